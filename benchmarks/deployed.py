@@ -2,8 +2,8 @@
 
     python benchmarks/deployed.py [PAIRS]
 
-A SuperLink and three nodes on this machine, TLS, registered keys, secure sums, sites
-that follow the run, COMPAS, the folders that `pffl deploy` writes. Runs alternate
+A SuperLink and three nodes on this machine, TLS, registered keys, secure sums,
+COMPAS, the folders that `pffl deploy` writes. Runs alternate
 between Flower's own nodes and `pffl.flower.node`, on the same SuperLink; machines are
 shared, so what counts is the ratio within a pair, and the processor time of all
 processes of the federation.

@@ -16,7 +16,6 @@ CHECKS = """
 from pffl.constraints import CONSTRAINTS
 from pffl.methods import METHODS
 from pffl.testing import check_constraint, check_method
-assert METHODS.packages("tilted-loss") == {"pffl-outside": "1.0.0"}
 check_method(METHODS["tilted-loss"](rounds=3))
 check_constraint(CONSTRAINTS["label-loss"](0.65))
 """

@@ -197,7 +197,7 @@ class Setting:
     ) -> Setting:
         """Return the setting of sites that answer as one silo, under secure sums.
 
-        Server and sites know the same of it, so that sites can follow a run.
+        No figure of a single site is in it.
         """
         return cls(
             encoding.schema,

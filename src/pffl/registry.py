@@ -48,12 +48,6 @@ class Registry(Mapping[str, type[T]]):
     def __len__(self) -> int:
         return len(list(iter(self)))
 
-    def packages(self, name: str) -> dict[str, str]:
-        """Name the distribution of a class that is not ours, and its version."""
-        found = [] if name in self.own else self._foreign().get(name, [])
-        known = [entry.dist for entry in found if entry.dist is not None]
-        return {dist.name: dist.version for dist in known}
-
     def sound(self) -> dict[str, type[T]]:
         """Return all that can be loaded; what cannot is left out."""
         found = {}

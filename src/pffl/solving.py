@@ -362,8 +362,8 @@ def adding_of(setting: Setting, privacy: Privacy, *, shared: bool) -> Adding:
 def sharing(sites: int, privacy: Privacy, site: str = "") -> Adding:
     """Say how the sites of a secure sum share noise; of `site`, with its own draws.
 
-    A site sees the totals, as it follows the run, and knows its own noise: so at least
-    one of them is not counted on.
+    A site sees the totals, and knows its own noise: so at least one of them is not
+    counted on.
     """
     from pffl.wire.masks import FEWEST_SITES
 

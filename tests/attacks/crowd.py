@@ -58,9 +58,9 @@ def pooled_task() -> Task:
     return replace(problem.task, pool=Pool(len(federation.silos), False, float(rows)))
 
 
-def agreed(*, follow: bool, **changes: Any) -> Agreement:
+def agreed() -> Agreement:
     """What the crowd agrees on."""
-    return agree(crowd(), **({"run": RUN} if follow else {}), **changes)
+    return agree(crowd(), run=RUN)
 
 
 class Enough(BaseException):
@@ -70,9 +70,9 @@ class Enough(BaseException):
 class Overheard:
     """An honest run, and the first messages of it."""
 
-    def __init__(self, *, follow: bool) -> None:
+    def __init__(self) -> None:
         self.steps: list[Request] = []
-        self.agreement = agreed(follow=follow)
+        self.agreement = agreed()
         sites = sites_of(crowd(), self.agreement)
         heard = {name: self._heard(site) for name, site in sites.items()}
         federation = crowd()
@@ -150,9 +150,9 @@ def tell_all(sites: Mapping[str, Site], requests: Sequence[Request]) -> list[Ans
 
 
 @cache
-def overheard(*, follow: bool) -> Overheard:
+def overheard() -> Overheard:
     """One honest run for all tests."""
-    return Overheard(follow=follow)
+    return Overheard()
 
 
 def counts_in_all(task: Task, values: np.ndarray) -> np.ndarray:

@@ -1,7 +1,8 @@
-"""A server that lies about noise inside secure sums, and what it gets: nothing.
+"""A server that lies about noise inside secure sums gets nothing that it does not pay.
 
-Every lie is told to all sites at the same step of an agreed run, before the honest
-question; none is answered, none is charged, and the run then goes on.
+Sites answer any release within their budgets, and charge what it costs by its own
+terms: less noise costs more. What has no noise, other sites' answers that are invented,
+and a second draw get nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pytest
 
 from pffl.errors import Refused
 from pffl.parcel import Parcel
+from pffl.privacy.accounting import mu_of
 from pffl.questions import Census
 from pffl.wire import (
     Answer,
@@ -28,7 +30,6 @@ from pffl.wire import (
     write_answer,
 )
 from tests.attacks.askers import tell
-from tests.site.following import run
 from tests.site.noisy import (
     agreement,
     budget,
@@ -37,6 +38,7 @@ from tests.site.noisy import (
     people,
     sections,
 )
+from tests.site.running import run
 from tests.site.secure import Server, keys_of
 
 STEP = 4  # the second gradient: a w that was computed from totals
@@ -73,6 +75,11 @@ class Trial:
     def everybody(self, request: Request) -> list[Answer]:
         """Ask all sites the same."""
         return [self.server.send(name, request) for name in self.sites]
+
+    def spent(self) -> list[float]:
+        """Σμ² of each site's account."""
+        lines = (lines_of(self.folder, name) for name in self.sites)
+        return [sum(line.mu**2 for line in own) for own in lines]
 
     def charged(self) -> list[int]:
         """How many releases each site has entered."""
@@ -129,18 +136,19 @@ def only(sets: np.ndarray) -> np.ndarray:
     return out
 
 
-LIES: dict[str, Twist] = {
-    "half of the noise": lambda r: body(r, noise=lambda n: n / 2),
-    "a millionth less noise": lambda r: body(r, noise=lambda n: n * (1 - 1e-6)),
-    "twice the noise": lambda r: body(r, noise=lambda n: n * 2),
+PAID: dict[str, tuple[Twist, float]] = {  # and how many times as much Σμ² it costs
+    "half of the noise": (lambda r: body(r, noise=lambda n: n / 2), 4.0),
+    "a millionth less noise": (lambda r: body(r, noise=lambda n: n * (1 - 1e-6)), 1.0),
+    "twice the noise": (lambda r: body(r, noise=lambda n: n * 2), 0.25),
+    "a larger loss": (lambda r: body(r, {"loss_bound": 90.0}), 1.0),
+    "one atom alone": (lambda r: body(r, sets=only), 1.0),
+    "w far out": (lambda r: body(r, w=lambda w: 90 * np.eye(len(w))[0]), 1.0),
+    "the release twice": (lambda r: replace(r, bodies=r.bodies * 2), 2.0),
+}
+REFUSED: dict[str, Twist] = {
     "a sum over two sites": pooled(2),
     "a sum over five sites": pooled(5),
     "longer rows": clipped(60.0),
-    "a larger loss": lambda r: body(r, {"loss_bound": 90.0}),
-    "one atom alone": lambda r: body(r, sets=only),
-    "another split": lambda r: body(r, {"split": "test"}),
-    "w far out": lambda r: body(r, w=lambda w: 90 * np.eye(len(w))[0]),
-    "the release twice": lambda r: replace(r, bodies=r.bodies * 2),
     "an invented total": forged,
     "a total over fewer sites": lambda r: replace(r, relay=r.relay[:-1]),
     "no totals": lambda r: replace(r, relay=()),
@@ -150,9 +158,9 @@ LIES: dict[str, Twist] = {
 }
 
 
-def test_a_server_that_lies_about_the_noise_is_answered_by_nobody(tmp_path):
+def test_what_has_no_noise_or_invented_totals_is_answered_by_nobody(tmp_path):
     trial = Trial(tmp_path)
-    lies = LIES | {"counts without noise": exact(trial.data.schema)}
+    lies = REFUSED | {"counts without noise": exact(trial.data.schema)}
 
     def lie(questions: list[Any]) -> None:
         before = trial.charged()
@@ -164,6 +172,24 @@ def test_a_server_that_lies_about_the_noise_is_answered_by_nobody(tmp_path):
         # The honest question is answered still, and charged once.
         assert trial.server.ask(questions)
         assert trial.charged() == [many + 1 for many in before]
+
+    trial.until(STEP, lie)
+
+
+@pytest.mark.parametrize("name", PAID)
+def test_a_server_that_asks_for_less_noise_pays_for_it(name, tmp_path):
+    """By every site's own account: what it is asked says what it costs."""
+    trial = Trial(tmp_path)
+    twist, times = PAID[name]
+
+    def lie(questions: list[Any]) -> None:
+        before = trial.spent()
+        due = sum(float(question.mu) ** 2 for question in questions)
+        answers = trial.everybody(twist(trial.server.request(questions)))
+        assert not any(one.refusal for one in answers), answers[0].refusal
+        paid = [after - b for after, b in zip(trial.spent(), before, strict=True)]
+        assert paid == pytest.approx([times * due] * len(paid), rel=1e-5)
+        tell(f"noisy sums: server asks for {name}", "–", f"answered, {times:g} × paid")
 
     trial.until(STEP, lie)
 
@@ -263,12 +289,11 @@ def summed(questions: list[Any], answers: list[Answer]) -> list[Any]:
     return masks.decode_all(questions, masks.add(flats), len(flats))
 
 
-def test_other_terms_than_agreed_are_asked_by_nobody(tmp_path):
-    """A server whose own run file has a larger ε asks what no site answers."""
-    trial = Trial(tmp_path)
+def test_a_larger_budget_than_agreed_ends_at_the_sites_own(tmp_path):
+    """A server whose own run file has a larger ε gets as much as sites allow."""
+    trial = Trial(tmp_path, limit=8.0)
     larger = sections(budget(trial.data, 20.0))
-    with pytest.raises(AssertionError, match="'noise' of question 1"):
+    with pytest.raises(AssertionError, match="privacy budget"):
         run(trial.server, trial.agreed, sections=larger)
-    assert not (tmp_path / "site 0" / "privacy.jsonl").exists() or not any(
-        trial.charged()
-    )
+    most = mu_of(8.0, 1e-6) ** 2
+    assert all(0 < spent <= most * (1 + 1e-9) for spent in trial.spent())

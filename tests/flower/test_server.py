@@ -258,7 +258,7 @@ def test_the_record_of_a_finished_run_is_not_written_over(folder, federation, tm
         ({"run": {"seed": 8, "baseline": False}}, "run"),
     ],
 )
-def test_another_run_than_sites_follow_is_refused_before_anything_is_asked(
+def test_another_run_than_sites_agreed_on_is_refused_before_anything_is_asked(
     tmp_path, federation, folder, change, section
 ):
     agreed = {

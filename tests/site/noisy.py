@@ -1,4 +1,4 @@
-"""Sites that share noise inside secure sums: an account each, and a run to follow."""
+"""Sites that share noise inside secure sums: an account each, and a run."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def keys_of(name: str) -> SiteKeys:
 
 
 def agree(federation: Federation, **changes: Any) -> Agreement:
-    """What the silos of a federation agree on: secure sums, and no run to follow."""
+    """What the silos of a federation agree on: secure sums."""
     public = {name: keys_of(name).public for name in federation.silo_names}
     agreed = replace(Agreement.of(federation), keys=public, secure_sum=True, floor=1)
     return replace(agreed, **changes)

@@ -48,7 +48,6 @@ def test_what_is_agreed_to_is_in_force_and_nothing_else(tmp_path: Path) -> None:
         agreement(keys={**first.keys, "west": KEYS["east"].public}),
         agreement((*SITES, "east")),
         agreement(("south", "north", "west")),
-        agreement(packages={"their-method": "1.0"}),
         agreement(name="another"),
         agreement(secure_sum=False),
         agreement(secure_sum=False, keys={}),
@@ -102,7 +101,6 @@ def test_every_change_is_said() -> None:
         "the floor: 10 becomes 3 rows": agreement(floor=3),
         "run: seed 3 becomes 4": agreement(run={**RUN, "run": {"seed": 4}}),
         "method: kind exact becomes not given": agreement(run={"run": {"seed": 3}}),
-        "'packages' is another": agreement(packages={"their-method": "1.0"}),
         "'splits' is another": agreement(splits=("train",)),
         "'name' is another": agreement(name="another"),
     }

@@ -25,7 +25,6 @@ from pffl.site.at_hand import secured
 from pffl.site.releases import Releases
 from pffl.solving import sharing
 from pffl.wire import read_answer
-from tests.site.following import run
 from tests.site.noisy import (
     agreement,
     budget,
@@ -37,6 +36,7 @@ from tests.site.noisy import (
     sites_behind,
     solve,
 )
+from tests.site.running import run
 from tests.site.secure import Server, agree
 
 # How much noise there is
@@ -150,7 +150,7 @@ def test_one_masked_answer_looks_like_any_other():
     assert np.abs(gap).max() < 5.5 * 0.5 * math.sqrt(2 / 80)
 
 
-# A whole run, with sites that follow it
+# A whole run
 
 
 @pytest.fixture(scope="module")

@@ -140,7 +140,7 @@ def _place(path: Path, name: str | None) -> tuple[Path, str, Agreement | None]:
 def _show(config: SiteConfig, agreed: Agreement, before: Agreement | None) -> None:
     """Show who takes part, what is asked, and what is new about it."""
     from pffl.site import consent
-    from pffl.site.follow import plan_of
+    from pffl.site.terms import plan_of
 
     console.show(f"'{agreed.name}', with {len(agreed.sites)} sites:")
     for name in agreed.sites:
@@ -149,8 +149,8 @@ def _show(config: SiteConfig, agreed: Agreement, before: Agreement | None) -> No
         console.show(f"  {name}: {printed}{mine}")
     if agreed.secure_sum:
         console.show(
-            "Secure sums: only sums over all sites can be read, and this site follows "
-            "the run."
+            "Secure sums: a server and sites that keep to the protocol read only sums "
+            "over all sites. Against others nothing but noise is promised."
         )
     else:
         console.show("No secure sums: whoever runs the server reads this site's sums.")

@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
 MASKED = (
     "Answers are added under masks: the server reads what all sites have together.",
-    "Every question is compared with the run above: the server cannot choose a model.",
-    "A site that works with the server undoes both: only noise with a budget "
-    "([privacy] of the run) holds then.",
+    "That holds for a server and sites that keep to the protocol. Of others "
+    "nothing is promised without noise with a budget ([privacy]).",
 )
 PLAIN = (
     "No secure sums: the server reads this site's own sums, and the site cannot tell "
@@ -42,12 +41,14 @@ def show(
     Example: pffl site show .
     """
     from pffl.site import Site, SiteConfig
-    from pffl.site.follow import plan_of
     from pffl.site.outlook import NoiseOutlook
+    from pffl.site.terms import plan_of
 
     config = SiteConfig.load(path)
     agreed, site = config.agreement(), Site.open(path)
-    noise = NoiseOutlook.of(plan_of(agreed), agreed) if agreed.run else None
+    noise = None
+    if "privacy" in agreed.run:
+        noise = NoiseOutlook.of(plan_of(agreed), agreed)
     if noise is not None:
         _show_noise(site, agreed, noise, json=json)
         return
@@ -107,5 +108,4 @@ def _added(site: Site) -> tuple[str, ...]:
         f"Answers are added under masks, and this site adds 1/{enough} of the noise's "
         f"variance: enough as long as no more than {adding.colluding} of the "
         f"{adding.sites} sites work together, with each other or with the server.",
-        MASKED[1],
     )

@@ -18,7 +18,6 @@ import numpy as np
 import pandas as pd
 
 from pffl import files
-from pffl.constraints import CONSTRAINTS
 from pffl.constraints.base import Cells
 from pffl.data.encoding import TableEncoding
 from pffl.data.federation import Federation
@@ -27,7 +26,7 @@ from pffl.data.silo import Rows, Silo
 from pffl.engines import DEPLOYED
 from pffl.errors import UsageError
 from pffl.flower.address import Address
-from pffl.methods import METHODS, Auto, Exact, FirstOrder, Method
+from pffl.methods import Auto, Exact, FirstOrder, Method
 from pffl.methods.auto import hessians_fit
 from pffl.preparation import Setting, check_pooled
 from pffl.problem import Access
@@ -145,7 +144,6 @@ def deploy(
         if keys is None
         else collect(Path(keys), agreed.sites),
         run=_run(spec, sections),
-        packages=_packages(spec),
     )
     agreed = replace(agreed, secure_sum=_secured(spec, agreed))
     names, values = folders(agreed.sites), _values(address)
@@ -249,14 +247,6 @@ def _secured(spec: RunSpec, agreed: Agreement) -> bool:
 def _site_keys(names: Sequence[str]) -> dict[str, SiteKeys]:
     """Make the sites' own keys, for a trial: nobody else may know them otherwise."""
     return {name: SiteKeys.generate() for name in names}
-
-
-def _packages(spec: RunSpec) -> dict[str, str]:
-    """Name the packages of others that a run needs at every site."""
-    found = METHODS.packages(spec.method.name)
-    if spec.constraint is not None:
-        found |= CONSTRAINTS.packages(spec.constraint.name)
-    return found
 
 
 def _agreement(

@@ -30,10 +30,9 @@ WARM = (  # what is loaded only when it is needed: here that is for every messag
     "cryptography.hazmat.primitives.ciphers",
     "cryptography.hazmat.primitives.kdf.hkdf",
     "pffl.engines.local",
-    "pffl.site.follow",
+    "pffl.site.terms",
     "safetensors.numpy",
     "scipy.optimize",
-    "scipy.sparse.csgraph",
     "threadpoolctl",
 )
 

@@ -27,7 +27,7 @@ from pffl.runs.overview import BEGUN, ENDED
 from pffl.sections import Plan
 from pffl.site import Agreement
 from pffl.site.agreement import FILE as FEDERATION
-from pffl.site.follow import plan_of
+from pffl.site.terms import plan_of
 from pffl.solution import Solution
 from pffl.spec import constraint_sections
 
@@ -170,7 +170,7 @@ def _engine(
 
 
 def _refuse_other_run(job: Plan, agreed: Agreement) -> None:
-    """Refuse a run file that sites, which follow the agreed run, would not answer."""
+    """Refuse another run than the sites agreed on."""
     known, given = (
         {
             "model": (
@@ -189,8 +189,8 @@ def _refuse_other_run(job: Plan, agreed: Agreement) -> None:
     others = [f"[{name}]" for name in known if known[name] != given[name]]
     if others:
         raise UsageError(
-            f"{SPEC}: {' and '.join(others)} is not what the sites agreed on, and they "
-            "answer nothing else: deploy again, and have them agree (pffl site agree)"
+            f"{SPEC}: {' and '.join(others)} is not what the sites agreed on: "
+            "deploy again, and have them agree (pffl site agree)"
         )
 
 

@@ -719,13 +719,11 @@ def rebuild(described: object, parameters: int, *, module: object = None) -> Mod
     """
     values = dict(described) if isinstance(described, Mapping) else {}
     names, kind = set(values), values.pop("kind", None)
-    unknown = UsageError(
-        f"[unknown-model] no model of this version is described by {described!r}"
-    )
+    unknown = f"[unknown-model] no model of this version is described by {described!r}"
     for name in (PLAIN.keys() | OPTIONAL) & names:
         number = is_number(values[name])
         if not (isinstance(values[name], bool) if PLAIN.get(name) is bool else number):
-            raise unknown
+            raise UsageError(unknown)
     bare: Model
     if kind == "network":
         network = values.pop("architecture", None), values.pop("dtype", None)
@@ -736,10 +734,10 @@ def rebuild(described: object, parameters: int, *, module: object = None) -> Mod
     elif isinstance(kind, str) and kind in LINEAR_MODELS:
         bare = LINEAR_MODELS[kind]()
     else:
-        raise unknown
+        raise UsageError(unknown)
     optional = OPTIONAL if isinstance(bare, LinearModel) else set()
     if set(bare.describe()) != names - optional:
-        raise unknown
+        raise UsageError(unknown)
     model: Model = replace(bare, **values)  # type: ignore[type-var]
     if kind == "network" and model.describe() != described:
         raise UsageError(

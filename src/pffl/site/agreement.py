@@ -28,7 +28,7 @@ KEYS = {"format", "version", "name", "target", "label", "labels", "attributes"}
 KEYS |= {"columns", "sites", "splits", "schema_hash"}
 RUN = ("model", "constraint", "method", "run", "privacy")  # sections of a run file
 LATER = {"label_type", "unseen", "weight"}  # which pffl 0.1.0 did not write
-LATER |= {"keys", "secure_sum", "floor", "run", "packages"}
+LATER |= {"keys", "secure_sum", "floor", "run"}
 FEWEST = 3  # sites of a secure sum: of two, each knows the other's
 
 
@@ -49,16 +49,13 @@ class Agreement:
     keys
         The sites' public keys, by name; none where answers are not signed.
     secure_sum
-        Whether answers are added under masks, so that nobody reads a single site's,
-        and every site follows the run.
+        Whether answers are added under masks, so that nobody reads a single site's.
     floor
         Smallest number of rows that a (group, label) must have to be reported, over all
         sites of a secure sum.
     run
         The run that was agreed on: the sections `RUN` of its file, seed included, and
         `privacy` where noise is added.
-    packages
-        Distributions that it needs beside pffl, for methods of others, and versions.
     """
 
     name: str
@@ -69,7 +66,6 @@ class Agreement:
     secure_sum: bool = False
     floor: int = 10
     run: Mapping[str, Any] = field(default_factory=dict)
-    packages: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def schema(self) -> Schema:
@@ -158,7 +154,6 @@ class Agreement:
             "secure_sum": self.secure_sum,
             "floor": self.floor,
             "run": dict(self.run),
-            "packages": dict(self.packages),
         }
 
     def text(self) -> str:
@@ -186,7 +181,7 @@ def _later(plain: Mapping[str, Any], sites: tuple[str, ...]) -> dict[str, Any]:
         for name, of in plain.get("keys", {}).items()
     }
     secure, floor = plain.get("secure_sum", False), plain.get("floor", 10)
-    run, packages = plain.get("run", {}), plain.get("packages", {})
+    run = plain.get("run", {})
     with Problems("federation", DataError) as problems:
         if keys and set(keys) != set(sites):
             odd = sorted(set(keys) ^ set(sites))
@@ -207,15 +202,9 @@ def _later(plain: Mapping[str, Any], sites: tuple[str, ...]) -> dict[str, Any]:
             problems.add(f"'run' has other sections than {', '.join(RUN)}")
         elif secure and not run:
             problems.add("a secure sum needs the run that was agreed on")
-        texts = isinstance(packages, dict) and all(
-            isinstance(value, str) for value in packages.values()
-        )
-        if not texts:
-            problems.add("'packages' must say a version of each")
     return {
         "keys": keys,
         "secure_sum": secure,
         "floor": floor,
         "run": run,
-        "packages": packages,
     }

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -69,9 +69,6 @@ from pffl.wire import (
 )
 from pffl.wire.keys import SiteKeys
 
-if TYPE_CHECKING:
-    from pffl.site.follow import Follower
-
 OURS = version("pffl")
 
 
@@ -123,14 +120,12 @@ class Site:
         self.adding: Adding | None = None  # how the sites of a secure sum share noise
         self._model = {} if agreement is None else model_of(agreement)
         self._member: Member | None = None
-        self._follower: Follower | None = None
-        if agreement is not None and agreement.secure_sum and agreement.run:
-            # A site that follows no run loads no solver.
-            from pffl.site.follow import Follower
-
-            self._follower = Follower(agreement, rules)
-            self.adding = self._follower.adding
         if agreement is not None and agreement.secure_sum:
+            if "privacy" in agreement.run:
+                # A site without noise loads no solver.
+                from pffl.site.terms import adding_of
+
+                self.adding = adding_of(agreement)
             self._member = Member(
                 self.name,
                 agreement,
@@ -297,14 +292,11 @@ class Site:
     ) -> Standing:
         """Answer a step that was not answered; return where the run then stands."""
         place = self._place(member, standing)
-        standing, heard = member.hear(
+        standing = member.hear(
             standing, request, lambda body: self._read(body, place)[0]
         )
         place = self._place(member, standing)
         asked = [self._read(body, place)[0] for body in request.bodies]
-        if self._follower is not None:
-            replay = self._follower.next(standing.replay, heard, request.bodies)
-            standing = replace(standing, replay=replay)
         for question in asked:
             member.admit(standing, question, noise=self.adding is not None)
         if self.adding is not None:

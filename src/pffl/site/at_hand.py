@@ -2,7 +2,7 @@
 
 The same messages, masks, shares of noise and checks as between machines. Nothing is
 kept from anybody here, since whoever runs it has the rows: no limit applies, no account
-is charged, and no site follows the run.
+is charged.
 """
 
 from __future__ import annotations

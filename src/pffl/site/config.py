@@ -21,7 +21,6 @@ PARTS = (
     "radius",
     "epsilon",
     "delta",
-    "replay_tolerance",
 )  # limits that need not be whole
 ENDLESS = ("radius",)  # and those that there need not be
 
@@ -53,13 +52,6 @@ class Rules:
         (ε, δ). 0: the site answers nothing with noise.
     largest_message
         Bytes.
-    replay_seconds, replay_memory
-        Processor time that following a run may take in all, and bytes of the totals of
-        a step that it may hold (secure sums only).
-    replay_tolerance
-        By how much numbers that the run computes may differ from the site's own, as
-        other processors round them: relative to the largest of them, of w also to 1.
-        Runs that were tried differed by far less (benchmarks/following.md).
     """
 
     floor: int = 10
@@ -71,9 +63,6 @@ class Rules:
     epsilon: float = 0.0
     delta: float = 1e-6
     largest_message: int = 64 << 20
-    replay_seconds: int = 600
-    replay_memory: int = 1 << 30
-    replay_tolerance: float = 1e-4
 
     def __post_init__(self) -> None:
         with Problems("limits", UsageError) as problems:

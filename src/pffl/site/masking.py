@@ -33,7 +33,7 @@ from pffl.checkpoint import (
 )
 from pffl.errors import Malformed, Refused, UsageError
 from pffl.parcel import Parcel
-from pffl.questions import Presence, PresenceTotal, Question, Total
+from pffl.questions import Presence, PresenceTotal, Question
 from pffl.questions.noised import Releasing
 from pffl.site.agreement import Agreement
 from pffl.typing import BoolArray
@@ -64,8 +64,6 @@ class Standing:
         What the site answered.
     hidden
         Which atoms nobody is told of, by split.
-    replay
-        Where the site's own replay of the run stands, if it follows it.
     """
 
     step: int
@@ -74,7 +72,6 @@ class Standing:
     bodies: tuple[Parcel, ...] = ()
     masked: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
     hidden: Mapping[str, BoolArray] = field(default_factory=dict)
-    replay: Tree = None
 
     def tree(self) -> Tree:
         """Plain form, for the file."""
@@ -205,17 +202,15 @@ class Member:
             )
         return False
 
-    def hear(
-        self, standing: Standing, request: Request, read: Read
-    ) -> tuple[Standing, list[Total]]:
-        """Check and add the answers to the last step: return what all sites said.
+    def hear(self, standing: Standing, request: Request, read: Read) -> Standing:
+        """Check the answers to the last step, and go on with their transcript.
 
-        The standing that is returned has the transcript of the step that is asked.
+        All sites must have been shown the same, or their masks do not cancel.
         """
         if standing.step == 0:
             if request.relay:
                 raise Refused("answers to a step before the first were relayed")
-            return standing, []
+            return standing
         asked = [read(body) for body in standing.bodies]
         flats = self._relayed(standing, request)
         totals = masks.decode_all(asked, masks.add(flats), len(flats))
@@ -224,7 +219,7 @@ class Member:
             if isinstance(total, PresenceTotal):
                 hidden[question.split] = total.hidden(self.agreement.floor)
         transcript = next_transcript(standing.transcript, standing.asked, flats)
-        return replace(standing, transcript=transcript, hidden=hidden), totals
+        return replace(standing, transcript=transcript, hidden=hidden)
 
     def admit(
         self, standing: Standing, question: Question[Any], *, noise: bool = False

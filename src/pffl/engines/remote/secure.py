@@ -88,7 +88,6 @@ class Secured(Remote):
         self.silo_names = (f"all {self.pooled} sites",)
         self._course = Course(encoding.schema, splits, floor, counting=not noise)
         self._transcript = Transcript(agreement, self.run, folder)
-        self._interrupted = False
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -126,19 +125,6 @@ class Secured(Remote):
         return 0 if hidden is None else int(hidden.sum())
 
     def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
-        """Ask several questions; nothing more after an interruption.
-
-        What is asked of an unfinished model is no part of the run that sites follow.
-        """
-        if self._interrupted and self.federation is None:
-            raise KeyboardInterrupt
-        try:
-            return self._ask(questions)
-        except KeyboardInterrupt:
-            self._interrupted = True
-            raise
-
-    def _ask(self, questions: Sequence[Question[Any]]) -> list[Any]:
         """Ask several questions, in as many steps as they need; return the totals."""
         self._meet()
         for question in questions:

@@ -1,4 +1,4 @@
-"""A server that runs what was agreed on, over sites that follow it."""
+"""A server that runs what was agreed on, over sites that agreed to it."""
 
 from __future__ import annotations
 
