@@ -489,9 +489,9 @@ def visited() -> pffl.Solution:
 
 def network(data: Data) -> Figures:
     """A perceptron; half of the silos in each round."""
-    from pffl.models import Network, architectures
+    from pffl.models import Network, mlp
 
-    module = architectures.mlp(9, (8,))
+    module = mlp(9, (8,))
     method = pffl.PFFL(
         dual_rounds=6,
         rounds_per_dual=3,
