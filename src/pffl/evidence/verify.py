@@ -1725,9 +1725,11 @@ class Told:
     def grounds(self) -> list[list[str]]:
         """What statements from held-out rows stand on."""
         many, others, later = self.many, self.terms["others"], self.terms["later"]
-        chosen = ["assumed"]
+        chosen, counted = ["assumed"], self.terms["counted"]
+        if not isinstance(counted, bool):
+            raise ValueError(f"terms.counted is {counted!r}, neither true nor false")
         if many > 1:
-            state = "checked" if self.terms["counted"] else "assumed"
+            state = "checked" if counted else "assumed"
             chosen = [state, f"{many}", "1", f"{many}"]
         if others:
             chosen = ["could not be checked", f"{others}"]
