@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,13 +17,23 @@ from typing import Any
 
 import numpy as np
 
-from pffl.data import Rows, Schema, Silo
+from pffl.data import Federation, Rows, Schema, Silo
 from pffl.privacy.accounting import mu_of
-from pffl.questions import ModelQuestion, Noised, Question, View
+from pffl.questions import (
+    Census,
+    CensusTotal,
+    ModelQuestion,
+    Noised,
+    Presence,
+    Question,
+    View,
+)
 from pffl.questions.noised import unfolded
-from pffl.site import Rules, Site
+from pffl.site import Agreement, Rules, Site, SiteConfig, consent, store
 from pffl.wire import read_answer, read_total
+from pffl.wire.keys import FILE as KEY
 from tests.helpers import make_schema
+from tests.site.secure import Server, agree, keys_of, sites_of
 from tests.site.sites import message
 
 Ask = Callable[[Question[Any]], Any]
@@ -147,6 +157,52 @@ class Private:
             risk_gradient=gradients.sum(axis=0) / n,
             risk_hessian=hessians.sum(axis=0) / n,
         )
+
+
+class Pooled:
+    """Asks sites of a secure sum step by step; refusals are kept."""
+
+    def __init__(self, federation: Federation, rules: Rules) -> None:
+        sites = sites_of(federation, agree(federation, floor=rules.floor), rules=rules)
+        self.server = Server(sites, federation.schema.hash)
+        self.refusals: list[str] = []
+        schema, splits = federation.schema, federation.splits
+        self.server.ask([Presence(schema, split, rules.floor) for split in splits])
+        self.server.ask([Census(schema, split) for split in splits])
+
+    def __call__(self, question: Question[Any]) -> Any:
+        try:
+            return self.server.ask([question])[0]
+        except AssertionError as error:  # a site refused
+            self.refusals.append(str(error))
+            return None
+
+
+def opened(folder: Path, federation: Federation, agreed: Agreement) -> dict[str, Site]:
+    """The sites' own folders, whose federation.json the server has written."""
+    sites = {}
+    for silo in federation.silos:
+        place = folder / silo.name
+        place.mkdir(exist_ok=True)
+        text = f'[site]\nname = "{silo.name}"\n[limits]\nfloor = 1\n'
+        (place / "site.toml").write_text(text)
+        (place / "federation.json").write_text(agreed.text())
+        config = SiteConfig.load(place)
+        if not config.prepared.exists():
+            store.write(config.prepared, silo, agreed.schema.hash)
+            keys_of(silo.name).write(place / KEY)
+            consent.give(config, agreed)  # by somebody who looked at it
+        sites[silo.name] = Site.open(place)
+    return sites
+
+
+def counted(sites: Mapping[str, Site], schema_hash: str, run: str) -> CensusTotal:
+    """What a server reads of a census under masks."""
+    server = Server(sites, schema_hash, run)
+    schema = next(iter(sites.values())).schema
+    total, _ = server.ask([Census(schema, split) for split in ("train", "test")])
+    assert isinstance(total, CensusTotal)
+    return total
 
 
 def tell(attack: str, before: object, now: object) -> None:

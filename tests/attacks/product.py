@@ -4,9 +4,20 @@
 from __future__ import annotations
 
 import pffl
-from pffl.constraints.base import Cells
+from pffl.constraints.base import EVERY_SILO, Cells
 from pffl.data import Federation, Rows, Silo
 from pffl.data.schema import Schema
+from pffl.errors import UsageError
 from pffl.models import Inputs
-from pffl.questions import Census, Curvature, Slopes, Task, Train
-from pffl.site import Agreement, Rules, Site
+from pffl.questions import (
+    Census,
+    CensusTotal,
+    Curvature,
+    CurvatureTotal,
+    Pool,
+    Slopes,
+    Task,
+    Train,
+)
+from pffl.site import Agreement, Rules, Site, SiteConfig, consent, store
+from pffl.wire.keys import FILE as KEY

@@ -6,29 +6,37 @@ noise hides them. Another set of sites needs everybody's consent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from pffl.data import Federation, Rows, Silo
-from pffl.errors import UsageError
-from pffl.questions import (
-    Census,
-    CensusTotal,
+from tests.attacks.askers import (
+    Former,
+    Private,
+    Real,
+    counted,
+    found,
+    modes,
+    opened,
+    people,
+    tell,
+)
+from tests.attacks.product import (
     Curvature,
     CurvatureTotal,
+    Rows,
+    Rules,
+    Silo,
+    Site,
     Slopes,
     Task,
+    UsageError,
 )
-from pffl.site import Agreement, Rules, Site, SiteConfig, consent, store
-from pffl.wire.keys import FILE as KEY
-from tests.attacks.askers import Former, Private, Real, found, modes, people, tell
 from tests.attacks.rebuilding import Told, by_fit, of_cell
 from tests.helpers import make_federation, make_schema
-from tests.site.secure import Server, agree, keys_of, sites_of
+from tests.raising import raises
+from tests.site.secure import agree, sites_of
 from tests.site.sites import problem_of
 
 RUNS = ("Monday", "Tuesday")
@@ -131,33 +139,6 @@ def test_rows_that_changed_and_a_w_that_hardly_did(tmp_path: Path) -> None:
     assert (plain, now) == (len(new), 0)
 
 
-def opened(folder: Path, federation: Federation, agreed: Agreement) -> dict[str, Site]:
-    """The sites' own folders, whose federation.json the server has written."""
-    sites = {}
-    for silo in federation.silos:
-        place = folder / silo.name
-        place.mkdir(exist_ok=True)
-        text = f'[site]\nname = "{silo.name}"\n[limits]\nfloor = 1\n'
-        (place / "site.toml").write_text(text)
-        (place / "federation.json").write_text(agreed.text())
-        config = SiteConfig.load(place)
-        if not config.prepared.exists():
-            store.write(config.prepared, silo, agreed.schema.hash)
-            keys_of(silo.name).write(place / KEY)
-            consent.give(config, agreed)  # by somebody who looked at it
-        sites[silo.name] = Site.open(place)
-    return sites
-
-
-def counted(sites: Mapping[str, Site], schema_hash: str, run: str) -> CensusTotal:
-    """What a server reads of a census under masks."""
-    server = Server(sites, schema_hash, run)
-    schema = next(iter(sites.values())).schema
-    total, _ = server.ask([Census(schema, split) for split in ("train", "test")])
-    assert isinstance(total, CensusTotal)
-    return total
-
-
 def test_two_sets_of_sites(tmp_path: Path) -> None:
     """The total of four sites less that of three is the fourth's own sum."""
     four = make_federation(0, sizes=(60, 40, 50, 30))
@@ -173,7 +154,7 @@ def test_two_sets_of_sites(tmp_path: Path) -> None:
 
     sites = opened(tmp_path, *sets[0])
     assert counted(sites, schema, "Monday").rows.tolist() == [180]
-    with pytest.raises(UsageError, match=r"nobody at site .* has agreed"):
+    with raises(UsageError, "not-agreed"):
         opened(tmp_path, *sets[1])
     what = f"{before} of {len(truth)} sums of the fourth site"
     tell("totals over two sets of sites", what, "0: nobody agreed to another set")

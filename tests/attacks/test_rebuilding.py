@@ -10,16 +10,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from pffl.constraints.base import EVERY_SILO, Cells
-from pffl.data import Federation, Rows, Silo
-from pffl.questions import Census, Curvature, Pool, Presence, Question, Task
-from pffl.site import Rules, Site
-from tests.attacks.askers import Ask, Former, Private, Real, found, modes, tell
+from tests.attacks.askers import (
+    Ask,
+    Former,
+    Pooled,
+    Private,
+    Real,
+    found,
+    modes,
+    tell,
+)
+from tests.attacks.product import (
+    EVERY_SILO,
+    Cells,
+    Curvature,
+    Federation,
+    Pool,
+    Rows,
+    Rules,
+    Silo,
+    Site,
+    Task,
+)
 from tests.attacks.rebuilding import (
     Told,
     Trained,
@@ -29,7 +45,6 @@ from tests.attacks.rebuilding import (
     of_cell,
 )
 from tests.helpers import make_schema
-from tests.site.secure import Server, agree, sites_of
 from tests.site.sites import problem_of
 
 SMALL = 3  # the (group, label) that is attacked
@@ -192,25 +207,6 @@ def test_differences_between_layouts_of_cells(tmp_path: Path) -> None:
     few = Real(Site(target.silo, target.schema, Rules(layouts=1)))
     assert rebuilt(few) == []  # a site that allows one layout answers one of the two
     assert "another layout" in few.refusals[0]
-
-
-class Pooled:
-    """Asks sites of a secure sum step by step; refusals are kept."""
-
-    def __init__(self, federation: Federation, rules: Rules) -> None:
-        sites = sites_of(federation, agree(federation, floor=rules.floor), rules=rules)
-        self.server = Server(sites, federation.schema.hash)
-        self.refusals: list[str] = []
-        schema, splits = federation.schema, federation.splits
-        self.server.ask([Presence(schema, split, rules.floor) for split in splits])
-        self.server.ask([Census(schema, split) for split in splits])
-
-    def __call__(self, question: Question[Any]) -> Any:
-        try:
-            return self.server.ask([question])[0]
-        except AssertionError as error:  # a site refused
-            self.refusals.append(str(error))
-            return None
 
 
 def test_two_hessians_of_a_secure_sum() -> None:

@@ -67,7 +67,8 @@ def check(config: SiteConfig, agreed: Agreement) -> None:
         return
     if last is None or last.hash != agreed.hash:
         raise UsageError(
-            f"nobody at site '{config.name}' has agreed to '{config.federation}' as "
+            f"[not-agreed] nobody at site '{config.name}' has agreed to "
+            f"'{config.federation}' as "
             f"it is: look at it with 'pffl site agree {config.folder}'"
         )
     if agreed.secure_sum and agreed.floor < config.rules.floor:
