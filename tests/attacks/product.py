@@ -7,11 +7,12 @@ import pffl
 from pffl.constraints.base import EVERY_SILO, Cells
 from pffl.data import Federation, Rows, Silo
 from pffl.data.schema import Schema
-from pffl.errors import UsageError
+from pffl.errors import Refused, UsageError
 from pffl.models import Inputs
+from pffl.parcel import Parcel
+from pffl.privacy.accounting import mu_of
 from pffl.questions import (
     Census,
-    CensusTotal,
     Curvature,
     CurvatureTotal,
     Pool,
@@ -19,5 +20,14 @@ from pffl.questions import (
     Task,
     Train,
 )
-from pffl.site import Agreement, Rules, Site, SiteConfig, consent, store
-from pffl.wire.keys import FILE as KEY
+from pffl.site import Agreement, Rules, Site
+from pffl.wire import (
+    Answer,
+    Request,
+    masks,
+    question_body,
+    read_answer,
+    read_masked,
+    signed_content,
+    write_answer,
+)

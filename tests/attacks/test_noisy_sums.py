@@ -15,21 +15,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pffl.errors import Refused
-from pffl.parcel import Parcel
-from pffl.privacy.accounting import mu_of
-from pffl.questions import Census
-from pffl.wire import (
+from tests.attacks.askers import tell
+from tests.attacks.product import (
     Answer,
+    Census,
+    Parcel,
+    Refused,
     Request,
     masks,
+    mu_of,
     question_body,
     read_answer,
     read_masked,
     signed_content,
     write_answer,
 )
-from tests.attacks.askers import tell
 from tests.site.noisy import (
     agreement,
     budget,
