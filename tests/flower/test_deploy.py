@@ -10,9 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import tomllib
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,7 +57,7 @@ def scripts(folder: Path) -> list[Path]:
 
 def test_folders_and_their_files(trial: Path) -> None:
     site = trial / "sites" / "north"
-    names = {path.name for path in site.iterdir() if path.suffix != ".fab"}
+    names = {path.name for path in site.iterdir()}
     assert names == {
         "site.toml",
         "federation.json",
@@ -205,64 +203,7 @@ def test_flower_accepts_the_app(trial: Path) -> None:
     config, warnings = load_and_validate(trial / "app" / "pyproject.toml")
     assert warnings == []
     assert config["tool"]["flwr"]["app"]["fab-format-version"] == 1
-    (bundle,) = (trial / "sites" / "north").glob("*.fab")
-    assert bundle.read_bytes() == build_fab_from_disk(trial / "app")
-
-
-PIN = """
-import os, sys
-from pathlib import Path
-from flwr.cli.build import build_fab_from_disk
-from flwr.cli.install import install_from_fab
-from pffl.flower.node import pin
-place, app = Path(os.environ["FLWR_HOME"]) / "apps", Path(sys.argv[1])
-fab = build_fab_from_disk(app)
-kept = app.parent / "kept.fab"
-kept.write_bytes(fab)
-(app / "client_app.py").write_text("raise SystemExit('foreign code')")
-foreign = build_fab_from_disk(app)
-install_from_fab(fab, app.parent / "warm", skip_prompt=True)  # loads all modules
-if os.geteuid() == 0:
-    os.setgid(65534); os.setuid(65534)
-pin([kept], place)
-pin([kept], place)  # as at the next start
-install_from_fab(fab, skip_prompt=True)
-print("own app: runs")
-try:
-    install_from_fab(foreign, skip_prompt=True)
-except PermissionError:
-    print("foreign app: refused")
-for path in (place, *place.rglob("*")):
-    path.chmod(0o700)
-"""
-
-
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that another user can reach, which pytest's own are not."""
-    folder = Path(tempfile.mkdtemp())
-    yield folder
-    shutil.rmtree(folder)
-
-
-def test_a_foreign_app_cannot_be_installed(trial: Path, open_folder: Path) -> None:
-    """With Flower's own node: installed apps are there, their folder is read-only."""
-    pytest.importorskip("flwr", reason="the extra 'flower' is not installed")
-    shutil.copytree(trial / "app", open_folder / "app")
-    home = open_folder / "home"
-    home.mkdir()
-    for path in (open_folder, home):
-        path.chmod(0o777)
-    env = quiet() | {"FLWR_HOME": str(home), "TMPDIR": str(open_folder)}
-    run = subprocess.run(
-        [sys.executable, "-c", PIN, str(open_folder / "app")],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=env,
-    )
-    assert "own app: runs" in run.stdout, run.stderr
-    assert "foreign app: refused" in run.stdout
+    assert build_fab_from_disk(trial / "app")
 
 
 def test_the_run_file_names_the_federation_and_no_rows(trial: Path) -> None:
@@ -453,7 +394,7 @@ def deploy_until(out: Path, event: int) -> bool:
 def names_in(out: Path) -> set[Path]:
     """Return what is in a folder; an app is named by its hash, and has its own seed."""
     found = [path.relative_to(out) for path in out.rglob("*")]
-    return {path.parent if path.suffix == ".fab" else path for path in found}
+    return set(found)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -643,16 +584,6 @@ def test_the_server_readme_names_every_site(trial: Path) -> None:
         assert (trial / "server" / script).exists()
         assert (trial / "server" / key).exists()
     assert "./flwr.sh run ../app --stream" in commands(readme, "6")
-
-
-def test_without_flower_there_is_no_bundle_and_a_note(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "flwr.cli.build", None)  # as if not installed
-    spec = parse(SECTIONS)
-    deployed = deploy(spec, SECTIONS, tmp_path / "out", address=LOCAL)
-    assert not list(deployed.folder.rglob("*.fab"))
-    assert "would run any app" in deployed.notes[0]
 
 
 def test_certificates_without_their_library(

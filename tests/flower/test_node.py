@@ -36,12 +36,7 @@ def started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[object]:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.delenv(node.ALLOW_ROOT, raising=False)
     monkeypatch.setattr(node, "quick", lambda given: calls.append(("ours", given)))
-    monkeypatch.setattr(node, "pin", lambda apps, _: calls.append(("pin", apps)))
     monkeypatch.setattr(sys, "argv", ["node", *ARGUMENTS])
-    import flwr.supernode.cli
-
-    flower = lambda: calls.append(("Flower's", sys.argv[1:]))  # noqa: E731
-    monkeypatch.setattr(flwr.supernode.cli, "flower_supernode", flower)
     return calls
 
 
@@ -65,27 +60,13 @@ def test_root_is_refused_unless_one_insists(started, monkeypatch, capsys) -> Non
     assert started == [("ours", [*ARGUMENTS, "--host", "127.0.0.1"])]
 
 
-def test_with_another_flower_its_own_node_is_started_aloud(
-    started, monkeypatch, capsys, tmp_path
-) -> None:
+def test_another_version_of_flower_is_refused(started, monkeypatch, capsys) -> None:
     monkeypatch.setattr(node, "known", lambda: False)
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as ended:
         node.main()
-    assert "runs every app that the server sends" in capsys.readouterr().err
-    (tmp_path / "run.fab").touch()
-    node.main()
-    said = capsys.readouterr().err
-    assert "Flower's own node is started" in said
-    assert "1.41.x" in said
-    apps, (name, arguments) = started
-    assert apps == ("pin", [Path("run.fab")])
-    assert name == "Flower's"
-    assert "--host" in arguments
-    monkeypatch.setenv(node.ALLOW_ROOT, "1")  # does not help: root can write anywhere
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    with pytest.raises(SystemExit):
-        node.main()
-    assert len(started) == 2
+    assert ended.value.code == UsageError.exit_code
+    assert "1.41.x" in capsys.readouterr().err
+    assert not started
 
 
 def test_a_busy_node_looks_often_and_an_idle_one_seldom(monkeypatch) -> None:
@@ -177,13 +158,6 @@ def test_an_app_of_ones_own_is_named_loaded_and_never_the_servers(
         executor.serve("127.0.0.1:1", b"", forks.Bell(0), "nobody:app")
     assert ended.value.code == UsageError.exit_code
     assert "module:name of a ClientApp" in capsys.readouterr().err
-    monkeypatch.setattr(node, "known", lambda: False)  # Flower's own would not know it
-    monkeypatch.setattr(sys, "argv", ["node", *ARGUMENTS, "--app=own_client_app:app"])
-    (tmp_path / "run.fab").touch()
-    with pytest.raises(SystemExit):
-        node.main()
-    assert "--app needs a version" in capsys.readouterr().err
-    assert not started
 
 
 def test_flower_is_not_told_of_the_app_and_the_fork_is(monkeypatch, tmp_path) -> None:

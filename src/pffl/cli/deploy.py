@@ -64,8 +64,6 @@ def deploy(
             trial_data=trial_data,
             progress=show,
         )
-    for note in made.notes:
-        console.note(note)
     console.show(f"Server and app: {made.folder / 'server'}")
     for name, folder in made.sites.items():
         console.show(f"Site {name}: {folder}")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import tomllib
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib import resources
@@ -60,10 +58,6 @@ SERVER = {
 }
 SITE = {"README.md": "site_README.md", "start.sh": "site_start.sh"}
 PLACE = re.compile(r"@([A-Z_]+)@")
-UNPINNED = (
-    "Flower is not installed here, so the sites get no .fab file and would run any app "
-    "of the server: pip install 'pffl[flower]' and deploy again"
-)
 
 
 @dataclass(frozen=True)
@@ -76,13 +70,10 @@ class Deployment:
         Where.
     sites
         From the name of each site to its folder.
-    notes
-        What to know about it.
     """
 
     folder: Path
     sites: Mapping[str, Path]
-    notes: tuple[str, ...]
 
 
 def deploy(
@@ -150,7 +141,7 @@ def deploy(
     values |= _listings(agreed, names)
     with files.whole_folder(Path(out)) as place:
         paths = {name: place / "sites" / names[name] for name in agreed.sites}
-        app = _write_app(place / "app", agreed, sections)
+        _write_app(place / "app", agreed, sections)
         files.folder(place / "server", private=True)
         files.folder(place / "server" / "keys", private=True)
         _write_all(place / "server", SERVER, values)
@@ -158,8 +149,6 @@ def deploy(
             silo = None if federation is None else federation.silos[index]
             own = {"NAME": name, "FOLDER": names[name], "NODE_PORT": FIRST_PORT + index}
             _write_site(folder, agreed, spec, silo, noise, values | own)
-            if app is not None:
-                (folder / app[0]).write_bytes(app[1])
             if name in made:
                 made[name].write(folder / KEY)
                 made[name].write_public(folder / PUBLIC_KEY, name)
@@ -168,7 +157,7 @@ def deploy(
             _write_keys(place / "server", paths.values(), address)
         _write_all(place, {"README.md": "README.md"}, values)
     own_places = {name: Path(out) / "sites" / names[name] for name in agreed.sites}
-    return Deployment(Path(out), own_places, () if app else (UNPINNED,))
+    return Deployment(Path(out), own_places)
 
 
 def _seeded(spec: RunSpec, sections: Mapping[str, Any]) -> dict[str, Any]:
@@ -274,10 +263,8 @@ def _agreement(
     return Agreement.of(federation, sites), federation
 
 
-def _write_app(
-    folder: Path, agreed: Agreement, sections: Mapping[str, Any]
-) -> tuple[str, bytes] | None:
-    """Write the Flower app; return its bundle, if Flower is here to make it."""
+def _write_app(folder: Path, agreed: Agreement, sections: Mapping[str, Any]) -> None:
+    """Write the Flower app."""
     folder.mkdir()
     engine = {"run": {**sections["run"], "engine": DEPLOYED}}  # also when it is resumed
     run = {**sections, "data": {"federation": FEDERATION}, **engine}
@@ -289,7 +276,6 @@ def _write_app(
         "FLOWER": _flower(),
     }
     _write_all(folder, APP, project)
-    return bundle(folder)
 
 
 def _write_site(
@@ -431,24 +417,7 @@ def _pair(name: str, value: str) -> str:
     return dumps({name: value}).strip()
 
 
-# The app as one file, and rows of a trial
-
-
-def bundle(app: Path) -> tuple[str, bytes] | None:
-    """Return name and content of the app's .fab file; None without Flower.
-
-    Made by Flower's own function, so it is byte for byte what ``flwr run`` sends.
-    """
-    try:
-        from flwr.cli.build import build_fab_from_disk, get_fab_filename
-    except ImportError:
-        return None
-    with warnings.catch_warnings():  # of Flower's use of another library
-        warnings.simplefilter("ignore", DeprecationWarning)
-        content: bytes = build_fab_from_disk(app)
-    config = tomllib.loads((app / "pyproject.toml").read_text("utf-8"))
-    name: str = get_fab_filename(config, files.digest(content))
-    return name, content
+# Rows of a trial
 
 
 def table_of(silo: Silo, encoding: TableEncoding) -> tuple[pd.DataFrame, str]:

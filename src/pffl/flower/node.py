@@ -9,9 +9,8 @@ With ``--app module:name`` what answers is a ClientApp of one's own, installed h
 in the current folder: an app with a torch model answers in the time of its own work,
 because torch is imported once. Of a site's rules its code keeps those that it keeps.
 
-Both reach into modules of Flower's that are its own business, so they are for the
-versions that they were tried with. With another one, Flower's own node is started, with
-the apps that lie in the site's folder and no others, and it is said aloud.
+Both use private modules of Flower, so they are for the versions that they were tried
+with; any other is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
-import shutil
 import signal
 import sys
 import time
@@ -97,10 +95,12 @@ def run(arguments: Sequence[str]) -> None:
     check_user()
     os.environ.setdefault("FLWR_HOME", str(Path("flwr").resolve()))
     here = [*arguments, "--host", LOOPBACK]
-    if known():
-        quick(here)
-    else:
-        flowers_own(here)
+    if not known():
+        raise UsageError(
+            f"[other-version] flwr {version('flwr')} is not one that this node knows: "
+            f"install {' or '.join(f'{start}x' for start in KNOWN)}"
+        )
+    quick(here)
 
 
 def check_user() -> None:
@@ -161,43 +161,6 @@ def quick(arguments: Sequence[str]) -> None:
         f"--superexec-auth-secret-file={forks.SECRET}",
     ]
     flower_supernode()
-
-
-def flowers_own(arguments: Sequence[str]) -> None:
-    """Run Flower's own node, with the apps of this folder only."""
-    _say(
-        f"flwr {version('flwr')} is not one that pffl's node was tried with "
-        f"({', '.join(f'{start}x' for start in KNOWN)}): Flower's own node is started. "
-        "It is slow, and other accounts of this machine can answer in the site's name"
-    )
-    if any(one.partition("=")[0] == "--app" for one in arguments):
-        raise UsageError("--app needs a version that pffl's node was tried with")
-    apps = sorted(Path().glob("*.fab"))
-    if os.geteuid() == 0 or not apps:
-        raise UsageError(
-            "Flower's own node runs every app that the server sends, unless the app of "
-            "the run lies here as a .fab file and the node is not run as root"
-        )
-    pin(apps, Path(os.environ["FLWR_HOME"]) / "apps")
-    from flwr.supernode.cli import flower_supernode
-
-    sys.argv[1:] = arguments
-    flower_supernode()
-
-
-def pin(apps: Sequence[Path], place: Path) -> None:
-    """Install apps where Flower looks for them, so that no other can be installed."""
-    from flwr.cli.install import install_from_fab
-
-    if place.exists():
-        for path in (place, *place.rglob("*")):
-            path.chmod(path.stat().st_mode | 0o200)
-        shutil.rmtree(place)
-    files.folder(place, private=True)
-    for app in apps:
-        install_from_fab(app.read_bytes(), skip_prompt=True)
-    for path in (place, *place.rglob("*")):
-        path.chmod(path.stat().st_mode & ~0o222)
 
 
 def _say(text: str) -> None:

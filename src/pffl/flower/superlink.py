@@ -103,7 +103,9 @@ def _open(scope: Scope) -> bool:
 
 def main() -> None:
     """Run Flower's SuperLink behind the door."""
-    quick = known() and hasattr(os, "fork") and _settings(sys.argv[1:])
+    if not known():
+        raise SystemExit("pffl: this version of flwr is not known: install 1.41.x")
+    quick = hasattr(os, "fork") and _settings(sys.argv[1:])
     bell = _executor(*quick) if quick else None
 
     import uvicorn
@@ -128,12 +130,11 @@ def main() -> None:
     # Every server of uvicorn's in this process loads its app here.
     uvicorn.Config.load = guarded  # type: ignore[method-assign]
     uvicorn.Server.shutdown = ended  # type: ignore[method-assign]
-    if known():
-        from flwr.supercore.corestate.sql_corestate import SqlCoreState
+    from flwr.supercore.corestate.sql_corestate import SqlCoreState
 
-        tasks: Any = SqlCoreState
-        expire = tasks._cleanup_expired_task_tokens
-        tasks._cleanup_expired_task_tokens = seldom(expire, EXPIRY)
+    tasks: Any = SqlCoreState
+    expire = tasks._cleanup_expired_task_tokens
+    tasks._cleanup_expired_task_tokens = seldom(expire, EXPIRY)
     flower_superlink()
 
 
