@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,16 +21,16 @@ from tests.test_foreign import X as INPUTS
 from tests.test_foreign import group_losses, people
 
 
-def rows(classes: int = 2) -> dict[str, Any]:
+def rows(classes=2):
     frame = people(classes)
     return {"X": frame[INPUTS], "y": frame.y, "sensitive_features": frame.sex}
 
 
-def without_inputs(given: dict[str, Any]) -> dict[str, Any]:
+def without_inputs(given):
     return {key: part for key, part in given.items() if key != "X"}
 
 
-def expected(model: Any, classes: int = 2) -> dict[str, float]:
+def expected(model, classes=2):
     return {
         str(sex): log_loss(
             part.y, model.predict_proba(part[INPUTS]), labels=model.classes_
@@ -43,13 +42,13 @@ def expected(model: Any, classes: int = 2) -> dict[str, float]:
 class Backwards(DecisionTreeClassifier):
     """Has its classes in another order."""
 
-    def fit(self, X: Any, y: Any) -> Backwards:
+    def fit(self, X, y):
         super().fit(X, y)
         self.order = np.argsort(self.classes_)[::-1]
         self.sorted, self.classes_ = self.classes_, self.classes_[self.order]
         return self
 
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(self, X):
         self.classes_, mine = self.sorted, self.classes_
         found = super().predict_proba(X)[:, self.order]
         self.classes_ = mine
@@ -57,7 +56,7 @@ class Backwards(DecisionTreeClassifier):
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_any_estimator_has_scikit_learns_losses(classes: int, tmp_path: Path) -> None:
+def test_any_estimator_has_scikit_learns_losses(classes, tmp_path):
     given = rows(classes)
     tree = DecisionTreeClassifier(min_samples_leaf=40, random_state=0)
     model = tree.fit(given["X"], given["y"])
@@ -79,7 +78,7 @@ def test_any_estimator_has_scikit_learns_losses(classes: int, tmp_path: Path) ->
     assert "# Model card: trees" in pffl.card(found)
 
 
-def test_probabilities_of_one_class_and_a_pipeline_of_text() -> None:
+def test_probabilities_of_one_class_and_a_pipeline_of_text():
     given = rows()
     words = given["X"].round(-1).astype(str)
     model = make_pipeline(OneHotEncoder(), LogisticRegression()).fit(words, given["y"])
@@ -92,7 +91,7 @@ def test_probabilities_of_one_class_and_a_pipeline_of_text() -> None:
     assert "the probabilities are taken as those of 'yes'" in by_score.evidence.notes
 
 
-def test_integer_labels_and_weights() -> None:
+def test_integer_labels_and_weights():
     given = rows()
     y = (given["y"] == "yes").astype(int)
     model = LogisticRegression().fit(given["X"], y)
@@ -104,7 +103,7 @@ def test_integer_labels_and_weights() -> None:
     assert group_losses(found.certificate)["f"] == pytest.approx(mean)
 
 
-def test_numbers_by_a_regressor() -> None:
+def test_numbers_by_a_regressor():
     frame = people()
     model = LinearRegression().fit(frame[INPUTS], frame.amount)
     found = pffl.audit(
@@ -117,7 +116,7 @@ def test_numbers_by_a_regressor() -> None:
     assert group_losses(found.certificate) == pytest.approx(errors)
 
 
-def test_our_own_models_on_a_federation() -> None:
+def test_our_own_models_on_a_federation():
     frame = people()
     table = pffl.Federation.from_table(
         frame, label="y", group="sex", drop=("pid", "amount", "site")
@@ -133,7 +132,7 @@ def test_our_own_models_on_a_federation() -> None:
     )
 
 
-def test_what_does_not_go_is_said() -> None:
+def test_what_does_not_go_is_said():
     given = rows()
     model = LogisticRegression().fit(given["X"], given["y"])
     half = {**given, "X": given["X"][:9]}
@@ -164,7 +163,7 @@ def test_what_does_not_go_is_said() -> None:
         pffl.audit(model, table)
 
 
-def test_a_frame_of_probabilities() -> None:
+def test_a_frame_of_probabilities():
     given = rows()
     model = LogisticRegression().fit(given["X"], given["y"])
     frame = pd.DataFrame(model.predict_proba(given["X"]), columns=model.classes_)

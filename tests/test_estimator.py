@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 import joblib
@@ -27,7 +26,7 @@ from pffl.errors import DataError, NotMetError, UsageError
 from tests.raising import raises
 
 
-def checked(*estimators: Any) -> pytest.MarkDecorator:
+def checked(*estimators):
     """Return scikit-learn's checks of estimators, as a list: pytest wants one."""
     pairs = [pair for own in estimators for pair in estimator_checks_generator(own)]
     names = [f"{own} {getattr(check, 'func', check).__name__}" for own, check in pairs]
@@ -35,7 +34,7 @@ def checked(*estimators: Any) -> pytest.MarkDecorator:
 
 
 @checked(FairClassifier(), FairRegressor())
-def test_scikit_learn_checks(estimator: Any, check: Any):
+def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
 
@@ -47,12 +46,12 @@ def test_scikit_learn_checks(estimator: Any, check: Any):
     FairClassifier(bound=0.65, infeasible="nearest"),
     FairRegressor(bound=0.9, loss="huber", infeasible="nearest"),
 )
-def test_scikit_learn_checks_with_bounds(estimator: Any, check: Any):
+def test_scikit_learn_checks_with_bounds(estimator, check):
     check(estimator)
 
 
 @pytest.fixture
-def routing() -> Iterator[None]:
+def routing():
     with sklearn.config_context(enable_metadata_routing=True):
         yield
 
@@ -60,7 +59,7 @@ def routing() -> Iterator[None]:
 class Table:
     """People with a text column, of two sexes whose labels go two ways."""
 
-    def __init__(self, rows: int = 1_200, seed: int = 0) -> None:
+    def __init__(self, rows=1200, seed=0):
         rng = np.random.default_rng(seed)
         self.X = pd.DataFrame(
             {
@@ -79,11 +78,11 @@ class Table:
 
 
 @pytest.fixture(scope="module")
-def people() -> Table:
+def people():
     return Table()
 
 
-def pipeline(**given: Any) -> Pipeline:
+def pipeline(**given):
     columns = make_column_transformer(
         (OneHotEncoder(), ["job"]), remainder=StandardScaler()
     )
@@ -93,7 +92,7 @@ def pipeline(**given: Any) -> Pipeline:
 # Against independent truth
 
 
-def test_without_a_bound_it_is_scikit_learns_regression(people: Table):
+def test_without_a_bound_it_is_scikit_learns_regression(people):
     X, n = StandardScaler().fit_transform(people.plain), len(people.y)
     own = FairClassifier(l2=1e-2, loss_bound=30.0).fit(people.plain, people.y)
     ones = np.column_stack([X, np.ones(n)])  # our ridge covers the constant, too
@@ -108,7 +107,7 @@ def test_without_a_bound_it_is_scikit_learns_regression(people: Table):
     assert (own.classes_[(score > 0).astype(int)] == own.predict(people.plain)).all()
 
 
-def test_a_regression_without_a_bound_is_ridge(people: Table):
+def test_a_regression_without_a_bound_is_ridge(people):
     X, y = StandardScaler().fit_transform(people.plain), people.number
     own = FairRegressor(l2=1e-2).fit(people.plain, y)
     # mean r² + (μ/2)·unit·‖w‖², w in units of the target: Σr² + (nμ/2)‖coef‖²
@@ -116,7 +115,7 @@ def test_a_regression_without_a_bound_is_ridge(people: Table):
     np.testing.assert_allclose(own.predict(people.plain), theirs.predict(X), rtol=1e-8)
 
 
-def test_a_bounded_model_is_cvxpys(people: Table):
+def test_a_bounded_model_is_cvxpys(people):
     cp = pytest.importorskip("cvxpy")
     free = FairClassifier().fit(people.plain, people.y, sensitive_features=people.sex)
     bound = float(free.group_loss_["loss"].max()) - 0.02
@@ -160,7 +159,7 @@ def test_a_bounded_model_is_cvxpys(people: Table):
     ],
     ids=str,
 )
-def test_the_smallest_bound_is_met_and_none_below_it(people: Table, own: Any):
+def test_the_smallest_bound_is_met_and_none_below_it(people, own):
     y = people.number if isinstance(own, FairRegressor) else people.y
     given = {"sensitive_features": people.sex}
     bound = pffl.feasible_bound(people.plain, y, estimator=own, **given)
@@ -173,7 +172,7 @@ def test_the_smallest_bound_is_met_and_none_below_it(people: Table, own: Any):
 
 
 @pytest.mark.parametrize("bound", [None, 0.58])
-def test_whole_weights_are_repeated_rows(people: Table, bound: float | None):
+def test_whole_weights_are_repeated_rows(people, bound):
     times = np.random.default_rng(3).integers(0, 4, len(people.y))
     again = np.repeat(np.arange(len(times)), times)
     own = FairClassifier(bound).fit(
@@ -195,7 +194,7 @@ def test_whole_weights_are_repeated_rows(people: Table, bound: float | None):
     np.testing.assert_allclose(number.coef_, more.coef_, rtol=1e-7)
 
 
-def test_a_bound_and_a_ridge_are_chosen_on_training_rows(people: Table):
+def test_a_bound_and_a_ridge_are_chosen_on_training_rows(people):
     clf = FairClassifier("auto", l2="auto")
     clf.fit(people.plain, people.y, sensitive_features=people.sex)
     (bound,) = set(clf.group_loss_["bound"])
@@ -227,7 +226,7 @@ def test_several_classes_keep_their_type():
     assert worst == pytest.approx(clf.group_loss_["loss"].max())
 
 
-def test_inputs_far_from_zero_keep_their_digits(people: Table):
+def test_inputs_far_from_zero_keep_their_digits(people):
     dates = people.plain.assign(age=1.7e12 + people.plain.age)  # in milliseconds
     near = FairClassifier().fit(people.plain, people.y)
     far = FairClassifier().fit(dates, people.y)
@@ -241,7 +240,7 @@ def test_inputs_far_from_zero_keep_their_digits(people: Table):
 
 
 @pytest.mark.parametrize("kind", [bool, np.int8, np.float64, "str", "object"])
-def test_labels_come_back_in_their_own_type(people: Table, kind: Any):
+def test_labels_come_back_in_their_own_type(people, kind):
     yes = (people.y == "yes").to_numpy()
     y = yes.astype(kind) if kind != "object" else people.y.to_numpy(dtype=object)
     clf = FairClassifier().fit(people.plain, y)
@@ -252,7 +251,7 @@ def test_labels_come_back_in_their_own_type(people: Table, kind: Any):
 # In scikit-learn's hands
 
 
-def test_in_a_pipeline_with_a_column_transformer(people: Table, routing: None):
+def test_in_a_pipeline_with_a_column_transformer(people, routing):
     pipe = pipeline(bound=0.58)
     pipe.fit(people.X, people.y, sensitive_features=people.sex)
     clf = pipe["clf"]
@@ -262,7 +261,7 @@ def test_in_a_pipeline_with_a_column_transformer(people: Table, routing: None):
     assert pipe.score(people.X, people.y) > 0.6
 
 
-def test_without_routing_the_step_is_named(people: Table):
+def test_without_routing_the_step_is_named(people):
     pipe = pipeline(bound=0.58)
     pipe.fit(people.X, people.y, clf__sensitive_features=people.sex)
     assert list(pipe["clf"].group_loss_["bound"]) == [0.58, 0.58]
@@ -271,7 +270,7 @@ def test_without_routing_the_step_is_named(people: Table):
     assert len(grid.best_estimator_.group_loss_) == 2
 
 
-def test_grid_search_routes_groups_to_fit_and_score(people: Table, routing: None):
+def test_grid_search_routes_groups_to_fit_and_score(people, routing):
     grid = GridSearchCV(
         pipeline(infeasible="nearest"),
         {"clf__bound": [None, 0.56, {"f": 0.59}], "clf__l2": [1e-3]},
@@ -290,7 +289,7 @@ def test_grid_search_routes_groups_to_fit_and_score(people: Table, routing: None
     assert found["mean_test_error"][1] > found["mean_test_error"][0]
 
 
-def test_cross_validation_routes_groups(people: Table, routing: None):
+def test_cross_validation_routes_groups(people, routing):
     found = cross_validate(
         FairRegressor(),
         people.plain,
@@ -302,7 +301,7 @@ def test_cross_validation_routes_groups(people: Table, routing: None):
     assert (found["test_score"] < 0).all()
 
 
-def test_clones_and_two_processes_fit_the_same(people: Table):
+def test_clones_and_two_processes_fit_the_same(people):
     own = FairClassifier(pffl.BoundedGroupLoss(0.6, by="sex"), l2=1e-2)
     same = clone(own)
     assert same.get_params() == own.get_params()
@@ -317,11 +316,11 @@ def test_clones_and_two_processes_fit_the_same(people: Table):
         np.testing.assert_array_equal(other.coef_, first.coef_)
 
 
-def _fitted(own: Any, X: Any, y: Any, given: dict[str, Any]) -> Any:
+def _fitted(own, X, y, given):
     return own.fit(X, y, **given)
 
 
-def test_a_pickle_holds_no_rows_and_still_certifies(people: Table):
+def test_a_pickle_holds_no_rows_and_still_certifies(people):
     given = {"sensitive_features": people.sex}
     marked = people.plain.assign(pay=people.plain.pay + 0.123456789)
     clf = FairClassifier(0.6).fit(marked, people.y, **given)
@@ -340,7 +339,7 @@ def test_a_pickle_holds_no_rows_and_still_certifies(people: Table):
     assert all(_is_plain(value) for value in plain.values()), plain
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value):
     """Whether no class of ours is needed to read it."""
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
@@ -349,7 +348,7 @@ def _is_plain(value: Any) -> bool:
     return not type(value).__module__.startswith("pffl")
 
 
-def test_fairlearns_metric_frame_takes_predictions(people: Table):
+def test_fairlearns_metric_frame_takes_predictions(people):
     fairlearn = pytest.importorskip("fairlearn.metrics")
     clf = FairClassifier(0.6).fit(people.plain, people.y, sensitive_features=people.sex)
     predicted = clf.predict(people.plain)
@@ -366,7 +365,7 @@ def test_fairlearns_metric_frame_takes_predictions(people: Table):
 # Groups, silos, policies
 
 
-def test_groups_in_every_form_keep_their_names(people: Table):
+def test_groups_in_every_form_keep_their_names(people):
     old = pd.Series(np.where(people.X.age > 40, "old", "young"), name="age group")
     both = pd.DataFrame({"sex": people.sex, "age group": old})
     forms: list[Any] = [both, both.to_dict("series"), both.to_numpy()]
@@ -390,7 +389,7 @@ def test_groups_in_every_form_keep_their_names(people: Table):
     assert list(codes.group_loss_["bound"]) == [0.6]
 
 
-def test_silos_count_as_the_weighting_says(people: Table):
+def test_silos_count_as_the_weighting_says(people):
     silos = np.where(people.X.job == "cook", "a", "b")
     given = {"sensitive_features": people.sex}
     plain = FairClassifier().fit(people.plain, people.y, **given)
@@ -408,7 +407,7 @@ def test_silos_count_as_the_weighting_says(people: Table):
         own.certificate(people.plain, people.y, **given)
 
 
-def test_what_cannot_be_met_is_raised_warned_of_or_kept(people: Table):
+def test_what_cannot_be_met_is_raised_warned_of_or_kept(people):
     given = {"sensitive_features": people.sex}
     with raises(NotMetError, "not-met", "0"):
         FairClassifier(0.3).fit(people.plain, people.y, **given)
@@ -428,7 +427,7 @@ def test_what_cannot_be_met_is_raised_warned_of_or_kept(people: Table):
 
 
 @pytest.mark.parametrize("where", ["bound", "constraint"])
-def test_the_smallest_bound_is_of_a_constraint_by_name(people: Table, where: str):
+def test_the_smallest_bound_is_of_a_constraint_by_name(people, where):
     own = FairClassifier(**{where: pffl.BoundedGroupLoss(0.6, by="sex")})
     with raises(UsageError, "wrong-constraint"):
         pffl.feasible_bound(people.plain, people.y, estimator=own)
@@ -436,14 +435,12 @@ def test_the_smallest_bound_is_of_a_constraint_by_name(people: Table, where: str
 
 @pytest.mark.parametrize("bound", [None, 0.6])
 @pytest.mark.parametrize("kind", ["minmax", "nonsense"])
-def test_a_constraint_that_takes_no_bound_is_refused(
-    people: Table, bound: float | None, kind: str
-):
+def test_a_constraint_that_takes_no_bound_is_refused(people, bound, kind):
     with pytest.raises(UsageError, match="one of bgl, cbgl, per-silo"):
         FairClassifier(bound, constraint=kind).fit(people.plain, people.y)
 
 
-def test_a_model_that_did_not_converge_says_so(people: Table):
+def test_a_model_that_did_not_converge_says_so(people):
     clf = FairClassifier(method=pffl.Exact(max_rounds=1))
     with pytest.warns(ConvergenceWarning, match="did not converge"):
         clf.fit(people.plain, people.y)
@@ -467,14 +464,14 @@ def test_a_model_that_did_not_converge_says_so(people: Table):
         ({"confidence": 1.0}, "'confidence' parameter"),
     ],
 )
-def test_wrong_parameters_are_refused(people: Table, given: Any, words: str):
+def test_wrong_parameters_are_refused(people, given, words):
     with pytest.raises(UsageError, match=words):
         FairClassifier(**given).fit(
             people.plain, people.y, sensitive_features=people.sex
         )
 
 
-def test_wrong_rows_are_refused(people: Table):
+def test_wrong_rows_are_refused(people):
     clf, X, y = FairClassifier(0.65), people.plain, people.y
     with raises(DataError, "wrong-length", "1199"):
         clf.fit(X, y, sensitive_features=people.sex[1:])
@@ -500,7 +497,7 @@ def test_wrong_rows_are_refused(people: Table):
 # Certificates
 
 
-def test_a_certificate_speaks_of_the_rows_given(people: Table):
+def test_a_certificate_speaks_of_the_rows_given(people):
     clf = FairClassifier(0.65).fit(
         people.plain, people.y, sensitive_features=people.sex
     )
@@ -527,7 +524,7 @@ def test_a_certificate_speaks_of_the_rows_given(people: Table):
     assert clf.solution_.certificate.verdict == told.verdict
 
 
-def test_certificates_on_other_rows_are_counted_by_themselves(people: Table):
+def test_certificates_on_other_rows_are_counted_by_themselves(people):
     clf = FairClassifier(0.65).fit(
         people.plain, people.y, sensitive_features=people.sex
     )
@@ -541,7 +538,7 @@ def test_certificates_on_other_rows_are_counted_by_themselves(people: Table):
     assert len(clf.looks_) == 3
 
 
-def test_a_certificate_counts_weights_or_says_why_not(people: Table):
+def test_a_certificate_counts_weights_or_says_why_not(people):
     rng, new = np.random.default_rng(4), Table(3_000, seed=1)
     s, own = rng.uniform(0.5, 2, len(people.y)), rng.uniform(0.5, 2, len(new.y))
     given = {"sensitive_features": people.sex}
@@ -564,7 +561,7 @@ def test_a_certificate_counts_weights_or_says_why_not(people: Table):
     assert "weight" in held.reason
 
 
-def test_a_certificate_on_the_training_rows_is_none(people: Table):
+def test_a_certificate_on_the_training_rows_is_none(people):
     given = {"sensitive_features": people.sex}
     clf = FairClassifier(0.6).fit(people.plain, people.y, **given)
     told = clf.certificate(people.plain, people.y, **given)
@@ -573,7 +570,7 @@ def test_a_certificate_on_the_training_rows_is_none(people: Table):
     assert "used in training" in held.text
 
 
-def test_certificates_refuse_what_the_model_does_not_know(people: Table):
+def test_certificates_refuse_what_the_model_does_not_know(people):
     clf = FairClassifier(0.6).fit(people.plain, people.y, sensitive_features=people.sex)
     X, y, sex = people.plain[:300], people.y[:300], people.sex[:300]
     with raises(UsageError, "needs-groups"):
@@ -588,7 +585,7 @@ def test_certificates_refuse_what_the_model_does_not_know(people: Table):
         FairClassifier().certificate(X, y)
 
 
-def test_a_range_of_targets_lets_a_regressor_certify(people: Table):
+def test_a_range_of_targets_lets_a_regressor_certify(people):
     y = people.number.clip(-4_000, 4_000)
     own = FairRegressor(8e6, target_range=(-4_000, 4_000))
     own.fit(people.plain, y, sensitive_features=people.sex)
@@ -622,7 +619,7 @@ def test_group_losses_are_the_plain_means():
     assert worst == max(((p > 0.5) != y)[g == a].mean() for a in range(3))
 
 
-def test_scorers_refuse_what_they_cannot_measure(people: Table):
+def test_scorers_refuse_what_they_cannot_measure(people):
     with raises(DataError, "wrong-shape"):
         metrics.group_losses([0, 1, 2], [0.1, 0.2, 0.3], sensitive_features=[0, 0, 0])
     with raises(DataError, "bad-probabilities", "0", "1"):

@@ -46,13 +46,13 @@ SCHEMAS = {
 }
 
 
-def shipped(name: str) -> str:
+def shipped(name):
     """A schema, as text."""
     place = files(SCHEMAS[name]).joinpath("schemas", f"{name}.json")
     return place.read_text("utf-8")
 
 
-def told(source: Any) -> dict[str, str]:
+def told(source):
     """What the docstring of a class or function says of each parameter."""
     found: dict[str, str] = {}
     kinds = inspect.getmro(source) if inspect.isclass(source) else (source,)
@@ -64,7 +64,7 @@ def told(source: Any) -> dict[str, str]:
     return found
 
 
-def plain(schema: Any) -> Any:
+def plain(schema):
     """Without titles and defaults, and of a tuple that it is an array."""
     if isinstance(schema, list):
         return [plain(part) for part in schema]
@@ -74,7 +74,7 @@ def plain(schema: Any) -> Any:
     return {key: plain(part) for key, part in schema.items() if key not in left_out}
 
 
-def properties(source: Any) -> dict[str, Any]:
+def properties(source):
     """The parameters that a file can hold, with types and words."""
     words = told(source)
     out = {}
@@ -88,7 +88,7 @@ def properties(source: Any) -> dict[str, Any]:
     return out
 
 
-def joined(sources: Mapping[str, Any]) -> dict[str, Any]:
+def joined(sources):
     """Parameters of several kinds; where types differ, any of them."""
     out: dict[str, Any] = {}
     for source in sources.values():
@@ -104,13 +104,13 @@ def joined(sources: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def closed(entries: dict[str, Any], words: str) -> dict[str, Any]:
+def closed(entries, words):
     """A table of these entries, and no others."""
     table: dict[str, Any] = {"type": "object", "description": words}
     return table | {"properties": entries, "additionalProperties": False}
 
 
-def of_kinds(kinds: Mapping[str, Any], words: str) -> dict[str, Any]:
+def of_kinds(kinds, words):
     """A table whose `kind` says which entries it may have; others' kinds any."""
     own: Mapping[str, Callable[..., Any]] = getattr(kinds, "own", kinds)
     rules = [
@@ -126,7 +126,7 @@ def of_kinds(kinds: Mapping[str, Any], words: str) -> dict[str, Any]:
     return table | {"properties": entries, "allOf": rules}
 
 
-def run_file() -> dict[str, Any]:
+def run_file():
     data = joined({"table": TableOptions, "silos": ColumnOptions}) | {
         name: plain(TypeAdapter(kind).json_schema()) for name, kind in LABELS.items()
     }
@@ -158,7 +158,7 @@ def run_file() -> dict[str, Any]:
     return {**head, "properties": sections, "additionalProperties": False}
 
 
-def site_file() -> dict[str, Any]:
+def site_file():
     sections = {
         "site": closed(properties(Place), "Which site, and where its rows are."),
         "split": closed(properties(Split), "How the rows are cut."),
@@ -179,20 +179,20 @@ WRITTEN = {"run": run_file, "site": site_file}
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_what_is_shipped_is_what_the_code_reads(name: str) -> None:
+def test_what_is_shipped_is_what_the_code_reads(name):
     assert json.loads(shipped(name)) == WRITTEN[name](), (
         "run python -m tests.test_file_schemas"
     )
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_every_schema_is_one(name: str) -> None:
+def test_every_schema_is_one(name):
     jsonschema = pytest.importorskip("jsonschema")
     schema = json.loads(shipped(name))
     jsonschema.validators.validator_for(schema).check_schema(schema)
 
 
-def problems(name: str, text: str) -> list[str]:
+def problems(name, text):
     jsonschema = pytest.importorskip("jsonschema")
     validator = jsonschema.Draft7Validator(json.loads(shipped(name)))
     return [error.message for error in validator.iter_errors(tomllib.loads(text))]
@@ -230,7 +230,7 @@ date = "2026-11-17"
 """
 
 
-def test_a_run_file_is_valid_and_read() -> None:
+def test_a_run_file_is_valid_and_read():
     assert problems("run", GOOD) == []
     parse(tomllib.loads(GOOD))
 
@@ -245,30 +245,26 @@ def test_a_run_file_is_valid_and_read() -> None:
         ("bound = 0.6", "bounds = 0.6"),
     ],
 )
-def test_what_pffl_refuses_an_editor_marks(change: str, to: str) -> None:
+def test_what_pffl_refuses_an_editor_marks(change, to):
     text = GOOD.replace(change, to)
     assert problems("run", text)
     with pytest.raises(pffl.PFFLError):
         parse(tomllib.loads(text))
 
 
-def test_a_method_of_another_package_is_not_marked() -> None:
+def test_a_method_of_another_package_is_not_marked():
     text = '[method]\nkind = "tilted"\ntilt = 2.0\n'
     assert problems("run", text) == []
 
 
-def test_run_files_that_runs_leave_are_valid(
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_run_files_that_runs_leave_are_valid(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     asked = ("run", "synthetic", "--silos=3", "--bound=0.8", "--seed=0", "--no-extras")
     assert command(capsys, *asked, "--out=here").code == 0
     assert problems("run", Path("here/spec.toml").read_text("utf-8")) == []
 
 
-def test_site_files() -> None:
+def test_site_files():
     good = '[site]\nname = "north"\ntable = "rows.csv"\n[limits]\nradius = inf\n'
     assert problems("site", good) == []
     assert problems("site", good.replace("radius", "radios"))

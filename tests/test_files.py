@@ -103,7 +103,7 @@ except files.Locked as error:
     print(error)
 """
 
-    def other() -> str:
+    def other():
         call = [sys.executable, "-c", code]
         return subprocess.run(call, capture_output=True, text=True, check=True).stdout
 

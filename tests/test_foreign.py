@@ -6,8 +6,6 @@ import json
 import warnings
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,7 +22,6 @@ from pffl.errors import ArtefactError, DataError, UsageError
 from pffl.evidence.evidence import Evidence, Missing
 from pffl.files import json_text
 from pffl.foreign import (
-    Audit,
     Audited,
     Probabilities,
     audit,
@@ -40,7 +37,7 @@ TABLE = {"label": "y", "group": "sex", "silo": "site", "drop": ("pid", "amount")
 
 
 @cache
-def people(classes: int = 2) -> pd.DataFrame:
+def people(classes=2):
     rng = np.random.default_rng(0)
     n = 400
     frame = pd.DataFrame(
@@ -62,28 +59,28 @@ def people(classes: int = 2) -> pd.DataFrame:
 
 
 @cache
-def federation(classes: int = 2) -> Federation:
+def federation(classes=2):
     return Federation.from_table(people(classes), **TABLE)
 
 
 @cache
-def fitted(classes: int = 2) -> Any:
+def fitted(classes=2):
     frame = people(classes)
     return LogisticRegression(C=10.0).fit(frame[X], frame.y)
 
 
-def group_losses(certificate: Any) -> dict[str, float]:
+def group_losses(certificate):
     return {row["cell"]: row["loss"] for row in certificate.statements[0].per_cell}
 
 
-def expected(model: Any, classes: int = 2) -> dict[str, float]:
+def expected(model, classes=2):
     return {
         str(sex): log_loss(part.y, model.predict_proba(part[X]), labels=model.classes_)
         for sex, part in people(classes).groupby("sex")
     }
 
 
-def write(path: Path, model: Any) -> Path:
+def write(path, model):
     plain = {
         "features": X,
         "coef": model.coef_,
@@ -104,7 +101,7 @@ def write(path: Path, model: Any) -> Path:
     return path
 
 
-def not_verified(found: Audit, rows: Federation, folder: Path) -> list[str]:
+def not_verified(found, rows, folder):
     """Save an audit with its rows; return what `verify` does not agree with."""
     with runs.lock(folder / "audit") as place:
         place.save_audit(found, "")
@@ -114,16 +111,14 @@ def not_verified(found: Audit, rows: Federation, folder: Path) -> list[str]:
     return [str(check) for check in checks if not check.agrees]
 
 
-def opened(path: Path, rows: Federation) -> Audited:
+def opened(path, rows):
     model, w, notes = read_coefficients(path).bind(rows.schema)
     return Audited(model, w, notes=notes)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("name", ["m.json", "m.npz", "m.csv"])
-def test_coefficients_give_scikit_learns_losses(
-    tmp_path: Path, name: str, classes: int
-) -> None:
+def test_coefficients_give_scikit_learns_losses(tmp_path, name, classes):
     rows, model = federation(classes), fitted(classes)
     audited = opened(write(tmp_path / name, model), rows)
     found = audit(audited, rows, pffl.BoundedGroupLoss(1.5))
@@ -135,7 +130,7 @@ def test_coefficients_give_scikit_learns_losses(
     assert not_verified(found, rows, tmp_path) == []
 
 
-def test_a_scaler_and_reversed_classes(tmp_path: Path) -> None:
+def test_a_scaler_and_reversed_classes(tmp_path):
     rows, frame = federation(), people()
     scaler = StandardScaler().fit(frame[X])
     model = LogisticRegression().fit(scaler.transform(frame[X]), frame.y == "no")
@@ -157,7 +152,7 @@ def test_a_scaler_and_reversed_classes(tmp_path: Path) -> None:
     assert certificate.sentence == "No bound was asked for."
 
 
-def test_least_squares(tmp_path: Path) -> None:
+def test_least_squares(tmp_path):
     frame = people()
     columns = {**TABLE, "label": "amount", "drop": ("pid", "y")}
     rows = Federation.from_table(frame, **columns, classification=False)
@@ -185,9 +180,7 @@ def test_least_squares(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("joined", [False, True])
-def test_probabilities_by_row_or_by_id(
-    tmp_path: Path, classes: int, joined: bool
-) -> None:
+def test_probabilities_by_row_or_by_id(tmp_path, classes, joined):
     frame, model = people(classes), fitted(classes)
     data, predictions = tmp_path / "people.csv", tmp_path / "p.csv"
     frame.to_csv(data, index=False)
@@ -211,7 +204,7 @@ def test_probabilities_by_row_or_by_id(
     assert not_verified(found, rows, tmp_path) == []
 
 
-def test_certain_and_wrong_probabilities_stay_finite(tmp_path: Path) -> None:
+def test_certain_and_wrong_probabilities_stay_finite(tmp_path):
     frame = people()
     data, predictions = tmp_path / "people.csv", tmp_path / "p.csv"
     frame.to_csv(data, index=False)
@@ -244,9 +237,7 @@ def test_certain_and_wrong_probabilities_stay_finite(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_predictions_that_do_not_fit_are_refused(
-    tmp_path: Path, table: dict[str, Any], options: dict[str, Any], words: str
-) -> None:
+def test_predictions_that_do_not_fit_are_refused(tmp_path, table, options, words):
     data, predictions = tmp_path / "people.csv", tmp_path / "p.csv"
     people().to_csv(data, index=False)
     pd.DataFrame(table).to_csv(predictions, index=False)
@@ -266,16 +257,14 @@ def test_predictions_that_do_not_fit_are_refused(
         ([1, 2], "not a mapping"),
     ],
 )
-def test_coefficients_that_are_none_are_refused(
-    tmp_path: Path, plain: object, words: str
-) -> None:
+def test_coefficients_that_are_none_are_refused(tmp_path, plain, words):
     path = tmp_path / "m.json"
     path.write_text(json.dumps(plain))
     with pytest.raises(ArtefactError, match=words):
         read_coefficients(path)
 
 
-def test_coefficients_of_other_data_are_refused(tmp_path: Path) -> None:
+def test_coefficients_of_other_data_are_refused(tmp_path):
     rows, path = federation(), tmp_path / "m.json"
     path.write_text(json.dumps({"features": ["age", "shoe size"], "coef": [1, 2]}))
     with raises(DataError, "other-inputs", "shoe size"):
@@ -292,7 +281,7 @@ def test_coefficients_of_other_data_are_refused(tmp_path: Path) -> None:
     assert any("income" in note for note in notes)
 
 
-def test_no_code_is_loaded_from_a_file(tmp_path: Path) -> None:
+def test_no_code_is_loaded_from_a_file(tmp_path):
     names = np.array(X, dtype=object)  # NumPy would need to unpack objects
     path = tmp_path / "m.npz"
     with warnings.catch_warnings():
@@ -310,12 +299,12 @@ class Counting(Reference):
 
     asked: list[type]
 
-    def ask(self, question: Any) -> Any:
+    def ask(self, question):
         self.asked = [*getattr(self, "asked", []), type(question)]
         return super().ask(question)
 
 
-def test_an_audit_only_asks_for_evaluations(tmp_path: Path) -> None:
+def test_an_audit_only_asks_for_evaluations(tmp_path):
     rows = federation()
     engine = Counting(rows)
     audited = opened(write(tmp_path / "m.json", fitted()), rows)
@@ -323,7 +312,7 @@ def test_an_audit_only_asks_for_evaluations(tmp_path: Path) -> None:
     assert set(engine.asked) == {Census, Evaluate}
 
 
-def test_bounds_that_are_missed_and_cells_without_bounds(tmp_path: Path) -> None:
+def test_bounds_that_are_missed_and_cells_without_bounds(tmp_path):
     rows = federation()
     audited = opened(write(tmp_path / "m.json", fitted()), rows)
     missed = audit(audited, rows, pffl.BoundedGroupLoss(0.3)).certificate
@@ -336,7 +325,7 @@ def test_bounds_that_are_missed_and_cells_without_bounds(tmp_path: Path) -> None
     assert reported.of_kind("holdout")[0].holds is None
 
 
-def test_own_training_rows_are_not_held_out(tmp_path: Path) -> None:
+def test_own_training_rows_are_not_held_out(tmp_path):
     rows = federation()
     solution = pffl.solve(rows, None, seed=0)
     audited = Audited(solution.problem.task.model, solution.w, rows.fingerprint)
@@ -354,7 +343,7 @@ def test_own_training_rows_are_not_held_out(tmp_path: Path) -> None:
         audit(audited, rows, splits=("future",))
 
 
-def test_nothing_is_proved_and_the_reason_is_kept(tmp_path: Path) -> None:
+def test_nothing_is_proved_and_the_reason_is_kept(tmp_path):
     rows = federation()
     found = audit(opened(write(tmp_path / "m.json", fitted()), rows), rows)
     e = found.evidence
@@ -363,7 +352,7 @@ def test_nothing_is_proved_and_the_reason_is_kept(tmp_path: Path) -> None:
     assert Evidence.from_dict(json.loads(json_text(e.as_dict()))) == e
 
 
-def test_probabilities_cannot_be_trained() -> None:
+def test_probabilities_cannot_be_trained():
     model = Probabilities()
     with raises(UsageError, "not-trainable"):
         model.losses_and_gradient(np.zeros(0), np.ones((1, 1)), np.ones(1), np.ones(1))

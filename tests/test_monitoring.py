@@ -6,8 +6,6 @@ import math
 import warnings
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,18 +28,16 @@ BOUND = 0.55
 
 
 @cache
-def solved(labels: int = 2, seed: int = 0) -> pffl.Solution:
+def solved(labels=2, seed=0):
     federation = make_federation(seed, sizes=(300, 200, 250), labels=labels)
     return pffl.solve(federation, pffl.BoundedGroupLoss(5.0), seed=0)
 
 
-def fresh(
-    seed: int, *, sizes: tuple[int, ...] = (30, 20, 25), labels: int = 2
-) -> Federation:
+def fresh(seed, *, sizes=(30, 20, 25), labels=2):
     return make_federation(seed, sizes=sizes, test=5, labels=labels)
 
 
-def losses(solution: pffl.Solution, rows: Federation) -> dict[str, list[float]]:
+def losses(solution, rows):
     """Bounded losses of each group, row by row, from probabilities alone."""
     out: dict[str, list[float]] = {}
     for silo in rows.silos:
@@ -54,7 +50,7 @@ def losses(solution: pffl.Solution, rows: Federation) -> dict[str, list[float]]:
     return out
 
 
-def test_batches_of_a_federation_come_to_the_formula() -> None:
+def test_batches_of_a_federation_come_to_the_formula():
     solution, found = solved(), None
     batches = [fresh(k, sizes=(6, 4, 5)) for k in (1, 2, 3)]
     for rows in batches:
@@ -75,7 +71,7 @@ def test_batches_of_a_federation_come_to_the_formula() -> None:
         assert found.table[z]["bound"] == BOUND
 
 
-def sites(federation: Federation) -> dict[str, Any]:
+def sites(federation):
     rules = Rules(floor=1, radius=1e6)
     return {
         f"node {silo.index}": Site(silo, federation.schema, rules).answer
@@ -83,15 +79,11 @@ def sites(federation: Federation) -> dict[str, Any]:
     }
 
 
-def test_every_engine_gives_the_same_sums() -> None:
+def test_every_engine_gives_the_same_sums():
     """In process, silo by silo, from sites that send bytes, and under masks."""
     solution, rows = solved(), fresh(4, sizes=(60, 70, 80))
     whole = pffl.monitor(solution, rows, bound=BOUND)
-    pooled = pffl.monitor(
-        solution,
-        replace(rows, silos=(_joined(rows),)),
-        bound=BOUND,
-    )
+    pooled = pffl.monitor(solution, replace(rows, silos=(_joined(rows),)), bound=BOUND)
     engines = [Local(rows), Reference(rows), remote(rows, sites(rows)), secured(rows)]
     for engine in engines:
         found = pffl.monitor(solution, engine, bound=BOUND)
@@ -110,12 +102,12 @@ def test_every_engine_gives_the_same_sums() -> None:
     assert "not counted again" in twice.notes[-1]
 
 
-def _joined(rows: Federation) -> Silo:
+def _joined(rows):
     splits = {s: Rows.joined([k.rows(s) for k in rows.silos]) for s in rows.splits}
     return Silo("all", 0, splits)
 
 
-def test_what_a_state_holds_goes_on_and_binds(tmp_path: Path) -> None:
+def test_what_a_state_holds_goes_on_and_binds(tmp_path):
     solution, state = solved(), tmp_path / "deep" / "state.jsonl"
     first = pffl.monitor(solution, fresh(1), state=state, bound=BOUND, confidence=0.9)
     second = pffl.monitor(solution, fresh(2), state=state)
@@ -138,7 +130,7 @@ def test_what_a_state_holds_goes_on_and_binds(tmp_path: Path) -> None:
     assert len(pffl.monitor(solution, fresh(3), state=state).entries) == 3
 
 
-def test_bounds_and_cells() -> None:
+def test_bounds_and_cells():
     solution, rows = solved(), fresh(1)
     own = pffl.monitor(solution, rows)  # the run's: 5.0, above any loss of M
     assert [c.bound for c in own.settings.cells] == [5.0, 5.0]
@@ -166,7 +158,7 @@ def test_bounds_and_cells() -> None:
             pffl.monitor(solution, rows, confidence=confidence)
 
 
-def test_a_model_without_a_bound_is_refused_until_one_is_given() -> None:
+def test_a_model_without_a_bound_is_refused_until_one_is_given():
     federation, rows = make_federation(0), fresh(1)
     for constraint in (None, pffl.MinMax()):
         solution = pffl.solve(federation, constraint, seed=0)
@@ -176,7 +168,7 @@ def test_a_model_without_a_bound_is_refused_until_one_is_given() -> None:
         assert found.settings.names == ["f", "m"]
 
 
-def test_cells_of_silos_wait_for_their_rows() -> None:
+def test_cells_of_silos_wait_for_their_rows():
     federation = make_federation(0, sizes=(80, 80, 80))
     solution = pffl.solve(federation, pffl.PerSilo(0.9), seed=0)
     rows = fresh(1)
@@ -193,7 +185,7 @@ def test_cells_of_silos_wait_for_their_rows() -> None:
         pffl.monitor(solution, secured(rows))
 
 
-def test_a_file_alone_tells_its_cells_by_name(tmp_path: Path) -> None:
+def test_a_file_alone_tells_its_cells_by_name(tmp_path):
     federation, rows = make_federation(0), fresh(1)
     for place, constraint in enumerate(
         (
@@ -222,7 +214,7 @@ def test_a_file_alone_tells_its_cells_by_name(tmp_path: Path) -> None:
         pffl.monitor(3, rows)
 
 
-def test_rows_of_training_are_refused() -> None:
+def test_rows_of_training_are_refused():
     federation = make_federation(0)
     solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.9), seed=0)
     with raises(DataError, "training-rows"):
@@ -249,7 +241,7 @@ def test_rows_of_training_are_refused() -> None:
         pffl.monitor(solution, fresh(1), splits=["later"])
 
 
-def test_rows_of_other_kinds_are_refused() -> None:
+def test_rows_of_other_kinds_are_refused():
     solution = solved()
     other = make_federation(1, schema=make_schema(features=4))
     with raises(DataError, "other-schema"):
@@ -265,7 +257,7 @@ def test_rows_of_other_kinds_are_refused() -> None:
         pffl.monitor(solution, fresh(1), id="who")
 
 
-def weighing(rows: Federation, low: float, high: float, seed: int = 0) -> Federation:
+def weighing(rows, low, high, seed=0):
     """The same rows, with weights."""
     rng = np.random.default_rng(seed)
     silos = [
@@ -281,7 +273,7 @@ def weighing(rows: Federation, low: float, high: float, seed: int = 0) -> Federa
     return replace(rows, silos=tuple(silos))
 
 
-def test_weighted_rows_come_to_the_formula_of_diluted_losses() -> None:
+def test_weighted_rows_come_to_the_formula_of_diluted_losses():
     """By row and plain arithmetic; the same by every engine; means are weighted."""
     solution, M, s_max = solved(), solved().loss_bound, 4.0
     assert M is not None
@@ -321,7 +313,7 @@ def test_weighted_rows_come_to_the_formula_of_diluted_losses() -> None:
         )
 
 
-def test_alike_weights_change_nothing() -> None:
+def test_alike_weights_change_nothing():
     """All weigh s_max: the e-values of rows without weights, and the same mean."""
     alone, rows = solved().predictor, fresh(3)  # nothing is known, so bets are spread
     plain = pffl.monitor(alone, rows, bound=BOUND)
@@ -335,9 +327,7 @@ def test_alike_weights_change_nothing() -> None:
         assert one["mean_loss"] == pytest.approx(other["mean_loss"])
 
 
-def test_a_model_with_weights_brings_its_bound_and_heavier_rows_are_refused(
-    tmp_path: Path,
-) -> None:
+def test_a_model_with_weights_brings_its_bound_and_heavier_rows_are_refused(tmp_path):
     federation = weighing(make_federation(0, sizes=(300, 200, 250)), 0.5, 2.0)
     trained = pffl.solve(federation, pffl.BoundedGroupLoss(5.0), seed=0)
     s_max = trained.evidence.terms.weight_bound
@@ -361,14 +351,14 @@ def test_a_model_with_weights_brings_its_bound_and_heavier_rows_are_refused(
             pffl.monitor(solved(), fresh(1), bound=BOUND, weight_bound=wrong)
 
 
-def replace_weight(predictor: Any) -> Any:
+def replace_weight(predictor):
     """The predictor of a file alone, made from a table with a column of weights."""
     return replace(
         predictor, preparation=replace(predictor.preparation, weight="weight")
     )
 
 
-def test_numbers_need_a_range() -> None:
+def test_numbers_need_a_range():
     federation, rows = make_federation(0, labels=0), fresh(1, labels=0)
     bound = pffl.BoundedGroupLoss(9.0)
     free = pffl.solve(federation, bound, model=pffl.LeastSquares(), seed=0)
@@ -381,7 +371,7 @@ def test_numbers_need_a_range() -> None:
     assert found.rows == 90
 
 
-def test_several_classes() -> None:
+def test_several_classes():
     solution, rows = solved(labels=3), fresh(5, labels=3)
     found = pffl.monitor(solution, rows, bound=1.0)
     own = losses(solution, rows)
@@ -392,7 +382,7 @@ def test_several_classes() -> None:
 # Tables
 
 
-def people(n: int, seed: int, wrong: float = 0.0) -> pd.DataFrame:
+def people(n, seed, wrong=0.0):
     rng = np.random.default_rng(seed)
     frame = pd.DataFrame(
         {
@@ -409,7 +399,7 @@ def people(n: int, seed: int, wrong: float = 0.0) -> pd.DataFrame:
 
 
 @cache
-def of_people() -> pffl.Solution:
+def of_people():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         federation = Federation.from_table(
@@ -418,7 +408,7 @@ def of_people() -> pffl.Solution:
     return pffl.solve(federation, pffl.BoundedGroupLoss(0.55), seed=0)
 
 
-def test_tables_and_an_alarm_where_labels_turn(tmp_path: Path) -> None:
+def test_tables_and_an_alarm_where_labels_turn(tmp_path):
     solution, found = of_people(), None
     for week in range(1, 9):
         table = people(150, week, wrong=0.0 if week <= 4 else 0.5)
@@ -437,7 +427,7 @@ def test_tables_and_an_alarm_where_labels_turn(tmp_path: Path) -> None:
     assert read.entries[0].count == found.entries[0].batch.count
 
 
-def test_a_batch_may_have_one_label_and_a_column_of_weights() -> None:
+def test_a_batch_may_have_one_label_and_a_column_of_weights():
     solution, table = of_people(), people(60, 3)
     alone = table[table["y"] == "no"]
     found = pffl.monitor(solution, alone, id="who")
@@ -454,7 +444,7 @@ def test_a_batch_may_have_one_label_and_a_column_of_weights() -> None:
         pffl.monitor(solution, weighed, weight="t", weight_bound=3.0)
 
 
-def test_people_with_several_rows_count_once() -> None:
+def test_people_with_several_rows_count_once():
     solution, table = of_people(), people(60, 3)
     twice = pd.concat([table, table.iloc[:20]])
     once = pffl.monitor(solution, table, id="who").entries[0]
@@ -465,7 +455,7 @@ def test_people_with_several_rows_count_once() -> None:
     assert sum(rows.count) == 80
 
 
-def test_equal_people_are_told_apart_by_an_id_only() -> None:
+def test_equal_people_are_told_apart_by_an_id_only():
     solution, table = of_people(), people(30, 3)
     other = table.assign(who=[f"other {i}" for i in range(30)])
     first = pffl.monitor(solution, table, id="who")
@@ -474,7 +464,7 @@ def test_equal_people_are_told_apart_by_an_id_only() -> None:
     assert len(pffl.monitor(solution, other, state=blind).entries) == 1
 
 
-def test_rows_that_were_counted_before_are_not_counted_with_new_ones() -> None:
+def test_rows_that_were_counted_before_are_not_counted_with_new_ones():
     solution, table = of_people(), people(40, 3)
     first = pffl.monitor(solution, table)
     grown = pd.concat([table, people(40, 4)])
@@ -484,7 +474,7 @@ def test_rows_that_were_counted_before_are_not_counted_with_new_ones() -> None:
     assert len(pffl.monitor(solution, table, state=few).entries) == 2
 
 
-def test_tables_that_cannot_be_read_are_refused() -> None:
+def test_tables_that_cannot_be_read_are_refused():
     solution, table = of_people(), people(60, 3)
     with raises(DataError, "missing-column", "y"):
         pffl.monitor(solution, table.drop(columns="y"))
@@ -504,7 +494,7 @@ def test_tables_that_cannot_be_read_are_refused() -> None:
         pffl.monitor(solution, table.iloc[:0])
 
 
-def test_an_audit_is_monitored_too() -> None:
+def test_an_audit_is_monitored_too():
     table = people(300, 1)
     p = 1 / (1 + np.exp(-(table.age - 40) / 4))
     audit = pffl.audit(

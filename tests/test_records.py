@@ -22,7 +22,7 @@ class Whole(records.Record):
     share: float = 0.5
     others: tuple[Part, ...] = ()
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         if self.share > 1:
             raise UsageError("a share is at most 1")
 
@@ -30,18 +30,18 @@ class Whole(records.Record):
 GOOD = {"format": "pffl test", "version": 2, "part": {"name": "a", "sizes": [1, 2]}}
 
 
-def read(plain: object) -> Whole:
+def read(plain):
     return records.read(Whole, plain, source="here")
 
 
-def test_nested_records_are_read() -> None:
+def test_nested_records_are_read():
     found = read({**GOOD, "others": [{"name": "b"}], "share": 1})
     assert found.part == Part("a", (1, 2))
     assert found.others == (Part("b"),)
     assert found.share == 1.0
 
 
-def test_all_problems_are_told_with_their_places() -> None:
+def test_all_problems_are_told_with_their_places():
     with pytest.raises(ArtefactError) as refused:
         read({**GOOD, "others": [{"name": 3, "extra": 1}], "share": "x", "version": 2})
     message = str(refused.value)
@@ -71,13 +71,13 @@ def test_all_problems_are_told_with_their_places() -> None:
         ),
     ],
 )
-def test_what_is_refused(plain: object, words: str) -> None:
+def test_what_is_refused(plain, words):
     with pytest.raises(ArtefactError) as refused:
         read(plain)
     assert words in str(refused.value)
 
 
-def test_a_long_value_is_cut() -> None:
+def test_a_long_value_is_cut():
     with pytest.raises(ArtefactError) as refused:
         read({**GOOD, "part": "x" * 10_000})
     assert len(str(refused.value)) < 300

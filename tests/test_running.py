@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,7 @@ from pffl.spec import parse
 from tests.raising import raises
 
 
-def job(**settings: Any) -> Any:
+def job(**settings):
     sections = {
         "data": {"name": "synthetic", "rows": 900, "silos": 3, "seed": 1},
         "constraint": {"kind": "bgl", "bound": 0.66},
@@ -27,17 +25,17 @@ def job(**settings: Any) -> Any:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(tmp_path):
     with runs.lock(tmp_path / "run") as held:
         running.run(job(), held)
     return tmp_path / "run"
 
 
-def read(place: Path, name: str) -> Any:
+def read(place, name):
     return json.loads((place / name).read_text("utf-8"))
 
 
-def uppers(place: Path) -> list[list[float]]:
+def uppers(place):
     """What result.json and the certificate say of people not seen."""
     certificate = read(place, "certificate.json")
     kinds = {s["kind"]: s for s in certificate["statements"]}
@@ -45,7 +43,7 @@ def uppers(place: Path) -> list[list[float]]:
     return [result, [row["upper"] for row in kinds["holdout"]["per_cell"]]]
 
 
-def test_a_run_leaves_everything(place: Path) -> None:
+def test_a_run_leaves_everything(place):
     record = runs.load(place, require_verified=True)
     assert record.evidence.terms.confidence == 0.99
     names = {path.name for path in place.iterdir()}
@@ -54,7 +52,7 @@ def test_a_run_leaves_everything(place: Path) -> None:
     assert result == certificate
 
 
-def test_the_confidence_of_the_run_is_kept(place: Path) -> None:
+def test_the_confidence_of_the_run_is_kept(place):
     before = (place / "certificate.json").read_bytes()
     certificate, path = running.recertify(runs.load(place), Request())
     assert certificate.confidence == 0.99
@@ -62,7 +60,7 @@ def test_the_confidence_of_the_run_is_kept(place: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_another_confidence_is_said_everywhere(place: Path) -> None:
+def test_another_confidence_is_said_everywhere(place):
     first = uppers(place)
     running.recertify(runs.load(place), Request(confidence=0.9))
     record = runs.load(place, require_verified=True)
@@ -77,7 +75,7 @@ def test_another_confidence_is_said_everywhere(place: Path) -> None:
     assert "90 %" in page or "0.9" in page
 
 
-def test_new_questions_need_the_rows(place: Path) -> None:
+def test_new_questions_need_the_rows(place):
     record = runs.load(place)
     with raises(UsageError, "needs-data"):
         running.recertify(record, Request(cell="A"))
@@ -90,7 +88,7 @@ def test_new_questions_need_the_rows(place: Path) -> None:
     assert again.result["cells"] == record.result["cells"]
 
 
-def test_other_rows_get_files_of_their_own(place: Path) -> None:
+def test_other_rows_get_files_of_their_own(place):
     own = {p.name: p.read_bytes() for p in place.iterdir() if p.suffix == ".json"}
     record, engine = runs.load(place), Local(job().federation)
     _, path = running.recertify(record, Request(splits=("train",)), engine)
@@ -102,7 +100,7 @@ def test_other_rows_get_files_of_their_own(place: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["evidence.json", "model.safetensors"])
-def test_fault_74_edited_evidence_is_not_certified(place: Path, name: str) -> None:
+def test_fault_74_edited_evidence_is_not_certified(place, name):
     content = (place / name).read_bytes()
     (place / name).write_bytes(content.replace(b"0.66", b"0.76"))
     if (place / name).read_bytes() == content:
@@ -111,20 +109,17 @@ def test_fault_74_edited_evidence_is_not_certified(place: Path, name: str) -> No
         running.recertify(runs.load(place), Request())
 
 
-def test_a_solution_and_its_directory_are_certified_alike(place: Path) -> None:
+def test_a_solution_and_its_directory_are_certified_alike(place):
     again = pffl.certify(runs.load(place))
     settings = job()
     solution = pffl.solve(
-        settings.federation,
-        settings.constraint,
-        options=settings.options,
-        seed=1,
+        settings.federation, settings.constraint, options=settings.options, seed=1
     )
     own = pffl.certify(solution)
     assert again.as_dict() == own.as_dict()
 
 
-def test_fault_87_what_was_given_to_the_run_is_the_certificates(tmp_path: Path) -> None:
+def test_fault_87_what_was_given_to_the_run_is_the_certificates(tmp_path):
     given = {"confidence": 0.9, "loss_bound": 5.0}
     with runs.lock(tmp_path / "run") as held:
         running.run(job(**given), held, report=False)

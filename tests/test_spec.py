@@ -3,7 +3,6 @@ from __future__ import annotations
 import inspect
 import tomllib
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,21 +36,21 @@ tables = st.recursive(
 # Drawing a nested table on a busy machine may take long; that is no fault of ours.
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(tables)
-def test_what_is_written_is_read_back(table: dict[str, Any]) -> None:
+def test_what_is_written_is_read_back(table):
     assert tomllib.loads(spec.dumps(table)) == table
 
 
-def test_lists_may_hold_tables_among_other_things() -> None:
+def test_lists_may_hold_tables_among_other_things():
     table = {"mixed": [1, {"a": {}, "b": [2]}], "nested": [[{"c": "d"}], []]}
     assert tomllib.loads(spec.dumps(table)) == table
 
 
-def test_none_is_left_out() -> None:
+def test_none_is_left_out():
     assert spec.dumps({"a": None, "b": 1}) == "b = 1\n"
 
 
 @pytest.mark.parametrize("value", [object(), "half \ud800"])
-def test_what_toml_cannot_hold_is_refused(value: object) -> None:
+def test_what_toml_cannot_hold_is_refused(value):
     with raises(UsageError, "not-toml"):
         spec.dumps({"a": value})
 
@@ -69,17 +68,17 @@ def test_what_toml_cannot_hold_is_refused(value: object) -> None:
         ("a.b=", {"a": {"b": ""}}),
     ],
 )
-def test_setting(setting: str, expected: object) -> None:
+def test_setting(setting, expected):
     assert spec.parse_setting(setting) == expected
 
 
 @pytest.mark.parametrize("setting", ["", "a", "=1", "a b=1", "a..b=1", "a=1\nb=2"])
-def test_setting_that_is_none(setting: str) -> None:
+def test_setting_that_is_none(setting):
     with pytest.raises(UsageError):
         spec.parse_setting(setting)
 
 
-def test_merge_goes_into_tables() -> None:
+def test_merge_goes_into_tables():
     below = {"a": {"x": 1, "y": 2}, "b": 1}
     assert spec.merge(below, {"a": {"y": 3}, "b": {"z": 1}}) == {
         "a": {"x": 1, "y": 3},
@@ -88,7 +87,7 @@ def test_merge_goes_into_tables() -> None:
     assert below["a"] == {"x": 1, "y": 2}
 
 
-def test_defaults_are_those_of_the_library() -> None:
+def test_defaults_are_those_of_the_library():
     job = spec.parse({"data": SYNTHETIC}).build()
     assert job.method == pffl.Auto()
     assert job.options == pffl.Options()
@@ -105,16 +104,14 @@ def test_defaults_are_those_of_the_library() -> None:
         ({"task": "regression"}, pffl.LeastSquares),
     ],
 )
-def test_model_without_a_kind_suits_the_labels(
-    data: dict[str, Any], expected: type
-) -> None:
+def test_model_without_a_kind_suits_the_labels(data, expected):
     sections = {"data": {**SYNTHETIC, **data}, "model": {"l2": 0.5, "intercept": False}}
     model = spec.parse(sections).build().model
     assert isinstance(model, expected)
     assert model.describe() == expected(0.5, intercept=False).describe()
 
 
-def test_several_constraints_hold_together() -> None:
+def test_several_constraints_hold_together():
     both = [
         {"kind": "bgl", "bound": 0.7, "by": "group"},
         {"kind": "cbgl", "bound": {"class 1": 0.8}, "labels": ["class 1"]},
@@ -125,7 +122,7 @@ def test_several_constraints_hold_together() -> None:
     ) & pffl.ConditionalBoundedGroupLoss({"class 1": 0.8}, labels=("class 1",))
 
 
-def test_minmax_stands_alone() -> None:
+def test_minmax_stands_alone():
     both = [{"kind": "minmax"}, {"bound": 0.7}]
     with raises(UsageError, "not-joinable"):
         spec.parse({"data": SYNTHETIC, "constraint": both})
@@ -141,7 +138,7 @@ def test_minmax_stands_alone() -> None:
         [{"bound": 0.7}, {"kind": "cbgl", "bound": 0.9, "labels": ["class 0"]}],
     ],
 )
-def test_dump_is_read_back_as_the_same_job(constraint: object, tmp_path: Path) -> None:
+def test_dump_is_read_back_as_the_same_job(constraint, tmp_path):
     sections = {
         "data": {**SYNTHETIC, "groups": {"sex": ["f", "m"], 'odd "name"': 2}},
         "model": {"kind": "logistic", "l2": 0.01},
@@ -160,47 +157,47 @@ def test_dump_is_read_back_as_the_same_job(constraint: object, tmp_path: Path) -
     assert (again.method, again.constraint) == (job.method, job.constraint)
 
 
-def _objects(job: spec.Job) -> dict[str, Any]:
+def _objects(job):
     """What is compared in another way than by ``==``."""
     return {"federation": job.federation, "model": job.model, "source": job.source}
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_can_be_written_and_read(name: str) -> None:
+def test_every_method_can_be_written_and_read(name):
     method = METHODS[name]()
     written = tomllib.loads(spec.dumps({"method": method.describe()}))
     assert spec.parse({"data": SYNTHETIC, **written}).method == method
 
 
-def test_every_parameter_of_a_table_can_be_set() -> None:
+def test_every_parameter_of_a_table_can_be_set():
     taken = set(inspect.signature(Federation.from_table).parameters)
     assert set(parameters(TableOptions)) == taken - {"table"}
     assert set(required(TableOptions)) == {"label", "group"}
 
 
 @pytest.mark.parametrize("name", DATASETS)
-def test_every_parameter_of_a_data_set_can_be_set(name: str) -> None:
+def test_every_parameter_of_a_data_set_can_be_set(name):
     load = DATASETS[name][0]
     from_code_only = {"progress"}  # a function: no file can hold it
     taken = set(inspect.signature(load).parameters)
     assert set(parameters(load)) == taken - from_code_only
 
 
-def test_a_type_that_a_file_cannot_hold_is_not_offered() -> None:
+def test_a_type_that_a_file_cannot_hold_is_not_offered():
     assert "warm_start" not in parameters(pffl.Exact)
     assert "inputs" not in parameters(pffl.LogisticRegression)
     assert plain_type(np.ndarray) is None
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> Path:
+def table(tmp_path):
     rows = (f"{i % 7},{'ab'[i % 2]},{'nm'[i // 2 % 2]},{i % 3 % 2}" for i in range(80))
     path = tmp_path / "people.csv"
     path.write_text("\n".join(["x,g,site,y", *rows]) + "\n")
     return path
 
 
-def test_paths_start_from_the_run_file(table: Path) -> None:
+def test_paths_start_from_the_run_file(table):
     path = table.parent / "run.toml"
     path.write_text(
         '[data]\npath = "people.csv"\nlabel = "y"\ngroup = "g"\nsilos = 4\n'
@@ -211,7 +208,7 @@ def test_paths_start_from_the_run_file(table: Path) -> None:
     assert tomllib.loads(job.dump(below, seed=0))["data"]["path"] == "../../people.csv"
 
 
-def test_one_table_per_silo(table: Path) -> None:
+def test_one_table_per_silo(table):
     data = {"path": {"n": "people.csv", "m": "people.csv"}, "label": "y", "group": "g"}
     job = spec.parse({"data": data}, base=table.parent).build()
     assert set(job.federation.silo_names) == {"n", "m"}
@@ -219,7 +216,7 @@ def test_one_table_per_silo(table: Path) -> None:
     assert again["data"]["path"] == data["path"]
 
 
-def test_wrong_columns_go_together_before_the_table_is_read(tmp_path: Path) -> None:
+def test_wrong_columns_go_together_before_the_table_is_read(tmp_path):
     data = {"path": "absent.csv", "label": "y", "group": "g", "silo": "a", "silos": 2}
     with raises(UsageError, "needs-silos"):
         spec.parse({"data": data}, base=tmp_path)
@@ -235,21 +232,19 @@ def test_wrong_columns_go_together_before_the_table_is_read(tmp_path: Path) -> N
         (b"", r"\[data\] needs a name"),
     ],
 )
-def test_a_file_that_is_no_run_file(
-    content: bytes, message: str, tmp_path: Path
-) -> None:
+def test_a_file_that_is_no_run_file(content, message, tmp_path):
     path = tmp_path / "run.toml"
     path.write_bytes(content)
     with pytest.raises(UsageError, match=message):
         spec.load(path)
 
 
-def test_an_absent_run_file(tmp_path: Path) -> None:
+def test_an_absent_run_file(tmp_path):
     with raises(UsageError, "cannot-read"):
         spec.load(tmp_path / "absent.toml")
 
 
-def test_a_range_of_the_target_makes_it_a_number(tmp_path: Path) -> None:
+def test_a_range_of_the_target_makes_it_a_number(tmp_path):
     table = {"path": "a.csv", "label": "y", "group": "g", "silos": 2}
     found = spec.parse({"data": table, "model": {"target_range": [0, 5]}})
     assert isinstance(found.model, pffl.LeastSquares)

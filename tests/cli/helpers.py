@@ -10,7 +10,6 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
@@ -32,7 +31,7 @@ class Outcome:
     error: str | None = None  # the code of the error that ended the command
 
     @property
-    def json(self) -> dict[str, Any]:
+    def json(self):
         plain: dict[str, Any] = json.loads(self.out)
         return plain
 
@@ -40,7 +39,7 @@ class Outcome:
 Command: TypeAlias = Callable[..., Outcome]
 
 
-def argv(*arguments: str | Path) -> list[str]:
+def argv(*arguments):
     """Spell a command as it is called now."""
     found: list[str] = []
     for argument in map(str, arguments):
@@ -50,12 +49,12 @@ def argv(*arguments: str | Path) -> list[str]:
     return found
 
 
-def program(*arguments: str | Path) -> list[str]:
+def program(*arguments):
     """Return the command as a process of its own."""
     return [sys.executable, "-m", "pffl", *argv(*arguments)]
 
 
-def pffl(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Outcome:
+def pffl(capsys, *arguments):
     """Run the command in this process."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as ending:
@@ -66,6 +65,6 @@ def pffl(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> Outcome:
     return Outcome(code if isinstance(code, int) else 0, seen.out, seen.err, error)
 
 
-def one_line(text: str) -> str:
+def one_line(text):
     """Text without the line breaks that a terminal's width brings."""
     return " ".join(text.split())

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,7 +30,7 @@ print(json.dumps(sorted(sys.modules)), file=sys.stderr)
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["data", "-h"]])
-def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+def test_help_imports_nothing_heavy(arguments):
     place = str(Path(package.__file__).parent)
     run = subprocess.run(
         [sys.executable, "-c", HELP_ALONE, place, *arguments],
@@ -44,22 +43,20 @@ def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
     assert HEAVY.isdisjoint(json.loads(run.stderr.splitlines()[-1]))
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version(capsys):
     seen = pffl(capsys, "--version")
     assert (seen.code, seen.out.strip()) == (0, f"pffl {version('pffl')}")
 
 
-def test_unknown_option_suggests_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_option_suggests_one(capsys):
     seen = pffl(capsys, "run", "synthetic", "--bund", "0.6")
     assert seen.code == 2
     assert "--bound" in seen.err
     assert seen.out == ""
 
 
-def test_unexpected_error_asks_for_a_report(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object, **__: object) -> None:
+def test_unexpected_error_asks_for_a_report(capsys, monkeypatch):
+    def fail(*_, **__):
         raise ZeroDivisionError("one over nothing")
 
     monkeypatch.setattr("pffl.spec.named", fail)
@@ -83,10 +80,8 @@ def test_unexpected_error_asks_for_a_report(
         ("PrivacyBudgetError", 7),
     ],
 )
-def test_every_kind_of_error_has_its_exit_code(
-    error: str, code: int, capsys: pytest.CaptureFixture[str], monkeypatch: Any
-) -> None:
-    def fail(*_: object, **__: object) -> None:
+def test_every_kind_of_error_has_its_exit_code(error, code, capsys, monkeypatch):
+    def fail(*_, **__):
         raise getattr(package.errors, error)("what is wrong")
 
     monkeypatch.setattr("pffl.spec.named", fail)

@@ -20,7 +20,7 @@ X = ["age", "income"]
 
 
 @pytest.fixture
-def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
+def people(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
@@ -36,13 +36,11 @@ def people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pd.DataFrame:
     return frame
 
 
-def fitted(frame: pd.DataFrame) -> LogisticRegression:
+def fitted(frame):
     return LogisticRegression().fit(frame[X], frame.y)
 
 
-def test_no_silos_and_a_folder_of_its_own_with_the_page_of_a_run(
-    people: pd.DataFrame, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_silos_and_a_folder_of_its_own_with_the_page_of_a_run(people, capsys):
     score = fitted(people).predict_proba(people[X])[:, 1]
     pd.DataFrame({"prob": score}).to_csv("p.csv", index=False)
     seen = pffl(capsys, "audit", "p.csv", *TABLE, "--bound", "0.6")
@@ -76,9 +74,7 @@ def test_no_silos_and_a_folder_of_its_own_with_the_page_of_a_run(
     assert "--model FILE gives them" in one_line(alone.err)
 
 
-def test_an_audit_of_coefficients_is_read_as_verified(
-    people: pd.DataFrame, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_audit_of_coefficients_is_read_as_verified(people, capsys):
     Path("m.json").write_text('{"features": ["age"], "coef": [0.1], "intercept": -4}')
     assert pffl(capsys, "audit", "m.json", *TABLE, "--out", "a").code == 0
     assert load("a").verified
@@ -87,9 +83,7 @@ def test_an_audit_of_coefficients_is_read_as_verified(
     assert pffl(capsys, "verify", "a").code == 0
 
 
-def test_of_its_own_data_a_model_is_judged_by_what_was_held_out(
-    people: pd.DataFrame, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_its_own_data_a_model_is_judged_by_what_was_held_out(people, capsys):
     for i in range(20):  # more inputs than a card shows
         people[f"x{i}"] = np.random.default_rng(i + 1).normal(size=300).round(3)
     people.to_csv("people.csv", index=False)
@@ -107,9 +101,7 @@ def test_of_its_own_data_a_model_is_judged_by_what_was_held_out(
     assert "wrong predictions, all rows used" in text
 
 
-def test_a_cell_that_can_be_told_apart_is_verified(
-    people: pd.DataFrame, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_cell_that_can_be_told_apart_is_verified(people, capsys):
     rng = np.random.default_rng(0)
     names = [f"x{i}" for i in range(30)]
     people = pd.DataFrame(rng.normal(size=(400, 30)).round(3), columns=names)
@@ -123,9 +115,7 @@ def test_a_cell_that_can_be_told_apart_is_verified(
     assert pffl(capsys, "verify", "r").code == 0
 
 
-def test_silos_of_one_person_have_a_card(
-    people: pd.DataFrame, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_silos_of_one_person_have_a_card(people, capsys):
     people.assign(home=np.arange(300) % 250).to_csv("people.csv", index=False)
     run = ("run", *TABLE, "--silo", "home", "--bound", "0.8", "--seed", "0")
     assert pffl(capsys, *run, "--out", "r").code == 0
@@ -135,8 +125,8 @@ def test_silos_of_one_person_have_a_card(
 
 @pytest.mark.parametrize("name", ["m.joblib", "model"])
 def test_a_pickle_is_never_opened_and_its_probabilities_are_audited(
-    people: pd.DataFrame, capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+    people, capsys, name
+):
     import joblib
 
     model = fitted(people)
@@ -156,7 +146,7 @@ def test_a_pickle_is_never_opened_and_its_probabilities_are_audited(
     assert not Path("audits/people-002").exists()
 
 
-def load_losses(place: Path) -> dict[str, float]:
+def load_losses(place):
     from pffl.files import read
     from pffl.records import read as parsed
 
@@ -164,9 +154,7 @@ def load_losses(place: Path) -> dict[str, float]:
     return {cell["cell"]: cell["train_loss"] for cell in plain["cells"]}
 
 
-def test_a_folder_that_is_no_audit_gets_no_card(
-    people: pd.DataFrame, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_is_no_audit_gets_no_card(people, capsys):
     for place in ("people.csv", "nowhere"):
         seen = pffl(capsys, "card", place)
         assert (seen.code, "not a run directory" in seen.err) == (6, True)

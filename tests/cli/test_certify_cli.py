@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 
 from pffl.runs import load
-from tests.cli.helpers import SMALL, Command, argv, one_line
+from tests.cli.helpers import SMALL, argv, one_line
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(tmp_path_factory):
     """One run that meets its bounds and one whose bounds are impossible."""
     from pffl.cli import main
 
@@ -29,16 +29,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def met(runs: Path, tmp_path: Path) -> Path:
+def met(runs, tmp_path):
     return Path(shutil.copytree(runs / "met", tmp_path / "met"))
 
 
 @pytest.fixture
-def infeasible(runs: Path, tmp_path: Path) -> Path:
+def infeasible(runs, tmp_path):
     return Path(shutil.copytree(runs / "infeasible", tmp_path / "infeasible"))
 
 
-def test_certify_then_verify(command: Command, met: Path) -> None:
+def test_certify_then_verify(command, met):
     seen = command("certify", met, "--require", "empirical")
     assert seen.code == 0
     assert "✓ On the rows at hand: MET Every bound is met" in one_line(seen.out)
@@ -50,7 +50,7 @@ def test_certify_then_verify(command: Command, met: Path) -> None:
     assert "VERIFIED: all" in again.out
 
 
-def test_json_is_the_file(command: Command, met: Path) -> None:
+def test_json_is_the_file(command, met):
     seen = command("certify", met, "--json", "--confidence", "0.9")
     assert seen.json == json.loads((met / "certificate.json").read_text("utf-8"))
     assert seen.json["confidence"] == 0.9
@@ -59,7 +59,7 @@ def test_json_is_the_file(command: Command, met: Path) -> None:
     assert any(check["what"].startswith("model, fingerprint") for check in checks)
 
 
-def test_infeasible_run(command: Command, infeasible: Path) -> None:
+def test_infeasible_run(command, infeasible):
     seen = command("certify", infeasible, "--require", "empirical")
     assert seen.code == 4
     assert "'empirical' is required" in seen.err
@@ -69,14 +69,14 @@ def test_infeasible_run(command: Command, infeasible: Path) -> None:
     assert command("certify", infeasible).code == 0
 
 
-def test_holdout_may_be_required(command: Command, met: Path) -> None:
+def test_holdout_may_be_required(command, met):
     plain = command("certify", met, "--require", "holdout", "--json").json
     holds = next(s for s in plain["statements"] if s["kind"] == "holdout")["holds"]
     code = command("certify", met, "--require", "holdout").code
     assert code == (0 if holds else 4)
 
 
-def test_cell_and_gap(command: Command, met: Path) -> None:
+def test_cell_and_gap(command, met):
     options = ("--cell", "A", "--target-gap", "0.001")
     plain = command("certify", met, *options, "--json").json
     kinds = [s["kind"] for s in plain["statements"] if s["available"]]
@@ -87,7 +87,7 @@ def test_cell_and_gap(command: Command, met: Path) -> None:
     assert command("certify", met, "--confidence", "2").code == 2
 
 
-def test_a_changed_certificate_is_noticed(command: Command, met: Path) -> None:
+def test_a_changed_certificate_is_noticed(command, met):
     command("certify", met)
     path = met / "certificate.json"
     plain = json.loads(path.read_text("utf-8"))
@@ -105,9 +105,7 @@ def test_a_changed_certificate_is_noticed(command: Command, met: Path) -> None:
     assert command("verify", met / "nothing.json").code == 6
 
 
-def test_fault_74_an_edited_directory_is_not_verified(
-    command: Command, met: Path
-) -> None:
+def test_fault_74_an_edited_directory_is_not_verified(command, met):
     (met / "history.csv").write_text("round\n1\n", "utf-8")
     seen = command("certify", met)
     assert seen.code == 0
@@ -116,9 +114,7 @@ def test_fault_74_an_edited_directory_is_not_verified(
     assert command("verify", met / "certificate.json").code == 6
 
 
-def test_fault_73_other_data_get_a_file_of_their_own(
-    command: Command, met: Path, tmp_path: Path
-) -> None:
+def test_fault_73_other_data_get_a_file_of_their_own(command, met, tmp_path):
     spec = (met / "spec.toml").read_text("utf-8")
     other = tmp_path / "other.toml"
     other.write_text(spec.replace("seed = 1", "seed = 2"), "utf-8")
@@ -133,7 +129,7 @@ def test_fault_73_other_data_get_a_file_of_their_own(
     assert command("verify", path).code == 6
 
 
-def test_feasible(command: Command) -> None:
+def test_feasible(command):
     plain = command("feasible", *SMALL, "--json").json
     low, high = plain["common"]
     assert 0 <= low <= high < low + 1e-6
@@ -151,9 +147,7 @@ def test_feasible(command: Command) -> None:
     assert command("feasible", *SMALL, "--cell", "Z").code == 2
 
 
-def test_feasible_speaks_of_the_bounds_that_a_run_then_meets(
-    command: Command, tmp_path: Path
-) -> None:
+def test_feasible_speaks_of_the_bounds_that_a_run_then_meets(command, tmp_path):
     found = command("feasible", *SMALL, "--cell", "C", "--json").json
     _, high = found["common"]
     strong = ("--multiplier-bound", "5000", "-q", "--json")
@@ -164,7 +158,7 @@ def test_feasible_speaks_of_the_bounds_that_a_run_then_meets(
 
 
 @pytest.fixture
-def people(tmp_path: Path) -> Path:
+def people(tmp_path):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame(
         {
@@ -184,13 +178,13 @@ def people(tmp_path: Path) -> Path:
 TABLE = ("--label", "y", "--group", "sex", "--silo", "site", "--drop", "pid")
 
 
-def coefficients(tmp_path: Path) -> Path:
+def coefficients(tmp_path):
     path = tmp_path / "model.json"
     path.write_text('{"features": ["age"], "coef": [0.1], "intercept": -4}', "utf-8")
     return path
 
 
-def test_audit_of_coefficients(command: Command, people: Path, tmp_path: Path) -> None:
+def test_audit_of_coefficients(command, people, tmp_path):
     model, out = coefficients(tmp_path), tmp_path / "audit"
     seen = command("audit", model, people, *TABLE, "--bound", "0.8", "--out", out)
     assert seen.code == 0
@@ -207,7 +201,7 @@ def test_audit_of_coefficients(command: Command, people: Path, tmp_path: Path) -
     assert command("audit", model, people, *TABLE, *strict).code == 4
 
 
-def test_audit_of_probabilities(command: Command, people: Path, tmp_path: Path) -> None:
+def test_audit_of_probabilities(command, people, tmp_path):
     frame = pd.read_csv(people)
     score = 1 / (1 + np.exp(4 - 0.1 * frame.age))
     path = tmp_path / "p.csv"
@@ -227,7 +221,7 @@ def test_audit_of_probabilities(command: Command, people: Path, tmp_path: Path) 
     assert (named.code, "CSV or Parquet" in one_line(named.err)) == (2, True)
 
 
-def test_audit_of_our_own_models(command: Command, met: Path, tmp_path: Path) -> None:
+def test_audit_of_our_own_models(command, met, tmp_path):
     own = command("audit", met, *SMALL, "--json").json
     assert "rows (test)" in own["statements"][0]["text"]
     trained = command("audit", met, *SMALL, "--split", "train", "--json").json

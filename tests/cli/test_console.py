@@ -4,14 +4,10 @@ import io
 import sys
 import warnings
 
-import pytest
-
 from pffl.cli import console
 
 
-def test_characters_that_a_terminal_lacks_are_spelt_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_characters_that_a_terminal_lacks_are_spelt_out(monkeypatch):
     bytes_written = io.BytesIO()
     stream = io.TextIOWrapper(bytes_written, encoding="ascii")
     monkeypatch.setattr(sys, "stdout", stream)
@@ -21,12 +17,12 @@ def test_characters_that_a_terminal_lacks_are_spelt_out(
     assert bytes_written.getvalue() == b"loss <= 0.6 x 2 -> lambda, ?\n"
 
 
-def test_control_characters_do_not_reach_the_terminal() -> None:
+def test_control_characters_do_not_reach_the_terminal():
     assert "\x1b" not in console.clean("\x1b[2Jgone\r")
     assert console.clean("\u202egnp.exe") == "\\u202egnp.exe"
 
 
-def test_each_warning_is_one_note(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_warning_is_one_note(capsys):
     with console.warnings_as_notes():
         for _ in range(3):
             warnings.warn("first line\nsecond line", stacklevel=1)
@@ -34,6 +30,6 @@ def test_each_warning_is_one_note(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "note: first line second line\n"
 
 
-def test_markup_in_a_message_is_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_markup_in_a_message_is_text(capsys):
     console.error("[bold]not bold[/bold] [method] :smile:")
     assert "[bold]not bold[/bold] [method] :smile:" in capsys.readouterr().err

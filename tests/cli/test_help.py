@@ -20,7 +20,7 @@ NAMES = [
 
 
 @pytest.mark.parametrize("names", NAMES, ids=" ".join)
-def test_paragraphs_flow_to_the_width(names) -> None:
+def test_paragraphs_flow_to_the_width(names):
     runner = CliRunner()
     shown = runner.invoke(app, [*names, "--help"], env={"COLUMNS": "80"}).output
     prose = re.split(r"╭─", shown)[0].splitlines()

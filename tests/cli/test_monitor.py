@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from pffl.cli import main
-from tests.cli.helpers import Command, argv, one_line
+from tests.cli.helpers import argv, one_line
 from tests.test_monitoring import people
 
 RUN = ("--label", "y", "--group", "sex", "--id", "who", "--seed", "0", "--out", "run")
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(tmp_path_factory):
     """A run of people.csv in `run`, and eight weeks of new rows."""
     folder = tmp_path_factory.mktemp("people")
     people(900, 0).to_csv(folder / "people.csv", index=False)
@@ -30,13 +30,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def trained(place: Path, tmp_path: Path, command: Command) -> Command:
+def trained(place, tmp_path, command):
     """The command line in a copy of it."""
     shutil.copytree(place, tmp_path, dirs_exist_ok=True)
     return command
 
 
-def test_weeks_one_by_one_until_an_alarm(trained: Command) -> None:
+def test_weeks_one_by_one_until_an_alarm(trained):
     first = trained("monitor", "run", "week1.csv")
     text = one_line(first.out)
     assert first.code == 0
@@ -77,7 +77,7 @@ def test_weeks_one_by_one_until_an_alarm(trained: Command) -> None:
         assert plain["digest"] in page
 
 
-def test_several_files_at_once_are_several_batches(trained: Command) -> None:
+def test_several_files_at_once_are_several_batches(trained):
     files = [f"week{k}.csv" for k in range(4, 7)]
     args = ("--state", "at-once.jsonl", "--json")
     together = trained("monitor", "run/model.safetensors", *files, *args).json
@@ -87,7 +87,7 @@ def test_several_files_at_once_are_several_batches(trained: Command) -> None:
     assert Path("at-once.jsonl").read_bytes() == Path("apart.jsonl").read_bytes()
 
 
-def test_settings_stay_as_they_began(trained: Command) -> None:
+def test_settings_stay_as_they_began(trained):
     begun = trained(
         "monitor", "run", "week1.csv", "--bound", "f=0.5", "--confidence=0.9"
     )
@@ -109,7 +109,7 @@ def test_settings_stay_as_they_began(trained: Command) -> None:
     assert trained("monitor", "run", "week2.csv").code == 0
 
 
-def test_what_is_wrong_is_named(trained: Command) -> None:
+def test_what_is_wrong_is_named(trained):
     people(60, 1).drop(columns="y").to_csv("bare.csv", index=False)
     people(60, 1).assign(sex="x").to_csv("group.csv", index=False)
     people(60, 1).assign(job="zz").to_csv("job.csv", index=False)

@@ -18,11 +18,11 @@ RUN = (*COLUMNS, "--bound", "0.9", "--seed", "0", "--no-extras")
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def people(number: int = 300) -> Table:
+def people(number=300):
     rng = random.Random(1)  # noqa: S311
     rows = []
     for _ in range(number):
@@ -35,14 +35,7 @@ def people(number: int = 300) -> Table:
     return rows
 
 
-def write(
-    rows: Table,
-    *,
-    separator: str = ",",
-    encoding: str = "utf-8",
-    decimal: str = ".",
-    end: str = "\n",
-) -> None:
+def write(rows, *, separator=",", encoding="utf-8", decimal=".", end="\n"):
     lines = [HEADER, *([a, b.replace(".", decimal), *rest] for a, b, *rest in rows)]
     text = end.join(separator.join(line) for line in lines) + end
     Path("people.csv").write_bytes(text.encode(encoding))
@@ -58,7 +51,7 @@ DIALECTS: dict[str, Callable[[Table], None]] = {
 }
 
 
-def test_dialects_give_the_same_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_dialects_give_the_same_run(capsys):
     found = {}
     for name, dialect in DIALECTS.items():
         dialect(people())
@@ -74,7 +67,7 @@ def test_dialects_give_the_same_run(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_odd_rows_make_a_run_that_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_odd_rows_make_a_run_that_says_so(capsys):
     rows = people()
     for row in rows[:8]:
         row[4:6] = ["autre", "Bern"]  # a group in one silo only
@@ -94,9 +87,7 @@ def test_odd_rows_make_a_run_that_says_so(capsys: pytest.CaptureFixture[str]) ->
     assert "few training rows: Genève" not in one_line(by_rows.out)
 
 
-def test_everything_wrong_is_listed_in_one_message(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_everything_wrong_is_listed_in_one_message(capsys):
     rows = people()
     rows[0][0] = rows[1][0] = "unknown"
     for row in rows[2:6]:
@@ -120,7 +111,7 @@ def test_everything_wrong_is_listed_in_one_message(
     assert list(Path("runs").iterdir()) == []
 
 
-def test_what_the_message_advises_works(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_message_advises_works(capsys):
     rows = people()
     rows[0][0] = "unknown"
     rows[2][1] = rows[6][3] = ""
@@ -133,9 +124,7 @@ def test_what_the_message_advises_works(capsys: pytest.CaptureFixture[str]) -> N
     assert any(name.startswith("missing × ") for name in names)
 
 
-def test_names_may_be_repeated_or_joined_by_commas(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_names_may_be_repeated_or_joined_by_commas(capsys):
     write(people())
     apart = ("--group", "sexe", "--group", "race", "--drop", "âge", "--drop", "métier")
     joined = ("--group", "sexe, race", "--drop", "âge,métier")
@@ -147,9 +136,7 @@ def test_names_may_be_repeated_or_joined_by_commas(
     assert "1 inputs" in outs[0]
 
 
-def test_nobody_is_on_both_sides_with_an_id(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_nobody_is_on_both_sides_with_an_id(capsys):
     rows = [row for row in people(150) for _ in range(2)]
     lines = [["pid", *HEADER], *([str(i // 2), *row] for i, row in enumerate(rows))]
     Path("people.csv").write_text("\n".join(map(",".join, lines)) + "\n", "utf-8")
@@ -162,9 +149,7 @@ def test_nobody_is_on_both_sides_with_an_id(
     assert pffl(capsys, "verify", "runs/people-001").code == 0
 
 
-def test_people_without_a_bound_explain_a_risk_above_every_cell(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_people_without_a_bound_explain_a_risk_above_every_cell(capsys):
     """The risk is that of all: also of those whom no cell has."""
     write(people())
     run = ("run", "people.csv", "--label", "embauché", "--group", "sexe,race")

@@ -14,20 +14,19 @@ import tomli_w
 import pffl
 from pffl import runs
 from pffl.data import chunks
-from tests.cli.helpers import Command
 from tests.models.test_predictor import LABELS, people, solved
 
 PROBABILITIES = ["probability_no", "probability_yes"]
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model(tmp_path_factory):
     place = tmp_path_factory.mktemp("model") / "run"
     return pffl.save(solved("text"), place)
 
 
 @pytest.fixture
-def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def rows(tmp_path, monkeypatch):
     monkeypatch.setattr(chunks, "BLOCK", 300)  # bytes: many pieces
     table = people(labels=LABELS["text"]).assign(
         id=[f"p{k}" for k in range(120)], note=["=1+1", '"a,\nb"', "NA", "-5"] * 30
@@ -37,9 +36,7 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_scores_are_those_of_the_model(
-    command: Command, model: Path, rows: Path, tmp_path: Path
-) -> None:
+def test_scores_are_those_of_the_model(command, model, rows, tmp_path):
     out = tmp_path / "scores.csv"
     seen = command("predict", model, rows, "-o", out, "--keep", "id", "--keep", "note")
     assert (seen.code, seen.out) == (0, "")
@@ -66,8 +63,8 @@ def test_scores_are_those_of_the_model(
 
 
 def test_nothing_is_overwritten_and_no_half_file_is_left(
-    command: Command, model: Path, rows: Path, tmp_path: Path
-) -> None:
+    command, model, rows, tmp_path
+):
     out = tmp_path / "scores.csv"
     lines = rows.read_text().splitlines()
     where = rows.read_text().count("\n") + 1
@@ -103,9 +100,7 @@ def test_nothing_is_overwritten_and_no_half_file_is_left(
         ("[1, 2]", "JSON"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(
-    command: Command, model: Path, tmp_path: Path, text: str, says: str
-) -> None:
+def test_what_is_wrong_is_told_with_its_line(command, model, tmp_path, text, says):
     path = tmp_path / "rows.csv"
     path.write_text(text)
     seen = command("predict", model, path, "-o", tmp_path / "scores.csv")
@@ -116,8 +111,8 @@ def test_what_is_wrong_is_told_with_its_line(
 
 
 def test_unseen_values_are_taken_on_request_and_counted_over_all_pieces(
-    command: Command, model: Path, rows: Path
-) -> None:
+    command, model, rows
+):
     rows.write_text("job,age\n" + "pilot,30\ncook,40\n" * 200)
     seen = command("predict", model, rows, "--unseen", "ignore")
     assert seen.code == 0
@@ -128,9 +123,7 @@ def test_unseen_values_are_taken_on_request_and_counted_over_all_pieces(
     assert command("predict", model, rows, "--keep", "prediction").code == 2
 
 
-def test_other_forms_of_the_same_table(
-    command: Command, model: Path, rows: Path, tmp_path: Path
-) -> None:
+def test_other_forms_of_the_same_table(command, model, rows, tmp_path):
     table = pd.read_csv(rows)[["age", "job", "id"]]
     wanted = pd.read_csv(io.StringIO(command("predict", model, rows).out))
     text = table.to_csv(index=False)
@@ -151,13 +144,7 @@ def test_other_forms_of_the_same_table(
         pd.testing.assert_frame_equal(found, wanted, rtol=1e-14, atol=0)
 
 
-def test_parquet_in_and_out(
-    command: Command,
-    model: Path,
-    rows: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_parquet_in_and_out(command, model, rows, tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
     monkeypatch.setattr(chunks, "BATCH", 50)
     table, out = pd.read_csv(rows), tmp_path / "scores.parquet"
@@ -183,9 +170,7 @@ def test_parquet_in_and_out(
 # Audits of a model of ours
 
 
-def test_an_audit_knows_label_groups_and_bounds(
-    command: Command, model: Path, rows: Path
-) -> None:
+def test_an_audit_knows_label_groups_and_bounds(command, model, rows):
     spec = "[data]\npath = 'x.csv'\nlabel = 'hired'\ngroup = 'sex'\nsilo = 'branch'\n"
     place = Path("run")
     pffl.save(
@@ -211,7 +196,7 @@ def test_an_audit_knows_label_groups_and_bounds(
     assert "0.9000" in seen.out
 
 
-def test_an_audit_knows_bounds_that_the_run_found(command: Command, rows: Path) -> None:
+def test_an_audit_knows_bounds_that_the_run_found(command, rows):
     bounds = pffl.BoundedGroupLoss("auto") & pffl.BoundedGroupLoss(0.9, by="branch")
     table = people(labels=LABELS["text"])
     data = {"label": "hired", "group": ["sex", "branch"]}
@@ -231,9 +216,7 @@ def test_an_audit_knows_bounds_that_the_run_found(command: Command, rows: Path) 
     assert found == pytest.approx(wanted)
 
 
-def test_an_audit_without_labels_says_so(
-    command: Command, model: Path, rows: Path
-) -> None:
+def test_an_audit_without_labels_says_so(command, model, rows):
     table = pd.read_csv(rows)
     table.drop(columns="hired").to_csv("fresh.csv", index=False)
     seen = command("audit", model, "fresh.csv")
@@ -251,9 +234,7 @@ def test_an_audit_without_labels_says_so(
     assert "'pilot' (120)" in seen.out + seen.err
 
 
-def test_a_bound_that_was_chosen_is_kept_for_an_audit(
-    command: Command, rows: Path
-) -> None:
+def test_a_bound_that_was_chosen_is_kept_for_an_audit(command, rows):
     place = Path("run")
     spec = "[data]\nname = 'compas'\n[constraint]\nkind = 'bgl'\nbound = 'auto'\n"
     pffl.save(solved("text"), place, spec)
@@ -262,9 +243,7 @@ def test_a_bound_that_was_chosen_is_kept_for_an_audit(
     assert [cell["bound"] for cell in runs.load("found").result["cells"]] == [0.65] * 2
 
 
-def test_an_audit_of_the_run_s_own_held_out_rows_is_a_further_look(
-    command: Command, rows: Path
-) -> None:
+def test_an_audit_of_the_run_s_own_held_out_rows_is_a_further_look(command, rows):
     table = pd.read_csv(rows).drop(columns=["note"])
     table.to_csv("own.csv", index=False)
     about = ("--label", "hired", "--group", "sex", "--bound", "0.65", "--seed", "1")
@@ -285,9 +264,7 @@ def test_an_audit_of_the_run_s_own_held_out_rows_is_a_further_look(
     assert command("verify", "new").code == 0
 
 
-def test_scores_can_be_audited_as_those_of_anybody(
-    command: Command, model: Path, rows: Path
-) -> None:
+def test_scores_can_be_audited_as_those_of_anybody(command, model, rows):
     assert command("predict", model, rows, "-o", "scores.csv", "--keep", "id").code == 0
     more = ("--label", "hired", "--group", "sex", "--id", "id", "--drop", "note")
     seen = command("audit", "scores.csv", rows, *more, "--out", "found")

@@ -25,13 +25,13 @@ BLOCK = re.compile(r"(?<=\n```text\n).*?(?=```\n)", re.DOTALL)
 LEFT_OUT = ("measured on", "duality gap")
 
 
-def command() -> list[str]:
+def command():
     found = COMMAND.search(README.read_text("utf-8"))
     assert found is not None
     return shlex.split(found[1])
 
 
-def shown(out: str) -> str:
+def shown(out):
     """What README shows of an output: all but some parts between blank lines."""
     lines = "\n".join(line.rstrip() for line in out.splitlines())
     parts = re.split(r"\n{2,}", lines.strip("\n"))
@@ -40,11 +40,7 @@ def shown(out: str) -> str:
 
 
 @pytest.mark.skipif(not is_cached(), reason="COMPAS is not cached")
-def test_the_main_job_prints_what_readme_shows(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+def test_the_main_job_prints_what_readme_shows(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     seen = pffl(capsys, *command())
@@ -60,7 +56,7 @@ def test_the_main_job_prints_what_readme_shows(
     assert f"{asked} questions in {messages} messages" in told
 
 
-def test_the_block_shows_an_effect() -> None:
+def test_the_block_shows_an_effect():
     """The bound moves somebody by more than rounding, and all verdicts are there."""
     found = BLOCK.search(README.read_text("utf-8"))
     assert found is not None
@@ -73,7 +69,7 @@ def test_the_block_shows_an_effect() -> None:
         assert title in found[0]
 
 
-def main() -> None:
+def main():
     with tempfile.TemporaryDirectory() as place:
         run = subprocess.run(
             program(*command()),

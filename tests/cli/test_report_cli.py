@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.cli.helpers import SMALL, one_line, pffl
@@ -13,19 +11,14 @@ pytest.importorskip("jinja2")
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def opened(monkeypatch):
     """What was opened in a browser that there is not."""
     found: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda url: found.append(url) or True)
     return found
 
 
-def test_a_run_is_opened_and_so_is_its_report(
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    opened: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_run_is_opened_and_so_is_its_report(capsys, tmp_path, opened, monkeypatch):
     run, page = tmp_path / "run", tmp_path / "page.html"
     pffl(capsys, "run", *SMALL, "--out", run, "--open")
     assert opened == [(run / "report.html").as_uri()]
@@ -39,19 +32,14 @@ def test_a_run_is_opened_and_so_is_its_report(
     assert "no browser is at hand" in one_line(seen.err)
 
 
-def test_a_page_follows_a_run_that_goes_on(
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    opened: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_page_follows_a_run_that_goes_on(capsys, tmp_path, opened, monkeypatch):
     out = tmp_path / "run"
     record(out, [at(BEGUN, 0), at(ROUND, 1)])
     pages: list[str] = []
     coming = [{**ROUND, "round": 4, "violation": 0.005}, ENDED]
     known = [at(BEGUN, 0), at(ROUND, 1)]
 
-    def one_more(seconds: float) -> None:
+    def one_more(seconds):
         pages.append((out / "live.html").read_text("utf-8"))
         known.append(at(coming.pop(0), 2))
         record(out, known)

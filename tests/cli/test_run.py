@@ -23,11 +23,11 @@ TITLES = ("On the training rows", "On held-out rows", "Promised for people not s
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_verdict_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verdict_is_shown(capsys):
     seen = pffl(capsys, "run", *SMALL, "--bound", "0.8")
     assert seen.code == 0
     assert all(column in seen.out for column in COLUMNS)
@@ -41,7 +41,7 @@ def test_the_verdict_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
         assert Path("runs/synthetic-001", name).is_file()
 
 
-def test_the_same_numbers_as_the_library(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_numbers_as_the_library(capsys):
     seen = pffl(capsys, "run", *SMALL, "--bound", "0.66", "--json", "--out", "here")
     federation = library.datasets.synthetic(900, silos=3, seed=1)
     solution = library.solve(federation, library.BoundedGroupLoss(0.66), seed=1)
@@ -54,20 +54,20 @@ def test_the_same_numbers_as_the_library(capsys: pytest.CaptureFixture[str]) -> 
     assert np.array_equal(runs.load("here").w, solution.w)
 
 
-def test_runs_are_numbered(capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_are_numbered(capsys):
     for _ in range(2):
         assert pffl(capsys, "run", *SMALL, "--bound", "0.8", "--quiet").out == ""
     assert sorted(os.listdir("runs")) == ["synthetic-001", "synthetic-002"]
 
 
-def test_a_mistake_leaves_no_directory(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistake_leaves_no_directory(capsys):
     seen = pffl(capsys, "run", *SMALL, "--bound", "nobody=0.8", "--out", "here")
     assert seen.code == 2
     assert "nobody" in seen.err
     assert not Path("here").exists()
 
 
-def test_a_run_file_repeats_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_file_repeats_the_run(capsys):
     first = pffl(capsys, "run", *SMALL, "--bound", "0.66", "--json", "--out", "a")
     again = pffl(capsys, "run", "a/spec.toml", "--json", "--out", "b")
     assert first.json["cells"] == again.json["cells"]
@@ -75,9 +75,7 @@ def test_a_run_file_repeats_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert pffl(capsys, "run", "a", "--json").json["cells"] == again.json["cells"]
 
 
-def test_a_table_is_found_again_from_the_run_directory(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_table_is_found_again_from_the_run_directory(capsys):
     rows = (f"{i % 7},{'ab'[i % 2]},{'nm'[i // 2 % 2]},{i % 3 % 2}" for i in range(80))
     Path("people.csv").write_text("\n".join(["x,g,site,y", *rows]) + "\n")
     columns = ("--label", "y", "--group", "g", "--silo", "site", "--seed", "0")
@@ -90,9 +88,7 @@ def test_a_table_is_found_again_from_the_run_directory(
     assert pffl(capsys, "run", "deep/down/here", "--quiet").code == 0
 
 
-def test_options_fall_back_to_the_defaults_of_the_method(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_options_fall_back_to_the_defaults_of_the_method(capsys):
     options = ("--method", "pffl", "--dual-rounds", "2", "--bound", "0.8")
     seen = pffl(capsys, "run", *SMALL, *options, "--json", "--out", "here")
     expected = library.PFFL(dual_rounds=2)
@@ -103,41 +99,39 @@ def test_options_fall_back_to_the_defaults_of_the_method(
     assert spec["method"]["local_steps"] == expected.local_steps
 
 
-def test_json_is_alone_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_alone_on_stdout(capsys):
     seen = pffl(capsys, "run", *SMALL, "--bound", "0.8", "--json")
     assert seen.json["status"] == "met"
     assert "On the training rows: MET" in seen.err
 
 
-def test_exit_code_of_bounds_that_are_not_met(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_exit_code_of_bounds_that_are_not_met(capsys):
     options = ("--method", "fedavg", "--rounds", "2", "--bound", "0.55")
     seen = pffl(capsys, "run", *SMALL, *options, "--json", "--quiet")
     assert seen.json["status"] in ("not_met", "infeasible")
     assert seen.code == 4
 
 
-def test_no_bound_at_all(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_bound_at_all(capsys):
     seen = pffl(capsys, "run", *SMALL)
     assert seen.code == 0
     assert "no bound was asked for" in seen.out
 
 
 @pytest.mark.parametrize("kind", ["bgl", "cbgl", "per-silo"])
-def test_constraints(capsys: pytest.CaptureFixture[str], kind: str) -> None:
+def test_constraints(capsys, kind):
     options = ("--constraint", kind, "--bound", "0.9", "--json", "--quiet")
     seen = pffl(capsys, "run", *SMALL, *options)
     assert seen.json["constraint"]["kind"] == kind
 
 
-def test_minmax(capsys: pytest.CaptureFixture[str]) -> None:
+def test_minmax(capsys):
     seen = pffl(capsys, "run", *SMALL, "--constraint", "minmax", "--out", "here")
     assert seen.code == 0
     assert runs.load("here").result["constraint"]["kind"] == "minmax"
 
 
-def test_a_bound_for_each_cell(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bound_for_each_cell(capsys):
     bounds = ("--bound", "A=0.7", "--bound", "B=0.8", "--bound", "C=0.9")
     seen = pffl(capsys, "run", *SMALL, *bounds, "--json", "--quiet")
     assert {c["cell"]: c["bound"] for c in seen.json["cells"]} == {
@@ -148,9 +142,7 @@ def test_a_bound_for_each_cell(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("width", ["40", "60", "80", "200"])
-def test_numbers_are_never_cut(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: str
-) -> None:
+def test_numbers_are_never_cut(capsys, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", width)
     seen = pffl(capsys, "run", *SMALL, "--bound", "0.66", "--out", "here")
     for cell in runs.load("here").result["cells"]:
@@ -159,7 +151,7 @@ def test_numbers_are_never_cut(
         assert up(cell["test_upper"]) in row  # as on the page, and never too small
 
 
-def test_many_cells_show_the_tightest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_many_cells_show_the_tightest(capsys):
     options = ("--set", "data.groups=50", "--set", "data.rows=4000")
     many = ("--set", f"data.group_sizes={[1] * 50}", "--bound", "1.5", "--out", "here")
     seen = pffl(capsys, "run", "synthetic", "--silos", "2", *options, *many)
@@ -168,10 +160,8 @@ def test_many_cells_show_the_tightest(capsys: pytest.CaptureFixture[str]) -> Non
     assert f"{worst['train_loss']:.4f}" in seen.out
 
 
-def test_a_federation_that_fails_says_where(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def down(*_: object) -> None:
+def test_a_federation_that_fails_says_where(capsys, monkeypatch):
+    def down(*_):
         raise FederationError("site b does not answer")
 
     monkeypatch.setattr("pffl.engines.local.Local.ask_many", down)
@@ -181,7 +171,7 @@ def test_a_federation_that_fails_says_where(
     assert "while asking question 1: census of 'census'" in one_line(seen.err)
 
 
-def test_the_last_lines_count_questions(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_lines_count_questions(capsys):
     seen = pffl(capsys, "run", *SMALL, "--bound", "0.66", "--out", "here")
     asked = json.loads(Path("here/result.json").read_text())["questions"]
     assert asked["asked"] == asked["distinct"]
@@ -193,7 +183,7 @@ def test_the_last_lines_count_questions(capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 )
-def test_interrupted(tmp_path: Path, number: signal.Signals, code: int) -> None:
+def test_interrupted(tmp_path, number, code):
     endless = ("--method", "pffl", "--dual-rounds", "1000000", "--bound", "0.6")
     process = subprocess.Popen(
         program("run", *SMALL, *endless, "--out", "here"),

@@ -19,11 +19,11 @@ COLUMNS = ("--label", "y", "--group", "sex")
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def people(rows: int = 200) -> pd.DataFrame:
+def people(rows=200):
     rng = random.Random(0)  # noqa: S311
     lines = []
     for _ in range(rows):
@@ -34,10 +34,10 @@ def people(rows: int = 200) -> pd.DataFrame:
 
 
 @pytest.fixture
-def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def told(capsys):
     """What a command says of a table before anything is trained."""
 
-    def tell(frame: pd.DataFrame, *more: str, code: int = 0) -> str:
+    def tell(frame, *more, code=0):
         frame.to_csv("people.csv", index=False)
         seen = pffl(capsys, "data", "info", "people.csv", *COLUMNS, *more)
         assert seen.code == code, seen.err
@@ -52,7 +52,7 @@ Told = Callable[..., str]
 # What was taken without a word
 
 
-def test_a_stray_label_makes_a_third_class(told: Told) -> None:
+def test_a_stray_label_makes_a_third_class(told):
     frame = people()
     assert "classes;" not in told(frame)
     frame.loc[7, "y"] = "yess"
@@ -66,7 +66,7 @@ def test_a_stray_label_makes_a_third_class(told: Told) -> None:
     assert "label 'y': 'Yes' and 'yes' count as different values" in told(frame)
 
 
-def test_one_group_only(told: Told) -> None:
+def test_one_group_only(told):
     text = told(people().assign(sex="f"))
     assert "protected attribute 'sex' has one value only ('f')" in text
     assert "a bound on it is one on the mean loss of all rows" in text
@@ -79,9 +79,7 @@ def test_one_group_only(told: Told) -> None:
         (lambda v: f"{v / 10:.1f}".replace(".", ","), "1,8 as 1.8"),
     ],
 )
-def test_written_numbers_are_numbers(
-    told: Told, write: Callable[[int], str], read: str
-) -> None:
+def test_written_numbers_are_numbers(told, write, read):
     frame = people()
     frame.loc[0, "age"] = 0 if "1234" in read else 18
     frame["age"] = [write(int(age)) for age in frame["age"]]
@@ -94,9 +92,7 @@ def test_written_numbers_are_numbers(
 @pytest.mark.parametrize(
     "write", [lambda v: f"{v} %", lambda v: f"€ {v * 1000:,}"], ids=["share", "money"]
 )
-def test_numbers_with_a_sign_are_refused(
-    told: Told, write: Callable[[int], str]
-) -> None:
+def test_numbers_with_a_sign_are_refused(told, write):
     frame = people()
     frame["age"] = [write(int(age)) for age in frame["age"]]
     text = told(frame, code=3)
@@ -105,7 +101,7 @@ def test_numbers_with_a_sign_are_refused(
     assert "age" in told(frame, "--categorical", "age")
 
 
-def test_numbers_and_words_are_not_mixed_in_silence(told: Told) -> None:
+def test_numbers_and_words_are_not_mixed_in_silence(told):
     frame = people().astype({"age": object})
     frame["age"] = [f"{age},5" for age in frame["age"]]
     frame.loc[3, "age"] = "unknown"
@@ -114,7 +110,7 @@ def test_numbers_and_words_are_not_mixed_in_silence(told: Told) -> None:
     assert "or name it in --categorical" in text
 
 
-def test_values_that_look_missing(told: Told) -> None:
+def test_values_that_look_missing(told):
     frame = people()
     assert "look like missing" not in told(frame)
     frame.loc[:4, "site"] = "?"
@@ -126,7 +122,7 @@ def test_values_that_look_missing(told: Told) -> None:
     )
 
 
-def test_a_column_that_gives_the_label_away(told: Told) -> None:
+def test_a_column_that_gives_the_label_away(told):
     frame = people()
     frame["reject"] = (frame["y"] == "no").astype(int)
     text = told(frame)
@@ -138,7 +134,7 @@ def test_a_column_that_gives_the_label_away(told: Told) -> None:
     assert "tells by itself of" in text
 
 
-def test_a_column_that_gives_the_group_away(told: Told) -> None:
+def test_a_column_that_gives_the_group_away(told):
     frame = people(600)
     frame["married"] = ["mr" if sex == "m" else "ms" for sex in frame["sex"]]
     frame.loc[::100, "married"] = "dr"
@@ -149,7 +145,7 @@ def test_a_column_that_gives_the_group_away(told: Told) -> None:
     assert "column 'married' tells much of the protected attribute 'sex': 8" in text
 
 
-def test_a_bound_far_above_every_loss(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bound_far_above_every_loss(capsys):
     people().to_csv("people.csv", index=False)
     run = ("run", "people.csv", *COLUMNS, "--seed", "0", "--no-extras", "--quiet")
     seen = pffl(capsys, *run, "--bound", "60")
@@ -163,7 +159,7 @@ def test_a_bound_far_above_every_loss(capsys: pytest.CaptureFixture[str]) -> Non
 # What was refused with words that mislead
 
 
-def refused(capsys: pytest.CaptureFixture[str], name: str, content: bytes) -> str:
+def refused(capsys, name, content):
     Path(name).write_bytes(content)
     seen = pffl(capsys, "run", name, *COLUMNS, "--bound", "0.7")
     assert seen.code == 3
@@ -171,7 +167,7 @@ def refused(capsys: pytest.CaptureFixture[str], name: str, content: bytes) -> st
     return one_line(seen.err)
 
 
-def archive(**members: str) -> bytes:
+def archive(**members):
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as packed:
         for name, text in members.items():
@@ -193,17 +189,13 @@ FILES: dict[str, tuple[str, bytes]] = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_in_another_form_is_named(
-    capsys: pytest.CaptureFixture[str], name: str
-) -> None:
+def test_a_file_in_another_form_is_named(capsys, name):
     kind, content = FILES[name]
     assert f"'{name}' is {kind}" in refused(capsys, name, content)
 
 
 @pytest.mark.parametrize("form", ["xlsx", "dta", "json", "csv.gz", "csv.zip"])
-def test_a_file_in_a_form_of_pandas_is_read(
-    capsys: pytest.CaptureFixture[str], form: str
-) -> None:
+def test_a_file_in_a_form_of_pandas_is_read(capsys, form):
     frame, path = people(), Path(f"people.{form}")
     if form == "xlsx":
         frame.to_excel(path, index=False)
@@ -218,14 +210,14 @@ def test_a_file_in_a_form_of_pandas_is_read(
     assert "numbers: age, score categories (values): site (3)" in one_line(seen.out)
 
 
-def test_numbers_beyond_a_computer_s(told: Told) -> None:
+def test_numbers_beyond_a_computer_s(told):
     frame = people()
     frame.loc[5, "score"] = 1e300
     text = told(frame, code=3)
     assert "numbers beyond 1e+75 in 'score' (up to 1e+300)" in text
 
 
-def test_thousands_of_silos_are_not_listed(told: Told) -> None:
+def test_thousands_of_silos_are_not_listed(told):
     text = told(people(), "--silos", "5000", code=3)
     assert "silos without training rows: silo 0201, silo 0202" in text
     assert "and 4790 more (--set data.drop_empty=true leaves them out" in text
@@ -235,9 +227,7 @@ def test_thousands_of_silos_are_not_listed(told: Told) -> None:
 # Words of the command line
 
 
-def test_errors_speak_of_options(
-    capsys: pytest.CaptureFixture[str], told: Told
-) -> None:
+def test_errors_speak_of_options(capsys, told):
     frame = people()
     frame.to_csv("people.csv", index=False)
     seen = pffl(capsys, "run", "people.csv", "--bound", "1")
@@ -258,9 +248,7 @@ def test_errors_speak_of_options(
     assert "for a numeric target say --model least-squares" in one_line(seen.err)
 
 
-def test_a_table_without_silos_is_one_silo(
-    capsys: pytest.CaptureFixture[str], told: Told
-) -> None:
+def test_a_table_without_silos_is_one_silo(capsys, told):
     assert "no silo column is named: all rows are in one silo" in told(people())
     run = (
         "run",
@@ -275,9 +263,7 @@ def test_a_table_without_silos_is_one_silo(
     assert pffl(capsys, *run).code == 0
 
 
-def test_a_numeric_model_takes_the_label_as_a_number(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_numeric_model_takes_the_label_as_a_number(capsys):
     people().to_csv("people.csv", index=False)
     numeric = ("--label", "score", "--group", "sex", "--model", "least-squares")
     run = ("run", "people.csv", *numeric, "--bound", "5", "--seed", "0", "--no-extras")
@@ -285,16 +271,14 @@ def test_a_numeric_model_takes_the_label_as_a_number(
     assert "label 'score': a number" in one_line(seen.out), seen.err
 
 
-def test_a_column_of_many_categories_is_said_to_be_slow(told: Told) -> None:
+def test_a_column_of_many_categories_is_said_to_be_slow(told):
     frame = people(400)
     frame["place"] = [f"z{i % 150}" for i in range(400)]
     text = told(frame)
     assert "column 'place' has 150 categories, each an input of its own" in text
 
 
-def test_free_text_is_hashed_when_told_so(
-    told: Told, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_free_text_is_hashed_when_told_so(told, capsys):
     frame = people()
     frame["my notes"] = [f"text number {i} of all" for i in range(len(frame))]
     assert "--hash 'my notes=1024' counts its words in 1,024 inputs" in told(frame)
@@ -318,9 +302,7 @@ def test_free_text_is_hashed_when_told_so(
     assert "no column 'notes': did you mean 'my notes'?" in absent
 
 
-def test_a_file_is_shown_before_anything_is_named(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_file_is_shown_before_anything_is_named(capsys):
     frame = people()
     frame["price"] = [f"{1000 + age:,}" for age in frame["age"]]
     frame["born"] = [f"19{age}-01-31" for age in frame["age"]]
@@ -354,7 +336,7 @@ def test_a_file_is_shown_before_anything_is_named(
     )
 
 
-def test_the_next_command_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_next_command_can_be_pasted(capsys):
     people().rename(columns={"y": "was it paid"}).to_csv("my people.csv", index=False)
     seen = pffl(capsys, "data", "info", "my people.csv", "--group", "sex")
     command = shlex.split(seen.out.splitlines()[-1])
@@ -363,9 +345,7 @@ def test_the_next_command_can_be_pasted(capsys: pytest.CaptureFixture[str]) -> N
     assert pffl(capsys, *command[1:]).code == 0
 
 
-def test_a_model_for_other_labels_is_refused_in_options(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_model_for_other_labels_is_refused_in_options(capsys):
     people().to_csv("people.csv", index=False)
     asked = ("--label", "site", "--group", "sex", "--model", "logistic", "--bound", "1")
     seen = pffl(capsys, "run", "people.csv", *asked)
@@ -376,7 +356,7 @@ def test_a_model_for_other_labels_is_refused_in_options(
 # What is taken, and rightly
 
 
-def said(capsys: pytest.CaptureFixture[str], content: bytes, *more: str) -> str:
+def said(capsys, content, *more):
     Path("people.csv").write_bytes(content)
     seen = pffl(capsys, "data", "info", "people.csv", *COLUMNS, *more)
     assert seen.code == 0, seen.err
@@ -396,22 +376,20 @@ DIALECTS: dict[str, Callable[[pd.DataFrame], bytes]] = {
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_text_table_as_programs_write_it(
-    capsys: pytest.CaptureFixture[str], dialect: str
-) -> None:
+def test_a_text_table_as_programs_write_it(capsys, dialect):
     text = said(capsys, DIALECTS[dialect](people()))
     assert "rows: 160 train, 40 test" in text
     assert "numbers: age, score categories (values): site (3)" in text
     assert "label 'y': 'no' → 0, 'yes' → 1 (positive)" in text
 
 
-def test_names_with_spaces_and_letters_of_others(told: Told) -> None:
+def test_names_with_spaces_and_letters_of_others(told):
     frame = people().rename(columns={"score": "Größe in cm", "site": "地点"})
     text = told(frame)
     assert "numbers: age, Größe in cm categories (values): 地点 (3)" in text
 
 
-def test_constant_columns_dates_and_ids_are_said(told: Told) -> None:
+def test_constant_columns_dates_and_ids_are_said(told):
     frame = people()
     frame["constant"] = 1
     frame["born"] = "1980-02-29"
@@ -425,7 +403,7 @@ def test_constant_columns_dates_and_ids_are_said(told: Told) -> None:
     assert "numbers: age, score, constant" in text
 
 
-def test_people_with_several_rows_are_counted(told: Told) -> None:
+def test_people_with_several_rows_are_counted(told):
     frame = people()
     frame["who"] = [f"person {i // 3 * 2}" for i in range(len(frame))]
     frame.loc[1] = frame.loc[0]
@@ -437,7 +415,7 @@ def test_people_with_several_rows_are_counted(told: Told) -> None:
     assert "1 rows are copies of earlier ones, and were kept" in text
 
 
-def test_dates_and_rare_values_by_options(told: Told) -> None:
+def test_dates_and_rare_values_by_options(told):
     frame = people(400)
     frame["born"] = [f"{1 + i % 28}.{1 + i % 12}.{1950 + i % 50}" for i in range(400)]
     frame["place"] = [f"z{i % 150 if i > 200 else i % 3}" for i in range(400)]
@@ -452,7 +430,7 @@ def test_dates_and_rare_values_by_options(told: Told) -> None:
     assert "must be one of 'year', 'month'" in told(frame, "--dates", "day", code=2)
 
 
-def test_a_silo_for_every_second_row_lists_none(told: Told) -> None:
+def test_a_silo_for_every_second_row_lists_none(told):
     frame = people(2_000)
     frame["site"] = [f"place {i % 1000:04d}" for i in range(2_000)]
     text = told(frame, "--silo", "site")
@@ -461,7 +439,7 @@ def test_a_silo_for_every_second_row_lists_none(told: Told) -> None:
     assert text.count("place 0") < 60
 
 
-def test_marks_of_decimals_are_not_mixed(told: Told) -> None:
+def test_marks_of_decimals_are_not_mixed(told):
     frame = people().assign(price=["1.234,50", "1,234.50"] * 100)
     text = told(frame, code=3)
     assert "such as '1,234.50' and '1.234,50': write them in one way" in text

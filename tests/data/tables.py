@@ -8,7 +8,7 @@ import pandas as pd
 from pffl.data import Attribute, Rows, Schema, Silo
 
 
-def people(rows: int = 120, seed: int = 0) -> pd.DataFrame:
+def people(rows=120, seed=0):
     generator = np.random.default_rng(seed)
     return pd.DataFrame(
         {
@@ -26,7 +26,7 @@ def people(rows: int = 120, seed: int = 0) -> pd.DataFrame:
 SCHEMA = Schema(("age", "income"), (Attribute("sex", ("f", "m")),), ("no", "yes"))
 
 
-def rows(count: int = 6, seed: int = 0) -> Rows:
+def rows(count=6, seed=0):
     generator = np.random.default_rng(seed)
     return Rows.of(
         generator.normal(size=(count, 2)),
@@ -35,7 +35,7 @@ def rows(count: int = 6, seed: int = 0) -> Rows:
     )
 
 
-def silo(name: str = "one", index: int = 0, count: int = 6, test: int = 0) -> Silo:
+def silo(name="one", index=0, count=6, test=0):
     splits = {"train": rows(count, seed=index)}
     if test:
         splits["test"] = rows(test, seed=100 + index)

@@ -212,7 +212,7 @@ def test_rows_that_never_were_a_table_have_a_preparation_too():
     np.testing.assert_array_equal(rows.group, federation.pooled().group)
 
 
-def test_it_shows_itself_in_a_few_lines() -> None:
+def test_it_shows_itself_in_a_few_lines():
     nasty = "<script>alert(1)</script>"
     rng = np.random.default_rng(0)
     data = Federation.from_arrays(

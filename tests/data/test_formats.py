@@ -25,13 +25,13 @@ pytest.importorskip("openpyxl")
 FRAME = people(30).assign(seen=pd.Timestamp("2021-04-03"))
 
 
-def stored(write) -> bytes:
+def stored(write):
     stream = io.BytesIO()
     write(stream)
     return stream.getvalue()
 
 
-def zipped(**members: bytes) -> bytes:
+def zipped(**members):
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in members.items():
@@ -110,7 +110,7 @@ def test_what_must_be_installed_is_said(tmp_path, monkeypatch, package):
         read(tmp_path, content[package])
 
 
-def onnx_model() -> bytes:
+def onnx_model():
     value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [None, 2])
     node = onnx.helper.make_node("Identity", ["x"], ["y"])
     out = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [None, 2])
@@ -118,7 +118,7 @@ def onnx_model() -> bytes:
     return onnx.helper.make_model(graph, producer_name="skl2onnx").SerializeToString()
 
 
-def dumped(compress) -> bytes:
+def dumped(compress):
     return stored(
         lambda s: joblib.dump({"coef": np.ones(3), "b": "x" * 99}, s, compress)
     )

@@ -178,9 +178,7 @@ def test_numbers_stored_as_text_are_numbers():
 
 def test_flags_dates_and_empty_columns():
     frame = people().assign(
-        flag=lambda d: d["age"] > 40,
-        when=pd.Timestamp("2020-01-01"),
-        nothing=np.nan,
+        flag=lambda d: d["age"] > 40, when=pd.Timestamp("2020-01-01"), nothing=np.nan
     )
     with pytest.warns(DataWarning, match="'when' holds dates .* was left out"):
         federation = build(frame, missing="indicator")

@@ -30,11 +30,11 @@ SEX = (Attribute("sex", ("f", "m")),)
 WORDS = ("Fever", "naïve", "Ünïcode", "x_1", "7", "молоко", "乳", "pain", "Pain,", "né")
 
 
-def murmur3(data: bytes) -> int:
+def murmur3(data):
     """MurmurHash3, 32 bits, seed 0, by its published description; signed."""
     mask, h = 0xFFFFFFFF, 0
 
-    def mixed(k: int) -> int:
+    def mixed(k):
         k = k * 0xCC9E2D51 & mask
         k = (k << 15 | k >> 17) & mask
         return k * 0x1B873593 & mask
@@ -52,7 +52,7 @@ def murmur3(data: bytes) -> int:
     return h - (1 << 32) if h >> 31 else h
 
 
-def notes(rows: int = 120, *, seed: int = 0) -> pd.DataFrame:
+def notes(rows=120, *, seed=0):
     """People with a text each, and a category of many values."""
     generator = np.random.default_rng(seed)
     texts = [" ".join(generator.choice(WORDS, 6)) + "." for _ in range(rows)]
@@ -73,7 +73,7 @@ def build(frame=None, **changes):
     return Federation.from_table(notes() if frame is None else frame, **options)
 
 
-def predictor_of(encoding: TableEncoding, seed: int = 0) -> Predictor:
+def predictor_of(encoding, seed=0):
     """A model with random weights, as if its inputs had been scaled."""
     generator, d = np.random.default_rng(seed), encoding.schema.n_features
     mean = generator.random(d)
@@ -196,10 +196,10 @@ def test_dense_and_sparse_rows_are_the_same_rows(hashed):
 
 
 def test_wide_and_mostly_zero_is_sparse_and_all_else_as_ever():
-    def kept(columns: list[Column]) -> bool:
+    def kept(columns):
         return TableEncoding.of(columns, SEX, ("0", "1"), "y", "y").keeps_sparse
 
-    def coded(name: str, size: int) -> Column:
+    def coded(name, size):
         return Column(name, "category", tuple(map(str, range(size))))
 
     assert not kept([coded("a", 255)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-from pathlib import Path
 
 import numpy as np
 
@@ -34,7 +33,7 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-def header(year: int) -> list[str]:
+def header(year):
     names = list(COLUMNS)
     if year < 2017:
         names = [name for name in names if name not in ("DIVISION", "REGION")]
@@ -46,17 +45,17 @@ def header(year: int) -> list[str]:
     return names + [f"{weight}{k}" for k in range(1, WEIGHTS + 1)]
 
 
-def persons(state: str, count: int, seed: int = 0) -> list[dict[str, str]]:
+def persons(state, count, seed=0):
     """People with every answer that their age calls for, and no other."""
     rng = np.random.default_rng([seed, FIPS[state]])
     return [_person(rng, state) for _ in range(count)]
 
 
-def _person(rng: np.random.Generator, state: str) -> dict[str, str]:
+def _person(rng, state):
     age = int(rng.integers(0, 96))
     works = age >= 17 and rng.random() < 0.6
 
-    def code(low: int, high: int, when: bool = True, width: int = 1) -> str:
+    def code(low, high, when=True, width=1):
         return f"{rng.integers(low, high + 1):0{width}d}" if when else ""
 
     income = int(rng.normal(35_000, 30_000)) if age >= 15 else None
@@ -92,7 +91,7 @@ def _person(rng: np.random.Generator, state: str) -> dict[str, str]:
     }
 
 
-def text(year: int, state: str, people: list[dict[str, str]]) -> bytes:
+def text(year, state, people):
     """The file of one state, as the Census writes that year."""
     names = header(year)
     newer = {old: new for new, old in reversed(RELP_OF_RELSHIPP.items())}
@@ -110,7 +109,7 @@ def text(year: int, state: str, people: list[dict[str, str]]) -> bytes:
     return out.getvalue().encode()
 
 
-def archive(folder: Path, year: int, state: str, people: list[dict[str, str]]) -> Path:
+def archive(folder, year, state, people):
     """``csv_p{st}.zip``, with a document beside the persons as there is."""
     folder.mkdir(parents=True, exist_ok=True)
     return zip_file(

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import stat
 import zipfile
-from pathlib import Path
 
 
-def zip_file(path: Path, members: dict[str, bytes]) -> Path:
+def zip_file(path, members):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in members.items():
             archive.writestr(name, data)
     return path
 
 
-def zip_with_link(path: Path, name: str, target: str) -> Path:
+def zip_with_link(path, name, target):
     with zipfile.ZipFile(path, "w") as archive:
         info = zipfile.ZipInfo(name)
         info.external_attr = (stat.S_IFLNK | 0o777) << 16
@@ -23,7 +22,7 @@ def zip_with_link(path: Path, name: str, target: str) -> Path:
     return path
 
 
-def wheel(folder: Path, member: str, data: bytes) -> Path:
+def wheel(folder, member, data):
     """A wheel ``drawn-1.0`` that pip accepts."""
     info = "drawn-1.0.dist-info"
     return zip_file(

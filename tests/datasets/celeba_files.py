@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import zipfile
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
@@ -12,24 +11,24 @@ from PIL import Image
 ATTRIBUTES = ("Bald", "Eyeglasses", "Male", "Smiling", "Young")
 
 
-def jpeg(colour: tuple[int, int, int], size: tuple[int, int] = (178, 218)) -> bytes:
+def jpeg(colour, size=(178, 218)):
     stream = io.BytesIO()
     Image.new("RGB", size, colour).save(stream, "JPEG", quality=95)
     return stream.getvalue()
 
 
-def names(count: int) -> list[str]:
+def names(count):
     return [f"{k + 1:06d}.jpg" for k in range(count)]
 
 
-def colour(k: int) -> tuple[int, int, int]:
+def colour(k):
     return (40 + 5 * (k % 40), 90, 200 - 4 * (k % 40))
 
 
 class Drawn:
     """A folder with pictures of 12 people, three to nine each, and both lists."""
 
-    def __init__(self, folder: Path, *, ending: str = "\r\n", seed: int = 0) -> None:
+    def __init__(self, folder, *, ending="\r\n", seed=0):
         folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.ending = folder, ending
         rng = np.random.default_rng(seed)
@@ -40,7 +39,7 @@ class Drawn:
         self.pictures = {name: jpeg(colour(k)) for k, name in enumerate(self.names)}
         self.write_lists()
 
-    def write_lists(self) -> None:
+    def write_lists(self):
         rows = [
             name + "".join(f" {flag:2d}" for flag in flags)
             for name, flags in zip(self.names, self.flags, strict=True)
@@ -53,7 +52,7 @@ class Drawn:
             [f"{n} {p}" for n, p in zip(self.names, self.person, strict=True)],
         )
 
-    def as_tables(self, *, header: bool = True) -> None:
+    def as_tables(self, *, header=True):
         """Put mirrors' tables in the place of both lists."""
         for name in ("list_attr_celeba.txt", "identity_CelebA.txt"):
             (self.folder / name).unlink()
@@ -66,11 +65,11 @@ class Drawn:
         people = [f"{n},{p}" for n, p in zip(self.names, self.person, strict=True)]
         self.write("identity_CelebA.csv", ["image_id,identity"] * header + people)
 
-    def write(self, name: str, lines: list[str]) -> None:
+    def write(self, name, lines):
         text = "".join(line + self.ending for line in lines)
         (self.folder / name).write_bytes(text.encode())
 
-    def zipped(self, **others: bytes) -> Path:
+    def zipped(self, **others):
         path = self.folder / "img_align_celeba.zip"
         with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
             archive.writestr("img_align_celeba/", b"")
@@ -80,7 +79,7 @@ class Drawn:
                 archive.writestr(name, content)
         return self.folder
 
-    def unzipped(self, *, beside: bool = False) -> Path:
+    def unzipped(self, *, beside=False):
         folder = self.folder if beside else self.folder / "img_align_celeba"
         folder.mkdir(exist_ok=True)
         for name, content in self.pictures.items():

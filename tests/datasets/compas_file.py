@@ -12,63 +12,22 @@ from pffl.datasets._fetch import cache_folder
 from pffl.datasets.compas import FILE
 
 HEADER = [
-    "id",
-    "name",
-    "first",
-    "last",
-    "compas_screening_date",
-    "sex",
-    "dob",
-    "age",
-    "age_cat",
-    "race",
-    "juv_fel_count",
-    "decile_score",
-    "juv_misd_count",
-    "juv_other_count",
-    "priors_count",
-    "days_b_screening_arrest",
-    "c_jail_in",
-    "c_jail_out",
-    "c_case_number",
-    "c_offense_date",
-    "c_arrest_date",
-    "c_days_from_compas",
-    "c_charge_degree",
-    "c_charge_desc",
-    "is_recid",
-    "r_case_number",
-    "r_charge_degree",
-    "r_days_from_arrest",
-    "r_offense_date",
-    "r_charge_desc",
-    "r_jail_in",
-    "r_jail_out",
-    "violent_recid",
-    "is_violent_recid",
-    "vr_case_number",
-    "vr_charge_degree",
-    "vr_offense_date",
-    "vr_charge_desc",
-    "type_of_assessment",
-    "decile_score",
-    "score_text",
-    "screening_date",
-    "v_type_of_assessment",
-    "v_decile_score",
-    "v_score_text",
-    "v_screening_date",
-    "in_custody",
-    "out_custody",
-    "priors_count",
-    "start",
-    "end",
-    "event",
+    "id", "name", "first", "last", "compas_screening_date", "sex", "dob", "age",
+    "age_cat", "race", "juv_fel_count", "decile_score", "juv_misd_count",
+    "juv_other_count", "priors_count", "days_b_screening_arrest", "c_jail_in",
+    "c_jail_out", "c_case_number", "c_offense_date", "c_arrest_date",
+    "c_days_from_compas", "c_charge_degree", "c_charge_desc", "is_recid",
+    "r_case_number", "r_charge_degree", "r_days_from_arrest", "r_offense_date",
+    "r_charge_desc", "r_jail_in", "r_jail_out", "violent_recid", "is_violent_recid",
+    "vr_case_number", "vr_charge_degree", "vr_offense_date", "vr_charge_desc",
+    "type_of_assessment", "decile_score", "score_text", "screening_date",
+    "v_type_of_assessment", "v_decile_score", "v_score_text", "v_screening_date",
+    "in_custody", "out_custody", "priors_count", "start", "end", "event",
     "two_year_recid",
-]
+]  # fmt: skip
 
 
-def compas_file(people: int = 300, seed: int = 0) -> bytes:
+def compas_file(people=300, seed=0):
     """Every tenth person is outside ProPublica's filter, each for another reason."""
     generator = np.random.default_rng(seed)
     text = io.StringIO(newline="")
@@ -79,7 +38,7 @@ def compas_file(people: int = 300, seed: int = 0) -> bytes:
     return text.getvalue().encode()
 
 
-def _person(generator: np.random.Generator, number: int) -> list[object]:
+def _person(generator, number):
     age = int(generator.integers(18, 80))
     recid = int(generator.random() < 0.6 - age / 200)
     band = "Less than 25" if age < 25 else "25 - 45" if age <= 45 else "Greater than 45"
@@ -108,11 +67,11 @@ def _person(generator: np.random.Generator, number: int) -> list[object]:
     return [person.get(column, "") for column in HEADER]
 
 
-def sha256(data: bytes) -> str:
+def sha256(data):
     return hashlib.sha256(data).hexdigest()
 
 
-def is_cached() -> bool:
+def is_cached():
     """Whether COMPAS itself is at hand; nothing is downloaded."""
     path = cache_folder() / FILE.name
     return path.is_file() and sha256(path.read_bytes()) == FILE.sha256

@@ -7,14 +7,7 @@ import numpy as np
 import pytest
 
 from pffl.datasets import acs
-from pffl.datasets._acs_tasks import (
-    COLUMNS,
-    FIPS,
-    RACES,
-    RELP_OF_RELSHIPP,
-    SEXES,
-    TASKS,
-)
+from pffl.datasets._acs_tasks import COLUMNS, RACES, RELP_OF_RELSHIPP, SEXES, TASKS
 from pffl.errors import DataError, UsageError
 from tests.datasets.acs_files import YEARS, archive, member_name, persons, text
 from tests.raising import raises
@@ -305,44 +298,36 @@ def test_loading_takes_little_more_memory_than_the_inputs(tmp_path, monkeypatch)
     assert peak < 1.6 * inputs.nbytes
 
 
-def test_states_are_taken_from_a_larger_folder(tmp_path):
-    federation = load(folder(tmp_path), states=["wy", "AL"])
-    assert federation.silo_names == ("AL", "WY")
-
-
 def test_a_count_that_differs_from_the_published_one_is_noted(tmp_path):
     archive(tmp_path, 2018, "CA", persons("CA", 40))
     assert "CA 2018: 40 persons, published 378,817" in load(tmp_path).notes
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("wrong", "code", "said"),
     [
-        ({"task": "wealth"}, "'task' must be one of"),
-        ({"filter": "strict"}, "'filter' must be one of"),
-        ({"task": "income", "filter": "filtered"}, r"\['folktables'\] for 'income'"),
-        ({"encoding": "hashed"}, "'encoding' must be one of"),
-        ({"dtype": "float16"}, "'dtype' must be one of"),
-        ({"group": "age"}, "'age' is not one of 'race', 'sex'"),
-        ({"group": ()}, "each protected attribute once"),
-        ({"group": ("sex", "sex")}, "each protected attribute once"),
-        ({"year": 2013}, "2014 or later"),
-        ({"year": 2020}, "no standard 1-year file"),
-        ({"states": "NY"}, r"such as \['NY'\]"),
-        ({"states": ["NY", "XX", "YY"]}, "unknown: 'XX', 'YY'"),
-        ({"states": ["NY", "ny"]}, "twice"),
-        ({"states": []}, "is empty"),
-        ({"test_fraction": 1.0}, "test_fraction"),
+        ({"task": "wealth"}, "wrong-value", "task"),
+        ({"filter": "strict"}, "wrong-value", "filter"),
+        ({"task": "income", "filter": "filtered"}, "wrong-value", "folktables"),
+        ({"encoding": "hashed"}, "wrong-value", "encoding"),
+        ({"dtype": "float16"}, "wrong-value", "dtype"),
+        ({"weight": "WGTP"}, "wrong-value", "weight"),
+        ({"people": 0}, "wrong-value", "people"),
+        ({"group": "age"}, "unknown-group", "age"),
+        ({"group": ()}, "repeated-name", "group"),
+        ({"group": ("sex", "sex")}, "repeated-name", "group"),
+        ({"year": 2013}, "wrong-value", "2014"),
+        ({"year": 2020}, "not-published", "2020"),
+        ({"states": "NY"}, "wrong-value", "NY"),
+        ({"states": ["NY", "XX", "YY"]}, "unknown-state", "'XX', 'YY'"),
+        ({"states": ["NY", "ny"]}, "repeated-name", "NY"),
+        ({"states": []}, "needs-states", "states"),
+        ({"test_fraction": 1.0}, "wrong-value", "test_fraction"),
     ],
 )
-def test_requests_that_make_no_sense(tmp_path, wrong, message):
-    with pytest.raises(UsageError, match=message):
+def test_requests_that_make_no_sense(tmp_path, wrong, code, said):
+    with raises(UsageError, code, said):
         acs(**{"task": "employment", "source": tmp_path, **wrong})
-
-
-def test_all_states_have_codes():
-    assert len(FIPS) == 52
-    assert list(FIPS.values()) == sorted(FIPS.values())
 
 
 def test_some_people_of_each_state(tmp_path):
@@ -360,8 +345,6 @@ def test_some_people_of_each_state(tmp_path):
         for split in ("train", "test"):
             assert {row.tobytes() for row in drawn.rows(split).X} <= known
     assert load(path, people=10_000).fingerprint == everyone.fingerprint
-    with raises(UsageError, "wrong-value", "people"):
-        load(path, people=0)
 
 
 def test_persons_count_as_often_as_the_survey_says(tmp_path):
@@ -375,5 +358,3 @@ def test_persons_count_as_often_as_the_survey_says(tmp_path):
     path = extract_csv(tmp_path / "ny.csv", ["AGEP", "SEX", "RAC1P", "ESR"])
     with raises(DataError, "missing-column", "PWGTP"):
         load(path, states=["NY"], weight="PWGTP")
-    with raises(UsageError, "wrong-value", "weight"):
-        load(source, year=2016, weight="WGTP")

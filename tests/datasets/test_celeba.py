@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import logging
 import sys
-import zipfile
 from importlib import import_module
 
 import numpy as np
 import pytest
 
-import pffl
 from pffl.datasets import _pictures, celeba
 from pffl.errors import DataError, MissingExtraError, UsageError
-from tests.datasets.archives import zip_with_link
+from tests.datasets.archives import zip_file, zip_with_link
 from tests.datasets.celeba_files import ATTRIBUTES, Drawn, colour, jpeg
 from tests.raising import raises
 
@@ -168,10 +165,8 @@ def test_missing_and_corrupt_pictures_are_named(drawn, load, tmp_path):
     cut, text, gone = kept[:3]
     drawn.pictures[cut] = drawn.pictures[cut][:400]
     drawn.pictures[text] = b"not a picture"
-    with raises(DataError, "damaged-pictures", "2") as caught:
+    with raises(DataError, "damaged-pictures", "2", cut, text):
         load(drawn.zipped())
-    assert cut in str(caught.value)
-    assert text in str(caught.value)
     assert not list((tmp_path / "cache").rglob("*.npy"))
     del drawn.pictures[gone]
     folder = drawn.zipped()
@@ -196,46 +191,31 @@ def test_a_picture_of_another_kind_or_of_enormous_size_is_refused(
         (folder / "img_align_celeba.zip").unlink(missing_ok=True)
 
 
-def test_fault_19_another_edition_is_refused_by_its_hash(drawn, load):
-    folder = drawn.zipped()
-    with raises(DataError, "wrong-hash", "2") as caught:
-        load(folder, edition="official")
-    for name in ("list_attr_celeba.txt", "identity_CelebA.txt"):
-        assert module.MD5[name] in str(caught.value)
-
-
 def test_a_picture_packed_wrongly_is_named(drawn, load):
     """Bytes that are no packed data at all: zlib's own error, not only a checksum."""
-    path = drawn.zipped() / "img_align_celeba.zip"
-    with zipfile.ZipFile(path) as archive:
-        info = next(i for i in archive.infolist() if i.filename.endswith(".jpg"))
-        content = {i.filename: archive.read(i) for i in archive.infolist()}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in content.items():
-            archive.writestr(name, data)
-        info = archive.getinfo(info.filename)
+    path, first = drawn.folder / "img_align_celeba.zip", drawn.names[0]
+    zip_file(path, drawn.pictures)
     data = bytearray(path.read_bytes())
-    data[info.header_offset + 30 + len(info.filename)] = 0xFF
+    data[30 + len(first)] = 0xFF
     path.write_bytes(bytes(data))
     with raises(DataError, "damaged-pictures", "1"):
         load(path.parent, clients=None, least_images=1)
 
 
-def test_fault_19_the_archive_is_hashed_before_it_is_opened(drawn, load, monkeypatch):
-    folder = drawn.zipped()
-    official = {
-        name: module.md5(folder / name)
-        for name in ("list_attr_celeba.txt", "identity_CelebA.txt")
-    }
+def test_another_edition_is_refused_by_its_hash(drawn, load, monkeypatch):
+    folder, lists = drawn.zipped(), ("list_attr_celeba.txt", "identity_CelebA.txt")
+    with raises(DataError, "wrong-hash", *map(module.MD5.get, lists)):
+        load(folder, edition="official")
+    official = {name: module.md5(folder / name) for name in lists}
     monkeypatch.setattr(module, "MD5", {**module.MD5, **official})
-    with raises(DataError, "wrong-hash"):
+    with raises(DataError, "wrong-hash"):  # the archive's, before it is opened
         load(folder, edition="official")
     whole = module.md5(folder / "img_align_celeba.zip")
     monkeypatch.setitem(module.MD5, "img_align_celeba.zip", whole)
     assert len(load(folder, edition="official")) == 9
 
 
-def test_fault_19_truncated_files_are_refused(drawn, load):
+def test_truncated_files_are_refused(drawn, load):
     folder = drawn.zipped()
     archive = folder / "img_align_celeba.zip"
     whole = archive.read_bytes()
@@ -257,15 +237,15 @@ def test_lists_that_do_not_fit_are_refused_with_names(drawn, load):
     folder = drawn.zipped()
     identities = folder / "identity_CelebA.txt"
     lines = identities.read_text().splitlines()
-    for change, message in (
-        (lines[1:], "without a person: 000001.jpg"),
-        ([*lines, "999999.jpg 7"], "without attributes: 999999.jpg"),
-        ([*lines, lines[0]], "lists a picture twice"),
-        ([*lines[1:], "../../x.jpg 3"], "not names of pictures"),
-        ([*lines[1:], "000001.jpg somebody"], "lines 68 cannot be read"),
+    for change, code, said in (
+        (lines[1:], "lists-differ", "000001.jpg"),
+        ([*lines, "999999.jpg 7"], "lists-differ", "999999.jpg"),
+        ([*lines, lines[0]], "repeated-name", "identity_CelebA.txt"),
+        ([*lines[1:], "../../x.jpg 3"], "bad-record", "../../x.jpg"),
+        ([*lines[1:], "000001.jpg somebody"], "bad-record", "68"),
     ):
         identities.write_text("\n".join(change))
-        with pytest.raises(DataError, match=message):
+        with raises(DataError, code, said):
             load(folder)
     identities.write_bytes(b"\xff\xfe00")
     with raises(DataError, "not-text", "0"):
@@ -276,22 +256,15 @@ def test_lists_that_do_not_fit_are_refused_with_names(drawn, load):
         load(folder)
 
 
-@pytest.mark.parametrize("name", ["../evil.jpg", "/etc/evil.jpg", "C:\\evil.jpg"])
-def test_fault_21_an_archive_that_leaves_its_folder_is_refused(drawn, load, name):
-    folder = drawn.zipped(**{name: b"x"})
+def test_dangerous_archives_are_refused(drawn, load):
+    folder = drawn.zipped(**{"../evil.jpg": b"x"})
+    path = folder / "img_align_celeba.zip"
     with raises(DataError, "unsafe-path"):
         load(folder)
-
-
-def test_fault_21_links_bombs_and_twins_are_refused(drawn, load):
-    folder = drawn.folder
-    zip_with_link(folder / "img_align_celeba.zip", "000001.jpg", "/etc/passwd")
+    zip_with_link(path, "000001.jpg", "/etc/passwd")
     with raises(DataError, "unsafe-path"):
         load(folder)
-    with zipfile.ZipFile(
-        folder / "img_align_celeba.zip", "w", zipfile.ZIP_DEFLATED
-    ) as archive:
-        archive.writestr("000001.jpg", b"\0" * (4 << 20))
+    zip_file(path, {"000001.jpg": b"\0" * (4 << 20)})
     with raises(DataError, "too-large"):
         load(folder)
     drawn.zipped(**{"other/000001.jpg": b"x"})
@@ -329,21 +302,13 @@ def test_without_pillow_the_extra_is_named(drawn, load, monkeypatch):
         load(drawn.zipped())
 
 
-def test_decoding_is_logged_and_the_set_is_known_by_name(drawn, load, caplog):
-    with caplog.at_level(logging.INFO, logger="pffl"):
-        load(drawn.zipped())
-    assert "decoded" in caplog.text
-    assert "celeba" in pffl.datasets.DATASETS
-
-
 @pytest.mark.parametrize("header", [True, False])
 def test_mirrors_tables_are_read_as_the_official_lists(drawn, load, header):
     folder = drawn.unzipped()
     official = load(folder)
     drawn.as_tables(header=header)
-    with raises(DataError, "no-hash", "2") as caught:
+    with raises(DataError, "no-hash", "2", "edition='any'"):
         load(folder, edition="official")
-    assert "edition='any'" in str(caught.value)
     assert load(folder).fingerprint == official.fingerprint
 
 
@@ -352,15 +317,16 @@ def test_what_is_wrong_with_a_mirrors_table_is_named(drawn, load):
     drawn.as_tables()
     table = folder / "list_attr_celeba.csv"
     whole = table.read_text().splitlines()
-    for change, message in (
-        (whole[:1] + whole[2:], "without attributes: 000001.jpg"),
-        ([*whole, whole[1]], "lists a picture twice"),
-        ([whole[0], whole[1][:-2], *whole[2:]], "lines 2 cannot be read"),
-        ([whole[0].replace("Smiling", "Grinning"), *whole[1:]], "no attribute 'Smil"),
-        (whole[:1], "not CelebA's list of attributes"),
+    renamed = whole[0].replace("Smiling", "Grinning")
+    for change, code, said in (
+        (whole[:1] + whole[2:], "lists-differ", "000001.jpg"),
+        ([*whole, whole[1]], "repeated-name", "list_attr_celeba.csv"),
+        ([whole[0], whole[1][:-2], *whole[2:]], "bad-record", "lines 2"),
+        ([renamed, *whole[1:]], "unknown-attribute", "Smiling"),
+        (whole[:1], "wrong-list", "list_attr_celeba.csv"),
     ):
         table.write_text("\n".join(change))
-        with pytest.raises(DataError, match=message):
+        with raises(DataError, code, said):
             load(folder)
 
 

@@ -10,8 +10,6 @@ import pickle
 import subprocess
 import tomllib
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +24,7 @@ from pffl.parcel import Parcel, pack, unpack
 from pffl.runs import directory
 from tests.cli.helpers import SMALL, program
 from tests.cli.helpers import pffl as command
+from tests.raising import raises
 
 Damage = Callable[[bytes], bytes]
 
@@ -42,20 +41,20 @@ NASTY = (
 
 
 @pytest.fixture(scope="module")
-def solution() -> pffl.Solution:
+def solution():
     federation = pffl.datasets.synthetic(400, silos=2, seed=0)
     return pffl.solve(federation, pffl.BoundedGroupLoss(0.7), seed=0)
 
 
 @pytest.fixture
-def saved(solution: pffl.Solution, tmp_path: Path) -> Path:
+def saved(solution, tmp_path):
     return runs.save(solution, tmp_path / "run", "")
 
 
-def with_header(change: Callable[[dict[str, Any]], object]) -> Damage:
+def with_header(change):
     """Change the header of a safetensors file and leave the numbers."""
 
-    def damage(content: bytes) -> bytes:
+    def damage(content):
         length = int.from_bytes(content[:8], "little")
         header = json.loads(content[8 : 8 + length])
         change(header)
@@ -65,10 +64,10 @@ def with_header(change: Callable[[dict[str, Any]], object]) -> Damage:
     return damage
 
 
-def with_own_header(change: Callable[[dict[str, Any]], object]) -> Damage:
+def with_own_header(change):
     """Change what our own header says and leave the numbers."""
 
-    def damage(content: bytes) -> bytes:
+    def damage(content):
         parcel = unpack(content)
         header = dict(parcel.header)
         change(header)
@@ -77,10 +76,10 @@ def with_own_header(change: Callable[[dict[str, Any]], object]) -> Damage:
     return damage
 
 
-def with_tensors(change: Callable[[dict[str, Any]], object]) -> Damage:
+def with_tensors(change):
     """Change the numbers of a safetensors file and leave what its header says."""
 
-    def damage(content: bytes) -> bytes:
+    def damage(content):
         length = int.from_bytes(content[:8], "little")
         metadata = json.loads(content[8 : 8 + length])["__metadata__"]
         tensors = load_tensors(content)
@@ -148,15 +147,14 @@ DAMAGE: dict[str, Damage] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_fault_68_a_damaged_model_is_refused(saved: Path, damage: str) -> None:
+def test_fault_68_a_damaged_model_is_refused(saved, damage):
     path = saved / "model.safetensors"
     path.write_bytes(DAMAGE[damage](path.read_bytes()))
-    with pytest.raises(ArtefactError, match=r"model\.safetensors") as refused:
+    with pytest.raises(ArtefactError, match=r"model\.safetensors"):
         runs.load(saved)
-    assert refused.value.exit_code == 6
 
 
-def test_fault_68_every_bit_of_the_header_matters_or_is_harmless(saved: Path) -> None:
+def test_fault_68_every_bit_of_the_header_matters_or_is_harmless(saved):
     path = saved / "model.safetensors"
     content = path.read_bytes()
     for place in range(0, 400, 7):
@@ -169,17 +167,17 @@ def test_fault_68_every_bit_of_the_header_matters_or_is_harmless(saved: Path) ->
             continue
 
 
-def visible(place: Path) -> dict[str, bytes]:
+def visible(place):
     return {p.name: p.read_bytes() for p in place.iterdir() if p.name[0] != "."}
 
 
-def full_disk(*_: object) -> None:
+def full_disk(*_):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_fault_69_a_place_that_cannot_be_written_stops_before_training(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    capsys, tmp_path, monkeypatch
+):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setattr("pffl.running.solve", full_disk)
     place = tmp_path / "file" / "run"
@@ -189,22 +187,16 @@ def test_fault_69_a_place_that_cannot_be_written_stops_before_training(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_fault_69_a_read_only_directory(
-    solution: pffl.Solution, tmp_path: Path
-) -> None:
+def test_fault_69_a_read_only_directory(solution, tmp_path):
     tmp_path.chmod(0o500)
-    with pytest.raises(ArtefactError, match="Permission denied"):
+    with raises(ArtefactError, "cannot-write"):
         runs.save(solution, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["run", "run-009"])
 def test_fault_88_a_finished_run_is_never_replaced(
-    solution: pffl.Solution,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-) -> None:
+    solution, capsys, tmp_path, monkeypatch, name
+):
     place = runs.save(solution, tmp_path / name)
     before = visible(place)
     monkeypatch.setattr("pffl.running.solve", full_disk)  # nothing is trained
@@ -213,23 +205,17 @@ def test_fault_88_a_finished_run_is_never_replaced(
     seen = command(capsys, "run", *SMALL, "--bound", "0.7", "--out", place)
     assert (seen.code, seen.out) == (2, "")
     assert str(tmp_path / free) in " ".join(seen.err.split())
-    with pytest.raises(UsageError, match="finished run, which is kept"):
+    with raises(UsageError, "finished-run"):
         runs.save(solution, place)
     assert visible(place) == before
 
 
-def test_fault_70_a_second_run_in_one_directory_is_refused(
-    solution: pffl.Solution, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_fault_70_a_second_run_in_one_directory_is_refused(solution, capsys, tmp_path):
     place = tmp_path / "run"
     with runs.lock(place) as held:
         run = ["run", *SMALL, "--bound", "0.7", "--out", str(place)]
         other = subprocess.run(
-            program(*run),
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
+            program(*run), capture_output=True, text=True, timeout=120, check=False
         )
         held.save(solution, "")
     assert other.returncode == 6
@@ -237,18 +223,18 @@ def test_fault_70_a_second_run_in_one_directory_is_refused(
     assert command(capsys, *run).code == 2  # finished now, and never replaced
 
 
-def test_fault_74_an_edited_directory_is_not_verified(saved: Path) -> None:
+def test_fault_74_an_edited_directory_is_not_verified(saved):
     assert runs.load(saved).verified
     path = saved / "result.json"
     path.write_text(path.read_text("utf-8").replace('"met"', '"met "'), "utf-8")
     record = runs.load(saved)
     assert not record.verified
     assert record.mismatches == ("result.json was changed after the run",)
-    with pytest.raises(ArtefactError, match=r"not verified: result\.json"):
+    with raises(ArtefactError, "changed-file", "result.json"):
         runs.load(saved, require_verified=True)
 
 
-def test_fault_74_missing_and_unlisted_files_are_named(saved: Path) -> None:
+def test_fault_74_missing_and_unlisted_files_are_named(saved):
     (saved / "spec.toml").unlink()
     hashes = directory.read_manifest(saved)
     del hashes["history.csv"]
@@ -260,7 +246,7 @@ def test_fault_74_missing_and_unlisted_files_are_named(saved: Path) -> None:
 
 
 @pytest.fixture
-def nasty_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def nasty_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "people.csv"
     generator = np.random.default_rng(0)
@@ -275,11 +261,8 @@ def nasty_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("width", ["60", "120"])
 def test_fault_75_odd_names_go_through_everything(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    nasty_file: Path,
-    width: str,
-) -> None:
+    capsys, monkeypatch, nasty_file, width
+):
     monkeypatch.setenv("COLUMNS", width)
     columns = ("--label", "y", "--group", "group", "--silos", "2", "--seed", "0")
     bounds = [f"--bound={name.strip()}=0.9" for name in NASTY]
@@ -300,14 +283,12 @@ def test_fault_75_odd_names_go_through_everything(
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", " @"])
-def test_fault_76_text_is_disarmed_for_spreadsheets(start: str) -> None:
+def test_fault_76_text_is_disarmed_for_spreadsheets(start):
     assert disarm(f"{start}SUM(A1)") == f"'{start}SUM(A1)"
     assert disarm("A1=2") == "A1=2"
 
 
-def test_fault_76_history_holds_numbers_and_disarmed_names(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_fault_76_history_holds_numbers_and_disarmed_names(capsys, tmp_path):
     groups = 'data.groups=["=1+1", "@A1", "-B2"]'
     run = ("run", *SMALL, "--set", groups, "--bound", "0.7", "--out", tmp_path / "run")
     assert command(capsys, *run).code == 0
@@ -329,12 +310,10 @@ def test_fault_76_history_holds_numbers_and_disarmed_names(
     ],
     ids=["ascii", "no colour", "narrow", "decimal comma", "C locale"],
 )
-def test_fault_77_any_terminal_will_do(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_fault_77_any_terminal_will_do(environment, tmp_path):
     groups = ("--set", 'data.groups=["Größe ≥ 2", "漢字", "a × b"]')
 
-    def call(*more: str) -> subprocess.CompletedProcess[bytes]:
+    def call(*more):
         run = ["run", *SMALL, *groups, "--bound", "0.5", *more]
         return subprocess.run(
             program(*run),

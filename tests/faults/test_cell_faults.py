@@ -22,17 +22,26 @@ from tests.helpers import (
     make_schema,
     train_question,
 )
+from tests.raising import raises
 from tests.saddle import Oracle
+
+
+def changed(federation, change):
+    """Apply a change to the rows of all silos and splits."""
+    silos = [
+        replace(silo, splits={name: change(r) for name, r in silo.splits.items()})
+        for silo in federation.silos
+    ]
+    return from_silos(federation, silos)
 
 
 def regroup(federation, k, group):
     """Give all rows of silo k the same group."""
+    alone = changed(
+        federation, lambda r: replace(r, group=np.full_like(r.group, group))
+    )
     silos = list(federation.silos)
-    splits = {
-        name: replace(rows, group=np.full_like(rows.group, group))
-        for name, rows in silos[k].splits.items()
-    }
-    silos[k] = replace(silos[k], splits=splits)
+    silos[k] = alone.silos[k]
     return from_silos(federation, silos)
 
 
@@ -61,24 +70,14 @@ ABSENT = make_schema(attributes=(("sex", ("f", "m", "x")),))
 
 def without_x():
     federation = make_federation(0, schema=ABSENT)
-    silos = [
-        replace(
-            silo,
-            splits={
-                name: replace(rows, group=rows.group % 2)
-                for name, rows in silo.splits.items()
-            },
-        )
-        for silo in federation.silos
-    ]
-    return from_silos(federation, silos)
+    return changed(federation, lambda rows: replace(rows, group=rows.group % 2))
 
 
 @pytest.mark.parametrize(
     "constraint", [pffl.BoundedGroupLoss(0.9), pffl.MinMax()], ids=["bgl", "minmax"]
 )
 def test_fault_03_declared_group_absent_everywhere(constraint):
-    with pytest.raises(DataError, match=r"no training rows in any silo for x\b"):
+    with raises(DataError, "empty-cells", " x"):
         pffl.solve(without_x(), constraint, seed=0)
 
 
@@ -95,26 +94,21 @@ def test_fault_03_the_absent_group_is_left_out_on_request_and_said():
 
 def without_cell(federation, group, label):
     """Flip the label of all rows of one (group, label)."""
-    silos = []
-    for silo in federation.silos:
-        splits = {}
-        for name, rows in silo.splits.items():
-            hit = (rows.group == group) & (rows.y == label)
-            splits[name] = replace(rows, y=np.where(hit, 1 - label, rows.y))
-        silos.append(replace(silo, splits=splits))
-    return from_silos(federation, silos)
+
+    def flipped(rows):
+        hit = (rows.group == group) & (rows.y == label)
+        return replace(rows, y=np.where(hit, 1 - label, rows.y))
+
+    return changed(federation, flipped)
 
 
 def test_fault_04_empty_conditional_cell():
     federation = without_cell(make_federation(0), 1, 0)
     constraint = pffl.ConditionalBoundedGroupLoss(0.95)
-    with pytest.raises(DataError, match="m, class 0"):
+    with raises(DataError, "empty-cells", "m, class 0"):
         pffl.solve(federation, constraint, seed=0)
     solution = pffl.solve(
-        federation,
-        constraint,
-        options=pffl.Options(empty_cells="remove"),
-        seed=0,
+        federation, constraint, options=pffl.Options(empty_cells="remove"), seed=0
     )
     names = [row.cell for row in solution.cell_results]
     assert names == ["f, class 0", "f, class 1", "m, class 1"]
@@ -126,28 +120,15 @@ def test_fault_04_empty_conditional_cell():
 
 def test_fault_04_a_promise_to_nobody_at_all_is_refused():
     federation = make_federation(0, labels=3)
-    silos = [
-        replace(
-            silo,
-            splits={
-                name: replace(rows, y=np.minimum(rows.y, 1))
-                for name, rows in silo.splits.items()
-            },
-        )
-        for silo in federation.silos
-    ]
-    with pytest.raises(DataError, match="no cell has training rows"):
-        pffl.solve(
-            from_silos(federation, silos),
-            pffl.ConditionalBoundedGroupLoss(0.5, labels=("class 2",)),
-            options=pffl.Options(empty_cells="remove"),
-            seed=0,
-        )
+    nobody = changed(federation, lambda rows: replace(rows, y=np.minimum(rows.y, 1)))
+    last = pffl.ConditionalBoundedGroupLoss(0.5, labels=("class 2",))
+    with raises(DataError, "empty-cells"):
+        pffl.solve(nobody, last, options=pffl.Options(empty_cells="remove"), seed=0)
 
 
 @pytest.mark.parametrize("method", [None, pffl.PFFL(dual_rounds=1)])
 def test_fault_10_more_than_two_classes_with_a_binary_model(method):
-    with pytest.raises(DataError, match=r"needs two classes; 'label' has 3"):
+    with raises(DataError, "wrong-model", "3"):
         pffl.solve(
             make_federation(0, labels=3),
             pffl.BoundedGroupLoss(0.5),
@@ -216,13 +197,6 @@ def test_fault_17_very_unequal_silos_fit_in_memory():
     assert peak - before <= 1.2 * data + 6e6
 
 
-def test_fault_26_bound_zero_warns_and_ends_infeasible():
-    federation = make_federation(0)
-    with pytest.warns(UserWarning, match="bound of 0 is met only by"):
-        solution = pffl.solve(federation, pffl.BoundedGroupLoss(0), seed=0)
-    assert solution.status == "infeasible"
-
-
 CONFLICT = pffl.datasets.synthetic(
     600, silos=4, groups=("f", "m"), group_conflict=0.9, features=4, seed=1
 )
@@ -246,9 +220,8 @@ def test_fault_27_bound_below_what_is_attainable(attainable):
     assert f"{worst.train_loss:.4f}" in solution.message
     assert f"{attainable:.4f}" in solution.message
     assert solution.smallest_bound == pytest.approx(attainable, abs=1e-3)
-    with pytest.raises(NotMetError) as caught:
+    with raises(NotMetError, "not-met"):
         solution.or_raise()
-    assert caught.value.exit_code == 4
     # The hint is right: that bound can be met, at a price high enough.
     again = pffl.solve(
         CONFLICT,

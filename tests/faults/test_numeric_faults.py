@@ -36,26 +36,15 @@ TOO_LARGE = [
 @pytest.mark.parametrize("labels", [0, 2])
 @pytest.mark.parametrize("method", TOO_LARGE)
 def test_fault_30_step_size_too_large_is_noticed(method, labels):
-    solution = pffl.solve(
-        make_federation(0, labels=labels),
-        pffl.BoundedGroupLoss(0.7),
-        method=method,
-        seed=0,
-    )
-    assert solution.status == "diverged"
+    """And the last good model is kept."""
+    federation = make_federation(0, labels=labels)
+    solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.7), method=method, seed=0)
+    assert (solution.status, solution.exit_code) == ("diverged", 4)
     assert solution.rounds <= 5
     assert np.isfinite(solution.w).all()
     assert np.isfinite(solution.multipliers).all()
     assert np.isfinite(solution.history["upper"]).all()
-
-
-@pytest.mark.parametrize("labels", [0, 2])
-@pytest.mark.parametrize("method", TOO_LARGE)
-def test_fault_30_the_last_good_model_is_kept(method, labels):
-    federation = make_federation(0, labels=labels)
-    solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.7), method=method, seed=0)
-    start = solution.history["risk"].iloc[0]
-    assert solution.train.risk <= 10 * start
+    assert solution.train.risk <= 10 * solution.history["risk"].iloc[0]
 
 
 @pytest.mark.parametrize("iterate", ["average", "last", "best"])
@@ -230,9 +219,7 @@ def test_fault_39_silos_split_or_merged(seed, parts):
     for data in (federation, anew):
         engine = Local(data, threads=1)
         problem = make_problem(
-            engine,
-            pffl.BoundedGroupLoss(0.6),
-            options=pffl.Options(weighting="rows"),
+            engine, pffl.BoundedGroupLoss(0.6), options=pffl.Options(weighting="rows")
         )
         runs.append(iterate(engine, problem, method))
     assert_same_runs(*runs)
