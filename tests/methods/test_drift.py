@@ -10,7 +10,7 @@ import pytest
 import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local
-from pffl.errors import Malformed, UsageError
+from pffl.errors import Malformed
 from pffl.questions import Curvature, Slopes, Smoothness
 from pffl.questions.base import read_question
 from pffl.questions.smoothness import curvature
@@ -167,12 +167,6 @@ def test_some_silos_only_are_corrected_too_and_nobody_else_is_asked():
     run = iterate(engine, problem, replace(RECIPE, participation=0.7, dual_rounds=20))
     assert run.stopped is None
     assert not any(isinstance(question, Slopes) for question in asked)
-
-
-@pytest.mark.parametrize("name", ["afl", "qffl", "fairfed"])
-def test_methods_that_weigh_silos_refuse_it(name):
-    with raises(UsageError, "wrong-parameter"):
-        pffl.methods.METHODS[name](drift_correction=True)
 
 
 def test_fedavg_reaches_the_optimum_with_many_local_steps():

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import pffl
-from pffl.engines import Local, Reference
-from pffl.errors import UsageError
+from pffl.engines import Reference
 from pffl.methods import saddle
 from pffl.methods.saddle_bounds import candidate_multipliers
 from pffl.preparation import Options
@@ -22,8 +21,6 @@ from tests.helpers import (
     make_problem,
     setting,
 )
-from tests.oracles import MODELS
-from tests.raising import raises
 from tests.saddle import Oracle
 
 
@@ -48,18 +45,6 @@ def outlying(seed=0):
     return replace(federation, silos=tuple(silos))
 
 
-@pytest.mark.parametrize("engine_type", [Local, Reference])
-@pytest.mark.parametrize("kind", list(MODELS))
-def test_the_gap_is_closed_on_every_engine(kind, engine_type):
-    cls, labels = MODELS[kind]
-    engine = engine_type(make_federation(1, labels=labels))
-    problem = make_problem(engine, pffl.BoundedGroupLoss(0.5), model=cls(l2=1e-3))
-    *_, last = states(engine, problem, pffl.Exact(multiplier_bound=5.0))
-    assert last.gap <= 1e-8
-    assert last.round <= 7
-    assert measure(engine, problem, last.best).gap <= 2e-8
-
-
 def test_convergence_is_at_least_quadratic():
     engine = Reference(make_federation(2, sizes=(80, 50, 70)))
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.55), budget=5.0)
@@ -67,16 +52,6 @@ def test_convergence_is_at_least_quadratic():
     late = [g for g in gaps if g < 0.1]
     for before, after in itertools.pairwise(late):
         assert after <= max(20 * before**2, 1e-12)
-
-
-def test_nothing_to_bound_is_plain_risk_minimisation():
-    federation = make_federation(3)
-    engine = Reference(federation)
-    problem = make_problem(engine, None)
-    run = iterate(engine, problem, pffl.Exact())
-    oracle = Oracle.of(federation, np.zeros((0, 125)), [])
-    assert oracle.upper(run.point.w) == pytest.approx(oracle.saddle()[0], abs=1e-7)
-    assert np.linalg.norm(oracle.gradient(run.point.w, np.zeros(0))) < 1e-5
 
 
 @pytest.mark.parametrize("l2", [0.0, 1e-3])
@@ -100,15 +75,6 @@ def test_bounds_met_without_a_risk_end_at_zero():
     assert last.gap <= 1e-8
 
 
-def test_the_solution_is_a_start_that_needs_one_round():
-    _, engine, problem, _, _, _ = setting(seed=6)
-    cold = iterate(engine, problem, pffl.Exact())
-    warm = iterate(engine, problem, pffl.Exact(warm_start=cold.point))
-    assert cold.rounds > 3
-    assert warm.rounds == 1
-    np.testing.assert_array_equal(warm.point.w, cold.point.w)
-
-
 def test_a_neighbour_is_a_better_start_than_zero():
     engine = Reference(make_federation(7, sizes=(90, 80)))
     cold, warm, start = [], [], None
@@ -129,17 +95,6 @@ def test_a_start_outside_the_multipliers_is_projected():
     for state in states(engine, problem, pffl.Exact(warm_start=far)):
         assert state.lower <= value + 1e-7
         assert state.best.multipliers.sum() <= 0.5 * (1 + 1e-12)
-
-
-def test_a_start_of_another_problem_is_refused():
-    _, _, problem, _, w, lam = setting()
-    with raises(UsageError, "wrong-value", "4", "5"):
-        pffl.Exact(warm_start=Point(w[:-1], lam)).init(problem)
-
-
-def test_all_bad_parameters_are_listed_at_once():
-    with raises(UsageError, "wrong-value", "4"):
-        pffl.Exact(multiplier_bound=0, risk_weight=-1, target_gap=0, max_rounds=0)
 
 
 def test_refused_steps_are_recovered_from():
@@ -168,22 +123,6 @@ def test_a_gap_below_rounding_is_not_asked_for():
     *_, last = states(engine, big, pffl.Exact(target_gap=1e-300))
     assert last.round < 15
     assert last.gap <= 1e-12 * last.upper
-
-
-def test_steps_are_pure():
-    _, engine, problem, _, _, _ = setting(seed=11)
-    method = pffl.Exact()
-    state = method.init(problem)
-    for _ in range(3):
-        total = engine.ask(method.question(problem, state))
-        one = method.step(problem, state, total)
-        two = method.step(problem, state, total)
-        for field in fields(one):
-            if isinstance(getattr(one, field.name), int | float | np.ndarray):
-                np.testing.assert_array_equal(
-                    getattr(one, field.name), getattr(two, field.name)
-                )
-        state = one
 
 
 def test_numbers_that_are_not_finite_stop_the_run_at_the_best_pair():

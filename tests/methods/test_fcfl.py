@@ -9,27 +9,17 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 from scipy.special import expit
 
-import pffl
 from pffl.engines import Local, Reference
-from pffl.errors import DataError, UsageError
 from pffl.methods import fcfl
 from pffl.methods.fcfl import (
     FCFL,
     Gaps,
-    cooled,
     guarded_step,
     least_norm,
     stage_one,
     stage_two,
 )
-from tests.helpers import (
-    make_federation,
-    make_problem,
-    make_schema,
-    repartition,
-)
-from tests.methods.biased import Raw, biased, copies, fit, set_up, states, without
-from tests.raising import raises
+from tests.methods.biased import Raw, biased, fit, set_up, states, without
 
 L2 = 0.02
 
@@ -190,15 +180,6 @@ def test_stage_two_falls_back_to_the_least_norm(monkeypatch):
     np.testing.assert_allclose(fcfl.stage_two(D), least_norm(D))
 
 
-def test_temperatures_fall_when_directions_are_short():
-    start = np.array([0.5, 0.005])
-    long, short = np.array([10.0, 0.0]), np.array([0.01, 0.0])
-    np.testing.assert_allclose(cooled(start, (long, short)), [0.5, 0.00005])
-    np.testing.assert_allclose(cooled(start, (short, long)), [0.005, 0.005])
-    coldest = np.array([5e-5, 5e-5])
-    np.testing.assert_array_equal(cooled(coldest, (short, short)), coldest)
-
-
 def test_a_guarded_step_keeps_gaps_under_their_bound():
     zeros = np.zeros((1, 2))
     at_w = Gaps(
@@ -255,41 +236,3 @@ def test_gaps_stay_under_the_bound(pooled, groups, notion):
     assert smooth_gaps(raw, free, **parameters).max() > 0.2
     assert smooth_gaps(raw, held, **parameters).max() <= 0.11
     assert raw.losses(held).mean() < 0.67, "and there is something to show for it"
-
-
-def test_silos_engines_and_their_order():
-    federation = biased(8)
-    turned = repartition(federation, 2 - federation.pooled("train").silo)
-    method = FCFL(stage_one_rounds=15, stage_two_rounds=5)
-    w = fit(federation, method)
-    np.testing.assert_allclose(fit(turned, method), w, atol=1e-8)
-    np.testing.assert_allclose(fit(federation, method, engine=Reference), w, atol=1e-8)
-    one, four = (fit(copies(federation, k), method) for k in (1, 4))
-    np.testing.assert_allclose(one, four, atol=1e-6)
-
-
-def test_silos_without_two_groups_have_no_gap():
-    federation = without(without(biased(9), 0, group=0), 1, group=1)
-    asker, problem = set_up(federation)
-    *_, last = states(asker, problem, FCFL(stage_one_rounds=5, stage_two_rounds=5))
-    assert np.isfinite(last.w).all()
-    federation = without(federation, 2, group=1)
-    asker, problem = set_up(federation)
-    with raises(DataError, "too-few-groups"):
-        FCFL().init(problem)
-    assert FCFL(pooled=True).init(problem).round == 0
-
-
-def test_what_it_cannot_do_is_refused():
-    with raises(UsageError, "wrong-value", "3"):
-        FCFL(gap_bound=-1.0, sharpness=0.0, stage_one_rounds=0)
-    with raises(UsageError, "wrong-value"):
-        FCFL(notion="eodds")
-    three = make_federation(labels=3)
-    problem = make_problem(Local(three), None, model=pffl.SoftmaxRegression())
-    with raises(UsageError, "needs-two-classes"):
-        FCFL().init(problem)
-    alone = make_schema(attributes=(("sex", ("f",)),))
-    problem = make_problem(Local(make_federation(schema=alone)), None)
-    with raises(DataError, "too-few-groups"):
-        FCFL().init(problem)

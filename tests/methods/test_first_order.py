@@ -15,7 +15,6 @@ from pffl.problem import Access, Point
 from tests.driving import iterate, measure
 from tests.helpers import make_federation, make_problem
 from tests.methods.test_exact import outlying, states
-from tests.raising import raises
 
 
 def pairs(rng, hessians, m, q):
@@ -129,15 +128,6 @@ def test_what_can_be_separated_is_said_of_a_ball():
     assert np.isfinite(end.radius)
 
 
-def test_a_solution_is_a_start_that_needs_one_round():
-    engine = Local(make_federation(5))
-    problem = make_problem(engine, pffl.BoundedGroupLoss(0.6))
-    cold = iterate(engine, problem, pffl.FirstOrder())
-    warm = iterate(engine, problem, pffl.FirstOrder(warm_start=cold.point))
-    assert cold.rounds > 3
-    assert warm.rounds == 1
-
-
 def test_columns_of_hessians_are_asked_for_when_gradients_are_slow(monkeypatch):
     # 80 parameters: in two parts, in turn. What comes in is the Hessian.
     monkeypatch.setattr("pffl.methods.first_order.SLOW", 4)
@@ -187,14 +177,6 @@ def test_of_many_cells_few_are_in_the_model():
     weight = 1.0 + runs[0].point.multipliers.sum()
     assert problem.n_cells == 50
     assert abs(ends[0] - ends[1]) <= 1e-6 * weight
-
-
-def test_a_start_of_another_problem_is_refused():
-    engine = Local(make_federation(1))
-    problem = make_problem(engine, pffl.BoundedGroupLoss(0.6))
-    wrong = Point(np.zeros(2), np.zeros(problem.n_cells))
-    with raises(pffl.PFFLError, "wrong-value", "warm_start"):
-        pffl.FirstOrder(warm_start=wrong).init(problem)
 
 
 @pytest.mark.slow

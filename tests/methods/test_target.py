@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 import pffl
 from pffl.engines import Local
-from pffl.errors import UsageError
 from pffl.methods import METHODS
 from pffl.methods.local_bgl import LocalBGL
 from pffl.methods.reductions import Reductions
 from pffl.preparation import prices
 from tests.driving import iterate, measure
 from tests.helpers import make_federation, make_problem
-from tests.raising import raises
 
 AIMING = {"exact", "first-order", "pffl", "reductions"}
 
@@ -81,10 +78,3 @@ def test_an_open_price_starts_at_ten_and_a_constraint_sets_its_own():
     assert prices(pffl.MinMax(), open_price) == (0.0, 1.0)
     assert prices(bounded, pffl.Exact(multiplier_bound=3.0)) == (1.0, 3.0)
     assert prices(bounded, pffl.FedAvg()) == (1.0, 0.0)
-
-
-@pytest.mark.parametrize("method", [pffl.Exact, pffl.PFFL, Reductions])
-@pytest.mark.parametrize("target", [0.0, -1.0, np.inf, np.nan])
-def test_a_target_is_a_number_above_nothing(method, target):
-    with raises(UsageError, "wrong-value", "target_gap"):
-        method(target_gap=target)

@@ -1,0 +1,357 @@
+"""Methods side by side: what they refuse, what they share, and when they are FedAvg.
+
+What all owe to their silos (order, copies, engines, resuming) is in tests/testing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.engines import Local
+from pffl.errors import DataError, UsageError
+from pffl.methods import (
+    AFL,
+    FCFL,
+    PFFL,
+    QFFL,
+    Exact,
+    FairFed,
+    FairGrad,
+    FedAvg,
+    FedFair,
+    FedFB,
+    FedMinMax,
+    FirstOrder,
+    GroupWeighted,
+    LocalBGL,
+    Pooled,
+    Reductions,
+)
+from pffl.problem import Point
+from tests.driving import iterate
+from tests.helpers import make_federation, make_problem, make_schema
+from tests.methods.biased import biased, copies, fit, set_up, states, without
+from tests.raising import raises
+
+# ------------------------------------------------------------------------- refusals
+
+PRICED = (Exact, PFFL, Reductions, LocalBGL)
+NAN, INF = float("nan"), float("inf")
+WRONG: list[tuple[Any, dict[str, Any]]] = [
+    *[(kind, {"multiplier_bound": 0}) for kind in PRICED],
+    *[(kind, {"risk_weight": -1}) for kind in (Exact, PFFL)],
+    *[(kind, {"target_gap": t}) for kind in PRICED[:3] for t in (0.0, -1.0, INF, NAN)],
+    *[(kind, {"iterate": "mean"}) for kind in (PFFL, FedAvg, AFL, QFFL, LocalBGL)],
+    *[(kind, {"iterate": "best"}) for kind in (GroupWeighted, FedMinMax)],
+    *[(kind, {"rounds": 0}) for kind in (FedAvg, AFL, QFFL, FedMinMax, FedFair)],
+    *[(kind, {"gap_bound": -1.0}) for kind in (FCFL, FedFair, FairGrad)],
+    *[(kind, {"dual_step_size": -1.0}) for kind in (AFL, FedMinMax)],
+    *[(FairFed, {name: "other"}) for name in ("metric", "variant", "debiasing")],
+    *[(PFFL, {"participation": part}) for part in (1.5, 0.0)],
+    (Exact, {"max_rounds": 0}),
+    (PFFL, {"dual_rounds": 0}),
+    (PFFL, {"rounds_per_dual": 2.5}),
+    (PFFL, {"local_steps": -3}),
+    (PFFL, {"step_size": NAN}),
+    (PFFL, {"dual_step_size": INF}),
+    (PFFL, {"batch_size": "many"}),
+    (PFFL, {"server": "sgd"}),
+    (FedAvg, {"proximal": -1}),
+    (FedFair, {"by_mass": "yes"}),
+    (FedFair, {"dual_decay": -1.0}),
+    (FedMinMax, {"ridge": -1.0}),
+    (QFFL, {"q": -1.0}),
+    (FairFed, {"fairness_budget": -1.0}),
+    (FairGrad, {"notion": "fair"}),
+    (FedFB, {"alpha": -1.0}),
+    (FedFB, {"notion": "dpp"}),
+    (FCFL, {"notion": "eodds"}),
+    (FCFL, {"sharpness": 0.0}),
+    (FCFL, {"stage_one_rounds": 0}),
+    (Reductions, {"iterations": 0}),
+    (Pooled, {"tolerance": 0.0}),
+]
+
+
+@pytest.mark.parametrize(("kind", "given"), WRONG, ids=str)
+def test_a_wrong_value_is_refused_by_name(kind, given):
+    with raises(UsageError, "wrong-value", kind.__name__, f"'{next(iter(given))}'"):
+        kind(**given)
+
+
+def test_all_wrong_values_are_listed_at_once():
+    with raises(UsageError, "wrong-value", "4 problems", "2.5"):
+        PFFL(multiplier_bound=0, risk_weight=-1, dual_rounds=0, rounds_per_dual=2.5)
+
+
+@pytest.mark.parametrize("name", ["drift_correction", "by_mass"])
+@pytest.mark.parametrize("kind", [AFL, QFFL, FairFed])
+def test_methods_that_weigh_silos_refuse_corrections(kind, name):
+    with raises(UsageError, "wrong-parameter", name):
+        kind(**{name: True})
+
+
+ONE_SEX = make_schema(attributes=(("sex", ("f",)),))
+
+
+@pytest.mark.parametrize(
+    ("method", "federation", "error", "code"),
+    [
+        *[
+            (method, {"labels": 3}, UsageError, "needs-two-classes")
+            for method in (FCFL(), FedFB(), FairFed(), FairGrad(notion="dp"))
+        ],
+        *[
+            (method, {"schema": ONE_SEX}, DataError, "too-few-groups")
+            for method in (FCFL(), FedFB(), FairFed(), FairGrad(), FedFair())
+        ],
+        (GroupWeighted(), {"schema": ONE_SEX}, UsageError, "too-few-groups"),
+        (FedMinMax(), {}, UsageError, "needs-constraint"),
+        *[
+            (kind(warm_start=Point(np.zeros(2), np.zeros(0))), {}, UsageError, code)
+            for kind in (Exact, FirstOrder)
+            for code in ("wrong-value",)
+        ],
+    ],
+    ids=lambda part: getattr(part, "name", None),
+)
+def test_what_it_cannot_do_is_refused(method, federation, error, code):
+    model = pffl.SoftmaxRegression() if federation.get("labels") == 3 else None
+    engine = Local(make_federation(**federation))
+    problem = make_problem(engine, None, model=model)
+    with raises(error, code):
+        method.init(problem)
+
+
+# --------------------------------------------------------------- when they are FedAvg
+
+ONE = {"rounds": 12, "step_size": 0.5}
+SAME_AS_FEDAVG: list[tuple[Any, dict[str, Any], float]] = [
+    (FairFed(fairness_budget=0.0, debiasing="none", **ONE), ONE, 1e-12),
+    (FairFed(fairness_budget=0.0, debiasing="none", variant="2021", **ONE), ONE, 1e-12),
+    (FairGrad(dual_step_size=0.0, **ONE), ONE, 1e-12),
+    (FairGrad(dual_step_size=5.0, gap_bound=1.0, **ONE), ONE, 1e-12),
+    (FedFB(alpha=0.0, **ONE), ONE, 1e-12),
+    (FedFB(alpha=0.0, notion="eo", **ONE), ONE, 1e-12),
+    (
+        FedFair(gap_bound=100.0, dual_step_size=0.2, rounds=200),
+        {"rounds": 400, "local_steps": 1},
+        1e-6,
+    ),
+    (PFFL(dual_rounds=4, rounds_per_dual=3, iterate="last", step_size=0.5), ONE, 1e-13),
+    (LocalBGL(dual_rounds=2, iterate="last"), {"rounds": 20}, 1e-13),
+    (FedAvg(by_mass=True, **ONE), ONE, 1e-12),
+    *[
+        (QFFL(q=0.0, **given), given, 1e-13)
+        for parameters in (
+            {"local_steps": 1},
+            {"local_steps": 4, "proximal": 0.3},
+            {"batch_size": 7},
+            {"step_size": None},
+            {"participation": 0.5},
+            {"server": "momentum", "server_step_size": 0.3},
+            {"server": "yogi", "server_step_size": 0.01},
+            {"iterate": "average"},
+        )
+        for given in [ONE | parameters]
+    ],
+]
+
+
+@pytest.mark.parametrize(("method", "fedavg", "close"), SAME_AS_FEDAVG)
+def test_where_nothing_is_to_be_evened_out_it_is_fedavg(method, fedavg, close):
+    engine = Local(biased(2), threads=1)
+    weighting = "silos" if method.name == "qffl" else "rows"
+    problem = make_problem(engine, None, options=pffl.Options(weighting=weighting))
+    ours, theirs = (iterate(engine, problem, m) for m in (method, FedAvg(**fedavg)))
+    np.testing.assert_allclose(ours.point.w, theirs.point.w, atol=close)
+
+
+def even_groups(federation):
+    """As many rows of each group in every silo."""
+    silos = []
+    for silo in federation.silos:
+        rows = silo.rows("train")
+        even = replace(rows, group=np.arange(len(rows)) % 2)
+        silos.append(replace(silo, splits={**silo.splits, "train": even}))
+    return replace(federation, silos=tuple(silos))
+
+
+@pytest.mark.parametrize(
+    ("method", "federation"),
+    [
+        (
+            GroupWeighted(iterate="average", local_steps=2, **ONE),
+            even_groups(biased(3)),
+        ),
+        (AFL(local_steps=2, **ONE), copies(biased(4), 3)),
+    ],
+)
+def test_groups_or_silos_alike_make_it_fedavg(method, federation):
+    fedavg = FedAvg(iterate="average", local_steps=2, **ONE)
+    w, v = (fit(federation, m, weighting="rows") for m in (method, fedavg))
+    np.testing.assert_allclose(w, v, atol=1e-12)
+
+
+# ------------------------------------------------- constraints, participation, gaps
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        *[kind(rounds=5) for kind in (FedAvg, AFL, QFFL, GroupWeighted)],
+        *[Pooled(), FedMinMax(rounds=5, ridge=0.0)],
+    ],
+    ids=lambda method: method.name,
+)
+def test_the_constraint_judges_and_does_not_steer(method):
+    federation = make_federation(3)
+    constraints = [
+        pffl.BoundedGroupLoss(0.5),
+        pffl.MinMax(),
+    ]
+    if method.name != "fedminmax":  # weighs the cells that it is given
+        constraints += [None]
+        constraints += [pffl.ConditionalBoundedGroupLoss(0.5, labels=(1,))]
+    solutions = [pffl.solve(federation, c, method=method, seed=0) for c in constraints]
+    for constraint, solution in zip(constraints, solutions, strict=True):
+        np.testing.assert_allclose(solution.w, solutions[0].w, atol=1e-12)
+        if constraint is not None:
+            assert len(solution.cell_results) == len(solution.multipliers)
+        if constraint is None or not constraint.minimax:
+            np.testing.assert_array_equal(solution.multipliers, 0.0)
+    assert np.abs(solutions[0].w).max() > 0.01
+
+
+def choosing(method, chosen):
+    """The method, asking these silos."""
+
+    @dataclass(frozen=True, kw_only=True)
+    class Choosing(type(method)):  # type: ignore[misc]
+        def asked(self, problem, round):
+            return chosen
+
+    return Choosing(**{name: getattr(method, name) for name in vars(method)})
+
+
+STEPS = {"step_size": 0.2, "local_steps": 3}
+
+
+@pytest.mark.parametrize("weighting", ["silos", "rows"])
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        (FedAvg(**STEPS), {}),
+        (PFFL(**STEPS, by_mass=True), {"theta": np.array([0.4, 2.0])}),
+        (
+            AFL(**STEPS, dual_step_size=0.01),  # so small that no weight meets its end
+            {"weights": np.array([0.1, 0.3, 0.2, 0.4])},
+        ),
+    ],
+    ids=lambda part: getattr(part, "name", None),
+)
+def test_over_all_draws_asking_some_silos_is_asking_all(method, changes, weighting):
+    engine = Local(make_federation(6, sizes=(30, 10, 40, 20)), threads=1)
+    options = pffl.Options(weighting=weighting)
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.4), options=options)
+    state = replace(method.init(problem), **changes)
+
+    def after(method):
+        question = method.question(problem, state)
+        step = method.step(problem, state, engine.ask(question))
+        return question.silos, step.w, getattr(step, "weights", step.w)
+
+    _, w, weights = after(method)
+    pairs = list(combinations(range(4), 2))
+    asked, ws, lams = zip(*(after(choosing(method, p)) for p in pairs), strict=True)
+    assert list(asked) == pairs
+    assert np.ptp(ws, axis=0).max() > 1e-3
+    np.testing.assert_allclose(np.mean(ws, axis=0), w, atol=1e-13)
+    np.testing.assert_allclose(np.mean(lams, axis=0), weights, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        FedAvg(rounds=8, step_size=0.5),
+        FedFB(alpha=0.3, rounds=8, step_size=0.5),
+        FedFair(rounds=8, step_size=0.5, dual_step_size=0.5),
+    ],
+    ids=lambda method: method.name,
+)
+def test_of_silos_alike_half_tell_what_all_tell(method):
+    engine, problem = set_up(copies(biased(7), 4))
+    full = iterate(engine, problem, method)
+    half = iterate(engine, problem, replace(method, participation=0.5))
+    np.testing.assert_allclose(full.point.w, half.point.w, atol=1e-12)
+    for a, b in zip(full.history, half.history, strict=True):
+        np.testing.assert_allclose(b.violation, a.violation, atol=1e-12)
+        assert b.risk == pytest.approx(a.risk, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        *[FairGrad(notion=notion, rounds=5) for notion in ("accuracy", "eo", "eodds")],
+        FedFair(rounds=10, local_steps=4),
+    ],
+)
+def test_many_classes(method):
+    engine = Local(make_federation(8, labels=3))
+    problem = make_problem(engine, None, model=pffl.SoftmaxRegression())
+    *_, last = states(engine, problem, method)
+    assert np.isfinite(last.w).all()
+    assert np.abs(last.w).max() > 0.01
+
+
+def without_everywhere(federation, **who):
+    for k in range(len(federation.silos)):
+        federation = without(federation, k, **who)
+    return federation
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        *[FairGrad(notion=notion, rounds=5) for notion in ("dp", "eo", "eodds")],
+        *[FedFB(notion=notion, rounds=5) for notion in ("dp", "eo")],
+        FCFL(stage_one_rounds=5, stage_two_rounds=5),
+    ],
+    ids=lambda method: f"{method.name} {method.notion}",
+)
+def test_groups_and_labels_without_rows_have_no_part(method):
+    federation = without_everywhere(biased(8, groups=3), group=1)
+    gaps = without(without(federation, 0, group=0), 1, group=2)
+    for some in (federation, without_everywhere(gaps, group=2, label=1)):
+        engine = Local(some)
+        *_, last = states(engine, make_problem(engine, None), method)
+        assert np.isfinite(last.w).all()
+        if method.name == "fairgrad":
+            np.testing.assert_array_equal(last.up.reshape(-1, 3)[:, 1], 0.0)
+        if method.name == "fedfb":
+            assert last.weights.shape == (2, 2)
+
+
+def test_a_gap_of_silos_needs_a_silo_with_two_groups():
+    federation = without(without(biased(9, sizes=(50, 60)), 0, group=0), 1, group=1)
+    _, problem = set_up(federation)
+    with raises(DataError, "too-few-groups"):
+        FCFL().init(problem)
+    assert FCFL(pooled=True).init(problem).round == 0
+
+
+@pytest.mark.parametrize("kind", [Exact, FirstOrder])
+def test_the_solution_is_a_start_that_needs_one_round(kind):
+    engine = Local(make_federation(5))
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.6))
+    cold = iterate(engine, problem, kind())
+    warm = iterate(engine, problem, kind(warm_start=cold.point))
+    assert cold.rounds > 3
+    assert warm.rounds == 1
+    np.testing.assert_array_equal(warm.point.w, cold.point.w)
