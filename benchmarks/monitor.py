@@ -17,7 +17,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -33,7 +32,8 @@ STEP = 10  # rows that are drawn at a time: every batch is some of these
 Draw = Callable[[np.random.Generator, tuple[int, int], int], FloatArray]
 
 
-# Populations: x = loss / M, with a mean of U in every batch, or below
+# Populations: x = loss / M, with a mean of U in every batch, or below; some have no
+# largest loss
 
 
 def coin(rng: np.random.Generator, shape: tuple[int, int], step: int) -> FloatArray:
@@ -66,6 +66,18 @@ def seasons(rng: np.random.Generator, shape: tuple[int, int], step: int) -> Floa
     return (rng.random(shape) < at).astype(np.float64)
 
 
+def log_normal(
+    rng: np.random.Generator, shape: tuple[int, int], step: int
+) -> FloatArray:
+    """Without a largest loss: the standard deviation is 2.5 times the mean."""
+    return U * rng.lognormal(-1.0, np.sqrt(2.0), shape)
+
+
+def pareto(rng: np.random.Generator, shape: tuple[int, int], step: int) -> FloatArray:
+    """Without a variance: P(loss > a) falls as a^−1.5."""
+    return U / 3.0 * (1.0 + rng.pareto(1.5, shape))
+
+
 def heavy(rng: np.random.Generator, shape: tuple[int, int], step: int) -> FloatArray:
     """Weighted coins, diluted: one row in ten has ten times the weight of the others.
 
@@ -91,6 +103,8 @@ POPULATIONS: dict[str, Draw] = {
     "nearly constant": level,
     "ten silos that differ": silos,
     "seasons, at most at the bound": seasons,
+    "log-normal, no largest loss": log_normal,
+    "Pareto (1.5), no variance": pareto,
     "weights, heavy rows lose less": heavy,
     "weights, skewed": random_weights,
 }
@@ -100,16 +114,13 @@ CELLS = (1, 2, 12)
 
 def plans(draw: Draw) -> Mapping[str, Bets]:
     x = M * draw(np.random.default_rng(9), (1000, 1000), 0)
-    right: dict[str, Any] = {"mean": [x.mean()], "variance": [x.var()]}
-    wrong: dict[str, Any] = {"mean": [x.mean() / 2], "variance": [x.var() / 10]}
-    made = {"right": right, "wrong": wrong, "none": {}}
-    return {n: alarm.plan([BOUND], loss_bound=M, **known) for n, known in made.items()}
+    made = {"right": [x.var()], "wrong": [x.var() / 10], "none": None}
+    return {n: alarm.plan([BOUND], variance=known) for n, known in made.items()}
 
 
 def log_sums(x: FloatArray, gammas: FloatArray) -> FloatArray:
-    """S_j of each run, shape (runs, bets)."""
-    y = 1.0 - x
-    return np.stack([np.log1p(-g * y).sum(axis=1) for g in gammas], axis=1)
+    """S_j of each run, of losses in parts of the bound, shape (runs, bets)."""
+    return np.stack([np.log1p(g * (x - 1.0)).sum(axis=1) for g in gammas], axis=1)
 
 
 @dataclass
@@ -118,8 +129,6 @@ class Watch:
 
     bets: Bets
     size: int
-    bound: float
-    loss_bound: float
     runs: int
 
     def __post_init__(self) -> None:
@@ -134,9 +143,7 @@ class Watch:
         if self.rows < self.size:
             return
         n = [self.rows]
-        gained = alarm.gains(
-            self.bets, self.waiting[:, None], n, [self.bound], self.loss_bound
-        )
+        gained = alarm.gains(self.bets, self.waiting[:, None], n)
         self.wealth = self.wealth.after(gained, n)
         self.now = self.wealth.log_values(self.bets)[:, 0]
         self.largest = np.maximum(self.largest, self.now)
@@ -153,7 +160,7 @@ def false_alarms(runs: int, names: Sequence[str]) -> Iterator[str]:
         draw = POPULATIONS[name]
         made, rng = plans(draw), np.random.default_rng(1)
         watches = {
-            (plan, size): Watch(bets, size, BOUND, M, runs)
+            (plan, size): Watch(bets, size, runs)
             for plan, bets in made.items()
             for size in BATCHES
         }
@@ -161,7 +168,7 @@ def false_alarms(runs: int, names: Sequence[str]) -> Iterator[str]:
         for step in range(ROWS // STEP):
             x = draw(rng, (runs, STEP), step)
             for plan, bets in made.items():
-                sums = log_sums(x, bets.gammas[0])
+                sums = log_sums(x / U, bets.gammas[0])
                 for size in BATCHES:
                     watches[plan, size].see(sums, STEP)
             total, squares = total + x.sum(axis=1), squares + np.square(x).sum(axis=1)
@@ -207,7 +214,6 @@ class Cell:
     own: FloatArray
     other: FloatArray
     loss_bound: float
-    mean: float
     variance: float
 
     @property
@@ -218,7 +224,7 @@ class Cell:
     def draw(
         self, rng: np.random.Generator, shape: tuple[int, int], rise: float
     ) -> FloatArray:
-        """Losses over M whose mean is (1 + rise) times the bound.
+        """Losses in parts of the bound, with a mean of 1 + rise.
 
         A person's label turns with the probability that gives this mean; where it is to
         fall, some lose nothing.
@@ -230,12 +236,12 @@ class Cell:
             found = np.where(rng.random(shape) < part, other, own)
         else:
             found = np.where(rng.random(shape) < -rise, 0.0, own)
-        return np.asarray(found / self.loss_bound, np.float64)
+        return np.asarray(found / self.bound, np.float64)
 
 
 def skewed_cell() -> Cell:
     x = np.random.default_rng(5).beta(2.0, 8.0, 200_000) * M
-    return Cell("skewed", x, M - x, M, float(x.mean()), float(x.var()))
+    return Cell("skewed", x, M - x, M, float(x.var()))
 
 
 def trained(name: str, solution: pffl.Solution, rows: pffl.Federation) -> list[Cell]:
@@ -251,8 +257,8 @@ def trained(name: str, solution: pffl.Solution, rows: pffl.Federation) -> list[C
         atoms = [(g, v) for g in schema.groups for v in schema.labels]
         mine = np.isin(schema.atoms(p.group, p.y), [atoms.index(a) for a in cell.of])
         M = float(solution.loss_bound or 0.0)
-        known = (float(seen.means[z]), float(seen.variances[z]))
-        out.append(Cell(f"{name}: {cell.cell}", right[mine], wrong[mine], M, *known))
+        known = float(seen.variances[z])
+        out.append(Cell(f"{name}: {cell.cell}", right[mine], wrong[mine], M, known))
     return out
 
 
@@ -279,9 +285,8 @@ def delays(
 ) -> tuple[FloatArray, float]:
     """Rows until an alarm (infinite: none within 20,000), and alarms before a drift."""
     rng = np.random.default_rng(2)
-    known: dict[str, Any] = {"mean": [cell.mean], "variance": [cell.variance]}
-    bets = alarm.plan([cell.bound], loss_bound=cell.loss_bound, **known)
-    watch = Watch(bets, size, cell.bound, cell.loss_bound, runs)
+    bets = alarm.plan([cell.bound], variance=[cell.variance])
+    watch = Watch(bets, size, runs)
     limit = np.log(alarm.threshold(cells, 1 - DELTA))
     for _ in range(good // size):
         watch.see(log_sums(cell.draw(rng, (runs, size), -0.05), bets.gammas[0]), size)

@@ -20,13 +20,14 @@ M = 3.0
 Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
 
-def sums(x: np.ndarray, gammas: np.ndarray) -> np.ndarray:
-    """S_j over the last axis of x; `gammas` of one cell."""
-    return np.stack([np.log1p(-g * (1.0 - x)).sum(axis=-1) for g in gammas], axis=-1)
+def sums(losses: np.ndarray, gammas: np.ndarray, bound: float) -> np.ndarray:
+    """S_j over the last axis of losses; `gammas` and `bound` of one cell."""
+    over = losses / bound - 1.0
+    return np.stack([np.log1p(g * over).sum(axis=-1) for g in gammas], axis=-1)
 
 
 def plain_values(
-    batches: list[list[float]], u: float, gammas: list[float], weights: list[float]
+    batches: list[list[float]], bound: float, gammas: list[float], weights: list[float]
 ) -> list[float]:
     """E after each batch: a product for each start, row by row."""
     out, begun = [], [b for b, rows in enumerate(batches) if rows]
@@ -38,18 +39,18 @@ def plain_values(
                 wealth = pi / (number * (number + 1))
                 for rows in batches[start : now + 1]:
                     for x in rows:
-                        wealth *= (1 - gamma * (1 - x)) / (1 - gamma * (1 - u))
+                        wealth *= 1 + gamma * (x / bound - 1)
                 total += wealth
         out.append(total)
     return out
 
 
-@given(seed=st.integers(0, 2**32), many=st.integers(1, 6), u=st.floats(0.0, 1.0))
+@given(seed=st.integers(0, 2**32), many=st.integers(1, 6), u=st.floats(1e-6, 9.0))
 @settings(max_examples=40)
 def test_it_is_the_formula_and_never_above_it(seed: int, many: int, u: float) -> None:
     rng = np.random.default_rng(seed)
     batches = [
-        rng.beta(*rng.uniform(0.1, 3, 2), rng.integers(0, 9)) for _ in range(many)
+        rng.lognormal(*rng.uniform(0.1, 2, 2), rng.integers(0, 9)) for _ in range(many)
     ]
     gammas, weights = rng.uniform(0.01, 0.99, 4), rng.dirichlet(np.ones(4))
     bets, wealth = Bets(gammas[None], weights[None]), alarm.Wealth.none((1, 4))
@@ -57,19 +58,19 @@ def test_it_is_the_formula_and_never_above_it(seed: int, many: int, u: float) ->
         [b.tolist() for b in batches], u, gammas.tolist(), weights.tolist()
     )
     for x, value in zip(batches, plain, strict=True):
-        gained = alarm.gains(bets, sums(x, gammas)[None], [len(x)], [u * M], M)
+        gained = alarm.gains(bets, sums(x, gammas, u)[None], [len(x)])
         wealth = wealth.after(gained, [len(x)])
-        found = math.exp(float(wealth.log_values(bets)[0]))
-        assert found <= value * (1 + 1e-13)
-        assert found == pytest.approx(value, rel=1e-10)
+        found = float(wealth.log_values(bets)[0])
+        assert found <= math.log(value) + 1e-13 * (1 + abs(math.log(value)))
+        assert found == pytest.approx(math.log(value), rel=1e-10, abs=1e-10)
 
 
 def test_the_obvious_way_round_would_be_wrong() -> None:
     """Losses below the bound shrink E, losses above it let it grow."""
-    bets = alarm.plan([0.6], loss_bound=M)
-    for level, grows in ((0.1, False), (0.19, False), (0.21, True), (0.3, True)):
+    bets = alarm.plan([0.6])
+    for level, grows in ((0.3, False), (0.57, False), (0.63, True), (0.9, True)):
         x = np.full(500, level)
-        gained = alarm.gains(bets, sums(x, bets.gammas[0])[None], [500], [0.6], M)
+        gained = alarm.gains(bets, sums(x, bets.gammas[0], 0.6)[None], [500])
         value = alarm.Wealth.none((1, BETS)).after(gained, [500]).log_values(bets)[0]
         assert (value > 0) == grows
 
@@ -77,82 +78,73 @@ def test_the_obvious_way_round_would_be_wrong() -> None:
 def test_batches_are_added_inside_one_mixture() -> None:
     """Silos that answer apart, and batches cut otherwise, add up from the start on."""
     rng = np.random.default_rng(3)
-    bets, x = alarm.plan([0.6, 0.9], loss_bound=M), rng.beta(2, 5, (2, 300))
+    bets, x = alarm.plan([0.6, 0.9]), rng.exponential(0.7, (2, 300))
     parts = np.split(x, [40, 41, 200], axis=1)
 
     def of(rows: np.ndarray) -> np.ndarray:
-        return np.stack([sums(r, g) for r, g in zip(rows, bets.gammas, strict=True)])
+        each = zip(rows, bets.gammas, (0.6, 0.9), strict=True)
+        return np.stack([sums(*one) for one in each])
 
-    whole = alarm.gains(bets, of(x), [300, 300], [0.6, 0.9], M)
-    each = [alarm.gains(bets, of(p), [p.shape[1]] * 2, [0.6, 0.9], M) for p in parts]
+    whole = alarm.gains(bets, of(x), [300, 300])
+    each = [alarm.gains(bets, of(p), [p.shape[1]] * 2) for p in parts]
     np.testing.assert_allclose(whole, np.sum(each, axis=0), rtol=0, atol=1e-9)
 
 
 def test_a_cell_without_rows_waits_and_its_starts_do() -> None:
-    bets = alarm.plan([0.6, 0.6], loss_bound=M)
-    x = np.full(20, 0.5)
-    here = sums(x, bets.gammas[0])
+    bets = alarm.plan([0.6, 0.6])
+    here = sums(np.full(20, 1.5), bets.gammas[0], 0.6)
     wealth, alone = alarm.Wealth.none((2, BETS)), alarm.Wealth.none((2, BETS))
     np.testing.assert_array_equal(wealth.log_values(bets), 0.0)
     for _ in range(3):
-        none = np.zeros((2, BETS))
-        wealth = wealth.after(alarm.gains(bets, none, [0, 0], [0.6, 0.6], M), [0, 0])
+        gained = alarm.gains(bets, np.zeros((2, BETS)), [0, 0])
+        wealth = wealth.after(gained, [0, 0])
     both = np.stack([here, np.zeros(BETS)])
-    gained = alarm.gains(bets, both, [20, 0], [0.6, 0.6], M)
+    gained = alarm.gains(bets, both, [20, 0])
     wealth, alone = wealth.after(gained, [20, 0]), alone.after(gained, [20, 0])
     np.testing.assert_array_equal(wealth.starts, [1, 0])
     np.testing.assert_array_equal(wealth.log_values(bets), alone.log_values(bets))
     assert wealth.log_values(bets)[1] == 0.0
 
 
-def test_bounds_at_their_ends() -> None:
-    """No loss is above M; above 0 every loss is."""
-    bets = alarm.plan([3.0, 7.5, 0.0], loss_bound=M)
-    worst = np.stack([sums(np.ones(10_000), g) for g in bets.gammas])
-    gained = alarm.gains(bets, worst, [10_000] * 3, [3.0, 7.5, 0.0], M)
-    wealth = alarm.Wealth.none((3, BETS)).after(gained, [10_000] * 3)
-    first, second, third = wealth.log_values(bets)
-    assert -1e-6 < first <= 0
-    assert -1e-6 < second <= 0
-    assert third > 1e4
-    none = np.stack([sums(np.zeros(50), g) for g in bets.gammas])
-    gained = alarm.gains(bets, none, [50] * 3, [3.0, 7.5, 0.0], M)
-    assert (
-        alarm.Wealth.none((3, BETS)).after(gained, [50] * 3).log_values(bets) <= 0
-    ).all()
+def test_a_bound_of_zero_is_crossed_by_any_loss() -> None:
+    (level,) = alarm.levels([0.0])
+    bets = alarm.plan([0.0])
+    for loss, rings in ((1e-3, True), (0.0, False)):
+        above = sums(np.full(10, loss), bets.gammas[0], level)[None]
+        wealth = alarm.Wealth.none((1, BETS)).after(alarm.gains(bets, above, [10]), 10)
+        assert (wealth.log_values(bets)[0] > 20) == rings
 
 
 def test_any_number_of_rows_is_safe() -> None:
     """Rows that sit at the bound never raise an alarm by rounding alone."""
-    bets = alarm.plan([0.6], loss_bound=M, mean=[0.6], variance=[0.16])
+    bets = alarm.plan([0.6], variance=[0.16])
     for n in (1e3, 1e6, 1e9, 1e12):
-        exact = n * np.log1p(-bets.gammas * (1 - 0.2))
         for shift in (-1e-16, 0.0, 1e-16):
-            gained = alarm.gains(bets, exact * (1 + shift), [n], [0.6], M)
+            exact = n * np.log1p(bets.gammas * shift)
+            gained = alarm.gains(bets, exact, [n])
             wealth = alarm.Wealth.none((1, BETS)).after(gained, [n])
             assert wealth.log_values(bets)[0] <= 0
 
 
 def test_sums_of_no_losses_are_refused() -> None:
-    bets = alarm.plan([0.6], loss_bound=M)
-    args = ([10], [0.6], M)
-    for bad in (np.full((1, BETS), 0.1), np.full((1, BETS), -1e3), np.zeros((1, 2))):
+    bets = alarm.plan([0.6])
+    worst = (np.full((1, BETS), -1e3), np.zeros((1, 2)), np.full((1, BETS), np.inf))
+    for bad in worst:
         with pytest.raises(UsageError, match="above"):
-            alarm.gains(bets, bad, *args)
+            alarm.gains(bets, bad, [10])
     with pytest.raises(UsageError, match="whole number"):
-        alarm.gains(bets, np.zeros((1, BETS)), [-1], [0.6], M)
+        alarm.gains(bets, np.zeros((1, BETS)), [-1])
     for confidence in (0.0, 1.0, 1.5, math.nan):
         with raises(UsageError, "wrong-value", "0", "1"):
             alarm.threshold(2, confidence)
     with raises(UsageError, "wrong-value", "cells"):
         alarm.threshold(0, 0.95)
     with raises(UsageError, "wrong-value", "bounds"):
-        alarm.plan([-0.1], loss_bound=M)
+        alarm.plan([-0.1])
 
 
 def test_bets_are_planned_for_small_rises_and_for_all_others() -> None:
-    args = {"mean": [0.6, np.nan], "variance": [0.12, np.nan]}
-    bets = alarm.plan([0.62, 0.62], loss_bound=M, **args)
+    bets = alarm.plan([0.62, 0.62], variance=[0.12, np.nan])
     assert bets.gammas.shape == (2, BETS)
     np.testing.assert_allclose(bets.weights.sum(axis=1), 1.0)
     np.testing.assert_allclose(bets.weights[0, :3], alarm.PLANNED)
@@ -160,14 +152,9 @@ def test_bets_are_planned_for_small_rises_and_for_all_others() -> None:
     # The best for a rise of 10 %, by brute force over rows with this mean and variance.
     rng, m = np.random.default_rng(0), 0.62 * 1.1 / M
     shape = m * (1 - m) / (0.12 / M**2) - 1
-    x = rng.beta(m * shape, (1 - m) * shape, 100_000)
-    grid = np.linspace(0.05, 0.99, 95)
-    growth = [
-        np.log1p(-g * (1 - x)).mean() - np.log1p(-g * (1 - 0.62 / M)) for g in grid
-    ]
-    mine = bets.gammas[0, 1]
-    own = np.log1p(-mine * (1 - x)).mean() - np.log1p(-mine * (1 - 0.62 / M))
-    assert own >= 0.97 * max(growth)
+    x = M * rng.beta(m * shape, (1 - m) * shape, 100_000)
+    growth = [sums(x, [g], 0.62)[0] for g in np.linspace(0.01, 0.99, 99)]
+    assert sums(x, bets.gammas[0, 1:2], 0.62)[0] >= 0.97 * max(growth)
 
 
 # By simulation
@@ -186,20 +173,20 @@ def crossings(
 ) -> np.ndarray:
     """The batch at which each run raised an alarm; 0 where none did.
 
-    ``draw(rng, (runs, cells, size))`` are losses over M of one batch.
+    ``draw(rng, (runs, cells, size))`` are losses of one batch, divided by M.
     """
     rng, Z = np.random.default_rng(seed), len(bounds)
     plan = {}
     if known:
         sample = M * draw(rng, (400, Z, 20))
-        plan = {"mean": sample.mean(axis=(0, 2)), "variance": sample.var(axis=(0, 2))}
-    bets = alarm.plan(bounds, loss_bound=M, **plan)
+        plan = {"variance": sample.var(axis=(0, 2))}
+    bets = alarm.plan(bounds, **plan)
     wealth, crossed = alarm.Wealth.none((runs, Z, BETS)), np.zeros(runs, dtype=int)
     limit, counts = np.log(alarm.threshold(Z, confidence)), [size] * Z
     for batch in range(1, batches + 1):
-        x = draw(rng, (runs, Z, size))
-        above = np.stack([sums(x[:, z], bets.gammas[z]) for z in range(Z)], axis=1)
-        wealth = wealth.after(alarm.gains(bets, above, counts, bounds, M), counts)
+        x = M * draw(rng, (runs, Z, size))
+        each = [sums(x[:, z], bets.gammas[z], bounds[z]) for z in range(Z)]
+        wealth = wealth.after(alarm.gains(bets, np.stack(each, axis=1), counts), counts)
         rings = (wealth.log_values(bets) >= limit).any(axis=1)
         crossed = np.where((crossed == 0) & rings, batch, crossed)
     return crossed
@@ -250,7 +237,7 @@ def heavy(mean: float) -> Draw:
 
 
 def test_weighted_rows_are_diluted_by_their_bound() -> None:
-    """A loss counts by its part of s_max, and the mean of y is u where Σs(ℓ − ζ) is 0.
+    """A loss counts by its part of s_max: y/u − 1 = t(ℓ/ζ − 1), with a mean of 0.
 
     Alike weights that are the largest change nothing.
     """
@@ -260,10 +247,10 @@ def test_weighted_rows_are_diluted_by_their_bound() -> None:
     assert np.isclose((y - u).sum(), (t * (x - u)).sum())
     at_bound = heavy(u)(rng, (400_000,))
     assert at_bound.mean() == pytest.approx(u, abs=4 * at_bound.std() / 632)
-    plain = alarm.plan([0.6], loss_bound=M, mean=[0.6], variance=[0.1])
-    same = alarm.plan([0.6], loss_bound=M, mean=[0.6], variance=[0.1], weight=[1.0])
+    plain = alarm.plan([0.6], variance=[0.1])
+    same = alarm.plan([0.6], variance=[0.1], weight=[1.0])
     np.testing.assert_array_equal(plain.gammas, same.gammas)
-    light = alarm.plan([0.6], loss_bound=M, mean=[0.6], variance=[0.1], weight=[0.3])
+    light = alarm.plan([0.6], variance=[0.1], weight=[0.3])
     assert (light.gammas[0, :3] < plain.gammas[0, :3]).all()
 
 
@@ -277,8 +264,8 @@ def test_the_mean_of_e_is_one_at_the_bound(sizes: tuple[int, ...]) -> None:
     wealth, first = alarm.Wealth.none((len(outcomes), 1, 3)), 0
     for size in sizes:
         x = outcomes[:, None, first : first + size]
-        above = sums(x, bets.gammas[0])
-        wealth = wealth.after(alarm.gains(bets, above, [size], [u * M], M), [size])
+        above = sums(x, bets.gammas[0], u)
+        wealth = wealth.after(alarm.gains(bets, above, [size]), [size])
         mean = chance @ np.exp(wealth.log_values(bets)[:, 0])
         assert 1 - 1e-9 < mean <= 1
         first += size
@@ -347,9 +334,9 @@ def test_drifts_are_seen_soon_and_good_times_delay_little() -> None:
     found = crossings(turning, [0.6], runs=60, batches=112, size=50, seed=2)
     assert (found > 100).mean() >= 0.9
     # Without later starts 5,000 good rows would have to be won back first.
-    x = good(np.random.default_rng(0), (5000,))
-    bets = alarm.plan([0.6], loss_bound=M)
-    lost = alarm.gains(bets, sums(x, bets.gammas[0])[None], [5000], [0.6], M)
-    rows = late(np.random.default_rng(1), (600,))
-    won = alarm.gains(bets, sums(rows, bets.gammas[0])[None], [600], [0.6], M)
+    x = M * good(np.random.default_rng(0), (5000,))
+    bets = alarm.plan([0.6])
+    lost = alarm.gains(bets, sums(x, bets.gammas[0], 0.6)[None], [5000])
+    rows = M * late(np.random.default_rng(1), (600,))
+    won = alarm.gains(bets, sums(rows, bets.gammas[0], 0.6)[None], [600])
     assert (lost + won).max() < 0

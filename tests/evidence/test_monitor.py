@@ -22,13 +22,12 @@ M, BOUND = 3.0, 0.6
 
 
 def settings(cells: int = 2, confidence: float = 0.95) -> Settings:
-    bets = alarm.plan([BOUND] * cells, loss_bound=M)
+    bets = alarm.plan([BOUND] * cells)
     return Settings(
         "model",
         "schema",
         [Watched(f"cell {z}", BOUND, None, [(f"g{z}", None)]) for z in range(cells)],
         [],
-        M,
         confidence,
         bets.gammas.tolist(),
         bets.weights.tolist(),
@@ -39,14 +38,15 @@ def batch(losses: list[list[float]], name: str, of: Settings) -> Batch:
     """The sums of rows with these losses, per cell."""
     sums = [
         [
-            math.fsum(math.log(1 - g * (1 - loss / M)) for loss in cell)
+            math.fsum(math.log(1 + g * (loss / BOUND - 1)) for loss in cell)
             for g in of.bets[z]
         ]
         for z, cell in enumerate(losses)
     ]
     rows = sum(map(len, losses))
     total = [math.fsum(cell) for cell in losses]
-    return Batch(name, rows, name, None, [len(c) for c in losses], total, sums)
+    count = [len(cell) for cell in losses]
+    return Batch(name, rows, name, None, count, total, sums, [0] * len(count))
 
 
 def drawn(seed: int, means: list[float], many: int = 50) -> list[list[float]]:
@@ -214,7 +214,7 @@ def test_whatever_is_edited_is_refused(tmp_path: Path) -> None:
     ):
         last = changed(lines[3], **{field: wrong, "before": before})
         refused([*lines[:3], last])
-    bad = {**lines[3]["batch"], "above": [[1.0] * 9] * 2}
+    bad = {**lines[3]["batch"], "above": [[-1e9] * 9] * 2}
     refused([*lines[:3], changed(lines[3], batch=bad, before=before)])
     short = {**lines[3]["batch"], "count": [50]}
     refused([*lines[:3], changed(lines[3], batch=short, before=before)])

@@ -30,7 +30,7 @@ from pffl.records import Record
 from pffl.text import decimals, down, element, few, text_table, words
 from pffl.typing import FloatArray
 
-FORMAT, VERSION = "pffl.monitor", 1
+FORMAT, VERSION = "pffl.monitor", 2  # 1, of pffl 0.2, capped losses
 STATE = "monitor.jsonl"  # in a run directory
 BEGINNING = f'{{"format": "{FORMAT}"'.encode()
 TOLERANCE = 1e-9  # machines differ in the last digits of a logarithm
@@ -67,8 +67,8 @@ class Settings(Record):
         Fingerprint of the model, and hash of its names.
     cells, unwatched
         The cells that have a bound, and the names of those that have none.
-    loss_bound, confidence
-        M, and 1 − δ.
+    confidence
+        1 − δ.
     bets, bet_weights
         γ and π of each cell.
     weight_bound
@@ -80,7 +80,6 @@ class Settings(Record):
     schema: str
     cells: list[Watched]
     unwatched: list[str]
-    loss_bound: float
     confidence: float
     bets: list[list[float]]
     bet_weights: list[list[float]]
@@ -125,13 +124,11 @@ class Batch(Record):
         How many people each cell has in it, and the sum of their mean losses; times
         their weights, where rows have weights.
     above
-        Σ log(1 − γ(1 − x)) over them, per cell and bet, x = loss / M; of diluted losses
-        where rows have weights.
+        Σ log(1 + γ(loss/bound − 1)) over them, per cell and bet; see `bounds.alarm`.
+    impossible
+        Rows of each cell whose label had a probability of 0.
     weight
         The sum of people's weights, where rows have weights.
-    parts
-        Of states of pffl 0.2: hashes of the sums that sites sent, if it was put
-        together from these.
     """
 
     name: str
@@ -141,8 +138,8 @@ class Batch(Record):
     count: list[int]
     loss: list[float]
     above: list[list[float]]
+    impossible: list[int]
     weight: list[float] | None = None
-    parts: list[str] | None = None
 
     @property
     def mass(self) -> Sequence[float]:
@@ -158,12 +155,13 @@ class Entry(Record):
     ----------
     number, batch
         Its place, from 1 on, and its sums.
-    count, loss, weight
-        People, sums of losses and (where rows have them) of weights so far, per cell.
+    count, loss, impossible, weight
+        People, sums of losses, rows whose label had a probability of 0, and (where rows
+        have them) sums of weights so far, per cell.
     starts, wealth
         In how many batches the cell had people, and log V per bet; see `bounds.alarm`.
     log_e
-        Natural logarithm of each cell's e-value.
+        Natural logarithm of each cell's e-value; `LARGEST` stands for infinity.
     crossed, crossed_batch
         How many people the cell had had, and in which batch it was, when its e-value
         was first seen at the threshold or above it; None where it never was.
@@ -173,6 +171,7 @@ class Entry(Record):
     batch: Batch
     count: list[int]
     loss: list[float]
+    impossible: list[int]
     starts: list[int]
     wealth: list[list[float] | None]
     log_e: list[float]
@@ -256,8 +255,15 @@ class Monitor:
             f"{last.crossed_batch[self.settings.names.index(cell)]})"
             for cell, row in self.alarms.items()
         ]
+        never = [
+            f"{many:,} rows of {cell} had a probability of 0 for what happened, which "
+            "is an infinite loss. "
+            for cell, many in zip(self.settings.names, last.impossible, strict=True)
+            if many
+        ]
         return (
-            f"Alarm {after} for {few(told)}. With confidence {percent(sure)} the mean "
+            f"Alarm {after} for {few(told)}. {''.join(never)}With confidence "
+            f"{percent(sure)} the mean "
             "loss that was to be expected of the cell's people up to that row, of all "
             "of them or of those from the beginning of some batch on, was above the "
             "bound: while it stays within it, in every cell, the probability that a "
@@ -314,7 +320,6 @@ class Monitor:
             "message": self.message,
             "model": self.settings.model,
             "confidence": self.settings.confidence,
-            "loss_bound": self.settings.loss_bound,
             "weight_bound": self.settings.weight_bound,
             "threshold": self.settings.threshold,
             "batches": len(self.entries),
@@ -371,18 +376,22 @@ class Monitor:
         s, none = self.settings, [None] * len(self.settings.cells)
         before = self.entries[-1] if self.entries else None
         counts, sums = np.array(batch.count), np.array(batch.above)
-        gained = alarm.gains(s.planned, sums, counts, s.bounds, s.loss_bound)
+        gained = alarm.gains(s.planned, sums, counts)
         wealth, number = _wealth(s, before).after(gained, counts), len(self.entries) + 1
-        found = wealth.log_values(s.planned).tolist()
         count, loss, mass = list(batch.count), list(batch.loss), batch.weight
+        never = list(batch.impossible)
         crossed: list[int | None] = list(none)
         batches: list[int | None] = list(none)
         if before is not None:
             count = [a + b for a, b in zip(before.count, count, strict=True)]
             loss = [a + b for a, b in zip(before.loss, loss, strict=True)]
+            never = [a + b for a, b in zip(before.impossible, never, strict=True)]
             if mass is not None and before.weight is not None:
                 mass = [a + b for a, b in zip(before.weight, mass, strict=True)]
             crossed, batches = list(before.crossed), list(before.crossed_batch)
+        values = wealth.log_values(s.planned).tolist()
+        pairs = zip(values, never, strict=True)
+        found = [LARGEST if zero else min(one, LARGEST) for one, zero in pairs]
         for z, one in enumerate(found if log_e is None else log_e):
             if crossed[z] is None and one >= np.log(s.threshold):
                 crossed[z], batches[z] = count[z], number
@@ -392,6 +401,7 @@ class Monitor:
             batch,
             count,
             loss,
+            never,
             [int(b) for b in wealth.starts],
             [logs.tolist() if begun[z] else None for z, logs in enumerate(wealth.logs)],
             found,
@@ -540,6 +550,11 @@ def _settings(path: Path, text: bytes) -> Settings:
     """Read the first line."""
     plain, _ = _checked(path, 1, text, "")
     found = (plain.pop("format", None), plain.pop("version", None))
+    if found == (FORMAT, 1):
+        raise ArtefactError(
+            f"[other-format] '{path}' is a state of pffl 0.2, whose monitor capped "
+            "losses and could miss large ones: begin a new one (--state FILE)"
+        )
     if found != (FORMAT, VERSION):
         raise ArtefactError(
             f"[other-format] '{path}' is no state of a monitor: its format and "

@@ -322,7 +322,7 @@ def total_of(
     rows = column["weight"]
     mean = {n: column[n] / rows if rows else 0.0 for n in ("loss", "bounded_loss")}
     share = share if rows else 0.0
-    unweighted = [np.zeros((dims["z"], 0)), np.zeros((dims["z"], 0, 0))]
+    unweighted = [np.zeros((dims["z"], *empty)) for empty in ((0,), (0, 0), (0,))]
     sums = [*(parts[name] for name in FIELDS[1:]), *unweighted]
     return EvaluateTotal(
         atoms,

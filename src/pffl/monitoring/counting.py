@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from pffl import files
+from pffl.bounds import alarm
 from pffl.constraints.base import Bound, Constraint
 from pffl.data.alike import read_alike
 from pffl.data.chunks import require
@@ -41,9 +42,8 @@ from pffl.models.predictor import Predictor
 from pffl.monitoring.watched import Deployed, Wish, cells_of
 from pffl.preparation import task_of
 from pffl.problem import Access
-from pffl.questions import Census, Evaluate, EvaluateTotal
+from pffl.questions import Census, Evaluate
 from pffl.solving import open_engine
-from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -326,18 +326,16 @@ class Counting:
             )
         cells = cells_of(settings.cells, schema, self.engine.silo_names)
         predictor, access = self.deployed.predictor, Access(pooled=pooled)
-        weighs: dict[str, Any] = {}
-        if s_max is not None:
-            level = np.minimum(settings.bounds, settings.loss_bound)[:, None]
-            weighs = {"weight_bound": s_max, "levels": level, "turned": 1}
         questions = [
             Evaluate(
                 task_of(predictor.model, cells, census, "silos", access),
                 predictor.w,
                 split,
-                settings.loss_bound,
+                self.deployed.loss_bound,
                 bets=np.array(settings.bets),
-                **weighs,
+                weight_bound=s_max or 1.0,
+                levels=alarm.levels(settings.bounds)[:, None],
+                rising=1,
             )
             for census, split in zip(counted, splits, strict=True)
         ]
@@ -348,40 +346,28 @@ class Counting:
         )
         if self.deployed.is_trained_on(count, loss):
             raise DataError(TRAINED)
-        people, above, weight = _sums(totals, settings)
+        rises = np.sum([total.rises for total in totals], axis=0)
+        above = np.sum([total.diluted[:, :, 0] for total in totals], axis=0)
+        people, heavy, never, t, tx = rises.T
+        if heavy.any():
+            z = int(heavy.argmax())
+            raise DataError(
+                f"[bad-weights] {heavy[z]:,.0f} rows of '{settings.names[z]}' weigh "
+                f"more than {s_max:g}, and the monitor stands on that none does: begin "
+                "another one with a larger `weight_bound=NUMBER`"
+            )
         hash, head = self._marks()
         return Batch(
             self.name,
             int(count.sum()),
-            hash or files.digest_arrays(people, above),
+            hash or files.digest_arrays(rises, above),
             head,
-            [int(n) for n in people[:, 0]],
-            people[:, 1].tolist(),
+            [int(n) for n in people],
+            (tx * (s_max or 1.0)).tolist(),
             above.tolist(),
-            weight,
+            [int(n) for n in never],
+            None if s_max is None else (t * s_max).tolist(),
         )
-
-
-def _sums(
-    totals: Sequence[EvaluateTotal], settings: Settings
-) -> tuple[FloatArray, FloatArray, list[float] | None]:
-    """Return people and their losses per cell, the log-sums, and the weights."""
-    if settings.weight_bound is None:
-        people = np.sum([total.people for total in totals], axis=0)
-        return people, np.sum([total.above for total in totals], axis=0), None
-    stakes = np.sum([total.stakes for total in totals], axis=0)
-    count, over, t, tx = stakes.T[:4]
-    if over.any():
-        z = int(over.argmax())
-        raise DataError(
-            f"[bad-weights] {over[z]:,.0f} rows of '{settings.names[z]}' weigh more "
-            f"than {settings.weight_bound:g}, and the monitor stands on that none "
-            "does: begin another one with a larger `weight_bound=NUMBER`"
-        )
-    loss = tx * settings.loss_bound * settings.weight_bound
-    above = np.sum([total.diluted[:, :, 0] for total in totals], axis=0)
-    weight: list[float] = (t * settings.weight_bound).tolist()
-    return np.stack([count, loss], axis=1), above, weight
 
 
 def _bytes(parts: Sequence[Rows]) -> list[Any]:

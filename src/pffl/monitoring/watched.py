@@ -1,7 +1,7 @@
 """What is watched: a model in use, its cells and bounds, and all that is settled.
 
-Everything is settled before the first row is seen, and stays: cells, bounds,
-confidence, M and bets.
+Everything is settled before the first row is seen, and stays: cells, bounds, confidence
+and bets.
 """
 
 from __future__ import annotations
@@ -88,15 +88,9 @@ class Deployed:
 
     @property
     def loss_bound(self) -> float:
-        """M; refused where the predictor's losses have no bound."""
+        """M of the predictor that is in use; infinite where it has none."""
         M = self.predictor.model.loss_bound(self.predictor.loss_bound)
-        if M is None:
-            raise UsageError(
-                "[unbounded-loss] the losses of this model have no bound, so that no "
-                "number of rows tells of their mean: train with "
-                "`target_range=LOW,HIGH`"
-            )
-        return M
+        return np.inf if M is None else M
 
     @property
     def weighted(self) -> bool:
@@ -204,34 +198,27 @@ def _atoms(schema: Schema) -> list[tuple[str, str | None]]:
 
 
 def _moments(
-    e: Evidence,
-    at: Sequence[int],
-    cells: Sequence[Watched],
-    M: float,
-    s_max: float | None,
+    e: Evidence, at: Sequence[int], cells: Sequence[Watched], s_max: float | None
 ) -> dict[str, FloatArray]:
-    """Return mean and variance of the cells' training losses: bets are planned by them.
+    """Return the variance of the cells' training losses: bets are planned by it.
 
     `at` are their places among the run's cells, −1 where nothing is known. Of weighted
-    rows those of M·y at the bound, and the mean of t (`bounds.alarm`).
+    rows that of t(ℓ − ζ), and the mean of t (`bounds.alarm`).
     """
-    seen = e.seen
+    seen, M = e.seen, e.terms.loss_bound
     if s_max is None:
-        both = {"mean": seen.means, "variance": seen.variances}
-        return {name: np.append(v, np.nan)[list(at)] for name, v in both.items()}
-    out = {name: np.full(len(at), np.nan) for name in ("mean", "variance")}
-    out["weight"] = np.ones(len(at))
+        return {"variance": np.append(seen.variances, np.nan)[list(at)]}
+    out = {"variance": np.full(len(at), np.nan), "weight": np.ones(len(at))}
     scale = (e.terms.weight_bound or s_max) / s_max  # of t, as it was counted then
     for z, place in enumerate(at):
-        if place < 0 or not seen.stakes:
+        if place < 0 or not seen.stakes or M is None:
             continue
         sums = np.array([seen.stakes[name][place] for name in MOMENTS])
         sums *= scale ** np.array([1, 1, 2, 2, 2])
         known = Moments.of(sums, seen.stakes["count"][place])
         if known is not None and known.t <= 1.0:
-            mean, width = known.diluted(min(cells[z].bound / M, 1.0))
-            out["mean"][z], out["variance"][z] = M * mean, M * M * width
-            out["weight"][z] = known.t
+            width = known.diluted(min(cells[z].bound / M, 1.0))[1]
+            out["variance"][z], out["weight"][z] = M * M * width, known.t
     return out
 
 
@@ -291,16 +278,13 @@ class Wish:
         if e is not None:  # what is known of the same people
             atoms = [cell.of for cell in own]
             at = [atoms.index(c.of) if c.of in atoms else -1 for c in cells]
-            moments = _moments(e, at, cells, deployed.loss_bound, s_max)
-        bets = alarm.plan(
-            [cell.bound for cell in cells], loss_bound=deployed.loss_bound, **moments
-        )
+            moments = _moments(e, at, cells, s_max)
+        bets = alarm.plan([cell.bound for cell in cells], **moments)
         return Settings(
             deployed.fingerprint,
             deployed.predictor.schema.hash,
             cells,
             [c.cell for c in own if c.cell not in {cell.cell for cell in cells}],
-            deployed.loss_bound,
             CONFIDENCE if self.confidence is None else self.confidence,
             bets.gammas.tolist(),
             bets.weights.tolist(),

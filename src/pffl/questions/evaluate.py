@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -32,7 +32,16 @@ from pffl.questions.declared import (
     text,
 )
 from pffl.questions.plausible import LOSS, Known, require, within
-from pffl.questions.stakes import STAKES, Stakes, check_log_sums, check_stakes, means
+from pffl.questions.stakes import (
+    IMPOSSIBLE,
+    RISES,
+    STAKES,
+    Stakes,
+    check_log_sums,
+    check_rises,
+    check_stakes,
+    means,
+)
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 MOST_TRIALS, MOST_BETS, MOST_LEVELS = 8, 16, 8
@@ -52,8 +61,9 @@ COLUMNS = tuple(ROWS)
 OF_SILOS = ("count", "weight", "bounded_loss")
 TRIED = replace(BOUNDED, high="largest M")
 PEOPLE = (COUNT, *(replace(BOUNDED, high=most, weighted=False) for most in ("M", "M²")))
-LOG_SUM = Row("log(1 − γ)", 0.0, called="a log-sum")
+LOG_SUM = Row("log(1 − γ)", "largest log", called="a log-sum")
 STAKE = Row(0.0, 1.0, called="a sum of weights")
+RISE = Row(0.0, called="a sum of an alarm")
 
 
 Bounded = Callable[[float], FloatArray]  # M → the bounded predictor's losses
@@ -83,8 +93,10 @@ class EvaluateTotal(Total):
         x = mean bounded loss / M.
     stakes, diluted
         Where rows have weights, instead of the last three: sums of `STAKES` per cell,
-        and Σ log(1 − γu) per cell, bet and level (or of 1 − u, where that was asked
-        for); see `bounds.weighted`.
+        and Σ log(1 − γu) per cell, bet and level; see `bounds.weighted`.
+    rises
+        For an alarm: sums of `RISES` per cell; then `diluted` are the log-sums of
+        `bounds.alarm`.
     of_silos
         `OF_SILOS` per silo and cell, where answers came one by one, (K, Z, 3).
     """
@@ -100,6 +112,7 @@ class EvaluateTotal(Total):
     above: FloatArray = array("z", "bets", row=LOG_SUM)
     stakes: FloatArray = array("z", "stakes", row=STAKE)
     diluted: FloatArray = array("z", "tests", "levels", row=LOG_SUM)
+    rises: FloatArray = array("z", "rises", row=RISE)
     of_silos: FloatArray = kept("told", len(OF_SILOS))
 
     def column(self, name: str, *, of: str = "atoms") -> FloatArray:
@@ -123,8 +136,9 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
     weight_bound, levels
         s_max, and losses of each cell at which bets are to be tested, shape (Z, G), in
         order, where rows have weights; infinite and none where they count alike.
-    turned
-        1 asks for log-sums of 1 − u there, for an alarm; see `bounds.alarm`.
+    rising
+        1 asks for the sums of an alarm: `levels` are then the bounds of the cells, and
+        losses need none; see `bounds.alarm`.
     """
 
     total_type: ClassVar = EvaluateTotal
@@ -135,7 +149,7 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
     bets: FloatArray = table("z", "any", most=MOST_BETS, default_factory=empty)
     weight_bound: float = scalar(default=np.inf, optional=True)
     levels: FloatArray = table("z", "any", most=MOST_LEVELS, default_factory=empty)
-    turned: int = choice(0, 1, default=0)
+    rising: int = choice(0, 1, default=0)
 
     def __post_init__(self) -> None:
         model, M = self.task.model, self.loss_bound
@@ -155,13 +169,19 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
             raise UsageError(
                 f"[wrong-bets] a bet must be above 0, and at most {LARGEST:g}"
             )
-        if self.bets.size and not np.isfinite(M):
+        if self.bets.size and not (np.isfinite(M) or self.rising):
             raise UsageError("[wrong-bets] bets need a loss bound")
         self._check_levels()
 
     def _check_levels(self) -> None:
         """Refuse levels that no mean loss is at, and bets on weights without any."""
         levels, s_max = self.levels, self.weight_bound
+        if self.rising:
+            if not (self.weighs and s_max > 0 and (levels > 0).all()):
+                raise UsageError(
+                    "[wrong-levels] an alarm needs bounds above 0, and one on weights"
+                )
+            return
         good = (levels >= 0) & (levels <= self.loss_bound)
         if not good.all() or (np.diff(levels) < 0).any():
             raise UsageError(
@@ -192,7 +212,8 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         bets, weighs = self.bets.shape[1], self.weighs
         own = {"trials": len(self.trials), "bets": 0 if weighs else bets}
         own |= {"tests": bets if weighs else 0, "levels": self.levels.shape[1]}
-        return {**super().dims, **own, "stakes": len(STAKES) if weighs else 0}
+        own |= {"stakes": len(STAKES) if weighs and not self.rising else 0}
+        return {**super().dims, **own, "rises": len(RISES) * self.rising}
 
     @property
     def scales(self) -> Mapping[str, float]:
@@ -202,6 +223,7 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
             "M²": self.loss_bound**2,
             "largest M": float(self.trials.max(initial=0.0)),
             "log(1 − γ)": float(np.log1p(-self.bets.max(initial=0.0))),
+            "largest log": np.inf if self.rising else 0.0,
         }
 
     @property
@@ -269,7 +291,7 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         weight: FloatArray | None = None,
         times: FloatArray | None = None,
     ) -> tuple[FloatArray, ...]:
-        """Return `people`, `below`, `above`, `stakes` and `diluted`.
+        """Return `people`, `below`, `above`, `stakes`, `diluted` and `rises`.
 
         ``member(z)`` says which rows are in a cell. Rows of one person are no
         independent draws: each person counts once in a cell, with their mean. `times`
@@ -280,18 +302,21 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         people, below = np.zeros((cells, 3)), np.zeros((cells, dims["bets"]))
         above, stakes = np.zeros_like(below), np.zeros((cells, dims["stakes"]))
         diluted = np.zeros((cells, dims["tests"], dims["levels"]))
+        rises = np.zeros((cells, dims["rises"]))
         for z, bets in enumerate(self.bets if self.by_row else ()):
             rows = member(z)
-            x, who = bounded[rows] / self.loss_bound, None
-            if person is not None:
-                who = person[rows]
+            x, who = bounded[rows], None if person is None else person[rows]
             if self.weighs:
                 s = np.ones(len(x)) if weight is None else weight[rows]
-                own = Stakes.of(x, s / self.weight_bound, who)
+                if self.rising:
+                    own = Stakes.of(x, s / self.weight_bound, who)
+                    never = self.task.model.n_classes > 0 and x >= IMPOSSIBLE
+                    rises[z] = own.rises(int(np.sum(never)))
+                    diluted[z] = own.log_rises(bets, float(self.levels[z, 0]))
+                    continue
+                own = Stakes.of(x / self.loss_bound, s / self.weight_bound, who)
                 stakes[z] = own.sums()
-                diluted[z] = own.log_sums(
-                    bets, self.levels[z] / self.loss_bound, turned=bool(self.turned)
-                )
+                diluted[z] = own.log_sums(bets, self.levels[z] / self.loss_bound)
                 continue
             cut = bounded[rows] if who is None else means(bounded[rows], who)
             many = np.ones(len(cut)) if times is None else times[rows]
@@ -300,7 +325,7 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
             x = cut[:, None] / self.loss_bound
             below[z] = many @ np.log1p(-bets * x)
             above[z] = many @ np.log1p(-bets * (1.0 - x))
-        return people, below, above, stakes, diluted
+        return people, below, above, stakes, diluted, rises
 
     def answer(self, view: View) -> EvaluateTotal:
         """Answer for one silo."""
@@ -361,17 +386,10 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
 
         weights = [v.weigh(np.ones(len(v))) for v in views]
         who, weight = np.concatenate(known), np.concatenate(weights)
-        people, below, above, stakes, diluted = self.row_sums(
-            np.concatenate(cut), member, who, weight
-        )
-        return replace(
-            total,
-            people=people,
-            below=below,
-            above=above,
-            stakes=stakes,
-            diluted=diluted,
-        )
+        found = self.row_sums(np.concatenate(cut), member, who, weight)
+        names = ("people", "below", "above", "stakes", "diluted", "rises")
+        parts: dict[str, Any] = dict(zip(names, found, strict=True))
+        return replace(total, **parts)
 
     def keeping(
         self, total: EvaluateTotal, parts: Sequence[EvaluateTotal]
@@ -477,16 +495,15 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         if self.weighs:
             scale, M = self.weight_bound, self.loss_bound
             weight = total.column("weight", of="cells") / scale
-            loss = cut / (scale * M)
-            rows = known.in_each["z"]
-            check_stakes(total.stakes, rows=rows, weight=weight, loss=loss)
-            check_log_sums(
-                total.diluted,
-                total.stakes,
-                self.bets,
-                self.levels / M,
-                turned=bool(self.turned),
-            )
+            rows, loss = known.in_each["z"], cut / scale
+            sums = (total.diluted, self.bets)
+            if self.rising:
+                more = {"rows": rows, "weight": weight, "loss": loss}
+                check_rises(total.rises, *sums, self.levels, **more)
+            else:
+                check_stakes(total.stakes, rows=rows, weight=weight, loss=loss / M)
+                logs, bets = sums
+                check_log_sums(logs, total.stakes, bets, self.levels / M)
         if self.weighs or not self.bets.size:
             require(not total.people.any(), "people who were not asked for")
             return

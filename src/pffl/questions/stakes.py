@@ -2,7 +2,8 @@
 
 With x = bounded loss / M and t = weight / s_max, both in [0, 1]: how many people there
 are, how many rows weigh more than s_max (then nothing is said, and t counts as 1), the
-moments by which bets are planned, and the log-sums of diluted losses.
+moments by which bets are planned, and the log-sums of diluted losses. For an alarm
+(`bounds.alarm`) x is the loss itself, without an upper end.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from pffl.questions.plausible import require, within
 from pffl.typing import FloatArray, IntArray
 
 STAKES = ("count", "above", *MOMENTS)
+RISES = ("count", "above", "impossible", "t", "tx")
+IMPOSSIBLE = 744.0  # log loss of a probability that a 64-bit number cannot tell from 0
+MOST = 1e290  # a loss beside its bound: a larger one counts as this
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,20 +50,24 @@ class Stakes:
         parts = (t, tx, t * t, t * tx, tx * tx)
         return np.array([len(t), self.above, *(part.sum() for part in parts)])
 
-    def log_sums(
-        self, bets: FloatArray, levels: FloatArray, *, turned: bool = False
-    ) -> FloatArray:
-        """Return Σ log(1 − γu), u = tx + (1 − t)z, shape (bets, levels).
-
-        `turned`: of 1 − u, for an alarm.
-        """
+    def log_sums(self, bets: FloatArray, levels: FloatArray) -> FloatArray:
+        """Return Σ log(1 − γu), u = tx + (1 − t)z, shape (bets, levels)."""
         out = np.zeros((len(bets), len(levels)))
         for place, z in enumerate(levels):
             u = self.tx + (1.0 - self.t) * z
-            u = 1.0 - u if turned else u
             for j, bet in enumerate(bets):
                 out[j, place] = np.log1p(-bet * u).sum()
         return out
+
+    def rises(self, impossible: int) -> FloatArray:
+        """Return the sums of `RISES`."""
+        sums = (self.t.sum(), self.tx.sum())
+        return np.array([len(self.t), self.above, impossible, *sums])
+
+    def log_rises(self, bets: FloatArray, level: float) -> FloatArray:
+        """Return Σ log(1 + γ(tx/ζ − t)), x the loss itself, shape (bets, 1)."""
+        over = np.minimum(self.tx / level, MOST) - self.t
+        return np.array([[np.log1p(bet * over).sum()] for bet in bets])
 
 
 def means(values: FloatArray, person: IntArray) -> FloatArray:
@@ -94,19 +102,44 @@ def check_stakes(
 
 
 def check_log_sums(
-    sums: FloatArray,
-    stakes: FloatArray,
-    bets: FloatArray,
-    levels: FloatArray,
-    *,
-    turned: bool = False,
+    sums: FloatArray, stakes: FloatArray, bets: FloatArray, levels: FloatArray
 ) -> None:
     """Demand n·ū·log(1 − γ) ≤ Σ log(1 − γu) ≤ n·log(1 − γū): chord and Jensen."""
     count, _, t, tx, *_ = stakes.T
     many = np.maximum(count, 1.0)[:, None]
     mean = np.clip((tx[:, None] + (count - t)[:, None] * levels) / many, 0.0, 1.0)
-    mean = 1.0 - mean if turned else mean
     g, u, n = bets[:, :, None], mean[:, None, :], count[:, None, None]
     slack = ROUNDING * (1 - np.log1p(-g))
     low, high = n * (u * np.log1p(-g) - slack), n * (np.log1p(-g * u) + slack)
     within(sums, low, high, "a log-sum")
+
+
+def check_rises(
+    rises: FloatArray,
+    sums: FloatArray,
+    bets: FloatArray,
+    levels: FloatArray,
+    *,
+    rows: FloatArray,
+    weight: FloatArray,
+    loss: FloatArray,
+) -> None:
+    """Demand sums for an alarm that so many rows can have.
+
+    `weight` and `loss` are the cells' Σs/s_max and Σsℓ/s_max; the chord and Jensen give
+    Σt·log(1 − γ) ≤ Σ log(1 + γ(tℓ/ζ − t)) ≤ n·log(1 + γΣ(tℓ/ζ − t)/n).
+    """
+    count, above, impossible, t, tx = rises.T
+    good = (count <= rows) & ((count > 0) == (rows > 0))
+    good &= (above <= rows) & (impossible <= rows) & (t <= count * (1 + ROUNDING))
+    good &= (rises[:, :3] == np.round(rises[:, :3])).all(axis=1)
+    require(bool(good.all()), "a number of people")
+    for mine, all_rows in ((t, weight), (tx, loss)):
+        slack = ROUNDING * (rows + all_rows)
+        within(mine, -slack, all_rows + slack, "a sum of weights")
+    over = np.minimum(tx / levels[:, 0], MOST) - t
+    g, n = bets, np.maximum(count, 1.0)[:, None]
+    most = n * np.log1p(np.maximum(g * over[:, None] / n, -g))
+    slack = ROUNDING * (n * (1 - np.log1p(-g)) + np.abs(most))
+    low, high = t[:, None] * np.log1p(-g) - slack, most + slack
+    within(sums[:, :, 0], low, high, "a log-sum")
