@@ -11,7 +11,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from pffl.runs import load
-from tests.cli.helpers import one_line, pffl
+from tests.cli.helpers import SMALL, one_line
 
 AUDIT = (Path(__file__).parents[2] / "docs" / "audit.md").read_text("utf-8")
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -40,105 +40,125 @@ def fitted(frame):
     return LogisticRegression().fit(frame[X], frame.y)
 
 
-def test_no_silos_and_a_folder_of_its_own_with_the_page_of_a_run(people, capsys):
+def statement(plain, kind):
+    return next(s for s in plain["statements"] if s["kind"] == kind)
+
+
+def test_probabilities_in_a_folder_of_its_own_with_a_page(people, command):
     score = fitted(people).predict_proba(people[X])[:, 1]
     pd.DataFrame({"prob": score}).to_csv("p.csv", index=False)
-    seen = pffl(capsys, "audit", "p.csv", *TABLE, "--bound", "0.6")
-    text = one_line(seen.out)
+    seen = command("audit", "p.csv", *TABLE, "--bound", "0.6")
     assert seen.code == 0
-    assert "people · 1 silo · 300 rows" in text
-    assert "column 'prob' is taken as the probability of 'yes'" in text
-    assert "On the training rows: NOT AVAILABLE" in text
-    assert "✓ On the rows at hand: WITHIN On the 300 rows used" in text
-    assert "if it was, they say nothing about people not seen" in text
-    place = Path("audits/people-001")
-    assert f"Report: {place / 'report.html'}" in text
-    page = (place / "report.html").read_text("utf-8")
-    assert "Nothing is known of how the model was trained." in page
-    assert "On the 300 rows used no cell is above its bound" in page
-    assert '<td data-title="rows of">training</td>' not in page
-    again = pffl(capsys, "report", place, "-o", "again.html")
-    assert again.code == 0
-    assert Path("again.html").read_text("utf-8") == page
+    assert "'prob'" in seen.out  # taken as the probability of yes
     own = -np.log(np.where(people.y == "yes", score, 1 - score))
-    assert f"used 300 {own.mean():.4f}" in text  # whatever a split would be
-    assert pffl(capsys, "card", place, "--purpose", "Triage", "--owner", "We").code == 0
-    assert pffl(capsys, "audit", "p.csv", *TABLE, "--json").code == 0
+    assert f"300 {own.mean():.4f}" in one_line(seen.out)  # whatever a split would be
+    place = Path("audits/people-001")
+    page = (place / "report.html").read_text("utf-8")
+    assert '<td data-title="rows of">training</td>' not in page
+    assert command("report", place, "-o", "again.html").code == 0
+    assert Path("again.html").read_text("utf-8") == page
+    assert command("card", place, "--purpose", "Triage", "--owner", "We").code == 0
+    assert command("audit", "p.csv", *TABLE, "--json").code == 0
     assert Path("audits/people-002").is_dir()
-    checked = pffl(capsys, "verify", place, "--model", "p.csv")
+    checked = command("verify", place, "--model", "p.csv")
     assert (checked.code, "not checked" in checked.out) == (0, False)
-    sure = pffl(capsys, "certify", place, "--confidence", "0.99", "--json")
+    sure = command("certify", place, "--confidence", "0.99", "--json")
     assert (sure.code, sure.json["confidence"]) == (0, 0.99)
-    alone = pffl(capsys, "verify", place)
-    assert alone.code == 0
-    assert "--model FILE gives them" in one_line(alone.err)
+    alone = command("verify", place)
+    assert (alone.code, "--model FILE" in one_line(alone.err)) == (0, True)
 
 
-def test_an_audit_of_coefficients_is_read_as_verified(people, capsys):
-    Path("m.json").write_text('{"features": ["age"], "coef": [0.1], "intercept": -4}')
-    assert pffl(capsys, "audit", "m.json", *TABLE, "--out", "a").code == 0
-    assert load("a").verified
-    assert "the model audited: 'm.json'" in load("a").evidence.notes
-    assert pffl(capsys, "certify", "a", "--confidence", "0.9").code == 0
-    assert pffl(capsys, "verify", "a").code == 0
+def test_probabilities_are_joined_by_an_id(people, command):
+    people = people.assign(pid=np.arange(300))
+    people.to_csv("people.csv", index=False)
+    model = Path("m.json")
+    model.write_text('{"features": ["age"], "coef": [0.1], "intercept": -4}', "utf-8")
+    score = pd.DataFrame(
+        {"pid": people.pid, "p": 1 / (1 + np.exp(4 - 0.1 * people.age))}
+    )
+    score.sample(frac=1, random_state=0).to_csv("p.csv", index=False)
+    table = (*TABLE, "--drop", "pid")
+    refused = command("audit", "p.csv", *table)
+    assert (refused.code, "--id pid" in one_line(refused.err)) == (3, True)
+    plain = command(
+        "audit", "p.csv", *table, "--id", "pid", "--json", "--out", "a"
+    ).json
+    same = command("audit", "m.json", *table, "--json", "--out", "b").json
+    for a, b in zip(plain["statements"], same["statements"], strict=True):
+        assert a["value"] == b["value"] or a["value"] == pytest.approx(b["value"])
+    assert command("verify", "a", "--model", "p.csv", "--id", "pid").code == 0
+    assert command("audit", "p.csv", *SMALL).code == 2  # which needs no table
+    # Of coefficients: they are beside their certificate, and read as verified.
+    assert load("b").verified
+    assert command("certify", "b", "--confidence", "0.9").code == 0
+    assert command("verify", "b", "--model", model).code == 0
+    model.write_text(model.read_text("utf-8").replace("0.1]", "0.1001]"), "utf-8")
+    changed = command("verify", "b", "--model", model)
+    assert (changed.code, "fingerprint of the model" in changed.out) == (6, True)
+    assert command("verify", "b").code == 0
+    strict = ("--bound", "0.01", "--require", "empirical")
+    assert command("audit", model, *table, *strict).code == 4
 
 
-def test_of_its_own_data_a_model_is_judged_by_what_was_held_out(people, capsys):
+def test_of_its_own_data_a_model_is_judged_by_what_was_held_out(people, command):
     for i in range(20):  # more inputs than a card shows
         people[f"x{i}"] = np.random.default_rng(i + 1).normal(size=300).round(3)
     people.to_csv("people.csv", index=False)
-    run = pffl(capsys, "run", *TABLE, "--bound", "0.8", "--out", "r-037", "--seed", "1")
+    run = command("run", *TABLE, "--bound", "0.8", "--out", "r-037", "--seed", "1")
     assert run.code == 0
-    assert "7 more move it less" in Path("r-037/card.md").read_text("utf-8")
-    assert pffl(capsys, "verify", "r-037").code == 0
-    text = one_line(pffl(capsys, "audit", "r-037", "people.csv").out)
-    assert "only the rows that its run held out are used" in text
+    assert "7 more" in Path("r-037/card.md").read_text("utf-8")
+    text = one_line(command("audit", "r-037", "people.csv").out)
     assert "On the 60 rows used" in text
     people.iloc[:100].assign(age=people.age + 0.5).to_csv("new.csv", index=False)
-    text = one_line(pffl(capsys, "audit", "r-037", "new.csv").out)
-    assert "held out are used" not in text
-    assert "On the 100 rows used" in text
-    assert "wrong predictions, all rows used" in text
+    assert "On the 100 rows used" in one_line(command("audit", "r-037", "new.csv").out)
 
 
-def test_a_cell_that_can_be_told_apart_is_verified(people, capsys):
+def test_own_models_on_rows_that_have_a_name(people, command):
+    run = ("run", *SMALL, "--bound", "0.9", "--out", "met", "-q", "--no-extras")
+    assert command(*run).code == 0
+    trained = command("audit", "met", *SMALL, "--split", "train", "--json").json
+    assert not statement(trained, "holdout")["available"]
+    alone = "met/model.safetensors"
+    both = command("audit", alone, *SMALL, "--constraint", "cbgl", "--json").json
+    assert len(both["statements"][0]["per_cell"]) == 6
+    assert command("audit", "none.json", *SMALL).code == 6
+
+
+def test_runs_with_a_cell_that_can_be_told_apart_or_silos_of_one_are_verified(
+    people, command
+):
+    run = ("run", *TABLE, "--seed", "0", "--no-extras")
+    people.assign(home=np.arange(300) % 250).to_csv("people.csv", index=False)
+    assert command(*run, "--silo", "home", "--bound", "0.8", "--out", "a").code == 0
+    assert "test rows" not in Path("a/card.md").read_text("utf-8")  # nobody is there
+    assert command("verify", "a").code == 0
     rng = np.random.default_rng(0)
     names = [f"x{i}" for i in range(30)]
     people = pd.DataFrame(rng.normal(size=(400, 30)).round(3), columns=names)
     people["sex"] = np.where(np.arange(400) < 40, "f", "m")
     people["y"] = (people.x0 + 2 * rng.logistic(size=400) > 0).astype(int)
     people.to_csv("people.csv", index=False)
-    run = ("run", *TABLE, "--seed", "0", "--out", "r")
-    refused = pffl(capsys, *run, "--constraint", "bgl")
-    assert (refused.code, "give --bound NUMBER" in refused.err) == (2, True)
-    assert pffl(capsys, *run, "--bound", "f=0.4").code == 0
-    assert pffl(capsys, "verify", "r").code == 0
-
-
-def test_silos_of_one_person_have_a_card(people, capsys):
-    people.assign(home=np.arange(300) % 250).to_csv("people.csv", index=False)
-    run = ("run", *TABLE, "--silo", "home", "--bound", "0.8", "--seed", "0")
-    assert pffl(capsys, *run, "--out", "r").code == 0
-    assert "test rows" not in Path("r/card.md").read_text("utf-8")  # nobody is there
-    assert pffl(capsys, "verify", "r").code == 0
+    refused = command(*run, "--out", "b", "--constraint", "bgl")
+    assert (refused.code, "--bound NUMBER" in refused.err) == (2, True)
+    assert command(*run, "--out", "b", "--bound", "f=0.4").code == 0
+    assert command("verify", "b").code == 0
 
 
 @pytest.mark.parametrize("name", ["m.joblib", "model"])
 def test_a_pickle_is_never_opened_and_its_probabilities_are_audited(
-    people, capsys, name
+    people, command, name
 ):
     import joblib
 
     model = fitted(people)
     joblib.dump(model, name)
-    seen = pffl(capsys, "audit", name, *TABLE)
-    assert seen.code == 3
-    assert "never opened" in seen.err
-    assert "a table of its predictions" in one_line(seen.err)
+    seen = command("audit", name, *TABLE)
+    assert (seen.code, "never opened" in seen.err) == (3, True)
     (code,) = [c for c in PYTHON.findall(AUDIT) if "predict_proba" in c and "csv" in c]
     exec(code, {"pd": pd, "model": model, "X": people[X]})  # noqa: S102
-    assert pffl(capsys, "audit", "probabilities.csv", *TABLE).code == 0
-    found = load_losses(Path("audits/people-001"))
+    assert command("audit", "probabilities.csv", *TABLE).code == 0
+    cells = load("audits/people-001").result["cells"]
+    found = {cell["cell"]: cell["train_loss"] for cell in cells}
     expected = -np.log(model.predict_proba(people[X])[people.sex == "f"])
     column = (people.y[people.sex == "f"] == "yes").astype(int)
     mean = expected[np.arange(len(column)), column].mean()
@@ -146,15 +166,6 @@ def test_a_pickle_is_never_opened_and_its_probabilities_are_audited(
     assert not Path("audits/people-002").exists()
 
 
-def load_losses(place):
-    from pffl.files import read
-    from pffl.records import read as parsed
-
-    plain = parsed(dict, read(place / "result.json"), source="result")
-    return {cell["cell"]: cell["train_loss"] for cell in plain["cells"]}
-
-
-def test_a_folder_that_is_no_audit_gets_no_card(people, capsys):
+def test_a_folder_that_is_no_audit_gets_no_card(people, command):
     for place in ("people.csv", "nowhere"):
-        seen = pffl(capsys, "card", place)
-        assert (seen.code, "not a run directory" in seen.err) == (6, True)
+        assert command("card", place).code == 6

@@ -21,23 +21,22 @@ def test_bound(given, expected):
 
 @pytest.mark.parametrize("given", [["x"], ["0,6"], ["0.6", "Male=0.7"], ["Male="]])
 def test_bound_that_is_none(given):
-    with pytest.raises(UsageError, match=r"NUMBER"):
+    with raises(UsageError, "bounds-mixed" if given[1:] else "wrong-value", "NUMBER"):
         bound(given)
 
 
-def test_options_that_are_not_given_leave_no_trace():
-    draft = Draft.of("synthetic", {("method.rounds",): None, ("data.group",): []})
-    assert draft.sections == {"data": {"name": "synthetic"}}
-
-
-def test_an_option_may_set_several_keys():
-    draft = Draft.of("synthetic", {("data.seed", "run.seed"): 3})
-    assert draft.sections["data"]["seed"] == draft.sections["run"]["seed"] == 3
-
-
-def test_settings_win_over_options():
-    draft = Draft.of("synthetic", {("model.l2",): 0.1}, ["model.l2=0.2"])
-    assert draft.sections["model"] == {"l2": 0.2}
+@pytest.mark.parametrize(
+    ("options", "settings", "sections"),
+    [
+        ({("method.rounds",): None, ("data.group",): []}, [], {}),
+        ({("run.radius", "run.seed"): 3}, [], {"run": {"radius": 3, "seed": 3}}),
+        ({("model.l2",): 0.1}, ["model.l2=0.2"], {"model": {"l2": 0.2}}),
+    ],
+    ids=["not given", "several keys", "settings win"],
+)
+def test_options_become_sections(options, settings, sections):
+    draft = Draft.of("synthetic", options, settings)
+    assert draft.sections == {"data": {"name": "synthetic"}, **sections}
 
 
 @pytest.fixture
@@ -51,21 +50,12 @@ def file(tmp_path):
 
 def test_options_lie_over_the_file(file):
     draft = Draft.of(str(file), {("method.local_steps",): 2})
-    assert draft.sections["method"] == {
-        "kind": "pffl",
-        "dual_rounds": 3,
-        "local_steps": 2,
-    }
+    known = {"kind": "pffl", "dual_rounds": 3, "local_steps": 2}
+    assert draft.sections["method"] == known
     assert (draft.source, draft.base) == (str(file), file.parent)
-
-
-def test_another_kind_starts_its_section_anew(file):
-    draft = Draft.of(str(file), {("method.kind",): "fedavg"})
-    assert draft.sections["method"] == {"kind": "fedavg"}
-
-
-def test_a_run_directory_stands_for_its_run_file(file):
-    assert Draft.of(str(file.parent), {}).source == str(file)
+    other = Draft.of(str(file), {("method.kind",): "fedavg"})
+    assert other.sections["method"] == {"kind": "fedavg"}
+    assert Draft.of(str(file.parent), {}).source == str(file)  # of a run directory
 
 
 def test_one_option_cannot_change_several_constraints(tmp_path):

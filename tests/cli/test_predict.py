@@ -42,13 +42,7 @@ def test_scores_are_those_of_the_model(command, model, rows, tmp_path):
     assert (seen.code, seen.out) == (0, "")
     assert "120 rows scored" in seen.err
     scores = pd.read_csv(out, keep_default_na=False)
-    assert list(scores) == [
-        "id",
-        "note",
-        "prediction",
-        "probability_no",
-        *["probability_yes"],
-    ]
+    assert list(scores) == ["id", "note", "prediction", *PROBABILITIES]
     table, one = pd.read_csv(rows, keep_default_na=False), solved("text")
     assert scores["id"].tolist() == table["id"].tolist()
     assert scores["prediction"].tolist() == one.predict(table).tolist()
@@ -72,41 +66,40 @@ def test_nothing_is_overwritten_and_no_half_file_is_left(
     before = sorted(tmp_path.iterdir())
     seen = command("predict", model, rows, "-o", out)
     assert (seen.code, seen.out) == (3, "")
-    assert f"'rows.csv', line {where}: column 'age': 'old' (1) is not a number" in (
-        " ".join(seen.err.split())
-    )
+    assert f"line {where}: column 'age': 'old' (1)" in " ".join(seen.err.split())
     assert sorted(tmp_path.iterdir()) == before
     rows.write_text("\n".join(lines))
     out.write_text("mine")
     seen = command("predict", model, rows, "-o", out)
     assert (seen.code, out.read_text()) == (6, "mine")
-    assert "there already" in seen.err
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "error", "says"),
     [
-        ("", "it is empty"),
-        ("age,job\n", "no rows after the header"),
-        ("age,jobs\n30,cook\n", "no column 'job': did you mean 'jobs'?"),
-        ("age,job\n30,cook\n31\n", "line 3: 1 fields, expected 2"),
-        ("age,job\n30,cook\n,cook\n", "line 3: column 'age': 1 missing values"),
-        ("age,job\n30,cook\n\n\n31,pilot\n", "line 5: column 'job': unseen values"),
-        ('age,job\n30,"co\nok"\n', "line 2: column 'job': unseen values"),
-        ('age,job\n30,"cook\n31,cook\n', "line 2: unexpected end of data"),
-        ("age,job\n30,cook\ninf,cook\n", "line 3: column 'age': 1 infinite"),
-        ("age,job\n30,cook\n1,c\0k\n", "line 3: a zero byte"),
-        ("age,age,job\n30,31,cook\n", "'age' occurs twice"),
-        ("[1, 2]", "JSON"),
+        ("", "no-rows", ""),
+        ("age,job\n", "no-rows", ""),
+        ("age,jobs\n30,cook\n", "missing-column", "'jobs'"),
+        ("age,job\n30,cook\n31\n", "bad-record", "line 3"),
+        ("age,job\n30,cook\n,cook\n", "missing-values", "line 3: column 'age': 1"),
+        ("age,job\n30,cook\n\n\n31,pilot\n", "unknown-category", "line 5"),
+        ('age,job\n30,"co\nok"\n', "unknown-category", "line 2"),
+        ('age,job\n30,"cook\n31,cook\n', "bad-record", "line 2"),
+        ("age,job\n30,cook\ninf,cook\n", "not-finite", "line 3: column 'age': 1"),
+        ("age,job\n30,cook\n1,c\0k\n", "not-text", "line 3"),
+        ("age,age,job\n30,31,cook\n", "repeated-column", "'age'"),
+        ("[1, 2]", "cannot-read", "JSON"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(command, model, tmp_path, text, says):
+def test_what_is_wrong_is_told_with_its_line(
+    command, model, tmp_path, text, error, says
+):
     path = tmp_path / "rows.csv"
     path.write_text(text)
     seen = command("predict", model, path, "-o", tmp_path / "scores.csv")
-    assert (seen.code, seen.out) == (3, "")
+    assert (seen.code, seen.error, seen.out) == (3, error, "")
     assert says in " ".join(seen.err.split())
-    assert "--unseen" in seen.err or "unseen" not in says
+    assert "--unseen" in seen.err or error != "unknown-category"
     assert not (tmp_path / "scores.csv").exists()
 
 
@@ -117,7 +110,7 @@ def test_unseen_values_are_taken_on_request_and_counted_over_all_pieces(
     seen = command("predict", model, rows, "--unseen", "ignore")
     assert seen.code == 0
     assert len(seen.out.splitlines()) == 401
-    assert "column 'job': new values, taken as no value: 'pilot' (200)" in seen.err
+    assert "'pilot' (200)" in seen.err
     assert command("predict", model, rows).code == 3
     assert command("predict", model, rows, "--unseen", "guess").code == 2
     assert command("predict", model, rows, "--keep", "prediction").code == 2
@@ -193,7 +186,12 @@ def test_an_audit_knows_label_groups_and_bounds(command, model, rows):
     file = pffl.load(model).save("alone.safetensors")
     seen = command("audit", file, "fresh.csv", "--bound", "0.9", "--out", "other")
     assert seen.code == 0, seen.err
-    assert "0.9000" in seen.out
+    assert [cell["bound"] for cell in runs.load("other").result["cells"]] == [0.9] * 2
+    # A bound that was chosen is kept.
+    chosen = "[data]\nname = 'compas'\n[constraint]\nkind = 'bgl'\nbound = 'auto'\n"
+    pffl.save(solved("text"), "chosen", chosen)
+    assert command("audit", "chosen", rows, "--out", "third").code == 0
+    assert [cell["bound"] for cell in runs.load("third").result["cells"]] == [0.65] * 2
 
 
 def test_an_audit_knows_bounds_that_the_run_found(command, rows):
@@ -201,13 +199,11 @@ def test_an_audit_knows_bounds_that_the_run_found(command, rows):
     table = people(labels=LABELS["text"])
     data = {"label": "hired", "group": ["sex", "branch"]}
     one = pffl.solve(pffl.Federation.from_table(table, **data), bounds, seed=0)
-    plain = bounds.describe()
     parts = [
         {key: value for key, value in part.items() if value is not None}
-        for part in plain.get("of", [plain])
+        for part in bounds.describe()["of"]
     ]
-    said = parts if len(parts) > 1 else parts[0]
-    spec = {"data": {"path": "x.csv", **data}, "constraint": said}
+    spec = {"data": {"path": "x.csv", **data}, "constraint": parts}
     pffl.save(one, "run", tomli_w.dumps(spec))
     seen = command("audit", "run", rows, "--out", "found")
     assert seen.code == 0, seen.err
@@ -216,31 +212,19 @@ def test_an_audit_knows_bounds_that_the_run_found(command, rows):
     assert found == pytest.approx(wanted)
 
 
-def test_an_audit_without_labels_says_so(command, model, rows):
+def test_an_audit_needs_what_the_model_knows(command, model, rows):
     table = pd.read_csv(rows)
-    table.drop(columns="hired").to_csv("fresh.csv", index=False)
-    seen = command("audit", model, "fresh.csv")
-    assert (seen.code, seen.out) == (3, "")
-    assert "no column 'hired', the label" in seen.err
-    assert "pffl predict" in seen.err
-    table.rename(columns={"sex": "gender"}).to_csv("fresh.csv", index=False)
-    seen = command("audit", model, "fresh.csv")
-    assert seen.code == 3
-    assert "no column 'sex'" in seen.err
-    table.assign(job="pilot").to_csv("fresh.csv", index=False)
-    assert command("audit", model, "fresh.csv").code == 3
+    for fresh, error, said in (
+        (table.drop(columns="hired"), "missing-column", "'hired'"),
+        (table.rename(columns={"sex": "gender"}), "missing-column", "'sex'"),
+        (table.assign(job="pilot"), "unknown-category", "'pilot'"),
+    ):
+        fresh.to_csv("fresh.csv", index=False)
+        seen = command("audit", model, "fresh.csv")
+        assert (seen.code, seen.error, said in seen.err) == (3, error, True)
     seen = command("audit", model, "fresh.csv", "--unseen", "ignore")
     assert seen.code == 0, seen.err
     assert "'pilot' (120)" in seen.out + seen.err
-
-
-def test_a_bound_that_was_chosen_is_kept_for_an_audit(command, rows):
-    place = Path("run")
-    spec = "[data]\nname = 'compas'\n[constraint]\nkind = 'bgl'\nbound = 'auto'\n"
-    pffl.save(solved("text"), place, spec)
-    seen = command("audit", place, rows, "--out", "found")
-    assert seen.code == 0, seen.err
-    assert [cell["bound"] for cell in runs.load("found").result["cells"]] == [0.65] * 2
 
 
 def test_an_audit_of_the_run_s_own_held_out_rows_is_a_further_look(command, rows):
@@ -254,7 +238,6 @@ def test_an_audit_of_the_run_s_own_held_out_rows_is_a_further_look(command, rows
         e = runs.load(name).evidence
         assert e.data.fingerprint == runs.load("run").evidence.data.fingerprint
         assert e.terms.later == 1
-        assert "certificate of its own run" in seen.out
         assert command("verify", name).code == 0
     table.iloc[:60].to_csv("fresh.csv", index=False)
     assert command("audit", "run", "fresh.csv", "--out", "new").code == 0

@@ -46,8 +46,6 @@ def test_a_run_with_a_budget(table, tmp_path, capsys):
     budget = ["--epsilon", "4", *RANGES, "--secure-sum"]
     found = pffl(capsys, *command(table, *budget, "--out", str(out)))
     assert found.code in (0, 4), found.err
-    assert "privacy: ε = 4, δ = 1e-06" in one_line(found.err)
-    assert "gradients of train rows" in one_line(found.err)
     result = json.loads((out / "result.json").read_text())
     assert result["privacy"]["epsilon"] == 4.0
     assert result["privacy"]["spent"] == pytest.approx(4.0, rel=1e-6)
@@ -63,22 +61,22 @@ def test_a_run_with_a_budget(table, tmp_path, capsys):
     assert f"{len(rows):,}" not in text  # no exact count of rows anywhere
     refused = pffl(capsys, "certify", str(out), "--split", "train")
     assert refused.code == 2
-    assert "outside of it" in one_line(refused.err)
 
 
-def test_what_is_missing_or_wrong_is_said(table, tmp_path, capsys):
-    def said(*more, code=2):
-        found = pffl(capsys, *command(table, *more, "--out", str(tmp_path / "no")))
-        assert found.code == code, found.err
-        return one_line(found.err)
-
-    assert "needs a range that is known beforehand" in said("--epsilon", "1")
-    assert "goes with a budget, epsilon" in said("--delta", "1e-6")
-    assert "a range is NAME=LOW,HIGH" in said("--epsilon", "1", "--range", "age")
-    assert "not available under noise" in said(
-        "--epsilon", "1", *RANGES, "--l2", "auto"
-    )
-    assert "between 0 and 1" in said("--epsilon", "1", "--delta", "2", *RANGES)
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        (["--epsilon", "1"], "needs-ranges"),
+        (["--delta", "1e-6"], "needs-epsilon"),
+        (["--epsilon", "1", "--range", "age"], "wrong-value"),
+        (["--epsilon", "1", *RANGES, "--l2", "auto"], "not-under-noise"),
+        (["--epsilon", "1", "--delta", "2", *RANGES], "wrong-value"),
+    ],
+    ids=["no range", "no budget", "no ends", "chosen ridge", "delta"],
+)
+def test_what_is_missing_or_wrong_is_said(table, tmp_path, capsys, more, error):
+    found = pffl(capsys, *command(table, *more, "--out", str(tmp_path / "no")))
+    assert (found.code, found.error) == (2, error), found.err
 
 
 def test_a_run_file_reads_its_section():
@@ -123,10 +121,7 @@ def test_the_parts_of_others_do_not_change():
 def test_the_plan_is_shown_before_anything_is_released(table, capsys):
     found = pffl(capsys, "plan", *command(table, "--epsilon", "2", *RANGES)[1:])
     assert found.code == 0, found.err
-    told = one_line(found.out)
-    assert "privacy: ε = 2, δ = 1e-06" in told
-    assert "5 × gradients of train rows: 55% of the budget" in told
-    assert "margin: what noise adds" in told
+    assert "ε = 2, δ = 1e-06" in one_line(found.out)
     more = ("--epsilon", "2", *RANGES, "--secure-sum", "--json")
     shared = json.loads(pffl(capsys, "plan", *command(table, *more)[1:]).out)
     apart = json.loads(

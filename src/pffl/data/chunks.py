@@ -194,7 +194,7 @@ class _Text:
                 rows += 1
         if not rows:
             what = "no rows after the header" if header else "it is empty"
-            raise DataError(f"[bad-table] '{self.path.name}': {what}")
+            raise DataError(f"[no-rows] '{self.path.name}': {what}")
 
     def _blocks(self) -> Iterator[tuple[bytes, int]]:
         """Yield runs of whole records in UTF-8, and the number of lines before each."""
