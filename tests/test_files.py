@@ -167,23 +167,17 @@ def test_damage_elsewhere_is_refused(tmp_path):
 
 
 def test_no_number_that_json_cannot_hold(tmp_path):
+    memory = Journal(None)
+    memory.put("x", {"value": 1})
+    assert "x" in memory
     journal = Journal(tmp_path / "rows.jsonl")
     with pytest.raises(ValueError, match="JSON"):
         journal.put("x", {"value": float("nan")})
-
-
-def test_in_memory_only():
-    journal = Journal(None)
-    journal.put("x", {"value": 1})
-    assert "x" in journal
+    assert key_of({"b": 1, "a": 2}, 3) == key_of({"a": 2, "b": 1}, 3)
+    assert json.loads(key_of("ζ")) == ["ζ"]
 
 
 def test_unwritable_place(tmp_path):
     (tmp_path / "file").write_text("")
     with raises(ArtefactError, "cannot-write"):
         Journal(tmp_path / "file" / "rows.jsonl")
-
-
-def test_key_is_stable():
-    assert key_of({"b": 1, "a": 2}, 3) == key_of({"a": 2, "b": 1}, 3)
-    assert json.loads(key_of("ζ")) == ["ζ"]

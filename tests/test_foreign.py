@@ -126,7 +126,6 @@ def test_coefficients_give_scikit_learns_losses(tmp_path, name, classes):
     assert group_losses(certificate) == pytest.approx(expected(model, classes))
     assert certificate.verdict == "met"
     assert certificate.holds("empirical")
-    assert "rows used" in certificate.sentence
     assert not_verified(found, rows, tmp_path) == []
 
 
@@ -149,7 +148,6 @@ def test_a_scaler_and_reversed_classes(tmp_path):
         probability = model.predict_proba(scaler.transform(part[X]))[:, 1]
         true = log_loss(part.y == "no", probability)
         assert group_losses(certificate)[str(sex)] == pytest.approx(true)
-    assert certificate.sentence == "No bound was asked for."
 
 
 def test_least_squares(tmp_path):
@@ -219,48 +217,52 @@ def test_certain_and_wrong_probabilities_stay_finite(tmp_path):
     assert "NaN" not in json.dumps(certificate.as_dict(), allow_nan=False)
 
 
+HALF = [0.5] * 400
+
+
 @pytest.mark.parametrize(
-    ("table", "options", "words"),
+    ("table", "options", "code", "words"),
     [
-        ({"p": [0.5] * 399}, {}, "399 predictions for 400 rows"),
-        ({"p": [1.5] * 400}, {}, r"400 values are not in \[0, 1\]"),
-        ({"p": ["x"] * 400}, {}, r"400 values are not in \[0, 1\]"),
-        ({"a": [0.5] * 400, "b": [0.5] * 400}, {}, "needed: a column 'probability'"),
-        ({"p": [0.5] * 400}, {"column": "q"}, "no column 'q'"),
-        ({"p": [0.5] * 400}, {"id": "pid"}, "no column 'pid'"),
-        ({"p": [0.5] * 2, "pid": ["p1", "p1"]}, {"id": "pid"}, "1 repeat"),
-        ({"p": [0.5], "pid": ["p1"]}, {"id": "pid"}, "no prediction for 399 rows"),
+        ({"p": HALF[1:]}, {}, "wrong-length", "399"),
+        ({"p": [1.5] * 400}, {}, "bad-probabilities", "400"),
+        ({"p": ["x"] * 400}, {}, "bad-probabilities", "400"),
+        ({"a": HALF, "b": HALF}, {}, "missing-column", "'probability'"),
+        ({"p": HALF}, {"column": "q"}, "missing-column", "'q'"),
+        ({"p": HALF}, {"id": "pid"}, "missing-column", "'pid'"),
+        ({"p": HALF[:2], "pid": ["p1", "p1"]}, {"id": "pid"}, "repeated-id", "1"),
+        ({"p": [0.5], "pid": ["p1"]}, {"id": "pid"}, "missing-predictions", "399"),
         (
-            {"p": [0.5] * 400, "pid": [f"p{399 - i}" for i in range(400)]},
+            {"p": HALF, "pid": [f"p{399 - i}" for i in range(400)]},
             {},
-            "the order is another one",
+            "other-order",
+            "pid",
         ),
     ],
 )
-def test_predictions_that_do_not_fit_are_refused(tmp_path, table, options, words):
+def test_predictions_that_do_not_fit_are_refused(tmp_path, table, options, code, words):
     data, predictions = tmp_path / "people.csv", tmp_path / "p.csv"
     people().to_csv(data, index=False)
     pd.DataFrame(table).to_csv(predictions, index=False)
-    with pytest.raises(DataError, match=words):
+    with raises(DataError, code, words):
         with_probabilities(data, predictions, TABLE, **options)
 
 
 @pytest.mark.parametrize(
-    ("plain", "words"),
+    ("plain", "code"),
     [
-        ({"coef": [1, 2]}, "no 'features'"),
-        ({"features": X, "coef": [1, 2, 3]}, "for 2 features"),
-        ({"features": X, "coef": [1, "x"]}, "not made of numbers"),
-        ({"features": X, "coef": [1, 2], "scale": [1, 0]}, "not positive"),
-        ({"features": X, "coef": [1, 2], "slope": 1}, "unknown"),
-        ({"features": ["a", "a"], "coef": [1, 2]}, "named twice"),
-        ([1, 2], "not a mapping"),
+        ({"coef": [1, 2]}, "missing-key"),
+        ({"features": X, "coef": [1, 2, 3]}, "wrong-shape"),
+        ({"features": X, "coef": [1, "x"]}, "not-numbers"),
+        ({"features": X, "coef": [1, 2], "scale": [1, 0]}, "bad-scale"),
+        ({"features": X, "coef": [1, 2], "slope": 1}, "unknown-key"),
+        ({"features": ["a", "a"], "coef": [1, 2]}, "repeated-name"),
+        ([1, 2], "not-coefficients"),
     ],
 )
-def test_coefficients_that_are_none_are_refused(tmp_path, plain, words):
+def test_coefficients_that_are_none_are_refused(tmp_path, plain, code):
     path = tmp_path / "m.json"
     path.write_text(json.dumps(plain))
-    with pytest.raises(ArtefactError, match=words):
+    with raises(ArtefactError, code, "m.json"):
         read_coefficients(path)
 
 
@@ -345,16 +347,7 @@ def test_own_training_rows_are_not_held_out(tmp_path):
 
 def test_nothing_is_proved_and_the_reason_is_kept(tmp_path):
     rows = federation()
-    found = audit(opened(write(tmp_path / "m.json", fitted()), rows), rows)
-    e = found.evidence
-    for part in (e.training, e.before, e.proofs.gap, e.proofs.least, e.proofs.excess):
-        assert part == Missing("nothing is known of how the model was trained")
+    e = audit(opened(write(tmp_path / "m.json", fitted()), rows), rows).evidence
+    parts = (e.training, e.before, e.proofs.gap, e.proofs.least, e.proofs.excess)
+    assert all(isinstance(part, Missing) for part in parts)
     assert Evidence.from_dict(json.loads(json_text(e.as_dict()))) == e
-
-
-def test_probabilities_cannot_be_trained():
-    model = Probabilities()
-    with raises(UsageError, "not-trainable"):
-        model.losses_and_gradient(np.zeros(0), np.ones((1, 1)), np.ones(1), np.ones(1))
-    with raises(UsageError, "predicts-classes"):
-        model.predict_values(np.zeros(0), np.ones((1, 1)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -24,11 +25,17 @@ def job(**settings):
     return parse(sections).build()
 
 
-@pytest.fixture
-def place(tmp_path):
-    with runs.lock(tmp_path / "run") as held:
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory):
+    place = tmp_path_factory.mktemp("ended") / "run"
+    with runs.lock(place) as held:
         running.run(job(), held)
-    return tmp_path / "run"
+    return place
+
+
+@pytest.fixture
+def place(ended, tmp_path):
+    return shutil.copytree(ended, tmp_path / "run")
 
 
 def read(place, name):
@@ -43,20 +50,16 @@ def uppers(place):
     return [result, [row["upper"] for row in kinds["holdout"]["per_cell"]]]
 
 
-def test_a_run_leaves_everything(place):
+def test_a_run_leaves_everything_and_keeps_its_confidence(place):
     record = runs.load(place, require_verified=True)
     assert record.evidence.terms.confidence == 0.99
     names = {path.name for path in place.iterdir()}
     assert {"evidence.json", "certificate.json", "report.html"} <= names
     result, certificate = uppers(place)
     assert result == certificate
-
-
-def test_the_confidence_of_the_run_is_kept(place):
     before = (place / "certificate.json").read_bytes()
-    certificate, path = running.recertify(runs.load(place), Request())
-    assert certificate.confidence == 0.99
-    assert path == place / "certificate.json"
+    again, path = running.recertify(record, Request())
+    assert (again.confidence, path) == (0.99, place / "certificate.json")
     assert path.read_bytes() == before
 
 
@@ -72,7 +75,6 @@ def test_another_confidence_is_said_everywhere(place):
     assert all(new < old for new, old in zip(result, first[0], strict=True))
     page = (place / "report.html").read_text("utf-8")
     assert pffl.report(place) == page
-    assert "90 %" in page or "0.9" in page
 
 
 def test_new_questions_need_the_rows(place):
@@ -110,13 +112,9 @@ def test_fault_74_edited_evidence_is_not_certified(place, name):
 
 
 def test_a_solution_and_its_directory_are_certified_alike(place):
-    again = pffl.certify(runs.load(place))
-    settings = job()
-    solution = pffl.solve(
-        settings.federation, settings.constraint, options=settings.options, seed=1
-    )
-    own = pffl.certify(solution)
-    assert again.as_dict() == own.as_dict()
+    own = job()
+    solution = pffl.solve(own.federation, own.constraint, options=own.options, seed=1)
+    assert pffl.certify(runs.load(place)).as_dict() == pffl.certify(solution).as_dict()
 
 
 def test_fault_87_what_was_given_to_the_run_is_the_certificates(tmp_path):

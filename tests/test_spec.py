@@ -40,12 +40,9 @@ def test_what_is_written_is_read_back(table):
     assert tomllib.loads(spec.dumps(table)) == table
 
 
-def test_lists_may_hold_tables_among_other_things():
+def test_odd_tables_are_written():
     table = {"mixed": [1, {"a": {}, "b": [2]}], "nested": [[{"c": "d"}], []]}
     assert tomllib.loads(spec.dumps(table)) == table
-
-
-def test_none_is_left_out():
     assert spec.dumps({"a": None, "b": 1}) == "b = 1\n"
 
 
@@ -223,25 +220,22 @@ def test_wrong_columns_go_together_before_the_table_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "code", "said"),
     [
-        (b"[data\n", "not TOML.*line 1"),
-        (b"\xff\xfe", "not UTF-8"),
-        (b"data = 3\n", r"\[data\] must be a table"),
-        (b"constraint = 3\n", r"\[constraint\] must be a table"),
-        (b"", r"\[data\] needs a name"),
+        (b"[data\n", "not-toml", "line 1"),
+        (b"\xff\xfe", "not-text", "run.toml"),
+        (b"data = 3\n", "wrong-value", "[data]"),
+        (b"constraint = 3\n", "wrong-value", "[constraint]"),
+        (b"", "missing-data", "[data]"),
+        (None, "cannot-read", "run.toml"),
     ],
 )
-def test_a_file_that_is_no_run_file(content, message, tmp_path):
+def test_a_file_that_is_no_run_file(content, code, said, tmp_path):
     path = tmp_path / "run.toml"
-    path.write_bytes(content)
-    with pytest.raises(UsageError, match=message):
+    if content is not None:
+        path.write_bytes(content)
+    with raises(UsageError, code, said):
         spec.load(path)
-
-
-def test_an_absent_run_file(tmp_path):
-    with raises(UsageError, "cannot-read"):
-        spec.load(tmp_path / "absent.toml")
 
 
 def test_a_range_of_the_target_makes_it_a_number(tmp_path):
