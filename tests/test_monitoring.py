@@ -84,7 +84,8 @@ def test_every_engine_gives_the_same_sums():
     solution, rows = solved(), fresh(4, sizes=(60, 70, 80))
     whole = pffl.monitor(solution, rows, bound=BOUND)
     pooled = pffl.monitor(solution, replace(rows, silos=(_joined(rows),)), bound=BOUND)
-    engines = [Local(rows), Reference(rows), remote(rows, sites(rows)), secured(rows)]
+    masked = secured(rows, floor=1)
+    engines = [Local(rows), Reference(rows), remote(rows, sites(rows)), masked]
     for engine in engines:
         found = pffl.monitor(solution, engine, bound=BOUND)
         assert found.entries[0].count == whole.entries[0].count

@@ -171,7 +171,7 @@ def solve(
         privacy = known_ranges(federation, privacy)
         federation = parted(federation, privacy, seed)
     asker = (
-        open_secured(federation, engine, model, privacy)
+        open_secured(federation, engine, model, privacy, constraint)
         if secure_sum
         else open_engine(federation, engine)
     )
@@ -770,6 +770,7 @@ def open_secured(
     engine: str,
     model: Model | None,
     privacy: Privacy | None = None,
+    constraint: Constraint | None = None,
 ) -> Engine:
     """Return an engine for secure sums: over sites made here, or the one given."""
     from pffl.site.at_hand import secured
@@ -780,7 +781,7 @@ def open_secured(
                 "[wrong-engine] secure sums have sites of their own, and engine "
                 f"'{engine}' has none: leave the engine out"
             )
-        return secured(federation, model, privacy)
+        return secured(federation, model, privacy, constraint)
     if not federation.pooled:
         raise UsageError(
             "[wrong-engine] the engine given does not add answers under masks"

@@ -24,7 +24,6 @@ from pffl.questions import (
     CensusTotal,
     ModelQuestion,
     Noised,
-    Presence,
     Question,
     View,
 )
@@ -167,7 +166,6 @@ class Pooled:
         self.server = Server(sites, federation.schema.hash)
         self.refusals: list[str] = []
         schema, splits = federation.schema, federation.splits
-        self.server.ask([Presence(schema, split, rules.floor) for split in splits])
         self.server.ask([Census(schema, split) for split in splits])
 
     def __call__(self, question: Question[Any]) -> Any:

@@ -47,7 +47,7 @@ def run(
         known |= {"privacy": terms, "adding": adding}
         flow = with_noise(setting, plan.constraint, **known)
     counting = terms is None
-    course = Course(agreed.schema, agreed.splits, agreed.floor, counting=counting)
+    course = Course(agreed.schema, agreed.splits, counting=counting)
     driver = Driver(1, callbacks=callbacks)
     with warnings.catch_warnings(), closing(driver.exchanges(flow)) as exchanges:
         warnings.simplefilter("ignore")

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 import pffl
+from pffl.data import Rows
 from pffl.engines import Reference
 from pffl.errors import Refused, UsageError
-from pffl.questions import Census, Pool, Presence, Slopes
+from pffl.questions import Census, Pool, Slopes
 from pffl.site import Site
+from pffl.site.floor import agreed_sets, left_out
 from pffl.wire import (
     masked_body,
     masks,
@@ -266,29 +268,20 @@ def test_the_sites_key_is_the_one_that_others_know() -> None:
 # Small groups
 
 
-def test_presence_comes_first_and_what_is_small_is_as_if_not_there() -> None:
+def test_what_is_small_at_a_site_is_as_if_not_there() -> None:
+    """Whatever the other sites have; here each (group, label) is a set."""
     floor = int(np.sort([counts_of(k).min() for k in range(3)])[1]) + 1
     server = serve(floor=floor)
-    assert "'presence' comes before" in (
-        server.send(NAMES[0], server.request([CENSUS])).refusal
-    )
-    asked = Presence(FEDERATION.schema, "train", floor + 1)
-    assert f"a floor of {floor + 1}, and the agreed one is {floor}" in (
-        server.send(NAMES[0], server.request([asked])).refusal
-    )
-    (there,) = server.ask([Presence(FEDERATION.schema, "train", floor)])
-    everybody = sum(counts_of(k) for k in range(3))
-    enough = sum(counts_of(k) >= floor for k in range(3))
-    assert there.silos_with.tolist() == enough.tolist()
-    hidden = there.hidden(floor)
-    assert 1 <= hidden.sum() < len(hidden)
+    own = [counts_of(k) for k in range(3)]
+    shown = [np.where(counts < floor, 0, counts) for counts in own]
+    assert any((counts < floor).any() for counts in own)
     (counted,) = server.ask([CENSUS])
-    assert counted.counts[0].tolist() == np.where(hidden, 0, everybody).tolist()
+    assert counted.counts[0].tolist() == sum(shown).tolist()
     assert counted.rows.sum() == counted.counts.sum()
     task = replace(PROBLEM.task, pool=Pool(3, True, float(counted.rows.sum())))
     (found,) = server.ask([Slopes(task, np.zeros(PROBLEM.n_parameters))])
     np.testing.assert_allclose(found.risk, np.log(2), rtol=1e-13)  # nobody is in F
-    told = task.cells.membership @ np.where(hidden, 0, everybody)
+    told = task.cells.membership @ sum(shown)
     np.testing.assert_allclose(found.cell_losses, told * np.log(2), rtol=1e-13)
 
 
@@ -309,10 +302,36 @@ def test_one_heavy_row_among_light_ones_is_few_in_a_sum_of_sites_too() -> None:
         federation = replace(FEDERATION, silos=tuple(some))
         agreed = agree(federation, floor=floor, splits=("train",))
         server = Server(sites_of(federation, agreed), FEDERATION.schema.hash)
-        (there,) = server.ask([Presence(FEDERATION.schema, "train", floor)])
-        told.append(there.silos_with.tolist())
-    atoms = FEDERATION.schema.n_atoms
-    assert told == [[3] * atoms, [0] * atoms]
+        sites = server.sites.values()
+        told.append([int(site.hidden("train").sum()) for site in sites])
+    assert told == [[0] * 3, [FEDERATION.schema.n_atoms] * 3]
+
+
+def test_the_floor_acts_on_the_sets_of_the_agreed_constraint_and_counts_people() -> (
+    None
+):
+    """Groups under BGL, (group, label)s under CBGL; five rows of a person are one."""
+    schema = FEDERATION.schema
+    y, group = np.tile([0.0, 1.0], 6), np.zeros(12, np.int64)
+    y, group = np.append(y, np.zeros(30)), np.append(group, np.ones(30, np.int64))
+    rows = Rows.of(np.zeros((42, schema.n_features)), y, group)
+    several = replace(rows, person=np.repeat(np.arange(9), [3, 3, 3, 3, 6, 6, 6, 6, 6]))
+    labels = np.array([0.0, 1.0])
+    f0, f1, m0, _ = schema.atoms(np.array([0, 0, 1, 1]), np.tile(labels, 2))
+    few = {}
+    for kind in ("bgl", "cbgl"):
+        run = {"constraint": {"kind": kind, "bound": 0.7}, "run": {"seed": 0}}
+        sets = agreed_sets(agree(FEDERATION, run=run))
+        few[kind] = left_out(rows, schema, sets, 10)
+        people = left_out(several, schema, sets, 5)
+        assert people[[f0, f1]].all()  # twelve rows of four people
+        assert not people[m0]
+    assert not few["bgl"][[f0, f1, m0]].any()  # twelve people of a group
+    assert few["cbgl"][[f0, f1]].all()  # and six of each label
+    assert not few["cbgl"][m0]
+    assert agreed_sets(agree(FEDERATION)).tolist() == list(range(schema.n_atoms))
+    none = agreed_sets(agree(FEDERATION, run={"run": {"seed": 0}}))
+    assert none.tolist() == [0] * schema.n_atoms
 
 
 def counts_of(k: int) -> Any:

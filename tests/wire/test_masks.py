@@ -20,7 +20,6 @@ from pffl.questions import (
     CensusTotal,
     Curvature,
     Moments,
-    Presence,
     Slopes,
     Smoothness,
     Train,
@@ -341,7 +340,6 @@ def questions(federation, problem):
     centre = rng.normal(size=1 + federation.schema.n_features)
     sharp = 1.0 if task.model.n_outputs == 1 else 0.0
     return [
-        Presence(federation.schema, floor=5),
         Census(federation.schema),
         Moments(federation.schema, centre),
         Train(task, w, 0.5, weights, steps, loss_power=2.0, slope=True),

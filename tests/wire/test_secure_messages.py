@@ -11,7 +11,7 @@ import pffl
 from pffl.engines import Reference
 from pffl.errors import Malformed
 from pffl.parcel import Parcel
-from pffl.questions import Place, Pool, Presence, Slopes, View, read_question
+from pffl.questions import Place, Pool, Slopes, View, read_question
 from pffl.wire import (
     Answer,
     Request,
@@ -100,15 +100,3 @@ def test_a_pool_is_told_the_same_and_each_finds_its_share(by_rows: bool) -> None
         assert read.answer(view).risk == pytest.approx(plain.answer(view).risk)
     with pytest.raises(Malformed, match="pool"):
         read_question(bodies[0].header, bodies[0].arrays, federation.schema)
-
-
-def test_presence_hides_what_few_sites_have() -> None:
-    federation = make_federation(0)
-    question = Presence(federation.schema, "train", 2)
-    total = Reference(federation).ask(question)
-    rows = Reference(federation).ask(pffl.questions.Census(federation.schema)).counts
-    assert total.silos_with.tolist() == (rows >= 2).sum(axis=0).tolist()
-    assert not total.hidden(1).any()
-    few = replace(total, silos_with=np.array([2, *total.silos_with[1:]]))
-    assert few.hidden(2)[0]
-    assert few.hidden(2).tolist() == (few.silos_with < 3).tolist()

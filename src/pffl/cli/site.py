@@ -166,7 +166,7 @@ def _first(config: SiteConfig, split: str) -> bytes:
     schema, step = agreed.schema, 0
     asked: list[Question[Any]] = [Census(schema, split)]
     if agreed.secure_sum:
-        step, course = 1, Course(schema, agreed.splits, agreed.floor)
+        step, course = 1, Course(schema, agreed.splits)
         asked = next(course.steps(asked))
     bodies = tuple(question_body(one, 0) for one in asked)
     known = ("dry run", 0, 0, version("pffl"), schema.hash)

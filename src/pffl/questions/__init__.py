@@ -21,8 +21,6 @@ from pffl.questions.noised import Noised as Noised
 from pffl.questions.noised import NoisedTotal as NoisedTotal
 from pffl.questions.noised import Tally as Tally
 from pffl.questions.noised import TallyTotal as TallyTotal
-from pffl.questions.presence import Presence as Presence
-from pffl.questions.presence import PresenceTotal as PresenceTotal
 from pffl.questions.slopes import Slopes as Slopes
 from pffl.questions.slopes import SlopesTotal as SlopesTotal
 from pffl.questions.smoothness import Smoothness as Smoothness

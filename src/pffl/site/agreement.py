@@ -51,8 +51,7 @@ class Agreement:
     secure_sum
         Whether answers are added under masks, so that nobody reads a single site's.
     floor
-        Smallest number of rows that a (group, label) must have to be reported, over all
-        sites of a secure sum.
+        Fewest people of a cell that a site of a secure sum answers about.
     run
         The run that was agreed on: the sections `RUN` of its file, seed included, and
         `privacy` where noise is added.

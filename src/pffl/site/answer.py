@@ -1,8 +1,8 @@
 """A site answers: bytes in, bytes out, and nothing else ever leaves it.
 
-Cells are unions of atoms (group × label), so no difference of cells is smaller than an
-atom, and the floor acts on atoms. Rows of a withheld atom are as if not there: were
-they in F, then F less the cells would be theirs.
+Rows that the floor leaves out are as if not there: were they in F, then F less the
+cells would be theirs. Under secure sums it acts on the sets of the agreed constraint
+(`site.floor`), otherwise on atoms (group × label): no difference of cells is smaller.
 
 The guard (`site.guard`) says which questions are answered.
 """
@@ -33,7 +33,6 @@ from pffl.questions import (
     Census,
     ModelQuestion,
     Place,
-    Presence,
     Question,
     Total,
     View,
@@ -45,6 +44,7 @@ from pffl.site import consent, store
 from pffl.site.account import Account
 from pffl.site.agreement import Agreement
 from pffl.site.config import Rules, SiteConfig
+from pffl.site.floor import agreed_sets, left_out
 from pffl.site.guard import FILE as GUARD
 from pffl.site.guard import Ball, Guard, check_batches, check_model, model_of
 from pffl.site.log import Entry, Log
@@ -93,6 +93,9 @@ class Site:
         secure sums nothing but masked answers leaves the site.
     keys
         The site's own, to sign its answers with, and to mask them.
+    sets
+        Under secure sums: of each atom, the set that the floor acts on; those of the
+        agreed constraint unless it is said.
     """
 
     def __init__(
@@ -105,6 +108,7 @@ class Site:
         own_model: Rebuild | None = None,
         agreement: Agreement | None = None,
         keys: SiteKeys | None = None,
+        sets: IntArray | None = None,
     ) -> None:
         self.silo, self.name = silo, silo.name
         self.schema = schema
@@ -120,7 +124,10 @@ class Site:
         self.adding: Adding | None = None  # how the sites of a secure sum share noise
         self._model = {} if agreement is None else model_of(agreement)
         self._member: Member | None = None
+        self._sets, self._floor = sets, rules.floor
         if agreement is not None and agreement.secure_sum:
+            self._sets = agreed_sets(agreement) if sets is None else sets
+            self._floor = max(rules.floor, agreement.floor)
             if "privacy" in agreement.run:
                 # A site without noise loads no solver.
                 from pffl.site.terms import adding_of
@@ -184,14 +191,16 @@ class Site:
         return np.bincount(atoms, minlength=self.schema.n_atoms)
 
     def hidden(self, split: str) -> BoolArray:
-        """Say which atoms of a split are withheld."""
+        """Say which atoms of a split are left out."""
         rows = self.silo.rows(split)
+        if self._sets is not None:
+            return left_out(rows, self.schema, self._sets, self._floor)
         atoms = self.schema.atoms(rows.group, rows.y)
         counts = counted_alike(atoms, rows.weight, self.schema.n_atoms)
         return withheld(counts, counts < self.rules.floor, self.rules.floor)
 
     def shown(self, split: str) -> IntArray:
-        """Count the rows of each atom of a split that is not withheld."""
+        """Count the rows of each atom of a split that is not left out."""
         return np.where(self.hidden(split), 0, self.counts(split))
 
     @property
@@ -291,18 +300,14 @@ class Site:
         self, member: Member, standing: Standing, request: Request, *, remember: bool
     ) -> Standing:
         """Answer a step that was not answered; return where the run then stands."""
-        place = self._place(member, standing)
-        standing = member.hear(
-            standing, request, lambda body: self._read(body, place)[0]
-        )
-        place = self._place(member, standing)
+        standing, place = member.hear(standing, request), self._place(member)
         asked = [self._read(body, place)[0] for body in request.bodies]
         for question in asked:
-            member.admit(standing, question, noise=self.adding is not None)
+            member.admit(question, noise=self.adding is not None)
         if self.adding is not None:
             self._allow(standing, request, asked, remember=remember)
         else:
-            self._check_all(asked, standing)
+            self._check_all(asked)
         if remember and not standing.step:
             member.save(request.run, standing)  # before the guard knows of the run
         with self.guard.turn(remember=remember):
@@ -310,17 +315,16 @@ class Site:
         if self.adding is not None:
             totals = self.releases.shared(asked, self.adding)
         else:
-            totals = self._totals(asked, member.index, standing)
+            totals = self._totals(asked, member.index)
         standing = member.mask(standing, request, masks.encode_all(asked, totals))
         if remember:
             member.save(request.run, standing)
         return standing
 
-    def _check_all(self, asked: Sequence[Question[Any]], standing: Standing) -> None:
+    def _check_all(self, asked: Sequence[Question[Any]]) -> None:
         self.releases.check(asked)
         for question in asked:
-            hidden = self._hidden(question.split, standing)
-            self._check(question, int(self.counts(question.split)[~hidden].sum()))
+            self._check(question, int(self.shown(question.split).sum()))
 
     def _allow(
         self,
@@ -346,13 +350,11 @@ class Site:
 
     def _enter(self, member: Member, standing: Standing, run: str) -> None:
         """Charge the releases of the step that was answered last, if they are not."""
-        place, marks = self._place(member, standing), marks_of(standing)
+        place, marks = self._place(member), marks_of(standing)
         asked = [self._read(body, place)[0] for body in standing.bodies]
         self.releases.enter(run, marks, asked)
 
-    def _totals(
-        self, asked: Sequence[Question[Any]], index: int, standing: Standing
-    ) -> list[Total]:
+    def _totals(self, asked: Sequence[Question[Any]], index: int) -> list[Total]:
         """Answer, and judge the answers as a server would that could read them.
 
         Under masks nobody else can.
@@ -360,7 +362,7 @@ class Site:
         views: dict[tuple[str, str], View] = {}
         gate, totals = Gate(Policy(), self.schema), []
         for question in asked:
-            split, hidden = question.split, self._hidden(question.split, standing)
+            split, hidden = question.split, self.hidden(question.split)
             if gate.frozen(index, split) is None:
                 counting = Census(self.schema, split)
                 census: Any = self._total(counting, index, hidden, views)
@@ -371,17 +373,12 @@ class Site:
             gate.report(question, index, totals[-1])
         return totals
 
-    def _place(self, member: Member, standing: Standing) -> Place:
+    def _place(self, member: Member) -> Place:
         if self.adding is not None:
             return Place(member.index, 0.0)  # nothing but noise hides its rows' weight
         rows = self.silo.rows("train")
-        hidden = self._hidden("train", standing)[self.schema.atoms(rows.group, rows.y)]
+        hidden = self.hidden("train")[self.schema.atoms(rows.group, rows.y)]
         return Place(member.index, float(rows.weights[~hidden].sum()))
-
-    def _hidden(self, split: str, standing: Standing) -> BoolArray:
-        """Say which atoms of a split nobody is told of."""
-        none = np.zeros(self.schema.n_atoms, dtype=bool)
-        return standing.hidden.get(split, none)
 
     def _shake_hands(self, request: Request) -> None:
         """Refuse another version or schema, and show both."""
@@ -398,8 +395,6 @@ class Site:
 
     def _check_floor(self, question: Question[Any]) -> None:
         """Refuse what tells of fewer rows than the floor."""
-        if isinstance(question, Presence):
-            raise Refused("small counts are told in secure sums only")
         if question.split == "train" and not self.shown("train").any():
             raise Refused(
                 "every (group, label) has fewer training rows than the site's floor"

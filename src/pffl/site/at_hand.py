@@ -1,8 +1,8 @@
 """Secure sums in one process: sites over silos that are at hand, each with its keys.
 
-The same messages, masks, shares of noise and checks as between machines. Nothing is
-kept from anybody here, since whoever runs it has the rows: no limit applies, no account
-is charged.
+The same messages, masks, floor, shares of noise and checks as between machines. Nothing
+is kept from anybody here, since whoever runs it has the rows: no limit applies, and no
+account is charged.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from pffl.constraints.base import Constraint
 from pffl.data.federation import Federation
 from pffl.engines.remote import InMemory, Secured
 from pffl.models import rebuild
@@ -24,10 +25,12 @@ from pffl.questions.base import Rebuild
 from pffl.site.agreement import Agreement
 from pffl.site.answer import Site
 from pffl.site.config import Rules
+from pffl.site.floor import sets_of
 from pffl.solving import sharing
 from pffl.wire import Policy
 from pffl.wire.keys import SiteKeys
 
+FLOOR = Rules().floor
 ALL = 1 << 50  # more than is ever asked
 FOR_EVER = 1e9  # seconds: there is nothing to wait for
 OPEN = Rules(
@@ -55,15 +58,21 @@ def secured(
     federation: Federation,
     model: Model | None = None,
     privacy: Privacy | None = None,
+    constraint: Constraint | None = None,
+    floor: int = FLOOR,
 ) -> Secured:
     """Return an engine that asks a federation's silos for secure sums.
 
     `model` is the one that is trained, which may be one of the user's own. With
-    `privacy` the silos share its noise.
+    `privacy` the silos share its noise; without it each leaves out its own people of a
+    set of the `constraint` with fewer than `floor`.
     """
     keys = {name: SiteKeys.generate() for name in federation.silo_names}
     public = {name: own.public for name, own in keys.items()}
-    agreed = replace(Agreement.of(federation), keys=public, secure_sum=True, floor=1)
+    agreed = replace(
+        Agreement.of(federation), keys=public, secure_sum=True, floor=floor
+    )
+    sets = sets_of(constraint, agreed.schema, agreed.sites)
     sites = {
         silo.name: Unguarded(
             silo,
@@ -72,6 +81,7 @@ def secured(
             own_model=_rebuilding(model),
             agreement=agreed,
             keys=keys[silo.name],
+            sets=sets,
         )
         for silo in federation.silos
     }

@@ -32,8 +32,8 @@ class Rules:
     Parameters
     ----------
     floor
-        Smallest number of rows that a (group, label) of a split must have to be
-        reported; below 2 everything is.
+        Fewest people of a cell, in a split, that the site answers about; below 2 it
+        answers about all.
     questions
         Questions that a run may ask, the census not counted. `Exact` asks about twenty,
         `PFFL` asks E·T, and with the defaults that is in the thousands.

@@ -73,7 +73,7 @@ def check(config: SiteConfig, agreed: Agreement) -> None:
         )
     if agreed.secure_sum and agreed.floor < config.rules.floor:
         raise UsageError(
-            f"the sites agree to tell of (group, label)s with {agreed.floor} rows, and "
+            f"the sites agree to a floor of {agreed.floor} people, and "
             f"the floor of '{config.name}' is {config.rules.floor} ('floor' in "
             "site.toml): whoever deploys must raise the floor of federation.json"
         )
@@ -115,7 +115,7 @@ def changes(before: Agreement, after: Agreement) -> list[str]:
         words = "begin" if after.secure_sum else "END: each site's sums can be read"
         found.append(f"secure sums {words}")
     if before.floor != after.floor:
-        found.append(f"the floor: {before.floor} becomes {after.floor} rows")
+        found.append(f"the floor: {before.floor} becomes {after.floor} people")
     found += _run_changes(before.run, after.run)
     told = {"sites", "keys", "secure_sum", "floor", "run"}
     names = [name for name in new if name not in told and old.get(name) != new[name]]

@@ -1,8 +1,8 @@
 """A site's part in a secure sum: each step of a run is answered once, under masks.
 
 A request brings what all sites answered to the step before, signed. The site checks
-these answers, adds them up itself, and goes on with the transcript of all that was
-said: masks depend on it, so sites that were shown different things do not add up.
+these answers, and goes on with the transcript of all that was said: masks depend on it,
+so sites that were shown different things do not add up.
 
 What a run has come to lies in one file, which is forced to the disk before an answer
 leaves. An answered step that is asked again, byte for byte, gets the very same masked
@@ -12,7 +12,7 @@ numbers; anything else at that step gets none.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,10 +33,9 @@ from pffl.checkpoint import (
 )
 from pffl.errors import Malformed, Refused, UsageError
 from pffl.parcel import Parcel
-from pffl.questions import Presence, PresenceTotal, Question
+from pffl.questions import Question
 from pffl.questions.noised import Releasing
 from pffl.site.agreement import Agreement
-from pffl.typing import BoolArray
 from pffl.wire import Answer, Request, masks, read_answer, read_masked, signed_content
 from pffl.wire.envelope import bodies_digest, first_transcript, next_transcript
 from pffl.wire.keys import SiteKeys
@@ -44,8 +43,6 @@ from pffl.wire.keys import SiteKeys
 FOLDER = "runs"  # of a site: a file for each run under secure sums
 LOCK = ".lock"  # one for all of them: their names are the server's to choose
 SECONDS = 30.0  # to wait for another process that answers at the same time
-
-Read = Callable[[Parcel], Question[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +59,6 @@ class Standing:
         Digest of its questions, and the questions as they came.
     masked
         What the site answered.
-    hidden
-        Which atoms nobody is told of, by split.
     """
 
     step: int
@@ -71,7 +66,6 @@ class Standing:
     asked: str = ""
     bodies: tuple[Parcel, ...] = ()
     masked: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
-    hidden: Mapping[str, BoolArray] = field(default_factory=dict)
 
     def tree(self) -> Tree:
         """Plain form, for the file."""
@@ -202,7 +196,7 @@ class Member:
             )
         return False
 
-    def hear(self, standing: Standing, request: Request, read: Read) -> Standing:
+    def hear(self, standing: Standing, request: Request) -> Standing:
         """Check the answers to the last step, and go on with their transcript.
 
         All sites must have been shown the same, or their masks do not cancel.
@@ -211,34 +205,15 @@ class Member:
             if request.relay:
                 raise Refused("answers to a step before the first were relayed")
             return standing
-        asked = [read(body) for body in standing.bodies]
         flats = self._relayed(standing, request)
-        totals = masks.decode_all(asked, masks.add(flats), len(flats))
-        hidden = dict(standing.hidden)
-        for question, total in zip(asked, totals, strict=True):
-            if isinstance(total, PresenceTotal):
-                hidden[question.split] = total.hidden(self.agreement.floor)
         transcript = next_transcript(standing.transcript, standing.asked, flats)
-        return replace(standing, transcript=transcript, hidden=hidden)
+        return replace(standing, transcript=transcript)
 
-    def admit(
-        self, standing: Standing, question: Question[Any], *, noise: bool = False
-    ) -> None:
-        """Refuse a question of another set of sites, or about rows that may be few.
-
-        With `noise`, anything but a release of it: then no count is kept back.
-        """
-        floor, split = self.agreement.floor, question.split
+    def admit(self, question: Question[Any], *, noise: bool = False) -> None:
+        """Refuse a question of another set of sites; with `noise` all but releases."""
         if noise != isinstance(question, Releasing):
             agreed = "all is released with noise" if noise else "there is no noise"
             raise Refused(f"'{question.kind}', and in the agreed run {agreed}")
-        if isinstance(question, Presence):
-            if question.floor != floor:
-                raise Refused(
-                    f"a floor of {question.floor}, and the agreed one is {floor}"
-                )
-        elif floor > 1 and split not in standing.hidden and not noise:
-            raise Refused(f"'presence' comes before all that is asked about '{split}'")
         pool = None if question.task is None else question.task.pool
         if pool is not None and pool.silos != len(self.agreement.sites):
             raise Refused(

@@ -14,13 +14,13 @@ from pffl.data.reading import read_table
 from pffl.data.schema import Schema
 from pffl.data.silo import Rows, Silo
 from pffl.errors import ArtefactError, DataError, Problems, Refused
-from pffl.questions.presence import FEWEST
 from pffl.records import suggestion
 from pffl.site import store
 from pffl.site.account import Account
 from pffl.site.agreement import Agreement
 from pffl.site.answer import Site
 from pffl.site.config import SiteConfig
+from pffl.site.floor import agreed_sets, left_out
 from pffl.site.guard import FILE as GUARD
 from pffl.site.log import FILE as ANSWERS
 from pffl.typing import BoolArray, FloatArray, IntArray
@@ -69,7 +69,7 @@ def prepare(config: SiteConfig) -> Summary:
     if config.rules.epsilon:  # all is told with noise, and nothing is withheld
         return _summary(site, tuple(notes), noise=True)
     summary = _summary(site, tuple(notes))
-    return _pooled(summary, agreed.floor) if agreed.secure_sum else summary
+    return _masked(summary, config, agreed) if agreed.secure_sum else summary
 
 
 def _key(config: SiteConfig, *, fresh: bool) -> bytes | None:
@@ -90,15 +90,15 @@ def _key(config: SiteConfig, *, fresh: bool) -> bytes | None:
             raise ArtefactError(error) from error
 
 
-def _pooled(summary: Summary, floor: int) -> Summary:
-    """Return the summary where it is the sites' totals that say what is withheld."""
-    none = {split: np.zeros_like(of) for split, of in summary.hidden.items()}
-    note = (
-        f"under secure sums a (group, label) of which fewer than {FEWEST} sites have "
-        f"{floor} rows is left out at all of them: which are is not known here"
-    )
-    notes = summary.notes if floor < 2 else (*summary.notes, note)
-    return replace(summary, hidden=none, notes=notes)
+def _masked(summary: Summary, config: SiteConfig, agreed: Agreement) -> Summary:
+    """Return the summary where the floor acts on the agreed constraint's sets."""
+    floor, site = max(config.rules.floor, agreed.floor), summary.site
+    sets = agreed_sets(agreed)
+    hidden = {
+        split: left_out(site.silo.rows(split), site.schema, sets, floor)
+        for split in summary.hidden
+    }
+    return replace(summary, hidden=hidden)
 
 
 def _summary(site: Site, notes: tuple[str, ...], *, noise: bool = False) -> Summary:

@@ -1,8 +1,6 @@
 """The steps of a run under secure sums: what one message asks, and in which order.
 
-Server and sites work this out alike, from what was agreed on and from the totals. Rows
-are counted before anything else is asked: first who has how many of which kind, which
-says what nobody is told of, then the census without that.
+Rows are counted before anything else is asked.
 """
 
 from __future__ import annotations
@@ -11,9 +9,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, TypeAlias
 
 from pffl.data.schema import Schema
-from pffl.errors import Refused
-from pffl.questions import Census, CensusTotal, Presence, Question
-from pffl.typing import BoolArray
+from pffl.questions import Census, CensusTotal, Question
 from pffl.wire.envelope import MOST_QUESTIONS
 
 Asked: TypeAlias = Generator[list[Question[Any]], list[Any], list[Any]]
@@ -24,15 +20,13 @@ class Course:
 
     Parameters
     ----------
-    schema, splits, floor
+    schema, splits
         As agreed on.
     counting
         Whether rows are counted first; with noise nothing is told exactly.
 
     Attributes
     ----------
-    hidden
-        Which atoms nobody is told of, by split, once that is known.
     census
         The frozen census of each split, once it was asked.
     """
@@ -41,13 +35,11 @@ class Course:
         self,
         schema: Schema,
         splits: Sequence[str],
-        floor: int,
         *,
         counting: bool = True,
     ) -> None:
-        self.schema, self.splits, self.floor = schema, tuple(splits), floor
+        self.schema, self.splits = schema, tuple(splits)
         self.counting = counting
-        self.hidden: dict[str, BoolArray] = {}
         self.census: dict[str, CensusTotal] = {}
 
     def steps(self, questions: Sequence[Question[Any]]) -> Asked:
@@ -69,19 +61,6 @@ class Course:
         ]
 
     def _counting(self) -> Generator[list[Question[Any]], list[Any], None]:
-        if self.floor > 1 and not self.hidden:
-            asked = [Presence(self.schema, split, self.floor) for split in self.splits]
-            told = yield [*asked]
-            self.hidden = {
-                q.split: total.hidden(q.floor)
-                for q, total in zip(asked, told, strict=True)
-            }
         if not self.census:
             told = yield [Census(self.schema, split) for split in self.splits]
-            for split, census in zip(self.splits, told, strict=True):
-                shown = census.counts[0][self.hidden[split]] if self.hidden else []
-                if any(shown) or census.rows[0] != census.counts.sum():
-                    raise Refused(
-                        f"the census of {split} rows counts some that nobody is told of"
-                    )
             self.census = dict(zip(self.splits, told, strict=True))

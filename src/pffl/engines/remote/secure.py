@@ -43,8 +43,8 @@ class Secured(Remote):
     agreement
         Hash of what all sites agreed on.
     splits, floor
-        Splits that every site has, and the fewest rows of a (group, label), over all
-        sites, that anybody is told of.
+        Splits that every site has, and the fewest people of a cell that a site answers
+        about.
     policy, record, name, run, session
         As for `Remote`.
     folder
@@ -86,7 +86,8 @@ class Secured(Remote):
         )
         self.pooled = len(self._members)
         self.silo_names = (f"all {self.pooled} sites",)
-        self._course = Course(encoding.schema, splits, floor, counting=not noise)
+        self.floor = floor
+        self._course = Course(encoding.schema, splits, counting=not noise)
         self._transcript = Transcript(agreement, self.run, folder)
 
     @property
@@ -109,20 +110,15 @@ class Secured(Remote):
             "whether a single site's answers can was not, and what one site could have "
             "done to a bound is not known"
         ]
-        for split, hidden in self._course.hidden.items():
-            if hidden.any():
-                few = f"fewer than {self._course.floor} rows, or rows at few sites"
-                notes.append(
-                    f"{split} rows of {int(hidden.sum())} (group, label)s are left out "
-                    f"everywhere, of those with {few}: they train nothing, and no "
-                    "statement speaks of people like them"
-                )
+        if self.floor > 1:
+            most = (self.floor - 1) * self.pooled
+            notes.append(
+                f"left out at sites with fewer than {self.floor} people: their own of "
+                "any group (of a group and label, where bounds are for these), in each "
+                f"split, whatever other sites have. Up to {most:,} people of each can "
+                "be missing, and no statement speaks of them"
+            )
         return tuple(notes)
-
-    def withheld(self, split: str) -> int:
-        """How many (group, label)s of a split nobody is told of."""
-        hidden = self._course.hidden.get(split)
-        return 0 if hidden is None else int(hidden.sum())
 
     def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
         """Ask several questions, in as many steps as they need; return the totals."""
@@ -205,7 +201,10 @@ class Secured(Remote):
 
     def _frozen(self, question: Census, total: CensusTotal) -> CensusTotal:
         if question.split == "train" and not total.rows.any():
-            raise DataError("no site has training rows that anybody is told of")
+            raise DataError(
+                "every site leaves out all of its training rows: fewer people than "
+                "the floor"
+            )
         return self.gate.census(0, question.split, total, 0)
 
     def _greeting(self) -> tuple[Question[Any], ...]:
