@@ -142,7 +142,7 @@ def test_agree_shows_who_takes_part_and_what_changed(run: Command, site: Path) -
     path.write_text(secure.text())
     second = run("site", "agree", site, path, "--yes")
     assert "secure sums begin" in second.out
-    assert "the floor: 10 becomes 20 rows" in second.out
+    assert "the floor: 10 becomes 20 people" in second.out
     assert consent.given(site) == Agreement.read(site / "federation.json")
     key = SiteKeys.generate().public
     four = replace(secure, sites=(*SITES, "east"), keys={**secure.keys, "east": key})
