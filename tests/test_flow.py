@@ -31,7 +31,7 @@ from pffl.flow import (
     together,
 )
 from pffl.preparation import Options
-from pffl.questions import Census, Curvature, Evaluate, Slopes
+from pffl.questions import Census, Curvature, Slopes
 from pffl.solving import prepared, setting_of, solving
 from tests.methods.biased import biased
 
@@ -372,11 +372,3 @@ def test_a_stack_shares_messages() -> None:
     assert len(engine.messages) <= longest + 2  # and the census
     for one, other in zip(stack, alone, strict=True):
         np.testing.assert_allclose(one.w, other.w, rtol=0, atol=1e-12)
-
-
-def test_evaluate_is_asked_once_per_split() -> None:
-    engine = Recording(Local(FEDERATION))
-    solution = solve("met", engine)
-    asked = [q for m in engine.messages for q in m if isinstance(q, Evaluate)]
-    at_w = [q.split for q in asked if np.array_equal(q.w, solution.w)]
-    assert sorted(at_w) == ["test", "train"]

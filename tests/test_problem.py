@@ -11,7 +11,6 @@ import pffl
 from pffl.engines import Reference
 from pffl.preparation import Options
 from pffl.problem import lower_value, upper_value, value
-from pffl.questions import View
 from tests.driving import expand
 from tests.helpers import (
     draw_multipliers,
@@ -19,7 +18,6 @@ from tests.helpers import (
     make_federation,
     make_problem,
     setting,
-    train_question,
 )
 from tests.oracles import MODELS
 from tests.saddle import Oracle
@@ -40,20 +38,6 @@ def test_g_is_a_weighted_sum_of_losses(kind, weighting):
     assert g == pytest.approx(oracle.value(w, lam), rel=1e-12)
 
 
-def test_the_weights_a_silo_uses_are_c_over_p():
-    federation, engine, problem, oracle, w, lam = setting(beta=0.3, weighting="rows")
-    question = train_question(problem, w, lam)
-    shares = np.array([40, 7, 90]) / 137
-    silo = federation.pooled("train").silo
-    for k, view in enumerate(engine.views(question)):
-        assert isinstance(view, View)
-        np.testing.assert_allclose(
-            question.row_weights(view),
-            oracle.row_weights(lam)[silo == k] / shares[k],
-            rtol=1e-12,
-        )
-
-
 def test_upper_value_is_the_largest_g_over_lambda():
     _, engine, problem, oracle, w, _ = setting(budget=3.0)
     at = expand(engine, problem, w)
@@ -62,14 +46,6 @@ def test_upper_value_is_the_largest_g_over_lambda():
     corners = [np.zeros(5), *(3.0 * np.eye(5))]
     largest = max(oracle.value(w, corner) for corner in corners)
     assert upper == pytest.approx(largest, rel=1e-12)
-
-
-def test_upper_value_without_violation_is_the_risk():
-    engine = Reference(make_federation(0))
-    problem = make_problem(engine, pffl.BoundedGroupLoss(9.0), beta=2.0)
-    at = expand(engine, problem, np.ones(4))
-    assert (at.violation < 0).all()
-    assert upper_value(at.risk, at.violation, problem) == 2.0 * at.risk
 
 
 def drawn(seed, *, kind, beta, radius=None, l2=0.05):
@@ -149,28 +125,3 @@ def test_lower_value_is_tight_at_the_minimum():
     lower = lower_value(expand(engine, problem, best), lam, problem)
     assert lower == pytest.approx(oracle.value(best, lam), rel=1e-10)
     assert lower == pytest.approx(oracle.least(lam), rel=1e-8)
-
-
-@settings(max_examples=25)
-@given(seed=st.integers(0, 10**6), kind=st.sampled_from(KINDS))
-def test_g_is_convex_along_segments(seed, kind):
-    rng = np.random.default_rng(seed)
-    _, engine, problem, _, w, lam = setting(kind, seed=seed % 50)
-    v = w + rng.normal(size=len(w)) * rng.choice([0.1, 10.0])
-    t = rng.random()
-    a, b, middle = (
-        value(at.risk, at.violation, lam, problem.risk_weight)
-        for at in (expand(engine, problem, u) for u in (w, v, (1 - t) * w + t * v))
-    )
-    convex = (1 - t) * a + t * b
-    strong = problem.modulus / 2 * t * (1 - t) * float((v - w) @ (v - w))
-    assert middle <= convex - strong + 1e-9 * max(1.0, abs(convex))
-
-
-def test_other_bounds_leave_everything_else():
-    _, _, problem, *_ = setting()
-    moved = problem.with_bounds(np.arange(5.0))
-    np.testing.assert_array_equal(moved.cells.bounds, np.arange(5.0))
-    np.testing.assert_array_equal(problem.cells.bounds, [0.4, 0.4, 0.6, 0.6, 0.6])
-    assert moved.task.model is problem.task.model
-    assert moved.cells.membership is problem.cells.membership

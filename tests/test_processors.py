@@ -45,48 +45,51 @@ def many(monkeypatch):
     )
 
 
-@pytest.mark.parametrize(
-    ("quota", "expected"),
-    [
-        ("max 100000", 16),
-        ("150000 100000", 2),
-        ("50000 100000", 1),
-        ("9900000 100000", 16),
+WHOLE, SMALL = V2.format(start="/"), "200000 100000\n"
+QUOTAS = [
+    *[
+        ("0::/\n", WHOLE, {"cpu.max": f"{quota}\n"}, expected)
+        for quota, expected in (
+            ("max 100000", 16),
+            ("150000 100000", 2),
+            ("50000 100000", 1),
+            ("9900000 100000", 16),
+        )
     ],
-)
-def test_a_containers_quota_is_respected(tmp_path, many, quota, expected):
-    files = {"cpu.max": quota + "\n"}
-    assert (
-        processors(tree(tmp_path, "0::/\n", V2.format(start="/"), **files)) == expected
-    )
+    (  # the tightest group above counts
+        "0::/kube/pod/box\n",
+        MEMORY + WHOLE,
+        {
+            "kube/cpu.max": "300000 100000\n",
+            "kube/pod/cpu.max": "800000 100000\n",
+            "kube/pod/box/cpu.max": "max 100000\n",
+            "other/cpu.max": "100000 100000\n",
+        },
+        3,
+    ),
+    *[  # a mount that begins at the group
+        (f"0::{path}\n", V2.format(start="/docker/abc"), {"cpu.max": SMALL}, 2)
+        for path in ("/docker/abc", "/../elsewhere", "/gone")
+    ],
+    *[  # version 1
+        (
+            "9:memory:/m\n4:cpu,cpuacct:/docker/abc\n0::/\n",
+            MEMORY + V1.format(start="/"),
+            {
+                "cpu,cpuacct/docker/abc/cpu.cfs_quota_us": quota,
+                "cpu,cpuacct/docker/abc/cpu.cfs_period_us": "100000\n",
+            },
+            expected,
+        )
+        for quota, expected in (("250000\n", 3), ("-1\n", 16))
+    ],
+]
 
 
-def test_the_tightest_group_above_counts(tmp_path, many):
-    files = {
-        "kube/cpu.max": "300000 100000\n",
-        "kube/pod/cpu.max": "800000 100000\n",
-        "kube/pod/box/cpu.max": "max 100000\n",
-        "other/cpu.max": "100000 100000\n",
-    }
-    mounts = MEMORY + V2.format(start="/")
-    assert processors(tree(tmp_path, "0::/kube/pod/box\n", mounts, **files)) == 3
-
-
-@pytest.mark.parametrize("path", ["/docker/abc", "/../elsewhere", "/gone"])
-def test_a_mount_that_begins_at_the_group(tmp_path, many, path):
-    mounts = V2.format(start="/docker/abc")
-    files = {"cpu.max": "200000 100000\n"}
-    assert processors(tree(tmp_path, f"0::{path}\n", mounts, **files)) == 2
-
-
-@pytest.mark.parametrize(("quota", "expected"), [("250000", 3), ("-1", 16)])
-def test_version_1_has_a_quota_too(tmp_path, many, quota, expected):
-    groups = "9:memory:/m\n4:cpu,cpuacct:/docker/abc\n0::/\n"
-    files = {
-        "cpu,cpuacct/docker/abc/cpu.cfs_quota_us": quota + "\n",
-        "cpu,cpuacct/docker/abc/cpu.cfs_period_us": "100000\n",
-    }
-    mounts = MEMORY + V1.format(start="/")
+@pytest.mark.parametrize(("groups", "mounts", "files", "expected"), QUOTAS)
+def test_a_containers_quota_is_respected(
+    tmp_path, many, groups, mounts, files, expected
+):
     assert processors(tree(tmp_path, groups, mounts, **files)) == expected
 
 
@@ -206,16 +209,6 @@ def test_fewer_threads_stay_fewer(three):
     with blas_threads(1):
         pass
     assert set(numbers().values()) == {3}
-
-
-def test_looking_for_libraries_is_done_once(three, monkeypatch):
-    with blas_threads(1):
-        pass
-    monkeypatch.setattr("pffl.processors._look", lambda: pytest.fail("looked again"))
-    for _ in range(3):
-        with blas_threads(1), blas_threads(1):
-            assert set(numbers().values()) == {1}
-        assert set(numbers().values()) == {3}
 
 
 def test_a_library_that_comes_later_is_held_as_well(three, monkeypatch):

@@ -39,18 +39,6 @@ def test_a_bar_on_a_terminal(
     assert "run 4 of 10: cbgl" in seen
 
 
-def test_rounds_name_the_worst_cell(capsys: pytest.CaptureFixture[str]) -> None:
-    federation = pffl.datasets.synthetic(600, silos=2, seed=0)
-    method = pffl.PFFL(dual_rounds=3, rounds_per_dual=2)
-    bound = pffl.BoundedGroupLoss(0.6)
-    shown = progress.Rounds()
-    pffl.solve(federation, bound, method=method, seed=0, callbacks=[shown])
-    first = capsys.readouterr().err.splitlines()[0]
-    assert first.startswith("round ")
-    assert "of 6: risk 0." in first
-    assert "to its bound)" in first
-
-
 @pytest.fixture
 def people() -> pffl.Federation:
     return pffl.datasets.synthetic(600, silos=2, seed=0)
@@ -75,10 +63,8 @@ def test_what_is_measured_after_training_is_shown(
     first, last = rounds.index(True), len(rounds) - rounds[::-1].index(True)
     assert told[0] == "measuring, question 1: counting rows"
     assert all(rounds[first:last])
-    after = told[last:]
-    assert "the smallest bound that is possible" in after[0]
-    assert "held-out rows" in after[-1]
-    assert all(text.startswith("measuring, question ") for text in after)
+    assert len(told[last:]) > 1
+    assert all(text.startswith("measuring, question ") for text in told[last:])
     assert not capsys.readouterr().out
 
 

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression as SklearnLogistic
 import pffl
 from pffl.callbacks import Callback
 from pffl.engines import Local, Reference
-from pffl.errors import DataError, NotMetError, PFFLError, UsageError
+from pffl.errors import NotMetError, UsageError
 from pffl.models import Model
 from pffl.solving import default_method
 from tests.helpers import (
@@ -95,30 +95,6 @@ def test_pffl_averages_approach_the_saddle_value_within_the_gap(seed):
     assert upper - saddle <= solution.gap + 1e-6
     assert upper - least <= solution.gap + 1e-9, "never smaller than the true one"
     assert solution.gap <= 0.02 * max(1.0, budget)
-
-
-@pytest.mark.parametrize("kind", list(MODELS))
-def test_exact_reaches_the_saddle_value(kind):
-    cls, labels = MODELS[kind]
-    federation = make_federation(3, sizes=(80, 50, 70), labels=labels)
-    bound = {"logistic": 0.6, "softmax": 0.85, "least-squares": 1.0}[kind]
-    solution = pffl.solve(
-        federation,
-        pffl.BoundedGroupLoss(bound),
-        model=cls(l2=0.02),
-        method=pffl.Exact(multiplier_bound=4.0),
-        seed=0,
-    )
-    oracle = Oracle.of(
-        federation,
-        group_masks(federation),
-        [bound, bound],
-        kind=kind,
-        budget=4.0,
-        l2=0.02,
-    )
-    assert oracle.upper(solution.w) == pytest.approx(oracle.saddle()[0], abs=1e-6)
-    assert solution.gap <= 1e-7
 
 
 # Same run, same result
@@ -251,20 +227,9 @@ def test_a_stack_of_other_cells_is_refused():
         schema=make_schema(attributes=(("sex", ("f", "m")), ("race", ("p", "q")))),
     )
     sexes, races = (pffl.BoundedGroupLoss(0.6, by=by) for by in ("sex", "race"))
-    with raises(UsageError, "wrong-cells"):
-        pffl.solve_many(federation, [(sexes, pffl.Exact()), (races, pffl.Exact())])
-
-
-def test_a_stack_does_not_drop_further_cells():
-    federation = make_federation(
-        0,
-        schema=make_schema(attributes=(("sex", ("f", "m")), ("race", ("p", "q")))),
-    )
-    sexes, races = (pffl.BoundedGroupLoss(0.6, by=by) for by in ("sex", "race"))
-    with raises(UsageError, "wrong-cells"):
-        pffl.solve_many(
-            federation, [(sexes, pffl.Exact()), (sexes & races, pffl.Exact())]
-        )
+    for other in (races, sexes & races):
+        with raises(UsageError, "wrong-cells"):
+            pffl.solve_many(federation, [(sexes, pffl.Exact()), (other, pffl.Exact())])
 
 
 # Statuses
@@ -352,7 +317,6 @@ def test_diverged():
         seed=0,
     )
     assert solution.status == "diverged"
-    assert "smaller step size" in solution.message
     assert solution.rounds < 50
     assert np.isfinite(solution.w).all()
 
@@ -531,59 +495,7 @@ def test_predictions_are_for_raw_features(solution):
     np.testing.assert_allclose(solution.predict_proba(table), probabilities)
 
 
-def test_predictions_of_numbers_and_of_several_classes():
-    X = np.random.default_rng(0).normal(size=(10, 3))
-    for kind in ("least-squares", "softmax"):
-        federation = make_federation(1, labels=MODELS[kind][1])
-        constraint = pffl.BoundedGroupLoss(5.0)
-        solution = pffl.solve(federation, constraint, seed=0)
-        train = federation.pooled("train")
-        scaled = (X - train.X.mean(axis=0)) / train.X.std(axis=0)
-        rows = np.column_stack([scaled, np.ones(10)])
-        z = rows @ solution.w.reshape(-1, 4).T
-        if kind == "softmax":
-            names = np.array(["class 0", "class 1", "class 2"])
-            np.testing.assert_array_equal(solution.predict(X), names[z.argmax(axis=1)])
-        else:
-            numbers = train.y.mean() + train.y.std() * z[:, 0]
-            np.testing.assert_allclose(solution.predict(X), numbers, rtol=1e-10)
-            with raises(UsageError, "predicts-numbers"):
-                solution.predict_proba(X)
-
-
-@pytest.mark.parametrize(
-    "X", [np.zeros((2, 1)), np.full((1, 3), np.nan)], ids=["one column", "missing"]
-)
-def test_rows_that_cannot_be_predicted_are_refused(solution, X):
-    with pytest.raises(PFFLError):
-        solution.predict(X)
-
-
-def test_as_dict_has_the_fields_of_result_json(solution):
-    fields = solution.as_dict()
-    for name in (
-        *("status", "message", "method", "constraint", "seed", "rounds", "gap"),
-        *("cells", "train", "test", "witness", "smallest_bound", "versions"),
-    ):
-        assert name in fields
-    assert set(fields["cells"][0]) >= {
-        *("cell", "bound", "count", "train_loss", "violation", "multiplier"),
-        *("test_loss", "test_count", "test_upper"),
-    }
-    for split in ("train", "test"):
-        expected = {"risk", "error", "worst_cell_loss", "dp_gap", "eo_gap"}
-        assert expected <= set(fields[split])
-    assert fields["method"]["kind"] == "pffl"
-    assert fields["constraint"]["bound"] == {"f": 0.6, "m": 0.7}
-
-
 # Without a constraint, without test rows, with another model
-
-
-def test_exact_without_a_constraint():
-    solution = pffl.solve(make_federation(0), None, seed=0)
-    assert solution.status == "unbounded"
-    assert solution.gap < 1e-7
 
 
 def test_without_a_constraint():
@@ -591,7 +503,6 @@ def test_without_a_constraint():
         make_federation(0), None, method=pffl.FedAvg(rounds=2), seed=0
     )
     assert solution.status == "unbounded"
-    assert solution.message == "No bound was asked for."
     cells = solution.cells
     assert list(cells.index) == list(solution.schema.groups)
     assert cells["bound"].isna().all()
@@ -683,29 +594,13 @@ def test_a_model_without_convexity_gets_no_gap():
 
 
 def test_bad_options_are_listed_at_once():
-    with pytest.raises(UsageError) as caught:
-        pffl.Options(
-            weighting="people", radius=-1.0, loss_bound=float("nan"), confidence=1.0
-        )
-    assert "4 problems" in str(caught.value)
-
-
-def test_an_unknown_rule_for_empty_cells_is_refused():
-    with raises(UsageError, "wrong-value", "empty_cells"):
-        pffl.Options(empty_cells="Refuse")
-
-
-@pytest.mark.parametrize(
-    ("make", "name"),
-    [
-        (lambda: pffl.Options(radius="far"), "radius"),
-        (lambda: pffl.Options(confidence="high"), "confidence"),
-        (lambda: pffl.LogisticRegression(l2="little"), "l2"),
-    ],
-)
-def test_text_for_a_number_is_refused_by_name(make, name):
-    with raises(UsageError, "wrong-value", name):
-        make()
+    wrong = {"weighting": "people", "radius": -1.0, "loss_bound": float("nan")}
+    wrong |= {"confidence": 1.0, "empty_cells": "Refuse"}
+    with raises(UsageError, "wrong-value", "5 problems", *wrong):
+        pffl.Options(**wrong)
+    text = {"radius": "far", "confidence": "high"}
+    with raises(UsageError, "wrong-value", "2 problems", *text):
+        pffl.Options(**text)
 
 
 def test_a_radius_and_a_loss_bound_are_taken_over():
@@ -723,15 +618,6 @@ def test_a_radius_and_a_loss_bound_are_taken_over():
     wider = pffl.solve(federation, pffl.BoundedGroupLoss(0.9), seed=0)
     for narrow, wide in zip(solution.cell_results, wider.cell_results, strict=True):
         assert narrow.test_upper < wide.test_upper
-
-
-def test_labels_that_the_model_cannot_have_are_refused():
-    with raises(DataError, "wrong-model"):
-        pffl.solve(
-            make_federation(0, labels=3),
-            pffl.BoundedGroupLoss(0.5),
-            model=pffl.LogisticRegression(),
-        )
 
 
 def test_engines_are_only_asked_the_questions():
@@ -783,14 +669,10 @@ def test_a_solution_shows_itself_in_a_notebook() -> None:
         X, y, sensitive_features={"kind": group}, silo=rng.integers(0, 2, 200)
     )
     html = pffl.solve(data, pffl.BoundedGroupLoss(0.68), seed=0)._repr_html_()
-    assert html.startswith('<article class="pffl-solution"><h3>Solution of ')
-    for title in ("On the training rows", "On held-out rows", "Promised for people"):
-        assert title in html
     assert nasty not in html
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
     assert "http" not in html
     assert html.count("<table>") == 3
-    assert '<strong style="color:' in html
     assert "<td>0.6800</td>" in html
 
 

@@ -143,7 +143,7 @@ def test_where_there_is_nothing_to_choose_it_says_so() -> None:
     address = Address.parse("server.test:9092")
     with raises(UsageError, "auto-refused"):
         deploy(spec, {}, "nowhere", address=address)
-    with pytest.raises(UsageError, match="must be one of auto"):
+    with raises(UsageError, "wrong-value", "l2"):
         pffl.Options(l2=0.1)  # type: ignore[arg-type]
 
 
@@ -171,5 +171,4 @@ def test_the_command_line_takes_it_and_the_run_can_be_repeated(
     one, two = (runs.load(place) for place in places)
     np.testing.assert_array_equal(one.w, two.w)
     bad = command(capsys, "run", *SMALL, "--l2", "much", *more, tmp_path / "three")
-    assert bad.code == 2
-    assert "l2" in bad.err
+    assert (bad.code, bad.error) == (2, "wrong-value")

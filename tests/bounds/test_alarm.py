@@ -130,9 +130,9 @@ def test_sums_of_no_losses_are_refused() -> None:
     bets = alarm.plan([0.6])
     worst = (np.full((1, BETS), -1e3), np.zeros((1, 2)), np.full((1, BETS), np.inf))
     for bad in worst:
-        with pytest.raises(UsageError, match="above"):
+        with raises(UsageError, "wrong-value"):
             alarm.gains(bets, bad, [10])
-    with pytest.raises(UsageError, match="whole number"):
+    with raises(UsageError, "wrong-value"):
         alarm.gains(bets, np.zeros((1, BETS)), [-1])
     for confidence in (0.0, 1.0, 1.5, math.nan):
         with raises(UsageError, "wrong-value", "0", "1"):

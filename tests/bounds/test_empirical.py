@@ -19,6 +19,7 @@ from tests.bounds.problems import (
     draw_model,
     draw_multipliers,
 )
+from tests.raising import raises
 
 SEEDS = st.integers(0, 2**32 - 1)
 RADIUS = 3.0
@@ -94,5 +95,5 @@ def test_the_slack_grows_with_the_gap_and_with_nothing_else_of_the_run() -> None
     ],
 )
 def test_refusals(call: Callable[[], float]) -> None:
-    with pytest.raises(UsageError):
+    with raises(UsageError, "wrong-value"):
         call()

@@ -8,9 +8,7 @@ import pytest
 import pffl
 from pffl.constraints import Both, Cells
 from pffl.data import Schema
-from pffl.errors import DataError, UsageError
 from tests.helpers import make_federation, make_schema
-from tests.raising import raises
 
 SEX, RACE = ("f", "m"), ("p", "q", "r")
 SCHEMA = make_schema(attributes=(("sex", SEX), ("race", RACE)))
@@ -88,17 +86,6 @@ def test_conditional_cells_of_some_labels_by_name_or_code(labels):
     )
 
 
-def test_an_unknown_label_is_refused():
-    constraint = pffl.ConditionalBoundedGroupLoss(0.5, labels=("class 2",))
-    with raises(UsageError, "unknown-label", "2"):
-        cells_of(constraint)
-
-
-def test_conditional_bounds_need_classes():
-    with raises(UsageError, "numeric-target"):
-        pffl.ConditionalBoundedGroupLoss(0.5).cells(make_schema(labels=0), ["a"])
-
-
 def test_a_cell_per_silo():
     names = np.array(FEDERATION.silo_names)[POOLED.silo]
     assert_rows(pffl.PerSilo(0.5), lambda name: names == name)
@@ -145,11 +132,6 @@ def test_numeric_targets_have_one_atom_per_group():
     np.testing.assert_array_equal(cells.membership, np.eye(2, dtype=bool))
 
 
-def test_an_unknown_attribute_is_refused():
-    with raises(DataError, "unknown-group", "age"):
-        cells_of(pffl.BoundedGroupLoss(0.5, by="age"))
-
-
 def test_totals_and_spread_are_sums_over_each_cells_rows():
     constraint = pffl.BoundedGroupLoss(0.5, by="sex") & pffl.PerSilo(0.5)
     cells, rng = cells_of(constraint), np.random.default_rng(0)
@@ -165,12 +147,3 @@ def test_totals_and_spread_are_sums_over_each_cells_rows():
     taken = cells.take([4, 0])
     assert taken.names == (cells.names[4], cells.names[0])
     np.testing.assert_array_equal(masks(taken), member[[4, 0]])
-
-
-def test_no_cells():
-    none = Cells.none(SCHEMA)
-    assert len(none) == 0
-    assert none.totals(np.ones((3, SCHEMA.n_atoms))).shape == (0,)
-    np.testing.assert_array_equal(
-        none.spread(np.zeros(0), 3), np.zeros((3, SCHEMA.n_atoms))
-    )

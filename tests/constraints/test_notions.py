@@ -8,12 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pffl
-from pffl.engines import Local
-from tests.driving import iterate
 from tests.helpers import (
     group_masks,
     make_federation,
-    make_problem,
     make_schema,
 )
 from tests.saddle import Oracle
@@ -96,25 +93,3 @@ def test_minmax_is_bgl_at_0_1_0_for_exact():
     assert max(row.train_loss for row in minmax.cell_results) == pytest.approx(
         value, abs=1e-6
     )
-
-
-def test_minmax_is_bgl_at_0_1_0_for_every_round_of_pffl():
-    engine = Local(make_federation(4, sizes=(80, 50)), threads=1)
-    runs = []
-    for constraint in (pffl.MinMax(), pffl.BoundedGroupLoss(0)):
-        problem = make_problem(engine, constraint, beta=0.0, budget=1.0)
-        method = pffl.PFFL(dual_rounds=8, rounds_per_dual=3, **MINMAX_BGL)
-        runs.append(iterate(engine, problem, method))
-    for a, b in zip(runs[0].history, runs[1].history, strict=True):
-        np.testing.assert_array_equal(a.multipliers, b.multipliers)
-        np.testing.assert_array_equal(a.violation, b.violation)
-        assert (a.risk, a.upper) == (b.risk, b.upper)
-    np.testing.assert_array_equal(runs[0].point.w, runs[1].point.w)
-    # … and the method's own β and B give way to the constraint's.
-    minmax = pffl.solve(
-        engine,
-        pffl.MinMax(),
-        method=pffl.PFFL(dual_rounds=8, rounds_per_dual=3, multiplier_bound=33.0),
-        seed=0,
-    )
-    np.testing.assert_array_equal(minmax.w, runs[0].point.w)

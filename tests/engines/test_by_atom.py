@@ -174,13 +174,6 @@ def test_sparse_rows_are_laid_out_by_atom_too(always):
         assert_same_total(total, expected, 1e-12)
 
 
-def test_long_runs_without_equal_rows_stay_by_silo():
-    federation = make_federation(1, sizes=(900, 1200))
-    problem = make_problem(Reference(federation), None)
-    question = Evaluate(problem.task, np.zeros(4), "train")
-    assert isinstance(Local(federation).layout([question]), BySilo)
-
-
 def table(seed, rows=400, types=np.float64):
     """Return raw inputs of three silos, labels and atoms, with few distinct rows."""
     rng = np.random.default_rng(seed)
@@ -220,13 +213,3 @@ def test_rows_with_equal_prints_that_differ_are_never_merged(monkeypatch, prints
     for part in np.split(rows[found.order], found.starts[1:]):
         assert (part == part[0]).all()
     np.testing.assert_array_equal(found.X, X[found.order[found.starts]])
-
-
-def test_rows_are_merged_only_where_it_pays(monkeypatch):
-    monkeypatch.setattr(merging, "FEW", 1000)
-    rng = np.random.default_rng(0)
-    y, atoms = np.zeros(40_000), np.zeros(40_000, dtype=np.int64)
-    few, many = rng.integers(0, 10, (40_000, 3)), rng.normal(size=(40_000, 3))
-    assert merge(Raw([few.astype(float)]), y, atoms, np.ones(3)) is not None
-    assert merge(Raw([many]), y, atoms, np.ones(3)) is None
-    assert merge(Raw([few[:900] * 1.0]), y[:900], atoms[:900], np.ones(3)) is None

@@ -14,8 +14,6 @@ from pffl.data import Rows, Silo
 from pffl.engines import Local, Reference
 from pffl.engines.local import evaluations, threads
 from pffl.engines.local import layout as layouts
-from pffl.engines.local.by_atom import ByAtom
-from pffl.engines.local.by_silo import BySilo
 from pffl.questions import Census, Curvature, Evaluate, Slopes, Smoothness, Train
 from tests.helpers import (
     assert_same_total,
@@ -148,21 +146,6 @@ def test_evaluate_and_curvature(local_engine, shape, kind):
         assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_without_intercept_and_without_scaling(local_engine, kind):
-    federation = make_federation(0, labels=MODELS[kind][1])
-    fast, plain, problem, w, lam = both(
-        federation, kind, local_engine, intercept=False, standardize=False
-    )
-    for question in (
-        train_question(problem, w, lam, steps=[0.01] * 3),
-        train_question(problem, w, lam, steps=[0.01]),
-        Evaluate(problem.task, w, "test"),
-        Curvature(problem.task, w),
-    ):
-        assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
-
-
 @pytest.mark.parametrize("silos", [(0,), (2, 0), (0, 1, 2)])
 @pytest.mark.parametrize("steps", [[0.1], [0.1, 0.05]])
 @pytest.mark.parametrize("kind", KINDS)
@@ -250,35 +233,6 @@ def test_any_mix_of_questions_is_answered_in_order(local_engine, kind):
     assert fast.ask_many([]) == []
 
 
-def test_questions_of_one_kind_about_equal_tasks_share_a_pass(monkeypatch):
-    federation = make_federation(1)
-    fast, _, problem, w, lam = both(federation, "logistic", Local)
-    asked = []
-    true_answer = Local._answer
-
-    def counted(self, questions):
-        asked.append((questions[0].kind, len(questions)))
-        return true_answer(self, questions)
-
-    monkeypatch.setattr(Local, "_answer", counted)
-    fast.ask_many(mixed(problem, w, lam))
-    assert sorted(asked) == [
-        ("census", 1),
-        ("census", 1),
-        ("census", 1),
-        ("curvature", 1),  # without cells
-        ("curvature", 2),
-        ("evaluate", 1),
-        ("evaluate", 3),
-        ("slopes", 1),
-        ("train", 1),
-        ("train", 1),
-        ("train", 1),
-        ("train", 3),
-        ("witness", 2),
-    ]
-
-
 def test_models_that_differ_are_never_taken_for_one():
     federation = make_federation(1, labels=0)
     engine, questions = Local(federation), []
@@ -311,26 +265,6 @@ def test_a_stack_of_evaluations_is_limited_in_memory(local_engine, monkeypatch):
         assert_same_total(total, again, 0.0)
 
 
-def test_different_scalings_in_one_list_are_laid_out_once_each(monkeypatch):
-    federation = make_federation(1)
-    engine, questions, laid_out = Local(federation), [], []
-    true_of = ByAtom.of
-
-    def counted(federation, split, inputs):
-        laid_out.append(split)
-        return true_of(federation, split, inputs)
-
-    for s in range(6):
-        model = pffl.LogisticRegression(standardize=s % 2 == 0, l2=0.1 * s)
-        problem = make_problem(engine, None, model=model)
-        questions.append(Evaluate(problem.task, np.full(4, 0.1 * s), "train"))
-    monkeypatch.setattr(ByAtom, "of", counted)
-    totals = engine.ask_many(questions)
-    assert laid_out == ["train", "train"]
-    for question, total in zip(questions, totals, strict=True):
-        assert_same_total(total, Reference(federation).ask(question), 1e-12)
-
-
 def test_another_scaling_lays_the_rows_out_anew():
     federation = make_federation(1)
     fast, plain = Local(federation), Reference(federation)
@@ -349,15 +283,22 @@ def test_another_scaling_lays_the_rows_out_anew():
     kind=st.sampled_from(KINDS),
     steps=st.integers(1, 4),
     batch=st.none() | st.integers(1, 30),
+    bare=st.booleans(),
 )
-def test_any_silos(seed, sizes, kind, steps, batch):
+def test_any_silos(seed, sizes, kind, steps, batch, bare):
     labels = MODELS[kind][1]
     federation = make_federation(seed, sizes=[10, *sizes], test=2, labels=labels)
-    fast, plain, problem, w, lam = both(federation, kind, lambda f: Local(f, threads=1))
-    question = train_question(
-        problem, w, lam, steps=[1e-3] * steps, batch_size=batch, seed=seed
-    )
-    assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
+    options = {"intercept": False, "standardize": False} if bare else {}
+    engine = lambda f: Local(f, threads=1)  # noqa: E731
+    fast, plain, problem, w, lam = both(federation, kind, engine, **options)
+    for question in (
+        train_question(
+            problem, w, lam, steps=[1e-3] * steps, batch_size=batch, seed=seed
+        ),
+        Evaluate(problem.task, w, "test"),
+        Curvature(problem.task, w),
+    ):
+        assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
 
 
 def test_the_answer_does_not_depend_on_the_number_of_threads(monkeypatch):
@@ -375,27 +316,6 @@ def test_the_answer_does_not_depend_on_the_number_of_threads(monkeypatch):
         # … and twice the same number of threads, the same bits.
         again = Local(federation, threads=5).ask(question)
         np.testing.assert_array_equal(again.update, totals[2].update)
-
-
-def test_the_layout_has_every_row_once_and_groups_pad_little():
-    federation = make_federation(3, sizes=(7, 3000, 8, 5, 600, 9, 1))
-    inputs = make_problem(Reference(federation), None).task.model.inputs
-    layout = BySilo.of(federation, "train", inputs)
-    pooled = federation.pooled("train")
-    assert layout.X.shape == pooled.X.shape
-    scaled = inputs.apply(pooled.X)
-    for position, index in enumerate(layout.order):
-        own = scaled[pooled.silo == index]
-        places = layout.places(position)
-        np.testing.assert_array_equal(layout.X[places], own)
-        np.testing.assert_array_equal(layout.y[places], pooled.y[pooled.silo == index])
-    assert (np.diff(layout.sizes) >= 0).all()
-    for columns in (1, 40):
-        groups = layout.groups(columns)
-        assert [k for group in groups for k in group] == list(range(7))
-        for group in groups:
-            padded = len(group) * layout.sizes[group.stop - 1]
-            assert len(group) == 1 or padded <= layouts.piece_rows(3)
 
 
 def test_rows_given_in_single_precision_are_summed_in_double():

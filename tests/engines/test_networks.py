@@ -11,7 +11,7 @@ import pytest
 import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import FederationError
-from pffl.questions import Census, Curvature, Evaluate
+from pffl.questions import Census, Curvature, Evaluate, Slopes
 from tests.helpers import (
     assert_same_total,
     draw_multipliers,
@@ -127,28 +127,6 @@ def test_single_precision_agrees_within_its_rounding(kind):
     assert_same_total(fast.ask(question), plain.ask(question), 3e-6)
 
 
-def test_rows_stay_tensors_between_rounds_unless_they_are_many(monkeypatch):
-    federation = FEDERATIONS["unequal"]()
-    fast, _, problem, w, lam = both(federation, MODULES["dense"]())
-    batch = {"steps": [0.01] * 2, "batch_size": 8, "seed": 5}
-    rounds = [train_question(problem, w, lam, **batch, round=r) for r in range(3)]
-    made, tensor = [], Network.tensor
-    monkeypatch.setattr(
-        Network,
-        "tensor",
-        lambda self, X: made.append(isinstance(X, torch.Tensor)) or tensor(self, X),
-    )
-    kept = [fast.ask(rounds[0])]
-    once = made.count(False)
-    kept += [fast.ask(question) for question in rounds[1:]]
-    fast.ask(train_question(problem, w, lam, **batch, silos=(1, 3)))
-    assert once == made.count(False)
-    monkeypatch.setattr(networks, "KEPT", 0)
-    for question, total in zip(rounds, kept, strict=True):
-        assert_same_total(fast.ask(question), total, 0.0)
-    assert made.count(False) > once
-
-
 def test_tensors_go_with_the_engine(monkeypatch):
     fast, _, problem, w, lam = both(FEDERATIONS["three silos"](), MODULES["dense"]())
     before = len(networks._KEPT)
@@ -159,63 +137,12 @@ def test_tensors_go_with_the_engine(monkeypatch):
     assert len(networks._KEPT) <= before
 
 
-def test_dense_networks_are_stacked_and_others_looped(monkeypatch):
-    federation = make_federation(1, sizes=(5, 9, 30))
-    calls = []
-    true_steps = networks.steps
-
-    def counted(model, question, silos):
-        calls.append(len(silos))
-        return true_steps(model, question, silos)
-
-    monkeypatch.setattr(networks, "steps", counted)
-    for kind, stacked in (
-        ("dense", True),
-        ("batch norm", True),
-        ("own", True),
-        ("convolution", False),
-        ("dropout", False),
-        ("hidden dropout", False),
-        ("recurrent", False),
-    ):
-        fast, _, problem, w, lam = both(federation, MODULES[kind]())
-        calls.clear()
-        fast.ask(train_question(problem, w, lam, steps=[0.01] * 2))
-        assert bool(calls) == stacked, kind
-    # What vmap cannot stack is tried once.
-    fast, _, problem, w, lam = both(federation, MODULES["choosing"]())
-    calls.clear()
-    for _ in range(3):
-        fast.ask(train_question(problem, w, lam, steps=[0.01] * 2))
-    assert len(calls) == 1
-
-
 def test_blocks_are_limited_in_memory_and_padding(monkeypatch):
     federation = make_federation(1, sizes=(5, 6, 7, 30, 31, 40, 300))
     fast, plain, problem, w, lam = both(federation, MODULES["dense"]().double())
     question = train_question(problem, w, lam, steps=[0.01] * 2)
-    silos = [networks.Batches.of(question, view) for view in plain.views(question)]
-    model = problem.task.model
-    assert list(networks.blocks(model, silos)) == [[0, 1, 2], [3, 4, 5], [6]]
-    norm = Network(MODULES["batch norm"]()).bind(problem.schema, model.inputs)
-    assert len(list(networks.blocks(norm, silos))) == 7
-    monkeypatch.setattr(networks, "BLOCK_NUMBERS", 2 * model.n_parameters)
-    assert [len(block) for block in networks.blocks(model, silos)] == [2, 1, 1, 1, 1, 1]
+    monkeypatch.setattr(networks, "BLOCK_NUMBERS", 2 * len(w))
     assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
-
-
-def test_evaluation_pools_the_silos_into_full_batches():
-    batches = list(networks.pooled_batches([3, 0, 5, 1, 4], 4))
-    assert [sum(r.stop - r.start for _, r in batch) for batch in batches] == [
-        4,
-        4,
-        4,
-        1,
-    ]
-    rows = [
-        (k, i) for batch in batches for k, r in batch for i in range(r.start, r.stop)
-    ]
-    assert rows == [(k, i) for k, n in enumerate([3, 0, 5, 1, 4]) for i in range(n)]
 
 
 def test_fault_40_a_silo_that_fails_is_named():
@@ -248,7 +175,14 @@ def test_a_mix_about_networks_is_answered_in_order():
         assert_same_total(total, plain_total, 1e-10)
 
 
-def test_networks_have_no_curvature():
+def test_networks_have_neither_curvature_nor_slopes_per_cell():
     fast, _, problem, w, _ = both(make_federation(0), Own())
-    with raises(pffl.PFFLError, "not-linear"):
-        fast.ask(Curvature(problem.task, w))
+    task = problem.task
+    for question in (
+        Curvature(task, w),
+        Slopes(task, w),
+        Slopes(task, w, sharpness=10.0),
+        Slopes(task, w, directions=w[:, None]),
+    ):
+        with raises(pffl.PFFLError, "not-linear"):
+            fast.ask(question)

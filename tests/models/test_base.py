@@ -49,11 +49,6 @@ def test_a_constant_column_becomes_zero(constant, rows):
     np.testing.assert_allclose(inputs.apply(X), 0.0, atol=1e-12 * max(1, abs(constant)))
 
 
-def test_one_row_is_constant_in_every_column():
-    inputs = of_rows([[3.0, -2.0]])
-    np.testing.assert_array_equal(inputs.apply(np.array([[3.0, -2.0]])), [[0.0, 0.0]])
-
-
 def test_apply_leaves_the_raw_rows_alone_and_makes_float64():
     X = np.array([[1.0, 2.0], [3.0, 8.0]], dtype=np.float32)
     kept = X.copy()

@@ -240,23 +240,6 @@ def test_coefficients_add_up(case):
         assert found.filter(regex="^per_sd").isna().all(axis=None)
 
 
-def test_a_coefficient_is_what_one_unit_more_adds():
-    frame = table(adult)
-    predictor = predictor_of(frame, pffl.LogisticRegression())
-    found = predictor.coefficients().set_index("input")
-    older = frame.assign(age=frame["age"] + 1)
-    difference = predictor.decision_function(older) - predictor.decision_function(frame)
-    np.testing.assert_allclose(difference, found.loc["age", "coefficient"], rtol=1e-9)
-    assert found.loc["workclass=?", ["column", "value"]].tolist() == ["workclass", "?"]
-    share = (frame["workclass"] == "?").mean()
-    assert found.loc["workclass=?", "mean"] == pytest.approx(share)
-    pipeline = predictor.to_sklearn()
-    names = pipeline[:-1].get_feature_names_out()
-    np.testing.assert_allclose(
-        pipeline[-1].coef_[0], found.loc[names, "coefficient"], rtol=1e-12
-    )
-
-
 def test_coefficients_of_several_classes_are_named_by_them():
     found = predictor_of(table(seasons), pffl.SoftmaxRegression()).coefficients()
     names = [

@@ -83,12 +83,6 @@ def test_gradient_agrees_with_differences(loss):
     np.testing.assert_allclose(gradient, numeric, rtol=1e-4, atol=1e-5)
 
 
-def test_few_pictures_and_many_short_rows_are_evaluated_at_once():
-    for features, rows in ((3, 1024), (28 * 28 * 3, 27), (84 * 84 * 3, 16)):
-        assert network(features=features).rows_at_once == rows
-    assert network(batch_size=5).rows_at_once == 5
-
-
 @pytest.mark.parametrize("batch_size", [1, 7, 23, 1000])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_batches_of_evaluation_change_nothing(loss, batch_size):

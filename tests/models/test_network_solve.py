@@ -7,10 +7,10 @@ import pytest
 
 import pffl
 from pffl.engines import Local
-from pffl.errors import ArtefactError, UsageError
+from pffl.errors import ArtefactError
 from pffl.methods import METHODS
 from pffl.models.model_file import read_model, write_model
-from pffl.questions import Evaluate, Slopes
+from pffl.questions import Evaluate
 from pffl.solving import default_method
 from tests.driving import iterate
 from tests.helpers import make_federation, make_problem
@@ -93,25 +93,6 @@ def test_a_torch_model_and_the_numpy_one_give_the_same_run(pair, batch_size, eng
     assert torch_run.gap is None
 
 
-def test_softmax_as_a_network():
-    federation = make_federation(3, labels=3)
-    method = pffl.PFFL(**FEW, dual_step_size=1.0, iterate="last", by_mass=True)
-    layer = zeros(3, 3)
-    runs = [
-        pffl.solve(
-            federation, pffl.BoundedGroupLoss(0.9), model=model, method=method, seed=0
-        )
-        for model in (
-            pffl.SoftmaxRegression(l2=0.01),
-            Network(layer, "cross_entropy", l2=0.01, initial="given"),
-        )
-    ]
-    # Linear models keep each output's weights and intercept together.
-    w = runs[1].w
-    rows = np.concatenate([w[:9].reshape(3, 3), w[9:, None]], axis=1)
-    np.testing.assert_allclose(rows.reshape(-1), runs[0].w, atol=1e-10)
-
-
 @pytest.mark.parametrize(
     ("loss", "notion"),
     [
@@ -154,22 +135,6 @@ def test_every_loss_end_to_end(loss, notion):
         assert all(row.test_upper >= row.test_loss for row in solution.cell_results)
     else:
         assert solution.predict(rows).shape == (len(rows),)
-
-
-def test_regression_and_classes_with_linear_models_under_every_notion():
-    for model, labels in (
-        (pffl.LeastSquares(), 0),
-        (pffl.HuberRegression(delta=0.5), 0),
-        (pffl.SoftmaxRegression(), 3),
-    ):
-        federation = make_federation(5, sizes=(60, 50, 70), labels=labels)
-        notions = [pffl.BoundedGroupLoss(0.95)]
-        if labels:
-            notions.append(pffl.ConditionalBoundedGroupLoss(1.05))
-        for constraint in notions:
-            solution = pffl.solve(federation, constraint, model=model, seed=0)
-            assert solution.gap < 1e-6
-            assert solution.status in ("met", "within_slack", "infeasible")
 
 
 def test_the_default_method_and_iterate():
@@ -258,22 +223,6 @@ def test_the_ridge_covers_what_is_trained_and_nothing_else():
     assert problem.ridge(w) == pytest.approx(0.25 * n)
 
 
-def test_a_certificate_says_what_a_network_cannot_have():
-    federation = make_federation(1, sizes=(80, 90), test=200)
-    solution = pffl.solve(
-        federation,
-        pffl.BoundedGroupLoss(0.9),
-        model=Network(mlp(3, (4,), 2)),
-        method=pffl.PFFL(**FEW),
-        seed=0,
-    )
-    certificate = pffl.certify(solution, federation, confidence=0.9)
-    text = str(certificate.as_dict())
-    assert "convex" in text
-    rows = solution.cell_results
-    assert all(row.test_loss < row.test_upper < 3.0 for row in rows)
-
-
 def test_a_network_is_saved_and_read_back(tmp_path):
     federation = make_federation(1)
     solution = pffl.solve(
@@ -305,13 +254,3 @@ def test_a_network_is_saved_and_read_back(tmp_path):
             read_model(path, module=other)
     with raises(ArtefactError, "bad-model-file", "w"):
         read_model(path, module=Own(outputs=2, hidden=9))
-
-
-def test_a_network_has_no_slopes_per_cell():
-    engine = Local(make_federation(1))
-    model = Network(nn.Linear(3, 2))
-    problem = make_problem(engine, pffl.BoundedGroupLoss(0.5), model=model)
-    w = problem.task.model.start(3)
-    for more in ({}, {"sharpness": 10.0}, {"directions": w[:, None]}):
-        with pytest.raises(UsageError, match="Network is not linear"):
-            engine.ask(Slopes(problem.task, w, **more))

@@ -181,7 +181,7 @@ def test_unseen_categories_are_refused_or_taken_as_was_said() -> None:
         np.testing.assert_array_equal(other.predict_proba(new), p)
     with raises(DataError, "unknown-category"):
         other.predict(new, unseen="refuse")
-    with pytest.raises(UsageError, match="must be one of"):
+    with raises(UsageError, "wrong-value", "unseen"):
         one.predict(new, unseen="guess")  # type: ignore[arg-type]
 
 
@@ -209,10 +209,8 @@ def test_the_most_frequent_value_is_known_from_the_scaling(intercept: bool) -> N
 def test_what_is_missing_is_told_with_what_to_do() -> None:
     table, one = people(), solved()
     gap = table.assign(age=[np.nan, *table["age"][1:]], job=[None, *table["job"][1:]])
-    with raises(DataError, "missing-values", "age", "1") as told:
+    with raises(DataError, "missing-values", "'age'", "'job'", "1", "indicator"):
         one.predict(gap)
-    assert "'job': 1 missing values" in str(told.value)
-    assert "missing='indicator'" in str(told.value)
     marked = fit(gap, missing="indicator")
     assert len(marked.predict(gap)) == len(gap)
     with raises(DataError, "missing-column", "age", "aeg"):

@@ -11,13 +11,12 @@ import pytest
 import pffl
 from pffl.data import Silo
 from pffl.engines import Local, Reference
-from pffl.errors import FederationError, Malformed, Refused
+from pffl.errors import FederationError, Malformed
 from pffl.questions import (
     Census,
     Curvature,
     Evaluate,
     ModelQuestion,
-    Question,
     Slopes,
     View,
     add_all,
@@ -250,33 +249,3 @@ def test_sensitivity_is_that_of_one_row(question):
     cells = columns.total_type.sensitivity(columns.scales)["cells"]
     unbounded = np.inf
     assert cells.tolist() == [1, unbounded, unbounded, 3, 9, 1, 1, 1]
-
-
-def test_rows_and_weights_are_separate(federation):
-    census = Local(federation).ask(Census(federation.schema))
-    assert census.rows.dtype == census.counts.dtype == np.int64
-    np.testing.assert_array_equal(census.weight, census.rows.astype(float))
-    np.testing.assert_array_equal(census.weights, census.counts.astype(float))
-
-
-KNOWN = {"census", "train", "evaluate", "slopes", "curvature", "witness"}
-
-
-def test_the_questions_that_a_site_knows():
-    assert KNOWN | {"shares"} <= set(Question.kinds)
-
-
-def test_ranges_refuse_what_rows_cannot_add_up_to(question):
-    total = SharesTotal(
-        np.array([0]), np.array([3, 1]), np.eye(4), np.zeros((1, 4)), 0.0
-    )
-    rows = {"z": np.array([3.0, 1.0]), "atoms": np.ones(4), "": np.array(4.0)}
-    total.check_ranges(rows, question.scales)
-    for spoilt in (
-        replace(total, below=np.array([3, 2])),
-        replace(total, below=np.array([-1, 0])),
-        replace(total, own=np.full((1, 4), 0.8)),
-        replace(total, total=3.0),
-    ):
-        with raises(Refused, "implausible-sum"):
-            spoilt.check_ranges(rows, question.scales)

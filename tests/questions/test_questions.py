@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pffl
-from pffl.engines import Local, Reference
+from pffl.engines import Reference
 from pffl.errors import FederationError, UsageError
 from pffl.questions import Census, Curvature, Evaluate, Slopes, View
 from pffl.questions.evaluate import COLUMNS
@@ -24,32 +24,12 @@ from tests.oracles import MODELS
 from tests.raising import raises
 
 KINDS = list(MODELS)
+LOG2, LOG3 = float(np.log(2)), float(np.log(3))
 
 
 def counted(silo, schema):
     """Return one silo's census."""
     return Census(schema).answer(View.of(silo, schema, None, "train"))
-
-
-def test_census_puts_late_answers_in_order():
-    federation = make_federation(0, sizes=(3, 5, 7))
-    answers = [counted(silo, federation.schema) for silo in federation.silos]
-    late = (answers[2] + answers[0] + answers[1]).in_order()
-    np.testing.assert_array_equal(late.rows, [3, 5, 7])
-    np.testing.assert_array_equal(late.silos, [0, 1, 2])
-
-
-@pytest.mark.parametrize("engine", [Reference, Local])
-def test_a_census_is_a_question_like_the_others(engine):
-    federation = make_federation(0, sizes=(30, 50))
-    problem = make_problem(Reference(federation), pffl.BoundedGroupLoss(0.5))
-    w = np.zeros(problem.task.model.n_parameters)
-    asked = [Census(federation.schema, "test"), Evaluate(problem.task, w)]
-    census, figures = engine(federation).ask_many(asked)
-    alone = Reference(federation).ask(asked[0])
-    np.testing.assert_array_equal(census.counts, alone.counts)
-    np.testing.assert_allclose(census.feature_sums, alone.feature_sums, rtol=1e-13)
-    np.testing.assert_array_equal(figures.column("count"), alone.counts.sum(axis=0))
 
 
 def test_census_of_another_schema_is_refused():
@@ -58,14 +38,6 @@ def test_census_of_another_schema_is_refused():
     first = counted(a.silos[0], a.schema)
     with raises(FederationError, "silos-differ"):
         first + counted(b.silos[1], b.schema)
-
-
-def test_curvature_is_for_linear_models():
-    _, engine, problem, *_, w, _ = setting()
-    task = type(problem.task)(object(), problem.task.cells, problem.task.shares)
-    view = engine.views(Curvature(problem.task, w))[0]
-    with raises(UsageError, "not-linear"):
-        Curvature(task, w).answer(view)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -128,36 +100,6 @@ def bounded_oracle(kind, z, y, M):
     else:
         return None
     return -np.log(p[np.arange(len(y)), label])
-
-
-@pytest.mark.parametrize("kind", ["logistic", "softmax"])
-def test_a_loss_bound_below_that_of_a_coin_is_refused(kind):
-    *_, problem, _, w, _ = setting(kind)
-    least = np.log(problem.task.model.n_classes)
-    for bound in (0.1, float(least)):
-        with raises(UsageError, "wrong-loss-bound"):
-            Evaluate(problem.task, w, loss_bound=bound)
-        with raises(UsageError, "wrong-loss-bound"):
-            Evaluate(problem.task, w, trials=np.array([5.0, bound]))
-    assert Evaluate(problem.task, w, loss_bound=least + 1e-6).loss_bound > least
-
-
-def test_bets_need_a_bound_and_lie_between_0_and_1():
-    *_, problem, _, w, _ = setting()
-    bets = np.full((len(problem.task.cells), 2), 0.5)
-    with raises(UsageError, "wrong-bets"):
-        Evaluate(problem.task, w, bets=bets)
-    for wrong in (0.0, -0.1, 0.999, np.nan):
-        with raises(UsageError, "wrong-bets", "0"):
-            Evaluate(problem.task, w, loss_bound=3.0, bets=bets * 0 + wrong)
-
-
-def test_bounds_of_numbers_come_from_their_range():
-    *_, problem, _, w, _ = setting("least-squares")
-    with raises(UsageError, "wrong-loss-bound"):
-        Evaluate(problem.task, w, loss_bound=3.0)
-    with raises(UsageError, "wrong-loss-bound"):
-        Evaluate(problem.task, w, trials=np.array([3.0]))
 
 
 def test_silos_without_test_rows_have_no_share_in_the_test_risk():
@@ -229,39 +171,6 @@ def test_batch_gradients_are_unbiased():
     assert (np.abs(np.mean(updates, axis=0) - exact) < 5 * error).all()
 
 
-def test_a_power_of_the_loss_weighs_the_silos():
-    federation, engine, problem, oracle, w, lam = setting()
-    silo, losses = federation.pooled("train").silo, oracle.losses(w)
-    total = engine.ask(train_question(problem, w, lam, loss_power=2.0))
-    weight, curvature, update = 0.0, 0.0, np.zeros(4)
-    c = oracle.row_weights(lam)
-    for k in range(3):
-        loss = losses[silo == k].mean()
-        slope = oracle.weighted_gradient(w, np.where(silo == k, 3 * c, 0.0))
-        delta = -0.1 * (slope + 0.02 * w)
-        update += loss**2 * delta / 3
-        weight += loss**2 / 3
-        curvature += 2 * loss * (delta @ delta) / 3
-    np.testing.assert_allclose(total.update, update, rtol=1e-8)
-    np.testing.assert_allclose(total.powers, [weight, curvature], rtol=1e-8)
-
-
-def test_smooth_counts_of_positive_predictions():
-    _, engine, problem, oracle, w, _ = setting()
-    total = engine.ask(Slopes(problem.task, w, sharpness=4.0))
-
-    def counts(v):
-        return oracle.cells @ (1 / (1 + np.exp(-4.0 * oracle.scores(v)[:, 0])))
-
-    np.testing.assert_allclose(total.cell_scores[:, 0], counts(w), rtol=1e-12)
-    numeric = [
-        (counts(w + 1e-6 * e) - counts(w - 1e-6 * e)) / 2e-6 for e in np.eye(len(w))
-    ]
-    np.testing.assert_allclose(
-        total.cell_score_gradients[:, 0], np.transpose(numeric), rtol=1e-5, atol=1e-5
-    )
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_slopes_and_products_are_those_of_the_curvature(kind):
     federation = make_federation(0, labels=MODELS[kind][1])
@@ -281,3 +190,30 @@ def test_slopes_and_products_are_those_of_the_curvature(kind):
     expected = np.swapaxes(full.cell_hessians @ directions, 1, 2)
     np.testing.assert_allclose(found.cell_products, expected, rtol=1e-10, atol=1e-10)
     assert found.cell_scores.size == found.cell_score_gradients.size == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "code"),
+    [
+        *[("logistic", {"loss_bound": m}, "wrong-loss-bound") for m in (0.1, LOG2)],
+        *[("softmax", {"loss_bound": m}, "wrong-loss-bound") for m in (0.1, LOG3)],
+        ("logistic", {"trials": np.array([5.0, LOG2])}, "wrong-loss-bound"),
+        ("softmax", {"trials": np.array([5.0, LOG3])}, "wrong-loss-bound"),
+        ("least-squares", {"loss_bound": 3.0}, "wrong-loss-bound"),
+        ("least-squares", {"trials": np.array([3.0])}, "wrong-loss-bound"),
+        ("logistic", {"bets": np.full((5, 2), 0.5)}, "wrong-bets"),
+        *[
+            (
+                "logistic",
+                {"loss_bound": 3.0, "bets": np.full((5, 2), bet)},
+                "wrong-bets",
+            )
+            for bet in (0.0, -0.1, 0.999, np.nan)
+        ],
+    ],
+)
+def test_bounds_and_bets_that_mean_nothing_are_refused(kind, given, code):
+    *_, problem, _, w, _ = setting(kind)
+    with raises(UsageError, code):
+        Evaluate(problem.task, w, **given)
+    Evaluate(problem.task, w)
