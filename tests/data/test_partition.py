@@ -75,41 +75,28 @@ def test_dirichlet_gives_each_silo_its_drawn_share():
     assert np.abs(np.bincount(codes) - expected).max() <= 1
 
 
-def test_seeds_give_different_cuts():
-    one, _ = partition.equal(100, 5, seed=0)
-    other, _ = partition.equal(100, 5, seed=1)
-    assert (one != other).any()
-
-
 def test_by_column_names_the_values():
     codes, names = partition.by_column(np.array([3.0, 1.0, 3.0]))
-    assert names == ("1", "3")
-    assert codes.tolist() == [1, 0, 1]
+    assert (codes.tolist(), names) == ([1, 0, 1], ("1", "3"))
+    names = partition.silo_names(12)
+    assert names[0] == "silo 01"
+    assert sorted(names) == list(names)
+    assert (
+        partition.equal(100, 5, seed=0)[0] != partition.equal(100, 5, seed=1)[0]
+    ).any()
 
 
-@pytest.mark.parametrize("silos", [0, -1, 1.5, True])
-def test_number_of_silos_is_checked(silos):
-    with raises(UsageError, "wrong-value", "silos"):
-        partition.equal(10, silos)
-
-
-@pytest.mark.parametrize("alpha", [0, -1, float("nan"), float("inf")])
-def test_alpha_is_checked(alpha):
-    with raises(UsageError, "wrong-value", "alpha"):
-        partition.dirichlet([0, 1], alpha, 2)
-
-
-def test_nothing_to_share_out_and_missing_values_are_refused():
+def test_what_cannot_be_cut_is_refused():
+    for silos in (0, -1, 1.5, True):
+        with raises(UsageError, "wrong-value", "silos"):
+            partition.equal(10, silos)
+    for alpha in (0, -1, float("nan"), float("inf")):
+        with raises(UsageError, "wrong-value", "alpha"):
+            partition.dirichlet([0, 1], alpha, 2)
     with raises(DataError, "no-rows"):
         partition.equal(0, 2)
     with raises(DataError, "missing-values", "1"):
         partition.quantile_bands([1.0, np.nan], 2)
-
-
-def test_silo_names_sort_in_order():
-    names = partition.silo_names(12)
-    assert names[0] == "silo 01"
-    assert sorted(names) == list(names)
 
 
 def test_all_rows_of_a_person_are_in_one_split_in_every_silo():

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import builtins
 import csv
 import io
 from unittest import mock
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 
 from pffl.data import reading
 from pffl.data.reading import find_delimiter, first_uneven, read_table
-from pffl.errors import DataError, MissingExtraError
+from pffl.errors import DataError
 from tests.raising import raises
 
 
@@ -45,57 +44,41 @@ def test_line_breaks_and_separators_inside_quotes(tmp_path):
     assert frame["a"].tolist() == ["one\ntwo, three", 'say "hi"']
 
 
-def test_latin_1_is_noted_with_its_place(tmp_path):
+def test_what_was_decided_is_noted(tmp_path):
     _, notes = read(tmp_path, "name,age\nJosé,3\n".encode("latin-1"))
-    assert "line 2, byte 13 is 0xe9, not UTF-8: read as Latin-1" in notes[0]
-
-
-def test_decimal_commas(tmp_path):
+    assert "line 2, byte 13 is 0xe9" in notes[0]
     frame, notes = read(tmp_path, "x;name\n1,5;a\n-2;b\n;c,d\n")
     assert frame["x"].tolist()[:2] == [1.5, -2.0]
     assert frame["name"].tolist() == ["a", "b", "c,d"]
-    assert "decimal commas in 'x'" in notes
-
-
-def test_index_column_without_a_name_is_left_out(tmp_path):
-    frame, notes = read(tmp_path, ",a\n0,5\n1,6\n")
-    assert frame.columns.tolist() == ["a"]
-    assert "columns without a name left out: number 1" in notes
-
-
-def test_repeated_columns(tmp_path):
+    assert any("'x'" in note for note in notes)
+    frame, notes = read(tmp_path, ",a\n0,5\n1,6\n")  # a column without a name
+    assert (frame.columns.tolist(), len(notes)) == (["a"], 1)
     frame, notes = read(tmp_path, "a,b,a\n1,2,1\n3,4,3\n")
-    assert frame.columns.tolist() == ["a", "b"]
-    assert notes == ["column 'a' is repeated with the same values"]
+    assert (frame.columns.tolist(), len(notes)) == (["a", "b"], 1)
     with raises(DataError, "repeated-column", "a"):
         read(tmp_path, "a,b,a\n1,2,9\n3,4,3\n")
 
 
 def test_every_line_of_another_length_is_named(tmp_path):
-    with pytest.raises(DataError) as caught:
+    with raises(DataError, "bad-record", "line 3, byte 9: 1", "line 5, byte 16: 3"):
         read(tmp_path, "a,b\n1,2\n3\nä,5\n6,7,8\n")
-    assert "line 3, byte 9: 1 fields, expected 2" in str(caught.value)
-    assert "line 5, byte 16: 3 fields, expected 2" in str(caught.value)
-
-
-def test_many_bad_lines_are_summed_up(tmp_path):
-    with raises(DataError, "bad-record", "15"):
+    with raises(DataError, "bad-record", "15"):  # many are summed up
         read(tmp_path, "a,b\n1,2\n" + "3\n" * 20)
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    ("data", "code", "place"),
     [
-        (b"", "is empty"),
-        (b"a,b\n", "no rows after the header"),
-        (b'a,b\n1,2\n"open,3\n4,5\n', "line 3, byte 9: .*quote"),
-        (b"a,b\n1,\x00\n", "line 2, byte 7: a zero byte"),
-        (b"a,b\n1,\x81\n", "line 2, byte 7: 0x81 is neither UTF-8 nor Latin-1"),
-        (b"\xff\xfea", "not UTF-16"),
+        (b"", "empty-file", "people.csv"),
+        (b"a,b\n", "no-rows", "people.csv"),
+        (b'a,b\n1,2\n"open,3\n4,5\n', "bad-record", "line 3, byte 9"),
+        (b"a,b\n1,\x00\n", "not-text", "line 2, byte 7"),
+        (b"a,b\n1,\x81\n", "not-text", "line 2, byte 7: 0x81"),
+        (b"\xff\xfea", "not-text", "UTF-16"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_its_place(tmp_path, data, message):
-    with pytest.raises(DataError, match=message):
+def test_what_cannot_be_read_is_refused_with_its_place(tmp_path, data, code, place):
+    with raises(DataError, code, place):
         read(tmp_path, data)
 
 
@@ -114,24 +97,6 @@ def test_parquet(tmp_path):
     (tmp_path / "bad.parquet").write_bytes(b"no parquet")
     with raises(DataError, "cannot-read"):
         read_table(tmp_path / "bad.parquet")
-
-
-def test_parquet_without_its_extra(tmp_path, monkeypatch):
-    path = tmp_path / "t.parquet"
-    path.write_bytes(b"PAR1")
-    original = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name == "pyarrow":
-            raise ImportError(name)
-        return original(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with raises(MissingExtraError, "missing-extra"):
-        read_table(path)
-
-
-def test_no_such_file():
     with raises(DataError, "file-missing"):
         read_table("nowhere.csv")
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import inspect
 import json
 
 import numpy as np
@@ -18,21 +17,19 @@ def build(frame=None, **changes):
     return Federation.from_table(people() if frame is None else frame, **options)
 
 
-def test_columns_become_inputs_and_are_noted():
+def test_columns_become_inputs():
     federation = build(drop=["race"])
-    assert federation.schema.features == (
-        "age",
-        "income",
-        "job=clerk",
-        "job=nurse",
-        "job=smith",
-    )
+    jobs = ("job=clerk", "job=nurse", "job=smith")
+    assert federation.schema.features == ("age", "income", *jobs)
     assert federation.schema.labels == ("no", "yes")
     assert federation.schema.target == "hired"
     assert federation.silo_names == ("north", "south")
-    assert "numbers: age, income" in federation.notes
-    assert "categories (values): job (3)" in federation.notes
-    assert "label 'hired': 'no' → 0, 'yes' → 1 (positive)" in federation.notes
+    assert build(features=["income"]).schema.features == ("income",)
+    coded = people().assign(code=lambda d: d["age"] % 3)
+    found = build(coded, categorical=["code"]).schema.features
+    assert found[-3:] == ("code=0", "code=1", "code=2")
+    with raises(DataError, "no-inputs"):
+        build(features=[])
 
 
 def test_rows_are_encoded_as_a_reader_would():
@@ -47,18 +44,6 @@ def test_rows_are_encoded_as_a_reader_would():
     np.testing.assert_array_equal(rows.group, mine["sex"] == "m")
 
 
-def test_csv_parquet_and_frame_are_one(tmp_path):
-    frame = people()
-    frame.to_csv(tmp_path / "people.csv", index=False)
-    expected = build(frame)
-    read = build(tmp_path / "people.csv")
-    assert read.name == "people"
-    assert read.fingerprint == expected.fingerprint
-    pytest.importorskip("pyarrow")
-    frame.to_parquet(tmp_path / "people.parquet")
-    assert build(str(tmp_path / "people.parquet")).fingerprint == expected.fingerprint
-
-
 def test_several_protected_columns_stay_out_of_the_inputs():
     federation = build(group=["sex", "race"])
     assert len(federation.schema.groups) == 6
@@ -70,9 +55,6 @@ def test_positive_label_can_be_chosen():
     assert federation.schema.labels == ("yes", "no")
     with raises(DataError, "unknown-label", "maybe"):
         build(positive="maybe")
-
-
-def test_declared_labels():
     assert build(labels=["yes", "no"]).schema.labels == ("yes", "no")
     with raises(DataError, "unknown-label", "no"):
         build(labels=["yes", "perhaps"])
@@ -85,17 +67,6 @@ def test_numeric_target():
         build(label="income")
     with raises(DataError, "not-numbers"):
         build(label="job", classification=False)
-
-
-def test_numbers_that_are_codes():
-    federation = build(
-        people().assign(code=lambda d: d["age"] % 3), categorical=["code"]
-    )
-    assert federation.schema.features[-3:] == ("code=0", "code=1", "code=2")
-
-
-def test_chosen_features_only():
-    assert build(features=["income"]).schema.features == ("income",)
 
 
 @pytest.mark.parametrize(
@@ -114,40 +85,27 @@ def test_simulated_silos(cut):
 
 
 def test_options_are_checked_together():
-    with pytest.raises(UsageError) as caught:
+    with raises(UsageError, "needs-silos") as caught:
         build(silos=3, missing="guess", partition="round", group=[])
-    assert "4 problems" in str(caught.value)
+    assert len(caught.value.codes) == 4
     with raises(UsageError, "needs-column", "by="):
         build(silo=None, silos=3, partition="quantile_bands")
     with raises(UsageError, "needs-silos", "silos="):
         build(silo=None, partition="dirichlet")
-    for column in ("hired", "sex"):
-        with raises(DataError, "wrong-column", column):
-            build(id=column)
-
-
-def test_unknown_columns_get_a_suggestion():
-    with pytest.raises(DataError) as caught:
+    for wrong in ({"id": "hired"}, {"id": "sex"}, {"group": "hired"}):
+        with raises(DataError, "wrong-column", *wrong.values()):
+            build(**wrong)
+    known = ("'hird': did you mean 'hired'", "'sexx': did you mean 'sex'", "'zzz'")
+    with raises(DataError, "missing-column", *known, "'age', 'income'"):
         build(label="hird", group="sexx", drop=["zzz"])
-    message = str(caught.value)
-    assert "no column 'hird': did you mean 'hired'?" in message
-    assert "no column 'sexx': did you mean 'sex'?" in message
-    assert "no column 'zzz': there are 'age', 'income'" in message
-
-
-def test_label_cannot_be_protected():
-    with raises(DataError, "wrong-column"):
-        build(group="hired")
 
 
 def test_missing_inputs():
     frame = people().astype({"age": float})
     frame.loc[:2, "age"] = np.nan
     frame.loc[5, "job"] = None
-    with pytest.raises(DataError) as caught:
+    with raises(DataError, "missing-values", "'age': 3", "'job': 1"):
         build(frame)
-    assert "column 'age': 3 missing values" in str(caught.value)
-    assert "column 'job': 1 missing values" in str(caught.value)
     marked = build(frame, missing="indicator", test_fraction=0.0)
     names = marked.schema.features
     X = marked.pooled().X
@@ -157,23 +115,14 @@ def test_missing_inputs():
     assert len(X) == len(frame)
     dropped = build(frame, missing="drop_column")
     assert not any(f.startswith(("age", "job")) for f in dropped.schema.features)
-    assert "column 'age' left out: 3 missing values" in dropped.notes
 
 
 def test_mixed_and_infinite_values():
     frame = people().astype({"age": object, "income": float})
     frame.loc[0, "age"] = "?"
     frame.loc[1, "income"] = np.inf
-    with pytest.raises(DataError) as caught:
+    with raises(DataError, "mixed-types", "'age'", "'?' (1, row 0)", "'income': 1"):
         build(frame)
-    assert "column 'age': numbers mixed with '?' (1, row 0)" in str(caught.value)
-    assert "column 'income': 1 infinite values" in str(caught.value)
-
-
-def test_numbers_stored_as_text_are_numbers():
-    federation = build(people().astype({"age": str}))
-    assert federation.schema.features[0] == "age"
-    assert "column 'age': text read as numbers" in federation.notes
 
 
 def test_flags_dates_and_empty_columns():
@@ -183,16 +132,6 @@ def test_flags_dates_and_empty_columns():
     with pytest.warns(DataWarning, match="'when' holds dates .* was left out"):
         federation = build(frame, missing="indicator")
     assert federation.schema.features[-1] == "flag"
-    assert "column 'nothing' left out: it has no values" in federation.notes
-
-
-def test_too_many_categories_and_no_inputs_left(monkeypatch):
-    frame = people(4_000).assign(code=lambda d: "c" + (d.index % 1500).astype(str))
-    monkeypatch.setattr(inference, "MAX_CATEGORIES", 1_000)
-    with raises(DataError, "too-many-categories", "code", "1,500", "1,000"):
-        build(frame)
-    with raises(DataError, "no-inputs"):
-        build(features=[])
 
 
 def test_protected_columns_that_are_no_groups():
@@ -215,12 +154,8 @@ def test_a_column_that_repeats_the_protected_one():
 def test_missing_silos_labels_and_ids_are_refused_together():
     frame = people().assign(who=lambda d: d.index.astype(float))
     frame.loc[0, ["who", "branch", "hired"]] = None
-    with pytest.raises(DataError) as caught:
+    with raises(DataError, "missing-values", "'branch': 1", "'hired': 1", "'who': 1"):
         build(frame, id="who")
-    message = str(caught.value)
-    assert "silo 'branch': 1 missing values" in message
-    assert "label 'hired': 1 missing values" in message
-    assert "id 'who': 1 missing values" in message
 
 
 def test_new_rows_are_encoded_alike():
@@ -240,35 +175,14 @@ def test_what_was_decided_is_kept_as_plain_data():
     frame.loc[:2, ["age", "job"]] = None
     encoding = build(frame, missing="indicator").encoding
     plain = json.loads(json.dumps(encoding.as_dict()))
-    assert plain["columns"][0] == {
-        "name": "age",
-        "kind": "number",
-        "values": [],
-        "indicator": True,
-        "decimal": None,
-        "other": False,
-        "parts": [],
-        "order": None,
-        "origin": None,
-    }
+    told = {"name": "age", "kind": "number", "values": [], "indicator": True}
+    assert told.items() <= plain["columns"][0].items()
     again = TableEncoding.from_dict(plain)
     assert again == encoding
     np.testing.assert_array_equal(again.rows(frame).X, encoding.rows(frame).X)
     plain["columns"][0]["kind"] = "date"
     with raises(DataError, "bad-column"):
         TableEncoding.from_dict(plain)
-
-
-def test_keywords_show_with_their_defaults():
-    one = inspect.signature(Federation.from_table).parameters
-    assert list(one)[:3] == ["table", "label", "group"]
-    assert one["test_fraction"].default == 0.2
-    several = inspect.signature(Federation.from_silos).parameters
-    assert set(one) - set(several) == {
-        "table", "silo", "silos", "partition", "by", "alpha", "drop_empty", "split_seed"
-    }  # fmt: skip
-    with pytest.raises(TypeError, match="unexpected keyword argument 'silo'"):
-        Federation.from_silos({}, label="hired", group="sex", silo="branch")
 
 
 def test_new_rows_with_flaws_are_refused_in_one_message():
@@ -278,13 +192,9 @@ def test_new_rows_with_flaws_are_refused_in_one_message():
     frame.loc[1, "age"] = "old"
     frame.loc[2, "sex"] = None
     frame.loc[3, "hired"] = "perhaps"
-    with pytest.raises(DataError) as caught:
+    parts = ("'job'", "'king' (1)", "'old' (1)", "'sex': 1", "'hired'", "'perhaps' (1)")
+    with raises(DataError, "unknown-category", *parts):
         federation.encoding.rows(frame)
-    message = str(caught.value)
-    assert "column 'job': unseen values 'king' (1)" in message
-    assert "column 'age': 'old' (1) is not a number" in message
-    assert "protected attribute 'sex': 1 missing values" in message
-    assert "label 'hired': unseen values 'perhaps' (1)" in message
     with raises(DataError, "missing-column", "age", "hired"):
         federation.encoding.rows(people().drop(columns=["age", "hired"]))
 
@@ -302,26 +212,17 @@ def test_one_table_per_site_equals_one_table():
     assert federation.silo_names == ("north", "south")
     assert federation.schema.features == build().schema.features
     assert federation.rows() == build().rows()
-
-
-def test_categories_are_agreed_over_sites():
     tables = sites()
     tables["north"]["job"] = "baker"
     federation = Federation.from_silos(tables, label="hired", group="sex")
-    assert "job=baker" in federation.schema.features
-    assert "job=nurse" in federation.schema.features
+    assert {"job=baker", "job=nurse"} <= set(federation.schema.features)
 
 
 def test_unreadable_sites_are_all_named(tmp_path):
     (tmp_path / "empty.csv").write_bytes(b"")
-    with pytest.raises(DataError) as caught:
-        Federation.from_silos(
-            {"a": tmp_path / "none.csv", "b": tmp_path / "empty.csv"},
-            label="hired",
-            group="sex",
-        )
-    assert "silo 'a'" in str(caught.value)
-    assert "silo 'b'" in str(caught.value)
+    tables = {"a": tmp_path / "none.csv", "b": tmp_path / "empty.csv"}
+    with raises(DataError, "silo-refused", "silo 'a'", "silo 'b'"):
+        Federation.from_silos(tables, label="hired", group="sex")
     with raises(DataError, "no-silos"):
         Federation.from_silos({}, label="hired", group="sex")
 
@@ -331,7 +232,7 @@ def test_new_tables_are_read_with_the_decimal_mark_of_the_first():
     frame["income"] = [
         f"{v:,.2f}".replace(",", " ").replace(".", ",") for v in frame["income"]
     ]
-    with pytest.warns(DataWarning, match="column 'income': text read as numbers"):
+    with pytest.warns(DataWarning, match="'income'"):
         federation = Federation.from_table(frame, label="hired", group="sex")
     np.testing.assert_allclose(
         federation.encoding.inputs(frame)[:, 1], people()["income"]
@@ -356,10 +257,6 @@ def test_rare_values_are_one_category_by_a_stated_rule():
     column = next(c for c in federation.encoding.columns if c.name == "zip")
     assert column.values == (*kept, "other")
     few = counts[counts < 20]
-    assert (
-        f"column 'zip': {len(few)} of {len(counts)} values have fewer than 20 rows; "
-        f"they ({few.sum()} rows), and values that are not seen yet, count as 'other'"
-    ) in federation.notes
     again = TableEncoding.from_dict(federation.encoding.as_dict())
     X = again.inputs(frame[:2].assign(zip=[kept[0], "never seen"]))
     names = again.schema.features
@@ -383,29 +280,15 @@ def test_a_missing_value_is_never_a_rare_one():
 def test_too_many_categories_come_with_the_figure_and_a_remedy(monkeypatch):
     monkeypatch.setattr(inference, "MAX_CATEGORIES", 1_000)
     names = [f"z{k}" for k in range(1_200)]
-    zips = [*names, *(f"z{k % 40}" for k in range(2_800))]
-    frame = people(4_000).assign(zip=zips)
-    with pytest.raises(DataError) as caught:
+    frame = people(4_000).assign(zip=[*names, *(f"z{k % 40}" for k in range(2_800))])
+    with raises(DataError, "too-many-categories", "'zip'", "1,200", "1,000", "rare=5"):
         build(frame)
-    assert (
-        "column 'zip': 1,200 categories, at most 1,000: `rare=5` joins values with "
-        "fewer than 5 rows (40 have more), `drop=` leaves the column out"
-    ) in str(caught.value)
     assert len(build(frame, rare=5).schema.features) == 2 + 3 + 3 + 41
-
-
-@pytest.mark.parametrize("share", [0.2, 0.5])
-def test_decimal_points_and_commas_are_not_mixed(share):
-    frame = people()
-    first = int(len(frame) * share)
-    prices = [f"{i + 1000},50" if i < first else f"{i + 1000}.25" for i in range(120)]
-    with raises(DataError, "mixed-decimals", first):
-        build(frame.assign(price=prices))
 
 
 def test_thousands_or_decimals_can_be_said():
     frame = people().assign(price=[f"{i % 9 + 1},250" for i in range(120)])
-    with pytest.warns(DataWarning, match=r"'1,250' as 1250 \(`decimal=','` if that"):
+    with pytest.warns(DataWarning, match="'1,250' as 1250 .*decimal=','"):
         thousands = build(frame)
     with pytest.warns(DataWarning, match="'1,250' as 1.25$"):
         decimals = build(frame, decimal=",")
