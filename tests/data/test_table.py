@@ -143,11 +143,11 @@ def test_protected_columns_that_are_no_groups():
 
 
 def test_a_column_that_repeats_the_protected_one():
-    frame = people().assign(gender=lambda d: (d["sex"] == "m") * 1)
-    with pytest.warns(DataWarning, match="'gender' gives away the protected") as seen:
+    frame = people().assign(title=lambda d: (d["sex"] == "m") * 1)
+    with pytest.warns(DataWarning, match="'title' gives away the protected") as seen:
         build(frame)
     assert len(seen) == 1
-    with raises(DataError, "protected-input", "gender", "sex"):
+    with raises(DataError, "protected-input", "title", "sex"):
         build(frame, strict=True)
 
 
@@ -283,7 +283,7 @@ def test_too_many_categories_come_with_the_figure_and_a_remedy(monkeypatch):
     frame = people(4_000).assign(zip=[*names, *(f"z{k % 40}" for k in range(2_800))])
     with raises(DataError, "too-many-categories", "'zip'", "1,200", "1,000", "rare=5"):
         build(frame)
-    assert len(build(frame, rare=5).schema.features) == 2 + 3 + 3 + 41
+    assert len(build(frame, rare=5).schema.features) == 2 + 3 + 41
 
 
 def test_thousands_or_decimals_can_be_said():

@@ -107,11 +107,11 @@ def test_fault_11_features_differ_between_silos():
 
 
 def test_fault_12_protected_attribute_among_the_inputs():
-    for more in ({"include_protected": True}, {"features": ["age", "sex"]}):
+    for more in ({"inputs": ["sex"]}, {"features": ["age", "sex"]}):
         with pytest.warns(DataWarning, match="among the inputs: 'sex'"):
             assert "sex=f" in from_table(people(), **more).schema.features
     with raises(DataError, "protected-input", "'sex'"):
-        from_table(people(), include_protected=True, strict=True)
+        from_table(people(), inputs=["sex"], strict=True)
     assert "sex=f" not in from_table(people()).schema.features
 
 

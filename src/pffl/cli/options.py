@@ -94,7 +94,14 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
         Shared("id", str, "Column that says whom a row is about.", "COLUMN"),
         Shared("weight", str, "Column that says how much a row counts.", "COLUMN"),
         Shared("positive", str, "Which of two labels is the positive one.", "VALUE"),
-        Shared("drop", tuple, "Columns that are no inputs.", "COLUMNS"),
+        Shared("drop", tuple, "Columns to exclude.", "COLUMNS"),
+        Shared(
+            "input",
+            tuple,
+            "Columns to use although they look protected.",
+            "COLUMNS",
+            keys=("data.inputs",),
+        ),
         Shared("categorical", tuple, "Columns whose numbers are codes.", "COLUMNS"),
         Shared(
             "dates",

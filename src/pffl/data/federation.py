@@ -221,9 +221,13 @@ class Federation:
         unseen
             What a model does with categories that are new to it: ``refuse``;
             ``ignore``: none of the known ones; ``most_frequent``: takes that one.
-        include_protected, strict
-            Use the protected columns as inputs, with a warning; an error under
-            `strict`.
+        inputs
+            Columns that are inputs although they are protected, or called like a
+            protected attribute (race, religion, date of birth, …). Other such columns
+            are left out, and named. A group among the inputs is a warning, and an error
+            under `strict`.
+        strict
+            Refuse what is otherwise a warning.
         test_fraction, validation_fraction, drop_empty, name, seed
             As for `from_arrays`; the name is by default that of the file.
         split_seed
@@ -247,7 +251,7 @@ class Federation:
             As for `from_table`.
         classification, dates, date_order, date_origin, decimal, rare, hash, sparse
             As for `from_table`.
-        missing, missing_group, unseen, include_protected, strict
+        missing, missing_group, unseen, inputs, strict
             As for `from_table`.
         test_fraction, validation_fraction, name, seed
             As for `from_arrays`.

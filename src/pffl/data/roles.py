@@ -23,6 +23,12 @@ GROUP = re.compile(
     r"disab\w*|(non)?white|black|hispanic|minority|age_?(group|band|cat)\w*|protected|"
     r"group|caste|native\w*|foreign\w*|sensitive\w*"
 )
+PROTECTED = re.compile(
+    r"sex|gender|(fe)?male|race|ethnic\w*|nationality|citizenship|religion\w*|"
+    r"disab(led|ility)\w*|(non)?white|black|hispanic|minority|caste|"
+    r"(country|place)_of_birth|native_country|sexual_orientation|marital(_?status)?|"
+    r"pregnan(t|cy)|(date_of_)?birth(_?da(te|y))?|dob"
+)
 SILO = re.compile(
     r"silo|site|hospital\w*|provnum|clinic|cent(er|re)|state|region|county|country|"
     r"branch|bank|school|university|college|store|shop|city|district|province|"
@@ -68,8 +74,14 @@ class Roles:
         return words
 
 
+def looks_protected(name: str) -> bool:
+    """Whether a column is called like a protected attribute, whatever is in it."""
+    return _is(PROTECTED, name)
+
+
 def _is(words: re.Pattern[str], name: str) -> bool:
-    return words.fullmatch(name.strip().casefold().replace("-", "_")) is not None
+    plain = re.sub(r"[-\s]+", "_", name.strip().casefold())
+    return words.fullmatch(plain) is not None
 
 
 def _labels(values: Mapping[str, int], taken: Collection[str]) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from pffl.data.labels import label_type_of
 from pffl.data.newcomers import Unseen
 from pffl.data.numbers import Decimal
 from pffl.data.reading import place_of, read_table
+from pffl.data.roles import looks_protected
 from pffl.data.schema import Attribute
 from pffl.data.silo import Rows
 from pffl.data.weights import weights_of
@@ -70,7 +71,7 @@ class ColumnOptions:
     missing: Missing = "refuse"
     missing_group: MissingGroup = "refuse"
     unseen: Unseen = "refuse"
-    include_protected: bool = False
+    inputs: Sequence[str] = ()
     strict: bool = False
     test_fraction: float = 0.2
     validation_fraction: float = 0.0
@@ -78,7 +79,10 @@ class ColumnOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for key in ("group", "features", "drop", "categorical", "dates", "labels"):
+        for key in (
+            *("group", "features", "inputs", "drop"),
+            *("categorical", "dates", "labels"),
+        ):
             given = vars(self)[key]
             if given is not None:
                 names = (given,) if isinstance(given, str) else tuple(map(str, given))
@@ -114,7 +118,7 @@ class ColumnOptions:
             "weight": [self.weight],
             "drop": self.drop,
             "categorical": self.categorical,
-            "group": () if self.include_protected else self.group,
+            "group": [name for name in self.group if name not in self.inputs],
         }
         for name in self.hash:
             problems.extend(
@@ -162,7 +166,8 @@ class TableOptions(ColumnOptions):
     def mentioned(self) -> tuple[str, ...]:
         """All columns that are named anywhere."""
         single = (self.label, self.silo, self.id, self.weight, self.by)
-        several = (*self.group, *(self.features or ()), *self.drop, *self.categorical)
+        several = (*self.group, *(self.features or ()), *self.inputs, *self.drop)
+        several += (*self.categorical,)
         return (*(name for name in single if name is not None), *several, *self.hash)
 
 
@@ -176,7 +181,8 @@ def encode_table(
     _check_names(frame, options)
     with Problems("table", DataError) as problems:
         inputs = Inference(options, problems, lambda row: place_of(table, row))
-        inputs.add_all(frame, _inputs(frame, options))
+        chosen, apart = _inputs(frame, options)
+        inputs.add_all(frame, chosen)
         labels = _labels(frame[options.label], options, inputs)
         attributes = [_attribute(frame[g], options, problems) for g in options.group]
         silo, silo_names = silos_of(frame, options, problems)
@@ -189,6 +195,11 @@ def encode_table(
         if not inputs.columns:
             problems.add("[no-inputs] no column is left as an input")
     _warn_protected(frame, inputs.columns, options)
+    if apart:
+        inputs.notes.append(
+            f"not used as inputs, because they look protected: {listing(apart)}; "
+            "`inputs=` keeps those that it names"
+        )
     if labels:
         inputs.warnings += oddities.of_labels(frame[options.label], labels)
     for attribute in attributes:
@@ -253,13 +264,15 @@ def _check_names(frame: pd.DataFrame, options: TableOptions) -> None:
             )
 
 
-def _inputs(frame: pd.DataFrame, options: TableOptions) -> list[str]:
+def _inputs(frame: pd.DataFrame, options: TableOptions) -> tuple[list[str], list[str]]:
+    """Return the inputs, and the columns left out because they look protected."""
     if options.features is not None:
-        return list(dict.fromkeys(options.features))
+        return list(dict.fromkeys(options.features)), []
     out = {options.label, options.silo, options.id, options.weight, *options.drop}
-    if not options.include_protected:
-        out |= set(options.group)
-    return [str(name) for name in frame.columns if name not in out]
+    out |= set(options.group) - set(options.inputs)
+    names = [str(name) for name in frame.columns if name not in out]
+    apart = [n for n in names if looks_protected(n) and n not in options.inputs]
+    return [name for name in names if name not in apart], [repr(n) for n in apart]
 
 
 def _check_missing(series: pd.Series, what: str, problems: Problems) -> None:

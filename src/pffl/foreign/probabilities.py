@@ -81,7 +81,7 @@ def _taken(column: str, made: Federation) -> str:
 
 def _but_inputs(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that do not speak of inputs."""
-    inputs = ("features", "categorical", "drop", "include_protected", "missing")
+    inputs = ("features", "categorical", "drop", "inputs", "missing")
     return {key: value for key, value in options.items() if key not in inputs}
 
 
