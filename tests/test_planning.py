@@ -11,14 +11,13 @@ from scipy.special import expit
 
 import pffl
 from pffl.data import Federation, Rows
-from pffl.engines import Local
 from pffl.errors import DataError, UsageError
 from pffl.evidence import promise, unseen
 from pffl.evidence.evidence import ModelPath
 from pffl.planning.promised import SHARES
 from pffl.planning.trial import FOLDS, folds
 from pffl.preparation import Options
-from tests.cli.helpers import SMALL, one_line
+from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
 from tests.engines.sites import remote
 from tests.helpers import make_federation
@@ -205,22 +204,18 @@ def test_a_larger_confidence_costs_more():
     rises = [by[c].rise for c in sorted(by)]
     assert rises == sorted(rises)
     assert found.best.chance == by[0.9].chance
-    assert "A confidence of 95 % instead costs about" in found.price
 
 
-def test_a_bound_that_nobody_meets_is_said_to_be_hopeless():
-    found = forecast(people(900, 7), 0.4)
-    assert found.best.chance < 0.01
-    assert found.hopeless
-    assert "more rows would not" in found.in_the_way
-    assert all(row["rows needed"] == "none would do" for row in found.table)
-
-
-def test_a_bound_that_asks_for_nothing_keeps_rows_for_training():
-    found = forecast(people(900, 7), 2.5)
-    assert found.best.chance > 0.99
-    assert found.best.calibration == min(SHARES)
-    assert found.in_the_way == ""
+@pytest.mark.parametrize(("bound", "hopeless"), [(0.4, True), (2.5, False)])
+def test_what_nobody_meets_and_what_asks_for_nothing(bound, hopeless):
+    found = forecast(people(900, 7), bound)
+    assert found.hopeless is hopeless
+    assert (found.best.chance < 0.01) is hopeless
+    assert (found.best.chance > 0.99) is not hopeless
+    if hopeless:
+        assert all(cell.rows_needed is None for cell in found.cells)
+    else:  # rows are kept for training
+        assert found.best.calibration == min(SHARES)
 
 
 def test_cells_with_few_rows_are_guessed_and_named():
@@ -235,12 +230,10 @@ def test_cells_with_few_rows_are_guessed_and_named():
     found = forecast(made, 0.8)
     assert found.few == ("c", "d", "e")
     assert [cell.cell for cell in found.cells] == ["a", "b", "c", "d", "e"]
-    assert "Of c, d, e fewer than 16 training rows may be looked at" in repr(found)
     assert found.best.chance < 0.05  # two people show nothing
     needed = {cell.cell: cell.rows_needed for cell in found.cells}
     assert needed["e"] is not None
     assert needed["e"] > 50
-    assert "In the way stands 'e'" in found.in_the_way
     alone = made.with_calibration(max(SHARES)).pooled().group
     assert (alone == made.schema.groups.index("e")).sum() < 2
 
@@ -254,9 +247,7 @@ def test_where_all_cells_have_few_rows_nothing_is_forecast():
     )
     found = forecast(made, 0.8)
     assert found.unknown
-    assert "no forecast" in found.sentence
     assert found.as_dict()["chance"] is None
-    assert "too few to tell" in repr(found)
 
 
 def notions() -> dict[str, Any]:
@@ -278,8 +269,6 @@ def test_every_notion_has_a_plan(notion):
     assert [cell.cell for cell in found.cells] == list(names)
     assert 0 <= found.best.chance <= 1
     assert (found.common is None) == (len({c.bound for c in found.cells}) > 1)
-    assert "forecast" in found.sentence
-    assert found.sentence in repr(found)
 
 
 def test_weights_ids_numbers_and_several_labels():
@@ -325,26 +314,25 @@ def test_weights_ids_numbers_and_several_labels():
     assert forecast(numbers, 2.5, model=model).best.chance > 0.5
 
 
-def test_what_is_refused():
-    made = people(400, 7)
-    with raises(UsageError, "needs-bound"):
-        pffl.plan(made, None)
-    with raises(UsageError, "needs-bound"):
-        pffl.plan(made, pffl.MinMax())
-    with raises(UsageError, "auto-refused", "auto"):
-        forecast(made, "auto")
-    for confidence in (0.0, 1.0, 1.5):
-        with raises(UsageError, "wrong-value", "confidence"):
-            forecast(made, 0.7, confidence=confidence)
+@pytest.mark.parametrize(
+    ("constraint", "more", "code"),
+    [
+        (None, {}, "needs-bound"),
+        (pffl.MinMax(), {}, "needs-bound"),
+        (pffl.BoundedGroupLoss("auto"), {}, "auto-refused"),
+        (pffl.BoundedGroupLoss(0.7), {"confidence": 0.0}, "wrong-value"),
+        (pffl.BoundedGroupLoss(0.7), {"confidence": 1.5}, "wrong-value"),
+        (pffl.BoundedGroupLoss({"c": 0.7}), {}, "unknown-cell"),
+    ],
+)
+def test_what_is_refused(constraint, more, code):
+    with raises((UsageError, DataError), code):
+        pffl.plan(people(400, 7), constraint, **more)
+
+
+def test_rows_that_are_elsewhere_are_refused():
     with raises(UsageError, "needs-rows"):
         forecast(remote(make_federation(0)), 0.7)
-    none = Federation.from_arrays(
-        np.ones((20, 1)), np.arange(20) % 2, sensitive_features=["a"] * 20
-    )
-    assert forecast(none, 0.7).few == ("a",)
-    other = pffl.BoundedGroupLoss({"c": 0.7})
-    with raises((UsageError, DataError), "unknown-cell"):
-        pffl.plan(made, other)
 
 
 def test_a_cell_without_rows_is_refused_or_left_out():
@@ -363,22 +351,7 @@ def test_a_cell_without_rows_is_refused_or_left_out():
     assert names == {"a, label = 1", "b, label = 0", "b, label = 1"}
 
 
-def test_an_engine_at_hand_is_as_good_as_its_federation():
-    made = people(600, 7)
-    assert forecast(Local(made), 0.7).as_dict() == forecast(made, 0.7).as_dict()
-
-
 # On the command line
-
-
-def test_the_command_shows_tables_and_says_that_it_is_a_forecast(capsys):
-    found = command(capsys, "plan", *SMALL, "--bound", "0.6")
-    assert found.code == 0
-    text = one_line(found.out)
-    for part in ("calibrate", "% of the training rows", "confidence", "99.9 %"):
-        assert part in text
-    assert "This is a forecast, and shows nothing." in text
-    assert "--calibration-fraction" in text or "test rows" in text
 
 
 def test_the_command_has_json_and_takes_what_run_takes(capsys):
@@ -390,12 +363,5 @@ def test_the_command_has_json_and_takes_what_run_takes(capsys):
     assert len(found["splits"]) == len(SHARES) + 1
     apart = command(capsys, *args, "--calibration-fraction", "0.3").json
     assert [one["rows"] for one in apart["splits"]] == ["calibration"]
-
-
-def test_the_command_refuses_what_cannot_be_planned(capsys):
     none = command(capsys, "plan", *SMALL)
-    assert (none.code, "--bound NUMBER" in none.err) == (2, True)
-    wide = command(capsys, "plan", *SMALL, "--bound", "0.6", "--confidence", "1")
-    assert (wide.code, "confidence" in wide.err) == (2, True)
-    auto = command(capsys, "plan", *SMALL, "--bound", "auto")
-    assert (auto.code, "auto" in auto.err) == (2, True)
+    assert (none.code, none.error) == (2, "needs-bound")

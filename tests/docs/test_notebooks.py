@@ -51,15 +51,3 @@ def test_notebook_runs(
         warnings.simplefilter("ignore")  # they are shown to readers, not to tests
         for number, cell in enumerate(code, start=1):
             exec(compile(cell, f"{name}, cell {number}", "exec"), scope)  # noqa: S102
-
-
-def test_every_notebook_is_in_the_gallery() -> None:
-    told = (GALLERY / "index.md").read_text("utf-8")
-    assert [name for name in NOTEBOOKS if name not in told] == []
-
-
-@pytest.mark.parametrize("name", NOTEBOOKS)
-def test_notebook_has_a_head_and_a_title(name: str) -> None:
-    text = (GALLERY / f"{name}.md").read_text("utf-8")
-    assert text.startswith("---\nfile_format: mystnb\n")
-    assert len(re.findall(r"^# ", CELL.sub("", text), re.MULTILINE)) == 1

@@ -84,14 +84,6 @@ def test_a_search_chooses_the_bound_on_folds() -> None:
     assert search.predict(df).shape == y.shape
 
 
-def test_how_to_cite_is_what_the_citation_says() -> None:
-    page = (DOCS / "cite.md").read_text("utf-8")
-    citation = (DOCS.parent / "CITATION.cff").read_text("utf-8")
-    for word in ("pffl: federated learning with bounded group loss", "2203.10190"):
-        assert word in page
-        assert word in citation
-
-
 def test_statuses_and_exit_codes_are_all_told() -> None:
     from pffl import errors
     from pffl.evidence.verdict import EXIT_CODES
@@ -109,10 +101,3 @@ def test_statuses_and_exit_codes_are_all_told() -> None:
             assert f"`{kind.__name__}`" in page, kind
             row = rf"^\| {kind.exit_code}[ ,|].*`{kind.__name__}`"
             assert re.search(row, page, re.MULTILINE), kind
-
-
-def test_every_symbol_of_the_objective_is_in_the_glossary() -> None:
-    page = (DOCS / "glossary.md").read_text("utf-8")
-    heads = re.findall(r"^(\S.*)\n  ", page, re.MULTILINE)
-    for symbol in "ζλBβμνMRδwFrGKZpETJηθγ":
-        assert any(re.match(rf"(.*\W)?{symbol}(\W|̄|$)", head) for head in heads), symbol

@@ -50,51 +50,42 @@ def test_the_cell_named_is_the_one_whose_bound_costs_most() -> None:
     most = max(costs, key=lambda cell: costs[cell])
     assert costs[most] > 1e-5
     assert text is not None
-    assert text.startswith(f"These bounds ask most of '{most}'")
+    assert text.index(f"'{most}'") == text.index("'")
 
 
 def test_figures_are_those_of_the_rows() -> None:
     solution = solved(pffl.BoundedGroupLoss(0.66))
     e, text = solution.evidence, asks_most(solution.evidence)
     assert text is not None
-    assert text.startswith("This bound asks most of 'hard': 100 % of the price")
-    names = list(e.names)
     free = solved(None).evidence.seen
-    hard, easy = (names.index(name) for name in ("hard", "easy"))
-    shown = [
-        free.means[hard],
-        e.seen.means[hard],
-        free.means[easy],
-        e.seen.means[easy],
-    ]
+    hard, easy = (list(e.names).index(name) for name in ("hard", "easy"))
+    shown = [part.means[z] for z in (hard, easy) for part in (free, e.seen)]
     told = [float(x) for x in re.findall(r"0\.\d+", text)[:4]]
     np.testing.assert_allclose(told, shown, atol=2e-4)
     assert shown[0] > 0.68
     assert shown[1] == pytest.approx(0.66, abs=2e-3)
     assert shown[3] > shown[2]
-    assert "'easy' pays most" in text
 
 
-def test_bounds_that_ask_nothing_say_so() -> None:
-    for method in (pffl.Exact(), pffl.PFFL(dual_rounds=2)):
-        e = solved(pffl.BoundedGroupLoss(0.9), method=method).evidence
-        text = asks_most(e)
-        assert text is not None
-        assert text.startswith("This bound asks nothing of anyone")
-
-
-def test_a_method_without_prices_is_judged_by_the_model_without_bounds() -> None:
-    e = solved(pffl.BoundedGroupLoss(0.66), method=pffl.FedAvg(rounds=20)).evidence
+@pytest.mark.parametrize(
+    ("bound", "method", "named"),
+    [
+        (pffl.BoundedGroupLoss(0.9), pffl.Exact(), False),
+        (pffl.BoundedGroupLoss(0.9), pffl.PFFL(dual_rounds=2), False),
+        (pffl.BoundedGroupLoss(0.66), pffl.FedAvg(rounds=20), True),
+        (None, pffl.Exact(), None),
+        (pffl.MinMax(), pffl.Exact(), None),
+    ],
+)
+def test_a_cell_is_named_where_a_bound_asks_something(
+    bound: Any, method: Any, named: bool | None
+) -> None:
+    """By the model without bounds, where the method has no prices."""
+    e = solved(bound, method=method).evidence
     text = asks_most(e)
-    assert text is not None
-    assert "'hard': without bounds it is the furthest above" in text
-    bare = replace(e, before=Missing("not asked for"))
-    assert asks_most(bare) is None
-
-
-def test_without_a_bound_nothing_is_asked() -> None:
-    assert asks_most(solved(None).evidence) is None
-    assert asks_most(solved(pffl.MinMax()).evidence) is None
+    assert (None if text is None else "'hard'" in text) is named
+    if method.name == "fedavg":
+        assert asks_most(replace(e, before=Missing("not asked for"))) is None
 
 
 # Overfitting
@@ -108,11 +99,7 @@ def fit(columns: int, rows: int, l2: float = 1e-6) -> Evidence:
 
 
 def test_many_inputs_and_few_rows_are_overfitted_and_a_ridge_helps() -> None:
-    text = overfitted(fit(80, 240))
-    assert text is not None
-    assert text.startswith("overfitted: held-out loss is above training loss")
-    assert "all rows 0." in text
-    assert "--l2 auto" in text
+    assert overfitted(fit(80, 240)) is not None
     assert overfitted(fit(80, 240, l2=30.0)) is None
     assert overfitted(fit(2, 1200)) is None
 

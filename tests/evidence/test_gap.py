@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 import pffl
 from pffl.engines import Local
 from pffl.evidence.evidence import Pair
-from pffl.evidence.response import EFFORT, best_response, measure_gap
+from pffl.evidence.response import measure_gap
 from pffl.flow import iterate
 from pffl.preparation import Options
-from pffl.problem import Point, lower_value
+from pffl.problem import Point
 from pffl.solving import prepared
-from tests.driving import drive, expand, measure
+from tests.driving import drive, measure
 from tests.helpers import (
     draw_multipliers,
     group_masks,
@@ -48,18 +48,6 @@ def drawn(seed, *, kind="logistic", beta=1.0, l2=0.05, radius=10.0, bound=0.5):
         **prices,
     )
     return rng, engine, problem, oracle
-
-
-class Counting:
-    """An engine that counts what it is asked."""
-
-    def __init__(self, engine):
-        self.engine, self.asked = engine, 0
-        self.silo_names, self.pooled = engine.silo_names, 0
-
-    def ask_many(self, questions):
-        self.asked += len(questions)
-        return self.engine.ask_many(questions)
 
 
 def random_pair(rng, problem, radius):
@@ -125,32 +113,10 @@ def test_the_gap_closes_at_the_saddle_point():
     assert gap.upper == pytest.approx(oracle.saddle()[0], abs=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_lower_end_is_proved_where_it_says(seed):
-    rng, engine, problem, _ = drawn(seed)
-    point = random_pair(rng, problem, 2.0)
-    pair = measure(engine, problem, point)
-    at = expand(engine, problem, np.array(pair.at))
-    lower = lower_value(at, point.multipliers, problem)
-    assert lower - 1e-9 < pair.lower < lower  # what rounding can do is taken off
-
-
 def test_a_gap_is_never_zero_or_negative():
     assert Pair(1.0, 1.0, []).gap > 0
     assert Pair(1.0, 1.0 + 1e-16, []).gap > 0
     assert Pair(1e6, 1e6, []).gap >= 1e-9
-
-
-def test_best_response_spends_no_more_than_its_effort():
-    # Separable data and a tiny ridge: the minimum is far away.
-    rng, engine, problem, _ = drawn(3, l2=1e-9)
-    lam = draw_multipliers(rng, problem)
-    start = expand(engine, problem, 30 * rng.normal(size=4))
-    counted = Counting(engine)
-    lower, at = drive(counted, best_response(problem, lam, start, 1e3))
-    assert 0 < counted.asked <= EFFORT
-    assert np.isfinite(lower)
-    assert np.isfinite(at).all()
 
 
 def test_a_gap_that_is_closed_is_not_measured_further():

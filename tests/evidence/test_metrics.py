@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from fairlearn import metrics as fairlearn_metrics
@@ -125,15 +123,6 @@ def test_a_gap_needs_two_groups_to_compare():
     assert found.equalized_odds_gap is None
 
 
-def test_an_empty_split_has_no_metrics():
-    federation = make_federation(0, sizes=(30, 30), test=0)
-    found, total = evaluated(federation, np.ones(4), split="test")
-    assert found.rows == 0
-    assert np.isnan(mean_losses(total)).all()
-    values = set(found.as_dict().values())
-    assert values == {0, None}
-
-
 @pytest.mark.parametrize("labels", [0, 3])
 def test_rates_are_for_two_classes_only(labels):
     federation = make_federation(0, labels=labels)
@@ -192,22 +181,3 @@ def test_rates_of_training_rows_have_no_interval_and_numbers_no_rates():
     assert {one.false_positive for one in rates(several.evidence)} == {None}
     _, numeric = solved_groups(labels=0)
     assert rates(numeric.evidence) == []
-
-
-def test_several_rows_of_a_person_have_no_interval():
-    _, solution = solved_groups()
-    e = solution.evidence
-    again = rates(replace(e, data=replace(e.data, several=True)))
-    for one, before in zip(again, rates(e), strict=True):
-        assert (one.error.lower, one.error.upper) == (None, None)
-        assert one.error.value == before.error.value
-
-
-def test_a_choice_among_candidates_widens_the_intervals():
-    _, solution = solved_groups()
-    e = solution.evidence
-    many = replace(e, terms=replace(e.terms, candidates=20))
-    (one, *_), (wide, *_) = rates(e), rates(many)
-    assert wide.error.upper > one.error.upper
-    assert wide.error.lower < one.error.lower
-    assert wide.error.value == one.error.value

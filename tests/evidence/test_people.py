@@ -58,17 +58,6 @@ def test_people_are_counted_and_rows_are_not(run: tuple[pffl.Solution, Path, Pat
     np.testing.assert_allclose(unseen.upper(e), found)
 
 
-def test_more_people_are_asked_for_and_not_more_rows():
-    with pytest.warns(DataWarning, match="rows are in more than one silo"):
-        federation = pffl.Federation.from_table(table(4), id="id", **OPTIONS)
-    solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.71), seed=0)
-    sentence = unseen.holdout(solution.evidence).text
-    assert "more held-out people of" in sentence
-    held = solution.evidence.heldout
-    most = max(many or 0 for many in unseen.more_rows(solution.evidence).values())
-    assert most > held.of_people("count").min()
-
-
 def test_rates_have_no_bound(run: tuple[pffl.Solution, Path, Path]):
     certificate = run[0].certificate
     for kind in ("holdout_error", "dp_gap", "eo_gap", "equalised_odds"):
@@ -80,16 +69,6 @@ def test_rates_have_no_bound(run: tuple[pffl.Solution, Path, Path]):
     found = heldout_measures(run[0].evidence)
     assert found["worst_low"] is not None
     assert not {"error_low", "error_high"} & set(found)
-
-
-def test_one_row_each_is_what_it_was():
-    federation = pffl.Federation.from_table(table(1), id="id", **OPTIONS)
-    assert federation.by_person
-    assert not federation.several
-    e = pffl.solve(federation, pffl.BoundedGroupLoss(0.9), seed=0).evidence
-    people, rows = (f("count") for f in (e.heldout.of_people, e.heldout.of_cells))
-    np.testing.assert_array_equal(people, rows)
-    assert unseen.holdout_error(e).available
 
 
 def test_verify_counts_them_too(run: tuple[pffl.Solution, Path, Path]):

@@ -67,53 +67,9 @@ def test_what_is_shipped_is_what_the_code_writes(name: str) -> None:
     assert shipped(name) == generated(name)
 
 
-def problems(value: Any, schema: Any, whole: Any, where: str = "") -> list[str]:
-    """A validator of the part of JSON Schema that ours use."""
-    if "$ref" in schema:
-        schema = whole["$defs"][schema["$ref"].rpartition("/")[2]]
-    if "anyOf" in schema:
-        tried = [problems(value, one, whole, where) for one in schema["anyOf"]]
-        return [] if [] in tried else min(tried, key=len)
-    if "const" in schema and value != schema["const"]:
-        return [f"{where}: {value!r} is not {schema['const']!r}"]
-    if "enum" in schema and value not in schema["enum"]:
-        return [f"{where}: {value!r} is none of {schema['enum']}"]
-    kinds: dict[str, Any] = {
-        "object": dict,
-        "array": list,
-        "string": str,
-        "integer": int,
-        "number": int | float,
-        "boolean": bool,
-        "null": type(None),
-    }
-    kind = schema.get("type")
-    wrong = kind and not isinstance(value, kinds[kind])
-    if wrong or (kind in ("integer", "number") and isinstance(value, bool)):
-        return [f"{where}: {value!r} is not of type {kind}"]
-    out: list[str] = []
-    if isinstance(value, dict):
-        known = schema.get("properties", {})
-        more = schema.get("additionalProperties", True)
-        out += [
-            f"{where}.{key} is missing"
-            for key in schema.get("required", ())
-            if key not in value
-        ]
-        for key, entry in value.items():
-            if key not in known and more is False:
-                out.append(f"{where}.{key} is not known")
-            elif key in known or isinstance(more, dict):
-                part = known.get(key, more)
-                out += problems(entry, part, whole, f"{where}.{key}")
-    if isinstance(value, list):
-        first = schema.get("prefixItems", [])
-        for i, entry in enumerate(value):
-            part = first[i] if i < len(first) else schema.get("items", {})
-            out += problems(
-                entry, part if isinstance(part, dict) else {}, whole, f"{where}[{i}]"
-            )
-    return out
+def valid(value: Any, schema: Any) -> bool:
+    jsonschema = pytest.importorskip("jsonschema")
+    return bool(jsonschema.Draft202012Validator(schema).is_valid(value))
 
 
 @pytest.fixture(scope="module")
@@ -134,9 +90,9 @@ def test_real_files_are_valid(name: str, solved: list[Solution]) -> None:
             "certificate": solution.certificate.as_dict(),
         }[name]
         value = json.loads(json.dumps(plain(whole)))
-        assert problems(value, schema, schema) == []
-        assert problems({**value, "more": 1}, schema, schema) == [".more is not known"]
-        assert problems({**value, "version": 0}, schema, schema)
+        assert valid(value, schema)
+        assert not valid({**value, "more": 1}, schema)
+        assert not valid({**value, "version": 0}, schema)
 
 
 def test_evidence_is_read_back_and_read_strictly(solved: list[Solution]) -> None:
@@ -144,19 +100,17 @@ def test_evidence_is_read_back_and_read_strictly(solved: list[Solution]) -> None
         written = json.loads(json.dumps(plain(solution.evidence.as_dict())))
         assert Evidence.from_dict(written) == solution.evidence
         assert Evidence.from_dict(written).as_dict() == solution.evidence.as_dict()
-    for change, message in (
-        ({"more": 1}, "'more' is not known"),
-        ({"seen": {**written["seen"], "more": 1}}, "'seen.more' is not known"),
-        ({"promise": "yes"}, "'promise'"),
-        ({"version": 99}, "cannot be read"),
-        ({"cells": written["cells"][:1]}, "does not fit together"),
+    less = {key: part for key, part in written.items() if key != "terms"}
+    for changed, code, *named in (
+        ({**written, "more": 1}, "unknown-key", "'more'"),
+        ({**written, "seen": {**written["seen"], "more": 1}}, "unknown-key", "seen.m"),
+        ({**written, "promise": "yes"}, "wrong-value", "'promise'"),
+        ({**written, "version": 99}, "other-format"),
+        ({**written, "cells": written["cells"][:1]}, "bad-evidence"),
+        (less, "missing-key", "terms"),
     ):
-        with pytest.raises(ArtefactError, match=message):
-            Evidence.from_dict({**written, **change})
-    for name in ("seen", "terms"):
-        less = {key: part for key, part in written.items() if key != name}
-        with raises(ArtefactError, "missing-key", name):
-            Evidence.from_dict(less)
+        with raises(ArtefactError, code, *named):
+            Evidence.from_dict(changed)
 
 
 if __name__ == "__main__":

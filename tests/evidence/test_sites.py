@@ -12,9 +12,7 @@ import pytest
 import pffl
 from pffl import runs
 from pffl.data import Federation
-from pffl.evidence import sites, verdict
-from pffl.evidence.evidence import Evidence
-from pffl.files import json_text
+from pffl.evidence import verdict
 from pffl.reports.page import write_report
 from pffl.solution import Solution
 from tests.engines.sites import remote
@@ -103,31 +101,6 @@ def test_a_cell_of_two_sites_shows_nobody_s_mean():
     assert any(row["lowest"] is not None for row in said(run()).per_cell)
 
 
-def test_the_words_and_the_checks_are_those_of_what_was_possible():
-    found = said(run())
-    assert "one of the 3 sites" in found.text
-    assert found.figures["sites"] == list(rows().silo_names)
-    assert [a.state for a in found.assumptions] == ["assumed", "checked"]
-    assert "within what the census allows" in found.assumptions[1].text
-    apart = [(row["highest"] - row["lowest"], row["cell"]) for row in found.per_cell]
-    assert (
-        f"Between sites the mean loss of '{max(apart)[1]}' differs most" in found.text
-    )
-    worst = max(row["train at most"] - 0.6 for row in found.per_cell)
-    assert found.value == pytest.approx(worst)
-    assert verdict.result(run().evidence)["sites"]["sentence"] == found.text
-
-
-def test_of_a_model_that_is_not_known_less_is_checked():
-    e = run().evidence
-    other = replace(e, model=replace(e.model, kind="network", convex=False))
-    found = sites.statement(other)
-    states = [a.state for a in found.assumptions]
-    assert states == ["assumed", "checked", "could not be checked"]
-    assert "the census allows" not in found.assumptions[1].text
-    assert "within what the census allows" in found.assumptions[2].text
-
-
 def test_silos_at_hand_hide_nothing():
     at_hand = pffl.solve(rows(), BOUND, seed=0, options=QUICKLY)
     assert said(at_hand) is None
@@ -138,9 +111,6 @@ def test_under_masks_it_is_not_available_and_what_could_not_be_checked_is_said()
     masked = pffl.solve(rows(), BOUND, seed=0, options=QUICKLY, secure_sum=True)
     found = said(masked)
     assert not found.available
-    assert found.text.startswith("not available: under masks nobody sees")
-    assert "Of a single site none of this could be checked" in found.reason
-    assert "within what the census allows" in found.reason
     assert masked.evidence.sites.masked == 3
     assert masked.evidence.seen.sites == {}
     result = verdict.result(masked.evidence)["sites"]
@@ -151,14 +121,7 @@ def test_losses_without_a_bound_bound_nothing():
     federation = make_federation(7, sizes=(60, 45, 30), test=30, labels=0)
     constraint = pffl.BoundedGroupLoss(1.2)
     solution = pffl.solve(remote(federation), constraint, seed=0, options=QUICKLY)
-    assert "needs losses that are bounded" in said(solution).reason
-
-
-def test_evidence_is_read_as_it_was_written():
-    e = run().evidence
-    again = Evidence.from_dict(json.loads(json_text(e.as_dict())))
-    assert again == e
-    assert e.seen.plain.sites == {}
+    assert not said(solution).available
 
 
 @pytest.fixture(scope="module")
@@ -180,8 +143,6 @@ def changed(path, change):
 def test_verify_finds_the_line_again_and_any_change_of_it(folder):
     checks = pffl.verify(folder)
     assert [str(check) for check in checks if not check.agrees] == []
-    page = (folder / "report.html").read_text()
-    assert "If one site did not tell the truth" in page
 
     def wrong(name, change):
         kept = (folder / name).read_text()
@@ -200,22 +161,6 @@ def test_verify_finds_the_line_again_and_any_change_of_it(folder):
         own[0]["per_cell"][0]["train at most"] *= 0.9
 
     assert wrong("certificate.json", silent)
-
-
-def test_verify_reads_what_older_versions_wrote(tmp_path):
-    with runs.lock(tmp_path / "run") as directory:
-        directory.save(pffl.solve(rows(), BOUND, seed=0, options=QUICKLY), "")
-
-    def older(data):
-        for name in ("seen", "heldout"):
-            data.get(name, {}).pop("sites", None)
-        if "verdicts" in data:
-            del data["sites"]
-
-    for name in ("evidence.json", "result.json"):
-        changed(tmp_path / "run" / name, older)
-    found = [c.what for c in pffl.verify(tmp_path / "run") if not c.agrees]
-    assert [what for what in found if "file" not in what] == []
 
 
 def less(doubts):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,7 +51,6 @@ def read(plain: dict[str, object]) -> Statement:
 
 def test_a_failed_assumption_takes_every_number_away() -> None:
     out = statement(assumptions=(GOOD, BAD))
-    assert out.text == "not available: needs convexity"
     assert (out.value, out.holds, out.per_cell) == (None, None, None)
     assert not out.available
     assert "0.01" not in json.dumps(out.as_dict())
@@ -61,16 +59,41 @@ def test_a_failed_assumption_takes_every_number_away() -> None:
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_a_non_finite_number_is_not_available(value: float) -> None:
     out = statement(value=value)
-    assert out.text == "not available: the number could not be computed"
+    assert not out.available
     assert out.holds is None
 
 
-def test_every_reason_is_given() -> None:
-    other = Assumption("needs a loss bound", "failed")
-    out = statement(assumptions=(BAD, other), available=False, reason="no rows")
-    assert out.reason == "no rows; needs convexity; needs a loss bound"
-    bare = Statement("gap", "", available=False)
-    assert bare.text == "not available: no reason was recorded"
+#: (part of the file, what is edited in it)
+EDITED = [
+    ("statement", {"assumptions": [{"text": "needs convexity", "state": "failed"}]}),
+    ("statement", {"value": float("nan")}),
+    ("statement", {"available": False, "reason": "edited"}),
+    ("statement", {"reason": "edited"}),
+    ("statement", {"value": "0.01"}),
+    ("statement", {"value": True}),
+    ("statement", {"value": 10**400}),
+    ("statement", {"kind": None}),
+    ("statement", {"holds": 1}),
+    ("statement", {"per_cell": [{"loss": 1.0}]}),
+    ("statement", {"assumptions": [{"text": "x", "state": "sure"}]}),
+    ("statement", {"extra": 1}),
+    ("certificate", {"version": VERSION + 1}),
+    ("certificate", {"format": "other"}),
+    ("certificate", {"verdict": "splendid"}),
+    ("certificate", {"confidence": 1.0}),
+    ("certificate", {"confidence": float("nan")}),
+    ("certificate", {"fingerprints": {"data": 1}}),
+    ("certificate", {"statements": [None]}),
+    ("certificate", {"surprise": 0}),
+]
+
+
+@pytest.mark.parametrize(("part", "change"), EDITED)
+def test_what_was_edited_is_refused(part: str, change: dict[str, object]) -> None:
+    if part == "statement":
+        change = {"statements": [{**statement().as_dict(), **change}]}
+    with pytest.raises(ArtefactError):
+        Certificate.from_dict({**certificate().as_dict(), **change})
 
 
 def test_a_cell_whose_number_was_lost_does_not_hold() -> None:
@@ -87,67 +110,13 @@ def test_round_trip_through_json() -> None:
     after = Certificate.from_dict(json.loads(text))
     assert after == before
     assert after.as_dict() == before.as_dict()
-    assert json.loads(text)["version"] == VERSION
-
-
-def test_round_trip_of_every_unavailable_form() -> None:
     for one in (
         statement(assumptions=(BAD, Assumption("x", "failed")), reason="r"),
         statement(value=np.nan, assumptions=(BAD,)),
         Statement.not_available("holdout", "needs convexity", (BAD,)),
     ):
         assert read(one.as_dict()) == one
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"assumptions": [{"text": "needs convexity", "state": "failed"}]},
-        {"value": float("nan")},
-        {"available": False, "reason": "edited"},
-        {"reason": "edited"},
-        {"value": "0.01"},
-        {"value": True},
-        {"value": 10**400},
-        {"kind": None},
-        {"holds": 1},
-        {"figures": [1]},
-        {"per_cell": [1]},
-        {"per_cell": [{"loss": 1.0}]},
-        {"per_cell": 5},
-        {"assumptions": [{"text": "x", "state": "sure"}]},
-        {"assumptions": [{"text": "x"}]},
-        {"assumptions": "no"},
-        {"extra": 1},
-    ],
-)
-def test_an_edited_statement_is_refused(change: dict[str, object]) -> None:
-    data = {**certificate().as_dict()}
-    data["statements"] = [{**statement().as_dict(), **change}]
-    with pytest.raises(ArtefactError):
-        Certificate.from_dict(data)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"version": VERSION + 1},
-        {"format": "other"},
-        {"verdict": "splendid"},
-        {"confidence": 1.0},
-        {"confidence": "0.95"},
-        {"confidence": float("nan")},
-        {"fingerprints": {"data": 1}},
-        {"notes": [1]},
-        {"notes": "text"},
-        {"statements": [None]},
-        {"sentence": 3},
-        {"surprise": 0},
-    ],
-)
-def test_an_edited_certificate_is_refused(change: dict[str, object]) -> None:
-    with pytest.raises(ArtefactError):
-        Certificate.from_dict({**certificate().as_dict(), **change})
+    assert statement(assumptions=(BAD,), reason="r").reason == "r; needs convexity"
 
 
 JSONS = st.recursive(
@@ -181,25 +150,6 @@ def test_reading_never_fails_in_another_way(
     str(certificate(statements=(out,)))
 
 
-def test_deep_nesting_is_refused() -> None:
-    deep: object = 0
-    for _ in range(20_000):
-        deep = [deep]
-    with pytest.raises(ArtefactError):
-        read({**statement().as_dict(), "figures": {"x": deep}})
-
-
-def test_plain_words() -> None:
-    text = str(certificate())
-    assert text.startswith("Certificate: met\nEvery bound is met.")
-    assert "[holds] gap" in text
-    assert "[not available] holdout" in text
-    assert "not available: no rows" in text
-    assert "checked: The loss is convex." in text
-    assert "95 %" in text
-    assert "data: ab12" in text
-
-
 def test_hostile_names_do_nothing() -> None:
     name = "<script>alert(1)</script>\x1b[2J\u202eevil\"'&" + "x" * 10_000
     row = {"cell": name, "<b>": 0.5, "holds": True}
@@ -227,29 +177,19 @@ def test_what_is_required() -> None:
     assert [s.kind for s in out.of_kind("gap")] == ["gap"]
 
 
-def test_refusals() -> None:
-    with pytest.raises(UsageError, match="must be one of"):
-        Assumption("x", "sure")  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="must be one of"):
-        certificate(verdict="splendid")
-    with pytest.raises(UsageError, match="strictly between"):
-        certificate(confidence=0.0)
-    with raises(UsageError, "not-json"):
-        statement(figures={"x": object()})
-    with raises(UsageError, "missing-key", "cell"):
-        statement(per_cell=({"loss": 1.0},))
-
-
-def test_the_import_is_light() -> None:
-    code = (
-        "import sys, pffl.evidence.certificate, pffl.evidence.unseen, "
-        "pffl.evidence.training; "
-        "print([m for m in ('scipy.stats', 'pandas') if m in sys.modules])"
-    )
-    out = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert out.stdout.strip() == "[]"
+@pytest.mark.parametrize(
+    ("make", "code"),
+    [
+        (lambda: Assumption("x", "sure"), "wrong-value"),  # type: ignore[arg-type]
+        (lambda: certificate(verdict="splendid"), "wrong-value"),
+        (lambda: certificate(confidence=0.0), "wrong-value"),
+        (lambda: statement(figures={"x": object()}), "not-json"),
+        (lambda: statement(per_cell=({"loss": 1.0},)), "missing-key"),
+    ],
+)
+def test_what_cannot_be_said_is_refused(make: Any, code: str) -> None:
+    with raises(UsageError, code):
+        make()
 
 
 def test_an_upper_bound_in_a_table_is_rounded_up() -> None:

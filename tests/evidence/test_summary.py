@@ -9,7 +9,7 @@ import pytest
 
 import pffl
 from pffl.evidence import summary, verdict
-from pffl.evidence.evidence import Evidence, Missing
+from pffl.evidence.evidence import Evidence
 from tests.helpers import make_federation
 
 
@@ -26,15 +26,6 @@ def column(e: Evidence, title: str) -> summary.Column:
 def with_bounds(e: Evidence, bounds: list[float]) -> Evidence:
     pairs = zip(e.cells, bounds, strict=True)
     return replace(e, cells=[replace(cell, bound=bound) for cell, bound in pairs])
-
-
-def test_there_are_three_verdicts_in_one_order(evidence: Evidence) -> None:
-    found = summary.verdicts(evidence)
-    assert [one.title for one in found] == list(summary.TITLES.values())
-    assert {one.word for one in found}.isdisjoint({"", "met_"})
-    signs = set(summary.SIGNS.values())
-    assert len(signs) == len(summary.SIGNS)
-    assert all(one.sign in signs for one in found)
 
 
 def test_a_word_that_is_not_known_is_never_good() -> None:
@@ -79,69 +70,3 @@ def test_the_interval_of_a_rate_is_rounded_outwards(evidence: Evidence) -> None:
         assert group.error.upper is not None
         assert low / 100 <= group.error.lower <= group.error.upper <= high / 100
         assert row["people"] == f"{group.error.people:,}"
-
-
-def test_the_risk_is_explained_where_it_is_above_every_cell(
-    evidence: Evidence,
-) -> None:
-    assert summary.risk_note(evidence) == []
-    risky = replace(
-        evidence, seen=replace(evidence.seen, bounded_risk=2 * evidence.seen.share)
-    )
-    assert len(summary.risk_note(risky)) == 1
-    rows = replace(risky, terms=replace(risky.terms, weighting="rows"))
-    assert summary.risk_note(rows) == []
-
-
-def test_what_was_asked_is_said_by_cells_and_bounds(evidence: Evidence) -> None:
-    data = make_federation(0)
-    kinds = {
-        "in each of 2 groups.": pffl.BoundedGroupLoss(0.69),
-        "in each of 4 groups of people with the same true label.": (
-            pffl.ConditionalBoundedGroupLoss(0.9)
-        ),
-        "in each of 3 silos.": pffl.PerSilo(0.69),
-        "in each of 2 groups of people with the same true label.": (
-            pffl.ConditionalBoundedGroupLoss(0.9, labels=(1,))
-        ),
-        "for the worst of 2 groups.": pffl.MinMax(),
-        "; no bound was asked for.": None,
-    }
-    quick = pffl.Options(baseline=False, least=False)
-    for words, constraint in kinds.items():
-        found = pffl.solve(data, constraint, seed=0, options=quick).evidence
-        assert summary.asked(found).endswith(words)
-        bounds = {f"{cell.bound:g}" for cell in found.cells} if found.promise else set()
-        assert all(f"of at most {bound} " in summary.asked(found) for bound in bounds)
-    low, high = with_bounds(evidence, [0.5, 0.7]), with_bounds(evidence, [0.7, 0.5])
-    assert "at most 0.5 to 0.7 in" in summary.asked(low) == summary.asked(high)
-
-
-def test_what_it_costs_is_counted_in_predictions(evidence: Evidence) -> None:
-    old = verdict.before_metrics(evidence)
-    new = verdict.split_metrics(evidence, "test")
-    assert old is not None
-    assert new is not None
-    before = evidence.before
-    assert not isinstance(before, Missing)
-    for more in (0, 1, -1, 7):
-        right = list(before.samples["test"].atoms["correct"])
-        right[0] += more + round((old["test"].error - new.error) * new.rows)
-        atoms = {**before.samples["test"].atoms, "correct": right}
-        changed = replace(before.samples["test"], atoms=atoms)
-        samples = {**before.samples, "test": changed}
-        moved = replace(evidence, before=replace(before, samples=samples))
-        text = summary.cost_in_words(moved)
-        wanted = {0: ": as many.", 1: ": 1 more.", -1: ": 1 fewer.", 7: ": 7 more."}
-        assert text is not None
-        assert text.endswith(wanted[more])
-        share = f"{100 * new.error:.1f} %"
-        assert text.startswith(f"On the {new.rows:,} held-out rows {share}")
-    assert summary.cost_in_words(replace(evidence, before=Missing("none"))) is None
-    rows = [row["measured on"] for row in summary.measures(evidence)]
-    assert rows == [
-        "training, no bounds",
-        "training",
-        "held-out, no bounds",
-        "held-out",
-    ]

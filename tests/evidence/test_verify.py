@@ -70,6 +70,8 @@ CASES: dict[str, tuple[int, Any, dict[str, Any]]] = {
         {},
     ),
     "minimax": (TWO, pffl.MinMax(), {}),
+    "overlapping": (TWO, pffl.BoundedGroupLoss(0.685) & pffl.PerSilo(0.7), {}),
+    "fedavg": (TWO, pffl.BoundedGroupLoss(0.685), {"method": pffl.FedAvg(rounds=5)}),
     "per silo": (TWO, pffl.PerSilo(0.7), {}),
     "softmax": (3, pffl.BoundedGroupLoss(0.9), {}),
     "least squares": (
@@ -261,6 +263,9 @@ def unnoticed(
 
 ENDINGS = ["met", "infeasible", "not converged", "promise"]
 NAMES = ["evidence.json", "result.json", "certificate.json"]
+MORE = ["evidence-more.json", "certificate-more.json"]
+#: What a later certificate has of its own.
+LATER = ("proofs", "terms", "seen", "heldout", "statements", "cells")
 THIRD = slice(0, None, 3)
 
 
@@ -269,37 +274,23 @@ THIRD = slice(0, None, 3)
     [THIRD, pytest.param(slice(None), marks=pytest.mark.slow)],
     ids=["a third", "all"],
 )
-@pytest.mark.parametrize("case", ENDINGS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [(name, case) for name in NAMES for case in ENDINGS] + [(n, "met") for n in MORE],
+)
 def test_no_number_can_be_changed_unnoticed(
-    case: str, name: str, part: slice, shelf: Shelf, tmp_path: Path
+    name: str, case: str, part: slice, shelf: Shelf, tmp_path: Path
 ) -> None:
     """Every third number in each place, another third in the next; slowly, all."""
     place = shelf(case)
     plain = json.loads((place / name).read_bytes())
     paths = [path for path in numbers(plain) if path[-1] not in FREE]
-    assert len(paths) > {"evidence.json": 100, "result.json": 45}.get(name, 40)
+    if name in MORE:
+        paths = [path for path in paths if path[0] in LATER]
+    assert len(paths) > (60 if "evidence" in name else 40)
     chosen = paths[ENDINGS.index(case) :][part] if part == THIRD else paths
-    rows = place.parent / f"{case}.npz" if name == "evidence.json" else None
+    rows = place.parent / f"{case}.npz" if "evidence" in name else None
     assert unnoticed(place, name, tmp_path / "copy", chosen, rows=rows) == []
-
-
-@pytest.mark.parametrize(
-    "part",
-    [THIRD, pytest.param(slice(None), marks=pytest.mark.slow)],
-    ids=["a third", "all"],
-)
-@pytest.mark.parametrize("name", ["evidence-more.json", "certificate-more.json"])
-def test_no_number_of_a_further_certificate_can_be_changed_unnoticed(
-    name: str, part: slice, shelf: Shelf, tmp_path: Path
-) -> None:
-    place = shelf("met")
-    plain = json.loads((place / name).read_bytes())
-    parts = ("proofs", "terms", "seen", "heldout", "statements", "cells")
-    paths = [path for path in numbers(plain) if path[0] in parts]
-    rows = place.parent / "met.npz" if name.startswith("evidence") else None
-    assert unnoticed(place, name, tmp_path / "copy", paths[part], rows=rows) == []
-    assert len(paths) > (60 if name.startswith("evidence") else 45)
 
 
 @pytest.mark.parametrize(
@@ -383,50 +374,21 @@ def test_fault_84_a_log_of_looks_that_was_edited_is_noticed(
 
 
 def test_changed_words_are_noticed(shelf: Shelf, tmp_path: Path) -> None:
-    place = shelf("met")
     for name, old, new in (
-        ("certificate.json", "With confidence 95 %", "With confidence 99 %"),
         ("certificate.json", '"verdict": "met"', '"verdict": "not_met"'),
-        ("certificate.json", "the one with the least room is 'm'", "it is 'f'"),
-        ("certificate.json", "no loss is above 3", "no loss is above 4"),
         ("result.json", '"status": "met"', '"status": "not_met"'),
-        ("result.json", "against a bound of 0.685", "against a bound of 0.684"),
         ("result.json", '"verdict": "not shown"', '"verdict": "holds"'),
+        ("result.json", "0.685", "0.684"),  # in a sentence
+        ("report.html", f">{solved('met').cell_results[0].train_loss:.4f}<", ">0.12<"),
+        ("report.html", f">{solved('met').cell_results[0].count}</td>", ">999</td>"),
+        ("report.html", 'content="', 'content="0'),  # whose certificate it is of
     ):
-        assert old in (place / name).read_text("utf-8"), old
+        assert old in (shelf("met") / name).read_text("utf-8"), old
         to = forged(
-            place, tmp_path / "x", name, lambda t, o=old, n=new: t.replace(o, n)
+            shelf("met"), tmp_path / "x", name, lambda t, o=old, n=new: t.replace(o, n)
         )
-        assert wrong(to), old
-
-
-def test_fault_86_a_report_that_was_edited_is_noticed(
-    shelf: Shelf, tmp_path: Path
-) -> None:
-    pytest.importorskip("jinja2")
-    for case in ("met", "infeasible"):
-        place = shelf(case)
-        text = (place / "report.html").read_text("utf-8")
-        solution = solved(case)
-        cell = solution.cell_results[0]
-        assert cell.test_upper is not None
-        edits = [
-            (f">{cell.train_loss:.4f}</td>", ">0.1234</td>"),
-            (f">{cell.count}</td>", f">{cell.count + 1}</td>"),
-            ("pffl-certificate-sha256", "pffl-certificate-sha25"),
-            ('content="', 'content="0'),
-            ("above it", "above that") if case == "infeasible" else ("right at", "at"),
-            (f"{solution.evidence.data.silos} silos", "7 silos"),
-        ]
-        for old, new in edits:
-            assert old in text, old
-            to = forged(
-                place,
-                tmp_path / "x",
-                "report.html",
-                lambda t, o=old, n=new: t.replace(o, n),
-            )
-            assert any("report" in one for one in wrong(to)), old
+        found = wrong(to)
+        assert any("report" in one for one in found) if "html" in name else found, old
 
 
 def test_the_manifest_is_checked(shelf: Shelf, tmp_path: Path) -> None:
@@ -483,25 +445,26 @@ def test_one_changed_label_and_one_removed_row_change_counts(
     assert any(f"held-out: cells, count, {cell}" in one for one in found)
 
 
+HEAD = "split,silo,group,label,x0"
+
+
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content",
     [
-        ("split,silo,group,label,x0\n", "the columns must be"),
-        ("split,silo,group,label,x0,x1\ntrain,site 0,f,class 9,0,0\n", "class 9"),
-        (
-            "split,silo,group,label,x0,x1\ntrain,site 0,z,class 1,0,0\n",
-            "unknown groups",
-        ),
-        ("split,silo,group,label,x0,x1\ntrain,site 0,f,class 1,0,x\n", "'x'"),
-        ("", "no rows"),
+        f"{HEAD}\n",
+        f"{HEAD},x1\ntrain,site 0,f,class 9,0,0\n",
+        f"{HEAD},x1\ntrain,site 0,z,class 1,0,0\n",
+        f"{HEAD},x1\ntrain,site 0,f,class 1,0,x\n",
+        "",
     ],
+    ids=["columns", "label", "group", "number", "nothing"],
 )
 def test_rows_that_are_none_are_refused(
-    content: str, message: str, shelf: Shelf, tmp_path: Path
+    content: str, shelf: Shelf, tmp_path: Path
 ) -> None:
     path = tmp_path / "rows.csv"
     path.write_text(content)
-    with pytest.raises(module.Unreadable, match=message):
+    with pytest.raises(module.Unreadable, match=str(path)):
         verify(shelf("met"), path)
 
 
@@ -603,12 +566,9 @@ def test_models_that_are_not_known_are_checked_by_evidence_alone(
         return text.replace('"kind": "logistic"', '"kind": "network"')
 
     place = forged(shelf("met"), tmp_path / "x", "evidence.json", change)
-    checks = [str(check) for check in verify(place, shelf("met").parent / "met.csv")]
-    why = "not checked by rows: no model is there, or its losses (network) are unknown"
-    assert why in checks
-    assert not any("seen: cells" in check for check in checks)
-    bare = [str(check) for check in verify(shelf("met"))]
-    assert "not checked by rows: no rows were given" in bare
+    rows = shelf("met").parent / "met.csv"
+    assert not any("seen: cells" in str(check) for check in verify(place, rows))
+    assert any("seen: cells" in str(check) for check in verify(shelf("met"), rows))
 
 
 def test_second_implementations_of_the_bounds_agree_with_the_first() -> None:

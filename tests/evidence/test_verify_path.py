@@ -20,7 +20,6 @@ from pffl.data import Federation
 from pffl.evidence import promise, verdict
 from pffl.evidence.evidence import Evidence, ModelPath, Sample
 from pffl.files import json_text
-from pffl.reports.page import write_report
 from pffl.solution import Solution
 from pffl.solving import open_engine
 from tests.evidence.test_verify import apart, forged, module, wrong
@@ -264,41 +263,3 @@ def test_the_smallest_risk_at_the_edges() -> None:
     assert module.shown_up_to([0.01, 0.2, 0.01], 0.05) == 1
     assert module.shown_up_to([0.2], 0.05) == 0
     assert module.shown_up_to([0.01, 0.05], 0.05) == 2
-
-
-def test_a_table_of_the_path_on_the_page_is_compared(
-    shelf: Callable[[str], Path], tmp_path: Path
-) -> None:
-    pytest.importorskip("jinja2")
-    e = solved("shown")[1].evidence
-    place = forged(shelf("shown"), tmp_path / "copy", "history.csv", lambda text: text)
-    with runs.lock(place, finished=True) as directory:
-        write_report(directory)
-    rows = promise.table(e)
-    assert [row["every bound"] for row in rows] == [
-        "shown",
-        "shown",
-        "not shown",
-        "not tested",
-    ]
-    lines = "".join(
-        f"<tr>{''.join(f'<td>{entry}</td>' for entry in row.values())}</tr>"
-        for row in rows
-    )
-    page = f"<table>{lines}</table></body>"
-
-    def said(old: str, new: str) -> list[str]:
-        text = page.replace(old, new, 1)
-        assert old == new or text != page
-        other = forged(
-            place, tmp_path / "x", "report.html", lambda t: t.replace("</body>", text)
-        )
-        return wrong(other)
-
-    assert said("", "") == []
-    for old, new in (
-        (rows[2]["margin"], "2.22"),
-        (rows[3]["training error"], "0.1234"),
-        ("not shown", "shown"),
-    ):
-        assert any("report" in one for one in said(old, new))

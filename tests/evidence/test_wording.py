@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -13,15 +12,12 @@ from hypothesis import strategies as st
 
 from pffl.bounds import logsum
 from pffl.bounds.rates import spread
-from pffl.errors import UsageError
 from pffl.evidence import training, unseen
-from pffl.evidence.certificate import Certificate
 from pffl.evidence.evidence import (
     Cell,
     Data,
     Evidence,
     Least,
-    Lowest,
     Missing,
     Model,
     Pair,
@@ -30,8 +26,7 @@ from pffl.evidence.evidence import (
     Terms,
     Training,
 )
-from pffl.evidence.training import CellLosses
-from pffl.evidence.verdict import certificate, judge, verdicts
+from pffl.evidence.verdict import judge, verdicts
 from pffl.text import down, up
 
 NAMES = ("female", "male")
@@ -133,95 +128,85 @@ def test_verdicts_name_the_worst_cell(
 
 def test_verdict_needs_rows_in_every_cell() -> None:
     e = evidence(seen=sample((0.5, 0.5), counts=(0, 3)))
-    assert judge(e) == ("not_met", "No rows to judge by: female.")
-    with pytest.raises(UsageError, match="one per name"):
-        CellLosses.of(("a",), [1, 2], [0.0, 1.0], [0.5, 0.5])
+    assert judge(e)[0] == "not_met"
 
 
 def test_three_verdicts_are_told_apart() -> None:
     found = verdicts(evidence(heldout=sample((0.7, 0.5))))
     assert found["training"]["verdict"] == "met"
-    assert found["heldout"] == {
-        "verdict": "above",
-        "sentence": "On 150 held-out rows 1 of 2 cells is above its bound; 'female' "
-        "has a mean loss of 0.7 against a bound of 0.62: 0.08 above it.",
-        "above": ["female"],
-    }
+    assert (found["heldout"]["verdict"], found["heldout"]["above"]) == (
+        "above",
+        ["female"],
+    )
     assert found["unseen"]["verdict"] == "not shown"
     bare = verdicts(evidence(heldout=Missing("there are none")))
-    told = {"verdict": "not available", "sentence": "There are none."}
-    assert bare["heldout"] == told
-    assert bare["unseen"]["verdict"] == "not available"
+    assert bare["heldout"]["verdict"] == bare["unseen"]["verdict"] == "not available"
 
 
-def test_gap() -> None:
-    out = training.gap(evidence(terms__target_gap=1e-6))
-    assert out.holds
-    assert "1.235e-07" in out.text
-    rare = evidence(
-        model__convex=False, proofs__gap=Missing("needs convexity, and it is not")
-    )
-    assert training.gap(rare).text == (
-        "not available: needs convexity, and it is not; needs convexity, and the loss "
-        "is not convex in the weights of this model"
-    )
-    pair = Pair(1.0, 1.0 - 1.23401e-7, [0.0], 4.0)
-    ball = training.gap(evidence(model__l2=0.0, proofs__gap=pair))
-    assert ball.available
-    assert "length at most 4" in ball.assumptions[1].text
-
-
-def test_empirical() -> None:
+def test_empirical_and_its_slack() -> None:
     met = training.empirical(evidence())
     assert met.holds
     assert met.value == pytest.approx(-0.01)
-    assert "slack" not in met.text
     close = evidence((0.63, 0.5), proofs__excess=CLOSE, terms__target_gap=1e-6)
     missed = training.empirical(close)
     assert missed.holds is False
+    assert [row["holds"] for row in missed.per_cell or ()] == [False, True]
     # (β(F(w°) − F(w)) + ν)/B with F(w) = 0.565 + 0.0005
-    assert "up to 0.01346 above them" in missed.text
-    late = training.empirical(
-        replace(close, terms=replace(close.terms, target_gap=1e-9))
-    )
-    assert "explains" not in late.text
-    assert late.figures == {"slack": None, "converged": "no"}
-    assert missed.per_cell is not None
-    assert [row["holds"] for row in missed.per_cell] == [False, True]
-    empty = evidence(seen=sample((0.5, 0.5), counts=(0, 3)))
-    said = training.empirical(empty).text
-    assert said == "not available: no training rows in female"
-    none = training.empirical(evidence(promise=False))
-    assert none.text == "not available: no bound was set"
+    assert missed.figures["slack"] == pytest.approx(0.01345, abs=1e-5)
+    late = replace(close, terms=replace(close.terms, target_gap=1e-9))
+    assert training.empirical(late).figures == {"slack": None, "converged": "no"}
 
 
-def test_infeasible_and_attainable() -> None:
+def test_infeasible_as_far_as_it_is_proved() -> None:
     out = training.infeasible(evidence((0.7, 0.7), proofs__excess=FAR))
     assert out.holds
     assert out.value == pytest.approx(0.03)
-    assert out.text.startswith("No linear model with its own, uncut loss meets all")
-    assert "at least 0.03" in out.text
     assert out.figures["multipliers"] == [0.5, 0.5]
     near = replace(FAR, slope=1e-7)  # proved by 0.03 less 1e-7 for each unit of length
     limited = evidence((0.7, 0.7), proofs__excess=replace(near, reach=0.0))
     text = training.infeasible(limited).text
-    assert "uncut loss and weights of length at most 1.5e+05 meets all" in text
-    assert "at least 0.015" in text
+    assert "1.5e+05" in text
+    assert "0.015" in text
     steep = replace(near, reach=0.0, slope=0.01)  # not ten times the model's
     assert not training.impossible(evidence((0.7, 0.7), proofs__excess=steep))
-    none = evidence((0.7, 0.7), proofs__excess=CLOSE)
-    assert not training.infeasible(none).available
-    rare = evidence((0.7, 0.7), proofs__excess=FAR, model__convex=False)
-    assert not training.infeasible(rare).available
+
+
+#: What is asked, changes of the evidence.
+UNAVAILABLE: list[tuple[Any, dict[str, Any]]] = [
+    (training.gap, {"model__convex": False, "proofs__gap": Missing("not convex")}),
+    (training.empirical, {"promise": False}),
+    (training.empirical, {"seen": sample((0.5, 0.5), counts=(0, 3))}),
+    (training.infeasible, {"proofs__excess": CLOSE}),
+    (training.infeasible, {"proofs__excess": FAR, "model__convex": False}),
+    (unseen.holdout, {"terms__loss_bound": None}),
+    (unseen.holdout, {"terms__loss_bound": None, "labels": []}),
+    (unseen.holdout, {"data__overlap": 7, "data__by_person": True}),
+    (unseen.holdout, {"heldout": Missing("needs held-out rows")}),
+]
+
+
+@pytest.mark.parametrize(("asked", "changes"), UNAVAILABLE)
+def test_nothing_is_said_without_its_grounds(
+    asked: Any, changes: dict[str, Any]
+) -> None:
+    out = asked(evidence((0.7, 0.7), **changes))
+    assert not out.available
+    assert (out.value, out.holds, out.per_cell) == (None, None, None)
+
+
+def test_figures_in_sentences_are_on_the_safe_side() -> None:
+    gap = training.gap(evidence(terms__target_gap=1e-6))
+    assert gap.holds
+    assert "1.235e-07" in gap.text  # 1.23401e-07
     smallest = evidence(proofs__least=least(0.6001001, 0.6001501))
-    assert "between 0.6001 and 0.600151" in training.attainable(smallest).text
-    nothing = ([0.0, 0.0], [], [], 1e7, 0.0, 1.0, [])
-    nobody = Lowest("male", 0.0, None, *nothing, impossible=True)
-    one = replace(nobody, lower=0.1, upper=0.2, impossible=False)
-    assert "'male'" in training.lowest(smallest, one).text
-    assert "whatever that of 'male'" in training.lowest(smallest, nobody).text
-    lost = replace(nobody, impossible=False)
-    assert "all but 'male'" in training.lowest(smallest, lost).text
+    text = training.attainable(smallest).text
+    assert "0.6001 " in text
+    assert "0.600151" in text
+    pair = Pair(1.0, 1.0 - 1.23401e-7, [0.0], 4.0)
+    ball = training.gap(evidence(model__l2=0.0, proofs__gap=pair))
+    assert " 4" in ball.assumptions[1].text  # the radius
+    (bounded,) = unseen.bounded_loss(evidence(terms__loss_bound=2.0))
+    assert "0.1353" in bounded.text
 
 
 def test_holdout() -> None:
@@ -230,66 +215,41 @@ def test_holdout() -> None:
     found = unseen.upper(evidence(heldout=many))
     assert found is not None
     assert out.holds
-    assert "95 %, each cell by itself" in out.text
-    assert "for the mixture of silos in the held-out rows of the cell" in out.text
     assert f"'female', at most {up(found[0])}" in out.text
-    assert "By these figures every cell is within its bound" in out.text
     missed = unseen.holdout(evidence(heldout=sample((0.61, 5.0), counts=(30, 30))))
     assert missed.holds is False
-    assert "the bounds of 0 of 2 cells are shown" in missed.text
-    assert "does not hold" not in str(certificate(evidence(heldout=many)))
     assert missed.per_cell is not None
     assert [row["vacuous"] for row in missed.per_cell] == [False, True]
-    for row in missed.per_cell:
-        assert row["upper"] <= row["joint"]
-    bare = unseen.holdout(evidence(promise=False))
-    assert bare.holds is None
-    assert "the largest is that of 'male'" in bare.text
+    assert all(row["upper"] <= row["joint"] for row in missed.per_cell)
+    assert unseen.holdout(evidence(promise=False)).holds is None
+    empty = unseen.holdout(evidence(heldout=sample((0.5, 0.5), counts=(0, 3))))
+    assert empty.per_cell is not None
+    assert (empty.per_cell[0]["loss"], empty.per_cell[0]["vacuous"]) == (None, True)
+    assert empty.holds is False
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("overlap", "by_person", "state"),
     [
-        ({"terms__loss_bound": None}, "not available: needs a predictor whose losses"),
-        (
-            {"terms__loss_bound": None, "labels": []},
-            "not available: needs a range that all targets keep to (--target-range",
-        ),
-        (
-            {"data__overlap": 7, "data__by_person": True},
-            "not available: needs separate rows: 7",
-        ),
-        ({"heldout": Missing("needs held-out rows")}, "not available: needs held-out"),
+        (None, False, "could not be checked"),
+        (1, False, "could not be checked"),
+        (0, False, "checked"),
+        (0, True, "checked"),
+        (1, True, "failed"),
     ],
 )
-def test_holdout_is_refused(change: dict[str, Any], reason: str) -> None:
-    out = unseen.holdout(evidence(**change))
-    assert out.text.startswith(reason)
-    assert (out.value, out.holds, out.per_cell) == (None, None, None)
-
-
-def test_assumptions_say_what_is_known() -> None:
-    def apart(overlap: int | None, by_person: bool = False) -> str:
-        e = evidence(data__overlap=overlap, data__by_person=by_person)
-        assert isinstance(e.heldout, Sample)
-        return unseen.separate(e, e.heldout).state
-
-    assert apart(None) == apart(1) == "could not be checked"
-    assert apart(0) == apart(0, True) == "checked"
-    assert apart(1, True) == "failed"
-    (bounded,) = unseen.bounded_loss(evidence(terms__loss_bound=2.0))
-    assert bounded.state == "checked"
-    assert "within 0.1353 and 0.8647, so that no loss is above 2." in bounded.text
+def test_rows_are_apart_as_far_as_is_known(
+    overlap: int | None, by_person: bool, state: str
+) -> None:
+    e = evidence(data__overlap=overlap, data__by_person=by_person)
+    assert isinstance(e.heldout, Sample)
+    assert unseen.separate(e, e.heldout).state == state
 
 
 def test_about_how_many_more_rows_would_show_it() -> None:
     few = evidence(losses=(0.5, 0.5), heldout=sample((0.5, 0.5), counts=(40, 10**6)))
-    said, lacking = unseen.holdout(few).text, unseen.more_rows(few)
+    lacking = unseen.more_rows(few)
     assert list(lacking) == ["female"]
-    assert f"{lacking['female']:,}"[:1] in said
-    assert (
-        "more held-out rows of 'female' would show its bound, if they were like" in said
-    )
     # So many of these rows do show it, and half of them do not.
     for times, shown in ((1.1, True), (0.5, False)):
         count = int(times * (40 + (lacking["female"] or 0)))
@@ -305,66 +265,42 @@ def test_about_how_many_more_rows_would_show_it() -> None:
             like, heldout=replace(like.heldout, above=plain["below"], **plain)
         )
         assert bool(unseen.holdout(like).holds) is shown
-    never = unseen.holdout(evidence(heldout=sample((0.63, 0.5)))).text
-    assert "mean loss of 0.63: more rows like these would not show" in never
-    nobody = unseen.holdout(evidence(heldout=sample((0.5, 0.5), counts=(0, 3)))).text
-    assert "There are no held-out rows of 'female'" in nobody
+    never = unseen.more_rows(evidence(heldout=sample((0.63, 0.5))))
+    assert never["female"] is None
 
 
 def test_fault_80_a_bound_that_is_not_below_m_is_called_trivial() -> None:
-    idle = unseen.holdout(evidence(bounds=(3.0, 0.62)))
-    assert "In 1 of 2 cells the bound is not below 3" in idle.text
-    assert "true, and trivial" in idle.text
-    assert "trivial" not in unseen.holdout(evidence()).text
+    idle, plain = (unseen.holdout(evidence(bounds=(b, 0.62))) for b in (3.0, 0.62))
+    assert ("trivial" in idle.text, "trivial" in plain.text) == (True, False)
 
 
 @pytest.mark.parametrize(
-    ("terms", "state", "shown"),
+    ("terms", "state"),
     [
-        ({}, "assumed", "fixed before"),
-        ({"candidates": 5}, "assumed", "each has 1/5 of the risk"),
-        ({"candidates": 5, "counted": True}, "checked", "one of 5 models"),
-        ({"others": 3}, "could not be checked", "of 3 others"),
+        ({}, "assumed"),
+        ({"candidates": 5}, "assumed"),
+        ({"candidates": 5, "counted": True}, "checked"),
+        ({"others": 3}, "could not be checked"),
     ],
 )
-def test_looks_say_how_they_were_paid(
-    terms: dict[str, Any], state: str, shown: str
-) -> None:
+def test_looks_say_how_they_were_paid(terms: dict[str, Any], state: str) -> None:
     e = evidence(**{f"terms__{name}": value for name, value in terms.items()})
     (ground,) = unseen.looked_at(e)
     assert ground.state == state
-    assert shown in ground.text
     later = replace(e, terms=replace(e.terms, later=2))
     assert unseen.looked_at(later)[0] == ground
-    assert "certificate 3" in unseen.looked_at(later)[1].text
-    assert "1/6 of the risk" in unseen.looked_at(later)[1].text
     assert unseen.parts(later) == 6 * unseen.parts(e)
-
-
-def test_an_empty_held_out_cell_is_shown() -> None:
-    out = unseen.holdout(evidence(heldout=sample((0.5, 0.5), counts=(0, 3))))
-    assert out.per_cell is not None
-    assert out.per_cell[0]["loss"] is None
-    assert out.per_cell[0]["vacuous"] is True
-    assert out.holds is False
-
-
-def test_errors() -> None:
-    held = sample((0.5, 0.5), counts=(10, 0), wrong=(1, 0))
-    assert "'male'" in unseen.holdout_error(evidence(heldout=held)).text
 
 
 @pytest.mark.parametrize("kind", unseen.METRICS)
 def test_metrics_of_groups_with_and_without_rows(kind: str) -> None:
     undefined = evidence(heldout=sample((0.5, 0.5), counts=(10, 0)))
     said = unseen.metric(kind, undefined)
-    assert "undefined: no rows for [" in said.text
-    assert "'male'" in said.text
     assert said.value is None
     assert said.available
     fine = evidence(heldout=sample((0.5, 0.5), counts=(10, 10)))
     found = unseen.metric("dp_gap", fine)
-    assert "it is 0.3." in found.text
+    assert found.value == pytest.approx(0.3)
     delta = unseen.joint_delta(fine, "dp_gap")
     ends = spread([5, 2], [10, 10], delta=delta).interval
     assert (found.figures["lower"], found.figures["upper"]) == (ends.lower, ends.upper)
@@ -379,10 +315,3 @@ def test_one_number_per_promise() -> None:
     shown = [row["upper"] for row in table]
     assert [row.test_upper for row in cell_results(e)] == shown
     assert [row["test_upper"] for row in result(e)["cells"]] == shown
-
-
-def test_a_whole_certificate() -> None:
-    out = certificate(evidence())
-    assert Certificate.from_dict(json.loads(json.dumps(out.as_dict()))) == out
-    assert "female" in str(out)
-    assert "nan" not in str(out).lower()

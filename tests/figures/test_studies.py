@@ -9,7 +9,6 @@ from pffl import figures
 from pffl.figures.html import as_html
 
 NASTY = "<script>alert(1)</script>"
-LONG = "a method with a name of sixty characters, which is as long as"
 
 
 def marks(chart, series):
@@ -71,30 +70,6 @@ def test_a_front_of_one_point_is_drawn_with_its_interval():
         assert line.spans == [(None, None, 0.68, 0.73)]
 
 
-def test_no_two_fronts_look_alike_and_the_rest_is_counted():
-    chart = figures.fronts(a_front([f"m{i}" for i in range(11)]))
-    assert len({line.colour for line in chart.lines}) == len(chart.lines) == 8
-    text = as_html(chart)
-    assert "and 3 more, not drawn" in text
-    kinds = re.findall(r'<(poly)?line class="line (d\d)"', text)
-    # In the key each line looks as it does in the drawing, and as no other.
-    drawn = [kind for poly, kind in kinds if poly]
-    assert drawn == [kind for poly, kind in kinds if not poly]
-    assert len(set(drawn)) == 8
-
-
-def test_a_key_looks_like_its_line_where_points_are_drawn_between():
-    more = {"error_se": 0.01, "risk_se": 0.01}
-    rows = [
-        {"curve": name, "bound": b, "error": b, "risk": 1 - b, **more}
-        | {"validation_error": b, "validation_risk": 1 - b}
-        for name in ("a", "b")
-        for b in (0.1, 0.2)
-    ]
-    kinds = re.findall(r"line (d\d)", as_html(figures.curves(rows, y="risk")))
-    assert kinds == ["d0", "d1", "d0", "d1"]
-
-
 def test_a_verdict_decides_what_is_hollow():
     """By Holm's rule an interval may be off 0, and yet no difference shown."""
     lines = [
@@ -119,11 +94,3 @@ def test_a_verdict_decides_what_is_hollow():
         "two",
         "off",
     }
-
-
-def test_differences_of_shares_are_points_and_little_is_not_made_much():
-    line = {"method": "m", "mean": 0.0002, "low": 0.0001, "high": 0.0003}
-    chart = figures.differences([line], "words", shares=True)
-    assert chart.rows[0].marks[-1].words == "m: +0.02 points"
-    assert chart.axis.high - chart.axis.low >= 0.01
-    assert all(text.endswith("%") for _, text in chart.axis.ticks)

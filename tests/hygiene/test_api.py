@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import re
 from pathlib import Path
@@ -66,14 +65,3 @@ def test_every_public_name_is_in_the_reference() -> None:
     for module in (datasets, figures, metrics):
         assert isinstance(module, ModuleType)
         assert f"automodule:: {module.__name__}" in told
-
-
-def test_every_word_of_the_api_exists() -> None:
-    """Sphinx would notice, too, but later."""
-    for path in API.glob("*.md"):
-        home: Any = pffl
-        for line in path.read_text("utf-8").splitlines():
-            if found := re.match(r"\.\. currentmodule:: ([\w.]+)", line):
-                home = importlib.import_module(found[1])
-            elif found := re.match(r"\.\. auto(?:class|function):: (\w+)$", line):
-                assert hasattr(home, found[1]), (path.name, found[1])

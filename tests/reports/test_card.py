@@ -16,15 +16,16 @@ import pytest
 import pffl
 from pffl import runs
 from pffl.errors import UsageError
-from pffl.evidence import summary, verify
+from pffl.evidence import summary
 from pffl.evidence.evidence import About
 from pffl.evidence.verdict import split_metrics
 from pffl.files import digest
 from pffl.reports.card import plain, seal, table
 from pffl.spec import load, parse
 from pffl.text import visible
-from tests.cli.helpers import SMALL, one_line
+from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
+from tests.raising import raises
 
 HOSTILE = (
     "a|b\n# c `d` *e* _f_ <script>alert(1)</script> [g](http://h.i) ![j](k) &amp; ~l~",
@@ -98,18 +99,6 @@ def test_the_header_is_that_of_a_hub() -> None:
         assert values["loss"] == pytest.approx(measured.worst_cell_loss, abs=1e-6)
 
 
-def test_the_inputs_that_matter_are_the_models_own() -> None:
-    found = solution()
-    card = pffl.card(found)
-    largest = found.predictor.coefficients().iloc[:-1]
-    name, per_unit = largest.sort_values("per_sd", key=abs).iloc[-1][
-        ["input", "coefficient"]
-    ]
-    assert f"| {name} | {per_unit:.4f} |" in card
-    assert "| Inputs | x0, x1 |" in card
-    assert "## Inputs that matter" not in pffl.card(found.evidence)
-
-
 def test_the_squared_error_of_numbers_is_that_of_rows_not_of_silos() -> None:
     rng = np.random.default_rng(0)
     X, silo = rng.normal(size=(300, 2)), (np.arange(300) % 10 == 0).astype(int)
@@ -130,18 +119,6 @@ def test_the_squared_error_of_numbers_is_that_of_rows_not_of_silos() -> None:
     assert result["metrics"][0]["type"] == "mse"
     assert result["metrics"][0]["value"] == pytest.approx(expected, abs=1e-6)
     assert found.train.risk != pytest.approx(expected, rel=0.1)
-
-
-def test_what_nobody_stated_is_said_first() -> None:
-    bare, full = (
-        pffl.card(solution()),
-        pffl.card(solution(), purpose="a trial", owner="Unit 7", date="2026-11-16"),
-    )
-    assert bare.count("**not stated**") == 4  # three, and the intended use
-    assert "--purpose … --owner … --date …" in bare
-    assert "not stated" not in full
-    assert "| Owner | Unit 7 |" in full
-    assert "Intended use: a trial" in full
 
 
 def test_hostile_names_stay_names() -> None:
@@ -178,12 +155,6 @@ def test_a_table_keeps_its_columns() -> None:
     assert table([]) == ""
 
 
-def test_names_are_read_back_as_they_are() -> None:
-    names = ["priors_count", "a|b_c", "d*e$f", "\\x_"]
-    read = list(verify.parts_of_card(table([{"a": name, "b": "1"} for name in names])))
-    assert [row[0] for tag, row in read[2:]] == names
-
-
 # Stated in a run file, or later
 
 
@@ -195,14 +166,14 @@ def test_about_is_read_and_written_back(tmp_path: Path) -> None:
     spec = load(path)
     assert spec.about == About(owner="Unit 7", date="2026-11-16")
     assert 'owner = "Unit 7"' in spec.build().dump(tmp_path, seed=0)
-    for wrong, message in (
-        ({"date": "16.11.2026"}, "a date such as 2026-11-16"),
-        ({"date": "2026-02-30"}, "a date"),
-        ({"owner": " "}, "not empty"),
-        ({"owner": 7}, "owner"),
-        ({"onwer": "x"}, "did you mean 'owner'"),
+    for wrong, code, named in (
+        ({"date": "16.11.2026"}, "wrong-value", "2026-11-16"),
+        ({"date": "2026-02-30"}, "wrong-value", "date"),
+        ({"owner": " "}, "wrong-value", "owner"),
+        ({"owner": 7}, "wrong-value", "owner"),
+        ({"onwer": "x"}, "unknown-key", "owner"),
     ):
-        with pytest.raises(UsageError, match=message):
+        with raises(UsageError, code, named):
             parse({"data": {"name": "synthetic"}, "about": wrong})
 
 
@@ -217,32 +188,25 @@ def test_from_the_command_line_and_later(
     assert "| Owner | Unit 7 |" in first
     again = command(capsys, "run", place, "--out", "again", "-q")
     assert (again.code, (Path("again") / "card.md").read_text("utf-8")) == (0, first)
-    asked = command(capsys, "card", place)
-    assert "not stated' of purpose, date" in one_line(asked.err)
-    assert (place / "card.md").read_text("utf-8") == first
     stated = ("--purpose", "a trial of 12 weeks", "--date", "2026-11-16")
     full = command(capsys, "card", place, *stated, "-o", "README.md")
     assert (full.code, full.err) == (0, "")
     card = (place / "card.md").read_text("utf-8")
     assert card == Path("README.md").read_text("utf-8")
-    assert "a trial of 12 weeks" in card
-    page = (place / "report.html").read_text("utf-8")
-    assert "Purpose: a trial of 12 weeks · Owner: Unit 7 · Date: 2026-11-16" in page
-    assert "Model card (card.md)" in page
+    for name in ("card.md", "report.html"):
+        assert "a trial of 12 weeks" in (place / name).read_text("utf-8")
     assert runs.load(place).verified
     assert load(place / "spec.toml").about.purpose == "a trial of 12 weeks"
     assert command(capsys, "verify", place).code == 0
     refused = command(capsys, "card", place, "--date", "soon")
-    assert (refused.code, "2026-11-16" in refused.err) == (2, True)
+    assert (refused.code, refused.error) == (2, "wrong-value")
     # A figure that was changed, with the manifest made to fit.
     figure = next(iter(re.findall(r"0\.\d{4}", card)))
     forge(place, "card.md", card.replace(figure, "0.4321", 1))
     assert "0.4321" in command(capsys, "verify", place, "--arithmetic").out
-    forge(place, "card.md", card.replace("a bound of 0.9", "a bound of 0.8"))
-    assert command(capsys, "verify", place, "--arithmetic").code == 6
     (place / "evidence.json").write_bytes(b"{}")
     edited = command(capsys, "card", place, "--owner", "x")
-    assert (edited.code, "was changed" in edited.err) == (6, True)
+    assert (edited.code, edited.error) == (6, "changed-file")
 
 
 def forge(place: Path, name: str, text: str) -> None:

@@ -71,11 +71,6 @@ def test_the_largest_come_first_whatever_their_unit(kind):
     assert float(found.rows[0][-1]) == pytest.approx(-0.9 * target, abs=1e-3)
 
 
-def test_words_say_what_a_bar_is():
-    words = InputsThatMatter.of(predictor_of(*MODELS["logistic"][:2])).words
-    assert words.endswith("adds to the log-odds of 'income over $50,000 = 1'")
-
-
 def test_nothing_is_said_where_the_spread_is_not_known():
     model = pffl.LogisticRegression(standardize=False)
     assert InputsThatMatter.of(predictor_of(model, two)) is None

@@ -71,8 +71,6 @@ def test_later_certificates_have_less_and_less(tmp_path: Path) -> None:
     recertify(runs.load(place), Request(confidence=0.95))
     assert runs.load(place).evidence == e
     assert len(read_looks(place / LOOKS)) == 4
-    again = pffl.certify(runs.load(place), confidence=0.7)
-    assert "certificate 5" in again.of_kind("holdout")[0].assumptions[3].text
 
 
 def test_what_says_nothing_of_held_out_rows_is_no_look(tmp_path: Path) -> None:
@@ -126,8 +124,6 @@ def test_fault_84_other_settings_could_not_be_checked(tmp_path: Path) -> None:
     assert paid(e) == (1, 0, 3)
     (ground,) = unseen.looked_at(e)
     assert ground.state == "could not be checked"
-    assert "3 others" in ground.text
-    assert "fresh rows" in ground.text
     assert unseen.holdout(e).available
     ran(tmp_path / "again", 0.69)
     last = runs.load(tmp_path / "again", require_verified=True).evidence

@@ -1,4 +1,3 @@
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +18,6 @@ from pffl.study.compare import (
     known_methods,
     plan,
     space,
-    standard_error,
 )
 from pffl.study.experiment import LEAST_POINTS, Study, combinations
 from pffl.study.sweep import smallest_bound
@@ -44,12 +42,6 @@ SHARED = {"model": pffl.LogisticRegression(), "budget": BUDGET, "least_people": 
 def footing(federation, budget=BUDGET):
     shared = (SHARED["model"], budget, 0, 0, Options(), Journal(None))
     return Footing(federation, *shared)
-
-
-def test_every_method_is_a_candidate_and_fedavg_the_first():
-    names = known_methods(None)
-    assert names == [name for name in METHODS if name != "auto"]  # names another
-    assert names[0] == "fedavg"  # whose l2 is tuned for all
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))
@@ -164,38 +156,8 @@ def test_a_notion_is_compared_at_a_bound_that_is_just_possible():
     assert pffl.solve(data, pffl.PerSilo(0.99 * least), seed=0).status == "infeasible"
     with raises(UsageError, "unknown-name", "other"):
         compare(load, "other", seeds=1)
-
-
-def test_a_comparison_shows_itself(tmp_path):
-    some = {"methods": ["fedavg", "exact"], "seeds": 2, "budget": 5}
-    found = compare(load, CONSTRAINT, out=tmp_path, **some)
-    lines = repr(found).splitlines()
-    assert lines[0] == "Comparison of 2 methods"
-    assert [line.split()[0] for line in lines[-2:]] == ["fedavg", "exact"]
-    assert found._repr_html_().startswith('<article class="pffl-comparison">')
-    assert found._repr_html_().count("<tr>") == 3
-    rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
-    assert rows == json.loads(json.dumps(found.as_dict()["rows"]))
-
-
-def test_ctrl_c_ends_a_comparison_and_leaves_no_row(monkeypatch, tmp_path):
-    def stopped(self, problem, state):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(pffl.Exact, "question", stopped)
-    some = {"methods": ["fedavg", "exact"], "seeds": 1, **SHARED}
-    with pytest.raises(KeyboardInterrupt):
-        compare(load, CONSTRAINT, out=tmp_path, **some)
-    assert len((tmp_path / "rows.jsonl").read_text().splitlines()) == 1
-
-
-def test_unknown_methods_are_refused():
-    with raises(UsageError, "unknown-method"):
+    with raises(UsageError, "unknown-method", "other"):
         known_methods(("fedavg", "other"))
-
-
-def test_small_things():
-    assert np.isnan(standard_error([1.0]))
 
 
 def test_command(command, tmp_path):
@@ -205,9 +167,6 @@ def test_command(command, tmp_path):
         *("--out", tmp_path / "out"),
     )
     assert done.code == 0, done.err
-    assert "fedavg" in done.out
-    assert "±" in done.out
-    assert "nothing is tuned" in done.out
     assert "no difference shown" in done.out
     for name in ("rows.jsonl", "table.csv", "rows.json", "figure.png"):
         assert (tmp_path / "out" / name).stat().st_size > 0
@@ -245,11 +204,3 @@ def test_differences_are_paired_by_seed_and_their_interval_is_students():
     assert to.set_index("method").loc["fedavg", "mean"] == pytest.approx(
         -found.loc["exact", "mean"]
     )
-
-
-def test_a_comparison_is_read_as_it_was_saved(tmp_path):
-    some = {"methods": ["fedavg", "exact"], "seeds": 2, **SHARED}
-    found = compare(load, CONSTRAINT, out=tmp_path, **some)
-    again = Comparison.load(tmp_path)
-    assert again.table.equals(found.table)
-    assert again.study.terms == found.study.terms

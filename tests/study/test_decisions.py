@@ -93,11 +93,6 @@ def test_holm_is_the_step_down_test(values):
         assert refused == {i for i, p in enumerate(corrected) if p <= alpha}
 
 
-def test_holm_by_hand():
-    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-    assert holm([]) == []
-
-
 def test_words_follow_from_the_intervals():
     rng = np.random.default_rng(1)
     lower = -0.1 + 0.01 * rng.normal(size=10)

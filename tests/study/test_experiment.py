@@ -20,8 +20,6 @@ from pffl.study.experiment import (
     Seeds,
     Study,
     check_plans,
-    combinations,
-    drawn,
     run,
 )
 from pffl.study.trial import Few, Footing, Row, Trial, measures
@@ -172,7 +170,7 @@ def test_unequal_trials_are_refused_or_told():
         measure="worst_cell_loss",
         reasons={"b": "each takes a day"},
     )
-    assert any("b has 3, because each takes a day" in text for text in study.terms)
+    assert any("each takes a day" in text for text in study.terms)
 
 
 def test_planted_unfairness_is_caught_from_the_rows_alone():
@@ -258,34 +256,7 @@ def test_draws_are_separable():
     assert one.fingerprint != other.fingerprint  # split otherwise
 
 
-def test_grids():
-    assert combinations({"a": [1, 2], "b": 3}) == [{"a": 1, "b": 3}, {"a": 2, "b": 3}]
-    points = list(range(20))
-    some = drawn(points, 8)
-    assert some[0] == 0
-    assert some == sorted(set(some))
-    assert len(some) == 8
-    assert drawn(points, 8) == some
-    assert drawn(points, 30) == points
-
-
 # Training
-
-
-def test_stacks_equal_one_by_one_and_the_bill_is_each_trials_own():
-    federation = pffl.datasets.synthetic(
-        400, silos=3, features=3, seed=0, validation_fraction=0.2
-    )
-    trials = [
-        Trial("pffl", "pffl", {"multiplier_bound": b}, BOUND, 0.6) for b in (1.0, 9.0)
-    ]
-    stacked = [one for (one,) in footing(federation).rows(trials, "test")]
-    for trial, one in zip(trials, stacked, strict=True):
-        ((alone,),) = footing(federation).rows([trial], "test")
-        assert one.sums["risk"] == pytest.approx(alone.sums["risk"], abs=1e-12)
-        assert {k: one.costs[k] for k in ("rounds", "passes", "bytes")} == {
-            k: alone.costs[k] for k in ("rounds", "passes", "bytes")
-        }
 
 
 def test_costs_count_hessians_and_evaluations():

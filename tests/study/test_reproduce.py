@@ -15,7 +15,6 @@ from pffl.study import published
 from pffl.study.experiment import LEAST_POINTS, check_plans
 from pffl.study.reproduce import (
     FIGURES,
-    build_model,
     load,
     parse,
     run_figure,
@@ -109,26 +108,6 @@ def test_every_figure_is_fair_before_it_is_run(figure):
                 assert prices == PAPER_MULTIPLIER_BOUNDS
 
 
-def test_the_figures_have_what_the_paper_has():
-    tradeoff = load("tradeoff")
-    for panel in tradeoff.panels:
-        methods = {curve.method for curve in panel.curves}
-        if panel.name.startswith("acs-all"):
-            continue
-        wanted = {"pffl", "local-bgl", "group-weighted", "fedavg"}
-        assert wanted <= methods
-        assert ("exact" in methods) == (panel.data["name"] in ("compas", "acs"))
-    for panel in load("parity").panels:
-        kind = panel.measure.removesuffix("_gap")
-        for curve in panel.curves:
-            if curve.method in ("fedfb", "fcfl", "fairgrad"):
-                assert curve.grid["notion"] == kind  # trained for what is shown
-    (qffl,) = load("qffl").panels
-    assert (qffl.notion, qffl.measure) == ("per-silo", "worst_silo_loss")
-    assert {p.data["name"] for p in load("fedminmax").panels} >= {"compas", "acs"}
-    assert "acs" in {p.data["name"] for p in load("local-vs-global").panels}
-
-
 def test_other_figures_are_refused(tmp_path):
     with raises(UsageError, "unknown-figure"):
         load("figure-9")
@@ -158,7 +137,7 @@ def test_unequal_trials_are_refused_unless_the_spec_says_why():
     (result,) = run_figure(
         parse("tiny", {**TINY, "panel": [panel]}), open_data, seeds=2
     )
-    assert any("b has 2, because it has no more" in t for t in result.study.terms)
+    assert any("it has no more" in text for text in result.study.terms)
     assert result.as_dict()["cut"] == "2 of 3 seeds were run."
 
 
@@ -183,36 +162,22 @@ def test_records_and_pages_follow_from_the_points(tiny, tmp_path, monkeypatch):
         "tiny-on-test.svg",
         "tiny-differences.svg",
     }
-    page = (tmp_path / "qffl" / "README.md").read_text()
-    assert "| a against |" not in page.replace("| a against | difference", "")
-    assert "**a beats b** Up to 0.5 more counts as comparable." in page
-    whole = (tmp_path / "README.md").read_text()
-    counts = published.tally([result.as_dict()])
-    assert sum(counts.values()) == 2
-    assert f"| **{counts['holds']}** | **{counts['does not hold']}** |" in whole
-    for word in ("holds", "does not hold", "depends on the allowance"):
-        (line,) = [t for t in whole.splitlines() if t.lower().startswith(f"*{word}*:")]
-        assert line.count(" against ") == counts[word]
-    assert "Could not be shown: tiny (not run here)." in whole
-    assert "a beats b (up to 0.5 more) |" in whole
-    chart = (tmp_path / "qffl" / "tiny-differences.svg").read_text()
-    assert "a − b − 0.5" in chart  # what is drawn is less the margin
     place = tmp_path / "qffl" / "tiny.json"
     record = json.loads(place.read_text())
 
-    def refused(changed, words):
+    def refused(changed, code, *named):
         place.write_text(json.dumps({**record, **changed}))
-        with pytest.raises(ArtefactError, match=words):
+        with raises(ArtefactError, code, *named):
             published.write_pages(tmp_path)
 
     # Planted: fewer trials for one curve; a mean of trials that test rows chose.
     fewer = [p for p in record["points"] if p["curve"] != "b"] + [record["points"][-1]]
-    refused({"points": fewer}, "'b' had 1 trials, and others 8")
+    refused({"points": fewer}, "unfair-study", "'b' had 1 trials, and others 8")
     means = [
         {**m, "worst_cell_loss": m["worst_cell_loss"] - 0.05} for m in record["means"]
     ]
-    refused({"means": means}, "validation rows choose")
-    refused({"version": 1}, "another version")
+    refused({"means": means}, "unfair-study", "validation")
+    refused({"version": 1}, "other-format")
 
 
 def test_of_trials_that_tie_on_validation_rows_the_first_is_taken():
@@ -270,16 +235,6 @@ def hung(within):
     return {"within": within, "rows": rows, "points": points, "claims": [claim]}
 
 
-def test_a_word_that_hangs_on_the_allowance_is_said_to():
-    words = published.elsewhere(hung(0.02))
-    assert words == (
-        "The same with other allowances of error than 0.02. Within 0.01, 1 of 1 not "
-        "compared, among them a against b (here: holds). Within 0.03, a against b: "
-        "does not hold (here: holds)."
-    )
-    assert published.elsewhere(hung(0.2)).count("the same words") == 2
-
-
 def test_a_word_that_hangs_on_the_allowance_is_said_with_it_and_counted_apart():
     """Whatever word the panel's own allowance gives, it is not said alone."""
     hanging = {within: published.at_allowances(hung(within)) for within in (0.02, 0.03)}
@@ -287,9 +242,6 @@ def test_a_word_that_hangs_on_the_allowance_is_said_with_it_and_counted_apart():
         (found,) = words.values()
         assert found[within] in ("holds", "does not hold")
         assert published.standing(found, within) == "depends on the allowance"
-        said = published.verdict({"pairs": 7, "seeds": 7}, found, within)
-        assert all(f"{word} within {a:g}" in said for a, word in found.items())
-        assert "**" not in said
         assert published.tally([hung(within)]) == {"depends on the allowance": 1}
     for words in (dict.fromkeys((0.01, 0.02, 0.03), w) for w in published.WORDS):
         assert published.standing(words, 0.02) == words[0.02]
@@ -297,43 +249,6 @@ def test_a_word_that_hangs_on_the_allowance_is_said_with_it_and_counted_apart():
     assert published.standing(missing, 0.02) == "depends on the allowance"
     never = {0.01: "not compared", 0.02: "no difference shown", 0.03: "not compared"}
     assert published.standing(never, 0.02) == "no difference shown"
-
-
-def test_draws_that_do_not_vary_are_the_same():
-    seen = []
-
-    def opened(section, seeds):
-        seen.append(seeds)
-        return open_data(section, seeds)
-
-    run_figure(parse("tiny", TINY), opened, seeds=2, vary=["split"])
-    assert {(s.silos, s.split, s.training) for s in seen} == {(0, 0, 0), (0, 1, 0)}
-
-
-def test_a_panel_may_have_its_own_budget_and_model():
-    other = {**PANEL, "model": {"kind": "tree"}}
-    with raises(UsageError, "unknown-model", "tree"):
-        run_figure(parse("tiny", {**TINY, "panel": [other]}), open_data, seeds=2)
-    short = {**PANEL["curve"][1], "budget": 5}
-    figure = parse("tiny", {**TINY, "panel": [{**PANEL, "budget": 40}]})
-    brief = {**PANEL, "curve": [PANEL["curve"][0], short]}
-    less = parse("tiny", {**TINY, "panel": [brief]})
-    spent = [
-        max(r.costs["passes"] for r in found[0].study.rows if r.arm == "b")
-        for found in (run_figure(f, open_data, seeds=2) for f in (less, figure))
-    ]
-    assert spent[0] < spent[1]
-
-
-def test_a_panel_of_pictures_trains_the_network_of_the_paper():
-    pytest.importorskip("torch", reason="networks need the extra 'torch'")
-    from pffl.models import Network
-    from reproduction.faces import faces
-
-    section = {"kind": "celeba_cnn", "width": 8}
-    model = build_model(section, faces(3, images=4, size=16))
-    assert isinstance(model, Network)
-    assert model.module.description["size"] == 16
 
 
 def test_the_records_of_the_repository_are_sound_and_the_pages_follow_from_them():
@@ -352,15 +267,3 @@ def test_the_records_of_the_repository_are_sound_and_the_pages_follow_from_them(
         page = (FOLDER / figure / "README.md").read_text()
         assert page == published.figure_page(load(figure), panels)
     assert (FOLDER / "README.md").read_text() == published.overview(found)
-
-
-def test_command(command, tmp_path):
-    done = command("reproduce", "figure-9")
-    assert done.code == 2
-    assert "no figure 'figure-9'" in done.err
-    done = command("reproduce", "all", "--data", "elsewhere")
-    assert done.code == 2
-    assert "no figure has such a panel" in done.err
-    done = command("reproduce", "qffl", "--vary", "rows", "--out", tmp_path)
-    assert done.code == 2
-    assert "no draws ['rows']" in done.err

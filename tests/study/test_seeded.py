@@ -44,15 +44,3 @@ def test_fronts_have_bands_over_seeds_and_resume(tmp_path):
     assert (tmp_path / "front-bgl.csv").is_file()
     # What a method was given besides goes into every trial.
     assert {r.parameters.get("dual_rounds") for r in found.study.rows} == {None, 2}
-
-
-def test_command(command, tmp_path):
-    done = command(
-        *("sweep", "synthetic", "--set", "data.rows=400", "--silos", "2"),
-        *("--bounds", "0.6,0.7", "--multiplier-bounds", "1,10", "--seeds", "2"),
-        *("--vary", "split", "--out", tmp_path / "out"),
-    )
-    assert done.code == 0, done.err
-    assert "front over seeds" in done.out
-    assert (tmp_path / "out" / "front-bgl.csv").stat().st_size > 0
-    assert (tmp_path / "out" / "front-bgl.svg").stat().st_size > 0
