@@ -505,7 +505,7 @@ def _leaf(tree: Tree, like: Any, finite: bool, where: str) -> Any:
         if like is not None and tree.shape != like.shape:
             raise Unreadable(f"{where} has the shape {tree.shape}, not {like.shape}")
         if finite and not np.isfinite(tree).all():
-            raise Unreadable(f"[not-finite] {where} holds numbers that are not finite")
+            raise Unreadable(f"{where} holds numbers that are not finite")
     elif finite and isinstance(tree, float) and math.isnan(tree):
         raise Unreadable(f"{where} is not a number")
     return tree

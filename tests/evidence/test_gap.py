@@ -10,12 +10,9 @@ from hypothesis import strategies as st
 import pffl
 from pffl.engines import Local
 from pffl.evidence.evidence import Pair
-from pffl.evidence.response import measure_gap
-from pffl.flow import iterate
 from pffl.preparation import Options
 from pffl.problem import Point
-from pffl.solving import prepared
-from tests.driving import drive, measure
+from tests.driving import measure
 from tests.helpers import (
     draw_multipliers,
     group_masks,
@@ -117,29 +114,3 @@ def test_a_gap_is_never_zero_or_negative():
     assert Pair(1.0, 1.0, []).gap > 0
     assert Pair(1.0, 1.0 + 1e-16, []).gap > 0
     assert Pair(1e6, 1e6, []).gap >= 1e-9
-
-
-def test_a_gap_that_is_closed_is_not_measured_further():
-    """With a weak ridge the bound moves by rounding alone, for many passes."""
-    rng = np.random.default_rng(0)
-    X, a = rng.normal(size=(2000, 5)), rng.integers(0, 2, 2000)
-    y = (rng.random(2000) < 1 / (1 + np.exp(-X[:, 0]))).astype(int)
-    federation = pffl.Federation.from_arrays(X, y, sensitive_features=a)
-    engine, method = Local(federation), pffl.Exact(multiplier_bound=10)
-    model = pffl.LogisticRegression(l2=1e-6)
-    bound = pffl.BoundedGroupLoss(0.6)
-    problem, _ = prepared(engine, bound, model, method, Options(), 0)
-    pair = drive(engine, iterate(problem, method)).point
-    flow, answer, asked = measure_gap(problem, pair), None, 0
-    while True:
-        try:
-            told = flow.send(answer)
-        except StopIteration as done:
-            upper, lower, *_ = done.value
-            break
-        answer = None
-        if isinstance(told, tuple):
-            asked += 1
-            answer = engine.ask_many([one.question for one in told])
-    assert asked <= 2
-    assert upper - lower < 1e-6

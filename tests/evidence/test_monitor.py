@@ -181,7 +181,7 @@ def test_whatever_is_edited_is_refused(tmp_path: Path) -> None:
     refused([*lines, lines[3]])
     refused([lines[0], lines[2], lines[1], lines[3]])
     refused([*lines[:2], "what?", lines[3]], "not-json")
-    refused([{"format": "other"}, *lines[1:]], "other-format")
+    refused([{"format": "other"}, *lines[1:]], "bad-state")
     # With the hashes made anew, what does not follow from the sums.
     before = lines[2]["digest"]
     for field, wrong in (

@@ -6,11 +6,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import pffl
@@ -24,7 +22,6 @@ from pffl.evidence.vector import numbers_of
 from pffl.files import json_text
 from pffl.preparation import Options
 from pffl.questions import Evaluate, Question
-from tests.cli.helpers import pffl as command
 from tests.interrupting import Stopping
 from tests.test_path import losses_of, path_of, promised, unlike
 
@@ -157,24 +154,6 @@ def test_rows_that_chose_a_model_are_no_fresh_rows_for_another_certificate() -> 
         for split in ("calibration", "test")
     ]
     assert [unseen.parts(one.evidence) for one in audits] == [3, 1]
-
-
-def test_rows_set_apart_are_exported_as_such(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    rng = np.random.default_rng(0)
-    table = pd.DataFrame(rng.normal(size=(300, 2)), columns=["x", "z"])
-    table["sex"] = rng.integers(2, size=300)
-    table["hired"] = (table["x"] + rng.normal(size=300) > 0).astype(int)
-    table.to_csv(tmp_path / "people.csv", index=False)
-    asked = ("--label", "hired", "--group", "sex", "--calibration-fraction", "0.4")
-    asked = (*asked, "--bound", "0.6", "--promise", "unseen", "--models", "3")
-    rest = ("--no-extras", "--quiet", "--seed", "0", "--out", tmp_path / "run")
-    command(capsys, "run", tmp_path / "people.csv", *asked, *rest)
-    out = command(capsys, "verify", tmp_path / "run", "--export", tmp_path / "rows.csv")
-    assert out.code == 0, out.err
-    rows = pd.read_csv(tmp_path / "rows.csv")
-    assert set(rows["split"]) == {"train", "calibration", "test"}
 
 
 def test_equal_rows_are_counted_where_all_held_out_rows_are_calibration_rows() -> None:

@@ -116,7 +116,8 @@ def test_round_trip_through_json() -> None:
         Statement.not_available("holdout", "needs convexity", (BAD,)),
     ):
         assert read(one.as_dict()) == one
-    assert statement(assumptions=(BAD,), reason="r").reason == "r; needs convexity"
+    both = statement(assumptions=(BAD,), available=False, reason="r")
+    assert both.reason == "r; needs convexity"
 
 
 JSONS = st.recursive(

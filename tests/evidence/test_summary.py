@@ -49,18 +49,6 @@ def test_figures_are_marked_exactly_where_they_are_above(
         )
 
 
-def test_without_a_bound_there_is_a_table_and_nothing_is_marked(
-    evidence: Evidence,
-) -> None:
-    bare = replace(evidence, promise=False)
-    titles = [one.title for one in summary.columns(bare, verdict.cell_results(bare))]
-    assert "bound" not in titles
-    assert "held-out" in titles
-    assert summary.ABOVE not in summary.meanings(
-        summary.columns(bare, verdict.cell_results(bare))
-    )
-
-
 def test_the_interval_of_a_rate_is_rounded_outwards(evidence: Evidence) -> None:
     from pffl.evidence.metrics import rates
 

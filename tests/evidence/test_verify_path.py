@@ -22,7 +22,7 @@ from pffl.evidence.evidence import Evidence, ModelPath, Sample
 from pffl.files import json_text
 from pffl.solution import Solution
 from pffl.solving import open_engine
-from tests.evidence.test_verify import apart, forged, module, wrong
+from tests.evidence.test_verify import add, apart, forged, module, wrong
 from tests.helpers import make_federation
 from tests.test_path import QUICK
 
@@ -55,29 +55,27 @@ def people(weighted: bool) -> Federation:
 
 #: Rows, constraint and what else is asked for; and the place of the model that is
 #: shipped, and of how many.
-CASES: dict[str, tuple[Callable[[], Federation], Any, dict[str, Any], tuple[int, int]]]
-CASES = {
-    "shown": (apart, pffl.BoundedGroupLoss(0.8), {}, (1, 4)),
-    "not shown": (apart, pffl.BoundedGroupLoss(0.7), {}, (0, 4)),
-    "impossible": (apart, pffl.BoundedGroupLoss(0.4), {}, (0, 1)),
-    "one model": (
-        apart,
-        pffl.BoundedGroupLoss(0.9),
-        {"promise": pffl.Promise(models=1)},
-        (0, 1),
-    ),
+Case = tuple[Callable[[], Federation], Any, dict[str, Any], tuple[int, int]]
+BGL = pffl.BoundedGroupLoss
+ONE = {"promise": pffl.Promise(models=1)}
+RANGE = {"model": pffl.LeastSquares(target_range=(-6.0, 6.0))}
+CASES: dict[str, Case] = {
+    "shown": (apart, BGL(0.8), {}, (1, 4)),
+    "not shown": (apart, BGL(0.7), {}, (0, 4)),
+    "impossible": (apart, BGL(0.4), {}, (0, 1)),
+    "one model": (apart, BGL(0.9), ONE, (0, 1)),
     "calibration rows apart": (
         lambda: apart().with_calibration(0.5, seed=0),
-        pffl.BoundedGroupLoss({"a": 0.82, "b": 0.86}),
+        BGL({"a": 0.82, "b": 0.86}),
         {},
         (0, 4),
     ),
-    "weighted": (lambda: people(True), pffl.BoundedGroupLoss(0.82), {}, (3, 4)),
-    "several rows": (lambda: people(False), pffl.BoundedGroupLoss(0.8), {}, (3, 4)),
+    "weighted": (lambda: people(True), BGL(0.82), {}, (3, 4)),
+    "several rows": (lambda: people(False), BGL(0.8), {}, (3, 4)),
     "numbers": (
         lambda: make_federation(1, sizes=(200, 200), test=150, labels=0),
-        pffl.BoundedGroupLoss(2.0),
-        {"model": pffl.LeastSquares(target_range=(-6.0, 6.0))},
+        BGL(2.0),
+        RANGE,
         (0, 4),
     ),
 }
@@ -167,18 +165,13 @@ def replace_other(path: Any) -> None:
     path["candidates"][3]["model"] = path["candidates"][0]["model"]
 
 
-def change(*keys: Any, by: float) -> Callable[[Any], None]:
-    """Nudge one number, of a model that is not shipped."""
-
-    def nudge(path: Any) -> None:
-        place = path
-        for key in keys[:-1]:
-            place = place[key]
-        place[keys[-1]] += by
-
-    return nudge
+def change(path: str, by: float) -> Callable[[Any], None]:
+    """Nudge one number."""
+    return lambda plain: add(plain, path, by)
 
 
+OTHER = "candidates/2"  # a model that is not shipped
+HELD = f"{OTHER}/calibration"
 FORGED: list[tuple[Callable[[Any], None], str, bool]] = [
     (swap, "path: the safest first", False),
     (drop_last, "path: spread", False),
@@ -186,32 +179,16 @@ FORGED: list[tuple[Callable[[Any], None], str, bool]] = [
     (next_one, "path: the model chosen", False),
     (replace_shipped, "path: the shipped model", False),
     (replace_other, "model 4, training: cells, loss", True),
-    (change("confidence", by=0.04), "bets of cell", False),
-    (change("spread", 1, by=1e-4), "path: spread", False),
-    (change("overlap", by=1), "calibration rows that were trained on", True),
-    (change("candidates", 2, "margin", by=-1e-3), "path: margins, 2", False),
-    (change("candidates", 2, "loss_bound", by=2.0), "model 3: M, chosen", True),
-    (change("candidates", 2, "loss_bound", by=1.0), "model 3: M", False),
-    (
-        change("candidates", 2, "calibration", "bets", 0, 0, by=-1e-3),
-        "model 3, calibration: bets of cell 0",
-        False,
-    ),
-    (
-        change("candidates", 2, "calibration", "bet_weights", 0, 1, by=-1e-3),
-        "model 3, calibration: weights of bets of cell 0",
-        False,
-    ),
-    (
-        change("candidates", 2, "calibration", "below", 1, 0, by=5.0),
-        "model 3, calibration: below, 1, 0",
-        True,
-    ),
-    (
-        change("candidates", 2, "calibration", "cells", "loss", 1, by=1e-3),
-        "model 3, calibration: cells, loss, 1",
-        True,
-    ),
+    (change("confidence", 0.04), "bets of cell", False),
+    (change("spread/1", 1e-4), "path: spread", False),
+    (change("overlap", 1), "calibration rows that were trained on", True),
+    (change(f"{OTHER}/margin", -1e-3), "path: margins, 2", False),
+    (change(f"{OTHER}/loss_bound", 2.0), "model 3: M, chosen", True),
+    (change(f"{OTHER}/loss_bound", 1.0), "model 3: M", False),
+    (change(f"{HELD}/bets/0/0", -1e-3), "model 3, calibration: bets of cell 0", False),
+    (change(f"{HELD}/bet_weights/0/1", -1e-3), "weights of bets of cell 0", False),
+    (change(f"{HELD}/below/1/0", 5.0), "model 3, calibration: below, 1, 0", True),
+    (change(f"{HELD}/cells/loss/1", 1e-3), "calibration: cells, loss, 1", True),
 ]
 
 

@@ -228,24 +228,6 @@ def test_holdout() -> None:
     assert empty.holds is False
 
 
-@pytest.mark.parametrize(
-    ("overlap", "by_person", "state"),
-    [
-        (None, False, "could not be checked"),
-        (1, False, "could not be checked"),
-        (0, False, "checked"),
-        (0, True, "checked"),
-        (1, True, "failed"),
-    ],
-)
-def test_rows_are_apart_as_far_as_is_known(
-    overlap: int | None, by_person: bool, state: str
-) -> None:
-    e = evidence(data__overlap=overlap, data__by_person=by_person)
-    assert isinstance(e.heldout, Sample)
-    assert unseen.separate(e, e.heldout).state == state
-
-
 def test_about_how_many_more_rows_would_show_it() -> None:
     few = evidence(losses=(0.5, 0.5), heldout=sample((0.5, 0.5), counts=(40, 10**6)))
     lacking = unseen.more_rows(few)
@@ -304,14 +286,3 @@ def test_metrics_of_groups_with_and_without_rows(kind: str) -> None:
     delta = unseen.joint_delta(fine, "dp_gap")
     ends = spread([5, 2], [10, 10], delta=delta).interval
     assert (found.figures["lower"], found.figures["upper"]) == (ends.lower, ends.upper)
-
-
-def test_one_number_per_promise() -> None:
-    from pffl.evidence.verdict import cell_results, result
-
-    e = evidence()
-    table = unseen.holdout(e).per_cell
-    assert table is not None
-    shown = [row["upper"] for row in table]
-    assert [row.test_upper for row in cell_results(e)] == shown
-    assert [row["test_upper"] for row in result(e)["cells"]] == shown

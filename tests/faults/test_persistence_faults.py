@@ -281,8 +281,10 @@ def test_fault_68_foreign_checkpoints_are_refused(stopped: Path, what: str) -> N
     path = stopped / CURRENT
     (stopped / PREVIOUS).unlink()
     path.write_bytes(FOREIGN[what](path.read_bytes()))
-    with raises(ArtefactError, "no-checkpoint", CURRENT):
+    with pytest.raises(ArtefactError) as refused:
         run(place=stopped)
+    assert refused.value.code in ("no-checkpoint", "bad-checkpoint")
+    assert CURRENT in str(refused.value)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")

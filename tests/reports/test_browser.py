@@ -14,7 +14,7 @@ from pffl.reports.page import render
 from pffl.study.sweep import full_grid, sweep
 from tests.reports.browsing import Window, needs_browser
 from tests.reports.browsing import window as window
-from tests.reports.folders import NAMES, NASTY, federation, sweep_of
+from tests.reports.folders import NAMES, NASTY, federation
 from tests.reports.kinds import KINDS
 
 STATE = """
@@ -25,7 +25,6 @@ return {label: root.querySelector('.label').textContent,
   ring: ring.getAttribute('x') + ring.getAttribute('y'),
   dots: [...root.querySelectorAll('.dots .mark')].map(e => e.getAttribute('x')).join()}
 """
-PAINT = "return performance.getEntriesByName('first-contentful-paint')[0].startTime"
 
 
 @pytest.fixture(scope="module")
@@ -90,14 +89,26 @@ def sound(window: Window, path: Path, width: int, scheme: str) -> None:
     assert window.violations() == []
 
 
+LOOKS = [(width, scheme) for width in (390, 768, 1440) for scheme in ("light", "dark")]
+
+
 @needs_browser
-@pytest.mark.parametrize("kind", list(SOME))
-def test_other_folders_fit_and_everyone_can_read_them(
-    window: Window, tmp_path: Path, kind: str
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("kind", "looks"),
+    [
+        *((kind, [look]) for kind, look in SOME.items()),
+        *(pytest.param(kind, LOOKS, marks=pytest.mark.slow) for kind in KINDS),
+    ],
+)
+def test_every_folder_fits_and_everyone_can_read_it(
+    window: Window, tmp_path: Path, kind: str, looks: list[tuple[int, str]]
 ) -> None:
     path = tmp_path / "page.html"
     path.write_text(KINDS[kind](tmp_path / kind), encoding="utf-8")
-    sound(window, path, *SOME[kind])
+    assert path.stat().st_size < (5_000_000 if kind == "of_a_sweep" else 2_000_000)
+    for width, scheme in looks:
+        sound(window, path, width, scheme)
 
 
 @needs_browser
@@ -128,22 +139,6 @@ def test_a_page_of_a_run_that_goes_on_loads_itself_until_asked_not_to(
             time.sleep(0.1)
     finally:
         window.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
-
-
-@needs_browser
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("kind", list(KINDS))
-def test_every_folder_fits_at_every_width(
-    window: Window, tmp_path: Path, kind: str
-) -> None:
-    path = tmp_path / "page.html"
-    path.write_text(KINDS[kind](tmp_path / kind), encoding="utf-8")
-    most = 5_000_000 if kind == "of_a_sweep" else 2_000_000
-    assert path.stat().st_size < most
-    for width in (390, 768, 1440):
-        for scheme in ("light", "dark"):
-            sound(window, path, width, scheme)
 
 
 @needs_browser
@@ -225,33 +220,3 @@ def test_words_are_explained_by_keyboard_and_by_finger(
     assert window.run(tip)
     box = "const r = document.getElementById('tip').getBoundingClientRect();"
     assert window.run(f"{box} return r.left >= 0 && r.right <= innerWidth")
-
-
-@needs_browser
-@pytest.mark.parametrize("timed", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_ten_thousand_points_are_painted_in_a_second(
-    window: Window, tmp_path: Path, timed: bool
-) -> None:
-    """Timed on an idle machine only, where it takes 0.3 s."""
-    path = tmp_path / "many.html"
-    with (tmp_path / "points.jsonl").open("w") as file:
-        file.writelines(json.dumps(row) + "\n" for row in sweep_of(10_000))
-    path.write_text(render([tmp_path]), encoding="utf-8")
-    assert path.stat().st_size < 5_000_000
-    window.show(path)
-    if timed:
-        time.sleep(2.0)  # until it is known when it was painted
-        assert window.run(PAINT) < 1_000
-    move = "const s = document.querySelector('input'); s.value = 7777;"
-    window.run(f"{move} s.dispatchEvent(new Event('input'))")
-    assert "Bound 0.65554" in window.run(STATE)["label"]
-    assert window.errors() == []
-
-
-@needs_browser
-def test_it_prints_all_of_it(pages: dict[str, Path], window: Window) -> None:
-    window.show(pages["run"])
-    printed = window.printed()
-    assert printed.startswith(b"%PDF")
-    sheets = printed.count(b"/Type /Page\n") or printed.count(b"/Type /Page")
-    assert sheets > 3

@@ -143,9 +143,9 @@ def test_embedded_json_cannot_close_its_element():
         ({}, "unknown-folder"),
         ({"other.json": '{"format": "x"}', "broken.json": "{"}, "unknown-folder"),
         ({"result.json": "{}"}, "file-missing"),
-        ({"result.json": "{}", "evidence.json": "[1]"}, "EVIDENCE"),
-        ({"result.json": "{}", "evidence.json": "{"}, "EVIDENCE"),
-        ({"result.json": "{}", "evidence.json": '{"format": "other"}'}, "EVIDENCE"),
+        ({"result.json": "{}", "evidence.json": "[1]"}, "wrong-value"),
+        ({"result.json": "{}", "evidence.json": "{"}, "not-json"),
+        ({"result.json": "{}", "evidence.json": '{"format": "other"}'}, "other-format"),
     ],
 )
 def test_other_folders_are_refused(tmp_path, files, code):

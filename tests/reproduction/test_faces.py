@@ -22,29 +22,6 @@ def people():
     return faces(120, size=SIZE, seed=1)
 
 
-def test_same_seed_same_pictures_and_said_to_be_synthetic():
-    first = faces(8, size=SIZE, seed=3)
-    assert first.fingerprint == faces(8, size=SIZE, seed=3).fingerprint
-    assert first.fingerprint != faces(8, size=SIZE, seed=4).fingerprint
-    assert first.synthetic
-
-
-def test_shape_is_that_of_celeba(people):
-    schema = people.schema
-    assert len(people) == 120
-    assert schema.n_features == SIZE * SIZE * 3
-    assert schema.features[:4] == ("0,0 red", "0,0 green", "0,0 blue", "0,1 red")
-    assert schema.labels == ("not Smiling", "Smiling")
-    assert schema.groups == ("not Male", "Male")
-    assert people.silos[0].rows().X.dtype == np.uint8
-    assert people.silo_names[0] == "person 001"
-    sizes = [sum(len(s.rows(split)) for split in people.splits) for s in people.silos]
-    assert min(sizes) >= 10
-    assert max(sizes) <= 30
-    held_out = people.rows("test") / (people.rows("train") + people.rows("test"))
-    assert held_out == pytest.approx(0.2, abs=0.03)
-
-
 def test_most_clients_have_one_gender_and_men_are_fewer(people):
     shares = np.array([s.rows().group.mean() for s in people.silos])
     one_gender = (shares == 0) | (shares == 1)
@@ -90,23 +67,6 @@ def test_a_smile_is_in_the_picture_and_a_beard_hides_it():
     )
     assert clear > 0.8
     assert clear > thick + 0.03
-
-
-def test_the_same_mouth_means_another_thing_on_a_man():
-    """Who has learnt to read women takes men's smiles for none; not without reserve."""
-    options = {
-        "size": SIZE,
-        "look": "apart",
-        "men": 0.5,
-        "beard": 0.0,
-        "label_noise": 0.0,
-        "seed": 2,
-    }
-    (_, women), (_, men) = read(faces(200, **options), learn_from=0)
-    assert abs(women) < 0.1
-    assert men < -0.15
-    _, (_, open_men) = read(faces(200, reserve=0.0, **options), learn_from=0)
-    assert abs(open_men) < 0.1
 
 
 def test_label_noise_is_as_asked():

@@ -110,17 +110,6 @@ def test_no_other_model_is_better_than_the_gap_says(footing, name, value, more):
         assert best.fun >= lower - 1e-12
 
 
-def test_the_gap_of_a_training_falls_as_it_goes_on(footing):
-    for name, own in (("local-bgl", {"multiplier_bound": 5.0}), ("group-weighted", {})):
-        gaps = []
-        for budget in (10, 100, 600):
-            more = {**own, "local_steps": 1}
-            trial = Trial(name, name, more, BOUND, budget=budget)
-            gaps.append(drive(footing.engine, footing.trying(trial, ["test"])).gap)
-        assert gaps[0] > gaps[1] >= gaps[2]
-        assert gaps[2] < 1e-2
-
-
 def test_the_smoothed_objective_has_the_gradient_and_hessian_that_differences_have(
     footing,
 ):
@@ -160,23 +149,6 @@ def test_what_has_no_one_objective_is_refused_and_what_has_is_another_row(footin
     ((trained,), (solved,)) = footing.rows([plain, best], "test")
     assert solved.gap < 1e-9 < trained.gap
     assert solved.costs["passes"] > 0
-
-
-def test_baselines_that_are_convex_say_how_far_from_their_optimum_they_ended():
-    long = at(Solving, budget=600)
-    for name in ("fedavg", "group-weighted"):
-        trial = Trial(name, name, {"local_steps": 1}, BOUND)
-        ((one,),) = long.rows([trial], "test")
-        assert 0 <= one.gap < 1e-8
-        short = Trial(name, name, {"local_steps": 1}, BOUND, budget=3)
-        ((early,),) = long.rows([short], "test")
-        assert early.gap > 1e-4
-    ((exact,),) = long.rows(
-        [Trial("e", "exact", {"multiplier_bound": 5.0}, BOUND)], "test"
-    )
-    assert exact.gap < 1e-5
-    ((pooled,),) = long.rows([Trial("p", "qffl", {}, BOUND)], "test")
-    assert pooled.gap is None  # another objective in every round
 
 
 def test_who_does_not_solve_says_so_and_knows_the_gap_of_algorithm_1():

@@ -55,13 +55,6 @@ def test_methods_are_ranked_over_the_data_sets_that_could_be_opened(found):
     assert steps <= {5}
 
 
-def test_a_method_without_a_value_is_ranked_last(found):
-    benchmark, _ = found
-    values = {"a": [0.5, 0.5], "b": [np.inf, 0.4], "c": [0.6, 0.6]}
-    assert ranked(values).ranks == pytest.approx((1.5, 2.0, 2.5))
-    assert "is ranked last" in page(benchmark.record)
-
-
 def test_the_page_and_the_pictures_follow_from_the_record(found, tmp_path):
     benchmark, _ = found
     benchmark.save(tmp_path)

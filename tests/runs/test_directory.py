@@ -60,24 +60,6 @@ def test_what_is_saved_is_loaded(
     assert np.array_equal(record.predictor.predict_proba(X), solution.predict_proba(X))
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        pffl.SoftmaxRegression(l2=0.1),
-        pffl.LogisticRegression(standardize=False, intercept=False),
-    ],
-)
-def test_other_models(
-    model: pffl.LogisticRegression, federation: pffl.Federation, tmp_path: Path
-) -> None:
-    solution = pffl.solve(federation, None, model=model, seed=0)
-    runs.save(solution, tmp_path)
-    record = runs.load(tmp_path)
-    assert record.model.describe() == model.describe()
-    X = federation.pooled("test").X
-    assert np.array_equal(record.predictor.predict_proba(X), solution.predict_proba(X))
-
-
 def test_history_has_a_line_per_round(solution: pffl.Solution, tmp_path: Path) -> None:
     runs.save(solution, tmp_path)
     with open(tmp_path / "history.csv", newline="", encoding="utf-8") as stream:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -259,24 +259,6 @@ def test_draws_are_separable():
 # Training
 
 
-def test_costs_count_hessians_and_evaluations():
-    federation = pffl.datasets.synthetic(400, silos=3, features=3, seed=0)
-    at = footing(federation)
-
-    def cost(name, **parameters):
-        ((one,),) = at.rows([Trial(name, name, parameters, BOUND)], "test")
-        assert one.reason is None
-        return one.costs
-
-    exact = cost("exact", multiplier_bound=10.0)
-    p = 4  # three inputs and the intercept
-    assert exact["passes"] == pytest.approx(exact["rounds"] * (1 + (p + 1) / 4))
-    plain = cost("fedavg", local_steps=1, step_size=0.1)
-    fair = cost("fairgrad", local_steps=1, step_size=0.1)
-    assert plain["passes"] == 60
-    assert fair["passes"] == pytest.approx(60 + 60 / 2)  # evaluates before each round
-
-
 def test_methods_that_ignore_cells_are_trained_once_for_all_constraints(tmp_path):
     federation = pffl.datasets.synthetic(400, silos=3, features=3, seed=0)
     journal = Journal(tmp_path / "rows.jsonl")
@@ -303,17 +285,6 @@ def test_methods_that_ignore_cells_are_trained_once_for_all_constraints(tmp_path
                 np.testing.assert_allclose(
                     one.sums["cells"][key], direct["cells"][key], rtol=1e-9
                 )
-
-
-def test_a_failing_trial_fails_alone():
-    federation = pffl.datasets.synthetic(400, silos=3, features=3, seed=0)
-    trials = [
-        Trial("f", "fedavg", {"step_size": step}, BOUND) for step in (0.1, -1.0, 0.2)
-    ]
-    found = [one for (one,) in footing(federation).rows(trials, "test")]
-    assert [one.reason is None for one in found] == [True, False, True]
-    assert "step_size" in found[1].reason
-    assert asdict(found[1])["sums"] == {}
 
 
 # False alarms through the whole layer

@@ -220,37 +220,6 @@ def test_words_at_other_allowances_follow_from_the_points(tiny):
         assert list(published.words_within(record, within).values()) == wanted
 
 
-def hung(within):
-    """A panel on seven seeds: 'a' is better only within 0.02, and lost within 0.01."""
-
-    def point(curve, error, value):
-        rows = {str(s): [error, value + s * 1e-4] for s in range(7)}
-        return {"curve": curve, "validation": rows, "test": rows}
-
-    points = [point("a", 0.315, 0.5), point("b", 0.3, 0.6), point("b", 0.325, 0.5)]
-    for p in points[:1]:
-        p["test"] = {s: [e, v + int(s) * 1e-3] for s, (e, v) in p["test"].items()}
-    claim = {"better": "a", "margin": 0.0, "against": [{"curve": "b"}]}
-    rows = {"train": 100, "test": 10}
-    return {"within": within, "rows": rows, "points": points, "claims": [claim]}
-
-
-def test_a_word_that_hangs_on_the_allowance_is_said_with_it_and_counted_apart():
-    """Whatever word the panel's own allowance gives, it is not said alone."""
-    hanging = {within: published.at_allowances(hung(within)) for within in (0.02, 0.03)}
-    for within, words in hanging.items():
-        (found,) = words.values()
-        assert found[within] in ("holds", "does not hold")
-        assert published.standing(found, within) == "depends on the allowance"
-        assert published.tally([hung(within)]) == {"depends on the allowance": 1}
-    for words in (dict.fromkeys((0.01, 0.02, 0.03), w) for w in published.WORDS):
-        assert published.standing(words, 0.02) == words[0.02]
-    missing = {0.01: "not compared", 0.02: "holds", 0.03: "holds"}
-    assert published.standing(missing, 0.02) == "depends on the allowance"
-    never = {0.01: "not compared", 0.02: "no difference shown", 0.03: "not compared"}
-    assert published.standing(never, 0.02) == "no difference shown"
-
-
 def test_the_records_of_the_repository_are_sound_and_the_pages_follow_from_them():
     found = {figure: published.records(FOLDER / figure) for figure in FIGURES}
     for figure, panels in found.items():

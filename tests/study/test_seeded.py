@@ -37,10 +37,6 @@ def test_fronts_have_bands_over_seeds_and_resume(tmp_path):
         for row in chosen.values()
     ]
     assert one["worst_cell_loss"].iloc[-1] == pytest.approx(np.mean(values))
-    before = (tmp_path / "rows.jsonl").read_bytes()
-    (again,) = sweep_seeds(load, points, **some, least_people=1, out=tmp_path)
-    assert (tmp_path / "rows.jsonl").read_bytes() == before
-    assert again.front().equals(front)
     assert (tmp_path / "front-bgl.csv").is_file()
     # What a method was given besides goes into every trial.
     assert {r.parameters.get("dual_rounds") for r in found.study.rows} == {None, 2}

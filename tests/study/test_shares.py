@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pffl.errors import UsageError
 from pffl.study import shares
 from pffl.study.reproduce import parse, run_figure
-from tests.raising import raises
 from tests.study.test_reproduce import TINY, open_data
 
 
@@ -15,14 +13,6 @@ def told(result):
     for line in (record, *record["means"]):
         del line["seconds"]
     return record
-
-
-def test_shares_have_every_seed_once():
-    seeds = range(7)
-    for many in (1, 2, 3, 9):
-        found = [s for k in range(many) for s in shares.mine(seeds, (k + 1, many))]
-        assert sorted(found) == list(seeds)
-    assert shares.mine(seeds, None) == seeds
 
 
 def test_shares_that_are_gathered_are_the_whole(tmp_path):
@@ -41,13 +31,3 @@ def test_shares_that_are_gathered_are_the_whole(tmp_path):
     (found,) = run_figure(figure, open_data, out=out)
     assert (out / "rows.jsonl").read_bytes() == lines  # nothing is trained again
     assert told(found) == told(whole)
-
-
-def test_a_process_that_fails_is_told_of_and_what_is_there_stays(tmp_path):
-    figure = parse("tiny", TINY)
-    run_figure(figure, open_data, out=tmp_path)
-    before = (tmp_path / "rows.jsonl").read_bytes()
-    with raises(UsageError, "wrong-value", "2"):
-        shares.train(["reproduce", "figure-9"], 2, tmp_path)
-    assert (tmp_path / "rows.jsonl").read_bytes() == before
-    assert not list(tmp_path.glob("share-*"))
