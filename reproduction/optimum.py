@@ -96,6 +96,12 @@ def _small(problem: Problem) -> bool:
     return isinstance(model, LinearModel) and model.n_parameters <= LARGEST
 
 
+def _modulus(objective: Objective) -> float:
+    """How strongly convex it is."""
+    mu = objective.task.model.mu
+    return objective.risk_weight * mu if objective.ridge is None else objective.ridge
+
+
 def _one_objective(problem: Problem, method: Method[Any]) -> Objective | None:
     """What all rounds of a method descend, if it is one, and strongly convex."""
     if not (isinstance(method, LocalTraining) and method.one_objective):
@@ -103,7 +109,7 @@ def _one_objective(problem: Problem, method: Method[Any]) -> Objective | None:
     if not _small(problem):
         return None
     objective = method.objective(problem, method.start(problem))
-    return objective if objective.modulus > 0 else None
+    return objective if _modulus(objective) > 0 else None
 
 
 # One objective
@@ -138,7 +144,7 @@ class Lowest:
 
 def lowest(objective: Objective, w: FloatArray) -> Flow[Lowest]:
     """Go down an objective from w by Newton's steps."""
-    mu, below, rounds = objective.modulus, -np.inf, 1
+    mu, below, rounds = _modulus(objective), -np.inf, 1
     value, gradient, total = yield from _expanded(objective, w)
     first, losses = value, total.cell_losses
     for _ in range(NEWTON):
@@ -163,7 +169,11 @@ def _expanded(
 ) -> Flow[tuple[float, FloatArray, CurvatureTotal]]:
     """Value and gradient of an objective at w, and what they were taken from."""
     total = yield from ask(Curvature(objective.task, w))
-    beta, weights, mu = objective.risk_weight, objective.cell_weights, objective.modulus
+    beta, weights, mu = (
+        objective.risk_weight,
+        objective.cell_weights,
+        _modulus(objective),
+    )
     value = beta * total.risk + weights @ total.cell_losses + mu / 2 * (w @ w)
     gradient = beta * total.risk_gradient + weights @ total.cell_gradients + mu * w
     return float(value), gradient, total
