@@ -27,6 +27,7 @@ from pffl.flower.deploy import PLACE, deploy, folders, site_names, table_of
 from pffl.site import Agreement, Site, SiteConfig, consent, prepare
 from pffl.site.agreement import RUN
 from pffl.spec import load, parse
+from tests.raising import raises
 from tests.site.sites import census, send
 
 SECTIONS: dict[str, Any] = {
@@ -211,7 +212,7 @@ def test_the_run_file_names_the_federation_and_no_rows(trial: Path) -> None:
     assert spec.data.agreement is not None
     agreed = spec.data.agreement()
     assert agreed.sites == ("north", "Süd", 'it\'s "west"; $(touch x)')
-    with pytest.raises(UsageError, match="stay with the sites"):
+    with raises(UsageError, "rows-elsewhere"):
         spec.data.open()
     assert spec.method.multiplier_bound == 10.0  # type: ignore[attr-defined]
     assert spec.settings.engine == "flower"  # so that --resume needs no option
@@ -247,13 +248,13 @@ def test_three_sites_and_more_answer_under_masks(tmp_path: Path) -> None:
     out = made(tmp_path / "out", sections, trial_certificates=True)
     for path in out.rglob("federation.json"):
         assert Agreement.read(path).secure_sum
-    with pytest.raises(UsageError, match="pffl site key"):
+    with raises(UsageError, "missing-key"):
         made(tmp_path / "b", sections)
     silos = {"data": {**sections["data"], "silos": 2}}
     out = made(tmp_path / "c", sections | silos, trial_certificates=True)
     assert not Agreement.read(out / "app" / "federation.json").secure_sum
     asked = sections | silos | {"privacy": {"secure_sum": True}}
-    with pytest.raises(UsageError, match="3 sites or more"):
+    with raises(UsageError, "too-few-sites", "3"):
         made(tmp_path / "d", asked, trial_certificates=True)
     per_silo = {"constraint": {"kind": "per-silo", "bound": 0.62}}
     quorum = {"policy": {"quorum": 2}}
@@ -273,9 +274,9 @@ def test_deploying_from_a_federation_file(trial: Path, tmp_path: Path) -> None:
     assert load(out / "app" / "spec.toml").settings.seed == found.run["run"]["seed"]
     named = {name for name in sections if name in RUN} - {"privacy"}  # without noise
     assert set(found.run) == named | {"run"}
-    with pytest.raises(UsageError, match="no rows"):
+    with raises(UsageError, "no-rows"):
         made(tmp_path / "b", sections, trial_data=True)
-    with pytest.raises(UsageError, match="names north"):
+    with raises(UsageError, "other-sites"):
         made(tmp_path / "c", sections, sites=("a", "b", "c"))
 
 
@@ -333,7 +334,7 @@ def test_batches_are_allowed_if_the_method_takes_them(tmp_path: Path) -> None:
 
 def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("x")
-    with pytest.raises(ArtefactError, match="not empty"):
+    with raises(ArtefactError, "file-exists"):
         made(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"mine.txt"}
 
@@ -357,7 +358,7 @@ def test_two_that_deploy_into_one_folder(
 
     def late(path: Path, *, private: bool = False) -> Path:
         if path.name == "keys":
-            with pytest.raises(ArtefactError, match="held by another process"):
+            with raises(ArtefactError, "lock-held"):
                 made(tmp_path / "out")
         return write(path, private=private)
 
@@ -426,7 +427,7 @@ def test_fault_100_deploy_killed_anywhere_leaves_nothing_or_everything(
 
 
 def test_names_for_the_wrong_number_of_silos(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="2 names for 3 silos"):
+    with raises(UsageError, "other-sites", "2", "3"):
         made(tmp_path / "out", sites=("a", "b"))
 
 
@@ -591,13 +592,13 @@ def test_certificates_without_their_library(
 ) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
     monkeypatch.delitem(sys.modules, "pffl.flower.tls", raising=False)
-    with pytest.raises(MissingExtraError, match=r"pffl\[flower\]"):
+    with raises(MissingExtraError, "missing-extra"):
         made(tmp_path / "out", trial_certificates=True)
 
 
 def test_a_federation_file_goes_with_nothing_else() -> None:
     data = {"federation": "federation.json", "silos": 3}
-    with pytest.raises(UsageError, match="nothing else: not \\['silos'\\]"):
+    with raises(UsageError, "options-conflict", "silos"):
         parse(SECTIONS | {"data": data})
     with pytest.raises(UsageError, match="must be text"):
         parse(SECTIONS | {"data": {"federation": 3}})

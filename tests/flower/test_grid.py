@@ -16,6 +16,7 @@ from pffl.site import Rules
 from pffl.wire import Policy
 from tests.engines.sites import counted
 from tests.helpers import make_federation, make_problem, train_question
+from tests.raising import raises
 
 CONSTRAINTS = {
     "bgl": pffl.BoundedGroupLoss(0.62),
@@ -254,7 +255,7 @@ def test_arrays_of_the_users_own_are_split_alike_in_every_process(tmp_path):
 
 
 def test_rows_of_the_users_own_need_a_schema():
-    with pytest.raises(pffl.PFFLError, match="need a schema"):
+    with raises(pffl.PFFLError, "needs-schema"):
         client_app(lambda context: None)
 
 

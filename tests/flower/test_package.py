@@ -9,11 +9,12 @@ import pytest
 
 import pffl.flower
 from pffl.errors import MissingExtraError
+from tests.raising import raises
 
 
 def test_without_flower_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "flwr", None)
-    with pytest.raises(MissingExtraError, match=r"pffl\[flower\]"):
+    with raises(MissingExtraError, "missing-extra"):
         pffl.flower.client_app  # noqa: B018
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         pffl.flower.nothing  # noqa: B018

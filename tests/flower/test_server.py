@@ -12,6 +12,7 @@ from pffl import runs, spec
 from pffl.errors import ArtefactError, FederationError, UsageError
 from pffl.site import Agreement
 from tests.helpers import make_federation
+from tests.raising import raises
 from tests.site.secure import agree
 
 RUN_FILE = """
@@ -219,7 +220,7 @@ def test_a_stopped_run_is_not_started_anew_by_mistake(tmp_path, federation, fold
     grid.count = 5
     with pytest.raises(Killed):
         run(grid, folder, out)
-    with pytest.raises(ArtefactError, match="holds a run that was stopped"):
+    with raises(ArtefactError, "stopped-run"):
         run(grid_of(federation, state), folder, out)
 
 
@@ -236,7 +237,7 @@ def test_the_app_takes_its_settings_from_the_run(tmp_path, federation, folder):
 
 def test_the_app_needs_a_directory(federation, tmp_path, folder):
     context = Context(1, 1, {}, RecordDict(), {"out": ""})
-    with pytest.raises(pffl.PFFLError, match="needs a directory"):
+    with raises(pffl.PFFLError, "needs-directory"):
         server_app(folder)(grid_of(federation, tmp_path), context)
 
 
@@ -244,7 +245,7 @@ def test_the_record_of_a_finished_run_is_not_written_over(folder, federation, tm
     out = tmp_path / "out"
     grid = GridTransport(grid_of(federation, tmp_path / "sites"))
     server.run(grid, folder, out, extras=False)
-    with pytest.raises(UsageError, match="holds"):  # fault 88
+    with raises(UsageError, "finished-run"):  # fault 88
         server.run(grid, folder, out, extras=False)
     assert runs.load(out).verified
 

@@ -6,12 +6,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from pffl.errors import ArtefactError, UsageError
 from pffl.site import Agreement, Site, SiteConfig, consent, prepare
 from pffl.wire.keys import FILE, SiteKeys
 from tests.helpers import make_federation
+from tests.raising import raises
 from tests.site.sites import write_site
 
 SITES = ("north", "south", "west")
@@ -36,7 +35,7 @@ def config(folder: Path, name: str = "north") -> SiteConfig:
 
 def test_what_is_agreed_to_is_in_force_and_nothing_else(tmp_path: Path) -> None:
     site, first = config(tmp_path), agreement()
-    with pytest.raises(UsageError, match="nobody at site 'north' has agreed"):
+    with raises(UsageError, "not-agreed", "north"):
         consent.check(site, first)
     consent.give(site, first)
     consent.check(site, site.agreement())
@@ -53,7 +52,7 @@ def test_what_is_agreed_to_is_in_force_and_nothing_else(tmp_path: Path) -> None:
         agreement(secure_sum=False, keys={}),
     ]
     for other in others:  # as if somebody had put another file there
-        with pytest.raises(UsageError, match="nobody at site 'north' has agreed"):
+        with raises(UsageError, "not-agreed", "north"):
             consent.check(site, other)
     plain = agreement(secure_sum=False, keys={})
     consent.give(site, plain)
@@ -64,7 +63,7 @@ def test_what_is_agreed_to_is_in_force_and_nothing_else(tmp_path: Path) -> None:
 def test_a_site_s_own_floor_is_not_undercut(tmp_path: Path) -> None:
     site, low = config(tmp_path), agreement(floor=1)
     consent.give(site, low)
-    with pytest.raises(UsageError, match="the floor of 'north' is 10"):
+    with raises(UsageError, "other-floor", "north", "10"):
         consent.check(site, low)
     lower = SiteConfig.parse(
         {"site": {"name": "north"}, "limits": {"floor": 1}}, tmp_path
@@ -79,10 +78,10 @@ def test_consent_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     plain = json.loads(path.read_text())
     for wrong in ({**plain, "version": 2}, {}, [], {**plain, "federation": {}}):
         path.write_text(json.dumps(wrong))
-        with pytest.raises(ArtefactError, match="agree again"):
+        with raises(ArtefactError, "bad-consent"):
             consent.given(tmp_path)
     path.write_text("{")
-    with pytest.raises(ArtefactError, match="agree again"):
+    with raises(ArtefactError, "bad-consent"):
         consent.check(site, agreement())
 
 
@@ -144,11 +143,11 @@ def test_two_sets_of_sites_are_warned_of() -> None:
 
 def test_a_site_answers_under_the_key_that_was_agreed_on(tmp_path: Path) -> None:
     site, agreed = config(tmp_path), agreement()
-    with pytest.raises(UsageError, match="is not there: put it back"):
+    with raises(UsageError, "missing-key"):
         consent.own_keys(site, agreed)
     assert consent.own_keys(site, agreement(keys={}, secure_sum=False)) is None
     KEYS["east"].write(tmp_path / FILE)
-    with pytest.raises(UsageError, match="another key of 'north'"):
+    with raises(UsageError, "other-key", "north"):
         consent.own_keys(site, agreed)
     KEYS["north"].write(tmp_path / FILE)
     assert consent.own_keys(site, agreed) == KEYS["north"]
@@ -186,10 +185,10 @@ def test_a_site_does_not_open_under_what_nobody_agreed_to(tmp_path: Path) -> Non
     summary = prepare(site)  # which shows nothing to anybody
     assert not any(hidden.any() for hidden in summary.hidden.values())  # one set
     made[site.name].write(folder / FILE)
-    with pytest.raises(UsageError, match="nobody at site 'north' has agreed"):
+    with raises(UsageError, "not-agreed", "north"):
         Site.open(folder)
     consent.give(site, secure)
     assert Site.open(folder).name == "north"
     federation.write_text(replace(secure, floor=2).text())  # by whoever runs the server
-    with pytest.raises(UsageError, match="nobody at site 'north' has agreed"):
+    with raises(UsageError, "not-agreed", "north"):
         Site.open(folder)

@@ -25,6 +25,7 @@ from pffl.site.at_hand import secured
 from pffl.site.releases import Releases
 from pffl.solving import sharing
 from pffl.wire import read_answer
+from tests.raising import raises
 from tests.site.noisy import (
     agreement,
     budget,
@@ -209,7 +210,7 @@ def test_in_one_process_it_is_the_same_sum():
     assert (part.sites, part.shared, part.colluding) == (3, True, 1)
     for one in part.releases:
         assert one.deviation / one.sigma == pytest.approx(math.sqrt(3 / 2))
-    with pytest.raises(UsageError, match="3 sites or more"):
+    with raises(UsageError, "too-few-sites", "3"):
         pffl.solve(people(2), None, secure_sum=True, privacy=budget(people(2)))
 
 
@@ -253,7 +254,7 @@ def test_the_budget_ends_with_exit_7_and_goes_on_after_a_raise(tmp_path):
         engine.__class__ = Heard
         return solve(data, engine, checkpoint=keep)
 
-    with pytest.raises(PrivacyBudgetError, match=r"site 'site 1'.*privacy budget") as e:
+    with raises(PrivacyBudgetError, "budget-exceeded", "site 1") as e:
         attempt(1.5, 0)  # in the middle of training
     assert e.value.exit_code == 7
     before = {name: lines_of(tmp_path, name) for name in data.silo_names}
@@ -294,7 +295,7 @@ def test_who_has_no_budget_or_another_agreement_refuses(tmp_path):
 def test_a_site_checks_whom_it_counts_on(tmp_path, colluding):
     data = people()
     agreed = agreement(data, colluding=colluding)
-    with pytest.raises(UsageError, match="it is from 1 to 2"):
+    with raises(UsageError, "wrong-colluding", "1", "2"):
         members(data, agreed, tmp_path)
 
 

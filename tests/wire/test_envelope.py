@@ -38,6 +38,7 @@ from pffl.wire import (
 )
 from pffl.wire.envelope import MOST_QUESTIONS
 from tests.helpers import evaluate_question, make_federation, make_problem
+from tests.raising import raises
 
 MODELS = {
     "logistic": (pffl.LogisticRegression(l2=0.5), 2),
@@ -221,7 +222,7 @@ def test_half_a_character_is_no_name():
     content = write_answer(Answer("r", 1, 2, "0", "h", (), "north"))
     half = content.replace(b"north", b"\\\\ud800")  # an escape, inside JSON inside JSON
     half = (int.from_bytes(half[:8], "little") + 2).to_bytes(8, "little") + half[8:]
-    with pytest.raises(Malformed, match="silo"):
+    with raises(Malformed, "bad-message", "silo"):
         read_answer(half)
 
 

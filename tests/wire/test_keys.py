@@ -15,6 +15,7 @@ from pffl.wire.keys import (
     collect,
     read_public,
 )
+from tests.raising import raises
 
 
 def test_a_signature_is_of_one_content_and_one_key() -> None:
@@ -35,7 +36,7 @@ def test_two_sites_share_what_a_third_does_not() -> None:
 
 @pytest.mark.parametrize("mask", ["00" * 32, "01" + "00" * 31, "ab"])
 def test_a_key_that_agrees_with_everybody_is_refused(mask: str) -> None:
-    with pytest.raises(Refused, match="not one"):
+    with raises(Refused, "wrong-keys"):
         SiteKeys.generate().shared(mask)
 
 
@@ -55,7 +56,7 @@ def test_a_key_file_is_for_its_owner_alone(tmp_path) -> None:
     assert SiteKeys.read(path) == keys
     for mode in (0o640, 0o604, 0o660):
         path.chmod(mode)
-        with pytest.raises(ArtefactError, match="other accounts can use it"):
+        with raises(ArtefactError, "open-key-file"):
             SiteKeys.read(path)
 
 
@@ -69,10 +70,10 @@ def test_a_key_file_is_ours_and_whole(tmp_path) -> None:
         with pytest.raises((ArtefactError, Malformed)):
             SiteKeys.read(path)
     path.write_bytes(b"\xff{")
-    with pytest.raises(ArtefactError, match="is not a pffl site key"):
+    with raises(ArtefactError, "other-format"):
         SiteKeys.read(path)
     os.remove(path)
-    with pytest.raises(ArtefactError, match="cannot be read"):
+    with raises(ArtefactError, "cannot-read"):
         SiteKeys.read(path)
 
 
@@ -88,7 +89,7 @@ def test_public_keys_travel_signed(tmp_path) -> None:
     changes = ({"mask": other.mask}, {"site": "north"}, {"sign": other.sign})
     for change in changes:  # a key that somebody else could agree on masks with
         path.write_text(json.dumps({**plain, **change}))
-        with pytest.raises(ArtefactError, match="was changed"):
+        with raises(ArtefactError, "changed-file"):
             read_public(path)
 
 

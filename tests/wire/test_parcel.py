@@ -8,6 +8,7 @@ from hypothesis.extra import numpy as arrays_of
 
 from pffl.errors import Malformed
 from pffl.parcel import HEADER, MOST_ARRAYS, Parcel, pack, unpack
+from tests.raising import raises
 
 ARRAYS = st.dictionaries(
     st.text("abcxyz_", min_size=1, max_size=8),
@@ -110,7 +111,7 @@ def test_anything_else_is_refused_with_the_reason(content, reason):
 
 def test_a_parcel_larger_than_accepted_is_refused_before_it_is_read():
     content = pack(Parcel({}, {"x": np.zeros(1000)}))
-    with pytest.raises(Malformed, match="at most 1,000"):
+    with raises(Malformed, "too-large", "1,000"):
         unpack(content, largest=1000)
 
 

@@ -28,6 +28,7 @@ from pffl.wire import (
     write_request,
 )
 from tests.helpers import make_federation, make_problem
+from tests.raising import raises
 
 
 def test_answers_are_relayed_byte_for_byte() -> None:
@@ -98,5 +99,5 @@ def test_a_pool_is_told_the_same_and_each_finds_its_share(by_rows: bool) -> None
         )
         assert index == k
         assert read.answer(view).risk == pytest.approx(plain.answer(view).risk)
-    with pytest.raises(Malformed, match="pool"):
+    with raises(Malformed, "bad-message", "pool"):
         read_question(bodies[0].header, bodies[0].arrays, federation.schema)

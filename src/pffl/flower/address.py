@@ -26,13 +26,19 @@ class Address:
         host = host.strip("[]")
         with Problems("--address", UsageError) as problems:
             if not port.isdecimal() or not 0 < int(port) < 65536:
-                problems.add(f"must be HOST:PORT. Got {text!r} instead.")
+                problems.add(
+                    f"[wrong-address] must be HOST:PORT. Got {text!r} instead."
+                )
             elif host in EVERYWHERE:
                 problems.add(
-                    f"'{host}' is every interface: name the one that sites reach"
+                    f"[wrong-address] '{host}' is every interface: name the one that "
+                    "sites reach"
                 )
             elif not _is_ip(host) and not HOST.fullmatch(host):
-                problems.add(f"'{host}' is neither a name nor an address of a machine")
+                problems.add(
+                    f"[wrong-address] '{host}' is neither a name nor an address of a "
+                    "machine"
+                )
         return cls(host, int(port))
 
     def __str__(self) -> str:

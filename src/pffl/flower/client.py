@@ -67,7 +67,7 @@ def client_app(
         Rebuilds models with a module of the user's own; see `read_question`.
     """
     if rows is not None and schema is None:
-        raise UsageError("client_app: rows of your own need a schema")
+        raise UsageError("[needs-schema] client_app: rows of your own need a schema")
     app = ClientApp()
 
     def opened(context: Context) -> Site:
@@ -125,5 +125,7 @@ def _state(context: Context) -> Path:
 def _named(context: Context, key: str) -> str:
     value = context.node_config.get(key)
     if not isinstance(value, str) or not value:
-        raise UsageError(f'the SuperNode\'s --node-config must hold {key}="…"')
+        raise UsageError(
+            f'[missing-node-config] the SuperNode\'s --node-config must hold {key}="…"'
+        )
     return value

@@ -70,11 +70,14 @@ def named_app(reference: str) -> ClientApp:
         found: object = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise UsageError(
-            f"--app: {reference!r} cannot be loaded ({error}): give module:name of "
-            "a ClientApp that is installed here, or lies in the current folder"
+            f"[cannot-load-app] --app: {reference!r} cannot be loaded ({error}): give "
+            "module:name of a ClientApp that is installed here, or lies in the "
+            "current folder"
         ) from error
     if not isinstance(found, ClientApp):
-        raise UsageError(f"--app: {reference!r} is no ClientApp, but {type(found)}")
+        raise UsageError(
+            f"[cannot-load-app] --app: {reference!r} is no ClientApp, but {type(found)}"
+        )
     return found
 
 

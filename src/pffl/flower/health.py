@@ -31,21 +31,23 @@ def wait(address: Address, authority: Path, *, seconds: float = SECONDS) -> None
     try:
         trusted = ssl.create_default_context(cafile=authority)
     except OSError as error:
-        raise FederationError(f"'{authority}' cannot be used: {error}") from error
+        raise FederationError(
+            f"[bad-certificate-authority] '{authority}' cannot be used: {error}"
+        ) from error
     deadline = time.monotonic() + seconds
     while True:
         try:
             return _ask(address, trusted, max(PAUSE, deadline - time.monotonic()))
         except ssl.SSLCertVerificationError as error:
             raise FederationError(
-                f"the server at {address} shows a certificate that '{authority}' does "
-                f"not vouch for: {error.verify_message}"
+                f"[untrusted-server] the server at {address} shows a certificate that "
+                f"'{authority}' does not vouch for: {error.verify_message}"
             ) from error
         except (OSError, http.client.HTTPException) as error:
             if time.monotonic() > deadline:
                 raise FederationError(
-                    f"the server at {address} did not answer within {seconds:g} s "
-                    f"({error}): is its start.sh running?"
+                    f"[no-answer] the server at {address} did not answer within "
+                    f"{seconds:g} s ({error}): is its start.sh running?"
                 ) from error
         time.sleep(PAUSE)
 

@@ -73,18 +73,20 @@ class Launch:
                 timeout=PATIENCE,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise FederationError(f"flwr {arguments[0]} failed: {error}") from error
+            raise FederationError(
+                f"[flwr-failed] flwr {arguments[0]} failed: {error}"
+            ) from error
         if done.returncode != 0:
             said = " ".join((done.stderr or done.stdout).split())[-500:]
-            raise FederationError(f"flwr {arguments[0]} failed: {said}")
+            raise FederationError(f"[flwr-failed] flwr {arguments[0]} failed: {said}")
         return done.stdout
 
     def check(self, spec: RunSpec) -> None:
         """Refuse an app that was made from another run file."""
         if not (self.app / SPEC).is_file():
             raise UsageError(
-                f"'{self.app}' is no app of pffl: pffl deploy RUN_FILE -o DIR writes "
-                "one, in DIR/app (--app)"
+                f"[not-an-app] '{self.app}' is no app of pffl: pffl deploy RUN_FILE "
+                "-o DIR writes one, in DIR/app (--app)"
             )
         there = load(self.app / SPEC)
         schema = Agreement.read(self.app / FEDERATION).schema
@@ -103,8 +105,8 @@ class Launch:
             other.append("the seed")
         if other:
             raise UsageError(
-                f"'{self.app}' was made from another run file: {', '.join(other)} "
-                "differ. Write it again: pffl deploy"
+                f"[other-run] '{self.app}' was made from another run file: "
+                f"{', '.join(other)} differ. Write it again: pffl deploy"
             )
 
     def start(self) -> int:
@@ -125,7 +127,9 @@ class Launch:
                 return int(plain["run-id"])
         except (ValueError, TypeError, AttributeError):
             why = said[-500:]
-        raise FederationError(f"flwr run failed: {' '.join(str(why).split())}")
+        raise FederationError(
+            f"[flwr-failed] flwr run failed: {' '.join(str(why).split())}"
+        )
 
     def status(self, run: int) -> str:
         """Return what Flower knows of the run."""
@@ -158,8 +162,8 @@ class Launch:
                 continue
             if finished:
                 raise FederationError(
-                    f"the ServerApp of run {run} ended without a word; what it said: "
-                    f"flwr log {run}"
+                    f"[server-gone] the ServerApp of run {run} ended without a word; "
+                    f"what it said: flwr log {run}"
                 )
             if time.monotonic() - heard > ASK_AFTER:
                 heard = time.monotonic()

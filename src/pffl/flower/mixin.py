@@ -185,7 +185,9 @@ class BoundedGroupLossMixin:
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write the run directory: certificate, report, card, model, history."""
         if self.solution is None:
-            raise UsageError("there is nothing to save before `start` has ended")
+            raise UsageError(
+                "[not-started] there is nothing to save before `start` has ended"
+            )
         with lock(directory) as place:
             looks = Looks.of(place.directory)
             evidence = looks.counted(self.solution.evidence)
@@ -258,8 +260,9 @@ class BoundedGroupLossMixin:
     def _running(self) -> _Run:
         if self._run is None:
             raise UsageError(
-                "a strategy with BoundedGroupLossMixin runs by its own `start`: put "
-                "the mixin before the outermost class, also before a wrapper"
+                "[wrong-order] a strategy with BoundedGroupLossMixin runs by its own "
+                "`start`: put the mixin before the outermost class, also before a "
+                "wrapper"
             )
         return self._run
 
@@ -361,9 +364,9 @@ class _Run:
             self.places[node] = self.names.index(name)
         if node not in self.places:
             raise FederationError(
-                f"{name or f'node {node}'} came after the first round, and was not "
-                f"counted: there are {', '.join(self.names)}. Say who must be there "
-                "before it starts (`silos=`)"
+                f"[late-node] {name or f'node {node}'} came after the first round, "
+                f"and was not counted: there are {', '.join(self.names)}. Say who "
+                "must be there before it starts (`silos=`)"
             )
         return self.places[node]
 

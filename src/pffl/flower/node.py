@@ -109,9 +109,10 @@ def check_user() -> None:
         return
     if os.environ.get(ALLOW_ROOT) != "1":
         raise UsageError(
-            "a site's node is not run as root: whoever finds a way into it would have "
-            "the whole machine. Use an account of its own (README.md, step 1); if this "
-            f"is a container that holds nothing else: {ALLOW_ROOT}=1"
+            "[runs-as-root] a site's node is not run as root: whoever finds a way "
+            "into it would have the whole machine. Use an account of its own "
+            "(README.md, step 1); if this is a container that holds nothing else: "
+            f"{ALLOW_ROOT}=1"
         )
     _say(f"running as root ({ALLOW_ROOT}=1): the whole machine trusts this process")
 

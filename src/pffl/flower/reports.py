@@ -151,6 +151,7 @@ class Reports:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise FederationError(
+                "[repeated-name] "
                 f"several nodes call themselves {listing(twice)}: give each a name of "
                 "its own, --node-config \"silo='…'\""
             )
@@ -158,7 +159,8 @@ class Reports:
             absent = [name for name in expected if name not in names]
             if absent:
                 raise FederationError(
-                    f"{listing(absent)} did not answer; there are {', '.join(names)}"
+                    f"[sites-missing] {listing(absent)} did not answer; there are "
+                    f"{', '.join(names)}"
                 )
             known = {client.name: client for client in found}
             others = [name for name in names if name not in expected]
@@ -175,7 +177,8 @@ class Reports:
             answer = self._evaluated(question)
         else:
             raise FederationError(
-                f"clients of the weights protocol do not answer '{question.kind}'"
+                "[unknown-question] clients of the weights protocol do not answer "
+                f"'{question.kind}'"
             )
         return answer  # type: ignore[no-any-return]
 
@@ -214,7 +217,9 @@ class Reports:
     def _evaluated(self, question: Evaluate) -> Any:
         model, cells = question.task.model, question.task.cells
         if not isinstance(model, Reported):
-            raise FederationError("clients evaluate the model of their own app only")
+            raise FederationError(
+                "[unknown-question] clients evaluate the model of their own app only"
+            )
         arrays = ArrayRecord(
             {
                 n: Array(np.ascontiguousarray(a))
@@ -254,8 +259,9 @@ class Reports:
         absent = [name for name in known if name not in found]
         if absent:
             raise FederationError(
-                f"{listing(absent)} did not answer when the model was measured: what "
-                "is said of it would not speak of everybody it was trained on"
+                f"[sites-missing] {listing(absent)} did not answer when the model was "
+                "measured: what is said of it would not speak of everybody it was "
+                "trained on"
             )
         self.clients = tuple(Client(name, found[name]) for name in known)
         return [client.node for client in self.clients]
@@ -266,7 +272,7 @@ class Reports:
         while len(nodes := sorted(self._grid.get_node_ids())) < many:
             if time.monotonic() >= deadline:
                 raise FederationError(
-                    f"{len(nodes)} of {many} nodes are there after "
+                    f"[sites-missing] {len(nodes)} of {many} nodes are there after "
                     f"{self._seconds:g} s: start the others, or raise `timeout`"
                 )
             if not told:
@@ -336,7 +342,9 @@ class Naming:
                     "`@app.evaluate()` take `sums.pick(trainloader, testloader)`, and "
                     "look for a loader that drops its last batch, or draws rows"
                 )
-            raise FederationError(f"{self.name}: {error}{hint}") from error
+            raise FederationError(
+                f"[node-failed] {self.name}: {error}{hint}"
+            ) from error
 
 
 def told_by(
@@ -368,8 +376,8 @@ def told_by(
             for reason, nodes in by_reason.items()
         ]
         raise FederationError(
-            f"{len(lacking)} of {len(sent)} nodes do not speak the weights protocol "
-            f"or failed. {'. '.join(parts)}."
+            f"[node-failed] {len(lacking)} of {len(sent)} nodes do not speak the "
+            f"weights protocol or failed. {'. '.join(parts)}."
         )
     return told
 
@@ -395,8 +403,8 @@ def losses_of(schema: Schema, told: ConfigRecord, known: IntArray) -> FloatArray
     counts = numbers(told, "counts", (schema.n_atoms,))
     if not np.array_equal(counts, known):
         raise Refused(
-            f"{int(counts.sum()):,} rows were added, and {int(known.sum()):,} at the "
-            "census of the training rows"
+            f"[wrong-count] {int(counts.sum()):,} rows were added, and "
+            f"{int(known.sum()):,} at the census of the training rows"
         )
     return numbers(told, "losses", (schema.n_atoms,))
 

@@ -47,7 +47,10 @@ def server_app(folder: str | os.PathLike[str]) -> ServerApp:
         config = context.run_config
         out = config.get("out")
         if not isinstance(out, str) or not out:
-            raise UsageError("the run needs a directory: flwr run … -c 'out=\"DIR\"'")
+            raise UsageError(
+                "[needs-directory] "
+                "the run needs a directory: flwr run … -c 'out=\"DIR\"'"
+            )
         whole = known() and isinstance(grid, HttpGrid)
         if whole:
             shorten("flwr.superlink.grid.http_grid")
@@ -151,8 +154,8 @@ def _engine(
     if not agreed.secure_sum:
         if job.privacy.secure_sum:
             raise UsageError(
-                "[privacy] secure_sum = true, and the sites agreed on no secure sums: "
-                "deploy again with their keys (pffl deploy --keys)"
+                "[no-secure-sums] [privacy] secure_sum = true, and the sites agreed "
+                "on no secure sums: deploy again with their keys (pffl deploy --keys)"
             )
         engine = Noisy if noise else Remote
         return engine(transport, agreed.schema, agreed.sites, **known)
@@ -189,8 +192,8 @@ def _refuse_other_run(job: Plan, agreed: Agreement) -> None:
     others = [f"[{name}]" for name in known if known[name] != given[name]]
     if others:
         raise UsageError(
-            f"{SPEC}: {' and '.join(others)} is not what the sites agreed on: "
-            "deploy again, and have them agree (pffl site agree)"
+            f"[other-run] {SPEC}: {' and '.join(others)} is not what the sites agreed "
+            "on: deploy again, and have them agree (pffl site agree)"
         )
 
 

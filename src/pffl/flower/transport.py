@@ -152,4 +152,6 @@ def reply_of(address: str, message: Message) -> Reply:
 
 
 def _unreachable(error: httpx.HTTPError) -> FederationError:
-    return FederationError(f"the SuperLink does not answer: {type(error).__name__}")
+    return FederationError(
+        f"[no-answer] the SuperLink does not answer: {type(error).__name__}"
+    )

@@ -119,8 +119,8 @@ def _read(text: str) -> Order:
     version = plain.get("version") if isinstance(plain, dict) else None
     if version != VERSION:
         raise Malformed(
-            f"the server speaks version {version} of the weights protocol, and this "
-            f"client {VERSION}: use the same pffl on both"
+            f"[other-version] the server speaks version {version} of the weights "
+            f"protocol, and this client {VERSION}: use the same pffl on both"
         )
     return read(Order, plain, source=f"the message's '{KEY}'", error=Malformed)
 
@@ -235,16 +235,21 @@ class GroupSums:
         group, label = _codes(order, groups, labels)
         if len(loss) != len(group):
             raise DataError(
+                "[wrong-length] "
                 f"{len(loss)} losses for {len(group)} examples: give one for each "
                 '(reduction="none")'
             )
         if (loss < 0).any():
-            raise DataError("a loss is negative: cross-entropy and squares are not")
+            raise DataError(
+                "[negative-loss] a loss is negative: cross-entropy and squares are not"
+            )
         atom = group * order.schema.n_labels + label
         y, guess = label.astype(np.float64), np.zeros(len(loss))
         if not order.labels:
             if labels is None:
-                raise UsageError("GroupSums: a numeric target needs `labels` as well")
+                raise UsageError(
+                    "[needs-labels] GroupSums: a numeric target needs `labels` as well"
+                )
             y = _array(labels).reshape(-1)
         elif predicted is not None:
             guess = _array(predicted).reshape(-1)
@@ -252,8 +257,8 @@ class GroupSums:
             guess = np.where(loss < np.log(2.0), y, 1.0 - y)
         else:
             raise UsageError(
-                "GroupSums: of more than two classes give `predicted`, too: a loss "
-                "does not tell which one it was"
+                "[needs-predictions] GroupSums: of more than two classes give "
+                "`predicted`, too: a loss does not tell which one it was"
             )
         self._parts.append((loss, atom, y, guess))
         return mean
@@ -359,10 +364,14 @@ def _codes(order: Order, groups: Any, labels: Any) -> tuple[IntArray, IntArray]:
     if not order.labels:
         return group, np.zeros(len(group), np.int64)
     if labels is None:
-        raise UsageError("the strategy tells labels apart: give `labels`, too")
+        raise UsageError(
+            "[needs-labels] the strategy tells labels apart: give `labels`, too"
+        )
     label = _coded(labels, tuple(order.labels), "label")
     if len(label) != len(group):
-        raise DataError(f"{len(group)} groups and {len(label)} labels in one batch")
+        raise DataError(
+            f"[wrong-length] {len(group)} groups and {len(label)} labels in one batch"
+        )
     return group, label
 
 
@@ -375,11 +384,12 @@ def _coded(given: Any, names: Sequence[str], what: str) -> IntArray:
     else:
         codes = values.astype(np.int64)
         if not np.array_equal(codes, values):
-            raise DataError(f"a {what} is not a whole number")
+            raise DataError(f"[not-numbers] a {what} is not a whole number")
     if len(codes) and not (codes.min() >= 0 and codes.max() < len(names)):
         raise DataError(
-            f"a {what} that the strategy does not name: it names {', '.join(names)}, "
-            f"in this order; give these names, or codes from 0 to {len(names) - 1}"
+            f"[unknown-group] a {what} that the strategy does not name: it names "
+            f"{', '.join(names)}, in this order; give these names, or codes from 0 to "
+            f"{len(names) - 1}"
         )
     return codes
 

@@ -133,10 +133,10 @@ class Account:
         opening = self.folder / OPENING
         if not self.begun:
             raise Refused(
-                f"this site has no privacy account ({LINES}): it is gone, or was never "
-                "begun. Put it back from a copy; only for people of whom nothing was "
-                "ever released with noise an administrator may begin one (pffl site "
-                "ledger --begin), and prepare the rows again"
+                f"[no-account] this site has no privacy account ({LINES}): it is "
+                "gone, or was never begun. Put it back from a copy; only for people "
+                "of whom nothing was ever released with noise an administrator may "
+                "begin one (pffl site ledger --begin), and prepare the rows again"
             )
         if not (place.is_file() and head.is_file() and opening.is_file()):
             raise Refused(self._broken("a part of it is gone"))
@@ -177,7 +177,9 @@ class Account:
             with files.lock(self.folder / LOCK, seconds=SECONDS, private=True):
                 yield
         except files.Locked as error:
-            raise Refused("the site is busy with another release") from error
+            raise Refused(
+                "[site-busy] the site is busy with another release"
+            ) from error
 
     @property
     def spent(self) -> float:
@@ -206,10 +208,10 @@ class Account:
             after += mu**2
         if after > self.budget**2 * (1 + SLACK):
             raise PrivacyBudgetError(
-                f"{PrivacyBudgetError.said} would take this site's account from ε = "
-                f"{epsilon_of(math.sqrt(spent), self.delta):.4g} to "
-                f"{epsilon_of(math.sqrt(after), self.delta):.4g}, and {self.epsilon:g} "
-                "is allowed ('epsilon' of [limits] in site.toml)"
+                f"[budget-exceeded] {PrivacyBudgetError.said} would take this site's "
+                f"account from ε = {epsilon_of(math.sqrt(spent), self.delta):.4g} to "
+                f"{epsilon_of(math.sqrt(after), self.delta):.4g}, and "
+                f"{self.epsilon:g} is allowed ('epsilon' of [limits] in site.toml)"
             )
         return after
 

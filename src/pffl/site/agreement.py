@@ -83,13 +83,18 @@ class Agreement:
         kinds = {column.name: column.kind for column in encoding.columns}
         with Problems("federation", DataError) as problems:
             if encoding.label in kinds:
-                problems.add(f"input '{encoding.label}' is called like the label")
+                problems.add(
+                    f"[repeated-name] input '{encoding.label}' is called like the label"
+                )
             for attribute in encoding.schema.attributes:
                 numbers = all(
                     as_number(value) is not None for value in attribute.values
                 )
                 if kinds.get(attribute.name) == "number" and not numbers:
-                    problems.add(f"input '{attribute.name}' is called like a group")
+                    problems.add(
+                        f"[repeated-name] input '{attribute.name}' is called like a "
+                        "group"
+                    )
         return cls(
             federation.name,
             encoding,
@@ -104,13 +109,17 @@ class Agreement:
         try:
             plain = json.loads(place.read_text("utf-8"))
         except OSError as error:
-            raise DataError(f"'{place}' cannot be read: {error.strerror}") from error
+            raise DataError(
+                f"[cannot-read] '{place}' cannot be read: {error.strerror}"
+            ) from error
         except (ValueError, RecursionError) as error:
-            raise DataError(f"'{place}' is not JSON: {error}") from error
+            raise DataError(f"[not-json] '{place}' is not JSON: {error}") from error
         try:
             return cls.from_dict(plain)
         except (PFFLError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(f"'{place}' is not a {FORMAT} file: {error}") from error
+            raise DataError(
+                f"[other-format] '{place}' is not a {FORMAT} file: {error}"
+            ) from error
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Agreement:
@@ -119,18 +128,21 @@ class Agreement:
             found = (plain.get("format"), plain.get("version"))
             if found != (FORMAT, VERSION):
                 problems.add(
-                    f"format {found}, and this version reads {FORMAT, VERSION}"
+                    f"[other-format] format {found}, and this version reads "
+                    f"{FORMAT, VERSION}"
                 )
             elif set(plain) - LATER != KEYS:
                 odd = sorted((set(plain) - LATER) ^ KEYS)
-                problems.add(f"fields {odd} are missing or unknown")
+                problems.add(f"[unknown-key] fields {odd} are missing or unknown")
         encoding = TableEncoding.from_dict(plain)
         sites = read_names(plain["sites"])
         with Problems("federation", DataError) as problems:
             if encoding.schema.hash != plain["schema_hash"]:
-                problems.add("the names do not have the hash that the file states")
+                problems.add(
+                    "[wrong-hash] the names do not have the hash that the file states"
+                )
             if not sites or len(set(sites)) < len(sites):
-                problems.add(f"sites {list(sites)}: none, or one twice")
+                problems.add(f"[wrong-sites] sites {list(sites)}: none, or one twice")
         return cls(
             read_name(plain["name"]),
             encoding,
@@ -184,23 +196,30 @@ def _later(plain: Mapping[str, Any], sites: tuple[str, ...]) -> dict[str, Any]:
     with Problems("federation", DataError) as problems:
         if keys and set(keys) != set(sites):
             odd = sorted(set(keys) ^ set(sites))
-            problems.add(f"keys of some of the sites only, or of others: {odd}")
+            problems.add(
+                f"[wrong-keys] keys of some of the sites only, or of others: {odd}"
+            )
         if len({key for of in keys.values() for key in (of.sign, of.mask)}) < 2 * len(
             keys
         ):
-            problems.add("a key is there twice: every site makes its own")
+            problems.add(
+                "[repeated-key] a key is there twice: every site makes its own"
+            )
         if type(secure) is not bool or type(floor) is not int or floor < 0:
-            problems.add(f"'secure_sum' is {secure!r}, 'floor' {floor!r}")
+            problems.add(f"[wrong-value] 'secure_sum' is {secure!r}, 'floor' {floor!r}")
         elif secure and not keys:
-            problems.add("a secure sum needs every site's keys")
+            problems.add("[missing-key] a secure sum needs every site's keys")
         if secure and len(sites) < FEWEST:
             problems.add(
-                f"a secure sum needs {FEWEST} sites or more, and there are {len(sites)}"
+                f"[too-few-sites] a secure sum needs {FEWEST} sites or more, and "
+                f"there are {len(sites)}"
             )
         if not isinstance(run, dict) or not set(run) <= set(RUN):
-            problems.add(f"'run' has other sections than {', '.join(RUN)}")
+            problems.add(
+                f"[unknown-key] 'run' has other sections than {', '.join(RUN)}"
+            )
         elif secure and not run:
-            problems.add("a secure sum needs the run that was agreed on")
+            problems.add("[missing-run] a secure sum needs the run that was agreed on")
     return {
         "keys": keys,
         "secure_sum": secure,

@@ -216,7 +216,10 @@ class Site:
         if self._member is not None:
             return self._add(self._member, request, remember=remember)
         if request.step:
-            raise Refused("a step of a secure sum, which this site did not agree to")
+            raise Refused(
+                "[no-secure-sums] a step of a secure sum, which this site did not "
+                "agree to"
+            )
         posed = [self._read(body) for body in request.bodies]
         asked = [question for question, _ in posed]
         noisy = any(isinstance(question, Releasing) for question in asked)
@@ -290,8 +293,8 @@ class Site:
         """Begin a run; not one of which the guard knows, and nothing else is left."""
         if request.run in self.guard.runs():
             raise Refused(
-                f"what the site remembers of the run is gone from '{RUNS}': it does "
-                "not go on, and does not begin again"
+                "[memory-lost] what the site remembers of the run is gone from "
+                f"'{RUNS}': it does not go on, and does not begin again"
             )
         self.guard.check_new(request.run)
         return member.begin(request.run)
@@ -337,8 +340,8 @@ class Site:
         """Refuse a step of releases before anything is drawn for it."""
         if not remember:
             raise Refused(
-                "a release with noise is drawn once, and charged: it is not shown "
-                "beforehand"
+                "[not-under-noise] a release with noise is drawn once, and charged: "
+                "it is not shown beforehand"
             )
         self._check_budget(asked)
         self.releases.allow(marks_of(standing, request.step, request.bodies), asked)
@@ -384,20 +387,22 @@ class Site:
         """Refuse another version or schema, and show both."""
         if request.version != OURS:
             raise Refused(
-                f"the server has pffl {request.version[:40]}, this site {OURS}: "
-                "install the same version everywhere"
+                f"[other-version] the server has pffl {request.version[:40]}, this "
+                f"site {OURS}: install the same version everywhere"
             )
         if request.schema != self.schema.hash:
             raise Refused(
-                f"the server's schema is {request.schema[:12]}, this site's "
-                f"{self.schema.hash[:12]}: use the same federation.json everywhere"
+                f"[other-schema] the server's schema is {request.schema[:12]}, this "
+                f"site's {self.schema.hash[:12]}: use the same federation.json "
+                "everywhere"
             )
 
     def _check_floor(self, question: Question[Any]) -> None:
         """Refuse what tells of fewer rows than the floor."""
         if question.split == "train" and not self.shown("train").any():
             raise Refused(
-                "every (group, label) has fewer training rows than the site's floor"
+                "[small-counts] every (group, label) has fewer training rows than the "
+                "site's floor"
             )
 
     def _check(self, question: Question[Any], shown: int) -> None:

@@ -186,7 +186,9 @@ class SiteConfig:
         agreed = Agreement.read(place)
         if self.name not in agreed.sites:
             hint = suggestion(self.name, agreed.sites)
-            raise UsageError(f"'{place}' knows no site '{self.name}': {hint}")
+            raise UsageError(
+                f"[unknown-site] '{place}' knows no site '{self.name}': {hint}"
+            )
         return agreed
 
     @classmethod
@@ -208,7 +210,7 @@ class SiteConfig:
             for name in sections:
                 if name not in known:
                     hint = suggestion(name, known)
-                    problems.add(f"there is no section [{name}]: {hint}")
+                    problems.add(f"[unknown-key] there is no section [{name}]: {hint}")
             for name, kind in kinds.items():
                 built[name] = _section(name, kind, sections.get(name, {}), problems)
             columns = sections.get("columns", {})
@@ -216,7 +218,9 @@ class SiteConfig:
                 isinstance(value, str) for value in columns.values()
             )
             if not texts:
-                problems.add('[columns] must be a table of texts: name = "theirs"')
+                problems.add(
+                    '[wrong-value] [columns] must be a table of texts: name = "theirs"'
+                )
         return cls(folder, built["site"], built["split"], built["limits"], columns)
 
 
@@ -224,7 +228,7 @@ def _section(name: str, kind: type[Any], values: object, problems: Problems) -> 
     owner = f"[{name}]"
     given = table(values, owner, problems)
     if kind is Place and given is values and not given.get("name"):
-        problems.add(f"{owner} needs a 'name'")
+        problems.add(f"[missing-key] {owner} needs a 'name'")
     section = check(given, kind, owner, problems)
     if kind is Place and not section.values.get("name"):
         return None

@@ -38,8 +38,8 @@ def given(folder: Path) -> Agreement | None:
         return Agreement.from_dict(plain["federation"])
     except (PFFLError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ArtefactError(
-            f"'{path}' is not what 'pffl site agree' wrote ({error}): remove it, and "
-            "agree again"
+            f"[bad-consent] '{path}' is not what 'pffl site agree' wrote ({error}): "
+            "remove it, and agree again"
         ) from error
 
 
@@ -73,7 +73,7 @@ def check(config: SiteConfig, agreed: Agreement) -> None:
         )
     if agreed.secure_sum and agreed.floor < config.rules.floor:
         raise UsageError(
-            f"the sites agree to a floor of {agreed.floor} people, and "
+            f"[other-floor] the sites agree to a floor of {agreed.floor} people, and "
             f"the floor of '{config.name}' is {config.rules.floor} ('floor' in "
             "site.toml): whoever deploys must raise the floor of federation.json"
         )
@@ -87,13 +87,14 @@ def own_keys(config: SiteConfig, agreed: Agreement) -> SiteKeys | None:
         return keys
     if keys is None:
         raise UsageError(
-            f"the sites agree on a key of '{config.name}', and '{path}' is not there: "
-            f"put it back, or make one with 'pffl site key {config.folder}'"
+            f"[missing-key] the sites agree on a key of '{config.name}', and '{path}' "
+            "is not there: put it back, or make one with 'pffl site key "
+            f"{config.folder}'"
         )
     theirs = agreed.keys[config.name]
     if theirs != keys.public:
         raise UsageError(
-            f"the sites agree on another key of '{config.name}' "
+            f"[other-key] the sites agree on another key of '{config.name}' "
             f"({theirs.fingerprint}) than '{path}' has ({keys.public.fingerprint}): "
             f"whoever deploys needs '{path}.pub', and all sites must agree anew"
         )

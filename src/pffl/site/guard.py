@@ -122,8 +122,8 @@ class Guard:
     def _check_new(self, runs: Mapping[str, RunMemory], run: str) -> None:
         if run not in runs and len(runs) >= self.rules.runs:
             raise Refused(
-                f"the site answers {self.rules.runs} runs ('runs' in site.toml), and "
-                "this is another one"
+                f"[too-many-runs] the site answers {self.rules.runs} runs ('runs' in "
+                "site.toml), and this is another one"
             )
 
     def _enter(
@@ -136,8 +136,8 @@ class Guard:
         asked = runs.setdefault(request.run, RunMemory())
         if request.number <= asked.last:
             raise Refused(
-                f"number {request.number} is not above {asked.last}, which this run "
-                "has used: no number is answered twice"
+                f"[repeated-number] number {request.number} is not above "
+                f"{asked.last}, which this run has used: no number is answered twice"
             )
         for question in questions:
             if isinstance(question, ModelQuestion):
@@ -148,25 +148,27 @@ class Guard:
         asked.questions += 1
         if asked.questions > self.rules.questions:
             raise Refused(
-                f"the run has asked {self.rules.questions} questions, which is the "
-                "site's budget ('questions' in site.toml)"
+                f"[too-many-queries] the run has asked {self.rules.questions} "
+                "questions, which is the site's budget ('questions' in site.toml)"
             )
         scoring = question.task.scoring
         kept = {"the input scaling or model": scoring, **question.kept}
         for what, value in kept.items():
             if asked.kept.setdefault(what, value) != value:
-                raise Refused(f"{what} changed within the run")
+                raise Refused(f"[changed-task] {what} changed within the run")
         layout = files.digest_arrays(question.task.cells.membership.astype(np.uint8))
         if layout not in asked.layouts:
             asked.layouts.append(layout)
         if len(asked.layouts) > self.rules.layouts:
             raise Refused(
-                f"another layout of cells, and the site allows {self.rules.layouts} in "
-                "a run ('layouts' in site.toml)"
+                "[too-many-layouts] another layout of cells, and the site allows "
+                f"{self.rules.layouts} in a run ('layouts' in site.toml)"
             )
         asked.caps = sorted({*asked.caps, *question.caps})
         if len(asked.caps) > CAPS:
-            raise Refused(f"more than {CAPS} loss bounds in a run")
+            raise Refused(
+                f"[too-many-loss-bounds] more than {CAPS} loss bounds in a run"
+            )
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
@@ -179,7 +181,9 @@ class Guard:
             with files.lock(lock, seconds=SECONDS, private=True):
                 yield
         except files.Locked as error:
-            raise Refused("the site is busy with other questions") from error
+            raise Refused(
+                "[site-busy] the site is busy with other questions"
+            ) from error
 
     def runs(self) -> dict[str, RunMemory]:
         """Return what all runs have asked so far."""
@@ -223,7 +227,8 @@ def check_model(question: ModelQuestion[Any], agreed: Mapping[str, object]) -> N
     for name, wanted in agreed.items():
         if found.get(name) != wanted:
             raise Refused(
-                f"another model than that of the agreed run: its '{name}' differs"
+                "[other-model] another model than that of the agreed run: its "
+                f"'{name}' differs"
             )
 
 
@@ -244,13 +249,13 @@ def check_batches(question: ModelQuestion[Any], rules: Rules, rows: int) -> None
         return
     if not rules.batches:
         raise Refused(
-            "the site takes steps on all of its rows, not on batches ('batches' in "
-            "site.toml)"
+            "[no-batches] the site takes steps on all of its rows, not on batches "
+            "('batches' in site.toml)"
         )
     if min(size, rows - size) < rules.floor:
         raise Refused(
-            f"batches of {size} rows, and the site's floor is {rules.floor}: too few "
-            "are in them, or left out"
+            f"[small-batches] batches of {size} rows, and the site's floor is "
+            f"{rules.floor}: too few are in them, or left out"
         )
 
 
@@ -281,29 +286,31 @@ class Ball:
             spread = rows.spread
             if (spread > STEEPEST * model.inputs.scale).any():
                 raise Refused(
-                    "an input's scale is below a thousandth of its spread: the norm "
-                    "ball needs scaled inputs (standardize = true)"
+                    "[unscaled-inputs] an input's scale is below a thousandth of its "
+                    "spread: the norm ball needs scaled inputs (standardize = true)"
                 )
             wide = np.maximum(spread, model.inputs.scale)
             far = np.abs(model.inputs.mean - rows.mean) > FARTHEST * wide
             if len(rows) and far.any():
                 raise Refused(
-                    f"an input's mean is more than {FARTHEST:g} spreads from what it "
-                    "is at this site: the norm ball needs centred inputs (standardize "
-                    "= true)"
+                    f"[uncentred-inputs] an input's mean is more than {FARTHEST:g} "
+                    "spreads from what it is at this site: the norm ball needs "
+                    "centred inputs (standardize = true)"
                 )
         if self.question.leaves_ball:
-            raise Refused(f"{STEPS_OUT} whatever the rows are")
+            raise Refused(f"[outside-ball] {STEPS_OUT} whatever the rows are")
         if not all(map(self.holds, self.question.parameters)):
             raise Refused(
-                f"parameters outside the site's norm ball of {self.radius:g} ('radius' "
-                "in site.toml)"
+                "[outside-ball] parameters outside the site's norm ball of "
+                f"{self.radius:g} ('radius' in site.toml)"
             )
 
     def check_step(self, w: FloatArray) -> None:
         """Refuse a w to which local steps have led, and at which the next would be."""
         if not self.holds(w):
-            raise Refused(f"{STEPS_OUT} of {self.radius:g} ('radius' in site.toml)")
+            raise Refused(
+                f"[outside-ball] {STEPS_OUT} of {self.radius:g} ('radius' in site.toml)"
+            )
 
     def holds(self, v: FloatArray) -> bool:
         """Whether a vector that rows are scored with is in the ball."""

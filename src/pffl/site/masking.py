@@ -124,13 +124,13 @@ class Member:
     ) -> None:
         if keys is None:
             raise UsageError(
-                f"site '{name}' takes part in secure sums and has no key: make one "
-                "with pffl site key"
+                f"[missing-key] site '{name}' takes part in secure sums and has no "
+                "key: make one with pffl site key"
             )
         if agreement.keys[name] != keys.public:
             raise UsageError(
-                f"the key of site '{name}' is not the one in federation.json: the "
-                "sites must agree on its public part"
+                f"[other-key] the key of site '{name}' is not the one in "
+                "federation.json: the sites must agree on its public part"
             )
         self.name, self.agreement, self.keys = name, agreement, keys
         self.index = agreement.sites.index(name)
@@ -150,7 +150,9 @@ class Member:
                 with files.lock(lock, seconds=SECONDS, private=True):
                     yield
             except files.Locked as error:
-                raise Refused("the site is busy with another question") from error
+                raise Refused(
+                    "[site-busy] the site is busy with another question"
+                ) from error
 
     def standing(self, run: str) -> Standing | None:
         """Return where a run stands; None if the site knows nothing of it."""
@@ -163,8 +165,8 @@ class Member:
             return Standing.of(take_up(parcel.header["tree"], parcel.arrays))
         except (Damaged, Unreadable, KeyError, TypeError, AttributeError) as error:
             raise Refused(
-                f"what the site remembers of the run cannot be read ('{path.name}'): "
-                "it does not go on"
+                "[memory-lost] what the site remembers of the run cannot be read "
+                f"('{path.name}'): it does not go on"
             ) from error
 
     def begin(self, run: str) -> Standing:
@@ -186,13 +188,13 @@ class Member:
             if bodies_digest(request.bodies) == standing.asked:
                 return True
             raise Refused(
-                f"step {request.step} was answered, and is asked again with other "
-                "questions: each step is answered once"
+                f"[repeated-step] step {request.step} was answered, and is asked "
+                "again with other questions: each step is answered once"
             )
         if request.step != standing.step + 1:
             raise Refused(
-                f"step {request.step} is not the one after {standing.step}, the last "
-                "that this site answered in the run"
+                f"[other-step] step {request.step} is not the one after "
+                f"{standing.step}, the last that this site answered in the run"
             )
         return False
 
@@ -203,7 +205,9 @@ class Member:
         """
         if standing.step == 0:
             if request.relay:
-                raise Refused("answers to a step before the first were relayed")
+                raise Refused(
+                    "[other-step] answers to a step before the first were relayed"
+                )
             return standing
         flats = self._relayed(standing, request)
         transcript = next_transcript(standing.transcript, standing.asked, flats)
@@ -213,11 +217,14 @@ class Member:
         """Refuse a question of another set of sites; with `noise` all but releases."""
         if noise != isinstance(question, Releasing):
             agreed = "all is released with noise" if noise else "there is no noise"
-            raise Refused(f"'{question.kind}', and in the agreed run {agreed}")
+            raise Refused(
+                f"[other-question] '{question.kind}', and in the agreed run {agreed}"
+            )
         pool = None if question.task is None else question.task.pool
         if pool is not None and pool.silos != len(self.agreement.sites):
             raise Refused(
-                f"a sum over {pool.silos} sites, and {len(self.agreement.sites)} agreed"
+                f"[wrong-sites] a sum over {pool.silos} sites, and "
+                f"{len(self.agreement.sites)} agreed"
             )
 
     def mask(
@@ -243,8 +250,8 @@ class Member:
         sites, step = self.agreement.sites, standing.step
         if len(request.relay) != len(sites):
             raise Refused(
-                f"{len(request.relay)} answers to step {step} were relayed, and there "
-                f"are {len(sites)} sites"
+                f"[wrong-relay] {len(request.relay)} answers to step {step} were "
+                f"relayed, and there are {len(sites)} sites"
             )
         flats = []
         for site, content in zip(sites, request.relay, strict=True):
@@ -254,12 +261,13 @@ class Member:
                 flats.append(read_masked(answer, len(standing.masked)))
             except Malformed as error:
                 raise Refused(
-                    f"what was relayed as the answer of '{site}' to step {step} is "
-                    f"none: {error}"
+                    f"[wrong-relay] what was relayed as the answer of '{site}' to "
+                    f"step {step} is none: {error}"
                 ) from error
         if not np.array_equal(flats[self.index], standing.masked):
             raise Refused(
-                f"what was relayed as this site's answer to step {step} is not"
+                f"[wrong-relay] what was relayed as this site's answer to step {step} "
+                "is not"
             )
         return flats
 
@@ -276,10 +284,12 @@ class Member:
         }
         for name, value in wanted.items():
             if getattr(answer, name) != value:
-                raise Malformed(f"its '{name}' is another")
+                raise Malformed(f"[wrong-relay] its '{name}' is another")
         key = self.agreement.keys[site]
         if not key.verify(signed_content(answer), answer.signature):
-            raise Malformed("it is not signed with the key that this site knows")
+            raise Malformed(
+                "[not-signed] it is not signed with the key that this site knows"
+            )
 
     def _path(self, run: str) -> Path | None:
         """Where a run is remembered: its name is the server's to choose."""
@@ -295,5 +305,6 @@ class Member:
         found = [key for key, *_ in differences(identity, self._identity(run))]
         if found:
             raise Refused(
-                f"the run began with another {' and '.join(found)}: it does not go on"
+                f"[other-run] the run began with another {' and '.join(found)}: it "
+                "does not go on"
             )

@@ -39,8 +39,9 @@ class NoiseOutlook:
             return None
         if terms.repeatable or terms.split == "keyed":
             raise UsageError(
-                "[privacy] noise_seed and split = 'keyed' are for rows that are at "
-                "hand: sites draw their noise in secret, and cut their own rows"
+                "[not-between-machines] [privacy] noise_seed and split = 'keyed' are "
+                "for rows that are at hand: sites draw their noise in secret, and cut "
+                "their own rows"
             )
         setting = Setting.pooled(agreed.name, agreed.encoding, agreed.splits, many)
         model = plan.model_for(agreed.schema)

@@ -174,8 +174,8 @@ def _split(
     ]
     if unknown:
         raise DataError(
-            f"column '{column}' must say {', '.join(store.SPLITS)} in every row: "
-            f"it says {listing(unknown)}"
+            f"[wrong-split] column '{column}' must say {', '.join(store.SPLITS)} in "
+            f"every row: it says {listing(unknown)}"
         )
     return {
         split: rows.take(np.flatnonzero(codes == names.index(split)))
@@ -191,18 +191,23 @@ def _check_columns(frame: pd.DataFrame, config: SiteConfig, agreed: Agreement) -
             if name not in agreed.columns:
                 hint = suggestion(name, agreed.columns)
                 problems.add(
-                    f"[columns]: the federation has no column '{name}': {hint}"
+                    "[missing-column] [columns]: the federation has no column "
+                    f"'{name}': {hint}"
                 )
         for name in agreed.columns:
             own = config.columns.get(name, name)
             if own not in there:
                 hint = suggestion(own, there)
                 called = f"'{own}'" if own == name else f"'{own}' (for '{name}')"
-                problems.add(f"the table has no column {called}: {hint}")
+                problems.add(
+                    f"[missing-column] the table has no column {called}: {hint}"
+                )
         column = config.split.column
         if column is not None and column not in there:
             hint = suggestion(column, there)
-            problems.add(f"[split]: the table has no column '{column}': {hint}")
+            problems.add(
+                f"[missing-column] [split]: the table has no column '{column}': {hint}"
+            )
 
 
 def _check(splits: dict[str, Rows], config: SiteConfig, agreed: Agreement) -> None:
@@ -210,13 +215,13 @@ def _check(splits: dict[str, Rows], config: SiteConfig, agreed: Agreement) -> No
         for split in agreed.splits:
             if split not in splits:
                 problems.add(
-                    f"there are no rows for '{split}', which the federation needs: see "
-                    "[split] of the site file"
+                    f"[no-rows] there are no rows for '{split}', which the federation "
+                    "needs: see [split] of the site file"
                 )
         floor = max(config.rules.floor, 1)
         for split, rows in splits.items():
             if len(rows) < floor and (len(rows) or split == "train"):
                 problems.add(
-                    f"'{split}' has {len(rows)} rows, and the floor is {floor}: "
-                    "nothing could be answered about it"
+                    f"[too-few-rows] '{split}' has {len(rows)} rows, and the floor is "
+                    f"{floor}: nothing could be answered about it"
                 )

@@ -51,13 +51,14 @@ class Releases:
         noised = sum(isinstance(question, Releasing) for question in asked)
         if noised and self.account is None:
             raise Refused(
-                "a release with noise, for which this site has no budget ('epsilon' of "
-                "[limits] in site.toml)"
+                "[no-privacy-budget] a release with noise, for which this site has no "
+                "budget ('epsilon' of [limits] in site.toml)"
             )
         if self.account is not None and noised < len(asked):
             raise Refused(
-                "a sum without noise: this site has a privacy budget ('epsilon' of "
-                "[limits] in site.toml), and answers nothing outside of it"
+                "[not-under-noise] a sum without noise: this site has a privacy "
+                "budget ('epsilon' of [limits] in site.toml), and answers nothing "
+                "outside of it"
             )
 
     def open(self, *, fresh: bool, remember: bool) -> None:
@@ -69,9 +70,9 @@ class Releases:
         account, splits = self.account, self._silo.splits
         if isinstance(splits, store.Stored) and not splits.apart:
             raise Refused(
-                "its rows were cut at random, where one person more moves others: with "
-                "[limits] epsilon in site.toml they must be prepared (pffl site "
-                "prepare)"
+                "[wrong-split] its rows were cut at random, where one person more "
+                "moves others: with [limits] epsilon in site.toml they must be "
+                "prepared (pffl site prepare)"
             )
         if account is None:
             return
@@ -89,7 +90,7 @@ class Releases:
         """Answer with all of the noise; each release is charged before it leaves."""
         views: Views = {}
         if self.account is None:
-            raise Refused("a release with noise, and no account")
+            raise Refused("[no-account] a release with noise, and no account")
         with self.account.turn():
             return [
                 self._once(request.run, question, body, views, remember=remember)
@@ -123,8 +124,8 @@ class Releases:
         with self.account.turn():
             if {line.question for line in self.account.lines()}.intersection(marks):
                 raise Refused(
-                    "the release was made, and what was answered is gone: it is not "
-                    "drawn again"
+                    "[memory-lost] the release was made, and what was answered is "
+                    "gone: it is not drawn again"
                 )
             self.account.allow([float(question.mu) for question in asked])
 

@@ -138,7 +138,7 @@ class Gate:
         found = Frozen(total, withheld)
         known = self._frozen.setdefault((index, split), found)
         if known.withheld != withheld or not known.total.same(total):
-            raise Refused("the census changed since it was frozen")
+            raise Refused("[changed-census] the census changed since it was frozen")
         return known.total
 
     def frozen(self, index: int, split: str) -> Frozen | None:

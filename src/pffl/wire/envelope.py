@@ -267,12 +267,14 @@ def _read(parcel: Parcel, kinds: tuple[str, ...], into: type[Any]) -> dict[str, 
     if protocol != PROTOCOL:
         theirs = header.get("version")
         raise Malformed(
-            f"protocol {protocol!r} of pffl {str(theirs)[:40]}, and this is protocol "
-            f"{PROTOCOL}: install the same version everywhere"
+            f"[other-version] protocol {protocol!r} of pffl {str(theirs)[:40]}, and "
+            f"this is protocol {PROTOCOL}: install the same version everywhere"
         )
     names = {field.name for field in fields(into)}
     if set(header) != names:
-        raise Malformed(f"fields {sorted(set(header) ^ names)} are missing or unknown")
+        raise Malformed(
+            f"[unknown-key] fields {sorted(set(header) ^ names)} are missing or unknown"
+        )
     for name, value in header.items():
         if not FITS.get(name, _name)(value):
             raise Malformed(f"'{name}' is {str(value)[:40]!r}")

@@ -55,7 +55,9 @@ class PublicKeys:
     def from_dict(cls, plain: object) -> PublicKeys:
         """Rebuild from the plain form."""
         if not isinstance(plain, Mapping) or set(plain) != {"sign", "mask"}:
-            raise Malformed("a site's keys are 'sign' and 'mask', and nothing else")
+            raise Malformed(
+                "[wrong-keys] a site's keys are 'sign' and 'mask', and nothing else"
+            )
         return cls(_hexadecimal(plain, "sign"), _hexadecimal(plain, "mask"))
 
     def as_dict(self) -> dict[str, str]:
@@ -107,8 +109,9 @@ class SiteKeys:
         mode = stat.S_IMODE(path.stat().st_mode)
         if os.name == "posix" and mode & 0o077:
             raise ArtefactError(
-                f"'{path}' holds the site's private keys, and other accounts can use "
-                f"it (mode {mode:o}): make new ones with 'pffl site key --rotate'"
+                f"[open-key-file] '{path}' holds the site's private keys, and other "
+                f"accounts can use it (mode {mode:o}): make new ones with 'pffl site "
+                "key --rotate'"
             )
         found = [bytes.fromhex(_hexadecimal(plain, name)) for name in ("sign", "mask")]
         return cls(*found)
@@ -154,7 +157,9 @@ def read_public(path: Path) -> tuple[str, PublicKeys]:
     keys = PublicKeys(_hexadecimal(plain, "sign"), _hexadecimal(plain, "mask"))
     texts = isinstance(site, str) and isinstance(signature, str)
     if not texts or not keys.verify(_text(PUBLIC, plain), signature):
-        raise ArtefactError(f"'{path}' was changed after its site had signed it")
+        raise ArtefactError(
+            f"[changed-file] '{path}' was changed after its site had signed it"
+        )
     return str(site), keys
 
 
@@ -164,19 +169,26 @@ def collect(folder: Path, sites: Sequence[str]) -> dict[str, PublicKeys]:
     Each must be there once, and nobody else's.
     """
     if not folder.is_dir():
-        raise UsageError(f"'{folder}' is no folder with the sites' public keys")
+        raise UsageError(
+            f"[file-missing] '{folder}' is no folder with the sites' public keys"
+        )
     found: dict[str, PublicKeys] = {}
     with Problems(str(folder), UsageError) as problems:
         for path in sorted(folder.rglob("*.pub")):
             site, keys = read_public(path)
             if site in found:
-                problems.add(f"'{path.name}' is a second key of site '{site}'")
+                problems.add(
+                    f"[repeated-key] '{path.name}' is a second key of site '{site}'"
+                )
             elif site not in sites:
-                problems.add(f"'{path.name}' is of '{site}', which is no site here")
+                problems.add(
+                    f"[unknown-site] '{path.name}' is of '{site}', which is no site "
+                    "here"
+                )
             found[site] = keys
         for site in sites:
             if site not in found:
-                problems.add(f"no public key of site '{site}'")
+                problems.add(f"[missing-key] no public key of site '{site}'")
     return {site: found[site] for site in sites}
 
 
@@ -189,7 +201,7 @@ def _shared(secret: bytes, mask: str) -> bytes:
         theirs = x25519.X25519PublicKey.from_public_bytes(bytes.fromhex(mask))
         found: bytes = own.exchange(theirs)
     except ValueError as error:
-        raise Refused("a key of another site is not one") from error
+        raise Refused("[wrong-keys] a key of another site is not one") from error
     return found
 
 
@@ -215,12 +227,14 @@ def _read(path: Path, form: str, names: set[str]) -> dict[str, Any]:
     found = plain if isinstance(plain, dict) else {}
     head = (found.pop("format", None), found.pop("version", None))
     if head != (form, VERSION) or set(found) != names:
-        raise ArtefactError(f"'{path}' is not a {form} of version {VERSION}")
+        raise ArtefactError(
+            f"[other-format] '{path}' is not a {form} of version {VERSION}"
+        )
     return found
 
 
 def _hexadecimal(plain: Mapping[str, Any], name: str) -> str:
     value = plain[name]
     if not isinstance(value, str) or not HEX.fullmatch(value):
-        raise Malformed(f"'{name}' is no key of 32 bytes in hexadecimal")
+        raise Malformed(f"[wrong-keys] '{name}' is no key of 32 bytes in hexadecimal")
     return value

@@ -168,7 +168,7 @@ def decode(question: Question[T], flat: Limbs, sites: int) -> T:
 def add(flats: Sequence[Limbs]) -> Limbs:
     """Add answers, or an answer and its mask, mod 2^(64·length)."""
     if len({flat.shape for flat in flats}) != 1:
-        raise Malformed("answers of different lengths")
+        raise Malformed("[wrong-length] answers of different lengths")
     return _limbs(_total(flats, len(flats[0])), len(flats[0]))
 
 
@@ -181,7 +181,7 @@ def mask(
     """
     _check_sites(1 + len(others))
     if own in others or keys.public in others.values():
-        raise Refused("a site cannot mask its answer with itself")
+        raise Refused("[masked-alone] a site cannot mask its answer with itself")
 
     def streams() -> Iterator[Limbs]:
         for name, theirs in others.items():
@@ -266,18 +266,20 @@ def _check(name: str, values: FloatArray, of: AnswerField) -> None:
     limits = np.array([grid.largest for grid in _grids(of)])
     if not (np.abs(values) <= limits).all():
         raise Refused(
-            f"'{name}' has a number that is not finite, or too large for a secure sum "
-            f"(above {limits.min():.0e}): in larger units it is smaller"
+            f"[too-large-numbers] '{name}' has a number that is not finite, or too "
+            f"large for a secure sum (above {limits.min():.0e}): in larger units it "
+            "is smaller"
         )
     whole = np.array([grid is COUNTS for grid in _grids(of)])
     if (whole & (values != np.rint(values))).any():
-        raise Refused(f"'{name}' has a part of a whole number")
+        raise Refused(f"[not-whole] '{name}' has a part of a whole number")
 
 
 def _check_sites(sites: int) -> None:
     if not FEWEST_SITES <= sites <= MOST_SITES:
         raise Refused(
-            f"a secure sum is of {FEWEST_SITES} to {MOST_SITES:,} sites, not of {sites}"
+            f"[too-few-sites] a secure sum is of {FEWEST_SITES} to {MOST_SITES:,} "
+            f"sites, not of {sites}"
         )
 
 

@@ -88,7 +88,9 @@ class Remote:
     ) -> None:
         names = tuple(silo_names)
         if not names or len(set(names)) < len(names):
-            raise UsageError("a federation needs silos, each with a name of its own")
+            raise UsageError(
+                "[repeated-name] a federation needs silos, each with a name of its own"
+            )
         self._transport, self.schema, self.silo_names = transport, schema, names
         self._members = names  # who is asked
         self.encoding = encoding or TableEncoding.of_numbers(schema)
@@ -170,7 +172,9 @@ class Remote:
         splits = dict.fromkeys(question.split for question in questions)
         for split in splits:
             if split not in common:
-                raise UsageError(f"not every site has a split '{split}'")
+                raise UsageError(
+                    f"[unknown-split] not every site has a split '{split}'"
+                )
         posed = [q for q in questions if not isinstance(q, Census)]
         several = len(posed) > 1 and not self.partial
         early = [split for split in EARLY if several and split in common]
@@ -220,7 +224,9 @@ class Remote:
             rows = zip(self.silo_names, total.rows, strict=True)
             empty = [name for name, n in rows if n == 0]
             if empty and split == "train":
-                raise DataError(f"silos without training rows: {listing(empty)}")
+                raise DataError(
+                    f"[no-training-rows] silos without training rows: {listing(empty)}"
+                )
             self._census[split] = total
         return self._census[split]
 
@@ -258,10 +264,12 @@ class Remote:
             who = f"{self._listing(missing)}.{self._unfit()}"
             many = f"{len(missing)} of {len(every)} sites"
             if failed := self._failed():
-                raise FederationError(f"{many} did not answer {waited}: {who}{failed}")
+                raise FederationError(
+                    f"[sites-missing] {many} did not answer {waited}: {who}{failed}"
+                )
             raise FederationError(
-                f"{many} are not there {waited}: {who} "
-                "Start the missing sites' nodes (or raise join_seconds), and run again"
+                f"[sites-missing] {many} are not there {waited}: {who} Start the "
+                "missing sites' nodes (or raise join_seconds), and run again"
             )
         self._nodes.complete = True
 
@@ -275,7 +283,10 @@ class Remote:
     ) -> list[Verdict]:
         """Decode and judge an answer to a message."""
         if len(answer.bodies) != len(questions):
-            raise Refused(f"{len(answer.bodies)} totals for {len(questions)} questions")
+            raise Refused(
+                f"[wrong-number-of-totals] {len(answer.bodies)} totals for "
+                f"{len(questions)} questions"
+            )
         try:
             found = [
                 read_total(body, question, index, self.schema.hash)
@@ -357,12 +368,15 @@ class Remote:
         if len(exchange.found) < needed:
             for name, reason in exchange.entry.refused:
                 if PrivacyBudgetError.said in reason:
-                    raise PrivacyBudgetError(f"site '{name}': {reason}")
+                    raise PrivacyBudgetError(
+                        f"[budget-exceeded] site '{name}': {reason}"
+                    )
             who = self._listing(missing, exchange.entry)
             raise FederationError(
-                f"round {self._round} ({exchange.kind}): {len(exchange.found)} of "
-                f"{len(asked)} silos answered, and {needed} must. Missing: {who}. See "
-                "to these sites, and resume the run from its checkpoint"
+                f"[sites-missing] round {self._round} ({exchange.kind}): "
+                f"{len(exchange.found)} of {len(asked)} silos answered, and {needed} "
+                f"must. Missing: {who}. See to these sites, and resume the run from "
+                "its checkpoint"
             )
 
     def _be_patient(self, exchange: Exchange, asked: Sequence[int]) -> None:
@@ -380,8 +394,8 @@ class Remote:
                 }
             )
             raise FederationError(
-                f"participation lost (participation_lost): more than "
-                f"{self.policy.patience} rounds in a row without "
+                "[participation-lost] participation lost (participation_lost): more "
+                f"than {self.policy.patience} rounds in a row without "
                 f"{self._listing(lost, exchange.entry)}. See to these sites, and "
                 "resume the run from its checkpoint"
             )

@@ -180,33 +180,39 @@ class Session:
         try:
             answer = read_answer(content, largest=self.largest)
         except PFFLError as error:
-            raise Refused(f"not an answer: {shown(str(error), LONGEST)}") from error
+            raise Refused(
+                f"[not-an-answer] not an answer: {shown(str(error), LONGEST)}"
+            ) from error
         self.check_hand(answer)
         if answer.refusal:
-            raise Refused(f"the site refuses: {shown(answer.refusal, LONGEST)}")
+            raise Refused(
+                f"[site-refused] the site refuses: {shown(answer.refusal, LONGEST)}"
+            )
         if answer.run != self.run:
-            raise Refused("an answer of another run")
+            raise Refused("[other-run] an answer of another run")
         if answer.number not in numbers:
             if answer.number <= self.number:
-                raise Late("late: an answer to an earlier question")
-            raise Refused("an answer to a question that was never asked")
+                raise Late("[late-answer] late: an answer to an earlier question")
+            raise Refused("[never-asked] an answer to a question that was never asked")
         if self.keys:
             key = self.keys.get(answer.silo)
             if key is None or not key.verify(signed_content(answer), answer.signature):
-                raise Refused("an answer that is not signed with the site's key")
+                raise Refused(
+                    "[not-signed] an answer that is not signed with the site's key"
+                )
         return answer
 
     def check_hand(self, answer: Answer) -> None:
         """Refuse another version or schema, both shown (faults 45, 57)."""
         if answer.version != self.version:
             raise Unfit(
-                f"it runs pffl {shown(answer.version, 40)}, and the server "
-                f"{self.version}: install the same version"
+                f"[other-version] it runs pffl {shown(answer.version, 40)}, and the "
+                f"server {self.version}: install the same version"
             )
         if answer.schema != self.schema:
             raise Unfit(
-                f"its schema is {shown(answer.schema, 12)}, and this run's "
-                f"{self.schema[:12]}: prepare the site with this run's schema"
+                f"[other-schema] its schema is {shown(answer.schema, 12)}, and this "
+                f"run's {self.schema[:12]}: prepare the site with this run's schema"
             )
 
 
@@ -321,13 +327,17 @@ class Nodes:
         """Give a silo its address."""
         index = self._places.get(answer.silo)
         if index is None:
-            raise Unfit(f"'{shown(answer.silo)}' is none of this run's silos")
+            raise Unfit(
+                f"[unknown-site] '{shown(answer.silo)}' is none of this run's silos"
+            )
         other = self.address.get(index)
         if other is not None and index not in self.silent:
             twice = f"two nodes answer as silo '{answer.silo}': {other} and {address}"
             if self.complete:  # the run goes on with the one that it knows
                 raise Unfit(f"[repeated-site] {twice}")
-            raise FederationError(f"{twice}; stop one of them, or give it its own name")
+            raise FederationError(
+                f"[repeated-site] {twice}; stop one of them, or give it its own name"
+            )
         self.admit(index, answer)
         self.address[index] = address
         self.silent.discard(index)
@@ -415,7 +425,7 @@ class Exchange:
         self.entry.back(name, reply.content)
         try:
             if over:
-                raise Late("late: after the deadline")
+                raise Late("[late-answer] late: after the deadline")
             verdicts = self._judged(reply.content, index)
         except Refused as error:
             self.entry.refused.append([name, str(error)])
@@ -429,13 +439,17 @@ class Exchange:
         """Open and admit an answer."""
         answer = self.session.read(content, self.numbers)
         if index is None or answer.silo != self.nodes.names[index]:
-            raise Refused(f"an answer of '{shown(answer.silo)}' from another's node")
+            raise Refused(
+                f"[other-node] an answer of '{shown(answer.silo)}' from another's node"
+            )
         if index in self.found:
-            raise Refused("duplicate: counted once")
+            raise Refused("[repeated-answer] duplicate: counted once")
         if self.session.keys:
             asked = self.session.bodies(self.questions[index], index)
             if answer.asked != bodies_digest(asked):
-                raise Refused("an answer to other questions than these")
+                raise Refused(
+                    "[other-questions] an answer to other questions than these"
+                )
         verdicts = self.admit(self.questions[index], index, answer)
         self.found[index] = [verdict.total for verdict in verdicts]
         return verdicts

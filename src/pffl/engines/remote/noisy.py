@@ -46,5 +46,7 @@ class Noisy(Remote):
     ) -> Verdict:
         """Judge nothing: with noise any sum is possible."""
         if not isinstance(question, Releasing):
-            raise Refused(f"{question.kind} is not released with noise")
+            raise Refused(
+                f"[not-under-noise] {question.kind} is not released with noise"
+            )
         return Verdict(total)

@@ -125,7 +125,9 @@ class Secured(Remote):
         self._meet()
         for question in questions:
             if question.split not in self._course.splits:
-                raise UsageError(f"not every site has a split '{question.split}'")
+                raise UsageError(
+                    f"[unknown-split] not every site has a split '{question.split}'"
+                )
         steps = self._course.steps(questions)
         try:
             asked = next(steps)
@@ -149,8 +151,8 @@ class Secured(Remote):
             return [self._judged(q, one) for q, one in zip(asked, found, strict=True)]
         except (Refused, Malformed) as error:
             raise FederationError(
-                f"round {self._round} ({kind}): the sum of {self.pooled} sites' "
-                f"answers cannot be true: {error}. {LOST}"
+                f"[implausible-sum] round {self._round} ({kind}): the sum of "
+                f"{self.pooled} sites' answers cannot be true: {error}. {LOST}"
             ) from error
 
     def _answers(self, asked: Sequence[Question[Any]]) -> list[Answer]:
@@ -174,7 +176,9 @@ class Secured(Remote):
     ) -> list[Verdict]:
         """Take a masked answer to the very same step, after the very same answers."""
         if answer.step != self._transcript.step:
-            raise Refused(f"an answer to step {answer.step}, and not to this one")
+            raise Refused(
+                f"[other-step] an answer to step {answer.step}, and not to this one"
+            )
         if answer.transcript != self._transcript.hash:
             agreed = (
                 "[other-federation] it agreed to another federation.json "
@@ -196,14 +200,14 @@ class Secured(Remote):
             return self._frozen(question, total)
         verdict = self.gate.report(question, 0, total)
         if verdict.clipped:  # sites know the sum as it is
-            raise Refused("an update longer than its steps allow")
+            raise Refused("[implausible-update] an update longer than its steps allow")
         return verdict.total
 
     def _frozen(self, question: Census, total: CensusTotal) -> CensusTotal:
         if question.split == "train" and not total.rows.any():
             raise DataError(
-                "every site leaves out all of its training rows: fewer people than "
-                "the floor"
+                "[no-training-rows] every site leaves out all of its training rows: "
+                "fewer people than the floor"
             )
         return self.gate.census(0, question.split, total, 0)
 
@@ -215,7 +219,9 @@ class Secured(Remote):
         """Take a site that is there, if it has all splits."""
         lacking = [s for s in self._course.splits if s not in answer.splits]
         if lacking:
-            raise Refused(f"it has no split '{lacking[0]}', and all sites must")
+            raise Refused(
+                f"[unknown-split] it has no split '{lacking[0]}', and all sites must"
+            )
         self._splits[index] = answer.splits
 
 
@@ -230,22 +236,22 @@ def _check(
     """Refuse sites that cannot add under masks."""
     if len(sites) < masks.FEWEST_SITES:
         raise UsageError(
-            f"a secure sum needs {masks.FEWEST_SITES} sites or more, and there are "
-            f"{len(sites)}: of two, each would know the other's answers"
+            f"[too-few-sites] a secure sum needs {masks.FEWEST_SITES} sites or more, "
+            f"and there are {len(sites)}: of two, each would know the other's answers"
         )
     without = [site for site in sites if site not in keys]
     if without:
         raise UsageError(
-            f"site '{without[0]}' has no key in federation.json, and secure sums need "
-            "every site's: pffl site key"
+            f"[missing-key] site '{without[0]}' has no key in federation.json, and "
+            "secure sums need every site's: pffl site key"
         )
     if policy.needed(len(sites)) < len(sites):
         raise UsageError(
-            f"a quorum of {policy.quorum} asks for some of the sites, and a secure sum "
-            "is always over all of them: leave the quorum out"
+            f"[secure-sum-quorum] a quorum of {policy.quorum} asks for some of the "
+            "sites, and a secure sum is always over all of them: leave the quorum out"
         )
     if policy.update_clip is not None:
         raise UsageError(
-            "update_clip shortens single sites' updates, and a secure sum shows none: "
-            "leave it out"
+            "[secure-sum-clip] update_clip shortens single sites' updates, and a "
+            "secure sum shows none: leave it out"
         )

@@ -120,9 +120,9 @@ class Transcript:
                 length = answers[0].bodies[0].arrays["masked"].size
                 self._added(answers[0].asked, answers, relay, length)
             else:
-                raise Malformed("answers to another step than the last")
+                raise Malformed("[other-step] answers to another step than the last")
         except (Malformed, KeyError, TypeError, IndexError) as error:
             raise ArtefactError(
-                f"'{path}' cannot be read, and sites answer no step twice: the run "
-                f"cannot go on ({error})"
+                f"[bad-transcript] '{path}' cannot be read, and sites answer no step "
+                f"twice: the run cannot go on ({error})"
             ) from error
