@@ -25,7 +25,7 @@ from pffl.wire.steps import Course
 
 LOST = (
     "Under secure sums nobody can tell whose answer is at fault: compare the sites' "
-    "logs and versions, or run without secure sums to find out"
+    "logs and versions"
 )
 
 
