@@ -38,13 +38,11 @@ def needs(path):
     return pytest.mark.skipif(not path.exists(), reason=f"no {path.name}")
 
 
-def rounds_over(
-    federation: Federation, constraint, budgets, bounds, *, l2, tolerance
-) -> list[int]:
+def rounds_over(federation: Federation, notion, budgets, bounds, l2, tolerance):
     """Solve every (ζ, B) from w = 0, check the gap of each pair, count the rounds."""
     engine = Local(federation)
     model = pffl.LogisticRegression(l2=l2)
-    first, _ = prepare(engine, constraint, model, pffl.Exact(), Options(), 0)
+    first, _ = prepare(engine, NOTIONS[notion], model, pffl.Exact(), Options(), 0)
     rounds = []
     for budget in budgets:
         for bound in bounds:
@@ -76,53 +74,42 @@ def test_88_points_of_compas_in_three_seconds():
     assert np.mean(rounds) <= 7
 
 
-@needs_compas
+FINE = (*BOUNDS, 0.65, 0.75, 0.8)
+SETTINGS = [
+    *[
+        pytest.param(
+            lambda: compas(silos=10, seed=0),
+            (notion, BUDGETS, BOUNDS if notion == "groups" else FINE, l2, 1e-7),
+            7,
+            marks=needs_compas,
+            id=f"compas {notion} {l2}",
+        )
+        for notion in NOTIONS
+        for l2 in (1e-4, 1e-3, 1e-2)
+    ],
+    *[
+        pytest.param(
+            lambda: acs(source=SAMPLE, year=2024, filter="filtered"),
+            ("groups", (0.1, 10.0, 100.0, 500.0), (0.3, 0.55, 0.56, 0.6), l2, 1e-6),
+            8,
+            marks=needs(SAMPLE),
+            id=f"acs sample {l2}",
+        )
+        for l2 in (1e-4, 1e-3, 1e-2)
+    ],
+    pytest.param(
+        lambda: acs(source=WHOLE, year=2024, filter="filtered", test_fraction=0.0),
+        ("groups", (10.0, 500.0), (0.5, 0.6), 1e-3, 1e-6),
+        12,
+        marks=needs(WHOLE),
+        id="acs",
+    ),
+]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("l2", [1e-4, 1e-3, 1e-2])
-@pytest.mark.parametrize("notion", list(NOTIONS))
-def test_compas(notion, l2):
-    bounds = BOUNDS if notion == "groups" else (*BOUNDS, 0.65, 0.75, 0.8)
-    rounds = rounds_over(
-        compas(silos=10, seed=0),
-        NOTIONS[notion],
-        BUDGETS,
-        bounds,
-        l2=l2,
-        tolerance=1e-7,
-    )
+@pytest.mark.parametrize(("load", "setting", "mean"), SETTINGS)
+def test_rounds_are_few_and_gaps_closed(load, setting, mean):
+    rounds = rounds_over(load(), *setting)
     assert max(rounds) <= 12
-    assert np.mean(rounds) <= 7
-
-
-@needs(SAMPLE)
-@pytest.mark.slow
-@pytest.mark.parametrize("l2", [1e-4, 1e-3, 1e-2])
-def test_acs_sample(l2):
-    federation = acs(source=SAMPLE, year=2024, filter="filtered")
-    assert len(federation.silos) == 49
-    rounds = rounds_over(
-        federation,
-        NOTIONS["groups"],
-        (0.1, 10.0, 100.0, 500.0),
-        (0.3, 0.55, 0.56, 0.6),
-        l2=l2,
-        tolerance=1e-6,
-    )
-    assert max(rounds) <= 12
-    assert np.mean(rounds) <= 8
-
-
-@needs(WHOLE)
-@pytest.mark.slow
-def test_acs_whole():
-    federation = acs(source=WHOLE, year=2024, filter="filtered", test_fraction=0.0)
-    assert federation.rows("train") == 2_240_783
-    rounds = rounds_over(
-        federation,
-        NOTIONS["groups"],
-        (10.0, 500.0),
-        (0.5, 0.6),
-        l2=1e-3,
-        tolerance=1e-6,
-    )
-    assert max(rounds) <= 12
+    assert np.mean(rounds) <= mean

@@ -161,12 +161,6 @@ def test_numbers_are_kept_in_their_range(kind, target):
     assert pffl.models.rebuild(model.describe(), 2).describe() == model.describe()
 
 
-@pytest.mark.parametrize("ends", [(1.0, 1.0), (2.0, 1.0), (0.0,), "ab", (0.0, np.inf)])
-def test_a_range_that_is_none_is_refused(ends):
-    with raises(UsageError, "wrong-value", "target_range"):
-        pffl.LeastSquares(target_range=ends)
-
-
 @pytest.mark.parametrize("loss", ["binary", "cross_entropy", "squared"])
 def test_networks_of_two_classes_are_clipped_and_others_mixed(loss):
     torch = pytest.importorskip("torch")

@@ -10,10 +10,8 @@ from sklearn.linear_model import HuberRegressor
 
 import pffl
 from pffl.data import Rows, Silo
-from pffl.errors import DataError, UsageError
-from pffl.models import LINEAR_MODELS, Inputs
+from pffl.models import Inputs
 from tests.helpers import from_silos, group_masks, make_federation, make_schema
-from tests.raising import raises
 
 DELTAS = [0.1, 1.0, 10.0]
 
@@ -200,53 +198,3 @@ def test_one_wild_value_does_not_decide():
         moved.append(np.abs(after - before).max())
     assert moved[0] < 1
     assert moved[1] > 100
-
-
-def test_the_engine_and_pffl_know_it():
-    federation = make_federation(8, labels=0)
-    model = pffl.HuberRegression(l2=0.1, delta=0.5)
-    exact = pffl.solve(federation, pffl.BoundedGroupLoss(0.6), model=model, seed=0)
-    slow = pffl.solve(
-        federation,
-        pffl.BoundedGroupLoss(0.6),
-        model=model,
-        method=pffl.PFFL(dual_rounds=70),
-        seed=0,
-    )
-    plain = pffl.solve(
-        federation, pffl.BoundedGroupLoss(0.6), model=model, seed=0, engine="reference"
-    )
-    np.testing.assert_allclose(plain.w, exact.w, atol=1e-6)
-    assert slow.gap < 0.05
-    assert slow.gap > 0
-
-
-def test_bad_parameters_labels_and_uses_are_refused():
-    for delta in (0.0, -1.0, float("nan"), float("inf"), "wide"):
-        with raises(UsageError, "wrong-value", "delta"):
-            pffl.HuberRegression(delta=delta)
-    with raises(UsageError, "wrong-value", "l2"):
-        pffl.HuberRegression(l2=-1.0)
-    with raises(DataError, "wrong-model"):
-        pffl.HuberRegression().bind(make_schema(labels=2), Inputs.identity(3))
-    with raises(UsageError, "predicts-numbers"):
-        bound().predict_proba(np.zeros(4), np.zeros((1, 3)))
-    assert bound().classes(np.zeros(4), np.zeros((1, 3))) is None
-
-
-def test_it_is_described_named_and_rebuilt():
-    model = bound(0.25, l2=0.5, intercept=False)
-    described = model.describe()
-    assert described == {
-        "kind": "huber",
-        "l2": 0.5,
-        "intercept": False,
-        "standardize": True,
-        "target_range": None,
-        "delta": 0.25,
-    }
-    assert pffl.models.rebuild(described, parameters=3).describe() == described
-    assert LINEAR_MODELS["huber"] is pffl.HuberRegression
-    for model_type in LINEAR_MODELS.values():
-        plain = model_type().describe()
-        assert pffl.models.rebuild(plain, parameters=1).describe() == plain

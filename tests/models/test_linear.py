@@ -166,8 +166,10 @@ def test_a_score_of_zero_is_not_positive():
     np.testing.assert_array_equal(model.classes(np.zeros(2), np.ones((1, 1))), [0.0])
 
 
-def test_numbers_have_no_probabilities_and_no_classes():
-    model = bound_model("least-squares")
+@pytest.mark.parametrize("kind", ["least-squares", "huber"])
+def test_numbers_have_no_probabilities_and_no_classes(kind):
+    schema = make_schema(labels=0)
+    model = LINEAR_MODELS[kind]().bind(schema, Inputs.identity(3))
     rng, X, *_ = draw("least-squares", 7)
     w = parameters(model, rng)
     assert model.classes(w, X) is None
@@ -199,6 +201,7 @@ def test_margins_of_ten_thousand_stay_finite(kind):
         ("logistic", 0, "LeastSquares"),
         ("softmax", 0, "LeastSquares"),
         ("least-squares", 2, "classes"),
+        ("huber", 2, "classes"),
     ],
 )
 def test_labels_that_a_model_cannot_have_are_refused(kind, labels, advice):
@@ -206,20 +209,30 @@ def test_labels_that_a_model_cannot_have_are_refused(kind, labels, advice):
         LINEAR_MODELS[kind]().bind(make_schema(labels=labels), Inputs.identity(3))
 
 
-@pytest.mark.parametrize("l2", [-1.0, float("nan"), float("inf")])
-def test_bad_ridge_is_refused(l2):
-    with raises(UsageError, "wrong-value", "l2"):
-        pffl.LogisticRegression(l2=l2)
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        *[("logistic", "l2", bad) for bad in (-1.0, np.nan, np.inf, "little")],
+        *[("huber", "delta", bad) for bad in (0.0, -1.0, np.nan, np.inf, "wide")],
+        *[
+            ("least-squares", "target_range", bad)
+            for bad in ((1.0, 1.0), (2.0, 1.0), (0.0,), "ab", (0.0, np.inf))
+        ],
+    ],
+)
+def test_wrong_values_are_refused_by_name(kind, name, value):
+    with raises(UsageError, "wrong-value", name):
+        LINEAR_MODELS[kind](**{name: value})
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_model_starts_at_zero_and_describes_itself(kind):
-    model = bound_model(kind, l2=0.5, intercept=False, standardize=False)
-    np.testing.assert_array_equal(model.start(3), np.zeros(model.n_parameters))
-    assert model.describe() == {
-        "kind": kind,
-        "l2": 0.5,
-        "intercept": False,
-        "standardize": False,
-        **({"target_range": None} if kind == "least-squares" else {}),
-    }
+@pytest.mark.parametrize("kind", LINEAR_MODELS)
+def test_a_model_starts_at_zero_and_is_rebuilt_from_its_description(kind):
+    given = {"l2": 0.5, "intercept": False, "standardize": False}
+    given |= {"delta": 0.25} if kind == "huber" else {}
+    labels = {"softmax": 3, "logistic": 2}.get(kind, 0)
+    model = LINEAR_MODELS[kind](**given)
+    bound = model.bind(make_schema(labels=labels), Inputs.identity(3))
+    np.testing.assert_array_equal(bound.start(3), np.zeros(bound.n_parameters))
+    described = bound.describe()
+    assert {"kind": kind, **given}.items() <= described.items()
+    assert pffl.models.rebuild(described, bound.n_parameters).describe() == described

@@ -344,53 +344,80 @@ def test_dropout_is_drawn_from_the_key_of_the_step(kind):
 # Refusals
 
 
-def test_bad_parameters_are_listed_at_once():
-    with raises(UsageError, "wrong-value", "8") as caught:
-        Network(
-            "cnn",
-            loss="hinge",
-            l2=-1.0,
-            delta=0.0,
-            initial="zero",
-            batch_size=0,
-            device="abacus",
-            standardize="yes",
-        )
-    assert "The 'loss' parameter of Network must be one of" in str(caught.value)
-    frozen = nn.Linear(2, 2).requires_grad_(False)
-    with raises(UsageError, "no-parameters"):
-        Network(frozen)
-    mixed = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double())
-    with raises(UsageError, "mixed-types"):
-        Network(mixed)
+def bound_to(labels, build, loss):
+    model = Network(build(), loss)
+    return model.bind(make_schema(labels=labels), Inputs.identity(3))
+
+
+MANY = {"loss": "hinge", "l2": -1.0, "delta": 0.0, "initial": "zero"}
+MANY |= {"batch_size": 0, "device": "abacus", "standardize": "yes"}
 
 
 @pytest.mark.parametrize(
-    ("loss", "labels", "advice"),
+    ("make", "error", "code", "names"),
     [
-        ("cross_entropy", 0, "'squared'"),
-        ("binary", 3, "'cross_entropy'"),
-        ("binary", 0, "'squared'"),
-        ("squared", 2, "'binary'"),
-        ("huber", 5, "'cross_entropy'"),
+        (lambda: Network("cnn", **MANY), UsageError, "wrong-value", ("8", *MANY)),
+        (
+            lambda: Network(nn.Linear(2, 2).requires_grad_(False)),
+            UsageError,
+            "no-parameters",
+            (),
+        ),
+        (
+            lambda: Network(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double())),
+            UsageError,
+            "mixed-types",
+            (),
+        ),
+        *[
+            (
+                lambda loss=loss, labels=labels: bound_to(
+                    labels, lambda: mlp(3, (), 1), loss
+                ),
+                DataError,
+                "wrong-model",
+                (loss, advice),
+            )
+            for loss, labels, advice in (
+                ("cross_entropy", 0, "'squared'"),
+                ("binary", 3, "'cross_entropy'"),
+                ("binary", 0, "'squared'"),
+                ("squared", 2, "'binary'"),
+                ("huber", 5, "'cross_entropy'"),
+            )
+        ],
+        *[
+            (
+                lambda given=given: bound_to(
+                    given[0], lambda: mlp(given[1], (), given[2]), given[3]
+                ),
+                UsageError,
+                "wrong-shape",
+                (given[4],),
+            )
+            for given in (
+                (3, 3, 2, "cross_entropy", "2"),
+                (2, 3, 2, "binary", "2"),
+                (3, 4, 3, "cross_entropy", "3"),
+            )
+        ],
+        (lambda: mlp(0, (3, -1), True), UsageError, "wrong-value", ("3",)),
+        (lambda: celeba_cnn(8.5), UsageError, "wrong-value", ("size",)),
+        (
+            lambda: mlp(3, batch_norm="yes"),
+            UsageError,
+            "wrong-value",
+            ("batch_norm",),
+        ),
     ],
 )
-def test_labels_that_a_loss_cannot_have_are_refused(loss, labels, advice):
-    model = Network(mlp(3, (), 1), loss)
-    with raises(DataError, "wrong-model", loss, advice):
-        model.bind(make_schema(labels=labels), Inputs.identity(3))
+def test_what_is_no_network_of_these_rows_is_refused(make, error, code, names):
+    with raises(error, code, *names):
+        make()
 
 
-def test_shapes_that_do_not_fit_are_refused():
-    schema = make_schema(labels=3)
-    for outputs, loss, labels in ((2, "cross_entropy", 3), (2, "binary", 2)):
-        model = Network(mlp(3, (), outputs), loss)
-        with raises(UsageError, "wrong-shape", "2"):
-            model.bind(make_schema(labels=labels), Inputs.identity(3))
-    with raises(UsageError, "wrong-shape", "3"):
-        Network(mlp(4, (), 3)).bind(schema, Inputs.identity(3))
-    flat = nn.Sequential(nn.Linear(3, 1), nn.Flatten(0))
-    Network(flat, "binary").bind(make_schema(), Inputs.identity(3))
+def test_one_output_may_come_flat():
+    bound_to(2, lambda: nn.Sequential(nn.Linear(3, 1), nn.Flatten(0)), "binary")
 
 
 # Architectures, and what a file can hold
@@ -471,15 +498,6 @@ def test_descriptions_of_anything_else_are_refused():
         pffl.models.rebuild(good, parameters=size + 1)
     own = Network(Own()).describe()["architecture"]
     assert own == {"name": "own module", "class": "Own"}
-
-
-def test_bad_architectures_are_refused():
-    with raises(UsageError, "wrong-value", "3"):
-        mlp(0, (3, -1), True)
-    with raises(UsageError, "wrong-value", "size"):
-        celeba_cnn(8.5)
-    with raises(UsageError, "wrong-value", "batch_norm"):
-        mlp(3, batch_norm="yes")
 
 
 def test_without_torch_the_extra_is_named_and_the_rest_works():

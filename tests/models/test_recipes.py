@@ -77,11 +77,7 @@ def test_a_module_of_ones_own_has_no_name_in_a_file():
 
 
 def test_everything_wrong_is_listed_at_once():
-    with pytest.raises(UsageError) as caught:
+    with raises(UsageError, "wrong-value", "'hidden'", "'l2'", "'width'"):
         read({"kind": "mlp", "hidden": [3, 0], "l2": -1.0, "width": 3})
-    text = str(caught.value)
-    assert "'hidden' parameter of mlp must be made of whole numbers ≥ 1" in text
-    assert "'l2' parameter of mlp" in text
-    assert "celeba_cnn has one" in text or "no parameter 'width'" in text
     with raises(UsageError, "wrong-value", "width"):
         CelebARecipe(width=0)

@@ -178,33 +178,6 @@ def test_without_a_secure_sum_each_site_adds_all_of_it(data):
             )
 
 
-def test_refused_by_name(data):
-    def refused(match, *, constraint=None, model=None, method="exact", **kwargs):
-        options = kwargs.pop("options", None)
-        with pytest.raises(UsageError, match=match):
-            pffl.solve(
-                data,
-                constraint or pffl.BoundedGroupLoss(0.69),
-                model=model,
-                method=method,
-                options=options,
-                privacy=Privacy(1.0, ranges=kwargs.pop("ranges", ranges_for(data))),
-            )
-
-    refused("not available under noise: .*LeastSquares", model=pffl.LeastSquares())
-    refused("l2 = 'auto'", options=Options(l2="auto"))
-    refused("minimax", constraint=pffl.MinMax())
-    refused("single silos", constraint=pffl.PerSilo(0.7))
-    refused("'qffl' is not available under noise", method="qffl")
-    refused("a range that is known beforehand", ranges={})
-    refused("no numeric inputs", ranges={**ranges_for(data), "nothing": (0, 1)})
-    refused("several local steps", method=pffl.PFFL(local_steps=7))
-    refused("batches", method=pffl.FedAvg(batch_size=10))
-    for bad in ({"epsilon": 0.0}, {"epsilon": 1.0, "delta": 1.5}, {"epsilon": -1}):
-        with raises(UsageError, "wrong-value", "Privacy"):
-            Privacy(**bad)
-
-
 def test_too_few_people_are_refused_by_released_counts():
     small = federation(rows=30)
     with raises(DataError, "too-few-people"):
@@ -267,3 +240,35 @@ def test_verdicts_are_never_optimistic(data):
                 assert shift >= 0 or (true > high).any()
     assert wrong <= runs * 0.05 + 3 * math.sqrt(runs * 0.05)
     assert words["undecided"] > 0
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "name"),
+    [
+        ({"model": pffl.LeastSquares()}, "not-under-noise", "LeastSquares"),
+        ({"options": Options(l2="auto")}, "not-under-noise", "l2"),
+        ({"constraint": pffl.MinMax()}, "not-under-noise", "minimax"),
+        ({"constraint": pffl.PerSilo(0.7)}, "not-under-noise", "silos"),
+        ({"method": "qffl"}, "not-under-noise", "qffl"),
+        ({"method": pffl.PFFL(local_steps=7)}, "not-under-noise", "local"),
+        ({"method": pffl.FedAvg(batch_size=10)}, "not-under-noise", "batch"),
+        ({"ranges": {}}, "needs-ranges", "x0"),
+        ({"ranges": {"nothing": (0, 1)}}, "unknown-column", "nothing"),
+    ],
+)
+def test_refused_by_name(data, given, code, name):
+    own = given.get("ranges", {})
+    ranges = {**ranges_for(data), **own} if own or "ranges" not in given else {}
+    asked = {"constraint": pffl.BoundedGroupLoss(0.69), "method": "exact", **given}
+    asked.pop("ranges", None)
+    constraint = asked.pop("constraint")
+    with raises(UsageError, code, name):
+        pffl.solve(data, constraint, privacy=Privacy(1.0, ranges=ranges), **asked)
+
+
+@pytest.mark.parametrize(
+    "bad", [{"epsilon": 0.0}, {"epsilon": 1.0, "delta": 1.5}, {"epsilon": -1}]
+)
+def test_budgets_that_are_none_are_refused(bad):
+    with raises(UsageError, "wrong-value", "Privacy"):
+        Privacy(**bad)
