@@ -74,6 +74,7 @@ class Table:
         self.y = pd.Series(np.where(score + noise > 0.7, "yes", "no"), name="hired")
         self.number = pd.Series(1_000.0 * (score + noise), name="income")
         self.plain = self.X[["age", "pay"]]
+        self.rows, self.who = (self.plain, self.y), {"sensitive_features": self.sex}
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +83,7 @@ def people():
 
 
 def fit(own, people, **more):
-    given = {"sensitive_features": people.sex, **more}
-    return own.fit(people.plain, people.y, **given)
+    return own.fit(*people.rows, **people.who, **more)
 
 
 def pipeline(**given):
@@ -98,7 +98,7 @@ def pipeline(**given):
 
 def test_without_a_bound_it_is_scikit_learns_regression(people):
     X, n = StandardScaler().fit_transform(people.plain), len(people.y)
-    own = FairClassifier(l2=1e-2, loss_bound=30.0).fit(people.plain, people.y)
+    own = FairClassifier(l2=1e-2, loss_bound=30.0).fit(*people.rows)
     ones = np.column_stack([X, np.ones(n)])  # our ridge covers the constant, too
     theirs = LogisticRegression(
         C=1 / (1e-2 * n), solver="newton-cholesky", fit_intercept=False, tol=1e-12
@@ -163,13 +163,16 @@ def test_a_bounded_model_is_cvxpys(people):
 )
 def test_the_smallest_bound_is_met_and_none_below_it(people, own):
     y = people.number if isinstance(own, FairRegressor) else people.y
-    given = {"sensitive_features": people.sex}
-    bound = pffl.feasible_bound(people.plain, y, estimator=own, **given)
-    assert own.set_params(bound=bound).fit(people.plain, y, **given).status_ == "met"
+    bound = pffl.feasible_bound(people.plain, y, estimator=own, **people.who)
+    assert (
+        own.set_params(bound=bound).fit(people.plain, y, **people.who).status_ == "met"
+    )
     lower = own.set_params(bound=0.998 * bound, infeasible="nearest")
-    assert lower.fit(people.plain, y, **given).status_ == "infeasible"
+    assert lower.fit(people.plain, y, **people.who).status_ == "infeasible"
     if own.constraint == "bgl":
-        least = clone(own).set_params(bound="smallest").fit(people.plain, y, **given)
+        least = (
+            clone(own).set_params(bound="smallest").fit(people.plain, y, **people.who)
+        )
         assert least.group_loss_["loss"].max() == pytest.approx(bound, rel=1e-4)
 
 
@@ -177,9 +180,7 @@ def test_the_smallest_bound_is_met_and_none_below_it(people, own):
 def test_whole_weights_are_repeated_rows(people, bound):
     times = np.random.default_rng(3).integers(0, 4, len(people.y))
     again = np.repeat(np.arange(len(times)), times)
-    own = FairClassifier(bound).fit(
-        people.plain, people.y, sensitive_features=people.sex, sample_weight=times
-    )
+    own = FairClassifier(bound).fit(*people.rows, **people.who, sample_weight=times)
     many = FairClassifier(bound).fit(
         people.plain.iloc[again],
         people.y.iloc[again],
@@ -201,10 +202,7 @@ def test_a_bound_and_a_ridge_are_chosen_on_training_rows(people):
     fit(clf, people)
     (bound,) = set(clf.group_loss_["bound"])
     assert clf.status_ == "met"
-    assert (
-        pffl.feasible_bound(people.plain, people.y, sensitive_features=people.sex)
-        < bound
-    )
+    assert pffl.feasible_bound(*people.rows, **people.who) < bound
     assert clf.l2_ in {10.0**-k for k in range(7)}
     assert any("set aside" in note for note in clf.solution_.notes)
     strict = FairClassifier("auto", error_at_most=0.01)
@@ -230,7 +228,7 @@ def test_several_classes_keep_their_type():
 
 def test_inputs_far_from_zero_keep_their_digits(people):
     dates = people.plain.assign(age=1.7e12 + people.plain.age)  # in milliseconds
-    near = FairClassifier().fit(people.plain, people.y)
+    near = FairClassifier().fit(*people.rows)
     far = FairClassifier().fit(dates, people.y)
     lost = (dates.age - 1.7e12 - people.plain.age).abs().max()  # by the dates' floats
     scores = near.decision_function(people.plain)
@@ -255,7 +253,7 @@ def test_labels_come_back_in_their_own_type(people, kind):
 
 def test_in_a_pipeline_with_a_column_transformer(people, routing):
     pipe = pipeline(bound=0.58)
-    pipe.fit(people.X, people.y, sensitive_features=people.sex)
+    pipe.fit(people.X, people.y, **people.who)
     clf = pipe["clf"]
     assert clf.status_ == "met"
     assert list(clf.group_loss_.index) == ["f", "m"]
@@ -284,7 +282,7 @@ def test_grid_search_routes_groups_to_fit_and_score(people, routing):
         refit="worst",
         cv=3,
     )
-    grid.fit(people.X, people.y, sensitive_features=people.sex)
+    grid.fit(people.X, people.y, **people.who)
     assert grid.best_params_["clf__bound"] == 0.56
     found = grid.cv_results_
     assert (found["mean_test_worst"] < 0).all()
@@ -315,9 +313,8 @@ def test_clones_and_unpickled_ones_fit_the_same(people):
 
 
 def test_a_pickle_holds_no_rows_and_still_certifies(people):
-    given = {"sensitive_features": people.sex}
     marked = people.plain.assign(pay=people.plain.pay + 0.123456789)
-    clf = FairClassifier(0.6).fit(marked, people.y, **given)
+    clf = FairClassifier(0.6).fit(marked, people.y, **people.who)
     data = pickle.dumps(clf)
     assert len(data) < 12_000
     for value in marked.pay[:50]:
@@ -327,7 +324,7 @@ def test_a_pickle_holds_no_rows_and_still_certifies(people):
     np.testing.assert_array_equal(again.predict(marked), clf.predict(marked))
     pd.testing.assert_frame_equal(again.group_loss_, clf.group_loss_)
     new = Table(500, seed=1)
-    told = again.certificate(new.plain, new.y, sensitive_features=new.sex)
+    told = again.certificate(*new.rows, **new.who)
     assert told.verdict == "met"
     plain = {name: value for name, value in vars(again).items() if name != "solution_"}
     assert all(_is_plain(value) for value in plain.values()), plain
@@ -347,12 +344,9 @@ def test_fairlearns_metric_frame_takes_predictions(people):
     clf = fit(FairClassifier(0.6), people)
     predicted = clf.predict(people.plain)
     frame = fairlearn.MetricFrame(
-        metrics=accuracy_score,
-        y_true=people.y,
-        y_pred=predicted,
-        sensitive_features=people.sex,
+        metrics=accuracy_score, y_true=people.y, y_pred=predicted, **people.who
     )
-    errors = metrics.group_errors(people.y, predicted, sensitive_features=people.sex)
+    errors = metrics.group_errors(people.y, predicted, **people.who)
     assert (1 - frame.by_group).to_dict() == pytest.approx(errors["error"].to_dict())
 
 
@@ -365,51 +359,49 @@ def test_groups_in_every_form_keep_their_names(people):
     forms: list[Any] = [both, both.to_dict("series"), both.to_numpy()]
     tables = [
         FairClassifier("smallest")
-        .fit(people.plain, people.y, sensitive_features=form)
+        .fit(*people.rows, sensitive_features=form)
         .group_loss_
         for form in forms
     ]
     names = ["f × old", "f × young", "m × old", "m × young"]
     assert all(list(table.index) == names for table in tables)
     one = FairClassifier(pffl.BoundedGroupLoss(0.6, by="sex"))
-    one.fit(people.plain, people.y, sensitive_features=both)
+    one.fit(*people.rows, sensitive_features=both)
     assert list(one.group_loss_.index) == ["f", "m"]
     assert one.solution_.schema.features == ("age", "pay")
-    nobody = FairClassifier(0.7).fit(people.plain, people.y)
+    nobody = FairClassifier(0.7).fit(*people.rows)
     assert list(nobody.group_loss_.index) == ["everyone"]
     codes = FairClassifier({1: 0.6}).fit(
-        people.plain, people.y, sensitive_features=(people.sex == "f") * 1.0
+        *people.rows, sensitive_features=(people.sex == "f") * 1.0
     )
     assert list(codes.group_loss_["bound"]) == [0.6]
 
 
 def test_silos_count_as_the_weighting_says(people):
     silos = np.where(people.X.job == "cook", "a", "b")
-    given = {"sensitive_features": people.sex}
     plain = fit(FairClassifier(), people)
     rows = FairClassifier(weighting="rows")
-    rows.fit(people.plain, people.y, silos=silos, **given)
+    fit(rows, people, silos=silos)
     np.testing.assert_allclose(rows.coef_, plain.coef_, rtol=1e-6)
-    alike = FairClassifier().fit(people.plain, people.y, silos=silos, **given)
+    alike = fit(FairClassifier(), people, silos=silos)
     assert np.abs(alike.coef_ / plain.coef_ - 1).max() > 1e-4
     own = FairClassifier(pffl.PerSilo(0.6))
-    own.fit(people.plain, people.y, silos=silos, **given)
+    fit(own, people, silos=silos)
     assert list(own.group_loss_.index) == ["a", "b"]
     some = {"sensitive_features": people.sex[:400], "silos": silos[:400]}
     own.certificate(people.plain[:400], people.y[:400], **some)
     with raises(DataError, "other-silos"):
-        own.certificate(people.plain, people.y, **given)
+        own.certificate(*people.rows, **people.who)
 
 
 def test_what_cannot_be_met_is_raised_warned_of_or_kept(people):
-    given = {"sensitive_features": people.sex}
     with raises(NotMetError, "not-met", "0"):
         fit(FairClassifier(0.3), people)
     with pytest.warns(UserWarning, match="this is proved"):
         told = fit(FairClassifier(0.3, infeasible="warn"), people)
     silent = FairClassifier(0.3, infeasible="nearest", multiplier_bound=50.0)
     fit(silent, people)
-    least = pffl.feasible_bound(people.plain, people.y, **given)
+    least = pffl.feasible_bound(*people.rows, **people.who)
     for clf in (told, silent):
         assert clf.status_ == "infeasible"
         assert clf.group_loss_["loss"].max() == pytest.approx(least, rel=1e-3)
@@ -422,13 +414,13 @@ def test_what_cannot_be_met_is_raised_warned_of_or_kept(people):
 def test_the_smallest_bound_is_of_a_constraint_by_name(people, where):
     own = FairClassifier(**{where: pffl.BoundedGroupLoss(0.6, by="sex")})
     with raises(UsageError, "wrong-constraint"):
-        pffl.feasible_bound(people.plain, people.y, estimator=own)
+        pffl.feasible_bound(*people.rows, estimator=own)
 
 
 def test_a_model_that_did_not_converge_says_so(people):
     clf = FairClassifier(method=pffl.Exact(max_rounds=1))
     with pytest.warns(ConvergenceWarning, match="did not converge"):
-        clf.fit(people.plain, people.y)
+        clf.fit(*people.rows)
     assert clf.converged_ is False
 
 
@@ -457,7 +449,7 @@ def test_wrong_parameters_are_refused(people, given, code, words):
 
 
 def test_wrong_rows_are_refused(people):
-    clf, X, y = FairClassifier(0.65), people.plain, people.y
+    clf, X, y = FairClassifier(0.65), *people.rows
     with raises(DataError, "wrong-length", "1199"):
         clf.fit(X, y, sensitive_features=people.sex[1:])
     with raises(DataError, "missing-values"):
@@ -474,7 +466,7 @@ def test_wrong_rows_are_refused(people):
         FairRegressor(target_range=(0.0, 1.0)).fit(X, people.number)
     with pytest.raises(NotFittedError):
         _ = clf.group_loss_
-    clf.fit(X, y, sensitive_features=people.sex)
+    clf.fit(X, y, **people.who)
     with pytest.raises(ValueError, match="feature names"):
         clf.predict(X.rename(columns={"age": "years"}))
 
@@ -485,27 +477,23 @@ def test_wrong_rows_are_refused(people):
 def test_a_certificate_speaks_of_the_rows_given(people):
     clf = fit(FairClassifier(0.65), people)
     new = Table(3_000, seed=1)
-    told = clf.certificate(new.plain, new.y, sensitive_features=new.sex)
+    told = clf.certificate(*new.rows, **new.who)
     held = told.of_kind("holdout")[0]
     assert held.holds
     proba = clf.predict_proba(new.plain)
-    table = metrics.group_losses(
-        new.y, proba, sensitive_features=new.sex, labels=clf.classes_
-    )
+    table = metrics.group_losses(new.y, proba, **new.who, labels=clf.classes_)
     for row in held.per_cell:
         assert row["rows"] == table["rows"][row["cell"]]
         assert row["loss"] == pytest.approx(table["loss"][row["cell"]])
         assert row["loss"] < row["upper"] <= 0.65
     # The same rows again at the same confidence are no second look; others are.
     assert len(clf.looks_) == 1
-    clf.certificate(new.plain, new.y, sensitive_features=new.sex)
+    clf.certificate(*new.rows, **new.who)
     assert len(clf.looks_) == 1
-    later = clf.certificate(
-        new.plain, new.y, sensitive_features=new.sex, confidence=0.9
-    )
+    later = clf.certificate(*new.rows, **new.who, confidence=0.9)
     assert "certificate 2 on these held-out rows" in str(later)
     other = Table(500, seed=2)
-    first = clf.certificate(other.plain, other.y, sensitive_features=other.sex)
+    first = clf.certificate(*other.rows, **other.who)
     assert "on these held-out rows" not in str(first)
     assert len(clf.looks_) == 3
     assert clf.solution_.certificate.verdict == told.verdict
@@ -514,10 +502,9 @@ def test_a_certificate_speaks_of_the_rows_given(people):
 def test_a_certificate_counts_weights_or_says_why_not(people):
     rng, new = np.random.default_rng(4), Table(3_000, seed=1)
     s, own = rng.uniform(0.5, 2, len(people.y)), rng.uniform(0.5, 2, len(new.y))
-    given = {"sensitive_features": people.sex}
-    clf = FairClassifier(0.65).fit(people.plain, people.y, sample_weight=s, **given)
+    clf = fit(FairClassifier(0.65), people, sample_weight=s)
     about = {"sensitive_features": new.sex, "sample_weight": own}
-    held = clf.certificate(new.plain, new.y, **about).of_kind("holdout")[0]
+    held = clf.certificate(*new.rows, **about).of_kind("holdout")[0]
     table = metrics.group_losses(
         new.y, clf.predict_proba(new.plain), labels=clf.classes_, **about
     )
@@ -526,18 +513,17 @@ def test_a_certificate_counts_weights_or_says_why_not(people):
         assert row["loss"] == pytest.approx(table["loss"][row["cell"]])
         assert row["upper"] > row["loss"]
     with raises(UsageError, "needs-weights"):
-        clf.certificate(new.plain, new.y, sensitive_features=new.sex)
+        clf.certificate(*new.rows, **new.who)
     # Without weights in training nobody knows how heavy people can be.
     plain = fit(FairClassifier(0.65), people)
-    held = plain.certificate(new.plain, new.y, **about).of_kind("holdout")[0]
+    held = plain.certificate(*new.rows, **about).of_kind("holdout")[0]
     assert not held.available
     assert "weight" in held.reason
 
 
 def test_a_certificate_on_the_training_rows_is_none(people):
-    given = {"sensitive_features": people.sex}
     clf = fit(FairClassifier(0.6), people)
-    told = clf.certificate(people.plain, people.y, **given)
+    told = clf.certificate(*people.rows, **people.who)
     held = told.of_kind("holdout")[0]
     assert not held.available
     assert "used in training" in held.text
@@ -561,12 +547,10 @@ def test_certificates_refuse_what_the_model_does_not_know(people):
 def test_a_range_of_targets_lets_a_regressor_certify(people):
     y = people.number.clip(-4_000, 4_000)
     own = FairRegressor(8e6, target_range=(-4_000, 4_000))
-    own.fit(people.plain, y, sensitive_features=people.sex)
+    own.fit(people.plain, y, **people.who)
     assert np.abs(own.predict(100 * people.plain)).max() <= 4_000
     new = Table(2_000, seed=2)
-    told = own.certificate(
-        new.plain, new.number.clip(-4_000, 4_000), sensitive_features=new.sex
-    )
+    told = own.certificate(new.plain, new.number.clip(-4_000, 4_000), **new.who)
     held = told.of_kind("holdout")[0]
     assert held.holds
 
@@ -605,12 +589,10 @@ def test_scorers_refuse_what_they_cannot_measure(people):
         metrics.group_losses(
             [0, 1], [0.2, 0.1], sensitive_features=[0, 0], sample_weight=[1, -1]
         )
-    clf = FairClassifier().fit(people.plain, people.y)
+    clf = FairClassifier().fit(*people.rows)
     with raises(UsageError, "needs-groups"):
-        metrics.worst_group_loss_scorer(clf, people.plain, people.y)
+        metrics.worst_group_loss_scorer(clf, *people.rows)
     theirs = make_pipeline(StandardScaler(), LogisticRegression())
-    theirs.fit(people.plain, people.y)
-    found = metrics.worst_group_loss_scorer(
-        theirs, people.plain, people.y, sensitive_features=people.sex
-    )
+    theirs.fit(*people.rows)
+    found = metrics.worst_group_loss_scorer(theirs, *people.rows, **people.who)
     assert -1 < found < 0

@@ -43,10 +43,24 @@ POSITIVE = {
 }
 
 
+EVERYONE = [person for state in STATES for person in PEOPLE[state]]
+
+
 def folder(path, year=2018, states=STATES):
     for state in states:
         archive(path, year, state, PEOPLE[state])
     return path
+
+
+@pytest.fixture(scope="module")
+def zips(tmp_path_factory):
+    """The archives of three states, 2018."""
+    return folder(tmp_path_factory.mktemp("zips"))
+
+
+@pytest.fixture(scope="module")
+def whole(zips):
+    return load(zips)
 
 
 def load(path, *arguments, **keywords):
@@ -69,8 +83,8 @@ def one_hot(person, feature):
 
 
 @pytest.mark.parametrize(("task", "filter"), TASKS)
-def test_rows_labels_and_codes_are_those_of_folktables(tmp_path, task, filter):
-    federation = load(folder(tmp_path), task, filter=filter, encoding="ordinal")
+def test_rows_labels_and_codes_are_those_of_folktables(zips, task, filter):
+    federation = load(zips, task, filter=filter, encoding="ordinal")
     assert federation.silo_names == STATES
     columns = [c for c in TASKS[task, filter].inputs if c != "RAC1P"]
     assert federation.schema.features == tuple(columns)
@@ -78,49 +92,37 @@ def test_rows_labels_and_codes_are_those_of_folktables(tmp_path, task, filter):
         kept = [p for p in PEOPLE[silo.name] if KEPT[task, filter](p)]
         rows = silo.rows()
         np.testing.assert_array_equal(rows.y, [POSITIVE[task](p) for p in kept])
-        np.testing.assert_array_equal(
-            rows.X, [[value(p, column) for column in columns] for p in kept]
-        )
+        own = [[value(p, column) for column in columns] for p in kept]
+        np.testing.assert_array_equal(rows.X, own)
         names = [federation.schema.groups[code] for code in rows.group]
         assert names == [RACES[int(p["RAC1P"])] for p in kept]
 
 
 @pytest.mark.parametrize("filter", ["folktables", "filtered"])
-def test_one_hot_inputs_say_what_was_recorded(tmp_path, filter):
-    federation = load(folder(tmp_path), filter=filter)
-    people = [p for s in STATES for p in PEOPLE[s] if KEPT["employment", filter](p)]
-    expected = [[one_hot(p, f) for f in federation.schema.features] for p in people]
-    np.testing.assert_array_equal(federation.pooled().X, expected)
-
-
-def test_not_asked_is_a_category_only_where_it_can_occur(tmp_path):
-    everyone = load(folder(tmp_path)).schema.features
-    adults = load(tmp_path, filter="filtered").schema.features
-    assert {"MIL=0", "SCHL=0", "MIG=0", "DREM=0", "DREM=1", "DREM=2"} <= set(everyone)
-    assert not {"MIL=0", "SCHL=0", "MIG=0", "DREM=0", "DREM=2"} & set(adults)
-    assert {"DREM=1", "ESP=0", "GCL=0", "AGEP", "AGEP²"} <= set(adults)
-
-
-def test_inputs_do_not_depend_on_the_states_or_the_year(tmp_path):
-    features = {
-        load(
-            folder(tmp_path / str(year), year), year=year, states=[state]
-        ).schema.features
-        for year in YEARS
-        for state in STATES
-    }
-    assert len(features) == 1
+def test_one_hot_inputs_say_what_was_recorded(zips, filter):
+    federation = load(zips, filter=filter)
+    kept = [p for p in EVERYONE if KEPT["employment", filter](p)]
+    features = federation.schema.features
+    own = [[one_hot(p, f) for f in features] for p in kept]
+    np.testing.assert_array_equal(federation.pooled().X, own)
+    # "Not asked" is a category only where it can occur.
+    unasked = {"MIL=0", "SCHL=0", "MIG=0", "DREM=0", "DREM=2"}
+    assert unasked & set(features) == (unasked if filter == "folktables" else set())
+    assert {"DREM=1", "ESP=0", "AGEP", "AGEP²"} <= set(features)
 
 
 @pytest.mark.parametrize("year", YEARS)
-def test_layouts_of_all_years_give_the_same_persons(tmp_path, year):
+def test_layouts_of_all_years_give_the_same_persons(tmp_path, whole, year):
     federation = load(folder(tmp_path, year), year=year, encoding="ordinal")
-    relp = [value(p, "RELP") for state in STATES for p in PEOPLE[state]]
+    relp = [value(p, "RELP") for p in EVERYONE]
     if year >= 2019:  # a boarder (11) is no longer told from a housemate (12)
         relp = [12.0 if code == 11 else code for code in relp]
     np.testing.assert_array_equal(inputs(federation)["RELP"], relp)
-    assert federation.name == f"ACS employment ({year})"
-    assert federation.notes[0] == "450 persons read, 450 kept (everyone)"
+    assert str(year) in federation.name
+    assert "450 persons read, 450 kept" in federation.notes[0]
+    # Inputs depend on neither the year nor the states.
+    one = load(tmp_path, year=year, states=["WY"])
+    assert one.schema.features == whole.schema.features
 
 
 def test_every_relshipp_code_has_its_relp_code():
@@ -128,37 +130,36 @@ def test_every_relshipp_code_has_its_relp_code():
     assert set(RELP_OF_RELSHIPP.values()) == set(COLUMNS["RELP"].codes) - {11}
 
 
-def test_occupations_and_birthplaces_become_groups(tmp_path):
-    federation = load(folder(tmp_path), "income")
-    people = [p for s in STATES for p in PEOPLE[s] if KEPT["income", "folktables"](p)]
-    X = inputs(federation)
-    jobs = [int(p["OCCP"]) for p in people]
-    np.testing.assert_array_equal(
-        X["OCCP=management"], [10 <= job < 500 for job in jobs]
-    )
-    np.testing.assert_array_equal(X["OCCP=sales"], [job == 4760 for job in jobs])
-    np.testing.assert_array_equal(X["OCCP=military"], [job == 9830 for job in jobs])
+def test_occupations_and_birthplaces_become_groups(zips):
+    people = [p for p in EVERYONE if KEPT["income", "folktables"](p)]
+    X = inputs(load(zips, "income"))
+    jobs, born = ([int(p[c]) for p in people] for c in ("OCCP", "POBP"))
+    for name, own in (
+        ("OCCP=management", [10 <= job < 500 for job in jobs]),
+        ("OCCP=sales", [job == 4760 for job in jobs]),
+        ("OCCP=military", [job == 9830 for job in jobs]),
+        ("POBP=United States", [b < 60 for b in born]),
+        ("POBP=Northern America", [b == 301 for b in born]),
+    ):
+        np.testing.assert_array_equal(X[name], own)
     for region in ("OCCP", "POBP"):
         total = sum(x for name, x in X.items() if name.startswith(f"{region}="))
         np.testing.assert_array_equal(total, 1.0)
-    born = [int(p["POBP"]) for p in people]
-    np.testing.assert_array_equal(X["POBP=United States"], [b < 60 for b in born])
-    np.testing.assert_array_equal(X["POBP=Northern America"], [b == 301 for b in born])
 
 
 @pytest.mark.parametrize(
     ("group", "count"), [("race", 9), ("sex", 2), (("race", "sex"), 18)]
 )
-def test_the_protected_attribute_is_no_input_and_the_other_is(tmp_path, group, count):
-    federation = load(folder(tmp_path), group=group)
+def test_the_protected_attribute_is_no_input_and_the_other_is(zips, group, count):
+    federation = load(zips, group=group, dtype="float32")
+    assert federation.pooled().X.dtype == np.float32
     columns = {name.partition("=")[0] for name in federation.schema.features}
     assert ("RAC1P" in columns) == (group == "sex")
     assert ("SEX" in columns) == (group == "race")
     assert len(federation.schema.groups) == count
     if group == "sex":
-        people = [p for state in STATES for p in PEOPLE[state]]
         words = [federation.schema.groups[g] for g in federation.pooled().group]
-        assert words == [SEXES[int(p["SEX"])] for p in people]
+        assert words == [SEXES[int(p["SEX"])] for p in EVERYONE]
 
 
 def test_races_that_do_not_occur_are_not_declared(tmp_path):
@@ -167,44 +168,35 @@ def test_races_that_do_not_occur_are_not_declared(tmp_path):
     assert load(tmp_path).schema.groups == ("White", "Asian")
 
 
-def test_archives_plain_files_and_folktables_folders_agree(tmp_path):
-    zipped = load(folder(tmp_path / "zip"))
+def test_archives_plain_files_and_folktables_folders_agree(tmp_path, whole):
     plain, nested = tmp_path / "plain", tmp_path / "nested" / "2018" / "1-Year"
     for place in (plain, nested):
         place.mkdir(parents=True)
         for state in STATES:
             name = member_name(2018, state)
             (place / name).write_bytes(text(2018, state, PEOPLE[state]))
-    assert load(plain).fingerprint == zipped.fingerprint
-    assert load(tmp_path / "nested").fingerprint == zipped.fingerprint
+    assert load(plain).fingerprint == whole.fingerprint
+    assert load(tmp_path / "nested").fingerprint == whole.fingerprint
 
 
-def test_one_file_of_all_states_agrees(tmp_path):
-    zipped = load(folder(tmp_path / "zip"))
-    whole = [person for state in STATES for person in PEOPLE[state]]
-    path = tmp_path / "all"
-    path.mkdir()
-    (path / "psam_pusa.csv").write_bytes(text(2018, "AL", whole[:200]))
-    (path / "psam_pusb.csv").write_bytes(text(2018, "AL", whole[200:]))
-    assert load(path).fingerprint == zipped.fingerprint
-    some = load(path, states=["WY", "al"])
-    assert some.silo_names == ("AL", "WY")
-    one = load(path / "psam_pusa.csv")
-    assert one.silo_names == ("AL", "NY")
+def test_one_file_of_all_states_agrees(tmp_path, whole):
+    (tmp_path / "psam_pusa.csv").write_bytes(text(2018, "AL", EVERYONE[:200]))
+    (tmp_path / "psam_pusb.csv").write_bytes(text(2018, "AL", EVERYONE[200:]))
+    assert load(tmp_path).fingerprint == whole.fingerprint
+    assert load(tmp_path, states=["WY", "al"]).silo_names == ("AL", "WY")
+    assert load(tmp_path / "psam_pusa.csv").silo_names == ("AL", "NY")
 
 
-def test_a_parquet_extract_agrees(tmp_path):
+def test_a_parquet_extract_agrees(tmp_path, whole):
     pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
-    zipped = load(folder(tmp_path / "zip"))
     columns = [*TASKS["employment", "folktables"].inputs, "ST", "ESR"]
-    people = [person for state in STATES for person in PEOPLE[state]]
-    frame = pandas.DataFrame([{c: number(p, c) for c in columns} for p in people])
+    frame = pandas.DataFrame([{c: number(p, c) for c in columns} for p in EVERYONE])
     frame["ESR1"] = (frame.pop("ESR") == 1).astype("int8")
     frame.to_parquet(tmp_path / "extract.parquet")
     extract = load(tmp_path / "extract.parquet")
-    assert extract.fingerprint == zipped.fingerprint
-    assert extract.name == "ACS employment (extract.parquet)"
+    assert extract.fingerprint == whole.fingerprint
+    assert "extract.parquet" in extract.name
 
 
 def extract_csv(path, columns, delimiter=",", newline="\n", prefix=b""):
@@ -220,12 +212,11 @@ def extract_csv(path, columns, delimiter=",", newline="\n", prefix=b""):
     ("delimiter", "newline", "prefix"),
     [(",", "\n", b""), (";", "\r\n", b"\xef\xbb\xbf"), ("\t", "\r\n", b"")],
 )
-def test_a_csv_extract_in_any_dialect(tmp_path, delimiter, newline, prefix):
+def test_a_csv_extract_in_any_dialect(tmp_path, zips, delimiter, newline, prefix):
     columns = [*TASKS["employment", "folktables"].inputs, "ESR"]
     path = extract_csv(tmp_path / "ny.csv", columns, delimiter, newline, prefix)
-    extract = load(path, states=["NY"])
-    folder(tmp_path / "zip", states=["NY"])
-    assert extract.fingerprint == load(tmp_path / "zip").fingerprint
+    own = load(zips, states=["NY"])
+    assert load(path, states=["NY"]).fingerprint == own.fingerprint
 
 
 def test_what_an_extract_lacks_is_said(tmp_path):
@@ -233,8 +224,9 @@ def test_what_an_extract_lacks_is_said(tmp_path):
     federation = load(path, filter="filtered", states=["NY"])
     assert federation.schema.features[-1] == "SEX=1"
     lacking = "MAR, DIS, ESP, MIG, CIT, MIL, ANC, NATIVITY, RELP, DEAR, DEYE, DREM, GCL"
-    assert f"inputs that the source does not have: {lacking}" in federation.notes
-    assert "not applied, for want of the column: PWGTP ≥ 1" in federation.notes
+    notes = " ".join(federation.notes)
+    assert lacking in notes
+    assert "PWGTP" in notes
 
 
 def test_an_extract_needs_label_attribute_and_state(tmp_path):
@@ -271,16 +263,10 @@ def test_splits_are_views_of_one_array_and_depend_on_the_seed_only(tmp_path):
     )
 
 
-def test_single_precision(tmp_path):
-    federation = load(folder(tmp_path), dtype="float32")
-    assert federation.silos[0].rows().X.dtype == np.float32
-
-
-def test_chunks_do_not_show(tmp_path, monkeypatch):
-    whole = load(folder(tmp_path))
+def test_chunks_do_not_show(zips, whole, monkeypatch):
     monkeypatch.setattr("pffl.datasets._acs_files.BUFFER", 2000)
     monkeypatch.setattr(import_module("pffl.datasets.acs"), "BLOCK", 5)
-    assert load(tmp_path).fingerprint == whole.fingerprint
+    assert load(zips).fingerprint == whole.fingerprint
 
 
 def test_loading_takes_little_more_memory_than_the_inputs(tmp_path, monkeypatch):
@@ -300,7 +286,9 @@ def test_loading_takes_little_more_memory_than_the_inputs(tmp_path, monkeypatch)
 
 def test_a_count_that_differs_from_the_published_one_is_noted(tmp_path):
     archive(tmp_path, 2018, "CA", persons("CA", 40))
-    assert "CA 2018: 40 persons, published 378,817" in load(tmp_path).notes
+    notes = " ".join(load(tmp_path).notes)
+    assert "CA 2018: 40" in notes
+    assert "378,817" in notes
 
 
 @pytest.mark.parametrize(
@@ -330,21 +318,19 @@ def test_requests_that_make_no_sense(tmp_path, wrong, code, said):
         acs(**{"task": "employment", "source": tmp_path, **wrong})
 
 
-def test_some_people_of_each_state(tmp_path):
-    path = folder(tmp_path)
-    everyone = load(path)
-    some = load(path, people=60, test_fraction=0.25)
+def test_some_people_of_each_state(zips, whole):
+    some = load(zips, people=60, test_fraction=0.25)
     assert [len(silo.rows()) for silo in some.silos] == [45, 45, 45]
     assert some.rows("test") == 45
-    assert "180 drawn: at most 60 of each state" in some.notes
-    assert load(path, people=60, test_fraction=0.25).fingerprint == some.fingerprint
-    other = load(path, people=60, test_fraction=0.25, seed=1)
+    assert any("180 drawn" in note for note in some.notes)
+    assert load(zips, people=60, test_fraction=0.25).fingerprint == some.fingerprint
+    other = load(zips, people=60, test_fraction=0.25, seed=1)
     assert other.fingerprint != some.fingerprint
-    for drawn, whole in zip(some.silos, everyone.silos, strict=True):
-        known = {row.tobytes() for row in whole.rows().X}
+    for drawn, own in zip(some.silos, whole.silos, strict=True):
+        known = {row.tobytes() for row in own.rows().X}
         for split in ("train", "test"):
             assert {row.tobytes() for row in drawn.rows(split).X} <= known
-    assert load(path, people=10_000).fingerprint == everyone.fingerprint
+    assert load(zips, people=10_000).fingerprint == whole.fingerprint
 
 
 def test_persons_count_as_often_as_the_survey_says(tmp_path):
