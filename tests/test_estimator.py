@@ -21,7 +21,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import pffl
 from pffl import FairClassifier, FairRegressor, metrics
-from pffl.errors import DataError, NotMetError, UsageError
+from pffl.errors import DataError, NotMetError, PFFLError, UsageError
 from tests.raising import raises
 
 
@@ -448,27 +448,32 @@ def test_wrong_parameters_are_refused(people, given, code, words):
         fit(FairClassifier(**given), people)
 
 
-def test_wrong_rows_are_refused(people):
-    clf, X, y = FairClassifier(0.65), *people.rows
-    with raises(DataError, "wrong-length", "1199"):
-        clf.fit(X, y, sensitive_features=people.sex[1:])
-    with raises(DataError, "missing-values"):
-        clf.fit(X, y, sensitive_features=people.sex.where(people.sex == "f"))
-    with raises(DataError, "wrong-shape"):
-        clf.fit(X, y, sample_weight=[1.0])
-    with raises(DataError, "bad-weights"):
-        clf.fit(X, y, sample_weight=np.full(len(y), -1.0))
-    with pytest.raises(ValueError, match="could not convert string to float"):
-        clf.fit(people.X, y)
-    with raises(UsageError, "wrong-value", "squared", "huber"):
-        FairRegressor(loss="absolute").fit(X, people.number)
-    with raises(DataError, "outside-range"):
-        FairRegressor(target_range=(0.0, 1.0)).fit(X, people.number)
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"sensitive_features": ["f"] * 1_199}, "wrong-length"),
+        ({"sensitive_features": [None] + ["f"] * 1_199}, "missing-values"),
+        ({"sample_weight": [1.0]}, "wrong-shape"),
+        ({"sample_weight": [-1.0] * 1_200}, "bad-weights"),
+    ],
+)
+def test_wrong_rows_are_refused(people, more, code):
+    with raises(DataError, code):
+        FairClassifier(0.65).fit(*people.rows, **more)
+
+
+def test_wrong_inputs_and_targets_are_refused(people):
+    clf = FairClassifier(0.65)
     with pytest.raises(NotFittedError):
         _ = clf.group_loss_
-    clf.fit(X, y, **people.who)
+    with pytest.raises(ValueError, match="could not convert string to float"):
+        clf.fit(people.X, people.y)
+    with raises(UsageError, "wrong-value", "squared", "huber"):
+        FairRegressor(loss="absolute").fit(people.plain, people.number)
+    with raises(DataError, "outside-range"):
+        FairRegressor(target_range=(0.0, 1.0)).fit(people.plain, people.number)
     with pytest.raises(ValueError, match="feature names"):
-        clf.predict(X.rename(columns={"age": "years"}))
+        fit(clf, people).predict(people.plain.rename(columns={"age": "years"}))
 
 
 # Certificates
@@ -521,25 +526,19 @@ def test_a_certificate_counts_weights_or_says_why_not(people):
     assert "weight" in held.reason
 
 
-def test_a_certificate_on_the_training_rows_is_none(people):
-    clf = fit(FairClassifier(0.6), people)
-    told = clf.certificate(*people.rows, **people.who)
-    held = told.of_kind("holdout")[0]
-    assert not held.available
-    assert "used in training" in held.text
-
-
 def test_certificates_refuse_what_the_model_does_not_know(people):
     clf = fit(FairClassifier(0.6), people)
+    own = clf.certificate(*people.rows, **people.who).of_kind("holdout")[0]
+    assert not own.available  # the rows were used in training
     X, y, sex = people.plain[:300], people.y[:300], people.sex[:300]
-    with raises(UsageError, "needs-groups"):
-        clf.certificate(X, y)
-    with raises(DataError, "unknown-group"):
-        clf.certificate(X, y, sensitive_features=sex.replace("f", "x"))
-    with raises(DataError, "unknown-label", "perhaps"):
-        clf.certificate(X, y.replace("no", "perhaps"), sensitive_features=sex)
-    with raises(DataError, "other-groups"):
-        clf.certificate(X, y, sensitive_features=sex.rename("gender"))
+    for labels, groups, code in (
+        (y, None, "needs-groups"),
+        (y, sex.replace("f", "x"), "unknown-group"),
+        (y.replace("no", "perhaps"), sex, "unknown-label"),
+        (y, sex.rename("gender"), "other-groups"),
+    ):
+        with raises(PFFLError, code):
+            clf.certificate(X, labels, sensitive_features=groups)
     with pytest.raises(NotFittedError):
         FairClassifier().certificate(X, y)
 
@@ -576,23 +575,24 @@ def test_group_losses_are_the_plain_means():
     assert worst == max(((p > 0.5) != y)[g == a].mean() for a in range(3))
 
 
-def test_scorers_refuse_what_they_cannot_measure(people):
-    with raises(DataError, "wrong-shape"):
-        metrics.group_losses([0, 1, 2], [0.1, 0.2, 0.3], sensitive_features=[0, 0, 0])
-    with raises(DataError, "bad-probabilities", "0", "1"):
-        metrics.group_losses([0, 1], [2.0, 0.1], sensitive_features=[0, 0])
-    with raises(DataError, "unknown-label"):
-        metrics.group_losses(
-            [0, 3], [0.2, 0.1], sensitive_features=[0, 0], labels=[0, 1]
-        )
-    with raises(DataError, "bad-weights", "0"):
-        metrics.group_losses(
-            [0, 1], [0.2, 0.1], sensitive_features=[0, 0], sample_weight=[1, -1]
-        )
+@pytest.mark.parametrize(
+    ("y", "p", "more", "code"),
+    [
+        ([0, 1, 2], [0.1, 0.2, 0.3], {}, "wrong-shape"),
+        ([0, 1], [2.0, 0.1], {}, "bad-probabilities"),
+        ([0, 3], [0.2, 0.1], {"labels": [0, 1]}, "unknown-label"),
+        ([0, 1], [0.2, 0.1], {"sample_weight": [1, -1]}, "bad-weights"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(y, p, more, code):
+    with raises(DataError, code):
+        metrics.group_losses(y, p, sensitive_features=[0] * len(y), **more)
+
+
+def test_scorers_need_groups_and_take_any_estimator(people):
     clf = FairClassifier().fit(*people.rows)
     with raises(UsageError, "needs-groups"):
         metrics.worst_group_loss_scorer(clf, *people.rows)
-    theirs = make_pipeline(StandardScaler(), LogisticRegression())
-    theirs.fit(*people.rows)
+    theirs = make_pipeline(StandardScaler(), LogisticRegression()).fit(*people.rows)
     found = metrics.worst_group_loss_scorer(theirs, *people.rows, **people.who)
     assert -1 < found < 0
