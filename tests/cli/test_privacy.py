@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 from pffl.errors import UsageError
-from pffl.spec import parse
 from tests.cli.helpers import one_line, pffl
 from tests.raising import raises
 
@@ -77,20 +76,6 @@ def test_a_run_with_a_budget(table, tmp_path, capsys):
 def test_what_is_missing_or_wrong_is_said(table, tmp_path, capsys, more, error):
     found = pffl(capsys, *command(table, *more, "--out", str(tmp_path / "no")))
     assert (found.code, found.error) == (2, error), found.err
-
-
-def test_a_run_file_reads_its_section():
-    sections = {
-        "data": {"name": "compas"},
-        "constraint": {"kind": "bgl", "bound": 0.62},
-        "privacy": {"epsilon": 2.0, "clip": 3.0, "range": ["age=18,90"]},
-    }
-    terms = parse(sections).privacy.terms
-    assert terms is not None
-    assert (terms.epsilon, terms.delta, terms.clip) == (2.0, 1e-6, 3.0)
-    assert terms.ranges == {"age": (18.0, 90.0)}
-    with raises(UsageError, "wrong-value", "Privacy"):
-        parse({**sections, "privacy": {"epsilon": 2.0, "clip": 0.5}})
 
 
 def test_the_parts_of_others_do_not_change():

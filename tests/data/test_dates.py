@@ -146,9 +146,11 @@ def test_a_word_among_dates_is_named_with_its_place():
 
 
 def test_wrong_options_are_refused():
-    with raises(UsageError, "wrong-value", "dates"):
-        build(people(), dates=["day"])
-    with raises(UsageError, "bad-date", "1.2.2020"):
-        build(people(), dates="age", date_origin="1.2.2020")
+    for wrong, code in (
+        ({"dates": ["day"]}, "wrong-value"),
+        ({"dates": "age", "date_origin": "1.2.2020"}, "bad-date"),
+    ):
+        with raises(UsageError, code):
+            build(people(), **wrong)
     with raises(DataError, "bad-column"):
         Column("born", "date")

@@ -63,29 +63,15 @@ def test_group_sizes_are_kept():
     np.testing.assert_allclose(share, [0.9, 0.1], atol=0.01)
 
 
-def test_hard_groups_are_harder():
-    rates = group_rates(
-        synthetic(
-            20_000,
-            groups=2,
-            group_sizes=(1, 1),
-            group_hardness=(0.0, 0.8),
-            group_conflict=0.0,
-        )
-    )
-    assert rates[0] > rates[1] + 0.1
+def test_hardness_conflict_and_noise_do_what_they_say():
+    def rates(hardness=(0.0, 0.0), conflict=0.0, **more):
+        given = {"groups": 2, "group_sizes": (1, 1), "group_hardness": hardness}
+        return group_rates(synthetic(20_000, group_conflict=conflict, **given, **more))
 
-
-def test_conflict_makes_one_model_worse_for_all():
-    given = {"groups": 2, "group_sizes": (1, 1), "group_hardness": (0.0, 0.0)}
-    agreed = group_rates(synthetic(20_000, group_conflict=0.0, **given))
-    apart = group_rates(synthetic(20_000, group_conflict=1.0, **given))
-    assert agreed.min() > apart.min() + 0.05
-
-
-def test_label_noise_ends_all_signal():
-    rates = group_rates(synthetic(20_000, label_noise=1.0))
-    assert np.abs(rates - 0.5).max() < 0.05
+    easy, hard = rates((0.0, 0.8))
+    assert easy > hard + 0.1
+    assert rates().min() > rates(conflict=1.0).min() + 0.05  # one model, worse for all
+    assert np.abs(rates(label_noise=1.0) - 0.5).max() < 0.05  # no signal is left
 
 
 def test_several_classes_and_regression():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -127,17 +129,10 @@ def test_fault_37_single_precision(kind):
     sizes = (3, 5000, 700)
     single = make_federation(0, sizes=sizes, labels=labels, dtype=np.float32)
     assert single.pooled("train").X.dtype == np.float32
-    silos = [
-        type(silo)(
-            silo.name,
-            silo.index,
-            {
-                name: type(rows).of(rows.X.astype(np.float64), rows.y, rows.group)
-                for name, rows in silo.splits.items()
-            },
-        )
-        for silo in single.silos
-    ]
+    silos = []
+    for silo in single.silos:
+        splits = {n: replace(r, X=r.X.astype(float)) for n, r in silo.splits.items()}
+        silos.append(replace(silo, splits=splits))
     double = from_silos(single, silos)
     engines = [Local(single), Reference(single), Local(double), Reference(double)]
     problem = make_problem(engines[3], pffl.BoundedGroupLoss(0.5), model=cls(l2=0.01))
@@ -178,25 +173,33 @@ def test_fault_37_a_whole_run_in_single_precision():
     assert runs[0].w.dtype == np.float64
 
 
+def assert_same_runs(one, other, method, **options):
+    """Compare G, r and λ of all rounds to 1e-12."""
+    runs = []
+    for data in (one, other):
+        engine = Local(data, threads=1)
+        problem = make_problem(engine, pffl.BoundedGroupLoss(0.6), **options)
+        runs.append(iterate(engine, problem, method))
+    a, b = runs
+    for x, y in zip(a.history, b.history, strict=True):
+        assert x.risk == pytest.approx(y.risk, abs=1e-12)
+        assert x.upper == pytest.approx(y.upper, abs=1e-11)
+        np.testing.assert_allclose(x.violation, y.violation, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(x.multipliers, y.multipliers, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(a.point.w, b.point.w, rtol=0, atol=1e-12)
+
+
+SHORT = {"dual_rounds": 6, "rounds_per_dual": 3, "dual_step_size": 3.0}
+
+
 @settings(max_examples=8)
 @given(seed=st.integers(0, 10**6))
 def test_fault_39_order_of_silos(seed):
     federation = make_federation(seed, sizes=(30, 45, 20, 60))
     order = np.random.default_rng(seed).permutation(4)
     shuffled = from_silos(federation, [federation.silos[k] for k in order])
-    method = pffl.PFFL(
-        dual_rounds=6,
-        rounds_per_dual=3,
-        local_steps=4,
-        step_size=0.1,
-        dual_step_size=3.0,
-    )
-    runs = []
-    for data in (federation, shuffled):
-        engine = Local(data, threads=1)
-        problem = make_problem(engine, pffl.BoundedGroupLoss(0.6))
-        runs.append(iterate(engine, problem, method))
-    assert_same_runs(*runs)
+    method = pffl.PFFL(**SHORT, local_steps=4, step_size=0.1)
+    assert_same_runs(federation, shuffled, method)
 
 
 @settings(max_examples=8)
@@ -205,31 +208,9 @@ def test_fault_39_silos_split_or_merged(seed, parts):
     # With one local step a run depends on sums over all rows only: with p_k = m_k/m it
     # cannot tell how the rows are shared out.
     federation = make_federation(seed, sizes=(30, 45, 25))
-    anew = repartition(
-        federation, np.random.default_rng(seed).integers(parts, size=100)
+    places = np.random.default_rng(seed).integers(parts, size=100)
+    method = pffl.PFFL(**SHORT, local_steps=1, step_size=0.2)
+    by_rows = pffl.Options(weighting="rows")
+    assert_same_runs(
+        federation, repartition(federation, places), method, options=by_rows
     )
-    method = pffl.PFFL(
-        dual_rounds=6,
-        rounds_per_dual=3,
-        local_steps=1,
-        step_size=0.2,
-        dual_step_size=3.0,
-    )
-    runs = []
-    for data in (federation, anew):
-        engine = Local(data, threads=1)
-        problem = make_problem(
-            engine, pffl.BoundedGroupLoss(0.6), options=pffl.Options(weighting="rows")
-        )
-        runs.append(iterate(engine, problem, method))
-    assert_same_runs(*runs)
-
-
-def assert_same_runs(a, b):
-    """Compare G, r and λ of all rounds to 1e-12."""
-    for x, y in zip(a.history, b.history, strict=True):
-        assert x.risk == pytest.approx(y.risk, abs=1e-12)
-        assert x.upper == pytest.approx(y.upper, abs=1e-11)
-        np.testing.assert_allclose(x.violation, y.violation, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(x.multipliers, y.multipliers, rtol=0, atol=1e-11)
-    np.testing.assert_allclose(a.point.w, b.point.w, rtol=0, atol=1e-12)
