@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -132,22 +129,6 @@ def test_inputs_named_like_a_protected_attribute():
         build(**given)
     with raises(DataError, "protected-input"):
         build(**given, strict=True)
-
-
-def test_import_stays_light():
-    program = (
-        "import sys, pffl.data, pffl.datasets; "
-        "heavy = {'pandas', 'pooch', 'requests', 'pyarrow', 'filelock'}; "
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"PYTHONPATH": ":".join(sys.path)},
-    )
-    assert done.stdout.strip() == "[]"
 
 
 def test_the_hash_knows_the_order_of_the_attributes():
