@@ -75,18 +75,6 @@ def test_bounds_met_without_a_risk_end_at_zero():
     assert last.gap <= 1e-8
 
 
-def test_a_neighbour_is_a_better_start_than_zero():
-    engine = Reference(make_federation(7, sizes=(90, 80)))
-    cold, warm, start = [], [], None
-    for bound in np.linspace(0.5, 0.64, 8):
-        problem = make_problem(engine, pffl.BoundedGroupLoss(float(bound)))
-        cold.append(iterate(engine, problem, pffl.Exact()).rounds)
-        run = iterate(engine, problem, pffl.Exact(warm_start=start))
-        warm.append(run.rounds)
-        start = run.point
-    assert sum(warm) < sum(cold)
-
-
 def test_a_start_outside_the_multipliers_is_projected():
     # λ beyond Σλ ≤ B would "prove" a lower bound above the value.
     _, engine, problem, oracle, w, _ = setting(seed=8, budget=0.5)

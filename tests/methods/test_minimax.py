@@ -86,7 +86,7 @@ def test_the_note_is_in_the_solution_and_not_where_it_converges(cycle):
                 method=method(rounds=400, dual_step_size=step),
                 seed=0,
             )
-            noted.append(any("has not converged" in note for note in solution.notes))
+            noted.append(any("dual_step_size" in note for note in solution.notes))
     assert noted == [True, True, False, False]
 
 
