@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -104,41 +102,6 @@ def federation_of(X, y, group, *, labels: int = 2, silos: int = 3) -> pffl.Feder
     ]
     sites = tuple(Silo(f"site {k}", k, part) for k, part in enumerate(parts))
     return Federation(schema, sites, name="people")
-
-
-def agree(people: pffl.Federation, model: pffl.Model) -> None:
-    """`feasible`, `infeasible` and `smallest_bound` agree, also with a larger B."""
-    smallest = pffl.feasible(people, cells=["f"], model=model)
-    assert smallest.everywhere or smallest.reach > 1e5
-    below, above = 0.999 * smallest.common.lower, 1.001 * smallest.common.upper
-    for price in (10.0, 1e4):
-        exact = pffl.Exact(multiplier_bound=price)
-        under = pffl.BoundedGroupLoss(below)
-        run = pffl.solve(people, under, method=exact, seed=0, model=model)
-        assert run.status == "infeasible"
-        assert pffl.feasible(people, under, cells=["f"], model=model).impossible
-    over = pffl.BoundedGroupLoss(above)
-    assert not pffl.feasible(people, over, cells=["f"], model=model).impossible
-    assert pffl.solve(people, over, seed=0, model=model).status == "met"
-
-
-@pytest.mark.parametrize("unit", [1e-4, 1e9])
-@pytest.mark.parametrize("name", ["least-squares", "huber"])
-def test_what_is_impossible_does_not_depend_on_the_target_s_unit(unit, name) -> None:
-    rng = np.random.default_rng(0)
-    X, group = rng.normal(size=(120, 3)), rng.integers(2, size=120)
-    y = unit * (50 + 12 * X @ [1, -1, 0.5] + 9 * rng.normal(size=120) * (1 + group))
-    model = pffl.LeastSquares() if name != "huber" else pffl.HuberRegression()
-    model = replace(model, delta=12 * unit) if name == "huber" else model
-    agree(federation_of(X, y, group, labels=0), model)
-
-
-@pytest.mark.parametrize("size", [1e-3, 1e3])
-def test_nor_on_the_size_of_raw_inputs(size) -> None:
-    rng = np.random.default_rng(1)
-    X, group = rng.normal(size=(150, 3)), rng.integers(2, size=150)
-    y = (X @ [1, -1, 0.5] + group + rng.logistic(size=150) > 0).astype(float)
-    agree(federation_of(size * X, y, group), pffl.LogisticRegression(standardize=False))
 
 
 def test_two_outliers_make_it_impossible_for_the_uncut_loss_only() -> None:

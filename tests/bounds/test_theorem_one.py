@@ -75,8 +75,3 @@ def test_averages_reach_that_gap(seed: int) -> None:
     )
     true_gap = high - problem.best_response(lam)
     assert true_gap <= dual_term(rounds, 4, 1.0, rho, eta) + 1e-6
-
-
-def test_with_one_dual_round_the_gap_never_closes() -> None:
-    eta = best_step(1, 2, 1.0)
-    assert dual_term(1, 2, 5.0, 1.0, eta) == pytest.approx(10 * np.sqrt(np.log(3)))

@@ -11,7 +11,7 @@ from pffl.engines import Local
 from pffl.errors import UsageError
 from pffl.methods import Auto
 from pffl.methods import auto as module
-from pffl.methods.auto import QUICK, check_memory, costs, hessians_fit
+from pffl.methods.auto import check_memory
 from pffl.problem import Access, Point, Problem
 from pffl.study.compare import known_methods
 from tests.helpers import make_federation, make_problem
@@ -55,19 +55,6 @@ def test_other_models_get_algorithm_1() -> None:
 def test_a_comparison_has_it_where_it_is_asked_for_only() -> None:
     assert "auto" not in known_methods(None)
     assert known_methods(["auto"]) == ["auto"]
-
-
-def test_the_reason_is_that_of_the_costs() -> None:
-    said = set()
-    for parameters in (2, 150, 2000):
-        for entries in (10**3, 10**7):
-            exact, first = costs(parameters, 5, entries=entries, elsewhere=False)
-            fit, why = hessians_fit(parameters, 5, entries=entries, access=Access())
-            assert fit == (exact <= max(first, QUICK))
-            least = "cost least to compute" in why
-            assert least == (exact <= first)
-            said.add(why.split(": ")[1].split(" about")[0])
-    assert len(said) == 3
 
 
 def test_a_method_may_be_given_by_its_name() -> None:

@@ -32,17 +32,6 @@ def set_up():
     return federation, at.oracle, at.engine, at.problem
 
 
-def test_one_full_step_is_the_same_step_on_g_but_for_its_length():
-    _, _, engine, problem = set_up()
-    w, lam = np.full(4, 0.3), np.array([1.5, 4.0])
-    plain, divided = (
-        engine.ask(train_question(problem, w, lam, by_mass=by_mass))
-        for by_mass in (False, True)
-    )
-    np.testing.assert_allclose(plain.update, divided.update, atol=1e-14)
-    assert divided.powers[0] == pytest.approx(BETA + lam.sum())
-
-
 @pytest.mark.parametrize("dual", [0.0, 5.0, 50.0])
 def test_no_price_makes_a_step_longer_than_that_of_the_steepest_row(dual):
     """Without it, one-sex silos go up to 1 + λ·K·m_kz/m_z times as far."""

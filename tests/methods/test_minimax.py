@@ -13,7 +13,7 @@ from pffl.data import Rows, Silo
 from pffl.engines import Local
 from pffl.methods.afl import AFL
 from pffl.methods.fedminmax import FedMinMax
-from pffl.methods.minimax import FALLS, WAIT, Stretch
+from pffl.methods.minimax import WAIT
 from tests.driving import iterate
 from tests.helpers import (
     from_silos,
@@ -109,40 +109,6 @@ def test_a_step_of_its_own_that_begins_too_long_is_shortened(cycle):
     _, oracle, engine, problem, best = cycle
     run = iterate(engine, problem, FromThere(rounds=1000, iterate="last"))
     assert value(oracle, run.point.w) <= best + 1e-6
-
-
-def swinging(problem, *, swings=True, gap=0.5):
-    """Return a state after a stretch in which λ swung, and the last gap was so."""
-    method = AFL()
-    state = method.init(problem)
-    ends = np.array([[0.2, 0.8], [0.9, 0.1]])
-    one = Stretch.none(ends[0], state.w)
-    for t in range(WAIT):
-        weights = ends[t % 2] if swings else ends[0] + t / WAIT * (ends[1] - ends[0])
-        one = one.and_round(state.w, weights, np.array([0.6, 0.7]), np.zeros(4))
-    before = np.stack([ends[0], np.array([0.6, 0.7])])
-    after = {"stretch": one, "dual_step_size": 1.0, "before": before}
-    return method, replace(state, round=WAIT, weights=ends[1], gap=gap, **after)
-
-
-def test_the_step_is_halved_while_weights_swing_and_the_gap_does_not_fall(cycle):
-    *_, problem, _ = cycle
-    losses = np.array([0.6, 0.7])  # unchanged: the answers alone would allow more
-    for swings, last, now, halved in (
-        (True, 0.5, 0.5, True),
-        (True, 0.5, FALLS * 0.5, False),
-        (False, 0.5, 0.5, False),
-        (True, np.inf, 0.5, False),
-    ):
-        method, state = swinging(problem, swings=swings, gap=now)
-        assert state.stretch.swings is swings
-        eta, growth = method.ascent(problem, state, losses, last)
-        assert (eta == 0.5 and growth == 0.5) is halved
-        assert halved or eta > 1.0
-        fixed, _ = replace(method, dual_step_size=1.0).ascent(
-            problem, state, losses, last
-        )
-        assert fixed == 1.0, "one's own step is one's own"
 
 
 @pytest.mark.parametrize("step", [0.5, CYCLES])

@@ -52,8 +52,7 @@ def test_what_would_decide(solution):
         for c, m, h in zip(e.cells, middle, high, strict=True)
     ]
     asked = replace(e, cells=cells)
-    status, sentence = told.judge(asked, part)
-    assert status == "undecided"
+    assert told.judge(asked, part)[0] == "undecided"
     needed = told.deciding_epsilon(asked, part)
     assert needed is not None
     assert needed > part.epsilon
@@ -66,7 +65,6 @@ def test_what_would_decide(solution):
         count_deviation=part.seen.count_deviation * shrink,
     )
     assert told.judge(asked, replace(part, seen=seen))[0] == "met"
-    assert "would decide" in sentence
     assert (low <= middle).all()
     assert solution.exit_code in (0, 4)
     undecided = replace(solution, evidence=asked)
@@ -77,7 +75,6 @@ def test_what_would_decide(solution):
     # The same word, tone and sign in the certificate.
     here = summary.of_certificate(undecided.certificate)[0]
     assert (here.word, here.tone) == (word, "caution")
-    assert str(undecided.certificate).startswith(f"Certificate: {word}\n")
 
 
 def test_one_number_for_a_released_mean(solution):
@@ -105,8 +102,6 @@ def test_how_far_noise_moves_a_mean(solution):
         people + random.normal(0, root * held.count_deviation, 20_000)
     )
     assert told.moved(e, held, mean, z) == pytest.approx(draws.std(), rel=0.1)
-    text = told.verdicts(e, part)["heldout"]["sentence"]
-    assert "standard deviation of about" in text
 
 
 def saved(solution, folder):

@@ -74,7 +74,6 @@ def test_neighbours_on_data_of_the_same_name_are_told(runs):
     grounds = told.holdout(e, e.privacy).assumptions
     looked = next(a for a in grounds if "fixed before" in a.text)
     assert looked.state == "could not be checked"
-    assert "fresh rows would settle it" in looked.text
     alone = told.holdout(runs[1].evidence, runs[1].evidence.privacy).assumptions
     assert next(a for a in alone if "fixed before" in a.text).state == "assumed"
 

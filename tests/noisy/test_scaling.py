@@ -138,12 +138,11 @@ def test_a_range_that_is_wrong_is_said_aloud():
     first, second, *_ = map(str, data.schema.features)
     wrong = {**ranges_for(data), first: (-90.0, -50.0), second: (-5.0, 9e4)}
     found, asked = solve(data, "exact", ranges=wrong)
-    about = [note for note in found.evidence.notes if "end of its range" in note]
-    assert len(about) == 2
-    assert f"'{first}' stands at the upper end of its range, -90 to -50" in about[0]
-    assert f"'{second}' stands at the lower end of its range, -5 to 90000" in about[1]
     right, again = solve(data, "exact")
-    assert not [note for note in right.evidence.notes if "end of its range" in note]
+    about = [n for n in found.evidence.notes if n not in right.evidence.notes]
+    for name, ends in ((first, ("-90", "-50")), (second, ("-5", "90000"))):
+        (note,) = (n for n in about if f"'{name}'" in n)
+        assert all(end in note for end in ends)
     # What is said costs nothing: the same questions are asked.
     assert [type(q) for q in asked] == [type(q) for q in again]
 

@@ -14,7 +14,6 @@ from pffl.engines import Local, Reference
 from pffl.evidence.measure import sample
 from pffl.questions import Evaluate
 from tests.helpers import (
-    assert_same_total,
     evaluate_question,
     from_silos,
     make_federation,
@@ -78,24 +77,6 @@ def test_each_person_counts_once_in_a_cell(engine) -> None:
     np.testing.assert_allclose(total.cells, bare.cells, rtol=1e-12)
     assert (total.people[:, 0] < total.cells[:, 0]).all()
     np.testing.assert_allclose(bare.people, bare.cells[:, [0, 3, 4]], rtol=1e-12)
-
-
-def test_nobody_is_counted_where_no_bets_are_asked_for() -> None:
-    federation = with_people(make_federation(0))
-    engine = Local(federation)
-    problem = make_problem(engine, pffl.BoundedGroupLoss(0.5))
-    w = np.zeros(problem.n_parameters)
-    assert not engine.ask(Evaluate(problem.task, w, "test", 3.0)).people.any()
-
-
-def test_a_network_counts_people_too() -> None:
-    torch = pytest.importorskip("torch")
-    federation = with_people(make_federation(0))
-    model = pffl.Network(torch.nn.Linear(3, 2).double())
-    fast, plain = Local(federation), Reference(federation)
-    problem = make_problem(plain, pffl.BoundedGroupLoss(0.5), model=model)
-    question = evaluate_question(problem.task, problem.task.model.start(0))
-    assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
 
 
 def test_a_sample_tells_rows_from_people() -> None:

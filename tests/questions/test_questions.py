@@ -12,6 +12,7 @@ from pffl.engines import Reference
 from pffl.errors import FederationError, UsageError
 from pffl.questions import Census, Curvature, Evaluate, Slopes, View
 from pffl.questions.evaluate import COLUMNS
+from tests.engines.test_formulas import bounded_losses
 from tests.helpers import (
     evaluate_question,
     make_federation,
@@ -51,8 +52,11 @@ def test_evaluate_adds_up_losses_and_predictions(kind):
     else:
         classes = z.argmax(axis=1) if kind == "softmax" else (z[:, 0] > 0)
         correct, positive = classes == oracle.y, classes == 1
-    bounded = [bounded_oracle(kind, z, oracle.y, M) for M in (1.5, 1.2, 4.0)]
-    cut = losses if kind == "least-squares" else bounded[0]
+    if kind == "least-squares":
+        cut = losses
+    else:
+        bounded = [bounded_losses(kind, z, oracle.y, M) for M in (1.5, 1.2, 4.0)]
+        cut = bounded[0]
     expected = np.column_stack(
         [
             np.ones(len(losses)),
@@ -86,20 +90,6 @@ def test_evaluate_adds_up_losses_and_predictions(kind):
         below, above = np.log(1 - gamma * x), np.log(1 - gamma * (1 - x))
         assert total.below[z, j] == pytest.approx(below.sum(), rel=1e-11)
         assert total.above[z, j] == pytest.approx(above.sum(), rel=1e-11)
-
-
-def bounded_oracle(kind, z, y, M):
-    """−log of the label's probability, as the bounded predictor gives it."""
-    label = y.astype(int)
-    if kind == "logistic":
-        p = 1 / (1 + np.exp(-z[:, 0]))
-        p = np.clip(np.column_stack([1 - p, p]), np.exp(-M), 1 - np.exp(-M))
-    elif kind == "softmax":
-        p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
-        p = (1 - p.shape[1] * np.exp(-M)) * p + np.exp(-M)
-    else:
-        return None
-    return -np.log(p[np.arange(len(y)), label])
 
 
 def test_silos_without_test_rows_have_no_share_in_the_test_risk():

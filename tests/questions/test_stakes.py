@@ -8,13 +8,21 @@ import numpy as np
 import pytest
 
 import pffl
+from pffl.bounds.logsum import Bets
 from pffl.data import Federation
 from pffl.engines import Local, Reference
 from pffl.errors import Refused, UsageError
 from pffl.evidence.measure import sample
 from pffl.questions import Evaluate
 from pffl.questions.stakes import STAKES, check_log_sums, check_stakes
-from tests.helpers import assert_same_total, from_silos, make_federation, make_problem
+from tests.helpers import (
+    assert_same_total,
+    evaluate_question,
+    from_silos,
+    make_federation,
+    make_problem,
+)
+from tests.questions.test_people import with_people
 from tests.raising import raises
 
 M, S_MAX = 1.5, 5.0
@@ -96,18 +104,6 @@ def test_engines_agree_and_only_moments_come_without_bets() -> None:
     assert fast.ask(Evaluate(task, w, "train", M)).stakes.shape == (2, 0)
 
 
-def test_a_network_weighs_too() -> None:
-    torch = pytest.importorskip("torch")
-    federation = with_weights(12)
-    model = pffl.Network(torch.nn.Linear(3, 2).double())
-    fast, slow = Local(federation), Reference(federation)
-    problem = make_problem(slow, pffl.BoundedGroupLoss(0.5), model=model)
-    question = replace(
-        question_of(slow), task=problem.task, w=problem.task.model.start(0)
-    )
-    assert_same_total(fast.ask(question), slow.ask(question), 1e-10)
-
-
 @pytest.mark.parametrize("people", [None, 12])
 def test_true_sums_are_plausible_and_others_are_refused(people) -> None:
     federation = with_weights(people)
@@ -149,9 +145,21 @@ def test_levels_need_bets_a_bound_on_weights_and_one_on_losses() -> None:
             replace(question, **wrong)
 
 
-def test_a_sample_keeps_them() -> None:
-    from pffl.bounds.logsum import Bets
+@pytest.mark.parametrize("weighted", [False, True])
+def test_networks_count_people_and_weights_too(weighted) -> None:
+    torch = pytest.importorskip("torch")
+    federation = with_weights(12) if weighted else with_people(make_federation(0))
+    model = pffl.Network(torch.nn.Linear(3, 2).double())
+    fast, slow = Local(federation), Reference(federation)
+    problem = make_problem(slow, pffl.BoundedGroupLoss(0.5), model=model)
+    w = problem.task.model.start(0)
+    question = evaluate_question(problem.task, w)
+    if weighted:
+        question = replace(question_of(slow), task=problem.task, w=w)
+    assert_same_total(fast.ask(question), slow.ask(question), 1e-10)
 
+
+def test_a_sample_keeps_them() -> None:
     engine = Local(with_weights())
     question = question_of(engine)
     bets = Bets(question.bets, np.full_like(question.bets, 0.3))
