@@ -301,7 +301,7 @@ def test_sites_weigh_rows_where_the_federation_says_how_much():
     )
     np.testing.assert_allclose(here.w, there.w, rtol=1e-9)
     assert here.status == there.status
-    with raises(FederationError, "no-answer", "weights"):
+    with raises(FederationError, "sites-missing", "weights"):
         solve(remote(weighted), overlapping(0.42), method=Exact())
 
 

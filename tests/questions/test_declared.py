@@ -147,7 +147,7 @@ def test_false_answers_to_a_question_of_ones_own_are_refused(
         return {**arrays, name: change(old)}
 
     sites["node 1"] = spoil(sites["node 1"], ("shares",), change=lie)
-    with raises(FederationError, "no-answer", "'site 1'", said):
+    with raises(FederationError, "sites-missing", "'site 1'", said):
         remote(federation, sites).ask(question)
 
 
