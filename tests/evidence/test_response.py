@@ -165,17 +165,6 @@ def test_a_run_without_hessians_says_what_one_with_them_says(
     assert not_verified(found, rows, tmp_path) == []
 
 
-@pytest.mark.usefixtures("narrow")
-def test_what_is_chosen_on_rows_set_aside_needs_no_hessians() -> None:
-    rows = make_federation(3, sizes=(150, 80, 220), test=60)
-    auto_l2 = pffl.Options(l2="auto")
-    found = pffl.solve(rows, pffl.BoundedGroupLoss("auto"), options=auto_l2, seed=0)
-    assert found.status == "met"
-    ranges = pffl.feasible(rows, pffl.BoundedGroupLoss(0.66))
-    assert ranges.excess is not None
-    assert ranges.everywhere
-
-
 def test_wide_rows_are_measured_in_truth(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

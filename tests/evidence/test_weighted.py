@@ -189,25 +189,21 @@ def test_an_estimator_speaks_of_the_rows_it_is_given() -> None:
     X, a = rng.normal(size=(1200, 2)), rng.integers(2, size=1200)
     y = (X[:, 0] + rng.logistic(size=1200) > 0) * 1
     s = 1.0 + rng.integers(20, size=1200)
-    train, test = slice(0, 600), slice(600, None)
-    weighted, plain = (
-        pffl.FairClassifier(bound=0.7).fit(
-            X[train], y[train], sensitive_features=a[train], sample_weight=weight
-        )
-        for weight in (s[train], None)
-    )
+    known = (X[:600], y[:600]), {"sensitive_features": a[:600]}
+    models = [
+        pffl.FairClassifier(bound=0.7).fit(*known[0], **known[1], sample_weight=weight)
+        for weight in (s[:600], None)
+    ]
 
-    def asked(model, weight, **more):
+    def available(model, weight, kind="holdout", **more):
         found = model.certificate(
-            X[test], y[test], sensitive_features=a[test], sample_weight=weight, **more
+            X[600:], y[600:], sensitive_features=a[600:], sample_weight=weight, **more
         )
-        return {one.kind: one for one in found.statements}
+        return found.of_kind(kind)[0].available
 
-    both = asked(weighted, s[test])
-    assert both["holdout"].available
-    assert not both["holdout_error"].available
-    alike = asked(weighted, np.ones(600))
-    assert alike["holdout"].available
-    assert alike["holdout_error"].available
-    assert not asked(plain, s[test])["holdout"].available
-    assert asked(plain, s[test], weight_bound=20.0)["holdout"].available
+    weighted, plain = models
+    assert available(weighted, s[600:])
+    assert not available(weighted, s[600:], "holdout_error")
+    assert available(weighted, np.ones(600), "holdout_error")
+    assert not available(plain, s[600:])
+    assert available(plain, s[600:], weight_bound=20.0)

@@ -256,24 +256,6 @@ def test_fault_80_a_bound_that_is_not_below_m_is_called_trivial() -> None:
     assert ("trivial" in idle.text, "trivial" in plain.text) == (True, False)
 
 
-@pytest.mark.parametrize(
-    ("terms", "state"),
-    [
-        ({}, "assumed"),
-        ({"candidates": 5}, "assumed"),
-        ({"candidates": 5, "counted": True}, "checked"),
-        ({"others": 3}, "could not be checked"),
-    ],
-)
-def test_looks_say_how_they_were_paid(terms: dict[str, Any], state: str) -> None:
-    e = evidence(**{f"terms__{name}": value for name, value in terms.items()})
-    (ground,) = unseen.looked_at(e)
-    assert ground.state == state
-    later = replace(e, terms=replace(e.terms, later=2))
-    assert unseen.looked_at(later)[0] == ground
-    assert unseen.parts(later) == 6 * unseen.parts(e)
-
-
 @pytest.mark.parametrize("kind", unseen.METRICS)
 def test_metrics_of_groups_with_and_without_rows(kind: str) -> None:
     undefined = evidence(heldout=sample((0.5, 0.5), counts=(10, 0)))

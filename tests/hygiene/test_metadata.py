@@ -74,16 +74,16 @@ def test_settings_name_modules_that_exist() -> None:
     assert [name for name, there in zip(ours, found, strict=True) if not there] == []
 
 
-def test_citation_names_the_version() -> None:
-    citation = (ROOT / "CITATION.cff").read_text("utf-8")
-    assert f"\nversion: {PROJECT['version']}\n" in citation
-
-
-def test_versions_agree() -> None:
-    recipe = (ROOT / "recipe" / "meta.yaml").read_text("utf-8")
-    code = (SRC / "__init__.py").read_text("utf-8")
-    assert f'set version = "{PROJECT["version"]}"' in recipe
-    assert f'__version__ = "{PROJECT["version"]}"' in code
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("CITATION.cff", "\nversion: {}\n"),
+        ("recipe/meta.yaml", 'set version = "{}"'),
+        ("src/pffl/__init__.py", '__version__ = "{}"'),
+    ],
+)
+def test_versions_agree(name: str, said: str) -> None:
+    assert said.format(PROJECT["version"]) in (ROOT / name).read_text("utf-8")
 
 
 def test_the_recipe_has_the_dependencies_of_the_project() -> None:

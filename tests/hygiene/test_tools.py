@@ -37,17 +37,3 @@ def test_tool_has_no_complaint(tool: str) -> None:
         check=False,
     )
     assert run.returncode == 0, f"{tool} complains:\n{run.stdout}{run.stderr}"
-
-
-def test_ci_runs_the_command_of_the_readme() -> None:
-    run = subprocess.run(
-        ["bash", ".ci/run", "--print"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    assert "-c constraints.txt" in run.stdout
-    assert "-m pytest" in run.stdout

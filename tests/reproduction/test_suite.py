@@ -10,11 +10,9 @@ import pytest
 from scipy import stats
 
 import pffl
-from pffl import files
-from pffl.errors import DataError, UsageError
+from pffl.errors import DataError
 from reproduction import suite
 from reproduction.suite import NATURAL, Benchmark, page, ranked, run_suite
-from tests.raising import raises
 
 FOLDER = Path(__file__).parents[2] / "reproduction"
 METHODS = ("fedavg", "group-weighted", "exact")
@@ -65,26 +63,6 @@ def test_the_page_and_the_pictures_follow_from_the_record(found, tmp_path):
     assert names == {"ranks.svg", "varied-local_steps.svg"} | {
         f"{name}-differences.svg" for name in ("compas", "colleges")
     }
-
-
-def test_data_sets_that_were_run_one_by_one_are_ranked_together(found, monkeypatch):
-    """Parts in any order come to the same record as the whole; other terms do not."""
-    benchmark, out = found
-    some = {"methods": METHODS, "seeds": 2, "budget": 10, "out": out}
-    monkeypatch.setattr(suite, "VARIED", {})
-    parts = [
-        run_suite("natural", opened, data_sets=[name], **some)
-        for name in ("colleges", "compas")
-    ]
-    for first, second in (parts, parts[::-1]):
-        whole = second.beside(first).record
-        assert list(whole["data_sets"]) == ["compas", "colleges"]
-        assert whole["ranks"] == files.plain(benchmark.record["ranks"])
-    assert benchmark.beside(parts[0]).record == benchmark.record
-    assert "Not run: acs, adult, compas, mortgages" in page(parts[0].record)
-    other = Benchmark({**parts[0].record, "budget": 20})
-    with raises(UsageError, "wrong-value", "10", "20"):
-        other.beside(parts[1])
 
 
 def test_the_benchmark_of_the_repository_is_what_its_record_says():

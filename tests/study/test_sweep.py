@@ -16,7 +16,6 @@ from pffl.study.sweep import (
     full_grid,
     paper_grid,
     random_grid,
-    smallest_bound,
     sweep,
 )
 from pffl.study.sweep import row as row_of
@@ -74,24 +73,6 @@ def test_points_equal_a_cold_solve(federation, points, found):
         assert row["test_error"] == pytest.approx(cold.test.error, abs=2e-3)
 
 
-def test_stack_equals_one_by_one(federation):
-    method = pffl.PFFL(dual_rounds=3, rounds_per_dual=4, local_steps=2)
-    points = full_grid(["bgl"], [0.5, 0.6], [1.0, 10.0])
-    found = sweep(federation, points, method=method)
-    for point, row in zip(points, found.rows, strict=True):
-        alone = pffl.solve(
-            federation,
-            point.constraint,
-            method=pffl.PFFL(
-                dual_rounds=3,
-                rounds_per_dual=4,
-                local_steps=2,
-                multiplier_bound=point.multiplier_bound,
-            ),
-            seed=0,
-        )
-        assert row["gap"] == pytest.approx(alone.gap, rel=1e-6)
-        assert row["train_risk"] == pytest.approx(alone.train.risk, abs=1e-10)
 
 
 def test_resumed_sweep_runs_only_what_is_missing(federation, points, found, tmp_path):
@@ -165,26 +146,6 @@ def test_a_row_is_a_function_of_evidence(federation):
     assert one["test_worst_high"] == max(uppers)
     assert uppers == list(unseen.upper(solution.evidence))
     assert not any(name.startswith("validation") for name in one)
-
-
-def test_a_grid_of_its_own_lies_around_what_is_possible(federation):
-    found = sweep(federation, multiplier_bounds=[10.0])
-    least = smallest_bound(federation, pffl.BoundedGroupLoss(0.0))
-    bounds = sorted(row["bound"] for row in found.rows)
-    assert len(bounds) == 8
-    assert bounds[0] == round(0.9 * least, 4)
-    assert bounds[-1] == round(1.2 * least, 4)
-    statuses = {row["bound"]: row["status"] for row in found.rows}
-    assert statuses[bounds[0]] == "infeasible"
-    assert statuses[bounds[-1]] == "met"
-    kinds = {"notions": ["bgl"], "bounds": [0.6, 0.7], "seed": 3}
-    drawn = sweep(federation, "random", number=2, **kinds)
-    assert [row["bound"] for row in drawn.rows] == [
-        point.bound
-        for point in random_grid(["bgl"], (0.6, 0.7), (1.0, 100.0), number=2, seed=3)
-    ]
-    with raises(UsageError, "no-paper-grid"):
-        sweep(federation, "paper")
 
 
 def test_ctrl_c_ends_a_sweep_and_leaves_no_row(federation, monkeypatch, tmp_path):
