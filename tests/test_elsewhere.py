@@ -50,11 +50,11 @@ def run(code: str, place: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_solve_and_save_without_the_names_of_linux(tmp_path: Path) -> None:
+def test_solve_and_save_without_the_names_of_linux(tmp_path):
     run(SOLVE, tmp_path)
 
 
-def test_the_command_without_the_names_of_linux(tmp_path: Path) -> None:
+def test_the_command_without_the_names_of_linux(tmp_path):
     run(COMMAND, tmp_path)
     result = json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))
     assert result["status"] == "met"

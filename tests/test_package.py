@@ -37,11 +37,11 @@ def run(code: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_import_loads_no_numpy() -> None:
+def test_import_loads_no_numpy():
     run("import sys, pffl; assert not {'numpy', 'pandas', 'rich'} & set(sys.modules)")
 
 
-def test_the_version_is_said_without_a_command_line() -> None:
+def test_the_version_is_said_without_a_command_line():
     run(
         "import sys\nfrom pffl.cli import main\n"
         "try:\n    main(['--version'])\nexcept SystemExit as done:\n"
@@ -50,7 +50,7 @@ def test_the_version_is_said_without_a_command_line() -> None:
     )
 
 
-def test_a_run_is_ready_without_what_few_runs_use() -> None:
+def test_a_run_is_ready_without_what_few_runs_use():
     heavy = {"pandas", "pyarrow", "sklearn", "torch", "scipy", "pffl.site", "flwr"}
     run(
         "import sys, pffl.running, pffl.spec, pffl.solving, pffl.methods\n"
@@ -59,7 +59,7 @@ def test_a_run_is_ready_without_what_few_runs_use() -> None:
 
 
 @pytest.mark.parametrize("names", [FUNCTIONS, FUNCTIONS[::-1]], ids=["so", "back"])
-def test_functions_are_functions_in_any_order(names: tuple[str, ...]) -> None:
+def test_functions_are_functions_in_any_order(names):
     run(
         "import pffl.cli.run, pffl.study.sweep, pffl.study.compare, pffl.reports.page\n"
         "import sys, types, pffl\n"
@@ -76,25 +76,25 @@ def test_functions_are_functions_in_any_order(names: tuple[str, ...]) -> None:
     )
 
 
-def test_no_module_takes_the_name_of_a_function() -> None:
+def test_no_module_takes_the_name_of_a_function():
     """Python would bind the module to the name when it is imported."""
     modules = {module.name for module in pkgutil.iter_modules(pffl.__path__)}
     assert not modules & set(pffl.__all__) - MODULES
 
 
-def test_the_package_is_a_plain_module() -> None:
+def test_the_package_is_a_plain_module():
     """Else functions that mention it could not be sent to other processes."""
     assert type(pffl) is ModuleType
 
 
-def test_functions_that_mention_it_can_be_sent() -> None:
+def test_functions_that_mention_it_can_be_sent():
     """As joblib and Ray send them: by value, to another process."""
     cloudpickle = pytest.importorskip("cloudpickle")
     code = cloudpickle.dumps(lambda: pffl.solve.__module__ + pffl.Exact().name)
     run(f"import pickle; assert pickle.loads({code!r})() == 'pffl.solvingexact'")
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_is_there():
     for name in pffl.__all__:
         try:
             value = getattr(pffl, name)
@@ -107,7 +107,7 @@ def test_every_public_name_is_there() -> None:
         _ = pffl.nothing  # type: ignore[attr-defined]
 
 
-def test_names_can_be_replaced_in_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_can_be_replaced_in_tests(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(pffl, "solve", len)
         assert pffl.solve is len

@@ -33,9 +33,7 @@ def marked(name: str) -> object:
 
 
 @pytest.mark.parametrize("name", [marked(name) for name in NOTEBOOKS])
-def test_notebook_runs(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_notebook_runs(name, tmp_path, monkeypatch):
     code = cells(name)
     whole = "\n".join(code)
     assert code, "a notebook without cells"

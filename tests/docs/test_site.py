@@ -39,7 +39,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_no_link_leads_nowhere(site: Path) -> None:
+def test_no_link_leads_nowhere(site):
     pages = {p: p.read_text("utf-8") for p in site.rglob("*.html")}
     anchors = {p: set(ANCHOR.findall(text)) for p, text in pages.items()}
     broken = set()
@@ -60,7 +60,7 @@ def test_no_link_leads_nowhere(site: Path) -> None:
     assert broken == set()
 
 
-def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
+def test_nothing_is_loaded_from_elsewhere(site):
     """The site works without a network."""
     loads = re.compile(
         r"""<(?:script|link|img|iframe)\b[^>]*(?:src|href)="(https?:[^"]+)"""

@@ -20,11 +20,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
-def test_figures_and_tables_for_papers(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_figures_and_tables_for_papers(tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
     (code,) = PYTHON.findall((DOCS / "cite.md").read_text("utf-8"))
@@ -40,7 +36,7 @@ def test_figures_and_tables_for_papers(
     assert "before" in told
 
 
-def test_a_tracker_is_told_of_every_round_and_of_the_end() -> None:
+def test_a_tracker_is_told_of_every_round_and_of_the_end():
     told: list[tuple[int, set[str]]] = []
 
     def log_metrics(numbers: Mapping[str, float], step: int) -> None:
@@ -62,7 +58,7 @@ def test_a_tracker_is_told_of_every_round_and_of_the_end() -> None:
     assert ends == {"gap", "worst_group_loss"}
 
 
-def test_a_search_chooses_the_bound_on_folds() -> None:
+def test_a_search_chooses_the_bound_on_folds():
     page = (DOCS / "sklearn.md").read_text("utf-8")
     (code,) = [found for found in PYTHON.findall(page) if "GridSearchCV" in found]
     rng = np.random.default_rng(0)
@@ -84,7 +80,7 @@ def test_a_search_chooses_the_bound_on_folds() -> None:
     assert search.predict(df).shape == y.shape
 
 
-def test_statuses_and_exit_codes_are_all_told() -> None:
+def test_statuses_and_exit_codes_are_all_told():
     from pffl import errors
     from pffl.evidence.verdict import EXIT_CODES
 

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import cvxpy as cp
@@ -80,7 +79,7 @@ def certified(case: str) -> Certificate:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_solution_has_its_certificate_and_json_keeps_it(case: str) -> None:
+def test_a_solution_has_its_certificate_and_json_keeps_it(case):
     solution, certificate = solved(case), certified(case)
     text = json.dumps(certificate.as_dict(), allow_nan=False)
     assert Certificate.from_dict(json.loads(text)) == certificate
@@ -93,7 +92,7 @@ def test_a_solution_has_its_certificate_and_json_keeps_it(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["exact", "pffl", "fedavg", "minmax"])
-def test_gap_is_above_the_true_gap(case: str) -> None:
+def test_gap_is_above_the_true_gap(case):
     solution, certificate = solved(case), certified(case)
     problem = solution.problem
     oracle = Oracle.of(
@@ -107,12 +106,11 @@ def test_gap_is_above_the_true_gap(case: str) -> None:
     true = oracle.upper(solution.w) - oracle.least(solution.multipliers, radius)
     gap = certificate.of_kind("gap")[0]
     assert gap.figures["upper"] == pytest.approx(oracle.upper(solution.w), rel=1e-9)
-    assert gap.value is not None
     assert gap.value >= true - 1e-9
     assert gap.value <= true + 0.02 * max(true, 0.0) + 1e-7
 
 
-def test_a_run_that_did_not_converge_is_not_excused_by_its_gap() -> None:
+def test_a_run_that_did_not_converge_is_not_excused_by_its_gap():
     certificate = certified("pffl")
     found: Any = certificate.of_kind("empirical")[0]
     assert certificate.verdict == "not_converged"
@@ -122,7 +120,7 @@ def test_a_run_that_did_not_converge_is_not_excused_by_its_gap() -> None:
     assert not certificate.of_kind("infeasible")[0].available
 
 
-def test_empirical_slack_is_that_of_a_feasible_model(tmp_path: Path) -> None:
+def test_empirical_slack_is_that_of_a_feasible_model(tmp_path):
     rows = federation()
     method = pffl.Exact(multiplier_bound=0.05)
     solution = pffl.solve(rows, pffl.BoundedGroupLoss(0.658), method=method, seed=0)
@@ -140,17 +138,15 @@ def test_empirical_slack_is_that_of_a_feasible_model(tmp_path: Path) -> None:
     assert not_verified(solution, rows, tmp_path) == []
 
 
-def test_infeasible_bounds_are_proved_and_the_smallest_is_met() -> None:
+def test_infeasible_bounds_are_proved_and_the_smallest_is_met():
     rows, method = federation(), pffl.Exact()
     solution, certificate = solved("infeasible"), certified("infeasible")
     proof = certificate.of_kind("infeasible")[0]
     oracle = Oracle.of(rows, group_masks(rows), [0.3, 0.3], beta=0.0, l2=0.0)
     lam = np.array(proof.figures["multipliers"])
     assert proof.holds
-    assert proof.value is not None
     assert oracle.least(lam, radius=100.0) >= proof.value > 0
     least = solution.smallest_bound
-    assert least is not None
     again = pffl.solve(rows, pffl.BoundedGroupLoss(least), method=method, seed=0)
     below = pffl.BoundedGroupLoss(least - 1e-3)
     assert again.status == "met"
@@ -169,7 +165,7 @@ def cell_minimum(oracle: Oracle, cell: int, radius: float) -> float:
 
 
 @pytest.mark.parametrize("cell", [0, 1])
-def test_lowest_bound_of_one_cell_is_that_of_cvxpy(cell: int) -> None:
+def test_lowest_bound_of_one_cell_is_that_of_cvxpy(cell):
     rows = federation()
     bounds = [0.67, 0.656]
     constraint = pffl.BoundedGroupLoss({"f": 0.67, "m": 0.656})
@@ -178,18 +174,17 @@ def test_lowest_bound_of_one_cell_is_that_of_cvxpy(cell: int) -> None:
     found = lowest(engine, problem, cell)
     oracle = Oracle.of(rows, group_masks(rows), bounds)
     true = cell_minimum(oracle, cell, problem.radius)
-    assert found.upper is not None
     assert found.lower - 1e-6 <= true <= found.upper + 1e-6
     assert found.upper - found.lower < 1e-6
 
 
-def test_lowest_bound_of_one_cell_where_the_others_are_impossible() -> None:
+def test_lowest_bound_of_one_cell_where_the_others_are_impossible():
     engine = Local(federation())
     problem = make_problem(engine, pffl.BoundedGroupLoss({"f": 0.3, "m": 0.3}))
     assert lowest(engine, problem, 0).impossible
 
 
-def test_smallest_common_bound_is_the_minimax_value() -> None:
+def test_smallest_common_bound_is_the_minimax_value():
     rows = federation()
     oracle = Oracle.of(
         rows, group_masks(rows), [0.0, 0.0], beta=0.0, budget=1.0, l2=0.0
@@ -201,7 +196,7 @@ def test_smallest_common_bound_is_the_minimax_value() -> None:
         assert found["upper"] - found["lower"] < 1e-6
 
 
-def test_risk_of_being_wrong_is_shared_out_completely() -> None:
+def test_risk_of_being_wrong_is_shared_out_completely():
     for case in CASES:
         e = solved(case).evidence
         parts = unseen.shares(e)
@@ -211,7 +206,7 @@ def test_risk_of_being_wrong_is_shared_out_completely() -> None:
         assert stated & joint <= set(parts)
 
 
-def test_holdout_bounds_from_the_rows() -> None:
+def test_holdout_bounds_from_the_rows():
     rows, solution = federation(), solved("exact")
     pooled = rows.pooled("test")
     losses = -np.log(
@@ -223,7 +218,6 @@ def test_holdout_bounds_from_the_rows() -> None:
     sample: Any = solution.evidence.heldout
     certificate = pffl.certify(solution, rows, candidates=3)
     table = certificate.of_kind("holdout")[0].per_cell
-    assert table is not None
     for a, row in enumerate(table):
         own = losses[pooled.group == a]
         gammas, weights = np.array(sample.bets[a]), np.array(sample.bet_weights[a])
@@ -241,7 +235,7 @@ def test_holdout_bounds_from_the_rows() -> None:
         assert row["loss"] == pytest.approx(own.mean())
 
 
-def test_fairness_metrics_are_those_of_fairlearn() -> None:
+def test_fairness_metrics_are_those_of_fairlearn():
     from fairlearn.metrics import (
         demographic_parity_difference,
         equalized_odds_difference,
@@ -261,7 +255,7 @@ def test_fairness_metrics_are_those_of_fairlearn() -> None:
         assert statement.figures["lower"] <= value <= statement.figures["upper"]
 
 
-def test_error_rates_are_clopper_and_pearsons() -> None:
+def test_error_rates_are_clopper_and_pearsons():
     rows, solution = federation(), solved("exact")
     pooled = rows.pooled("test")
     wrong = (solution.predict_proba(pooled.X)[:, 1] > 0.5) != pooled.y
@@ -272,7 +266,7 @@ def test_error_rates_are_clopper_and_pearsons() -> None:
         assert found[a]["upper"] == pytest.approx(float(bound))
 
 
-def test_candidates_cost_confidence() -> None:
+def test_candidates_cost_confidence():
     def uppers(**options: Any) -> np.ndarray:
         certificate = pffl.certify(solved("exact"), federation(), **options)
         table: Any = certificate.of_kind("holdout")[0].per_cell
@@ -292,7 +286,7 @@ def with_overlap(number: int | None, by_person: bool) -> Certificate:
     return verdict.certificate(replace(e, data=data))
 
 
-def test_held_out_rows_of_people_in_training_say_nothing() -> None:
+def test_held_out_rows_of_people_in_training_say_nothing():
     certificate = with_overlap(7, by_person=True)
     for kind in FROM_HELD_OUT:
         statement = certificate.of_kind(kind)[0]
@@ -304,7 +298,7 @@ def test_held_out_rows_of_people_in_training_say_nothing() -> None:
     assert trained.holds("empirical") == certificate.holds("empirical")
 
 
-def test_fault_85_rows_that_equal_a_training_row_are_counted() -> None:
+def test_fault_85_rows_that_equal_a_training_row_are_counted():
     rows = federation()
     first, *others = rows.silos
     test = Rows.joined([first.rows("test"), first.rows("train").view(0, 2)])
@@ -318,7 +312,7 @@ def test_fault_85_rows_that_equal_a_training_row_are_counted() -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2, 70, None])
-def test_fault_85_equal_rows_stay_and_could_not_be_checked(number: int | None) -> None:
+def test_fault_85_equal_rows_stay_and_could_not_be_checked(number):
     certificate, own = with_overlap(number, by_person=False), with_overlap(0, True)
     for kind in FROM_HELD_OUT:
         statement, same = certificate.of_kind(kind)[0], own.of_kind(kind)[0]
@@ -329,7 +323,7 @@ def test_fault_85_equal_rows_stay_and_could_not_be_checked(number: int | None) -
         assert said in ground.text
 
 
-def test_no_test_rows() -> None:
+def test_no_test_rows():
     rows = federation()
     silos = [replace(s, splits={"train": s.rows("train")}) for s in rows.silos]
     bare = replace(rows, silos=tuple(silos))
@@ -337,7 +331,7 @@ def test_no_test_rows() -> None:
     assert not certificate.of_kind("holdout")[0].available
 
 
-def test_fault_33_needs_a_loss_bound_and_a_confidence() -> None:
+def test_fault_33_needs_a_loss_bound_and_a_confidence():
     squares = certified("least squares")
     assert not squares.of_kind("holdout")[0].available
     for bad in (0.0, 1.0, 1.5, float("nan")):
@@ -351,7 +345,7 @@ def test_fault_33_needs_a_loss_bound_and_a_confidence() -> None:
         pffl.certify(solved("exact"), federation(), split="future")
 
 
-def test_fault_73_other_data_are_labelled(tmp_path: Path) -> None:
+def test_fault_73_other_data_are_labelled(tmp_path):
     other = make_federation(8, sizes=(90, 100), test=50)
     certificate = pffl.certify(solved("exact"), other)
     prints = certificate.fingerprints
@@ -387,9 +381,7 @@ class Bent:
     fingerprint = Model.fingerprint
 
 
-def test_fault_32_convex_only_statements_are_refused_for_other_models(
-    tmp_path: Path,
-) -> None:
+def test_fault_32_convex_only_statements_are_refused_for_other_models(tmp_path):
     method = pffl.PFFL(
         dual_rounds=2, rounds_per_dual=2, step_size=0.1, dual_step_size=0.1
     )

@@ -163,7 +163,6 @@ def test_rates_of_groups_are_those_of_the_rows_with_exact_intervals():
             (one.false_negative, (rows.group == a) & (rows.y == 1)),
         ):
             k, n = int(wrong[among].sum()), int(among.sum())
-            assert rate is not None
             assert (rate.people, rate.value) == (n, k / n)
             exact = binomtest(k, n).proportion_ci(0.9, "exact")
             assert rate.lower == pytest.approx(exact.low, abs=1e-9)

@@ -64,7 +64,7 @@ def filled(path: Path, batches: int = 4, means: tuple[float, ...] = (0.5, 0.9)) 
             monitor = monitor.append(path, one)
 
 
-def test_each_batch_comes_to_what_the_formula_says() -> None:
+def test_each_batch_comes_to_what_the_formula_says():
     own = settings()
     losses = [drawn(k, [0.5, 0.9], 4) for k in range(5)]
     losses[1][0] = []  # a cell without rows in a batch
@@ -85,7 +85,7 @@ def test_each_batch_comes_to_what_the_formula_says() -> None:
     assert monitor.rows == sum(len(cell) for one in losses for cell in one)
 
 
-def test_an_alarm_says_where_it_was_crossed_and_stays() -> None:
+def test_an_alarm_says_where_it_was_crossed_and_stays():
     own, monitor, seen = settings(), Monitor.begin(settings()), []
     for k in range(12):
         bad = 3 <= k < 6
@@ -100,13 +100,13 @@ def test_an_alarm_says_where_it_was_crossed_and_stays() -> None:
     assert monitor.table[0]["crossed_at_row"] is None
 
 
-def test_the_threshold_shares_delta_among_cells() -> None:
+def test_the_threshold_shares_delta_among_cells():
     assert settings(2).threshold == 40.0
     assert settings(7, 0.9).threshold == 70.0
     assert settings(1, 0.99).threshold == 100.0
 
 
-def test_no_alarm_promises_nothing() -> None:
+def test_no_alarm_promises_nothing():
     own = settings(1, 0.9999999)
     monitor = Monitor.begin(own).after(batch(drawn(0, [0.3]), "a", own))
     assert (monitor.status, monitor.exit_code, monitor.alarms) == ("no alarm", 0, {})
@@ -116,7 +116,7 @@ def test_no_alarm_promises_nothing() -> None:
     assert "at most 0.00001 %" in bad.message
 
 
-def test_shown_figures_are_rounded_to_the_true_side() -> None:
+def test_shown_figures_are_rounded_to_the_true_side():
     own = settings(1)
     monitor = Monitor.begin(own).after(batch(drawn(0, [0.6]), "a", own))
     entry = monitor.entries[0]
@@ -127,7 +127,7 @@ def test_shown_figures_are_rounded_to_the_true_side() -> None:
     assert json.loads(states.text_of(far))["cells"][0]["e_value"] > 1e300
 
 
-def test_a_file_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_file_goes_on_where_it_was(tmp_path):
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     filled(one, 6)
     for _ in range(3):
@@ -140,7 +140,7 @@ def test_a_file_goes_on_where_it_was(tmp_path: Path) -> None:
     assert json.loads(lines[0])["format"] == "pffl.monitor"
 
 
-def test_a_line_that_a_crash_cut_is_dropped(tmp_path: Path) -> None:
+def test_a_line_that_a_crash_cut_is_dropped(tmp_path):
     whole, path = tmp_path / "whole.jsonl", tmp_path / "state.jsonl"
     filled(whole, 3)
     content = whole.read_bytes()
@@ -160,7 +160,7 @@ def changed(line: dict[str, Any], **changes: Any) -> dict[str, Any]:
     return states._sealed(line, changes.get("before", ""))
 
 
-def test_whatever_is_edited_is_refused(tmp_path: Path) -> None:
+def test_whatever_is_edited_is_refused(tmp_path):
     path = tmp_path / "state.jsonl"
     filled(path, 3)
     lines = [json.loads(text) for text in path.read_text("utf-8").splitlines()]
@@ -202,7 +202,7 @@ def test_whatever_is_edited_is_refused(tmp_path: Path) -> None:
     refused([*lines[:3], more], "unknown-key")
 
 
-def test_files_that_are_not_ours_stay(tmp_path: Path) -> None:
+def test_files_that_are_not_ours_stay(tmp_path):
     for name, content in (("a", b"secret"), ("b", b"a,b\n1,2\n"), ("c", b"{}\n{}\n")):
         path = tmp_path / f"{name}.jsonl"
         path.write_bytes(content)
@@ -224,7 +224,7 @@ def test_files_that_are_not_ours_stay(tmp_path: Path) -> None:
         read(tmp_path / "nowhere.jsonl")
 
 
-def test_one_at_a_time(tmp_path: Path) -> None:
+def test_one_at_a_time(tmp_path):
     path = tmp_path / "state.jsonl"
     filled(path, 1)
     with held(path), raises(Locked, "lock-held"), held(path):

@@ -42,7 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[pffl.Solution, Path, 
     return solution, folder / "run", folder / "rows.csv"
 
 
-def test_people_are_counted_and_rows_are_not(run: tuple[pffl.Solution, Path, Path]):
+def test_people_are_counted_and_rows_are_not(run):
     e = run[0].evidence
     people, rows = (f("count") for f in (e.heldout.of_people, e.heldout.of_cells))
     assert e.data.several
@@ -58,7 +58,7 @@ def test_people_are_counted_and_rows_are_not(run: tuple[pffl.Solution, Path, Pat
     np.testing.assert_allclose(unseen.upper(e), found)
 
 
-def test_rates_have_no_bound(run: tuple[pffl.Solution, Path, Path]):
+def test_rates_have_no_bound(run):
     certificate = run[0].certificate
     for kind in ("holdout_error", "dp_gap", "eo_gap", "equalised_odds"):
         assert not certificate.of_kind(kind)[0].available
@@ -69,7 +69,7 @@ def test_rates_have_no_bound(run: tuple[pffl.Solution, Path, Path]):
     assert not {"error_low", "error_high"} & set(found)
 
 
-def test_verify_counts_them_too(run: tuple[pffl.Solution, Path, Path]):
+def test_verify_counts_them_too(run):
     _, folder, rows = run
     checks = pffl.verify(folder, rows)
     assert [str(check) for check in checks if not check.agrees] == []

@@ -48,7 +48,7 @@ class Recording(Stopping):
         self.asked_of += [splits] if splits else []
 
 
-def test_no_calibration_row_is_asked_about_before_the_path_is_fixed() -> None:
+def test_no_calibration_row_is_asked_about_before_the_path_is_fixed():
     """Not even for the model without bounds; that is bounded as the shipped one is."""
     federation = unlike(rows=300)
     engine: Any = Recording(Local(federation))
@@ -76,7 +76,7 @@ def shown() -> pffl.Solution:
     return found
 
 
-def test_a_cell_without_rows_whose_bound_says_nothing_has_no_mean() -> None:
+def test_a_cell_without_rows_whose_bound_says_nothing_has_no_mean():
     federation = unlike(rows=300)
     silos = []
     for silo in federation.silos:
@@ -94,7 +94,7 @@ def later(e: Evidence, **terms: Any) -> Evidence:
     return replace(e, terms=replace(e.terms, **terms))
 
 
-def test_models_that_the_rows_chose_among_multiply_the_candidates() -> None:
+def test_models_that_the_rows_chose_among_multiply_the_candidates():
     e = shown().evidence
     sure = later(e, confidence=0.999999, candidates=3)
     one = later(e, confidence=0.999999, candidates=1)
@@ -105,7 +105,7 @@ def test_models_that_the_rows_chose_among_multiply_the_candidates() -> None:
     assert promise.delta(sure) == pytest.approx(promise.delta(one) / 3)
 
 
-def test_what_the_path_does_not_show_is_not_said_to_hold_by_other_figures() -> None:
+def test_what_the_path_does_not_show_is_not_said_to_hold_by_other_figures():
     """The safest model fails now, the shipped one is within even at δ/s: not shown."""
     path, e = path_of(shown()), shown().evidence
     candidates = list(path.candidates)
@@ -115,7 +115,6 @@ def test_what_the_path_does_not_show_is_not_said_to_hold_by_other_figures() -> N
         candidates[place] = replace(candidates[place], calibration=other)
     e = replace(e, path=replace(path, candidates=candidates))
     found_now = promise.upper(e)
-    assert found_now is not None
     assert (found_now <= e.bounds).all()
     told = verdict.verdicts(e)["unseen"]
     assert (told["verdict"], told["rise"], told["could_promise"]) == (
@@ -128,12 +127,12 @@ def test_what_the_path_does_not_show_is_not_said_to_hold_by_other_figures() -> N
     assert verdict.exit_code(e) == 4
 
 
-def test_another_confidence_is_no_other_setting() -> None:
+def test_another_confidence_is_no_other_setting():
     e = shown().evidence
     assert settings(e) == settings(later(e, confidence=0.99))
 
 
-def test_rows_that_chose_a_model_are_no_fresh_rows_for_another_certificate() -> None:
+def test_rows_that_chose_a_model_are_no_fresh_rows_for_another_certificate():
     """Of all models that they chose among each has a part, in audits, too."""
     federation = unlike(rows=400).with_calibration(0.3, seed=0)
     found = promised(federation, 0.8, promise=THREE)
@@ -156,7 +155,7 @@ def test_rows_that_chose_a_model_are_no_fresh_rows_for_another_certificate() -> 
     assert [unseen.parts(one.evidence) for one in audits] == [3, 1]
 
 
-def test_equal_rows_are_counted_where_all_held_out_rows_are_calibration_rows() -> None:
+def test_equal_rows_are_counted_where_all_held_out_rows_are_calibration_rows():
     bare = unlike(rows=300, test_fraction=0.0).with_calibration(0.4, seed=0)
     found = promised(bare, 0.8, promise=THREE)
     e = found.evidence

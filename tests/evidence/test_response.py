@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,7 +43,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_gap_is_at_least_the_true_one_and_not_much_more(kind: str) -> None:
+def test_a_gap_is_at_least_the_true_one_and_not_much_more(kind):
     for seed, beta in ((0, 0.2), (1, 1.0), (2, 3.0)):
         rng, engine, problem, oracle = drawn(seed, kind=kind, beta=beta)
         point = random_pair(rng, problem, 3.0)
@@ -56,7 +55,7 @@ def test_a_gap_is_at_least_the_true_one_and_not_much_more(kind: str) -> None:
 
 @pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize("radius", [1.0, 10.0])
-def test_a_gap_over_a_ball(radius: float) -> None:
+def test_a_gap_over_a_ball(radius):
     for seed in range(3):
         rng, engine, problem, oracle = drawn(seed, beta=0.0, radius=radius)
         point = random_pair(rng, problem, radius)
@@ -77,9 +76,7 @@ def enclosed(federation: Any, labels: int) -> tuple[list[Least], list[Any]]:
 @pytest.mark.parametrize(
     "labels", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (3, 0))]
 )
-def test_the_smallest_bounds_are_those_that_hessians_find(
-    labels: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_smallest_bounds_are_those_that_hessians_find(labels, monkeypatch):
     federation = make_federation(3, sizes=(150, 80, 220), labels=labels)
     common, single = enclosed(federation, labels)
     monkeypatch.setattr(auto, "LARGEST", 2)
@@ -87,7 +84,6 @@ def test_the_smallest_bounds_are_those_that_hessians_find(
     mine, own = enclosed(federation, labels)
     for one, other in zip((*common, *single), (*mine, *own), strict=True):
         assert one.upper is not None
-        assert other.upper is not None
         size = max(1.0, one.upper)
         assert other.lower <= one.upper + 1e-12
         assert other.upper >= one.lower - 1e-12
@@ -96,7 +92,7 @@ def test_the_smallest_bounds_are_those_that_hessians_find(
 
 
 @pytest.mark.usefixtures("narrow")
-def test_an_equation_in_hessians_is_solved_as_far_as_products_go() -> None:
+def test_an_equation_in_hessians_is_solved_as_far_as_products_go():
     rng, engine, problem, _ = drawn(0)
     lam = np.array([0.3, 0.7])
     here = expand(engine, problem, np.zeros(problem.n_parameters))
@@ -139,8 +135,8 @@ CASES = {
     [pytest.param(case, marks=[pytest.mark.slow] * (case in SLOW)) for case in CASES],
 )
 def test_a_run_without_hessians_says_what_one_with_them_says(
-    case: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    case, monkeypatch, tmp_path
+):
     constraint, model, labels = CASES[case]
     rows = make_federation(3, sizes=(150, 80, 220), test=60, labels=labels)
     how: dict[str, Any] = {"model": model, "seed": 0}
@@ -165,9 +161,7 @@ def test_a_run_without_hessians_says_what_one_with_them_says(
     assert not_verified(found, rows, tmp_path) == []
 
 
-def test_wide_rows_are_measured_in_truth(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_wide_rows_are_measured_in_truth(monkeypatch, tmp_path):
     watch(monkeypatch)
     schema = make_schema(features=2001)
     rows = make_federation(0, schema=schema, sizes=(30, 40), test=10)
@@ -176,7 +170,6 @@ def test_wide_rows_are_measured_in_truth(
     assert isinstance(found.evidence.proofs.gap, Pair)
     assert isinstance(found.evidence.proofs.least, Least)
     assert isinstance(found.evidence.before, Before)
-    assert found.gap is not None
     assert found.gap <= 1e-5
     # More inputs than rows: one for each person can be guessed.
     assert 0 <= found.evidence.proofs.least.upper <= 1e-6

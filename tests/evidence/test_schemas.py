@@ -63,7 +63,7 @@ def shipped(name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_what_is_shipped_is_what_the_code_writes(name: str) -> None:
+def test_what_is_shipped_is_what_the_code_writes(name):
     assert shipped(name) == generated(name)
 
 
@@ -81,7 +81,7 @@ def solved() -> list[Solution]:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_real_files_are_valid(name: str, solved: list[Solution]) -> None:
+def test_real_files_are_valid(name, solved):
     schema = shipped(name)
     for solution in solved:
         whole = {
@@ -95,7 +95,7 @@ def test_real_files_are_valid(name: str, solved: list[Solution]) -> None:
         assert not valid({**value, "version": 0}, schema)
 
 
-def test_evidence_is_read_back_and_read_strictly(solved: list[Solution]) -> None:
+def test_evidence_is_read_back_and_read_strictly(solved):
     for solution in solved:
         written = json.loads(json.dumps(plain(solution.evidence.as_dict())))
         assert Evidence.from_dict(written) == solution.evidence

@@ -47,7 +47,7 @@ def read(plain: dict[str, object]) -> Statement:
     return Certificate.from_dict(whole).statements[0]
 
 
-def test_a_failed_assumption_takes_every_number_away() -> None:
+def test_a_failed_assumption_takes_every_number_away():
     out = statement(assumptions=(GOOD, BAD))
     assert (out.value, out.holds, out.per_cell) == (None, None, None)
     assert not out.available
@@ -55,7 +55,7 @@ def test_a_failed_assumption_takes_every_number_away() -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_non_finite_number_is_not_available(value: float) -> None:
+def test_a_non_finite_number_is_not_available(value):
     out = statement(value=value)
     assert not out.available
     assert out.holds is None
@@ -87,14 +87,14 @@ EDITED = [
 
 
 @pytest.mark.parametrize(("part", "change"), EDITED)
-def test_what_was_edited_is_refused(part: str, change: dict[str, object]) -> None:
+def test_what_was_edited_is_refused(part, change):
     if part == "statement":
         change = {"statements": [{**statement().as_dict(), **change}]}
     with pytest.raises(ArtefactError):
         Certificate.from_dict({**certificate().as_dict(), **change})
 
 
-def test_a_cell_whose_number_was_lost_does_not_hold() -> None:
+def test_a_cell_whose_number_was_lost_does_not_hold():
     row = {"cell": "F", "loss": np.nan, "holds": True}
     out = statement(per_cell=(row,))
     assert out.per_cell == ({"cell": "F", "loss": None, "holds": None},)
@@ -102,7 +102,7 @@ def test_a_cell_whose_number_was_lost_does_not_hold() -> None:
     assert statement(per_cell=(absent,)).per_cell == (absent,)
 
 
-def test_round_trip_through_json() -> None:
+def test_round_trip_through_json():
     before = certificate()
     text = json.dumps(before.as_dict(), allow_nan=False)
     after = Certificate.from_dict(json.loads(text))
@@ -134,9 +134,7 @@ JSONS = st.recursive(
     value=JSONS,
     drop=st.booleans(),
 )
-def test_reading_never_fails_in_another_way(
-    field: str, value: object, drop: bool
-) -> None:
+def test_reading_never_fails_in_another_way(field, value, drop):
     data = statement().as_dict()
     data[field] = value  # type: ignore[assignment]
     if drop:
@@ -149,7 +147,7 @@ def test_reading_never_fails_in_another_way(
     str(certificate(statements=(out,)))
 
 
-def test_hostile_names_do_nothing() -> None:
+def test_hostile_names_do_nothing():
     name = "<script>alert(1)</script>\x1b[2J\u202eevil\"'&" + "x" * 10_000
     row = {"cell": name, "<b>": 0.5, "holds": True}
     out = certificate(
@@ -167,7 +165,7 @@ def test_hostile_names_do_nothing() -> None:
     assert "👩\u200d💻" in str(certificate(sentence="group 👩\u200d💻"))
 
 
-def test_what_is_required() -> None:
+def test_what_is_required():
     out = certificate()
     assert out.holds("gap")
     assert not out.holds("holdout")
@@ -176,7 +174,7 @@ def test_what_is_required() -> None:
     assert [s.kind for s in out.of_kind("gap")] == ["gap"]
 
 
-def test_an_upper_bound_in_a_table_is_rounded_up() -> None:
+def test_an_upper_bound_in_a_table_is_rounded_up():
     row = {"cell": "F", "loss": 0.12345612, "upper": 0.62000001, "holds": True}
     text = str(certificate(statements=(statement(per_cell=(row,)),)))
     assert " 0.6201 " in text

@@ -28,16 +28,14 @@ def with_bounds(e: Evidence, bounds: list[float]) -> Evidence:
     return replace(e, cells=[replace(cell, bound=bound) for cell, bound in pairs])
 
 
-def test_a_word_that_is_not_known_is_never_good() -> None:
+def test_a_word_that_is_not_known_is_never_good():
     for word in ("above", "not met", "impossible", "not converged", "diverged", "?"):
         assert summary.Verdict("", word, "").tone == "bad"
     assert summary.Verdict("", "unbounded", "").tone == "plain"
 
 
 @pytest.mark.parametrize("title", ["after", "held-out", "promised at most"])
-def test_figures_are_marked_exactly_where_they_are_above(
-    evidence: Evidence, title: str
-) -> None:
+def test_figures_are_marked_exactly_where_they_are_above(evidence, title):
     key = {"after": "train_loss", "held-out": "test_loss"}.get(title, "test_upper")
     values = np.array([getattr(c, key) for c in verdict.cell_results(evidence)])
     for shift, over in ((0.01, False), (-0.01, True)):
@@ -49,12 +47,10 @@ def test_figures_are_marked_exactly_where_they_are_above(
         )
 
 
-def test_the_interval_of_a_rate_is_rounded_outwards(evidence: Evidence) -> None:
+def test_the_interval_of_a_rate_is_rounded_outwards(evidence):
     from pffl.evidence.metrics import rates
 
     for row, group in zip(summary.rate_table(evidence), rates(evidence), strict=True):
         low, high = map(float, row["wrong"].split("(")[1].rstrip(")").split("–"))
-        assert group.error.lower is not None
-        assert group.error.upper is not None
         assert low / 100 <= group.error.lower <= group.error.upper <= high / 100
         assert row["people"] == f"{group.error.people:,}"

@@ -132,9 +132,6 @@ def _more(directory: Any, case: str) -> None:
     directory.certify(examine(solution, engine, request), "more")
 
 
-Shelf = Callable[[str], Path]
-
-
 def wrong(place: Path, rows: Path | None = None) -> list[str]:
     try:
         checks = verify(place, rows)
@@ -146,7 +143,7 @@ def wrong(place: Path, rows: Path | None = None) -> list[str]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_honest_directories_agree(case: str, shelf: Shelf) -> None:
+def test_honest_directories_agree(case, shelf):
     assert solved(case).status == STATUS.get(case, "met")
     place = shelf(case)
     for ending in ("csv", "npz"):
@@ -256,9 +253,7 @@ THIRD = slice(0, None, 3)
     ("name", "case"),
     [(name, case) for name in NAMES for case in ENDINGS] + [(n, "met") for n in MORE],
 )
-def test_no_number_can_be_changed_unnoticed(
-    name: str, case: str, part: slice, shelf: Shelf, tmp_path: Path
-) -> None:
+def test_no_number_can_be_changed_unnoticed(name, case, part, shelf, tmp_path):
     """Every third number in each place, another third in the next; slowly, all."""
     place = shelf(case)
     plain = json.loads((place / name).read_bytes())
@@ -293,8 +288,8 @@ def test_no_number_can_be_changed_unnoticed(
     ],
 )
 def test_a_forger_who_writes_all_files_anew_is_caught_by_the_rows(
-    path: str, by: float, said: str, shelf: Shelf, tmp_path: Path
-) -> None:
+    path, by, said, shelf, tmp_path
+):
     from pffl.evidence import verdict
     from pffl.evidence.evidence import Evidence
 
@@ -321,9 +316,7 @@ def test_a_forger_who_writes_all_files_anew_is_caught_by_the_rows(
         assert wrong(place) == []  # without the rows it all fits together
 
 
-def test_fault_84_a_log_of_looks_that_was_edited_is_noticed(
-    shelf: Shelf, tmp_path: Path
-) -> None:
+def test_fault_84_a_log_of_looks_that_was_edited_is_noticed(shelf, tmp_path):
     def look(text: str, line: int, **changes: object) -> str:
         lines = text.splitlines()
         lines[line] = json.dumps({**json.loads(lines[line]), **changes})
@@ -343,7 +336,7 @@ def test_fault_84_a_log_of_looks_that_was_edited_is_noticed(
         assert any("looks" in one for one in found)
 
 
-def test_changed_words_are_noticed(shelf: Shelf, tmp_path: Path) -> None:
+def test_changed_words_are_noticed(shelf, tmp_path):
     for name, old, new in (
         ("certificate.json", '"verdict": "met"', '"verdict": "not_met"'),
         ("result.json", '"status": "met"', '"status": "not_met"'),
@@ -361,7 +354,7 @@ def test_changed_words_are_noticed(shelf: Shelf, tmp_path: Path) -> None:
         assert any("report" in one for one in found) if "html" in name else found, old
 
 
-def test_the_manifest_is_checked(shelf: Shelf, tmp_path: Path) -> None:
+def test_the_manifest_is_checked(shelf, tmp_path):
     place = shelf("met")
     to = forged(place, tmp_path / "x", "history.csv", lambda t: t + " ", hashed=False)
     assert any("file history.csv" in one for one in wrong(to))
@@ -377,8 +370,8 @@ def with_row(change: Callable[[Rows], Rows], split: str) -> Federation:
 
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_one_changed_row_is_noticed_in_its_cell_and_nowhere_else(
-    split: str, shelf: Shelf, tmp_path: Path
-) -> None:
+    split, shelf, tmp_path
+):
     def change(rows: Rows) -> Rows:
         X = rows.X.copy()
         X[4, 0] += 0.1
@@ -396,9 +389,7 @@ def test_one_changed_row_is_noticed_in_its_cell_and_nowhere_else(
     assert any("gap, upper" in one for one in found) == (split == "train")
 
 
-def test_one_changed_label_and_one_removed_row_change_counts(
-    shelf: Shelf, tmp_path: Path
-) -> None:
+def test_one_changed_label_and_one_removed_row_change_counts(shelf, tmp_path):
     def relabel(rows: Rows) -> Rows:
         y = rows.y.copy()
         y[0] = 1 - y[0]
@@ -429,16 +420,14 @@ HEAD = "split,silo,group,label,x0"
     ],
     ids=["columns", "label", "group", "number", "nothing"],
 )
-def test_rows_that_are_none_are_refused(
-    content: str, shelf: Shelf, tmp_path: Path
-) -> None:
+def test_rows_that_are_none_are_refused(content, shelf, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text(content)
     with pytest.raises(module.Unreadable, match=str(path)):
         verify(shelf("met"), path)
 
 
-def test_a_directory_without_evidence_is_refused(shelf: Shelf, tmp_path: Path) -> None:
+def test_a_directory_without_evidence_is_refused(shelf, tmp_path):
     with pytest.raises(module.Unreadable, match=r"evidence\.json"):
         verify(tmp_path)
     old = forged(
@@ -453,9 +442,7 @@ def test_a_directory_without_evidence_is_refused(shelf: Shelf, tmp_path: Path) -
 
 @given(data=st.data())
 @settings(max_examples=40, deadline=None)
-def test_garbage_is_refused_or_reported_never_a_crash(
-    data: st.DataObject, shelf: Shelf, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_garbage_is_refused_or_reported_never_a_crash(data, shelf, tmp_path_factory):
     name = data.draw(
         st.sampled_from(["evidence.json", "result.json", "certificate.json"])
     )
@@ -476,7 +463,7 @@ def test_garbage_is_refused_or_reported_never_a_crash(
     assert found or words or "seconds" in path or "synthetic" in path
 
 
-def test_it_imports_nothing_of_ours() -> None:
+def test_it_imports_nothing_of_ours():
     tree = ast.parse(SOURCE.read_text("utf-8"))
     names = {
         alias.name
@@ -502,7 +489,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
-def test_it_runs_where_pffl_is_not(shelf: Shelf, tmp_path: Path) -> None:
+def test_it_runs_where_pffl_is_not(shelf, tmp_path):
     place, alone = shelf("infeasible"), tmp_path / "verify.py"
     shutil.copy(SOURCE, alone)
 
@@ -529,9 +516,7 @@ def test_it_runs_where_pffl_is_not(shelf: Shelf, tmp_path: Path) -> None:
     assert run().returncode == 2
 
 
-def test_models_that_are_not_known_are_checked_by_evidence_alone(
-    shelf: Shelf, tmp_path: Path
-) -> None:
+def test_models_that_are_not_known_are_checked_by_evidence_alone(shelf, tmp_path):
     def change(text: str) -> str:
         return text.replace('"kind": "logistic"', '"kind": "network"')
 
@@ -541,7 +526,7 @@ def test_models_that_are_not_known_are_checked_by_evidence_alone(
     assert any("seen: cells" in str(check) for check in verify(shelf("met"), rows))
 
 
-def test_second_implementations_of_the_bounds_agree_with_the_first() -> None:
+def test_second_implementations_of_the_bounds_agree_with_the_first():
     from pffl.bounds.logsum import plan_bets, upper_bounds
     from pffl.bounds.rates import clopper_pearson_upper
 
@@ -561,7 +546,7 @@ def test_second_implementations_of_the_bounds_agree_with_the_first() -> None:
 
 
 @given(st.floats(-1e12, 1e12, allow_subnormal=False), st.sampled_from([4, 6]))
-def test_its_rounding_is_that_of_the_words(number: float, digits: int) -> None:
+def test_its_rounding_is_that_of_the_words(number, digits):
     from pffl.text import down, up, words
 
     assert module.up(number, digits) == up(number, digits=digits)

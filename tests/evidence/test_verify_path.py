@@ -115,7 +115,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_honest_paths_agree(case: str, shelf: Callable[[str], Path]) -> None:
+def test_honest_paths_agree(case, shelf):
     """With rows and without, also a later certificate at another confidence."""
     place, path = shelf(case), path_of(case)
     assert (path.chosen, len(path.candidates)) == CASES[case][3]
@@ -193,13 +193,7 @@ FORGED: list[tuple[Callable[[Any], None], str, bool]] = [
 
 
 @pytest.mark.parametrize(("forge", "said", "by_rows"), FORGED)
-def test_a_path_that_was_not_walked_is_noticed(
-    forge: Callable[[Any], None],
-    said: str,
-    by_rows: bool,
-    shelf: Callable[[str], Path],
-    tmp_path: Path,
-) -> None:
+def test_a_path_that_was_not_walked_is_noticed(forge, said, by_rows, shelf, tmp_path):
     """Without rows where the files contradict each other, else by the rows."""
     place = shelf("shown")
     bad = rewritten(place, tmp_path, forge)
@@ -207,7 +201,7 @@ def test_a_path_that_was_not_walked_is_noticed(
     assert any(said in one for one in wrong(bad, rows))
 
 
-def test_the_smallest_risk_is_where_the_upper_end_meets_the_bound() -> None:
+def test_the_smallest_risk_is_where_the_upper_end_meets_the_bound():
     """Verify tests at the bound; the product inverts: both decide alike."""
     for case in ("shown", "weighted", "several rows"):
         e, path = solved(case)[1].evidence, path_of(case)
@@ -223,7 +217,7 @@ def test_the_smallest_risk_is_where_the_upper_end_meets_the_bound() -> None:
         assert decided > 0
 
 
-def test_the_smallest_risk_at_the_edges() -> None:
+def test_the_smallest_risk_at_the_edges():
     one = path_of("shown").candidates[0]
     M = one.loss_bound
 

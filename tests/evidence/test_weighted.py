@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,7 +55,7 @@ def said(e: pffl.evidence.Evidence, kind: str) -> pffl.evidence.Statement:
     return next(one for one in found if one.kind == kind)
 
 
-def test_the_figure_is_that_of_the_rows(rows, run) -> None:
+def test_the_figure_is_that_of_the_rows(rows, run):
     e = run.evidence
     M, s_max = e.terms.loss_bound, e.terms.weight_bound
     assert e.data.weights == [1.0, 40.0]
@@ -88,7 +87,7 @@ def test_the_figure_is_that_of_the_rows(rows, run) -> None:
         assert mean < upper < M
 
 
-def test_only_losses_are_bounded_and_all_of_the_risk_is_theirs(run) -> None:
+def test_only_losses_are_bounded_and_all_of_the_risk_is_theirs(run):
     e = run.evidence
     assert unseen.shares(e) == {"holdout": pytest.approx(0.05)}
     statement = said(e, "holdout")
@@ -101,7 +100,7 @@ def test_only_losses_are_bounded_and_all_of_the_risk_is_theirs(run) -> None:
         assert group.error.value is not None
 
 
-def test_verify_agrees_and_notices(rows, run, tmp_path: Path) -> None:
+def test_verify_agrees_and_notices(rows, run, tmp_path):
     assert not_verified(run, rows, tmp_path, confidence=0.9, weight_bound=50.0) == []
     pffl.save(run, tmp_path / "other")
     place = tmp_path / "other" / "evidence.json"
@@ -123,7 +122,7 @@ def test_verify_agrees_and_notices(rows, run, tmp_path: Path) -> None:
         assert wrong
 
 
-def test_a_weight_above_the_bound_and_no_bound_at_all(rows, run) -> None:
+def test_a_weight_above_the_bound_and_no_bound_at_all(rows, run):
     lower = certify(run, rows, weight_bound=39.0)
     statement = next(s for s in lower.statements if s.kind == "holdout")
     assert not statement.available
@@ -154,7 +153,7 @@ def _with_tests(federation: pffl.Federation, tests):
     return replace(federation, silos=silos)
 
 
-def test_weights_that_add_up_to_rows_are_still_weights() -> None:
+def test_weights_that_add_up_to_rows_are_still_weights():
     """Normalised in every cell: sums alone would not tell."""
     n = 800
     even = np.where(np.arange(n) % 4 < 2, 0.5, 1.5)
@@ -170,7 +169,7 @@ def _two(e: pffl.evidence.Evidence):
     return e.seen, e.heldout
 
 
-def test_weights_of_one_are_none_and_equal_ones_cost_nothing() -> None:
+def test_weights_of_one_are_none_and_equal_ones_cost_nothing():
     plain, ones, sevens = (
         pffl.solve(federation(s), pffl.BoundedGroupLoss(0.72), seed=0).evidence
         for s in (None, np.ones(1500), np.full(1500, 7.0))
@@ -184,7 +183,7 @@ def test_weights_of_one_are_none_and_equal_ones_cost_nothing() -> None:
     assert (unseen.upper(sevens) - plain.heldout.means < 1.02 * room).all()
 
 
-def test_an_estimator_speaks_of_the_rows_it_is_given() -> None:
+def test_an_estimator_speaks_of_the_rows_it_is_given():
     rng = np.random.default_rng(1)
     X, a = rng.normal(size=(1200, 2)), rng.integers(2, size=1200)
     y = (X[:, 0] + rng.logistic(size=1200) > 0) * 1

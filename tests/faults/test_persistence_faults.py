@@ -30,7 +30,7 @@ from pffl.engines import Local
 from pffl.errors import ArtefactError
 from pffl.parcel import Parcel, pack, unpack
 from pffl.preparation import Options
-from tests.cli.helpers import SMALL, Command
+from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
 from tests.interrupting import Stopping, assert_same_outcome
 from tests.oracles import LONG_RUN, end_command, finished_run, start_command
@@ -108,14 +108,13 @@ while True:
 """
 
 
-def test_fault_65_kill_during_a_save_leaves_a_whole_one(tmp_path: Path) -> None:
+def test_fault_65_kill_during_a_save_leaves_a_whole_one(tmp_path):
     rng, last = np.random.default_rng(0), 0
     for _ in range(6):
         process = subprocess.Popen(
             [sys.executable, "-W", "ignore", "-c", SAVE_FOREVER, str(tmp_path)],
             stdout=subprocess.PIPE,
         )
-        assert process.stdout is not None
         process.stdout.readline()
         wait_for(tmp_path / CURRENT, process)
         time.sleep(rng.uniform(0.0, 0.1))
@@ -130,7 +129,6 @@ def test_fault_65_kill_during_a_save_leaves_a_whole_one(tmp_path: Path) -> None:
         else:
             with pytest.warns(UserWarning, match="going on from the previous one"):
                 found = checkpoint.load()
-        assert found is not None
         assert found["rounds"] >= last
         assert (found["w"] == found["rounds"]).all()
         assert (found["more"][0] == found["rounds"]).all()
@@ -149,8 +147,8 @@ def flip(place: int) -> Callable[[bytes], bytes]:
 
 @pytest.mark.parametrize("how", ["between the renames", "torn"])
 def test_fault_66_a_damaged_checkpoint_gives_way_to_the_previous_one_aloud(
-    stopped: Path, whole: pffl.Solution, how: str
-) -> None:
+    stopped, whole, how
+):
     path = stopped / CURRENT
     if how == "torn":
         path.write_bytes(path.read_bytes()[:-1])
@@ -160,7 +158,7 @@ def test_fault_66_a_damaged_checkpoint_gives_way_to_the_previous_one_aloud(
         assert_same_outcome(run(place=stopped), whole)
 
 
-def test_fault_66_no_bit_may_flip_unnoticed(stopped: Path) -> None:
+def test_fault_66_no_bit_may_flip_unnoticed(stopped):
     content = (stopped / CURRENT).read_bytes()
     path, good = stopped / "flipped", file.read_file(stopped / CURRENT)
     for place in range(0, len(content), 41):
@@ -170,9 +168,7 @@ def test_fault_66_no_bit_may_flip_unnoticed(stopped: Path) -> None:
     assert good.header["tree"]["rounds"] == 6
 
 
-def test_fault_66_the_good_one_is_not_lost_when_the_damaged_one_is_replaced(
-    stopped: Path,
-) -> None:
+def test_fault_66_the_good_one_is_not_lost_when_the_damaged_one_is_replaced(stopped):
     (stopped / CURRENT).write_bytes(b"damaged")
     engine = Stopping(Local(FEDERATION), at=2)
     with pytest.warns(UserWarning, match="going on from the previous one"):
@@ -181,7 +177,7 @@ def test_fault_66_the_good_one_is_not_lost_when_the_damaged_one_is_replaced(
         file.read_file(stopped / name)
 
 
-def test_fault_66_without_any_the_run_is_refused(stopped: Path) -> None:
+def test_fault_66_without_any_the_run_is_refused(stopped):
     for name in (CURRENT, PREVIOUS):
         (stopped / name).write_bytes((stopped / name).read_bytes()[:-1])
     with raises(ArtefactError, "no-checkpoint", CURRENT, PREVIOUS):
@@ -206,8 +202,8 @@ OTHER_RUNS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
 
 @pytest.mark.parametrize(("changes", "named"), OTHER_RUNS)
 def test_fault_67_a_checkpoint_of_another_run_is_refused_with_a_diff(
-    stopped: Path, changes: dict[str, Any], named: tuple[str, ...]
-) -> None:
+    stopped, changes, named
+):
     before = {p.name: p.read_bytes() for p in stopped.iterdir()}
     given = {"federation": FEDERATION, "constraint": BOUND, "method": METHOD, "seed": 0}
     with raises(ArtefactError, "other-run", *named):
@@ -215,9 +211,7 @@ def test_fault_67_a_checkpoint_of_another_run_is_refused_with_a_diff(
     assert {p.name: p.read_bytes() for p in stopped.iterdir()} == before
 
 
-def test_fault_67_another_format_version_is_refused(
-    stopped: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fault_67_another_format_version_is_refused(stopped, monkeypatch):
     monkeypatch.setattr(file, "VERSION", 4)
     with raises(ArtefactError, "other-run", "version", "3", "4"):
         run(place=stopped)
@@ -277,7 +271,7 @@ FOREIGN: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("what", FOREIGN)
-def test_fault_68_foreign_checkpoints_are_refused(stopped: Path, what: str) -> None:
+def test_fault_68_foreign_checkpoints_are_refused(stopped, what):
     path = stopped / CURRENT
     (stopped / PREVIOUS).unlink()
     path.write_bytes(FOREIGN[what](path.read_bytes()))
@@ -288,7 +282,7 @@ def test_fault_68_foreign_checkpoints_are_refused(stopped: Path, what: str) -> N
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_fault_69_a_disk_that_is_really_full(stopped: Path) -> None:
+def test_fault_69_a_disk_that_is_really_full(stopped):
     before = {p.name: p.read_bytes() for p in stopped.iterdir()}
     (stopped / f".{CURRENT}.tmp").symlink_to("/dev/full")
     with raises(ArtefactError, "cannot-write", "No space left"):
@@ -296,7 +290,7 @@ def test_fault_69_a_disk_that_is_really_full(stopped: Path) -> None:
     assert {p.name: p.read_bytes() for p in stopped.iterdir()} == before
 
 
-def test_fault_69_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
+def test_fault_69_a_directory_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("in the way")
     place = tmp_path / "file" / "run"
     engine = Stopping(Local(FEDERATION), at=-1)
@@ -314,9 +308,7 @@ def start(place: Path, rounds: int = 100_000) -> subprocess.Popen[str]:
     return process
 
 
-def test_fault_70_a_run_that_is_under_way_cannot_be_resumed(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_fault_70_a_run_that_is_under_way_cannot_be_resumed(capsys, tmp_path):
     process = start(tmp_path)
     try:
         seen = command(capsys, "run", "--resume", tmp_path / "run")
@@ -327,9 +319,7 @@ def test_fault_70_a_run_that_is_under_way_cannot_be_resumed(
         end_command(process)
 
 
-def test_fault_67_70_a_stopped_run_is_neither_overwritten_nor_edited(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_fault_67_70_a_stopped_run_is_neither_overwritten_nor_edited(capsys, tmp_path):
     process = start(tmp_path)
     process.kill()
     end_command(process)
@@ -347,11 +337,8 @@ def test_fault_67_70_a_stopped_run_is_neither_overwritten_nor_edited(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 )
 def test_fault_71_a_signal_ends_cleanly_and_the_run_goes_on(
-    number: signal.Signals,
-    code: int,
-    tmp_path: Path,
-    uninterrupted: dict[str, Any],
-) -> None:
+    number, code, tmp_path, uninterrupted
+):
     process = start(tmp_path, 60)
     process.send_signal(number)
     ended, _, err = end_command(process)
@@ -385,9 +372,7 @@ main()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_fault_71_the_second_signal_ends_at_once(
-    number: signal.Signals, tmp_path: Path
-) -> None:
+def test_fault_71_the_second_signal_ends_at_once(number, tmp_path):
     arguments = [*LONG_RUN, "--dual-rounds", "100000", "--out", "run", "--quiet"]
     process = subprocess.Popen(
         [sys.executable, "-c", HANGS, *arguments],
@@ -397,7 +382,6 @@ def test_fault_71_the_second_signal_ends_at_once(
     )
     wait_for_a_round(tmp_path / "run", process)
     process.send_signal(number)
-    assert process.stderr is not None
     while "concluding" not in process.stderr.readline():
         assert process.poll() is None
     process.send_signal(number)
@@ -408,9 +392,7 @@ def test_fault_71_the_second_signal_ends_at_once(
     assert Checkpoint(tmp_path / "run").saved() is not None
 
 
-def test_fault_71_interrupted_while_measuring(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fault_71_interrupted_while_measuring(tmp_path, capsys, monkeypatch):
     measured = fitting._measured
 
     def interrupt(*parts: Any) -> Any:
@@ -440,9 +422,7 @@ def test_fault_71_interrupted_while_measuring(
         (("run", "--resume", "run", "--out", "other"), 2, "options-conflict"),
     ],
 )
-def test_resume_takes_a_stopped_run_and_nothing_else(
-    command: Command, arguments: tuple[str, ...], code: int, error: str
-) -> None:
+def test_resume_takes_a_stopped_run_and_nothing_else(command, arguments, code, error):
     Path("run").mkdir()
     Path("run", SPEC).write_text('[data]\nname = "synthetic"\n')
     seen = command(*arguments)

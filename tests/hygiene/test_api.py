@@ -28,7 +28,7 @@ def sections(value: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_docstring_is_whole(name: str) -> None:
+def test_docstring_is_whole(name):
     value = getattr(pffl, name)
     found = sections(value)
     assert ">>> " in found.get("Examples", ""), "no running example"
@@ -40,7 +40,7 @@ def test_docstring_is_whole(name: str) -> None:
         assert {p for p in parameters if not re.search(rf"\b{p}\b", told)} == set()
 
 
-def test_every_public_name_is_in_the_reference() -> None:
+def test_every_public_name_is_in_the_reference():
     told = "\n".join(path.read_text("utf-8") for path in API.glob("*.md"))
     shown = set(re.findall(r"auto(?:class|function|exception):: ([\w.]+)", told))
     wanted = {*NAMES, *figures.__all__, *DATA_SETS}

@@ -17,7 +17,7 @@ NAMED = re.compile(r"`((?:[a-z_]+/)*[a-z_]+\.py)`")
 @pytest.mark.parametrize(
     "page", ["docs/architecture.md", "docs/deploy.md", "SECURITY.md"]
 )
-def test_every_question_is_told_of(page: str) -> None:
+def test_every_question_is_told_of(page):
     text = (ROOT / page).read_text("utf-8")
     # Only what the package declares: tests add questions of their own.
     ours = {n: k for n, k in Question.kinds.items() if k.__module__.startswith("pffl.")}
@@ -25,7 +25,7 @@ def test_every_question_is_told_of(page: str) -> None:
     assert [kind for kind in kinds if f"`{kind}`" not in text] == []
 
 
-def test_every_file_that_the_walks_name_exists() -> None:
+def test_every_file_that_the_walks_name_exists():
     names = {n for n in NAMED.findall(PAGE) if not n.startswith("src/")}
     assert names
     absent = [n for n in names if not (ROOT / "src" / "pffl" / n).is_file()]

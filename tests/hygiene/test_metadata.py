@@ -42,13 +42,13 @@ def pins() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("requirement", requirements())
-def test_requirement_is_pinned_within_its_bounds(requirement: str) -> None:
+def test_requirement_is_pinned_within_its_bounds(requirement):
     wanted = Requirement(requirement)
     pinned = pins()[canonicalize_name(wanted.name)]
     assert wanted.specifier.contains(pinned)
 
 
-def test_what_is_imported_is_what_is_declared() -> None:
+def test_what_is_imported_is_what_is_declared():
     imported = {name for path in SRC.rglob("*.py") for name in imports(path)}
     foreign = imported - sys.stdlib_module_names - {"pffl"} - ASKED_FOR
     extras = PROJECT["optional-dependencies"].items()
@@ -64,7 +64,7 @@ def imports(path: Path) -> set[str]:
     return {name.partition(".")[0] for name in (*plain, *froms)}
 
 
-def test_settings_name_modules_that_exist() -> None:
+def test_settings_name_modules_that_exist():
     named = [
         m for part in SETTINGS["tool"]["mypy"]["overrides"] for m in part["module"]
     ]
@@ -82,11 +82,11 @@ def test_settings_name_modules_that_exist() -> None:
         ("src/pffl/__init__.py", '__version__ = "{}"'),
     ],
 )
-def test_versions_agree(name: str, said: str) -> None:
+def test_versions_agree(name, said):
     assert said.format(PROJECT["version"]) in (ROOT / name).read_text("utf-8")
 
 
-def test_the_recipe_has_the_dependencies_of_the_project() -> None:
+def test_the_recipe_has_the_dependencies_of_the_project():
     recipe = (ROOT / "recipe" / "meta.yaml").read_text("utf-8")
     parts = dict(re.findall(r"^  (host|run):\n((?:    - .*\n)+)", recipe, re.MULTILINE))
     listed = {
@@ -98,14 +98,14 @@ def test_the_recipe_has_the_dependencies_of_the_project() -> None:
     assert listed["host"] == {python, "pip", *SETTINGS["build-system"]["requires"]}
 
 
-def test_python_versions_are_those_that_are_tested() -> None:
+def test_python_versions_are_those_that_are_tested():
     matrix = (ROOT / "tests" / "matrix.py").read_text("utf-8")
     tested = re.findall(r'"(3\.\d+)"', matrix.partition("PYTHONS = ")[2].split("\n")[0])
     named = re.findall(r":: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
     assert named == tested
 
 
-def test_an_index_page_has_no_dead_links() -> None:
+def test_an_index_page_has_no_dead_links():
     hooks = SETTINGS["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
     (rule,) = hooks["substitutions"]
     readme = (ROOT / "README.md").read_text("utf-8")

@@ -49,7 +49,7 @@ def tracked_files() -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
-def test_source_never_runs_what_it_reads() -> None:
+def test_source_never_runs_what_it_reads():
     found = {name_of(path): unsafe(path.read_text("utf-8")) for path in SOURCES}
     assert {name: lines for name, lines in found.items() if lines} == {}
 
@@ -73,7 +73,7 @@ def test_source_never_runs_what_it_reads() -> None:
         "frame.to_pickle('f')",
     ],
 )
-def test_unsafe_code_is_found(code: str) -> None:
+def test_unsafe_code_is_found(code):
     assert len(unsafe(code)) == 1
 
 
@@ -89,16 +89,16 @@ def test_unsafe_code_is_found(code: str) -> None:
         "import yaml\nyaml.safe_load(f)",
     ],
 )
-def test_safe_code_is_left_alone(code: str) -> None:
+def test_safe_code_is_left_alone(code):
     assert unsafe(code) == []
 
 
-def test_source_names_no_path_of_a_machine() -> None:
+def test_source_names_no_path_of_a_machine():
     found = {p: MACHINE_PATH.findall(p.read_text("utf-8")) for p in SOURCES}
     assert {name_of(p): paths for p, paths in found.items() if paths} == {}
 
 
-def test_no_document_that_is_not_here_is_cited() -> None:
+def test_no_document_that_is_not_here_is_cited():
     told = [p for p in tracked_files() if p.suffix in (".md", ".py", ".toml")]
     found = {str(p): CITED.findall(p.read_text("utf-8")) for p in told if p != HERE}
     assert {name: words for name, words in found.items() if words} == {}
@@ -111,14 +111,14 @@ def test_no_document_that_is_not_here_is_cited() -> None:
     assert {str(p) for p, link in named if not (ROOT / link).exists()} == set()
 
 
-def test_no_tracked_file_names_this_checkout() -> None:
+def test_no_tracked_file_names_this_checkout():
     if len(ROOT.parts) < 3:
         pytest.skip("the path of this checkout is too short to tell")
     here = str(ROOT).encode()
     assert [str(p) for p in tracked_files() if here in p.read_bytes()] == []
 
 
-def test_no_tracked_file_is_ignored() -> None:
+def test_no_tracked_file_is_ignored():
     """The wheel leaves out what git ignores: `runs/` once was without `pffl.runs`."""
     tracked_files()  # skips where there is no git
     ignored = ["git", "ls-files", "--cached", "--ignored", "--exclude-standard"]
@@ -126,12 +126,12 @@ def test_no_tracked_file_is_ignored() -> None:
     assert run.stdout == ""
 
 
-def test_no_tracked_file_is_large() -> None:
+def test_no_tracked_file_is_large():
     large = [str(p) for p in tracked_files() if p.stat().st_size > LARGEST_FILE]
     assert large == []
 
 
-def test_modules_import_unless_an_extra_is_absent() -> None:
+def test_modules_import_unless_an_extra_is_absent():
     """And what their docstrings show comes out as shown."""
     failed = {}
     for path in SOURCES:
@@ -158,7 +158,7 @@ def _misses_an_extra(error: BaseException | None) -> bool:
     return False
 
 
-def test_import_is_light_and_offline() -> None:
+def test_import_is_light_and_offline():
     code = """
 import json, sys
 def refuse(event, args):

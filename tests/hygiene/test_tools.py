@@ -26,7 +26,7 @@ TOOLS = {
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_tool_has_no_complaint(tool: str) -> None:
+def test_tool_has_no_complaint(tool):
     run = subprocess.run(
         [sys.executable, *TOOLS[tool]],
         cwd=ROOT,

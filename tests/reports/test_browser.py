@@ -60,9 +60,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ("both", 768, "light"),
     ],
 )
-def test_it_fits_and_everyone_can_read_it(
-    window: Window, pages: dict[str, Path], name: str, width: int, scheme: str
-) -> None:
+def test_it_fits_and_everyone_can_read_it(window, pages, name, width, scheme):
     sound(window, pages[name], width, scheme)
     alert = "return [...document.querySelectorAll('script')].length"
     assert window.run(alert) == 2  # ours; none that a name has brought
@@ -101,9 +99,7 @@ LOOKS = [(width, scheme) for width in (390, 768, 1440) for scheme in ("light", "
         *(pytest.param(kind, LOOKS, marks=pytest.mark.slow) for kind in KINDS),
     ],
 )
-def test_every_folder_fits_and_everyone_can_read_it(
-    window: Window, tmp_path: Path, kind: str, looks: list[tuple[int, str]]
-) -> None:
+def test_every_folder_fits_and_everyone_can_read_it(window, tmp_path, kind, looks):
     path = tmp_path / "page.html"
     path.write_text(KINDS[kind](tmp_path / kind), encoding="utf-8")
     assert path.stat().st_size < (5_000_000 if kind == "of_a_sweep" else 2_000_000)
@@ -112,9 +108,7 @@ def test_every_folder_fits_and_everyone_can_read_it(
 
 
 @needs_browser
-def test_a_page_of_a_run_that_goes_on_loads_itself_until_asked_not_to(
-    window: Window, tmp_path: Path
-) -> None:
+def test_a_page_of_a_run_that_goes_on_loads_itself_until_asked_not_to(window, tmp_path):
     KINDS["live"](tmp_path / "live")
     path = tmp_path / "page.html"
     path.write_text(render([tmp_path / "live"], refresh=1), encoding="utf-8")
@@ -142,9 +136,7 @@ def test_a_page_of_a_run_that_goes_on_loads_itself_until_asked_not_to(
 
 
 @needs_browser
-def test_slider_and_click_move_figures_table_and_sentence_together(
-    window: Window, pages: dict[str, Path]
-) -> None:
+def test_slider_and_click_move_figures_table_and_sentence_together(window, pages):
     from selenium.webdriver.common.keys import Keys
 
     window.show(pages["study"])
@@ -175,9 +167,7 @@ def test_slider_and_click_move_figures_table_and_sentence_together(
 
 
 @needs_browser
-def test_a_slider_over_a_path_moves_all_and_promises_no_more(
-    window: Window, tmp_path: Path
-) -> None:
+def test_a_slider_over_a_path_moves_all_and_promises_no_more(window, tmp_path):
     from selenium.webdriver.common.keys import Keys
 
     path = tmp_path / "page.html"
@@ -202,9 +192,7 @@ def test_a_slider_over_a_path_moves_all_and_promises_no_more(
 
 
 @needs_browser
-def test_words_are_explained_by_keyboard_and_by_finger(
-    window: Window, pages: dict[str, Path]
-) -> None:
+def test_words_are_explained_by_keyboard_and_by_finger(window, pages):
     from selenium.webdriver.common.keys import Keys
 
     tip = (

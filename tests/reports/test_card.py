@@ -64,7 +64,7 @@ def html(body: str) -> str:
     return str(MarkdownIt("commonmark").enable("table").render(body))
 
 
-def test_it_says_what_the_terminal_says() -> None:
+def test_it_says_what_the_terminal_says():
     found = solution()
     card = pffl.card(found)
     shown = " ".join(unescape(re.sub("<[^>]*>", "", html(parts(card)[1]))).split())
@@ -80,7 +80,7 @@ def test_it_says_what_the_terminal_says() -> None:
     assert card == pffl.card(solution())
 
 
-def test_the_header_is_that_of_a_hub() -> None:
+def test_the_header_is_that_of_a_hub():
     found = solution()
     header, _ = parts(pffl.card(found, license="apache-2.0"))
     assert header["library_name"] == "pffl"
@@ -90,7 +90,6 @@ def test_the_header_is_that_of_a_hub() -> None:
     train, test = index["results"]
     for result, split in ((train, "train"), (test, "test")):
         measured = split_metrics(found.evidence, split)
-        assert measured is not None
         assert measured.error is not None
         assert result["task"] == {"type": "tabular-classification"}
         assert result["dataset"]["split"] == split
@@ -99,7 +98,7 @@ def test_the_header_is_that_of_a_hub() -> None:
         assert values["loss"] == pytest.approx(measured.worst_cell_loss, abs=1e-6)
 
 
-def test_the_squared_error_of_numbers_is_that_of_rows_not_of_silos() -> None:
+def test_the_squared_error_of_numbers_is_that_of_rows_not_of_silos():
     rng = np.random.default_rng(0)
     X, silo = rng.normal(size=(300, 2)), (np.arange(300) % 10 == 0).astype(int)
     y = X[:, 0] + rng.normal(size=300) * (1 + 3 * silo)
@@ -121,7 +120,7 @@ def test_the_squared_error_of_numbers_is_that_of_rows_not_of_silos() -> None:
     assert found.train.risk != pytest.approx(expected, rel=0.1)
 
 
-def test_hostile_names_stay_names() -> None:
+def test_hostile_names_stay_names():
     found = solution(HOSTILE)
     about = About(HOSTILE[0], HOSTILE[1], None, HOSTILE[1], HOSTILE[0])
     header, body = parts(pffl.card(replace(found.evidence, about=about)))
@@ -142,12 +141,12 @@ def test_hostile_names_stay_names() -> None:
 
 
 @pytest.mark.parametrize("text", ["- a", "+ a", "1. a", "12) a", "# a", "> a", "==="])
-def test_no_text_begins_a_block(text: str) -> None:
+def test_no_text_begins_a_block(text):
     assert html(plain(text)) == html("x").replace("x", html("y" + plain(text))[4:-5])
     assert plain("0.5 of it") == "0.5 of it"
 
 
-def test_a_table_keeps_its_columns() -> None:
+def test_a_table_keeps_its_columns():
     rows = [{"a": "x|y", "b": "`|`"}, {"a": "", "b": "\\"}]
     shown = html(table(rows))
     cells = [unescape(c) for c in re.findall(r"<td[^>]*>(.*?)</td>", shown)]
@@ -158,7 +157,7 @@ def test_a_table_keeps_its_columns() -> None:
 # Stated in a run file, or later
 
 
-def test_about_is_read_and_written_back(tmp_path: Path) -> None:
+def test_about_is_read_and_written_back(tmp_path):
     path = tmp_path / "run.toml"
     path.write_text(
         '[data]\nname = "synthetic"\n[about]\nowner = "Unit 7"\ndate = 2026-11-16\n'
@@ -177,9 +176,7 @@ def test_about_is_read_and_written_back(tmp_path: Path) -> None:
             parse({"data": {"name": "synthetic"}, "about": wrong})
 
 
-def test_from_the_command_line_and_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_from_the_command_line_and_later(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     made = command(capsys, "run", *SMALL, "--bound", "0.9", "--owner", "Unit 7", "-q")
     assert made.code == 0

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -89,9 +88,7 @@ class Seen(Callback):
     "few", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["few", "more"]
 )
 @pytest.mark.parametrize("name", VARIANTS)
-def test_interrupted_and_resumed_is_uninterrupted(
-    name: str, few: bool, tmp_path: Path
-) -> None:
+def test_interrupted_and_resumed_is_uninterrupted(name, few, tmp_path):
     method, counted = VARIANTS[name], Stopping(Local(FEDERATION), at=-1)
     whole = solve(method, counted)
     last = counted.asked
@@ -109,7 +106,7 @@ def test_interrupted_and_resumed_is_uninterrupted(
         assert not any(place.iterdir())
 
 
-def test_ctrl_c_returns_what_there_is_and_leaves_a_checkpoint(tmp_path: Path) -> None:
+def test_ctrl_c_returns_what_there_is_and_leaves_a_checkpoint(tmp_path):
     method = VARIANTS["pffl"]
     engine = Stopping(Local(FEDERATION), at=5)  # census, setup, 2 rounds
     solution = solve(method, engine, checkpoint=tmp_path)
@@ -118,7 +115,7 @@ def test_ctrl_c_returns_what_there_is_and_leaves_a_checkpoint(tmp_path: Path) ->
     assert_same_outcome(solve(method, checkpoint=tmp_path), solve(method))
 
 
-def test_the_seed_may_be_left_out_of_a_resumed_run(tmp_path: Path) -> None:
+def test_the_seed_may_be_left_out_of_a_resumed_run(tmp_path):
     method = VARIANTS["pffl, batches and momentum"]
     first = pffl.solve(
         Stopping(Local(FEDERATION), at=5),
@@ -132,7 +129,7 @@ def test_the_seed_may_be_left_out_of_a_resumed_run(tmp_path: Path) -> None:
     assert_same_outcome(second, whole)
 
 
-def test_a_diverging_run_diverges_alike(tmp_path: Path) -> None:
+def test_a_diverging_run_diverges_alike(tmp_path):
     method = pffl.FedAvg(rounds=30, step_size=1e3)
     whole = solve(method)
     assert whole.status == "diverged"
@@ -152,7 +149,7 @@ class StopAfter(Callback):
         return row.number >= self.number
 
 
-def test_a_run_that_a_callback_ended_stays_ended(tmp_path: Path) -> None:
+def test_a_run_that_a_callback_ended_stays_ended(tmp_path):
     method = VARIANTS["fedavg"]
     counted = Stopping(Local(FEDERATION), at=-1)
     whole = solve(method, counted, callbacks=[StopAfter(4)])
@@ -162,7 +159,7 @@ def test_a_run_that_a_callback_ended_stays_ended(tmp_path: Path) -> None:
     assert_same_outcome(solve(method, checkpoint=tmp_path), whole)
 
 
-def test_networks(tmp_path: Path) -> None:
+def test_networks(tmp_path):
     pytest.importorskip("torch")
     from tests.models.networks import network
 
@@ -187,7 +184,7 @@ def test_networks(tmp_path: Path) -> None:
     assert resumed.asked == counted.asked - 3
 
 
-def test_a_state_with_nan_is_not_saved(tmp_path: Path) -> None:
+def test_a_state_with_nan_is_not_saved(tmp_path):
     checkpoint = Checkpoint(tmp_path, {"run": {"seed": 0}})
 
     def tree(rounds: int, number: float) -> Any:
@@ -201,7 +198,7 @@ def test_a_state_with_nan_is_not_saved(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_parameter_of_a_method_is_in_its_identity(name: str) -> None:
+def test_every_parameter_of_a_method_is_in_its_identity(name):
     problem = make_problem(Reference(FEDERATION), CONSTRAINT)
     method = METHODS[name]()
     known = identity(DATA, problem, CONSTRAINT, method, options=Options())
@@ -264,7 +261,7 @@ def through_bytes(tree: Any) -> Any:
 
 
 @given(trees)
-def test_what_is_written_is_read(tree: Tree) -> None:
+def test_what_is_written_is_read(tree):
     back = decode(through_bytes(encode(tree)), tree, known=(Leaf,))
     assert_same_bits(back, tree)
     order = tree.leaf.numbers.flags
@@ -280,7 +277,7 @@ plain_values = st.recursive(
 
 
 @given(trees, st.data())
-def test_what_was_not_written_is_refused_or_of_the_kind(tree: Tree, data: Any) -> None:
+def test_what_was_not_written_is_refused_or_of_the_kind(tree, data):
     plain, arrays = lay_out(encode(tree))
     key = data.draw(st.sampled_from(sorted(plain["fields"])))
     plain["fields"][key] = data.draw(plain_values)
@@ -292,7 +289,7 @@ def test_what_was_not_written_is_refused_or_of_the_kind(tree: Tree, data: Any) -
         assert type(getattr(back, key)) is type(getattr(tree, key))
 
 
-def test_totals_come_back_by_their_class() -> None:
+def test_totals_come_back_by_their_class():
     point = Point(np.array([np.nan, 1.0]), np.zeros(0))
     tree = through_bytes(encode(point, finite=False))
     assert_same_bits(decode(tree, None, known=(Point,), finite=False), point)
@@ -303,7 +300,7 @@ def test_totals_come_back_by_their_class() -> None:
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_a_large_array_that_is_mostly_zero_is_small(order: Any) -> None:
+def test_a_large_array_that_is_mostly_zero_is_small(order):
     wide = np.zeros((5, LARGE), order=order)
     wide[1, 7], wide[4, LARGE - 1], wide[2, 2] = 1e-300, np.inf, -0.0
     plain, arrays = lay_out([wide, wide])  # kept once
@@ -316,9 +313,7 @@ def test_a_large_array_that_is_mostly_zero_is_small(order: Any) -> None:
             take_up({**plain[0], "$shape": shape}, arrays)
 
 
-def test_a_checkpoint_that_could_not_be_read_back_is_not_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkpoint_that_could_not_be_read_back_is_not_written(tmp_path, monkeypatch):
     monkeypatch.setattr("pffl.checkpoint.LARGEST", 100)
     with raises(ArtefactError, "too-large"):
         Checkpoint(tmp_path).offer(lambda: {"rounds": 1, "seconds": 0.0})

@@ -42,9 +42,7 @@ def visible(directory: Path) -> set[str]:
     return {name for name in os.listdir(directory) if not name.startswith(".")}
 
 
-def test_what_is_saved_is_loaded(
-    solution: pffl.Solution, federation: pffl.Federation, tmp_path: Path
-) -> None:
+def test_what_is_saved_is_loaded(solution, federation, tmp_path):
     place = runs.save(solution, tmp_path / "a" / "b", "seed = 1\n")
     assert visible(place) == FILES
     record = runs.load(place, require_verified=True)
@@ -60,7 +58,7 @@ def test_what_is_saved_is_loaded(
     assert np.array_equal(record.predictor.predict_proba(X), solution.predict_proba(X))
 
 
-def test_history_has_a_line_per_round(solution: pffl.Solution, tmp_path: Path) -> None:
+def test_history_has_a_line_per_round(solution, tmp_path):
     runs.save(solution, tmp_path)
     with open(tmp_path / "history.csv", newline="", encoding="utf-8") as stream:
         lines = list(csv.DictReader(stream))
@@ -70,9 +68,7 @@ def test_history_has_a_line_per_round(solution: pffl.Solution, tmp_path: Path) -
         assert line["gap"] == ("" if row.gap is None else repr(row.gap))
 
 
-def test_a_run_replaces_a_stopped_one_with_all_that_belonged_to_it(
-    solution: pffl.Solution, tmp_path: Path
-) -> None:
+def test_a_run_replaces_a_stopped_one_with_all_that_belonged_to_it(solution, tmp_path):
     with runs.lock(tmp_path) as held:
         held.begin("")
         held.save(solution, "")
@@ -86,9 +82,7 @@ def test_a_run_replaces_a_stopped_one_with_all_that_belonged_to_it(
     assert runs.load(tmp_path, require_verified=True).spec_text != ""
 
 
-def test_directories_are_numbered_and_unused_ones_vanish(
-    solution: pffl.Solution, tmp_path: Path
-) -> None:
+def test_directories_are_numbered_and_unused_ones_vanish(solution, tmp_path):
     with runs.lock_next(tmp_path, "My data/../x") as held:
         assert held.directory.parent == tmp_path
         held.save(solution, "")
@@ -130,9 +124,7 @@ RESULTS = (
         ("manifest.json", None, "no-run"),
     ],
 )
-def test_what_is_no_run_is_refused(
-    solution: pffl.Solution, tmp_path: Path, name: str, text: str | None, code: str
-) -> None:
+def test_what_is_no_run_is_refused(solution, tmp_path, name, text, code):
     runs.save(solution, tmp_path)
     (tmp_path / name).unlink()
     if text is not None:
@@ -144,9 +136,7 @@ def test_what_is_no_run_is_refused(
             runs.save(solution, tmp_path)
 
 
-def test_the_same_run_gives_the_same_bytes(
-    solution: pffl.Solution, federation: pffl.Federation, tmp_path: Path
-) -> None:
+def test_the_same_run_gives_the_same_bytes(solution, federation, tmp_path):
     again = pffl.solve(federation, pffl.BoundedGroupLoss(0.7), seed=0)
     content = [
         (runs.save(s, tmp_path / str(i)) / "model.safetensors").read_bytes()
@@ -181,9 +171,7 @@ def as_in_the_first_version(place: Path) -> None:
     (place / "manifest.json").write_text(json.dumps(manifest), "utf-8")
 
 
-def test_runs_of_the_first_version_are_read(
-    solution: pffl.Solution, tmp_path: Path
-) -> None:
+def test_runs_of_the_first_version_are_read(solution, tmp_path):
     now = runs.load(runs.save(solution, tmp_path))
     as_in_the_first_version(tmp_path)
     then = runs.load(tmp_path, require_verified=True)
@@ -196,9 +184,7 @@ def test_runs_of_the_first_version_are_read(
 
 
 @pytest.mark.parametrize("version", ["0", "3", "", "x"])
-def test_other_versions_of_a_model_are_refused(
-    solution: pffl.Solution, tmp_path: Path, version: str
-) -> None:
+def test_other_versions_of_a_model_are_refused(solution, tmp_path, version):
     runs.save(solution, tmp_path)
     as_in_the_first_version(tmp_path)
     path = tmp_path / "model.safetensors"

@@ -43,7 +43,7 @@ def paid(e: Evidence) -> tuple[int, int, int]:
     return e.terms.candidates, e.terms.later, e.terms.others
 
 
-def test_a_run_is_one_look_and_the_same_certificate_no_other(tmp_path: Path) -> None:
+def test_a_run_is_one_look_and_the_same_certificate_no_other(tmp_path):
     first = ran(tmp_path / "run")
     assert paid(first) == (1, 0, 0)
     own = runs.load(tmp_path / "run", require_verified=True).evidence
@@ -54,7 +54,7 @@ def test_a_run_is_one_look_and_the_same_certificate_no_other(tmp_path: Path) -> 
         assert certificate.of_kind("holdout")[0].value == unseen.holdout(first).value
 
 
-def test_later_certificates_have_less_and_less(tmp_path: Path) -> None:
+def test_later_certificates_have_less_and_less(tmp_path):
     e, place = ran(tmp_path / "run"), tmp_path / "run"
     for later, confidence in enumerate((0.9, 0.99, 0.8), start=1):
         recertify(runs.load(place), Request(confidence=confidence))
@@ -73,7 +73,7 @@ def test_later_certificates_have_less_and_less(tmp_path: Path) -> None:
     assert len(read_looks(place / LOOKS)) == 4
 
 
-def test_what_says_nothing_of_held_out_rows_is_no_look(tmp_path: Path) -> None:
+def test_what_says_nothing_of_held_out_rows_is_no_look(tmp_path):
     ran(tmp_path / "run")
     engine = pffl.engines.Local(job(0.68).federation)
     recertify(runs.load(tmp_path / "run"), Request(target_gap=1e-3), engine)
@@ -83,7 +83,7 @@ def test_what_says_nothing_of_held_out_rows_is_no_look(tmp_path: Path) -> None:
     assert not found[0].touches(found[1])
 
 
-def test_fault_84_a_sweep_is_paid_by_the_run_that_was_chosen(tmp_path: Path) -> None:
+def test_fault_84_a_sweep_is_paid_by_the_run_that_was_chosen(tmp_path):
     alone = ran(tmp_path / "elsewhere" / "run")
     grid = [GridPoint("bgl", b, p) for b in (0.66, 0.68, 0.7) for p in (1.0, 10.0)]
     with warnings.catch_warnings():
@@ -107,7 +107,7 @@ def test_fault_84_a_sweep_is_paid_by_the_run_that_was_chosen(tmp_path: Path) -> 
         assert paid(runs.load(place).evidence)[0] == many
 
 
-def test_fault_84_other_settings_could_not_be_checked(tmp_path: Path) -> None:
+def test_fault_84_other_settings_could_not_be_checked(tmp_path):
     grid = [GridPoint("bgl", bound, 10.0) for bound in (0.66, 0.7)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -131,7 +131,7 @@ def test_fault_84_other_settings_could_not_be_checked(tmp_path: Path) -> None:
     assert all(check.agrees for check in pffl.verify(tmp_path / "again"))
 
 
-def test_other_rows_and_damaged_logs_of_others_count_nothing(tmp_path: Path) -> None:
+def test_other_rows_and_damaged_logs_of_others_count_nothing(tmp_path):
     e = ran(tmp_path / "a" / "run")
     one = Look(["other rows"], "x", 1.0, None, "p")
     assert paid(Looks((), ((one,),)).counted(e)) == (1, 0, 0)
@@ -140,7 +140,7 @@ def test_other_rows_and_damaged_logs_of_others_count_nothing(tmp_path: Path) -> 
     assert paid(ran(tmp_path / "b" / "run")) == (1, 0, 0)
 
 
-def test_certificates_made_at_the_same_time_are_all_counted(tmp_path: Path) -> None:
+def test_certificates_made_at_the_same_time_are_all_counted(tmp_path):
     place = tmp_path / "run"
     ran(place)
 

@@ -9,8 +9,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from pffl.runs.overview import Overview
 from tests.cli.helpers import pffl
 
@@ -51,7 +49,7 @@ def told(entries: list[dict[str, Any]], now: float) -> str:
     return "\n".join(overview.lines(START + timedelta(seconds=now)))
 
 
-def test_from_the_first_entry_to_the_last() -> None:
+def test_from_the_first_entry_to_the_last():
     entries = [at(BEGUN, 0)]
     assert "9 s ago" in told(entries, 9)
     entries += [at(asking("counting rows"), 10), at(exchange(["north", "south"]), 11)]
@@ -71,7 +69,7 @@ def test_from_the_first_entry_to_the_last() -> None:
     assert "ended" not in told([*ended, at(BEGUN, 80)], 81)  # it starts again
 
 
-def test_a_sites_text_cannot_steer_the_terminal() -> None:
+def test_a_sites_text_cannot_steer_the_terminal():
     entries = [at(BEGUN, 0), at(exchange([], [["north", "\x1b[2J" + "x" * 999]]), 1)]
     text = told(entries, 2)
     assert "\x1b" not in text
@@ -84,9 +82,7 @@ def record(folder: Path, entries: list[dict[str, Any]], torn: str = "") -> None:
     (folder / "record.jsonl").write_text(lines + torn)
 
 
-def test_watch_ends_with_the_run_and_its_code(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_watch_ends_with_the_run_and_its_code(capsys, tmp_path):
     out = tmp_path / "run"
     record(out, [at(BEGUN, 0), at(ROUND, 1)], torn='{"event": "ro')
     seen = pffl(capsys, "watch", out, "--once")
@@ -101,9 +97,7 @@ def test_watch_ends_with_the_run_and_its_code(
     assert seen.json["sites"]["north"]["answers"] == 0
 
 
-def test_watch_says_that_the_server_is_gone(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_watch_says_that_the_server_is_gone(capsys, tmp_path):
     out = tmp_path / "run"
     record(out, [at(BEGUN, 0)])
     gone = os.fork()
@@ -116,9 +110,7 @@ def test_watch_says_that_the_server_is_gone(
     assert seen.code == 5
 
 
-def test_watch_names_what_is_no_run(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_watch_names_what_is_no_run(capsys, tmp_path):
     assert pffl(capsys, "watch", tmp_path / "nothing").code == 2
     (tmp_path / "result.json").write_text("{}")
     seen = pffl(capsys, "watch", tmp_path)

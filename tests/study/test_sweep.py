@@ -73,8 +73,6 @@ def test_points_equal_a_cold_solve(federation, points, found):
         assert row["test_error"] == pytest.approx(cold.test.error, abs=2e-3)
 
 
-
-
 def test_resumed_sweep_runs_only_what_is_missing(federation, points, found, tmp_path):
     sweep(federation, points[:5], out=tmp_path)
     lines = (tmp_path / "points.jsonl").read_text().splitlines()
