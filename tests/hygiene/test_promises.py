@@ -77,22 +77,6 @@ def test_unsafe_code_is_found(code):
     assert len(unsafe(code)) == 1
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "model.eval()",
-        "'''No pickle, and no eval(x).'''",
-        "import re\nre.compile('a')",
-        "import numpy as np\nnp.load('f', allow_pickle=False)",
-        "import json\njson.load(f)",
-        "import subprocess\nsubprocess.run(['ls'], shell=False)",
-        "import yaml\nyaml.safe_load(f)",
-    ],
-)
-def test_safe_code_is_left_alone(code):
-    assert unsafe(code) == []
-
-
 def test_source_names_no_path_of_a_machine():
     found = {p: MACHINE_PATH.findall(p.read_text("utf-8")) for p in SOURCES}
     assert {name_of(p): paths for p, paths in found.items() if paths} == {}
