@@ -69,20 +69,13 @@ def test_unexpected_error_asks_for_a_report(capsys, monkeypatch):
     assert "Traceback" in long.err
 
 
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        ("UsageError", 2),
-        ("DataError", 3),
-        ("NotMetError", 4),
-        ("FederationError", 5),
-        ("ArtefactError", 6),
-        ("PrivacyBudgetError", 7),
-    ],
-)
+KINDS = ("Usage", "Data", "NotMet", "Federation", "Artefact", "PrivacyBudget")
+
+
+@pytest.mark.parametrize(("code", "error"), list(enumerate(KINDS, start=2)))
 def test_every_kind_of_error_has_its_exit_code(error, code, capsys, monkeypatch):
     def fail(*_, **__):
-        raise getattr(package.errors, error)("what is wrong")
+        raise getattr(package.errors, f"{error}Error")("what is wrong")
 
     monkeypatch.setattr("pffl.spec.named", fail)
     seen = pffl(capsys, "run", "synthetic")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import hmac
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 
+import pffl as package
+from pffl.data import DataWarning, Rows, Silo
+from pffl.data.partition import at_one_site, keyed_split
 from pffl.errors import UsageError
 from tests.cli.helpers import one_line, pffl
+from tests.helpers import make_federation
 from tests.raising import raises
 
 RANGES = ["--range", "age=18,90", "--range", "income=0,100"]
@@ -80,18 +86,14 @@ def test_what_is_missing_or_wrong_is_said(table, tmp_path, capsys, more, error):
 
 def test_the_parts_of_others_do_not_change():
     """One person more moves nobody else between training and held-out rows."""
-    from pffl.data.partition import keyed_split
-    from tests.helpers import make_federation
 
     data = make_federation(0, sizes=(200, 150), test=50)
     before = keyed_split(data.silos, b"key", 0.2)
     less = []
     for silo in data.silos:
         rows = silo.splits["train"]
-        kept = np.delete(np.arange(len(rows)), 3)
-        less.append(
-            type(silo)(silo.name, silo.index, {**silo.splits, "train": rows.take(kept)})
-        )
+        kept = rows.take(np.delete(np.arange(len(rows)), 3))
+        less.append(replace(silo, splits={**silo.splits, "train": kept}))
     after = keyed_split(less, b"key", 0.2)
     for one, other in zip(before, after, strict=True):
         for split in ("train", "test"):
@@ -123,7 +125,6 @@ def test_the_plan_is_shown_before_anything_is_released(table, capsys):
 
 def discrete(copies):
     """Rows of four kinds only, each as often as is said."""
-    from pffl.data.silo import Rows, Silo
 
     kinds = np.repeat(np.arange(len(copies)), copies)
     rows = Rows(kinds[:, None].astype(float), kinds % 2.0, kinds % 2, None, None)
@@ -132,30 +133,23 @@ def discrete(copies):
 
 def test_equal_rows_go_different_ways():
     """Held-out rows are drawn like all: also where many rows are equal."""
-    from pffl.data.partition import keyed_split
 
     held = keyed_split([discrete([2000] * 4)], b"key", 0.2)[0].splits["test"]
     shares = np.bincount(held.X[:, 0].astype(int), minlength=4) / 2000
     assert (abs(shares - 0.2) < 4 * np.sqrt(0.16 / 2000)).all()
+
     # One row more or less, at any place, changes one part by that row and no other.
+    def counts(copies):
+        splits = keyed_split([discrete(copies)], b"key", 0.2)[0].splits
+        kinds = [rows.X[:, 0].astype(int) for rows in splits.values()]
+        return np.array([np.bincount(own, minlength=4) for own in kinds])
+
     for copies in ([1999, 2000, 2000, 2000], [2000, 2000, 2001, 2000]):
-        found = keyed_split([discrete(copies)], b"key", 0.2)[0].splits
-        total = 0
-        for split, rows in found.items():
-            mine = keyed_split([discrete([2000] * 4)], b"key", 0.2)[0].splits[split]
-            counts = [
-                np.bincount(one.X[:, 0].astype(int), minlength=4)
-                for one in (rows, mine)
-            ]
-            total += int(abs(counts[0] - counts[1]).sum())
-        assert total == 1
+        assert abs(counts(copies) - counts([2000] * 4)).sum() == 1
 
 
 def test_an_id_is_in_one_part_at_all_sites():
     """The part of a person is HMAC(key, id), whatever the row and whoever else."""
-    import hmac
-
-    from pffl.data.partition import at_one_site, keyed_split
 
     random, n = np.random.default_rng(0), 900
     frame = pd.DataFrame(
@@ -167,8 +161,6 @@ def test_an_id_is_in_one_part_at_all_sites():
             "hired": random.choice(["yes", "no"], n),
         }
     )
-    import pffl as package
-    from pffl.data.checks import DataWarning
 
     with pytest.warns(DataWarning, match="in more than one silo"):
         data = package.Federation.from_table(
@@ -187,12 +179,12 @@ def test_an_id_is_in_one_part_at_all_sites():
         assert found == {"test" if held else "train"}
     # One row counts of somebody with rows at both sites.
     parted = at_one_site(data.silos)
-    people = [
+    north, south = (
         {int(p) for rows in silo.splits.values() for p in rows.person}
         for silo in parted
-    ]
-    assert not people[0] & people[1]
-    assert people[0] | people[1] == set(range(len(data.ids)))
+    )
+    assert not north & south
+    assert north | south == set(range(len(data.ids)))
     with raises(UsageError, "needs-federation"):
         package.solve(package.engines.Local(data), None, privacy=package.Privacy(1.0))
     with raises(UsageError, "needs-ids"):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.data import Rows, Silo
 from pffl.engines import Local, Reference
 from pffl.errors import DataError, NotMetError
 from pffl.questions import Curvature, Evaluate
@@ -259,45 +258,29 @@ def test_fault_27_the_smallest_bound_does_not_depend_on_the_method(method, attai
 
 
 def test_fault_28_bound_far_above_is_fedavg():
-    federation = make_federation(0)
-    model = pffl.LogisticRegression(l2=0.05)
+    federation, model = make_federation(0), pffl.LogisticRegression(l2=0.05)
+
+    def solved(bound, method):
+        return pffl.solve(federation, bound, model=model, method=method, seed=0)
+
     far = pffl.BoundedGroupLoss(9.0)
-    plain = pffl.solve(
-        federation,
-        None,
-        model=model,
-        method=pffl.FedAvg(rounds=300, local_steps=1),
-        seed=0,
-    )
-    exact = pffl.solve(
-        federation, far, model=model, method=pffl.Exact(target_gap=1e-11), seed=0
-    )
+    plain = solved(None, pffl.FedAvg(rounds=300, local_steps=1))
+    exact = solved(far, pffl.Exact(target_gap=1e-11))
     assert exact.status == "met"
     np.testing.assert_array_equal(exact.multipliers, [0.0, 0.0])
     np.testing.assert_allclose(exact.w, plain.w, atol=1e-5)
-    method = pffl.PFFL(
-        dual_rounds=30,
-        rounds_per_dual=10,
-        local_steps=1,
-        iterate="last",
-        target_gap=1e-12,  # all rounds: it would end at its target before
-    )
-    pffl_ = pffl.solve(federation, far, model=model, method=method, seed=0)
-    np.testing.assert_allclose(pffl_.multipliers, 0.0, atol=1e-12)
-    np.testing.assert_allclose(pffl_.w, plain.w, atol=1e-5)
+    all_rounds = {"iterate": "last", "target_gap": 1e-12}  # it would end before
+    method = pffl.PFFL(dual_rounds=30, rounds_per_dual=10, local_steps=1, **all_rounds)
+    paper = solved(far, method)
+    np.testing.assert_allclose(paper.multipliers, 0.0, atol=1e-12)
+    np.testing.assert_allclose(paper.w, plain.w, atol=1e-5)
 
 
 def test_fault_38_cell_of_one_row():
     federation = make_federation(0, sizes=(60, 50))
-    rows = federation.silos[0].rows("train")
     for k in range(2):
         federation = regroup(federation, k, 0)
-    alone = rows.group * 0
-    alone[3] = 1
-    first = federation.silos[0]
-    train = Rows(first.rows("train").X, first.rows("train").y, alone)
-    silo = Silo("first", 0, {**first.splits, "train": train})
-    federation = from_silos(federation, [silo, federation.silos[1]])
+    federation.silos[0].rows("train").group[3] = 1
     with pytest.warns(UserWarning, match="fewer than 10 training rows: m"):
         solution = pffl.solve(
             federation,

@@ -11,11 +11,13 @@ import pandas as pd
 import pytest
 
 import pffl
+from pffl.errors import UsageError
 from tests.cli.helpers import one_line
 from tests.hostile import people
 from tests.hostile.judge import judge_of
 from tests.hostile.referee import shipped
 from tests.oracles import Solved
+from tests.raising import raises
 
 
 def statuses(federation, bound, model):
@@ -59,25 +61,22 @@ def test_fault_79_impossible_means_that_no_price_helps(name):
 
 def test_fault_80_no_loss_bound_makes_a_promise_cheap():
     federation = pffl.datasets.synthetic(900, silos=3, seed=1)
-    for loss_bound in (0.75, 1.0, 5.0):
-        solution = pffl.solve(
-            federation,
-            pffl.BoundedGroupLoss(0.75),
-            options=pffl.Options(loss_bound=loss_bound),
-            seed=0,
+
+    def solved(bound):
+        options = pffl.Options(loss_bound=bound)
+        return pffl.solve(
+            federation, pffl.BoundedGroupLoss(0.75), options=options, seed=0
         )
+
+    for loss_bound in (0.75, 1.0, 5.0):
+        solution = solved(loss_bound)
         held = judge_of(Solved(solution), federation, "test")
-        means = shipped(Solved(solution), held)
         proba = solution.predict_proba(federation.pooled("test").X)
         assert proba.min() >= np.exp(-loss_bound) * (1 - 1e-12)
+        means = shipped(Solved(solution), held)
         assert (solution.cells["test_upper"].to_numpy() > means).all()
-    with pytest.raises(pffl.errors.UsageError):  # no better than a coin
-        pffl.solve(
-            federation,
-            pffl.BoundedGroupLoss(0.75),
-            options=pffl.Options(loss_bound=0.6),
-            seed=0,
-        )
+    with raises(UsageError, "wrong-loss-bound"):  # no better than a coin
+        solved(0.6)
 
 
 @pytest.mark.parametrize(
