@@ -108,17 +108,6 @@ def test_model_without_a_kind_suits_the_labels(data, expected):
     assert model.describe() == expected(0.5, intercept=False).describe()
 
 
-def test_several_constraints_hold_together():
-    both = [
-        {"kind": "bgl", "bound": 0.7, "by": "group"},
-        {"kind": "cbgl", "bound": {"class 1": 0.8}, "labels": ["class 1"]},
-    ]
-    job = spec.parse({"data": SYNTHETIC, "constraint": both}).build()
-    assert job.constraint == pffl.BoundedGroupLoss(
-        0.7, by="group"
-    ) & pffl.ConditionalBoundedGroupLoss({"class 1": 0.8}, labels=("class 1",))
-
-
 def test_minmax_stands_alone():
     both = [{"kind": "minmax"}, {"bound": 0.7}]
     with raises(UsageError, "not-joinable"):

@@ -2,9 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import time
 import tomllib
 from pathlib import Path
 
@@ -16,7 +13,7 @@ from pffl import runs
 from pffl.errors import FederationError
 from pffl.files import json_text
 from pffl.text import up
-from tests.cli.helpers import SMALL, one_line, program
+from tests.cli.helpers import SMALL, one_line
 
 RUN = ("run", *SMALL, "--no-extras")
 
@@ -131,25 +128,3 @@ def test_a_federation_that_fails_says_where(command, monkeypatch):
     seen = command(*RUN, "--bound", "0.8")
     assert (seen.code, seen.error) == (5, "site-down")
     assert "question 1: census" in one_line(seen.err)
-
-
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
-)
-def test_interrupted(tmp_path, number, code):
-    endless = ("--method", "pffl", "--dual-rounds", "1000000", "--bound", "0.6")
-    process = subprocess.Popen(
-        program("run", *SMALL, *endless, "--out", "here"),
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr.readline().startswith("round ")
-    time.sleep(0.2)
-    process.send_signal(number)
-    process.communicate(timeout=60)
-    assert process.returncode == code
-    record = runs.load(tmp_path / "here", require_verified=True)
-    assert record.result["status"] == "interrupted"
-    assert record.result["rounds"] > 0

@@ -158,16 +158,6 @@ def grounds(place):
     return out
 
 
-def test_fault_84_settings_changed_in_view_of_held_out_figures(command):
-    table().to_csv("people.csv", index=False)
-    command(*RUN, "0.62", "--out", "runs/first")
-    assert not [g for g in grounds("runs/first") if "others" in g["text"]]
-    command(*RUN, "0.64", "--out", "runs/second")
-    (ground,) = [g for g in grounds("runs/second") if "others" in g["text"]]
-    assert ground["state"] == "could not be checked"
-    assert "fresh rows" in ground["text"]
-
-
 def test_fault_85_twins_could_not_be_checked(command):
     table(coarse=True).to_csv("people.csv", index=False)
     command(*RUN, "0.7", "--out", "a")
