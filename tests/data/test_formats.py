@@ -40,24 +40,28 @@ def zipped(**members):
 
 
 CSV = FRAME.to_csv(index=False).encode()
+
+
+def stata(**more):
+    return stored(lambda s: FRAME.to_stata(s, write_index=False, **more))
+
+
+def records(**more):
+    return FRAME.to_json(orient="records", date_format="iso", **more).encode()
+
+
 TABLES = {
     "people.xlsx": lambda: stored(lambda s: FRAME.to_excel(s, index=False)),
-    "people.dta": lambda: stored(lambda s: FRAME.to_stata(s, write_index=False)),
-    "old.dta": lambda: stored(
-        lambda s: FRAME.to_stata(s, write_index=False, version=114)
-    ),
+    "people.dta": stata,
+    "old.dta": lambda: stata(version=114),
     "people.feather": lambda: stored(FRAME.to_feather),
-    "people.json": lambda: FRAME.to_json(orient="records", date_format="iso").encode(),
-    "people.jsonl": lambda: FRAME.to_json(
-        orient="records", lines=True, date_format="iso"
-    ).encode(),
+    "people.json": records,
+    "people.jsonl": lambda: records(lines=True),
     "people.csv.gz": lambda: gzip.compress(CSV),
     "people.csv.bz2": lambda: bz2.compress(CSV),
     "people.csv.xz": lambda: lzma.compress(CSV),
     "people.csv.zip": lambda: zipped(**{"people.csv": CSV, "__MACOSX/x": b"?"}),
-    "people.dta.gz": lambda: gzip.compress(
-        stored(lambda s: FRAME.to_stata(s, write_index=False))
-    ),
+    "people.dta.gz": lambda: gzip.compress(stata()),
 }
 
 
@@ -71,9 +75,8 @@ def read(tmp_path, data, name="people"):
 def test_a_table_is_the_same_in_every_form(tmp_path, name):
     found, _ = read(tmp_path, TABLES[name](), name)
     found["seen"] = pd.to_datetime(found["seen"]).dt.tz_localize(None)
-    pd.testing.assert_frame_equal(
-        found, FRAME, check_dtype=False, check_column_type=False
-    )
+    alike = {"check_dtype": False, "check_column_type": False}
+    pd.testing.assert_frame_equal(found, FRAME, **alike)
     text = ".csv" in name
     assert place_of(tmp_path / name, 3) == ("line 5" if text else "row 3")
 
