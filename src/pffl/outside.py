@@ -57,7 +57,7 @@ class Bounding:
     constraint
         What is promised to whom.
     multiplier_bound, risk_weight, dual_step_size
-        B, β and η_θ; None finds one.
+        B, β and η of λ; None finds one.
     iterate
         The model that is kept.
     options
@@ -123,7 +123,7 @@ class Outside:
     problem, model, rounds, begun
         What is solved, the model, rounds that are planned, and when it began.
     ascent, multipliers
-        θ, and the λ that is in use.
+        The steps of λ, and the λ that is in use.
     best
         The model to keep so far, with what it is worth.
     diverged
@@ -161,9 +161,8 @@ class Outside:
         problem, notes = prepared(
             engine, bounding.constraint, model, bounding.method, bounding.options, 0
         )
-        theta = np.zeros(problem.n_cells)
-        ascent = Ascent(theta, bounding.dual_step_size)
-        at = (first, first, theta)
+        ascent = Ascent.begin(problem, bounding.dual_step_size)
+        at = (first, first, ascent.multipliers)
         return cls(bounding, problem, model, ascent, rounds, begun, list(notes), *at)
 
     @property
@@ -174,7 +173,7 @@ class Outside:
     def weights(self) -> tuple[FloatArray, FloatArray]:
         """Take λ into use; return weights by silo, and those of a silo not known."""
         problem = self.problem
-        lam = self.ascent.multipliers(problem.multiplier_bound)
+        lam = self.ascent.multipliers
         everywhere = np.where(problem.cells.everywhere, lam, 0.0)
         self.multipliers = lam
         return example_weights(problem, lam), example_weights(problem, everywhere)[0]

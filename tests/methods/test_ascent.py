@@ -8,19 +8,33 @@ import pytest
 from pffl.evidence.evidence import Settling
 from pffl.methods import ascent
 from pffl.methods.ascent import Ascent
-from pffl.numerics import capped_softmax
+
+
+def projected(v, bound):
+    """The nearest λ ≥ 0 with Σλ ≤ B, by halving what is taken off all of them."""
+    if np.maximum(v, 0).sum() <= bound:
+        return np.maximum(v, 0)
+    low, high = 0.0, v.max()
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (
+            (middle, high) if np.maximum(v - middle, 0).sum() > bound else (low, middle)
+        )
+    return np.maximum(v - low, 0)
 
 
 def plain(rows, bound):
     """λ after each round, as the module's docstring has it, round by round."""
-    theta, out, squares, pace, worst = np.zeros(rows.shape[1]), [], 0.0, 1.0, None
+    lam, out, squares, pace, worst = np.zeros(rows.shape[1]), [], 0.0, 1.0, None
     for t, r in enumerate(rows):
-        squares += np.abs(r).max() ** 2
+        counts = (r > 0) | (lam > 0)
+        r = np.where(counts, r + 0.02, r)
+        squares += max(np.abs(r[counts]), default=0.0) ** 2
         if worst is not None and r.argmax() != worst and r.max() > 0:
             pace = max(0.1, pace / 2)
         worst = r.argmax()
-        eta = 0.5 * np.sqrt(np.log(len(r) + 1) / squares)
-        theta = theta + pace * eta * r
+        eta = 0.8 * np.sqrt((1 + lam.sum()) / (0.25**2 + squares))
+        lam = projected(lam + pace * eta * r, bound)
         d = np.diff(rows[: t + 1], axis=0)
         along = moved = 0.0
         for i in range(1, len(d)):
@@ -29,8 +43,7 @@ def plain(rows, bound):
             moved += fade * (d[i] @ d[i] + d[i - 1] @ d[i - 1]) / 2
         c = min(max(along / moved if moved else 0.0, 0.0), 0.75)
         ahead = sum(eta * c**j * d[-1] for j in range(1, 400)) if len(d) else 0.0
-        e = np.exp(theta + ahead)
-        out.append(bound * e / (1 + e.sum()))
+        out.append(projected(lam + np.clip(ahead, -lam, lam), bound))
     return np.array(out)
 
 
@@ -40,40 +53,39 @@ def test_the_step_is_that_of_a_plain_loop(smooth):
     rows = [draw.normal(size=3)]
     for _ in range(25):
         rows.append(smooth * rows[-1] + 0.1 * draw.normal(size=3))
-    rows, at, found = np.array(rows), Ascent(np.zeros(3)), []
+    rows, at, found = np.array(rows), Ascent(np.zeros(3), 7.0), []
     for r in rows:
         at = at.after(r)
-        found.append(at.multipliers(7.0))
-    np.testing.assert_allclose(found, plain(rows, 7.0), rtol=1e-10)
+        found.append(at.multipliers)
+    np.testing.assert_allclose(found, plain(rows, 7.0), rtol=1e-9, atol=1e-12)
 
 
 def test_nothing_is_added_for_noise_a_fixed_step_or_a_cell_that_nobody_told_of():
-    at = Ascent(np.zeros(2))
+    at = Ascent(np.zeros(2), 2.0)
     for t in range(12):  # to and fro
         at = at.after(np.array([0.1, -0.1]) * (-1) ** t)
         assert np.all(at.ahead == 0.0)
-    fixed = Ascent(np.zeros(2), step_size=3.0)
+    fixed = Ascent(np.zeros(2), 2.0, step_size=3.0)
     for t in range(12):  # a straight line
         fixed = fixed.after(np.array([0.1, -0.1]) * t)
-    np.testing.assert_array_equal(
-        fixed.multipliers(2.0), capped_softmax(fixed.theta, 2.0)
-    )
-    away = Ascent(np.zeros(2))
+        assert np.all(fixed.ahead == 0.0)
+    np.testing.assert_array_equal(fixed.multipliers, [2.0, 0.0])
+    away = Ascent(np.zeros(2), 2.0)
     for t in range(6):
         away = away.after(np.array([0.1 * t, np.nan if t % 2 else 0.2]))
     assert away.ahead[0] > 0
     assert away.ahead[1] == 0
-    assert np.isfinite(away.multipliers(2.0)).all()
+    assert np.isfinite(away.multipliers).all()
 
 
 def swing_of(momentum, rounds=40):
     """Two groups that want x = −1 and x = 1, and a server that keeps its momentum."""
-    x, v, at, losses = 0.3, 0.0, Ascent(np.zeros(2)), []
+    x, v, at, losses = 0.3, 0.0, Ascent(np.zeros(2), 10.0), []
     for _ in range(rounds):
         r = np.array([(x + 1) ** 2, (x - 1) ** 2]) / 2 - 0.52
         losses.append(r)
         at = at.after(r)
-        weight = np.array([0.8, 0.2]) + at.multipliers(10.0)
+        weight = np.array([0.8, 0.2]) + at.multipliers
         slope = weight @ [x + 1, x - 1] / weight.sum()
         v = momentum * v - (1 - momentum) * slope
         x += 1.2 * v

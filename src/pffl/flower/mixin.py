@@ -60,7 +60,7 @@ class BoundedGroupLossMixin:
         B and β: λ sums to at most B, and an example weighs β + Σ λ_z m/m_z in parts of
         the mean.
     dual_step_size
-        η_θ; None finds one, see `methods.step_sizes.anytime_dual_step`.
+        η of λ ← [λ + ηr]₊, which begins at 0; None finds one, see `methods.ascent`.
     iterate
         The model that is returned: the "best" of all rounds (that meets the bounds with
         the smallest risk on the training rows, or misses them by the least), the

@@ -1,31 +1,40 @@
-"""λ of Algorithm 1 where somebody else trains: lines 3 and 8 alone.
+"""λ where somebody else trains: projected ascent, from 0.
 
-    λ_z ← B e^{θ_z} / (1 + Σ e^θ)          numerics.capped_softmax
-    θ ← θ + η_θ r(w)                       after every round, r at the w that was sent
+    λ ← [λ + η (r(w) + margin)]₊ within Σλ ≤ B      after every round, r at the w sent
+
+A cell that never exceeds its bound has λ = 0, exactly: until one does, weights are 1
+and the iterates those without bounds. A cell with λ > 0 aims below its bound by a
+margin: otherwise it would come near it from above, and never be there. Without a risk
+(β = 0) nothing would be descended at λ = 0, and λ begins at B/Z.
 
 Whoever trains is given a weight for each example, c_i(λ) in parts of its mean over all
-rows, β + Σλ. There is no proof for a model of any kind: the pair is measured at the
-end, and whether losses still swing tells a step that was too long.
+rows, β + Σλ. The model follows the shares of that sum, so steps grow with it:
+η = 0.8 √(β(β + Σλ)) / √(s² + Σρ²), with ρ = max|r| of the cells that count, in units
+of what a constant guess loses. There is no proof for a model of any kind: the pair is
+measured at the end, and whether losses still swing tells a step that was too long.
 
 A server's momentum goes on where λ has pushed, and swings by itself: Flower's FedAdam
 does, with its defaults, under weights that never change. So a step of our own looks
 ahead. If what losses changed by in a round is c times what they changed by in the one
-before, they will go on by c/(1 − c) of the last change, and λ is that of θ and a step
-along it. c is measured, and it is 0 where losses answer at once, or only noise moves
-them. Where r stands still nothing is added: fixed points are those of lines 3 and 8.
+before, they will go on by c/(1 − c) of the last change, and λ is moved by a step along
+it, at most to 0 or to twice itself. c is measured, and it is 0 where losses answer at
+once, or only noise moves them.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pffl.methods.step_sizes import anytime_dual_step
-from pffl.numerics import capped_softmax
+from pffl.numerics import project_capped_simplex
 from pffl.problem import Problem
 from pffl.typing import FloatArray
 
+STEP = 0.8
+MARGIN = 0.02  # of the unit: how far below its bound a cell aims that has exceeded it
+FIRST = 0.25  # s: of the unit, so that a small first r makes no long step
 SLOWEST = 0.1  # part of the step that is taken at least
 MEMORY = 0.8  # of the round before, in what is known of how changes go on
 FARTHEST = 0.75  # the largest c: three times the last change
@@ -37,12 +46,14 @@ class Ascent:
 
     Attributes
     ----------
-    theta
-        θ, shape (Z,).
+    own
+        λ without what is added by looking ahead, shape (Z,).
+    bound, risk_weight, unit
+        B, β and what a constant guess loses, as a mean over cells.
     step_size
-        η_θ; None takes one from the r so far, see `anytime_dual_step`.
+        η; None takes the one above.
     squares
-        Σ max|r|² over the rounds so far.
+        Σρ² over the rounds so far.
     pace, worst
         What part of that step is taken, and the cell that was worst in the last round:
         half as much each time that another one takes its place above its bound. Then λ
@@ -52,10 +63,13 @@ class Ascent:
     along, moved
         Products of a change with the one before it, and their squares; c is the ratio.
     ahead
-        What is added to θ for changes that are still to come.
+        What is added to λ for changes that are still to come.
     """
 
-    theta: FloatArray
+    own: FloatArray
+    bound: float
+    risk_weight: float = 1.0
+    unit: float = 1.0
     step_size: float | None = None
     squares: float = 0.0
     pace: float = 1.0
@@ -66,34 +80,47 @@ class Ascent:
     moved: float = 0.0
     ahead: FloatArray | float = 0.0
 
-    def multipliers(self, bound: float) -> FloatArray:
-        """Line 3: λ."""
-        return capped_softmax(self.theta + self.ahead, bound)
+    @classmethod
+    def begin(cls, problem: Problem, step_size: float | None) -> Ascent:
+        """Begin at 0; without a risk, at B/Z."""
+        B, beta, many = problem.multiplier_bound, problem.risk_weight, problem.n_cells
+        start = np.full(many, 0.0 if beta > 0 else B / max(1, many))
+        return cls(start, B, beta, float(problem.scales.mean()), step_size)
+
+    @property
+    def multipliers(self) -> FloatArray:
+        """The λ in use."""
+        return project_capped_simplex(self.own + self.ahead, self.bound)
 
     def after(self, violation: FloatArray) -> Ascent:
-        """Line 8; a cell that nobody reported does not move its θ."""
-        r = np.nan_to_num(violation)
-        squares = self.squares + float(np.square(np.abs(r).max(initial=0.0)))
+        """Take a step; a cell that nobody reported does not move its λ."""
+        counts = ~np.isnan(violation) & ((violation > 0) | (self.own > 0))
+        r = np.nan_to_num(violation / self.unit) + MARGIN * counts
+        squares = self.squares + float(np.square(r[counts]).max(initial=0.0))
         worst, pace = int(r.argmax()), self.pace
         if r[worst] > 0 and self.worst not in (None, worst):
             pace = max(SLOWEST, 0.5 * pace)
-        free = anytime_dual_step(squares, len(r))
-        eta = pace * free if self.step_size is None else self.step_size
-        theta = self.theta + eta * r
-        known = replace(self, theta=theta, squares=squares, pace=pace, worst=worst)
-        return known._looking(violation, free if self.step_size is None else 0.0)
+        total = self.risk_weight + float(self.own.sum())
+        free = STEP * math.sqrt((self.risk_weight or total) * total)
+        free /= math.sqrt(FIRST**2 + squares)
+        eta = pace * free
+        if self.step_size is not None:
+            free, eta = 0.0, self.step_size * self.unit
+        own = project_capped_simplex(self.own + eta * r, self.bound)
+        known = replace(self, own=own, squares=squares, pace=pace, worst=worst)
+        return known._looking(violation, free)
 
     def _looking(self, violation: FloatArray, eta: float) -> Ascent:
         """Look ahead by a step along the change of r that is still to come."""
         if self.last is None:
             return replace(self, last=violation)
-        change = np.nan_to_num(violation - self.last)
+        change = np.nan_to_num(violation - self.last) / self.unit
         before, along, moved = self.change, self.along, self.moved
         if before is not None:
             along = MEMORY * along + float(change @ before)
             moved = MEMORY * moved + 0.5 * float(change @ change + before @ before)
         c = min(max(along / moved, 0.0), FARTHEST) if moved > 0 else 0.0
-        ahead = eta * c / (1.0 - c) * change
+        ahead = np.clip(eta * c / (1.0 - c) * change, -self.own, self.own)
         seen = replace(self, last=violation, change=change, ahead=ahead)
         return replace(seen, along=along, moved=moved)
 

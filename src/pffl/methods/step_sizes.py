@@ -126,16 +126,6 @@ def regret_dual_step(violation: FloatArray, dual_rounds: int) -> float:
     return math.sqrt(math.log(len(violation) + 1) / dual_rounds) / rho
 
 
-def anytime_dual_step(squares: float, cells: int) -> float:
-    """Return η_θ = ½√(log(Z+1)/Σρ²) with ρ = max|r| of each round so far.
-
-    It is the step above where nobody knows how many rounds there will be, nor how large
-    r can get: that of a model before its training tells nothing of it. It has no unit,
-    and no θ moves by more than ½√log(Z+1) in a round.
-    """
-    return 0.5 * math.sqrt(math.log(cells + 1) / max(squares, 1e-300))
-
-
 def ascent_regret_step(losses: FloatArray, rounds: int) -> float:
     """Return η = √(2/T)/‖L‖: the simplex is √2 wide."""
     return math.sqrt(2 / rounds) / max(float(np.linalg.norm(losses)), 1e-6)
