@@ -207,7 +207,13 @@ def _tell(shown: Sequence[Check], every: int, wrong: int) -> None:
     target.print(bad if wrong else good)
 
 
-@takes("data", "constraint", "run", "about")
+@takes(
+    "data",
+    "constraint",
+    "run",
+    "about",
+    without="radius error-at-most reach promise models",
+)
 def audit(
     draft: Draft,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help=MODEL_HELP)],

@@ -46,7 +46,7 @@ def fetch(
 
 
 @app.command()
-@takes("data", "constraint")
+@takes("data", "constraint", without="unseen")
 def info(draft: Draft) -> None:
     """Say what data hold: columns of a file; rows per silo and group, empty cells.
 

@@ -1,7 +1,8 @@
 """What is typed: options that several commands share, and the run file they describe.
 
 `@takes("data", "constraint")` gives a command the DATA argument and the options of
-these sections of a run file; the command itself receives them as one `Draft`.
+these sections of a run file, but those that it makes no use of; the command itself
+receives them as one `Draft`.
 """
 
 from __future__ import annotations
@@ -286,13 +287,22 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
 }
 
 
-def takes(*sections: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def takes(
+    *sections: str, without: str = ""
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command DATA, the options of these sections, and ``--set``.
 
-    The command's own arguments come before DATA. A command with an option of its own
+    Options `without` effect there are left out, and ``--set`` refuses their keys. The
+    command's own arguments come before DATA. A command with an option of its own
     named `resume` takes DATA and options, or the directory of a run that was stopped.
     """
-    shared = [(section, option) for section in sections for option in OPTIONS[section]]
+    unused = {key for section in sections for key in _unused(section, without.split())}
+    shared = [
+        (section, option)
+        for section in sections
+        for option in OPTIONS[section]
+        if option.flag not in without.split()
+    ]
     known = {
         option.name: (option, option.keys or (f"{section}.{option.name}",))
         for section, option in shared
@@ -305,6 +315,7 @@ def takes(*sections: str) -> Callable[[Callable[..., None]], Callable[..., None]
         @functools.wraps(command)
         def wrapper(**values: Any) -> None:
             data, settings = values.pop("data"), values.pop("set_") or []
+            _refuse(unused, settings, command.__name__)
             given = {
                 targets: option.read(values.pop(name))
                 for name, (option, targets) in known.items()
@@ -336,6 +347,21 @@ def takes(*sections: str) -> Callable[[Callable[..., None]], Callable[..., None]
         return wrapper
 
     return decorate
+
+
+def _unused(section: str, flags: Sequence[str]) -> list[str]:
+    """Return the keys that are set by options of these names alone."""
+    there = [option for option in OPTIONS[section] if option.flag in flags]
+    return [key for o in there for key in o.keys or (f"{section}.{o.name}",)]
+
+
+def _refuse(unused: set[str], settings: Sequence[str], command: str) -> None:
+    """Refuse ``--set`` of a key that a command makes no use of."""
+    from pffl.errors import UsageError
+
+    for setting in settings:
+        if (key := setting.partition("=")[0].strip()) in unused:
+            raise UsageError(f"[no-effect] 'pffl {command}' makes no use of {key}")
 
 
 def _is_argument(parameter: inspect.Parameter) -> bool:

@@ -14,7 +14,15 @@ if TYPE_CHECKING:
     from pffl.planning import PromisePlan
 
 
-@takes("data", "constraint", "method", "model", "run", "privacy")
+@takes(
+    "data",
+    "constraint",
+    "method",
+    "model",
+    "run",
+    "privacy",
+    without="unseen engine error-at-most reach promise models",
+)
 def plan(
     draft: Draft,
     json: Annotated[

@@ -172,7 +172,14 @@ def _lock(
     return runs.lock(out)
 
 
-@takes("data", "constraint", "model", "run")
+@takes(
+    "data",
+    "constraint",
+    "model",
+    "run",
+    without="unseen l2 weighting loss-bound weight-bound error-at-most reach "
+    "confidence promise models",
+)
 def feasible(
     draft: Draft,
     cell: Annotated[

@@ -56,7 +56,13 @@ Budget = Annotated[
 ]
 
 
-@takes("data", "method", "model", "run")
+@takes(
+    "data",
+    "method",
+    "model",
+    "run",
+    without="unseen engine error-at-most reach promise models",
+)
 def sweep(
     draft: Draft,
     grid: Annotated[
@@ -218,7 +224,13 @@ def _point(row: Any, several: bool) -> dict[str, str]:
     }
 
 
-@takes("data", "constraint", "model", "run")
+@takes(
+    "data",
+    "constraint",
+    "model",
+    "run",
+    without="unseen engine reach promise models",
+)
 def compare(
     draft: Draft,
     methods: Annotated[
