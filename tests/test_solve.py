@@ -240,6 +240,12 @@ CONFLICT = pffl.datasets.synthetic(
 )
 
 
+def conflict(bound, method=None, **more):
+    """Solve it with seed 0."""
+    asked = pffl.BoundedGroupLoss(bound)
+    return pffl.solve(CONFLICT, asked, method=method, seed=0, **more)
+
+
 @pytest.fixture(scope="module")
 def attainable():
     """Return the smallest common bound of both groups, by cvxpy."""
@@ -251,12 +257,7 @@ def attainable():
 
 def test_met(attainable):
     bound = attainable + 0.005
-    solution = pffl.solve(
-        CONFLICT,
-        pffl.BoundedGroupLoss(bound),
-        method=pffl.Exact(multiplier_bound=1000),
-        seed=0,
-    )
+    solution = conflict(bound, pffl.Exact(multiplier_bound=1000))
     assert solution.status == "met"
     assert solution.ok
     assert solution.or_raise() is solution
@@ -267,7 +268,7 @@ def test_met(attainable):
 
 def test_infeasible(attainable):
     bound = attainable - 0.005
-    solution = pffl.solve(CONFLICT, pffl.BoundedGroupLoss(bound), seed=0)
+    solution = conflict(bound)
     assert solution.status == "infeasible"
     assert f"{attainable:.4f}" in solution.message
     assert solution.smallest_bound == pytest.approx(attainable, abs=1e-4)
@@ -284,12 +285,7 @@ def test_infeasible(attainable):
 
 
 def test_within_slack(attainable):
-    solution = pffl.solve(
-        CONFLICT,
-        pffl.BoundedGroupLoss(attainable + 0.002),
-        method=pffl.Exact(multiplier_bound=0.01),
-        seed=0,
-    )
+    solution = conflict(attainable + 0.002, pffl.Exact(multiplier_bound=0.01))
     assert solution.status == "within_slack"
     excess = max(row.violation for row in solution.cell_results)
     assert 1e-6 < excess <= solution.slack
@@ -297,12 +293,7 @@ def test_within_slack(attainable):
 
 
 def test_not_met(attainable):
-    solution = pffl.solve(
-        CONFLICT,
-        pffl.BoundedGroupLoss(attainable + 0.002),
-        method=pffl.FedAvg(rounds=100),
-        seed=0,
-    )
+    solution = conflict(attainable + 0.002, pffl.FedAvg(rounds=100))
     assert solution.status == "not_met"
     worst = max(solution.cell_results, key=lambda row: row.violation)
     assert worst.cell in solution.message
@@ -310,12 +301,7 @@ def test_not_met(attainable):
 
 
 def test_diverged():
-    solution = pffl.solve(
-        CONFLICT,
-        pffl.BoundedGroupLoss(0.6),
-        method=pffl.PFFL(step_size=1e3, dual_rounds=5),
-        seed=0,
-    )
+    solution = conflict(0.6, pffl.PFFL(step_size=1e3, dual_rounds=5))
     assert solution.status == "diverged"
     assert solution.rounds < 50
     assert np.isfinite(solution.w).all()
@@ -347,13 +333,7 @@ class StopAt(Callback):
 def test_interrupted():
     callback = StopAt(4, KeyboardInterrupt)
     method = pffl.PFFL(dual_rounds=10, step_size=0.2, dual_step_size=1.0)
-    solution = pffl.solve(
-        CONFLICT,
-        pffl.BoundedGroupLoss(0.6),
-        method=method,
-        callbacks=[callback],
-        seed=0,
-    )
+    solution = conflict(0.6, method, callbacks=[callback])
     assert solution.status == "interrupted"
     assert solution.rounds == 4
     assert len(solution.rows) == 4
@@ -366,13 +346,7 @@ def test_interrupted():
 def test_a_callback_may_end_the_run_early():
     callback = StopAt(3)
     method = pffl.PFFL(dual_rounds=10, step_size=0.2, dual_step_size=1.0)
-    solution = pffl.solve(
-        CONFLICT,
-        pffl.BoundedGroupLoss(2.0),
-        method=method,
-        callbacks=[callback],
-        seed=0,
-    )
+    solution = conflict(2.0, method, callbacks=[callback])
     assert solution.status == "not_converged"  # it could have gone on
     assert solution.rounds == 3
 
@@ -380,7 +354,7 @@ def test_a_callback_may_end_the_run_early():
 def test_another_error_is_not_swallowed():
     callback = StopAt(2, RuntimeError)
     with pytest.raises(RuntimeError):
-        pffl.solve(CONFLICT, pffl.BoundedGroupLoss(0.6), callbacks=[callback], seed=0)
+        conflict(0.6, callbacks=[callback])
     assert callback.seen[-1] == "after"
 
 

@@ -45,6 +45,11 @@ def draw(loss, seed=0, n=23, features=3):
     return rng, X, y, rng.uniform(0, 2, n)
 
 
+def bound(module, features=3, **options):
+    model = Network(module, **{"standardize": False, **options})
+    return model.bind(make_schema(features=features), Inputs.identity(features))
+
+
 def plain_step(size=0.1, w=None, **changes):
     settings = {"ridge": 0.0, "proximal": 0.0, "anchor": w, "key": (0, 0, 0, 0)}
     return Step(size, **{**settings, **changes})
@@ -152,9 +157,7 @@ def test_scores_of_ten_thousand_stay_finite():
 
 def test_w_holds_trained_parameters_first_then_what_is_averaged():
     module = Own()
-    model = Network(module, initial="given", standardize=False).bind(
-        make_schema(), Inputs.identity(3)
-    )
+    model = bound(module, initial="given")
     w = model.start(0)
     trained = [p for p in module.parameters() if p.requires_grad]
     rest = [*module.frozen.parameters(), module.shift]
@@ -178,7 +181,7 @@ def test_the_start_is_drawn_from_the_seed_and_nothing_else_is_touched():
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    model = Network(module).bind(make_schema(), Inputs.identity(3))
+    model = bound(module, standardize=True)
     starts = [model.start(seed) for seed in (0, 0, 1)]
     _, X, y, weights = draw("binary", 4)
     w = model.local_step(starts[0], X, y, weights, plain_step(w=starts[0]))
@@ -195,10 +198,7 @@ def test_the_start_is_drawn_from_the_seed_and_nothing_else_is_touched():
 
 def test_two_networks_of_one_module_do_not_share_state():
     module = mlp(3, (4,), 2)
-    one, two = (
-        Network(module, loss).bind(make_schema(), Inputs.identity(3))
-        for loss in ("cross_entropy", "cross_entropy")
-    )
+    one, two = bound(module), bound(module)
     X, y = np.ones((2, 3)), np.zeros(2)
     w = one.start(0)
     first = one.losses(w, X, y)
@@ -215,7 +215,7 @@ def test_bytes_are_scaled_in_batches_and_never_copied_as_a_whole():
     scaled = Inputs.from_sums(50, X.sum(axis=0), (X.astype(float) ** 2).sum(axis=0))
     module = mlp(3, (), 2).double()
     model = Network(module, batch_size=8).bind(make_schema(), scaled)
-    by_hand = Network(module, standardize=False).bind(make_schema(), Inputs.identity(3))
+    by_hand = bound(module)
     assert model.inputs.apply(X) is X
     w, y = model.start(0), rng.integers(2, size=50).astype(float)
     np.testing.assert_allclose(
@@ -261,9 +261,7 @@ def reference_training(module, X, y, weights, sizes):
 @pytest.mark.parametrize("kind", ["dense", "batch norm", "convolution"])
 def test_local_steps_are_those_of_torch(kind):
     module = MODULES[kind]().double()
-    model = Network(module, standardize=False, initial="given").bind(
-        make_schema(), Inputs.identity(3)
-    )
+    model = bound(module, initial="given")
     _, X, y, weights = draw("binary", 5)
     w = model.start(0)
     for size in (0.1, 0.05, 0.2):
@@ -278,7 +276,7 @@ def test_local_steps_are_those_of_torch(kind):
 
 def test_statistics_move_by_the_batch_and_by_nothing_else():
     module = mlp(3, (4,), 2, batch_norm=True).double()
-    model = Network(module, standardize=False).bind(make_schema(), Inputs.identity(3))
+    model = bound(module)
     _, X, y, weights = draw("binary", 6)
     w, n = model.start(0), model.n_trained
     anchor = w + 1.0
@@ -298,8 +296,7 @@ def test_statistics_move_by_the_batch_and_by_nothing_else():
 
 
 def test_fault_16_a_batch_of_one_row_keeps_the_statistics():
-    model = Network(mlp(3, (4,), 2, batch_norm=True).double(), standardize=False)
-    model = model.bind(make_schema(), Inputs.identity(3))
+    model = bound(mlp(3, (4,), 2, batch_norm=True).double())
     w, n = model.start(0), model.n_trained
     moved = model.local_step(
         w, np.ones((1, 3)), np.ones(1), np.ones(1), plain_step(w=w)
@@ -316,7 +313,7 @@ def test_fault_16_a_batch_of_one_row_keeps_the_statistics():
 def test_a_cumulative_batch_norm_starts_anew_with_each_local_step():
     module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, momentum=None))
     module.append(nn.Linear(4, 2)).double()
-    model = Network(module, standardize=False).bind(make_schema(), Inputs.identity(3))
+    model = bound(module)
     _, X, y, weights = draw("binary")
     w = model.start(0)
     steps = [model.local_step(w, X, y, weights, plain_step(w=w)) for _ in range(3)]
@@ -326,8 +323,7 @@ def test_a_cumulative_batch_norm_starts_anew_with_each_local_step():
 
 @pytest.mark.parametrize("kind", ["dropout", "hidden dropout"])
 def test_dropout_is_drawn_from_the_key_of_the_step(kind):
-    model = Network(MODULES[kind](), standardize=False)
-    model = model.bind(make_schema(), Inputs.identity(3))
+    model = bound(MODULES[kind]())
     assert model.random
     _, X, y, weights = draw("binary")
     w = model.start(0)
