@@ -82,12 +82,7 @@ def test_a_verdict_decides_what_is_hollow():
     chart = figures.differences(lines, "words")
     assert set(marks(chart, "open")) == {"one"}
     assert set(marks(chart, "shown")) == {"two", "off"}
-    notes = [row.note for row in chart.rows]
-    assert notes == [line["verdict"] for line in lines]
-    text = as_html(chart)
-    assert all(f'<span class="note">{note}</span>' in text for note in notes)
-    shown = [text.get_text() for text in chart.axes().texts]
-    assert shown == notes
+    assert [row.note for row in chart.rows] == [line["verdict"] for line in lines]
     undecided = [{**line, "verdict": ""} for line in lines]
     assert set(marks(figures.differences(undecided, "words"), "shown")) == {
         "one",

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import csv
 import json
 import os
 from pathlib import Path
@@ -56,16 +55,6 @@ def test_what_is_saved_is_loaded(solution, federation, tmp_path):
     assert np.array_equal(record.inputs.mean, solution.problem.task.model.inputs.mean)
     X = federation.pooled("test").X
     assert np.array_equal(record.predictor.predict_proba(X), solution.predict_proba(X))
-
-
-def test_history_has_a_line_per_round(solution, tmp_path):
-    runs.save(solution, tmp_path)
-    with open(tmp_path / "history.csv", newline="", encoding="utf-8") as stream:
-        lines = list(csv.DictReader(stream))
-    assert len(lines) == len(solution.rows)
-    assert float(lines[-1]["risk"]) == solution.rows[-1].risk
-    for line, row in zip(lines, solution.rows, strict=True):
-        assert line["gap"] == ("" if row.gap is None else repr(row.gap))
 
 
 def test_a_run_replaces_a_stopped_one_with_all_that_belonged_to_it(solution, tmp_path):
