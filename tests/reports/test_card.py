@@ -16,11 +16,10 @@ import pytest
 import pffl
 from pffl import runs
 from pffl.errors import UsageError
-from pffl.evidence import summary
 from pffl.evidence.evidence import About
 from pffl.evidence.verdict import split_metrics
 from pffl.files import digest
-from pffl.reports.card import plain, seal, table
+from pffl.reports.card import plain, table
 from pffl.spec import load, parse
 from pffl.text import visible
 from tests.cli.helpers import SMALL
@@ -62,22 +61,6 @@ def html(body: str) -> str:
     from markdown_it import MarkdownIt
 
     return str(MarkdownIt("commonmark").enable("table").render(body))
-
-
-def test_it_says_what_the_terminal_says():
-    found = solution()
-    card = pffl.card(found)
-    shown = " ".join(unescape(re.sub("<[^>]*>", "", html(parts(card)[1]))).split())
-    for one in summary.verdicts(found.evidence):
-        assert f"{one.title}: {one.word}. {one.sentence}" in shown
-    for row in summary.rate_table(found.evidence):
-        assert row["wrong"] in shown
-    assert seal(found.certificate) in card
-    assert found.evidence.model.fingerprint in card
-    assert str(found.evidence.data.fingerprint) in card
-    assert "(assumed)" in shown
-    assert "(checked)" not in shown
-    assert card == pffl.card(solution())
 
 
 def test_the_header_is_that_of_a_hub():

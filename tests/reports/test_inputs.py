@@ -46,42 +46,29 @@ def three(rng):
     return rng.choice(["low", "middle", "top"], 200)
 
 
+NUMBERS = {"classification": False}
 MODELS = {
     "logistic": (pffl.LogisticRegression(), two, {}),
     "softmax": (pffl.SoftmaxRegression(), three, {}),
     "two outputs": (pffl.SoftmaxRegression(), two, {}),
-    "numbers": (pffl.LeastSquares(), lambda rng: rng.normal(size=200), {}),
+    "numbers": (pffl.LeastSquares(), lambda rng: rng.normal(size=200), NUMBERS),
     "no intercept": (pffl.LogisticRegression(intercept=False), two, {}),
 }
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_the_largest_come_first_whatever_their_unit(kind):
+def test_the_largest_come_first_and_verify_finds_them_by_itself(kind, tmp_path):
     model, label, options = MODELS[kind]
-    if kind == "numbers":
-        options = {"classification": False}
-    found = InputsThatMatter.of(predictor_of(model, label, **options))
+    predictor = predictor_of(model, label, **options)
+    found = InputsThatMatter.of(predictor)
     names = [row[0] for row in found.rows]
-    assert names[:3] == [LONG, "small", "a\\x1b  <b>"]
+    assert names[:3] == [LONG, "small", "a\\x1b  <b>"]  # whatever their unit
     assert (len(names), found.others) == (MOST, 23 - MOST)
     drawn = as_html(found.chart)
     assert LONG in drawn  # and not cut
     assert "<b>" not in drawn
     target = 3.0 if kind == "numbers" else 1.0
     assert float(found.rows[0][-1]) == pytest.approx(-0.9 * target, abs=1e-3)
-
-
-def test_nothing_is_said_where_the_spread_is_not_known():
-    model = pffl.LogisticRegression(standardize=False)
-    assert InputsThatMatter.of(predictor_of(model, two)) is None
-
-
-@pytest.mark.parametrize("kind", MODELS)
-def test_verify_finds_the_same_by_itself(kind, tmp_path):
-    model, label, options = MODELS[kind]
-    if kind == "numbers":
-        options = {"classification": False}
-    predictor = predictor_of(model, label, **options)
     effects = verify.Model.read(predictor.save(tmp_path / "model.pffl")).effects()
     table = predictor.coefficients().iloc[:-1]
     parts = [table.filter(regex=f"^{what}") for what in ("coefficient", "per_sd")]
@@ -89,3 +76,8 @@ def test_verify_finds_the_same_by_itself(kind, tmp_path):
         list(effects.values()), np.hstack([part.to_numpy() for part in parts])
     )
     assert "a\\x1b <b>" in effects
+
+
+def test_nothing_is_said_where_the_spread_is_not_known():
+    model = pffl.LogisticRegression(standardize=False)
+    assert InputsThatMatter.of(predictor_of(model, two)) is None
