@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local, Reference
-from pffl.engines.local import evaluations, threads
+from pffl.engines.local import counting, evaluations, threads
 from pffl.engines.local import layout as layouts
 from pffl.questions import Census, Curvature, Evaluate, Slopes, Smoothness, Train
 from tests.helpers import (
@@ -39,6 +39,7 @@ def local_engine(request, monkeypatch):
         return Local
     monkeypatch.setattr(threads, "SMALL", 0)
     monkeypatch.setattr(layouts, "PIECE_BYTES", 1)
+    monkeypatch.setattr(counting, "NUMBERS", 90)
     return lambda federation: Local(federation, threads=2)
 
 
@@ -132,6 +133,8 @@ def test_evaluate_and_curvature(local_engine, shape, kind):
     federation = FEDERATIONS[shape](MODELS[kind][1])
     fast, plain, problem, w, lam = both(federation, kind, local_engine)
     questions = [
+        Census(problem.schema),
+        Census(problem.schema, "test"),
         witness_question(problem, w, lam),
         Evaluate(problem.task, w, "train"),
         evaluate_question(problem.task, w),

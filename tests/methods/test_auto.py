@@ -11,7 +11,7 @@ from pffl.engines import Local
 from pffl.errors import UsageError
 from pffl.methods import Auto
 from pffl.methods import auto as module
-from pffl.methods.auto import check_memory
+from pffl.methods.auto import QUICK, check_memory, costs, hessians_fit
 from pffl.problem import Access, Point, Problem
 from pffl.study.compare import known_methods
 from tests.helpers import make_federation, make_problem
@@ -50,6 +50,17 @@ def test_other_models_get_algorithm_1() -> None:
     assert Auto().resolved(problem)[0] == pffl.PFFL()
     with raises(UsageError, "wrong-parameter"):
         Auto(max_rounds=3).resolved(problem)
+
+
+def test_hessians_are_asked_for_where_they_are_cheaper_or_quick() -> None:
+    found = set()
+    for parameters in (2, 150, 2000):
+        for entries in (10**3, 10**7):
+            exact, first = costs(parameters, 5, entries=entries, elsewhere=False)
+            fit, _ = hessians_fit(parameters, 5, entries=entries, access=Access())
+            assert fit == (exact <= max(first, QUICK))
+            found.add(fit)
+    assert found == {True, False}
 
 
 def test_a_comparison_has_it_where_it_is_asked_for_only() -> None:

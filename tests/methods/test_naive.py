@@ -22,10 +22,11 @@ from pffl.methods import (
 )
 from pffl.methods.descent import DECAY, FLOOR
 from pffl.methods.local_bgl import own_cells
+from pffl.methods.pooled import Newton
 from pffl.problem import Problem
 from pffl.questions.train import TINY
 from tests.driving import iterate, measure
-from tests.helpers import group_masks, make_federation, make_problem
+from tests.helpers import group_masks, make_federation, make_problem, make_schema
 from tests.oracles import MODELS, with_groups
 from tests.saddle import Oracle
 
@@ -560,3 +561,36 @@ def test_a_response_begins_with_what_is_known_of_the_one_before():
     found = pffl.solve(federation, pffl.BoundedGroupLoss(0.7), method=Reductions())
     asked = found.evidence.training.questions
     assert asked["asked"] == asked["distinct"] < 100
+
+
+def test_directions_without_curvature_are_left_alone():
+    schema = make_schema(features=2)
+    federation = make_federation(3, schema=schema, sizes=(50, 50))
+    for silo in federation.silos:
+        X = silo.rows("train").X
+        X.flags.writeable = True
+        X[:, 1] = X[:, 0]
+    at = arena(federation=federation, l2=0.0, weighting="rows")
+    w = at.point(Pooled()).w
+    assert w[0] == pytest.approx(w[1], abs=1e-9)
+    assert np.linalg.norm(at.oracle.gradient(w, np.zeros(0))) < 1e-10
+
+
+def test_newton_takes_back_steps_that_do_not_help():
+    # From |x| > 1, undamped Newton on √(1 + x²) goes to −x³ and never comes back.
+    search, asked = Newton.at(np.array([3.0])), 0
+    while not search.done:
+        x, asked = search.w, asked + 1
+        size = np.sqrt(1 + x @ x)
+        search = search.told(size, x / size, np.eye(1) / size**3, 1e-10)
+        assert asked < 30
+    assert abs(search.w[0]) < 1e-10
+
+
+def test_newton_takes_back_steps_that_leave_the_numbers():
+    search = Newton.at(np.array([0.0]))
+    search = search.told(1.0, np.array([1.0]), np.eye(1), 1e-10)
+    assert search.w == pytest.approx([-1.0])
+    search = search.told(np.nan, np.array([np.nan]), np.eye(1), 1e-10)
+    assert search.w == pytest.approx([-0.5])
+    assert search.origin == pytest.approx([0.0])
