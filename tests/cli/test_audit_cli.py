@@ -100,19 +100,6 @@ def test_probabilities_are_joined_by_an_id(people, command):
     assert command("audit", model, *table, *strict).code == 4
 
 
-def test_of_its_own_data_a_model_is_judged_by_what_was_held_out(people, command):
-    for i in range(20):  # more inputs than a card shows
-        people[f"x{i}"] = np.random.default_rng(i + 1).normal(size=300).round(3)
-    people.to_csv("people.csv", index=False)
-    run = command("run", *TABLE, "--bound", "0.8", "--out", "r-037", "--seed", "1")
-    assert run.code == 0
-    assert "7 more" in Path("r-037/card.md").read_text("utf-8")
-    text = one_line(command("audit", "r-037", "people.csv").out)
-    assert "On the 60 rows used" in text
-    people.iloc[:100].assign(age=people.age + 0.5).to_csv("new.csv", index=False)
-    assert "On the 100 rows used" in one_line(command("audit", "r-037", "new.csv").out)
-
-
 def test_own_models_on_rows_that_have_a_name(people, command):
     run = ("run", *SMALL, "--bound", "0.9", "--out", "met", "-q", "--no-extras")
     assert command(*run).code == 0

@@ -237,6 +237,7 @@ def test_an_audit_of_the_run_s_own_held_out_rows_is_a_further_look(command, rows
         assert seen.code == 0, seen.err
         e = runs.load(name).evidence
         assert e.data.fingerprint == runs.load("run").evidence.data.fingerprint
+        assert (e.heldout.splits, e.heldout.rows) == (["test"], 24)  # held out
         assert e.terms.later == 1
         assert command("verify", name).code == 0
     table.iloc[:60].to_csv("fresh.csv", index=False)

@@ -9,7 +9,6 @@ import os
 import pickle
 import subprocess
 import tomllib
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -25,8 +24,6 @@ from pffl.runs import directory
 from tests.cli.helpers import SMALL, program
 from tests.cli.helpers import pffl as command
 from tests.raising import raises
-
-Damage = Callable[[bytes], bytes]
 
 NASTY = (
     "<script>alert(1)</script>",
@@ -51,15 +48,20 @@ def saved(solution, tmp_path):
     return runs.save(solution, tmp_path / "run", "")
 
 
+def split(content):
+    """The header of a safetensors file, and its numbers."""
+    length = int.from_bytes(content[:8], "little")
+    return json.loads(content[8 : 8 + length]), content[8 + length :]
+
+
 def with_header(change):
     """Change the header of a safetensors file and leave the numbers."""
 
     def damage(content):
-        length = int.from_bytes(content[:8], "little")
-        header = json.loads(content[8 : 8 + length])
+        header, numbers = split(content)
         change(header)
         text = json.dumps(header).encode()
-        return len(text).to_bytes(8, "little") + text + content[8 + length :]
+        return len(text).to_bytes(8, "little") + text + numbers
 
     return damage
 
@@ -80,16 +82,14 @@ def with_tensors(change):
     """Change the numbers of a safetensors file and leave what its header says."""
 
     def damage(content):
-        length = int.from_bytes(content[:8], "little")
-        metadata = json.loads(content[8 : 8 + length])["__metadata__"]
         tensors = load_tensors(content)
         change(tensors)
-        return save_tensors(tensors, metadata=metadata)
+        return save_tensors(tensors, metadata=split(content)[0]["__metadata__"])
 
     return damage
 
 
-DAMAGE: dict[str, Damage] = {
+DAMAGE = {
     "pickle": lambda _: pickle.dumps({"w": [1.0, 2.0]}),
     "empty": lambda _: b"",
     "short": lambda content: content[:5],
