@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from pffl.data import Attribute, Rows, Schema, Silo
+from pffl.data import Attribute, Federation, Rows, Schema, Silo
 
 
 def people(rows=120, seed=0):
@@ -21,6 +21,12 @@ def people(rows=120, seed=0):
             "hired": generator.choice(["no", "yes"], rows),
         }
     )
+
+
+def build(frame=None, **changes):
+    """A federation of that table, by its branches."""
+    options = {"label": "hired", "group": "sex", "silo": "branch", **changes}
+    return Federation.from_table(people() if frame is None else frame, **options)
 
 
 SCHEMA = Schema(("age", "income"), (Attribute("sex", ("f", "m")),), ("no", "yes"))

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pffl.data import Federation
 from pffl.data.checks import DataWarning
 from pffl.data.column import Column
 from pffl.data.dates import VALUES, days_of, order_of, part_of
 from pffl.data.encoding import TableEncoding
 from pffl.errors import DataError, Problems, UsageError
-from tests.data.tables import people
+from tests.data.tables import build, people
 from tests.raising import raises
 
 DAYS = st.lists(st.dates(datetime.date(1, 1, 1)), min_size=1, max_size=8)
@@ -69,12 +68,6 @@ def test_all_kinds_of_dates_are_one():
 def dated(rows=120):
     born = pd.Timestamp("1960-03-01") + pd.to_timedelta(np.arange(rows) * 97, "D")
     return people(rows).assign(born=born)
-
-
-def build(frame, **options):
-    return Federation.from_table(
-        frame, label="hired", group="sex", silo="branch", **options
-    )
 
 
 def test_dates_become_the_parts_that_were_asked_for(recwarn):

@@ -8,13 +8,8 @@ import pytest
 
 from pffl.data import DataWarning, Federation, TableEncoding, inference
 from pffl.errors import DataError, UsageError
-from tests.data.tables import people
+from tests.data.tables import build, people
 from tests.raising import raises
-
-
-def build(frame=None, **changes):
-    options = {"label": "hired", "group": "sex", "silo": "branch", **changes}
-    return Federation.from_table(people() if frame is None else frame, **options)
 
 
 def test_columns_become_inputs():

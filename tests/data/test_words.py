@@ -11,7 +11,7 @@ import pytest
 
 import pffl
 from pffl import runs
-from pffl.data import DataWarning, Federation, TableEncoding
+from pffl.data import DataWarning, TableEncoding
 from pffl.data.column import Column
 from pffl.data.names import Names, Numbered, repeated
 from pffl.data.schema import Attribute, Schema
@@ -23,6 +23,7 @@ from pffl.models.export.coefficients import RawForm
 from pffl.models.predictor import Predictor
 from pffl.models.scoring import score_file
 from pffl.site.prepare import rare_inputs
+from tests.data import tables
 from tests.raising import raises
 
 WIDTH = 1 << 20
@@ -69,8 +70,7 @@ def notes(rows=120, *, seed=0):
 
 
 def build(frame=None, **changes):
-    options = {"label": "hired", "group": "sex", "silo": "branch", **changes}
-    return Federation.from_table(notes() if frame is None else frame, **options)
+    return tables.build(notes() if frame is None else frame, **changes)
 
 
 def predictor_of(encoding, seed=0):

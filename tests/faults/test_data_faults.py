@@ -8,13 +8,8 @@ import pytest
 
 from pffl.data import DataWarning, Federation, Rows, Silo
 from pffl.errors import DataError
-from tests.data.tables import SCHEMA, people, rows, silo
+from tests.data.tables import SCHEMA, build, people, rows, silo
 from tests.raising import raises
-
-
-def from_table(frame, **changes):
-    options = {"label": "hired", "group": "sex", "silo": "branch", **changes}
-    return Federation.from_table(frame, **options)
 
 
 def test_fault_01_silo_without_rows():
@@ -36,7 +31,7 @@ def test_fault_05_one_label_in_a_silo_is_fine_in_all_is_not():
     with raises(DataError, "one-class", "yes"):
         Federation(SCHEMA, (alone,))
     with raises(DataError, "one-class", "hired"):
-        from_table(people().assign(hired="yes"))
+        build(people().assign(hired="yes"))
 
 
 def test_fault_06_nan_in_inputs():
@@ -55,8 +50,8 @@ def test_fault_07_missing_group_value():
     frame = people()
     frame.loc[[3, 8], "sex"] = None
     with raises(DataError, "missing-values", "'sex': 2", "missing_group="):
-        from_table(frame)
-    kept = from_table(frame, missing_group="missing", test_fraction=0.0)
+        build(frame)
+    kept = build(frame, missing_group="missing", test_fraction=0.0)
     assert kept.schema.attributes[0].values == ("f", "m", "missing")
     assert kept.rows() == len(frame)
     assert (kept.pooled().group == 2).sum() == 2
@@ -72,7 +67,7 @@ def test_fault_07_missing_group_value():
 def test_fault_09_label_values_are_mapped(no, yes):
     frame = people()
     frame["hired"] = np.where(frame["hired"] == "yes", yes, no)
-    federation = from_table(frame, test_fraction=0.0)
+    federation = build(frame, test_fraction=0.0)
     shown = [str(int(v)) if isinstance(v, float) else str(v) for v in (no, yes)]
     assert federation.schema.labels == tuple(shown)
     assert federation.pooled().y.sum() == (frame["hired"] == yes).sum()
@@ -84,11 +79,11 @@ def test_fault_09_different_mapping_between_silos():
     pairs = zip(frame["branch"], frame["hired"], strict=True)
     frame["hired"] = [code.get(pair, 2) for pair in pairs]
     with raises(DataError, "silos-differ", "'north' ['0', '1']"):
-        from_table(frame)
+        build(frame)
     tables = {n: part.drop(columns="branch") for n, part in frame.groupby("branch")}
     with raises(DataError, "silos-differ"):
         Federation.from_silos(tables, label="hired", group="sex")
-    assert from_table(frame, labels=[0, 1, 2]).schema.labels == ("0", "1", "2")
+    assert build(frame, labels=[0, 1, 2]).schema.labels == ("0", "1", "2")
 
 
 def test_fault_11_features_differ_between_silos():
@@ -109,10 +104,10 @@ def test_fault_11_features_differ_between_silos():
 def test_fault_12_protected_attribute_among_the_inputs():
     for more in ({"inputs": ["sex"]}, {"features": ["age", "sex"]}):
         with pytest.warns(DataWarning, match="among the inputs: 'sex'"):
-            assert "sex=f" in from_table(people(), **more).schema.features
+            assert "sex=f" in build(people(), **more).schema.features
     with raises(DataError, "protected-input", "'sex'"):
-        from_table(people(), inputs=["sex"], strict=True)
-    assert "sex=f" not in from_table(people()).schema.features
+        build(people(), inputs=["sex"], strict=True)
+    assert "sex=f" not in build(people()).schema.features
 
 
 def test_fault_13_constant_and_identifier_columns():
@@ -122,7 +117,7 @@ def test_fault_13_constant_and_identifier_columns():
         number=lambda d: d.index + 1000,
     )
     with pytest.warns(DataWarning) as caught:
-        features = from_table(frame).schema.features
+        features = build(frame).schema.features
     told = sorted(str(w.message).split("'")[1] for w in caught)
     assert told == ["number", "who"]
     assert {"always", "number"} <= set(features)
@@ -138,14 +133,14 @@ def test_fault_15_same_rows_in_train_and_test_or_in_two_silos():
     frame = people(300)
     doubled = pd.concat([frame, frame[:8]], ignore_index=True)
     who = [*range(300), *range(8)]
-    federation = from_table(doubled.assign(who=who), id="who", seed=2)
+    federation = build(doubled.assign(who=who), id="who", seed=2)
     assert federation.by_person
     assert federation.overlap == 0
     assert "who" not in federation.schema.features
     turn = {"north": "south", "south": "north"}
     other = frame[:5].assign(branch=frame["branch"][:5].map(turn))
     with pytest.warns(DataWarning, match="10 rows are in more than one silo"):
-        from_table(pd.concat([frame, other]), test_fraction=0.0)
+        build(pd.concat([frame, other]), test_fraction=0.0)
 
 
 def test_fault_16_one_row_per_silo():
