@@ -194,6 +194,14 @@ def test_probabilities_by_row_or_by_id(tmp_path, classes, id):
     assert not_verified(found, rows, tmp_path) == []
 
 
+def test_probabilities_cannot_be_trained():
+    model, one = Probabilities(), np.ones(1)
+    with raises(UsageError, "not-trainable"):
+        model.losses_and_gradient(np.zeros(0), np.ones((1, 1)), one, one)
+    with raises(UsageError, "predicts-classes"):
+        model.predict_values(np.zeros(0), np.ones((1, 1)))
+
+
 def test_certain_and_wrong_probabilities_stay_finite(tmp_path):
     certain = {"probability": (people().y == "no").astype(float)}
     certificate = audit(*joined(tmp_path, people(), certain)).certificate

@@ -423,6 +423,14 @@ def test_tables_that_cannot_be_read_are_refused(change, asked, code):
         pffl.monitor(of_people(), change(people(60, 3)), **asked)
 
 
+def test_a_file_of_rows_is_named_by_itself(tmp_path):
+    table, path = people(60, 3), tmp_path / "week.csv"
+    table.to_csv(path, index=False)
+    read = pffl.monitor(of_people(), path, id="who").entries[0]
+    assert read.batch.name == "week.csv"
+    assert read.count == pffl.monitor(of_people(), table, id="who").entries[0].count
+
+
 def test_unseen_values_are_ignored_when_told_so():
     found = pffl.monitor(of_people(), people(60, 3).assign(job="zz"), unseen="ignore")
     assert any("'zz'" in note for note in found.notes)

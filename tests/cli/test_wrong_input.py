@@ -54,7 +54,10 @@ CASES = {
     "shares": (ages(lambda v: f"{v} %"), "", "signed-numbers", " %'", "--categorical"),
     "money": (ages(lambda v: f"€ {v}"), "", "signed-numbers", "'€ ", "--categorical"),
     "money, told": (ages(lambda v: f"€ {v}"), "--categorical age", None, "age ("),
-    "a word": (at("age", [3], "unknown"), "", "mixed-types", "'unknown' (1, line 5)"),
+    "a word": (
+        lambda f: at("age", [3], "unknown")(ages(lambda v: f"{v},5")(f)),
+        "", "mixed-types", "'unknown' (1, line 5)", "--categorical",
+    ),
     "both marks": (
         cells("price", lambda i: ["1.234,50", "1,234.50"][i % 2]),
         "", "mixed-decimals", "'1,234.50'", "'1.234,50'",

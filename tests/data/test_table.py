@@ -23,6 +23,7 @@ def test_columns_become_inputs():
     coded = people().assign(code=lambda d: d["age"] % 3)
     found = build(coded, categorical=["code"]).schema.features
     assert found[-3:] == ("code=0", "code=1", "code=2")
+    assert build(people().astype({"age": str})).schema.features[0] == "age"
     with raises(DataError, "no-inputs"):
         build(features=[])
 

@@ -9,9 +9,10 @@ import pytest
 from filelock import FileLock
 
 from pffl.datasets import _acs_files, _fetch, acs
-from pffl.datasets._acs_files import archive_name
+from pffl.datasets._acs_files import archive_name, member_name
 from pffl.errors import DataError
 from tests.datasets.acs_files import archive, persons
+from tests.datasets.archives import zip_file
 from tests.datasets.server import serve
 from tests.raising import raises
 
@@ -107,6 +108,12 @@ def test_a_damaged_or_large_archive_is_never_kept(tmp_path, census, monkeypatch)
         load(tmp_path, ["WY"])
     assert cached(tmp_path) == []
     assert len(census.requests) == 2
+    outside = {member_name(2018, "WY"): b"a\n", "../evil": b"x"}
+    evil = zip_file(tmp_path / "evil.zip", outside)
+    census.files[path_of("WY")] = evil.read_bytes()
+    with raises(DataError, "download-failed"):
+        load(tmp_path, ["WY"])
+    assert cached(tmp_path) == []
     monkeypatch.setattr(_acs_files, "MAX_BYTES", 100)
     with raises(DataError, "download-failed", "100"):
         load(tmp_path, ["NY"])

@@ -93,6 +93,17 @@ def test_fault_26_a_bound_of_zero_is_warned_of(command):
     assert (seen.code, seen.json["status"]) == (4, "infeasible")
 
 
+def test_fault_27_an_impossible_bound_says_what_is_possible(command):
+    seen = command("run", *SMALL, "--bound", "0.5", "--out", "here", "--no-extras")
+    result = runs.load("here").result
+    assert (seen.code, result["status"]) == (4, "infeasible")
+    assert sum(result["witness"].values()) == pytest.approx(1)
+    least = result["smallest_bound"]
+    assert f"{least:.6g}" in seen.out
+    again = command("run", "here", "--bound", str(least), "--json", "--no-extras")
+    assert (again.code, again.json["status"]) == (0, "met")
+
+
 def test_fault_31_a_seed_is_drawn_shown_and_recorded(command):
     data = ("synthetic", "--set", "data.rows=300", "--silos", "2")
     seeds = []
