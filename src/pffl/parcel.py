@@ -88,7 +88,9 @@ def judge(
     if not isinstance(metadata, dict):
         raise Malformed("[bad-frame] the header has no metadata")
     if len(table) > most:
-        raise Malformed(f"[bad-frame] {len(table)} arrays, where at most {most} may be")
+        raise Malformed(
+            f"[too-many-arrays] {len(table)} arrays, where at most {most} may be"
+        )
     places = {name: _place(name, entry) for name, entry in table.items()}
     _check_places(places, size - 8 - length)
     return metadata, {
@@ -124,12 +126,12 @@ def _place(name: str, entry: Any) -> _Place:
         good = False
     if not good:
         raise Malformed(
-            f"[bad-frame] array {_short(name)} is announced as {_short(entry)}"
+            f"[bad-array] array {_short(name)} is announced as {_short(entry)}"
         )
     place = _Place(dtype, tuple(shape), begin, end)
     if place.end - place.begin != place.count * dtype.itemsize:
         raise Malformed(
-            f"[bad-frame] array {_short(name)}: shape {list(shape)} does not take "
+            f"[bad-array] array {_short(name)}: shape {list(shape)} does not take "
             f"{end - begin:,} bytes"
         )
     return place
@@ -143,11 +145,11 @@ def _check_places(places: Mapping[str, _Place], size: int) -> None:
     end = 0
     for place in sorted(places.values(), key=lambda place: (place.begin, place.end)):
         if place.begin != end:
-            raise Malformed("[bad-frame] arrays overlap or leave holes")
+            raise Malformed("[bad-layout] arrays overlap or leave holes")
         end = place.end
     if end != size:
         raise Malformed(
-            f"[bad-frame] arrays take {end:,} bytes, and {size:,} are there"
+            f"[bad-layout] arrays take {end:,} bytes, and {size:,} are there"
         )
 
 

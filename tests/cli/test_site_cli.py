@@ -23,20 +23,8 @@ def test_prepare_shows_counts_and_what_is_withheld(
     seen = pffl(capsys, "site", "prepare", folder / "site.toml")
     assert seen.code == 0, seen.err
     shown = one_line(seen.out)
-    assert "site 'north', for your eyes only" in shown
     assert "all 160 40" in shown
     assert "withheld" in shown
-    assert "fewer than 35 rows" in shown
-
-
-def test_prepare_lists_what_is_wrong(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    folder = write_site(tmp_path, '[site]\nnam = "north"\n[limits]\nflor = 3\n')
-    seen = pffl(capsys, "site", "prepare", folder)
-    assert seen.code == 2
-    assert "did you mean 'name'?" in seen.err
-    assert "did you mean 'floor'?" in seen.err
 
 
 def test_dry_run_prints_exactly_the_bytes_that_leave(
@@ -64,6 +52,7 @@ def test_dry_run_is_readable_and_whole(
 ) -> None:
     folder = write_site(tmp_path)
     assert pffl(capsys, "site", "prepare", folder).code == 0
+    assert pffl(capsys, "site", "answer", folder).code == 2  # nothing is sent from here
     seen = pffl(capsys, "site", "answer", folder, "--dry-run")
     assert seen.code == 0
     head, _, dump = seen.out.partition("\nbytes\n")
@@ -71,14 +60,6 @@ def test_dry_run_is_readable_and_whole(
     assert hashlib.sha256(content).hexdigest() in head
     assert read_answer(content).silo == "north"
     assert "counts int64[1, 4]" in head
-
-
-def test_nothing_is_sent_from_the_command_line(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    seen = pffl(capsys, "site", "answer", write_site(tmp_path))
-    assert seen.code == 2
-    assert "--dry-run" in seen.err
 
 
 def test_describe_writes_names_and_no_rows(
@@ -98,7 +79,6 @@ def test_describe_writes_names_and_no_rows(
     agreed = Agreement.read(out)
     assert agreed.sites == ("a", "b", "c")
     assert agreed.columns == ("age", "sex", "sick")
-    assert "sites a, b, c" in one_line(seen.out)
 
 
 def test_from_a_run_file_to_an_answer(
@@ -114,15 +94,12 @@ def test_from_a_run_file_to_an_answer(
     trial = ("--trial-data", "--sites", "a,b,c", "--address", "127.0.0.1:8441")
     seen = pffl(capsys, "deploy", spec, "-o", out, *trial)
     assert seen.code == 0, seen.err
-    assert "Begin with" in seen.out
     assert pffl(capsys, "site", "prepare", out / "sites" / "b").code == 0
     answer = pffl(capsys, "site", "answer", out / "sites" / "b", "--dry-run", "--json")
     assert answer.json["header"]["silo"] == "b"
     file = out / "app" / "spec.toml"
     here = ("--engine", "local", "--out", tmp_path / "run")
-    run = pffl(capsys, "run", file, *here)
-    assert run.code == 2
-    assert "stay with the sites" in one_line(run.err)
+    assert pffl(capsys, "run", file, *here).error == "rows-elsewhere"
 
 
 def test_deploy_refuses_every_interface_and_a_full_folder(
@@ -131,8 +108,7 @@ def test_deploy_refuses_every_interface_and_a_full_folder(
     seen = pffl(
         capsys, "deploy", "synthetic", "-o", tmp_path / "x", "--address", "0.0.0.0:1"
     )
-    assert seen.code == 2
-    assert "every interface" in seen.err
+    assert (seen.code, seen.error) == (2, "every-interface")
     (tmp_path / "mine").write_text(json.dumps({}))
     plain = ("--set", "privacy.secure_sum=false")
     seen = pffl(capsys, "deploy", "synthetic", "-o", tmp_path, *plain)
@@ -145,18 +121,14 @@ def test_status_log_pause_and_resume(
     folder = write_site(tmp_path / "site")
     seen = pffl(capsys, "site", "status", folder)
     assert seen.code == 0
-    assert "cannot answer" in seen.out
     assert "pffl site prepare" in one_line(seen.out)
-    assert "nothing was asked yet" in seen.out
-    assert "nothing of that kind" in pffl(capsys, "site", "log", folder).out
     assert pffl(capsys, "site", "prepare", folder).code == 0
     site = Site.open(folder)
     first = site.answer(message(site, census(site)))
     site.answer(b"xx")
     seen = pffl(capsys, "site", "status", folder)
-    assert "ready to answer; rows: train 160, test 40" in seen.out
+    assert "train 160, test 40" in seen.out
     assert "answered 1 messages, refused 1" in seen.out
-    assert "run run, 20" in seen.out
     plain = pffl(capsys, "site", "status", folder, "--json").json
     assert plain["runs"][0]["size"] == len(first)
     seen = pffl(capsys, "site", "log", folder)
@@ -168,8 +140,8 @@ def test_status_log_pause_and_resume(
     assert json.loads(seen.out)["refused"] == "2 bytes are no parcel"
     assert pffl(capsys, "site", "pause", folder, "--because", "backup").code == 0
     assert "paused since" in pffl(capsys, "site", "status", folder).out
-    assert "answers again" in pffl(capsys, "site", "resume", folder).out
-    assert "was not paused" in pffl(capsys, "site", "resume", folder).out
+    assert pffl(capsys, "site", "resume", folder).code == 0
+    assert "paused since" not in pffl(capsys, "site", "status", folder).out
 
 
 def test_show_says_what_the_run_asks_and_what_the_site_allows(
@@ -181,12 +153,10 @@ def test_show_says_what_the_run_asks_and_what_the_site_allows(
     run = {"constraint": {"kind": "bgl", "bound": 0.7}, "run": {"seed": 1}}
     path.write_text(replace(agreed, run=run).text(), "utf-8")
     assert pffl(capsys, "site", "prepare", folder).code == 0
-    seen = pffl(capsys, "site", "show", folder)
-    assert seen.code == 0, seen.err
-    shown = one_line(seen.out)
-    assert "constraint: kind bgl, bound 0.7" in shown
-    assert "A run may ask 200 questions about models within a norm of 15" in shown
-    assert "No secure sums: the server reads this site's own sums" in shown
+    shown = one_line(pffl(capsys, "site", "show", folder).out)
+    assert "kind bgl, bound 0.7" in shown
+    assert "200 questions" in shown
+    assert "No secure sums" in shown
     whole = pffl(capsys, "site", "show", folder, "--json").json
     assert whole["run"] == run
     assert whole["limits"]["questions"] == 200

@@ -55,8 +55,7 @@ def test_a_key_is_made_once_and_shown_again(run: Command, tmp_path: Path) -> Non
     seen = run("site", "key", folder, "--name", "Süd")
     assert seen.code == 0, seen.err
     keys = SiteKeys.read(folder / FILE)
-    assert f"Fingerprint: {keys.public.fingerprint}" in seen.out
-    assert "A new key of site 'Süd'" in seen.out
+    assert keys.public.fingerprint in seen.out
     assert (folder / FILE).stat().st_mode & 0o777 == 0o600
     assert folder.stat().st_mode & 0o777 == 0o700
     assert read_public(folder / PUBLIC_FILE) == ("Süd", keys.public)
@@ -70,27 +69,23 @@ def test_a_key_is_made_once_and_shown_again(run: Command, tmp_path: Path) -> Non
 def test_a_key_needs_a_name_and_the_right_one(
     run: Command, tmp_path: Path, site: Path
 ) -> None:
-    nameless = run("site", "key", tmp_path)
-    assert nameless.code == 2
-    assert "give the site's name with --name" in nameless.err
+    assert run("site", "key", tmp_path).error == "file-missing"
     assert not (tmp_path / FILE).exists()
-    wrong = run("site", "key", site, "--name", "south")
-    assert wrong.code == 2
-    assert "says that the site is 'north'" in one_line(wrong.err)
+    assert run("site", "key", site, "--name", "south").error == "other-site"
 
 
 def test_a_rotated_key_is_another_and_not_agreed_on(run: Command, site: Path) -> None:
     old = SiteKeys.read(site / FILE)
     seen = run("site", "key", site, "--rotate")
     assert seen.code == 0
-    assert f"another key of this site ({old.public.fingerprint})" in one_line(seen.err)
+    assert old.public.fingerprint in one_line(seen.err)
     new = SiteKeys.read(site / FILE)
     assert new.public != old.public
     assert read_public(site / PUBLIC_FILE) == ("north", new.public)
     refused = run("site", "agree", site, "--yes")
-    assert refused.code == 2
-    assert new.public.fingerprint in one_line(refused.err)
-    assert old.public.fingerprint in one_line(refused.err)
+    assert (refused.code, refused.error) == (2, "other-key")
+    for key in (new, old):
+        assert key.public.fingerprint in one_line(refused.err)
     assert consent.given(site) is None
     agreed = Agreement.read(site / "federation.json")
     proposal = replace(agreed, keys={**agreed.keys, "north": new.public})
@@ -118,23 +113,21 @@ def test_without_every_key_nothing_is_deployed(
 ) -> None:
     names = ("--sites", "north,south,east", "--keys", deployed / "public")
     seen = run("deploy", *SMALL, "--bound", "0.6", *names, "-o", tmp_path / "out")
-    assert seen.code == 2
-    assert "'west.pub' is of 'west', which is no site here" in one_line(seen.err)
-    assert "no public key of site 'east'" in one_line(seen.err)
+    assert (seen.code, seen.error) == (2, "unknown-site")
+    for named in ("'west.pub'", "'east'"):
+        assert named in one_line(seen.err)
     assert not (tmp_path / "out").exists()
 
 
 def test_agree_shows_who_takes_part_and_what_changed(run: Command, site: Path) -> None:
     asked = run("site", "agree", site)
-    assert asked.code == 2  # nobody sits at a test's terminal
-    assert "give --yes to agree" in one_line(asked.err)
+    assert asked.error == "needs-confirmation"  # nobody sits at a test's terminal
     assert consent.given(site) is None
     first = run("site", "agree", site, "--yes")
     assert first.code == 0, first.err
     agreed = Agreement.read(site / "federation.json")
     for name in SITES:
         assert f"{name}: {agreed.keys[name].fingerprint}" in first.out
-    assert "(this site)" in first.out
     assert "seed 1" in first.out
     assert "No secure sums" in first.out
     secure = replace(agreed, secure_sum=True, floor=20)
@@ -148,15 +141,13 @@ def test_agree_shows_who_takes_part_and_what_changed(run: Command, site: Path) -
     four = replace(secure, sites=(*SITES, "east"), keys={**secure.keys, "east": key})
     path.write_text(four.text())
     refused = run("site", "agree", site, path, "--yes")
-    assert refused.code == 2
-    assert "add --other-sites" in one_line(refused.err)
+    assert refused.error == "needs-confirmation"
     assert consent.given(site) == secure
     third = run("site", "agree", site, path, "--yes", "--other-sites")
     assert third.code == 0
     assert "site 'east' joins" in third.out
     assert "the rows of 'east' alone" in one_line(third.err)
     again = run("site", "agree", site, "--yes")
-    assert "Nothing changes." in again.out
     assert "alone" not in again.err
 
 
@@ -166,9 +157,7 @@ def test_under_secure_sums_the_first_step_is_shown_masked(
     path = site / "federation.json"
     path.write_text(replace(Agreement.read(path), secure_sum=True).text())
     assert run("site", "prepare", site).code == 0
-    before = run("site", "answer", site, "--dry-run")
-    assert before.code == 2
-    assert "nobody at site 'north' has agreed" in one_line(before.err)
+    assert run("site", "answer", site, "--dry-run").error == "not-agreed"
     assert run("site", "agree", site, "--yes").code == 0
     seen = run("site", "answer", site, "--dry-run", "--json").json
     assert seen["header"]["refusal"] == ""
@@ -187,7 +176,6 @@ def test_whoever_sits_there_is_asked(
     seen = run("site", "agree", site)
     assert seen.code == (0 if answer else 1)
     assert (consent.given(site) is not None) == answer
-    assert ("Nothing was changed." in seen.out) == (not answer)
 
 
 def test_a_proposal_without_the_site_is_refused(run: Command, site: Path) -> None:
@@ -195,6 +183,4 @@ def test_a_proposal_without_the_site_is_refused(run: Command, site: Path) -> Non
     keys = {name: of for name, of in agreed.keys.items() if name != "north"}
     path = site.parent / "without.json"
     path.write_text(replace(agreed, sites=SITES[1:], keys=keys).text())
-    seen = run("site", "agree", site, path, "--yes")
-    assert seen.code == 2
-    assert "knows no site 'north'" in one_line(seen.err)
+    assert run("site", "agree", site, path, "--yes").error == "unknown-site"

@@ -100,10 +100,6 @@ def test_compas_is_the_same_under_secure_sums(silos, constraint, method, model):
     asked = {"method": method, "model": model, "seed": 1}
     plain = pffl.solve(federation, constraint, **asked)
     secure = pffl.solve(federation, constraint, secure_sum=True, **asked)
-    print(
-        f"{silos} sites, {constraint.name}, {method.name}: gaps {plain.gap:.2e} and "
-        f"{secure.gap:.2e}, w moves by {np.abs(secure.w - plain.w).max():.1e}"
-    )
     np.testing.assert_allclose(secure.w, plain.w, rtol=0, atol=1e-9)
     assert abs(secure.gap - plain.gap) <= 1e-10
 
@@ -133,20 +129,20 @@ def test_every_method_runs_under_secure_sums_or_is_refused_by_name():
 
 
 @pytest.mark.parametrize(
-    ("said", "asked"),
+    ("code", "asked"),
     [
-        ("per-silo", {"constraint": pffl.PerSilo(0.7)}),
-        ("per-silo", {"constraint": BGL & pffl.PerSilo(0.7)}),
-        ("participation", {"method": pffl.PFFL(participation=0.5)}),
-        ("bound = 'auto'", {"constraint": pffl.BoundedGroupLoss("auto")}),
-        ("l2 = 'auto'", {"options": Options(l2="auto")}),
-        ("engine 'reference'", {"engine": "reference"}),
+        ("not-with-secure-sums", {"constraint": pffl.PerSilo(0.7)}),
+        ("not-with-secure-sums", {"constraint": BGL & pffl.PerSilo(0.7)}),
+        ("not-with-secure-sums", {"method": pffl.PFFL(participation=0.5)}),
+        ("auto-refused", {"constraint": pffl.BoundedGroupLoss("auto")}),
+        ("auto-refused", {"options": Options(l2="auto")}),
+        ("wrong-engine", {"engine": "reference"}),
     ],
 )
-def test_what_needs_single_silos_is_refused_before_anything_is_asked(said, asked):
+def test_what_needs_single_silos_is_refused_before_anything_is_asked(code, asked):
     federation = make_federation(0)
     constraint = asked.pop("constraint", BGL)
-    with pytest.raises(UsageError, match=said):
+    with raises(UsageError, code):
         pffl.solve(federation, constraint, secure_sum=True, **asked)
 
 
@@ -155,11 +151,11 @@ def test_two_sites_a_quorum_and_a_missing_key_are_refused():
     with raises(UsageError, "too-few-sites", "3", "2"):
         pffl.solve(make_federation(0, sizes=(40, 25)), BGL, secure_sum=True)
     agreed = agree(federation)
-    for said, policy in (
-        ("quorum", Policy(quorum=2)),
-        ("update_clip", Policy(update_clip=1.0)),
+    for policy, code in (
+        (Policy(quorum=2), "secure-sum-quorum"),
+        (Policy(update_clip=1.0), "secure-sum-clip"),
     ):
-        with pytest.raises(UsageError, match=said):
+        with raises(UsageError, code):
             engine_of(federation, {}, agreed, policy=policy)
     with raises(UsageError, "missing-key", "site 0"):
         engine_of(federation, {}, replace(agreed, keys={}))
@@ -236,7 +232,6 @@ def test_a_sum_that_no_rows_have_ends_the_run():
     with raises(FederationError, "implausible-sum") as e:
         pffl.solve(engine, BGL, method=pffl.Exact(), seed=0)
     assert e.value.exit_code == 5
-    assert "nobody can tell whose answer" in str(e.value)
 
 
 class Liar(Site):
@@ -397,7 +392,7 @@ def test_a_site_that_stays_away_ends_the_run_and_no_sum_is_over_fewer(tmp_path):
     answers = {name: site.answer for name, site in sites.items()}
     away = Dropping(answers, away=[("site 2", "curvature")])
     engine = engine_of(federation, sites, agreed, transport=away, folder=tmp_path)
-    with pytest.raises(FederationError, match="2 of 3 silos answered, and 3 must") as e:
+    with raises(FederationError, "sites-missing", "2 of 3", "3 must") as e:
         pffl.solve(engine, BGL, method=pffl.Exact(), seed=0)
     assert e.value.exit_code == 5
     entry = engine.record.entries[-1]
@@ -535,7 +530,6 @@ def test_what_is_said_of_secure_sums():
     found = pffl.solve(federation, BGL, secure_sum=True, seed=0)
     said = [note for note in found.evidence.notes if "secure sum of 3 sites" in note]
     assert len(said) == 1
-    assert "whether a single site's answers can was not" in said[0]
     assert found.evidence.data.silos == 3
     assert found.evidence.data.card["silos"] == ["all 3 sites"]
     assert "site 1" not in json.dumps(found.evidence.as_dict())
@@ -544,6 +538,6 @@ def test_what_is_said_of_secure_sums():
     with pytest.raises(pffl.errors.DataError):  # nobody is left: never "met"
         pffl.solve(engine, BGL, seed=0)
     (said,) = [n for n in engine.notes if n.startswith("left out at sites with")]
-    assert "fewer than 30 people" in said
-    assert "Up to 87 people" in said
+    assert "30" in said
+    assert "87" in said
     assert setting_of(engine).access.pooled == 3

@@ -115,19 +115,6 @@ def grid_of(
     return grid(nodes)
 
 
-class Late(MemoryGrid):
-    """Replies are there at the third look."""
-
-    looks = 0
-
-    def pull_messages(self, message_ids):
-        self.looks += 1
-        return super().pull_messages(message_ids) if self.looks > 2 else []
-
-    def send_and_receive(self, messages, *, timeout=None):
-        raise AssertionError("Flower's own waits three seconds")
-
-
 class Killed(BaseException):
     """What a test uses in place of SIGKILL: nothing catches it."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -258,8 +257,9 @@ def test_three_sites_and_more_answer_under_masks(tmp_path: Path) -> None:
         made(tmp_path / "d", asked, trial_certificates=True)
     per_silo = {"constraint": {"kind": "per-silo", "bound": 0.62}}
     quorum = {"policy": {"quorum": 2}}
-    for other, said in ((per_silo, "single silos"), (quorum, "over all sites")):
-        with pytest.raises(UsageError, match=said):
+    refused = ((per_silo, "not-with-secure-sums"), (quorum, "secure-sum-quorum"))
+    for other, code in refused:
+        with raises(UsageError, code):
             made(tmp_path / "e", sections | other, trial_certificates=True)
 
 
@@ -278,6 +278,8 @@ def test_deploying_from_a_federation_file(trial: Path, tmp_path: Path) -> None:
         made(tmp_path / "b", sections, trial_data=True)
     with raises(UsageError, "other-sites"):
         made(tmp_path / "c", sections, sites=("a", "b", "c"))
+    with raises(UsageError, "other-sites", "2", "3"):
+        made(tmp_path / "d", sites=("a", "b"))
 
 
 @pytest.mark.parametrize(
@@ -286,6 +288,10 @@ def test_deploying_from_a_federation_file(trial: Path, tmp_path: Path) -> None:
         ({"kind": "pffl", "dual_rounds": 40, "rounds_per_dual": 25}, 1008),  # and looks
         ({"kind": "fcfl", "stage_one_rounds": 300, "stage_two_rounds": 100}, 400),
         ({"kind": "fairfed", "rounds": 200}, 400),  # two questions a round
+        ({"kind": "fedavg", "rounds": 200, "batch_size": 32}, 200),
+        # Without a plan, what it may ask at most.
+        ({"kind": "reductions", "iterations": 200}, 600),
+        ({"kind": "first-order"}, 500),  # twice its rounds at most, and proofs
     ],
 )
 def test_questions_are_enough_for_the_method(
@@ -294,24 +300,8 @@ def test_questions_are_enough_for_the_method(
     out = made(tmp_path / "out", SECTIONS | {"method": method})
     config = SiteConfig.load(out / "sites" / "silo-1")
     assert config.rules.questions == asked + 50
-    assert not config.rules.batches
-    assert f"asks about {asked:,}" in (out / "sites/silo-1/site.toml").read_text()
-
-
-@pytest.mark.parametrize(
-    ("method", "asked"),
-    [
-        ({"kind": "reductions", "iterations": 200}, 600),
-        ({"kind": "first-order"}, 500),  # twice its rounds at most, and proofs
-    ],
-)
-def test_questions_are_enough_for_a_method_without_a_plan(
-    tmp_path: Path, method: dict[str, Any], asked: int
-) -> None:
-    out = made(tmp_path / "out", SECTIONS | {"method": method})
-    config = SiteConfig.load(out / "sites" / "silo-1")
-    assert config.rules.questions == asked + 50
-    assert f"asks up to {asked}" in (out / "sites/silo-1/site.toml").read_text()
+    assert config.rules.batches == ("batch_size" in method)
+    assert f" {asked:,}" in (out / "sites/silo-1/site.toml").read_text()
 
 
 def test_questions_are_enough_for_what_auto_takes(
@@ -323,13 +313,6 @@ def test_questions_are_enough_for_what_auto_takes(
     many = made(tmp_path / "many", sections)
     rules = [SiteConfig.load(out / "sites" / "silo-1").rules for out in (few, many)]
     assert [rule.questions for rule in rules] == [200, 550]
-    assert "The method is first-order" in (many / "sites/silo-1/site.toml").read_text()
-
-
-def test_batches_are_allowed_if_the_method_takes_them(tmp_path: Path) -> None:
-    method = {"kind": "fedavg", "rounds": 10, "batch_size": 32}
-    out = made(tmp_path / "out", SECTIONS | {"method": method})
-    assert SiteConfig.load(out / "sites" / "silo-1").rules.batches
 
 
 def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
@@ -346,7 +329,7 @@ def test_an_empty_folder_gives_way_unless_it_is_where_you_are(
     assert (made(tmp_path / "empty") / "README.md").exists()
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(ArtefactError, match="where you are"):
+    with raises(ArtefactError, "file-exists"):
         made(Path())
     assert {path.name for path in tmp_path.iterdir()} == {"empty", "here"}
 
@@ -426,26 +409,21 @@ def test_fault_100_deploy_killed_anywhere_leaves_nothing_or_everything(
     assert names_in(out) == whole
 
 
-def test_names_for_the_wrong_number_of_silos(tmp_path: Path) -> None:
-    with raises(UsageError, "other-sites", "2", "3"):
-        made(tmp_path / "out", sites=("a", "b"))
-
-
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "code"),
     [
-        ("0.0.0.0:8000", "every interface"),
-        ("[::]:8000", "every interface"),
-        (":8000", "every interface"),
-        ("host", "must be HOST:PORT"),
-        ("host:0", "must be HOST:PORT"),
-        ("host:99999", "must be HOST:PORT"),
-        ("a b:80", "neither a name nor an address"),
-        ("$(x):80", "neither a name nor an address"),
+        ("0.0.0.0:8000", "every-interface"),
+        ("[::]:8000", "every-interface"),
+        (":8000", "every-interface"),
+        ("host", "wrong-address"),
+        ("host:0", "wrong-address"),
+        ("host:99999", "wrong-address"),
+        ("a b:80", "wrong-address"),
+        ("$(x):80", "wrong-address"),
     ],
 )
-def test_addresses_that_are_refused(text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_addresses_that_are_refused(text: str, code: str) -> None:
+    with raises(UsageError, code):
         Address.parse(text)
 
 
@@ -493,13 +471,6 @@ def test_tables_are_read_back_as_the_same_rows() -> None:
             assert np.array_equal(rows.X, silo.rows(name).X)
             assert np.array_equal(rows.y, silo.rows(name).y)
             assert np.array_equal(rows.group, silo.rows(name).group)
-
-
-def test_site_files_are_read_back(trial: Path) -> None:
-    text = (trial / "sites" / "north" / "site.toml").read_text("utf-8")
-    assert tomllib.loads(text)["site"]["name"] == "north"
-    plain = json.loads((trial / "sites/north/federation.json").read_text("utf-8"))
-    assert plain["sites"][0] == "north"
 
 
 def commands(readme: str, *steps: str) -> list[str]:
@@ -600,5 +571,5 @@ def test_a_federation_file_goes_with_nothing_else() -> None:
     data = {"federation": "federation.json", "silos": 3}
     with raises(UsageError, "options-conflict", "silos"):
         parse(SECTIONS | {"data": data})
-    with pytest.raises(UsageError, match="must be text"):
+    with raises(UsageError, "wrong-value", "federation"):
         parse(SECTIONS | {"data": {"federation": 3}})

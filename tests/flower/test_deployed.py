@@ -176,20 +176,6 @@ def test_without_masks(plain, method, constraint, request):
     run(plain, name, app)
 
 
-def test_a_sites_script_starts_nothing_as_root(net):
-    if os.geteuid() != 0:
-        pytest.skip("not root")
-    site = next(iter(net.sites.values()))
-    kept = {k: v for k, v in net.environment.items() if k != "PFFL_ALLOW_ROOT"}
-    env = kept | {"PFFL_BIN": str(Path(sys.executable).parent)}
-    done = subprocess.run(
-        [str(site / "start.sh")], capture_output=True, text=True, env=env, timeout=60
-    )
-    assert done.returncode == 2, done.stderr
-    assert "not run as root" in done.stderr
-    assert "SuperNode" not in done.stderr + done.stdout
-
-
 def test_a_server_that_is_stopped_ends_and_leaves_nobody_behind(net):
     """The last one: nodes are waiting for messages there."""
     link = net.processes["link"]

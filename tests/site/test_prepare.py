@@ -94,19 +94,10 @@ radius = "big"
 [columns]
 x = 3
 """
-    with pytest.raises(UsageError) as error:
+    named = ("'name'", "'table'", "'split'", "'floor'", "'questions'", "'radius'")
+    with raises(UsageError, "missing-key", *named, "[columns]") as error:
         SiteConfig.load(write_site(tmp_path, text))
-    said = str(error.value)
-    for part in (
-        "needs a 'name'",
-        "'table' parameter of [site] must be text",
-        "no section [splitt]: did you mean 'split'?",
-        "did you mean 'floor'?",
-        "'questions' parameter of [limits] must be a whole number ≥ 0",
-        "'radius' parameter of [limits] must be a finite number",
-        "[columns] must be a table of texts",
-    ):
-        assert part in said
+    assert len(error.value.codes) == 7
 
 
 def test_all_problems_of_a_table_at_once(tmp_path: Path) -> None:
@@ -120,12 +111,10 @@ x0 = "x00"
 [split]
 column = "prat"
 """
-    with pytest.raises(DataError) as error:
+    named = ("'sexx'", "'sex'", "'x00'", "'x0'", "'prat'")
+    with raises(DataError, "missing-column", *named) as error:
         prepare(SiteConfig.load(write_site(tmp_path, text)))
-    said = str(error.value)
-    assert "has no column 'sexx': did you mean 'sex'?" in said
-    assert "no column 'x00' (for 'x0'): did you mean 'x0'?" in said
-    assert "[split]: the table has no column 'prat'" in said
+    assert len(error.value.codes) == 3
 
 
 def test_values_of_the_split_column(tmp_path: Path) -> None:
@@ -139,10 +128,9 @@ def test_splits_below_the_floor_and_missing_ones(tmp_path: Path) -> None:
         '[site]\nname = "north"\ntable = "rows.csv"\n'
         "[split]\ntest = 0.0\nvalidation = 0.02\n"
     )
-    with pytest.raises(DataError) as error:
+    with raises(DataError, "no-rows", "'test'", "'validation'", "4", "10") as error:
         prepare(SiteConfig.load(write_site(tmp_path, text)))
-    assert "no rows for 'test'" in str(error.value)
-    assert "'validation' has 4 rows, and the floor is 10" in str(error.value)
+    assert "too-few-rows" in error.value.codes
 
 
 def test_a_site_that_is_not_agreed_on(tmp_path: Path) -> None:
@@ -248,25 +236,25 @@ def test_sites_read_dates_and_rare_values_as_was_agreed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "named"),
     [
-        ({"version": 2}, "this version reads"),
-        ({"extra": 1}, "missing or unknown"),
-        ({"labels": ["no", "maybe"]}, "do not have the hash"),
-        ({"sites": ["a", "a"]}, "one twice"),
-        ({"sites": []}, "none"),
+        ({"version": 2}, "2"),
+        ({"extra": 1}, "'extra'"),
+        ({"labels": ["no", "maybe"]}, "hash"),
+        ({"sites": ["a", "a"]}, "['a', 'a']"),
+        ({"sites": []}, "[]"),
         ({"columns": [{"name": "x"}]}, "kind"),
-        ({"columns": 3}, "not a pffl federation file"),
-        ({"attributes": [["sex", ["f", 3]]]}, "expected a name"),
+        ({"columns": 3}, "federation"),
+        ({"attributes": [["sex", ["f", 3]]]}, "name"),
     ],
 )
 def test_what_is_no_agreement_is_refused(
-    change: dict[str, object], said: str, tmp_path: Path
+    change: dict[str, object], named: str, tmp_path: Path
 ) -> None:
     agreed = Agreement.of(make_federation())
     path = tmp_path / "federation.json"
     path.write_text(json.dumps(agreed.as_dict() | change))
-    with pytest.raises(DataError, match=said):
+    with raises(DataError, "other-format", named):
         Agreement.read(path)
     path.write_text("[]")
     with pytest.raises(DataError):
@@ -286,4 +274,4 @@ def test_inputs_that_set_few_rows_apart_are_named(tmp_path: Path) -> None:
     (folder / "rows.csv").write_text("\n".join([lines[0], *body]) + "\n")
     (note,) = prepare(config).notes
     assert f"'{config.agreement().schema.features[0]}'" in note
-    assert "fewer than 10" in note
+    assert "10" in note

@@ -187,18 +187,17 @@ def test_weights_are_judged_like_counts():
     rng = np.random.default_rng(2)
     federation = wild(rng, 2, heaviest=5.0)
     total = counted(federation.silos[0], federation.schema)
-    with pytest.raises(Refused, match="weights that are not those of the rows"):
-        opened(federation)
-    with pytest.raises(Refused, match="a weight outside what is possible"):
-        opened(federation, Policy(weight_bound=0.1))
-    for lie, why in [
-        (replace(total, weights=2.5 * total.weights), "a weight outside"),
-        (replace(total, weight=2.5 * total.weight), "do not add up"),
-        (replace(total, weights=0 * total.weights), "weights of no rows, or none"),
-        (replace(total, weights=-total.weights), "a weight outside"),
-    ]:
+    for bound, code in ((None, "implausible-answer"), (0.1, "implausible-sum")):
+        with raises(Refused, code, "weight"):
+            opened(federation, Policy(weight_bound=bound))
+    for lie in (
+        replace(total, weights=2.5 * total.weights),
+        replace(total, weight=2.5 * total.weight),
+        replace(total, weights=0 * total.weights),
+        replace(total, weights=-total.weights),
+    ):
         gate = Gate(Policy(weight_bound=50.0), federation.schema)
-        with pytest.raises(Refused, match=why):
+        with raises(Refused, "implausible-answer", "weight"):
             gate.census(0, "train", lie, 0)
     problem = make_problem(Reference(federation), pffl.PerSilo(1.0))
     gate = opened(federation, Policy(weight_bound=5.0))
@@ -311,16 +310,6 @@ TRAIN_LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", TRAIN_LIES)
-def test_a_train_report_that_cannot_be_is_refused(lie):
-    federation, problem, w, gate = setting()
-    question = train_question(problem, 0.1 * w, np.ones(2), loss_power=1.0)
-    total = answer(federation, question, 1)
-    gate.report(question, 1, total)
-    with pytest.raises(Refused):
-        gate.report(question, 1, tampered(total, *TRAIN_LIES[lie]))
-
-
 EVALUATE_LIES = {
     "count": ("atoms", put(99.0, 0, 0)),
     "fractional count": ("atoms", lambda a: a + np.eye(*a.shape) * 0.5),
@@ -379,21 +368,11 @@ SUM_LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", SUM_LIES)
-def test_sums_for_statements_on_unseen_people_that_cannot_be_are_refused(lie):
-    federation, problem, w, gate = setting()
-    question = evaluate_question(problem.task, w)
-    total = answer(federation, question, 1)
-    gate.report(question, 1, total)
-    with pytest.raises(Refused):
-        gate.report(question, 1, tampered(total, *SUM_LIES[lie]))
-
-
 def test_people_who_were_not_asked_for_are_refused():
     federation, problem, w, gate = setting()
     question = Evaluate(problem.task, w, "test", 3.0)
     total = answer(federation, question, 1)
-    with pytest.raises(Refused, match="not asked for"):
+    with raises(Refused, "implausible-answer"):
         gate.report(question, 1, tampered(total, "people", put(1.0, 0, 0)))
 
 
@@ -428,35 +407,6 @@ SMOOTHNESS_LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", SMOOTHNESS_LIES)
-def test_a_smoothness_report_that_cannot_be_is_refused(lie):
-    federation, problem, w, gate = setting()
-    question = Smoothness(problem.task, w)
-    total = answer(federation, question, 1)
-    gate.report(question, 1, total)
-    with pytest.raises(Refused):
-        gate.report(question, 1, tampered(total, *SMOOTHNESS_LIES[lie]))
-
-
-def test_a_gradient_that_no_rows_can_have_is_refused():
-    federation, problem, w, gate = setting()
-    question = Train(problem.task, w, 1.0, np.zeros(2), np.array([0.01]), slope=True)
-    total = answer(federation, question, 1)
-    gate.report(question, 1, total)
-    with pytest.raises(Refused, match="a gradient"):
-        gate.report(question, 1, tampered(total, "gradient", lambda a: a + 1e3))
-
-
-@pytest.mark.parametrize("lie", CURVATURE_LIES)
-def test_a_curvature_report_that_cannot_be_is_refused(lie):
-    federation, problem, w, gate = setting()
-    question = Curvature(problem.task, w)
-    total = answer(federation, question, 1)
-    gate.report(question, 1, total)
-    with pytest.raises(Refused):
-        gate.report(question, 1, tampered(total, *CURVATURE_LIES[lie]))
-
-
 SLOPES_LIES = {
     "loss": ("cell_losses", put(-1.0, 0)),
     "risk": ("risk", lambda a: a + 1.0),
@@ -470,16 +420,6 @@ SLOPES_LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", SLOPES_LIES)
-def test_a_slopes_report_that_cannot_be_is_refused(lie):
-    federation, problem, w, gate = setting()
-    question = Slopes(problem.task, w, np.eye(len(w))[:, :2], 2.0)
-    total = answer(federation, question, 1)
-    gate.report(question, 1, total)
-    with pytest.raises(Refused):
-        gate.report(question, 1, tampered(total, *SLOPES_LIES[lie]))
-
-
 WITNESS_LIES = {
     "negative entropy": ("value", lambda a: -0.1 * np.ones_like(a)),
     "more entropy than rows have": ("value", lambda a: a + 1.0),
@@ -489,14 +429,42 @@ WITNESS_LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", WITNESS_LIES)
-def test_a_witness_report_that_cannot_be_is_refused(lie):
+TOO_STEEP = {"gradient": ("gradient", lambda a: a + 1e3)}
+REPORTS = {  # what is asked, and what no rows can give for an answer
+    "train": (
+        lambda p, w: train_question(p, 0.1 * w, np.ones(2), loss_power=1.0),
+        TRAIN_LIES,
+    ),
+    "train with a slope": (
+        lambda p, w: Train(p.task, w, 1.0, np.zeros(2), np.array([0.01]), slope=True),
+        TOO_STEEP,
+    ),
+    "sums": (lambda p, w: evaluate_question(p.task, w), SUM_LIES),
+    "curvature": (lambda p, w: Curvature(p.task, w), CURVATURE_LIES),
+    "smoothness": (lambda p, w: Smoothness(p.task, w), SMOOTHNESS_LIES),
+    "slopes": (
+        lambda p, w: Slopes(p.task, w, np.eye(len(w))[:, :2], 2.0),
+        SLOPES_LIES,
+    ),
+    "witness": (
+        lambda p, w: witness_question(p, w, np.ones(p.n_cells) / 2),
+        WITNESS_LIES,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "lie"),
+    [(kind, lie) for kind, (_, lies) in REPORTS.items() for lie in lies],
+)
+def test_a_report_that_cannot_be_is_refused(kind, lie):
     federation, problem, w, gate = setting()
-    question = witness_question(problem, w, np.ones(problem.n_cells) / 2)
+    asking, lies = REPORTS[kind]
+    question = asking(problem, w)
     total = answer(federation, question, 1)
     gate.report(question, 1, total)
     with pytest.raises(Refused):
-        gate.report(question, 1, tampered(total, *WITNESS_LIES[lie]))
+        gate.report(question, 1, tampered(total, *lies[lie]))
 
 
 CENSUS_LIES = {
@@ -531,10 +499,9 @@ def test_rows_are_those_of_the_counts_whoever_is_left_out():
     rows = short.counts.sum(keepdims=True)[0]
     fits = replace(short, rows=rows, weight=rows.astype(float))
     gate = Gate(Policy(), federation.schema)
-    with pytest.raises(Refused, match="counts do not add up to the rows"):
-        gate.census(0, "train", short, 2)
-    with pytest.raises(Refused, match="withheld and given"):
-        gate.census(0, "train", fits, 3)
+    for total, hidden in ((short, 2), (fits, 3)):
+        with raises(Refused, "implausible-answer"):
+            gate.census(0, "train", total, hidden)
 
 
 def test_a_loss_bound_of_ones_own_replaces_none():
@@ -603,7 +570,7 @@ def test_reasons_hold_no_figures():
     ],
 )
 def test_a_policy_of_nonsense_is_refused(wrong):
-    with pytest.raises(UsageError, match=next(iter(wrong))):
+    with raises(UsageError, "wrong-value", *wrong):
         Policy(**wrong)
 
 
@@ -632,5 +599,5 @@ def test_slopes_of_a_model_nobody_knows_are_admitted():
         total = answer(federation, question, k)
         assert gate.report(question, k, total).total is total
         total.cell_gradients[k - 1] += 1.0  # of a cell in which it has no rows
-        with pytest.raises(Refused, match="a gradient"):
+        with raises(Refused, "implausible-answer", "gradient"):
             gate.report(question, k, total)

@@ -48,7 +48,6 @@ MODELS = {
 }
 LOGISTIC = dict(pffl.LogisticRegression().describe())
 NAMES = st.text(max_size=40)
-SPLITS = st.lists(NAMES, max_size=3)
 WHOLE = st.integers(0, 2**53 - 1)
 
 
@@ -196,16 +195,14 @@ def test_every_array_of_a_message_belongs_to_one_of_its_bodies(name):
     if name == " 1":  # an array without a name is for its question to refuse
         assert "" in read_request(pack(changed)).bodies[1].arrays
         return
-    with pytest.raises(Malformed, match="belongs to nothing"):
+    with raises(Malformed, "bad-message", name):
         read_request(pack(changed))
 
 
 def test_a_message_holds_not_too_many_questions():
-    for n in (MOST_QUESTIONS + 1,):
-        with pytest.raises(Malformed):
-            read_request(
-                write_request(Request("r", 1, 2, "0", "h", (Parcel({}, {}),) * n))
-            )
+    bodies = (Parcel({}, {}),) * (MOST_QUESTIONS + 1)
+    with pytest.raises(Malformed):
+        read_request(write_request(Request("r", 1, 2, "0", "h", bodies)))
 
 
 def test_a_refusal_arrives_and_has_no_arrays():
@@ -214,7 +211,7 @@ def test_a_refusal_arrives_and_has_no_arrays():
     assert len(got.refusal) == 300
     assert refusal(None, version="1", silo="s", schema="h", reason="").refusal
     full = replace(sent, bodies=(Parcel({}, {"a": np.zeros(1)}),))
-    with pytest.raises(Malformed, match="refusal with arrays"):
+    with raises(Malformed, "bad-message", "arrays"):
         read_answer(write_answer(full))
 
 
@@ -227,7 +224,7 @@ def test_half_a_character_is_no_name():
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("change", "named"),
     [
         ({"share": 1.5}, "share"),
         ({"share": -0.5}, "share"),
@@ -246,10 +243,11 @@ def test_half_a_character_is_no_name():
         ({"more": 1}, "more"),
     ],
 )
-def test_a_question_with_a_wrong_field_is_refused(change, reason):
+def test_a_question_with_a_wrong_field_is_refused(change, named):
+    code = "unknown-key" if "more" in change else "bad-message"
     federation, problem = setting("logistic")
     parcel = question_body(ask(problem, np.random.default_rng(0), "train"), 0)
-    with pytest.raises(Malformed, match=reason):
+    with raises(Malformed, code, named):
         decoded(Parcel({**parcel.header, **change}, parcel.arrays), federation.schema)
 
 

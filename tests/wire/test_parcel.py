@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from pffl.errors import Malformed
-from pffl.parcel import HEADER, MOST_ARRAYS, Parcel, pack, unpack
+from pffl.parcel import HEADER, Parcel, pack, unpack
 from tests.raising import raises
 
 ARRAYS = st.dictionaries(
@@ -74,38 +74,38 @@ def test_types_that_do_not_travel_are_an_error_of_the_caller():
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"),
+    ("content", "code"),
     [
-        (b"", "no parcel"),
-        (b"\x80\x04K\x01.", "no parcel"),
-        ((2**63).to_bytes(8, "little"), "9,223,372,036,854,775,808 bytes is announced"),
-        (safetensors([1]), "not a JSON object"),
-        (safetensors({}), "metadata"),
-        (safetensors({"__metadata__": {HEADER: "{}", "more": ""}}), "metadata"),
-        (safetensors({"__metadata__": {HEADER: 3}}), "not text"),
-        (safetensors({"__metadata__": {HEADER: '{"a": NaN}'}}), "NaN"),
-        (safetensors({"__metadata__": {HEADER: "[" * 10_000}}), "not JSON"),
-        (safetensors(table(x=entry(shape=(2**31,), offsets=(0, 2**34)))), "announced"),
-        (safetensors(table(x=entry(shape=(10**9,)))), "does not take"),
-        (safetensors(table(x=entry())), "8 bytes, and 0 are there"),
-        (safetensors(table(x=entry(shape=(-1,), offsets=(8, 0)))), "announced"),
-        (safetensors(table(x=entry(dtype="F16"))), "announced"),
-        (safetensors(table(x=entry(shape=(True,)))), "announced"),
-        (safetensors(table(x={**entry(), "more": 1})), "announced"),
-        (safetensors(table(x=3)), "announced"),
-        (safetensors(table(x=entry(), y=entry()), bytes(8)), "overlap"),
-        (safetensors(table(x=entry(offsets=(8, 16))), bytes(16)), "holes"),
-        (safetensors(table(x=entry()), bytes(9)), "9 are there"),
+        (b"", "bad-frame"),
+        (b"\x80\x04K\x01.", "bad-frame"),
+        ((2**63).to_bytes(8, "little"), "bad-frame"),
+        (safetensors([1]), "not-json"),
+        (safetensors({}), "bad-frame"),
+        (safetensors({"__metadata__": {HEADER: "{}", "more": ""}}), "bad-frame"),
+        (safetensors({"__metadata__": {HEADER: 3}}), "not-text"),
+        (safetensors({"__metadata__": {HEADER: '{"a": NaN}'}}), "not-json"),
+        (safetensors({"__metadata__": {HEADER: "[" * 10_000}}), "not-json"),
+        (safetensors(table(x=entry(shape=(2**31,), offsets=(0, 2**34)))), "bad-array"),
+        (safetensors(table(x=entry(shape=(10**9,)))), "bad-array"),
+        (safetensors(table(x=entry())), "bad-layout"),
+        (safetensors(table(x=entry(shape=(-1,), offsets=(8, 0)))), "bad-array"),
+        (safetensors(table(x=entry(dtype="F16"))), "bad-array"),
+        (safetensors(table(x=entry(shape=(True,)))), "bad-array"),
+        (safetensors(table(x={**entry(), "more": 1})), "bad-array"),
+        (safetensors(table(x=3)), "bad-array"),
+        (safetensors(table(x=entry(), y=entry()), bytes(8)), "bad-layout"),
+        (safetensors(table(x=entry(offsets=(8, 16))), bytes(16)), "bad-layout"),
+        (safetensors(table(x=entry()), bytes(9)), "bad-layout"),
         (
             safetensors(
                 table(**{str(i): entry(shape=(0,), offsets=(0, 0)) for i in range(999)})
             ),
-            f"at most {MOST_ARRAYS}",
+            "too-many-arrays",
         ),
     ],
 )
-def test_anything_else_is_refused_with_the_reason(content, reason):
-    with pytest.raises(Malformed, match=reason.replace("(", r"\(")):
+def test_anything_else_is_refused_with_the_reason(content, code):
+    with raises(Malformed, code):
         unpack(content)
 
 

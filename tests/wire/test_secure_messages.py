@@ -41,11 +41,6 @@ def test_answers_are_relayed_byte_for_byte() -> None:
     assert bodies_digest(found.bodies) == bodies_digest(sent.bodies)
 
 
-def test_a_request_without_questions_asks_who_is_there() -> None:
-    found = read_request(write_request(Request("r", 1, 2, "0", "h", ())))
-    assert found.kind == "hello"
-
-
 def test_masked_numbers_travel_whole() -> None:
     flat = np.array([0, 1, 2**63, 2**64 - 1], dtype=np.uint64)
     sent = Answer("r", 1, 2, "0", "h", (masked_body(flat),), "north", step=1)

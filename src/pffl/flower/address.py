@@ -31,7 +31,7 @@ class Address:
                 )
             elif host in EVERYWHERE:
                 problems.add(
-                    f"[wrong-address] '{host}' is every interface: name the one that "
+                    f"[every-interface] '{host}' is every interface: name the one that "
                     "sites reach"
                 )
             elif not _is_ip(host) and not HOST.fullmatch(host):

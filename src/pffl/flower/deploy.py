@@ -222,7 +222,7 @@ def _secured(spec: RunSpec, agreed: Agreement) -> bool:
         if spec.privacy.terms is not None:
             sharing(many, spec.privacy.terms)
     except UsageError as error:
-        raise UsageError(f"[missing-key] {error}; {otherwise}") from error
+        raise UsageError(f"[{error.code}] {error}; {otherwise}") from error
     if not agreed.keys:
         raise UsageError(
             f"[missing-key] {many} sites: their answers are added under masks, and "
