@@ -187,8 +187,8 @@ def test_weights_are_judged_like_counts():
     rng = np.random.default_rng(2)
     federation = wild(rng, 2, heaviest=5.0)
     total = counted(federation.silos[0], federation.schema)
-    for bound, code in ((None, "implausible-answer"), (0.1, "implausible-sum")):
-        with raises(Refused, code, "weight"):
+    for bound in (None, 0.1):
+        with raises(Refused, "implausible-answer", "weight"):
             opened(federation, Policy(weight_bound=bound))
     for lie in (
         replace(total, weights=2.5 * total.weights),
