@@ -127,15 +127,12 @@ def process() -> None:
 
     torch.set_num_threads(1)
     gentle, none = {"eta": 0.03, "beta_1": 0.0}, {"multiplier_bound": 1e-9}
-    long = "dual_step_size"
     for what, base, rounds, given in (
         ("FedAvg", FedAvg, ROUNDS, {}),
         ("FedProx, mu 0.1", FedProx, ROUNDS, {"proximal_mu": 0.1}),
         ("FedAdam, eta 0.03, beta_1 0", FedAdam, ROUNDS, gentle),
         ("FedAdam as it comes", FedAdam, 2 * ROUNDS, {}),
-        ("FedAdam as it comes, dual step 30", FedAdam, 2 * ROUNDS, {long: 30.0}),
         ("FedAdam, unchanged", FedAdam, 2 * ROUNDS, none),
-        ("FedAvg, dual step 36", FedAvg, ROUNDS, {long: 36.0}),
         ("FedAvg, unchanged (B of nearly 0)", FedAvg, ROUNDS, none),
     ):
         for seed in range(3):
