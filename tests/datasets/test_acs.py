@@ -246,23 +246,6 @@ def test_the_employment_label_of_an_extract_is_no_input(tmp_path):
     assert federation.schema.features == ("AGEP", "AGEP²")
 
 
-def test_splits_are_views_of_one_array_and_depend_on_the_seed_only(tmp_path):
-    folder(tmp_path)
-    split = {"test_fraction": 0.2, "validation_fraction": 0.1}
-    federation = load(tmp_path, seed=3, **split)
-    assert federation.splits == ("train", "test", "validation")
-    parts = [silo.rows(s) for silo in federation.silos for s in federation.splits]
-    assert len({id(part.X.base) for part in parts}) == 1
-    assert all(part.X.flags.c_contiguous for part in parts)
-    assert sum(map(len, parts)) == 450
-    assert federation.fingerprint == load(tmp_path, seed=3, **split).fingerprint
-    assert federation.fingerprint != load(tmp_path, seed=4, **split).fingerprint
-    alone = load(tmp_path, seed=3, states=["AL"], **split)
-    np.testing.assert_array_equal(
-        alone.silos[0].rows("test").X, federation.silos[0].rows("test").X
-    )
-
-
 def test_chunks_do_not_show(zips, whole, monkeypatch):
     monkeypatch.setattr("pffl.datasets._acs_files.BUFFER", 2000)
     monkeypatch.setattr(import_module("pffl.datasets.acs"), "BLOCK", 5)

@@ -21,12 +21,12 @@ PEOPLE = {state: persons(state, 80) for state in STATES}
 FOLDER = "acs/2018/1-Year"
 
 
-def path_of(state, year=2018):
-    return f"/{year}/1-Year/{archive_name(state)}"
+def path_of(state):
+    return f"/2018/1-Year/{archive_name(state)}"
 
 
-def body(folder, state, people, year=2018):
-    return archive(folder, year, state, people).read_bytes()
+def body(folder, state, people):
+    return archive(folder, 2018, state, people).read_bytes()
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def load(cache, states=STATES, **keywords):
     return acs(states=states, cache_dir=cache, test_fraction=0.0, **keywords)
 
 
-def cached(cache, folder=FOLDER):
-    names = (path.name for path in (cache / folder).iterdir())
+def cached(cache):
+    names = (path.name for path in (cache / FOLDER).iterdir())
     return sorted(name for name in names if not name.endswith(".lock"))
 
 
@@ -67,14 +67,6 @@ def test_downloaded_once_then_from_the_cache(tmp_path, census):
     path.write_bytes(path.read_bytes()[:-10])  # a damaged cache is replaced
     assert load(cache).fingerprint == first.fingerprint
     assert len(census.requests) == 3
-
-
-def test_another_year_has_its_own_place(tmp_path, census):
-    older = body(tmp_path / "older", "WY", PEOPLE["WY"], 2014)
-    census.files[path_of("WY", 2014)] = older
-    found = load(tmp_path / "cache", ["WY"], year=2014)
-    assert found.fingerprint == load(tmp_path / "cache", ["WY"]).fingerprint
-    assert "csv_pwy.zip" in cached(tmp_path / "cache", "acs/2014/1-Year")
 
 
 @pytest.mark.parametrize("flaw", ["none", "changed", "no ranges", "no stamp"])

@@ -141,15 +141,3 @@ def test_fault_15_same_rows_in_train_and_test_or_in_two_silos():
     other = frame[:5].assign(branch=frame["branch"][:5].map(turn))
     with pytest.warns(DataWarning, match="10 rows are in more than one silo"):
         build(pd.concat([frame, other]), test_fraction=0.0)
-
-
-def test_fault_16_one_row_per_silo():
-    federation = Federation.from_arrays(
-        np.eye(4),
-        [0, 1, 0, 1],
-        sensitive_features=list("abab"),
-        silo=range(4),
-        test_fraction=0.5,
-    )
-    assert [len(s) for s in federation.silos] == [1, 1, 1, 1]
-    assert federation.rows("test") == 0

@@ -157,22 +157,6 @@ def test_fault_37_single_precision(kind):
         )
 
 
-def test_fault_37_a_whole_run_in_single_precision():
-    federation = make_federation(0, dtype=np.float32)
-    runs = [
-        pffl.solve(
-            federation,
-            pffl.BoundedGroupLoss(0.6),
-            method=pffl.PFFL(dual_rounds=20, rounds_per_dual=3),
-            engine=engine,
-            seed=0,
-        )
-        for engine in ("local", "reference")
-    ]
-    np.testing.assert_allclose(runs[0].w, runs[1].w, rtol=0, atol=1e-10)
-    assert runs[0].w.dtype == np.float64
-
-
 def assert_same_runs(one, other, method, **options):
     """Compare G, r and λ of all rounds to 1e-12."""
     runs = []
