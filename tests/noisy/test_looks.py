@@ -11,24 +11,13 @@ import pffl
 from pffl.evidence import noise as told
 from pffl.evidence.looks import Looks, look
 from pffl.evidence.verify import verify
-from pffl.privacy import Privacy
-from tests.helpers import make_federation
+from tests.noisy.test_running import federation, solve
 
 
 @pytest.fixture(scope="module")
 def runs():
-    data = make_federation(0, sizes=(1500,) * 2, test=700)
-    ranges = {str(name): (-6.0, 6.0) for name in data.schema.features}
-    return [
-        pffl.solve(
-            data,
-            pffl.BoundedGroupLoss(0.69),
-            method="exact",
-            seed=0,
-            privacy=Privacy(4.0, ranges=ranges),
-        )
-        for _ in range(3)
-    ]
+    data = federation(silos=2)
+    return [solve(data, noise_seed=None)[0] for _ in range(3)]
 
 
 def test_no_hash_of_rows_is_kept_and_the_name_tells(runs):

@@ -15,7 +15,7 @@ from pffl.errors import DataError, UsageError
 from pffl.evidence import noise as told
 from pffl.evidence.evidence import Evidence
 from pffl.evidence.noise import Noise
-from pffl.noisy.plan import PARTS
+from pffl.noisy.plan import PARTS, bets_of
 from pffl.preparation import Options
 from pffl.privacy import Privacy
 from pffl.privacy.accounting import composed, epsilon_of
@@ -269,3 +269,14 @@ def test_refused_by_name(data, given, code, name):
 def test_budgets_that_are_none_are_refused(bad):
     with raises(UsageError, "wrong-value", "Privacy"):
         Privacy(**bad)
+
+
+def test_bets_follow_from_training_counts_and_one_total(data):
+    """Counts of held-out people by label would say something of their losses."""
+    found, _ = solve(data, epsilon=1.0)
+    e, part = found.evidence, found.evidence.privacy
+    logs = next(r for r in part.releases if r.name == "logs")
+    share = sum(part.heldout.counts) / sum(part.seen.counts)
+    people = told.member(e) @ np.array(part.seen.counts) * share
+    noise, delta = logs.deviation / logs.sensitivity, 1 - e.terms.confidence
+    assert part.heldout.bets == pytest.approx(bets_of(people, noise, delta).tolist())
