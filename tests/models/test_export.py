@@ -250,6 +250,14 @@ def test_coefficients_of_several_classes_are_named_by_them():
     assert list(found.columns) == ["input", "column", "value", *names, "mean", "sd"]
 
 
+def test_a_pipeline_has_the_coefficients_of_the_table():
+    predictor = predictor_of(table(adult), pffl.LogisticRegression())
+    found, pipeline = predictor.coefficients(), predictor.to_sklearn()
+    names = pipeline[:-1].get_feature_names_out()
+    expected = found.set_index("input").loc[names, "coefficient"]
+    np.testing.assert_allclose(pipeline[-1].coef_[0], expected, rtol=1e-12)
+
+
 def test_a_pipeline_is_cloned_pickled_and_fitted_anew():
     frame = table(credit)
     predictor = predictor_of(
