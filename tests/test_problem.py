@@ -7,9 +7,7 @@ import pytest
 
 from pffl.problem import lower_value, upper_value, value
 from tests.driving import expand
-from tests.helpers import (
-    setting,
-)
+from tests.helpers import setting
 from tests.oracles import MODELS
 
 KINDS = list(MODELS)

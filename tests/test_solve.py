@@ -16,11 +16,7 @@ from pffl.engines import Local, Reference
 from pffl.errors import NotMetError, UsageError
 from pffl.models import Model
 from pffl.solving import default_method
-from tests.helpers import (
-    group_masks,
-    make_federation,
-    make_schema,
-)
+from tests.helpers import group_masks, make_federation, make_schema
 from tests.oracles import MODELS
 from tests.raising import raises
 from tests.saddle import Oracle

@@ -13,12 +13,7 @@ from hypothesis import strategies as st
 from pffl.bounds import empirical as e
 from pffl.bounds import gap as g
 from pffl.errors import UsageError
-from tests.bounds.problems import (
-    Problem,
-    draw,
-    draw_model,
-    draw_multipliers,
-)
+from tests.bounds.problems import Problem, draw, draw_model, draw_multipliers
 from tests.raising import raises
 
 SEEDS = st.integers(0, 2**32 - 1)

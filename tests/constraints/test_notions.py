@@ -8,11 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pffl
-from tests.helpers import (
-    group_masks,
-    make_federation,
-    make_schema,
-)
+from tests.helpers import group_masks, make_federation, make_schema
 from tests.saddle import Oracle
 
 SCHEMA = make_schema(attributes=(("group", ("a", "b", "c")),))

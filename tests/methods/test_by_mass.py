@@ -15,10 +15,7 @@ from pffl.questions import Train
 from pffl.questions.base import read_question
 from pffl.wire.envelope import question_body
 from tests.driving import iterate
-from tests.helpers import (
-    make_problem,
-    train_question,
-)
+from tests.helpers import make_problem, train_question
 from tests.methods.test_naive import apart, arena
 from tests.raising import raises
 

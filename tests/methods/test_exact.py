@@ -15,12 +15,7 @@ from pffl.methods.saddle_bounds import candidate_multipliers
 from pffl.preparation import Options
 from pffl.problem import Point, lower_value
 from tests.driving import expand, iterate, measure
-from tests.helpers import (
-    group_masks,
-    make_federation,
-    make_problem,
-    setting,
-)
+from tests.helpers import group_masks, make_federation, make_problem, setting
 from tests.saddle import Oracle
 
 

@@ -15,11 +15,7 @@ from pffl.methods.afl import AFL
 from pffl.methods.fedminmax import FedMinMax
 from pffl.methods.minimax import WAIT
 from tests.driving import iterate
-from tests.helpers import (
-    from_silos,
-    make_federation,
-    make_problem,
-)
+from tests.helpers import from_silos, make_federation, make_problem
 from tests.methods.test_naive import silo_masks
 from tests.saddle import Oracle
 

@@ -10,9 +10,7 @@ from scipy.special import expit, logsumexp
 import pffl
 from pffl.errors import DataError, UsageError
 from pffl.models import LINEAR_MODELS, Inputs
-from tests.helpers import (
-    make_schema,
-)
+from tests.helpers import make_schema
 from tests.oracles import MODELS
 from tests.raising import raises
 
