@@ -104,8 +104,8 @@ def federation_of(X, y, group, *, labels: int = 2, silos: int = 3) -> pffl.Feder
     return Federation(schema, sites, name="people")
 
 
-def test_two_outliers_make_it_impossible_for_the_uncut_loss_only() -> None:
-    # Two rows at ±60 with wrong labels: the uncut loss of every linear model is 0.689
+def test_two_outliers_make_it_impossible_for_the_own_loss_only() -> None:
+    # Two rows at ±60 with wrong labels: the own loss of every linear model is 0.689
     # or more; clipped at M = 3, w = (3, 0) has 0.110.
     X = np.array([[2.0, 0.0]] * 49 + [[-2.0, 0.0]] * 49 + [[60.0, 0.0], [-60.0, 0.0]])
     y = np.array([1.0] * 49 + [0.0] * 49 + [0.0, 1.0])

@@ -73,7 +73,7 @@ def test_bounds_are_met_with_any_optimiser_dict_inputs_and_frozen_layers(tmp_pat
     assert solution.status == "met", solution
     by_hand = means_of(solution, Net())
     assert max(by_hand) <= 0.7
-    np.testing.assert_allclose(solution.evidence.seen.uncut_means, by_hand, rtol=1e-4)
+    np.testing.assert_allclose(solution.evidence.seen.own_means, by_hand, rtol=1e-4)
     state = solution.model.arrays(solution.w)
     np.testing.assert_array_equal(state["frozen.weight"], before["frozen.weight"])
     for name, tensor in module.state_dict().items():  # it was not changed

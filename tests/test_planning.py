@@ -151,7 +151,7 @@ def test_what_is_forecast_is_about_what_comes():
     """Many draws: the smallest bound, and how often the promise is made."""
     size, bound, share = 900, 0.74, 0.4
     plans, real = [], []
-    for seed in range(6):
+    for seed in range(12):
         made = people(size, 100 + seed)
         found = forecast(made, bound)
         at = next(one for one in found.splits if one.calibration == share)

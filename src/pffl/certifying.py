@@ -20,6 +20,7 @@ from pffl.driver import drive
 from pffl.engines.base import Engine
 from pffl.errors import DataError, UsageError
 from pffl.evidence.certificate import Certificate
+from pffl.evidence.consistency import consistent
 from pffl.evidence.evidence import (
     Data,
     Evidence,
@@ -188,6 +189,12 @@ def certify(
 
 def examine(solution: Certifiable, engine: Engine | None, request: Request) -> Evidence:
     """Return the evidence for a request: the same sums, or measured on these rows."""
+    return consistent(_examined(solution, engine, request), own=False)
+
+
+def _examined(
+    solution: Certifiable, engine: Engine | None, request: Request
+) -> Evidence:
     evidence = solution.evidence
     if isinstance(evidence.privacy, Noise) and (engine or request.needs_rows):
         raise UsageError(

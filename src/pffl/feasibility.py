@@ -54,7 +54,7 @@ class CellRange:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Feasible:
-    """What linear models can meet, with their own, uncut losses.
+    """What linear models can meet, with their own losses.
 
     Attributes
     ----------

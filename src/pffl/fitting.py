@@ -1,16 +1,15 @@
-"""Train a model under bounds, and bound the predictor that is shipped.
+"""Train a model under bounds, and choose the limits of the predictor that is shipped.
 
     1  train for the bounds ζ at the price B; beside it without bounds, and for the
        smallest bounds that are possible
-    2  M ← the smallest of `TRIALS` at which bounding the predictor raises no cell's
-       mean training loss by more than `RISE`
-    3  while the bounded predictor misses a bound:
-           the model misses it, too:   B ← 10·B, if it is open and ζ not impossible
-           only the bounded one does:  aim at ζ less what bounding it costs
-           train on from where it stands
+    2  while the model misses a bound: B ← 10·B, if it is open and ζ not impossible;
+       train on from where it stands
+    3  M ← the smallest of `Model.loss_bounds` that changes no mean training loss much,
+       and carries no cell across its bound (`unchanged_by`); none, if none does
     4  measure: held-out rows, with bets that are planned on training rows
 
-Held-out rows are asked about once, at the end, when everything else is fixed.
+Training rows are judged by the model's own loss, held-out rows by that of the shipped
+predictor. They are asked about once, at the end, when everything else is fixed.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pffl.constraints.base import Cells
+from pffl.errors import UsageError
 from pffl.evidence import proofs
 from pffl.evidence.evidence import (
     Before,
@@ -47,7 +47,7 @@ from pffl.evidence.measure import (
 )
 from pffl.evidence.response import measure_gap
 from pffl.evidence.sites import by_site
-from pffl.evidence.training import tolerance
+from pffl.evidence.training import harmless, tolerance, unmoved
 from pffl.evidence.vector import kept
 from pffl.flow import (
     Flow,
@@ -68,12 +68,9 @@ from pffl.problem import Problem
 from pffl.questions import Evaluate
 from pffl.typing import FloatArray
 
-TRIALS = (3.0, 5.0, 8.0, 12.0, 20.0)  # M
-RISE = 1e-4  # of a cell's mean loss, that bounding the predictor may cost
 DEARER = 10.0  # B grows by this factor
 DEAREST = 1e8
 TIMES = 20  # that training goes on
-ROOM = 1.01  # times what bounding costs: the next model's cost may be a little larger
 FOUND = Missing("it is the same model")
 T = TypeVar("T")
 
@@ -82,16 +79,13 @@ T = TypeVar("T")
 class Fitted:
     """A run, the problem as it was solved at last, and what was measured.
 
-    `problem` has the bounds that were aimed at and the price that was reached; `goal`
-    are the bounds asked for. `refits`: how often training went on once M was chosen.
+    `problem` has the price that was reached.
     """
 
     run: Run
     problem: Problem
     measured: Measured
     loss_bound: float | None
-    goal: FloatArray
-    refits: int = 0
 
 
 def fit(
@@ -102,12 +96,14 @@ def fit(
     gap_every: int = 0,
     watched: bool = True,
     start: Start | None = None,
+    asked: FloatArray | None = None,
 ) -> Flow[Fitted]:
     """Train, and measure what came of it.
 
-    Callbacks see a run that is `watched`; a method that can starts at `start`.
+    Callbacks see a run that is `watched`; a method that can starts at `start`. `asked`
+    are the bounds that were asked for, where the problem has tighter ones.
     """
-    shown = reported(problem)
+    shown = reported(problem if asked is None else problem.with_bounds(asked))
     rounds = iterate(
         problem,
         method,
@@ -140,12 +136,10 @@ def fit(
         raise KeyboardInterrupt  # the model is whole, what is known of it is not
     if problem.n_cells and float(np.ptp(problem.cells.bounds)) == 0:
         excess = least
-    first = Fit(problem, method, wanted, run, excess, problem.cells.bounds)
-    at, seen = yield from stage("bounding", _bounded(first, shown))
-    measured = yield from _measured(at, shown, seen, free, rows, least)
-    return Fitted(
-        at.run, at.problem, measured, at.loss_bound, at.goal, refits=at.refits
-    )
+    first = Fit(problem, method, wanted, run, excess)
+    at, M, seen = yield from stage("bounding", _raised(first, shown))
+    measured = yield from _measured(at, M, shown, seen, free, rows, least)
+    return Fitted(at.run, at.problem, measured, M)
 
 
 def _spared(flow: Flow[T | Missing]) -> Flow[T | Missing]:
@@ -161,9 +155,6 @@ class Fit:
     wanted: Wanted
     run: Run
     excess: Least | Missing
-    goal: FloatArray
-    loss_bound: float | None = None
-    refits: int = 0
 
     @property
     def dearer(self) -> bool:
@@ -180,39 +171,38 @@ class Fit:
     def impossible(self) -> bool:
         """Whether no model meets the bounds."""
         least, length = known(self.excess), float(np.linalg.norm(self.run.point.w))
-        return least is not None and least.proof(self.goal, length) is not None
+        bounds = self.problem.cells.bounds
+        return least is not None and least.proof(bounds, length) is not None
 
 
-def _bounded(at: Fit, shown: Problem) -> Flow[tuple[Fit, Sample]]:
-    """Lines 2 and 3: choose M, and train on until the bounded predictor is right."""
-    at, seen = yield from stage("0", _seen(at, shown))
-    if at.run.stopped is not None or not at.problem.n_cells:
-        return at, seen
-    allowed = tolerance(at.problem.scales, at.goal)
+def _raised(at: Fit, shown: Problem) -> Flow[tuple[Fit, float | None, Sample]]:
+    """Lines 2 and 3: raise an open price until the bounds are met; choose M."""
     for number in range(1, TIMES + 1):
-        aimed, start = at.problem.cells.bounds, Start.of(at.run, at.problem)
-        stays = at.method.resumed(start.point) is None
-        if stays or not (seen.means - at.goal > allowed).any():
+        M, seen = yield from stage(
+            f"{number} rows", shipped_sample(shown, at.run.point.w, at.wanted)
+        )
+        if at.run.stopped is not None:
+            return at, M, seen
+        if not at.problem.n_cells:
             break
-        if (seen.uncut_means - aimed > allowed).any():
-            at = yield from stage(f"{number} possible", _judged(at))
-            if not at.dearer:
-                break
-            price = DEARER * at.problem.multiplier_bound
-            problem = replace(at.problem, multiplier_bound=price)
-        else:
-            cost = np.maximum(seen.means - seen.uncut_means, 0.0)
-            lower = np.minimum(aimed, at.goal - ROOM * cost)
-            problem = at.problem.with_bounds(lower)
+        start, bounds = Start.of(at.run, at.problem), at.problem.cells.bounds
+        allowed = tolerance(at.problem.scales, bounds)
+        if (
+            at.method.resumed(start.point) is None
+            or not (seen.own_means - bounds > allowed).any()
+        ):
+            break
+        at = yield from stage(f"{number} possible", _judged(at))
+        if not at.dearer or number == TIMES:
+            break
+        price = DEARER * at.problem.multiplier_bound
+        problem = replace(at.problem, multiplier_bound=price)
         run = yield from stage(
             f"{number} training", iterate(problem, at.method, start=start)
         )
-        joined = _joined(at, problem, run)
-        at = replace(at, problem=problem, run=joined, refits=number)
-        at, seen = yield from stage(f"{number} rows", _seen(at, shown))
-        if run.stopped is not None:
-            break
-    return at, seen
+        at = replace(at, problem=problem, run=_joined(at.run, run))
+    require_declared(M, seen, at.wanted, shown.cells.names)
+    return at, M, seen
 
 
 def _judged(at: Fit) -> Flow[Fit]:
@@ -220,67 +210,67 @@ def _judged(at: Fit) -> Flow[Fit]:
     unknown = isinstance(at.excess, Missing) and at.wanted.open_price
     if not unknown or proofs.unmeasurable(at.problem) is not None:
         return at
-    wanted = at.problem.with_bounds(at.goal)
-    return replace(at, excess=(yield from proofs.find_least(wanted)))
+    return replace(at, excess=(yield from proofs.find_least(at.problem)))
 
 
-def _joined(at: Fit, problem: Problem, then: Run) -> Run:
-    """Return a run that went on: rounds of both, against the bounds asked for."""
-    first, shift = at.run, problem.cells.bounds - at.goal
-    rows = [
-        replace(row, number=first.rounds + row.number, violation=row.violation + shift)
-        for row in then.history
-    ]
+def _joined(first: Run, then: Run) -> Run:
+    """Return a run that went on, with the rounds of both."""
+    rows = [replace(row, number=first.rounds + row.number) for row in then.history]
     rounds = first.rounds + then.rounds
     return replace(then, history=(*first.history, *rows), rounds=rounds)
 
 
-def _seen(at: Fit, shown: Problem) -> Flow[tuple[Fit, Sample]]:
-    """Evaluate the training rows; choose M first, if it is not known (line 2)."""
-    declared = at.wanted.loss_bound if at.loss_bound is None else at.loss_bound
-    wanted = replace(at.wanted, loss_bound=declared)
-    M, seen = yield from bounded_sample(shown, at.run.point.w, wanted)
-    return replace(at, loss_bound=M), seen
-
-
-def bounded_sample(
+def shipped_sample(
     shown: Problem, w: FloatArray, wanted: Wanted
 ) -> Flow[tuple[float | None, Sample]]:
-    """Evaluate w on the training rows; choose M first, if it is not declared."""
+    """Evaluate w on the training rows, and choose M (line 3).
+
+    None where no M fits: the sample is then that of the model as it is (or, where M
+    was declared, that of the M that does not fit).
+    """
     model = shown.task.model
-    M = model.loss_bound(wanted.loss_bound)
-    if M is not None or model.n_classes == 0:
-        seen = yield from training_sample(shown, w, replace(wanted, loss_bound=M))
-        return M, seen
-    first, *others = trials(model.n_classes)
+    declared = model.loss_bound(wanted.loss_bound)
+    values = model.loss_bounds if declared is None else (declared,)
+    first, *others = values or (np.inf,)
     heaviest = replace(wanted, loss_bound=first).heaviest(shown)
-    tried = np.array(others)
-    total = yield from ask(
-        Evaluate(shown.task, w, "train", first, trials=tried, weight_bound=heaviest)
+    asked = Evaluate(
+        shown.task, w, "train", first, np.array(others), weight_bound=heaviest
     )
-    sites = by_site([total], len(shown.silo_names), first)
-    seen = replace(sample(["train"], total), sites=sites)
-    costs = [seen.means, *(total.trials / seen.of_cells("weight")[:, None]).T]
-    M = choose(seen.uncut_means, costs, (first, *others))
-    if first != M:
-        seen = yield from training_sample(shown, w, replace(wanted, loss_bound=M))
-    return M, seen
+    total = yield from ask(asked)
+    seen = replace(
+        sample(["train"], total), sites=by_site([total], len(shown.silo_names), first)
+    )
+    bounds = shown.cells.bounds
+    rule = (bounds, tolerance(shown.scales, bounds), model.unit)
+    if np.isfinite(first) and unmoved(seen, *rule):
+        return first, seen
+    weight = seen.of_cells("weight")[:, None]
+    tried = np.divide(
+        total.trials, weight, out=np.full_like(total.trials, np.nan), where=weight > 0
+    )
+    for M, means in zip(others, tried.T, strict=True):
+        if harmless(seen.own_means, means, *rule):
+            seen = yield from training_sample(shown, w, replace(wanted, loss_bound=M))
+            if unmoved(seen, *rule):
+                return M, seen
+    if declared is None and np.isfinite(first):
+        none = replace(wanted, loss_bound=None)
+        seen = yield from training_sample(shown, w, none)
+    return None, seen
 
 
-def trials(classes: int) -> tuple[float, ...]:
-    """Return the values of M to try: those above log C, by enough to be of use."""
-    found = tuple(M for M in TRIALS if classes * np.exp(-M) < 0.5)
-    return found or (float(np.log(classes)) + TRIALS[0],)
-
-
-def choose(
-    own: FloatArray, bounded: Sequence[FloatArray], values: Sequence[float]
-) -> float:
-    """Return the smallest M at which no cell's mean loss rises by more than `RISE`."""
-    for M, means in zip(values, bounded, strict=True):
-        if float(np.nanmax(means - own, initial=0.0)) <= RISE:
-            return M
-    return values[-1]
+def require_declared(
+    M: float | None, seen: Sample, wanted: Wanted, names: Sequence[str]
+) -> None:
+    """Refuse a declared M that would change a mean training loss, or a verdict."""
+    if wanted.loss_bound is None or M is not None:
+        return
+    z = int(np.nanargmax(np.abs(seen.means - seen.own_means)))
+    raise UsageError(
+        f"[wrong-loss-bound] a loss bound of {wanted.loss_bound:g} would change the "
+        f"mean training loss of '{names[z]}' from {seen.own_means[z]:.6g} to "
+        f"{seen.means[z]:.6g}: leave it out, and one that changes nothing is chosen"
+    )
 
 
 # Line 4
@@ -314,6 +304,7 @@ def _unbounded(
 
 def _measured(
     at: Fit,
+    M: float | None,
     shown: Problem,
     seen: Sample,
     free: FloatArray | Missing,
@@ -321,7 +312,7 @@ def _measured(
     least: Least | Missing,
 ) -> Flow[Measured]:
     """Ask what is left: held-out rows, the model without bounds, the gap."""
-    wanted = replace(at.wanted, loss_bound=at.loss_bound)
+    wanted = replace(at.wanted, loss_bound=M)
     pair: Pair | Missing | None = None
     if at.run.stopped == "diverged":
         pair = Missing("the run diverged")

@@ -22,11 +22,11 @@ from pffl.engines.base import Engine
 from pffl.errors import Problems, UsageError, wrong
 from pffl.evidence.evidence import Missing, Proofs, Settling, Training
 from pffl.evidence.measure import Measured, Wanted, expected_rows, heldout_sample
-from pffl.fitting import RISE, bounded_sample
+from pffl.fitting import require_declared, shipped_sample
 from pffl.flow import Flow
 from pffl.methods.ascent import Ascent, example_weights
 from pffl.methods.pffl import PFFL
-from pffl.models.reported import CLASSES, Reported
+from pffl.models.reported import Reported
 from pffl.numerics import bounded_probabilities, is_number
 from pffl.preparation import Options
 from pffl.problem import Point, Problem, upper_value
@@ -200,15 +200,9 @@ class Outside:
         self.ascent = self.ascent.after(r)
 
     def worth(self, risk: float, violation: FloatArray) -> tuple[bool, float]:
-        """Return whether a bound is missed, and βF + B·max(0, max r): less is better.
-
-        With room for what bounding the predictor costs: otherwise the best would be a
-        model right at a bound, and above it once its probabilities are kept from 0.
-        """
-        room = RISE if self.model.loss == CLASSES else 0.0
-        value = upper_value(risk, violation + room, self.problem)
-        met = bool((violation + room <= 0).all())
-        return not (met or self.minimax), value
+        """Return whether a bound is missed, and βF + B·max(0, max r); less is best."""
+        met = bool((violation <= 0).all())
+        return not (met or self.minimax), upper_value(risk, violation, self.problem)
 
     def reach(self, w: FloatArray, number: int) -> None:
         """Take the model after a round; average those of the last half of them."""
@@ -281,7 +275,7 @@ class Outside:
             notes=[
                 *self.notes,
                 OWN_SEEDS,
-                *told_of(measured, M),
+                *told_of(M),
                 *noise_of(training.settling, problem.cells.names),
                 *notes,
             ],
@@ -302,11 +296,12 @@ def concluding(
         w = run.model.vector(run.model.arrays(w))  # in the arrays' own types
     if not np.isfinite(w).all() and run.best is not None:
         run.diverged, (_, w, lam) = True, run.best
-    M, seen = yield from bounded_sample(problem, w, wanted)
-    own = run.worth(seen.risk / seen.share, seen.uncut_means - problem.cells.bounds)
+    M, seen = yield from shipped_sample(problem, w, wanted)
+    own = run.worth(seen.risk / seen.share, seen.own_means - problem.cells.bounds)
     if kept == "best" and run.best is not None and run.best[0] < own:
         _, w, lam = run.best
-        M, seen = yield from bounded_sample(problem, w, wanted)
+        M, seen = yield from shipped_sample(problem, w, wanted)
+    require_declared(M, seen, wanted, problem.cells.names)
     rows = yield from expected_rows(problem, wanted.present)
     wanted = replace(wanted, loss_bound=M)
     held = yield from heldout_sample(problem, w, wanted, seen, rows)
@@ -314,16 +309,14 @@ def concluding(
     return w, lam, M, Measured(seen, held, ONCE, proofs)
 
 
-def told_of(measured: Measured, M: float | None) -> list[str]:
-    """Say what predictor a certificate speaks of, and how far the model is from it."""
+def told_of(M: float | None) -> list[str]:
+    """Say what predictor speaks on held-out rows, and for people not seen."""
     if M is None:
         return []
-    own, cut = measured.seen.uncut_means, measured.seen.means
-    far = max(float(np.nanmax(np.abs(own - cut), initial=0.0)), RISE)
     return [
-        "what is said is of the model with its probabilities kept so far from 0 that "
-        f"no loss is above {words(M)} (pffl.outside.bounded does it); without, "
-        f"no cell's mean training loss differs by more than {words(far)}"
+        "what is said of held-out rows and of people not seen is said of the model "
+        "with its probabilities kept so far from 0 that no loss is above "
+        f"{words(M)} (pffl.outside.bounded does it)"
     ]
 
 

@@ -56,6 +56,7 @@ STEPS = 6  # of Newton's method towards s*
 CLOSE = 0.01  # of a standard error: near enough to s*
 ROUGH = 1e-4  # target gap on the way there
 LEAST = 1e-3  # of the largest standard error: a smaller one is taken for this
+ENDLESS = Missing("the losses of no model on the path have a bound")
 STOPPED = {
     "diverged": "the run diverged before its models could be tested",
     "interrupted": "the run was interrupted before its models could be tested",
@@ -129,8 +130,7 @@ def check_bounded(constraint: Constraint | None, problem: Problem) -> None:
             "[needs-bound] a promise for people not seen is that they stay within "
             "bounds: `bound=NUMBER`"
         )
-    model = problem.task.model
-    if not model.n_classes and model.loss_bound() is None:
+    if not problem.task.model.loss_bounds:
         raise UsageError(
             "[unbounded-loss] a promise for people not seen needs losses that are "
             "bounded: `target_range=LOW,HIGH`"
@@ -186,7 +186,12 @@ def fit_path(
     spread = _spread(first.measured.seen, rows)
     walk = Walk(problem, method, bare, spread)
     trained = yield from stage("path", walk.fits(first, models_of(problem, models)))
-    fits = sorted(trained, key=walk.safety, reverse=True)
+    limited = [one for one in trained if one.loss_bound is not None]
+    if not limited:  # by training rows: nothing can be shown of any of them
+        flow = heldout_sample(shown, first.run.point.w, wanted, None, ENDLESS)
+        held = yield from stage("report", flow)
+        return replace(first, measured=replace(first.measured, heldout=held)), ENDLESS
+    fits = sorted(limited, key=walk.safety, reverse=True)
     asked = [
         stage(
             f"{place} calibration",
@@ -239,7 +244,7 @@ def _history(trained: Sequence[Fitted], bounds: FloatArray) -> dict[str, Any]:
     rows: list[Round] = []
     before = 0
     for one in trained:
-        shift = one.goal - bounds
+        shift = one.problem.cells.bounds - bounds
         rows += [
             replace(row, number=before + row.number, violation=row.violation + shift)
             for row in one.run.history
@@ -274,7 +279,7 @@ class Walk:
 
     def safety(self, one: Fitted) -> float:
         """Return min_z (ζ_z − μ_z)/se_z on the training rows."""
-        room = self.problem.cells.bounds - one.measured.seen.means
+        room = self.problem.cells.bounds - one.measured.seen.own_means
         return float((room / self.spread).min())
 
     def fits(self, first: Fitted, many: int) -> Flow[list[Fitted]]:
@@ -289,7 +294,14 @@ class Walk:
             price = start.problem.multiplier_bound
             problem = replace(self.problem.with_bounds(bounds), multiplier_bound=price)
             near = Start.of(start.run, start.problem)
-            flow = fit(problem, self.method, wanted, watched=False, start=near)
+            flow = fit(
+                problem,
+                self.method,
+                wanted,
+                watched=False,
+                start=near,
+                asked=self.problem.cells.bounds,
+            )
             found = yield from stage(str(number), flow)
             if found.run.stopped == "interrupted":
                 raise KeyboardInterrupt
@@ -372,7 +384,6 @@ def _tested(
             one.loss_bound,
             replace(one.measured.seen.plain, stakes=one.measured.seen.stakes),
             held,
-            one.refits,
         )
         for one, held in zip(fits, samples, strict=True)
         if isinstance(held, Sample) and one.loss_bound is not None

@@ -307,7 +307,7 @@ class Solution:
             self.encoding,
             self.model,
             self.w,
-            self.loss_bound if self.model.n_classes else None,
+            self.loss_bound,
             self.data.trained_on,
             self.problem.cells.names,
             self.problem.cells.bounds,

@@ -27,7 +27,9 @@ from pffl.engines.base import Engine
 from pffl.errors import UsageError
 from pffl.evidence.advice import remarks
 from pffl.evidence.choice import told
+from pffl.evidence.consistency import consistent
 from pffl.evidence.evidence import (
+    NOT_ASKED,
     About,
     Choice,
     Data,
@@ -303,10 +305,7 @@ def solving(
     )
     more = idle(problem)
     if settings.loss_bound is not None and not problem.task.model.n_classes:
-        raise UsageError(
-            "[wrong-loss-bound] a loss bound is for classifiers; for numeric targets "
-            "it follows from their range: `target_range=LOW,HIGH` of the model"
-        )
+        raise UsageError("[wrong-loss-bound] a loss bound is for classifiers")
     if settings.promise is not None:
         check_promise(setting, constraint, problem)
     check_memory(problem, chosen.resolved(problem)[0])
@@ -502,7 +501,7 @@ def fitted(
 ) -> Flow[Solution]:
     """Train one prepared problem and measure it."""
     method, why = method.resolved(problem)
-    path: ModelPath | Missing = Missing("not asked for")
+    path: ModelPath | Missing = NOT_ASKED
     if options.promise is None:
         found = yield from fit(problem, method, wanted, gap_every=gap_every)
     else:
@@ -644,10 +643,11 @@ def terms_of(
 
 
 def noted(solution: Solution, more: Iterable[str]) -> Solution:
-    """Add what came to be known on the way, of the silos among others."""
-    told = [*more, *solution.evidence.notes, *remarks(solution.evidence)]
+    """Check the result, and add what came to be known on the way, of silos say."""
+    e = consistent(solution.evidence)
+    told = [*more, *e.notes, *remarks(e)]
     notes = list(dict.fromkeys(told))
-    return replace(solution, evidence=replace(solution.evidence, notes=notes))
+    return replace(solution, evidence=replace(e, notes=notes))
 
 
 def solve_many(

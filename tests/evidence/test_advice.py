@@ -58,7 +58,7 @@ def test_figures_are_those_of_the_rows():
     assert text is not None
     free = solved(None).evidence.seen
     hard, easy = (list(e.names).index(name) for name in ("hard", "easy"))
-    shown = [part.means[z] for z in (hard, easy) for part in (free, e.seen)]
+    shown = [part.own_means[z] for z in (hard, easy) for part in (free, e.seen)]
     told = [float(x) for x in re.findall(r"0\.\d+", text)[:4]]
     np.testing.assert_allclose(told, shown, atol=2e-4)
     assert shown[0] > 0.68

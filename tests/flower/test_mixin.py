@@ -100,7 +100,7 @@ def test_the_unchanged_app_leaves_a_group_behind_and_the_mixin_does_not(tmp_path
     assert max(by_hand) <= BOUND
     own = [row.train_loss for row in solution.cell_results]
     np.testing.assert_allclose(own, by_hand, atol=2e-3)  # probabilities are bounded
-    np.testing.assert_allclose(solution.evidence.seen.uncut_means, by_hand, rtol=1e-6)
+    np.testing.assert_allclose(solution.evidence.seen.own_means, by_hand, rtol=1e-6)
     assert set(solution.as_dict()["verdicts"]) == {"training", "heldout", "unseen"}
     # The directory can be verified and read, and gives the arrays back.
     checks = verify(tmp_path / "run")
@@ -274,7 +274,7 @@ def test_other_iterates_are_measured_as_they_are(kept):
     fair = FairFedAvg(pffl.BoundedGroupLoss(BOUND), **KNOWN, iterate=kept)
     solution, result = run(fair)
     by_hand = group_means(result.arrays["w"].numpy())
-    np.testing.assert_allclose(solution.evidence.seen.uncut_means, by_hand, rtol=1e-6)
+    np.testing.assert_allclose(solution.evidence.seen.own_means, by_hand, rtol=1e-6)
 
 
 def test_sums_that_come_with_training_save_a_message_a_round():

@@ -136,14 +136,14 @@ def test_numbers_are_kept_in_their_range(kind, target):
     w, X = np.array([1.0, 0.3]), rng.normal(size=(300, 1)) * 100.0
     y = rng.uniform(*ends, 300)
     y[:2] = ends
-    bound = model.loss_bound()
+    bound = model.loss_bounds[0]
     r = 5 * target.scale
     expected = r**2 if kind is pffl.LeastSquares else 2 * r - 1.0
     assert bound == pytest.approx(expected)
     losses = model.bounded_losses(w, X, y, bound)
     assert (losses <= bound).all()
     assert losses.max() > 0.99 * bound  # the range is used to its ends
-    values = model.bounded_values(w, X)
+    values = model.bounded_values(w, X, bound)
     assert values.min() >= ends[0]
     assert values.max() <= ends[1]
     c = np.clip(values - y, -1.0, 1.0)
@@ -154,7 +154,7 @@ def test_numbers_are_kept_in_their_range(kind, target):
     with raises(DataError, "outside-range"):
         model.bounded_losses(w, X, y + 5 * target.scale, bound)
     free = kind().bind(schema, Inputs.identity(1)).with_target(target)
-    assert free.loss_bound(3.0) is None
+    assert free.loss_bounds == ()
     np.testing.assert_array_equal(
         free.bounded_losses(w, X, y, 3.0), free.losses(w, X, y)
     )

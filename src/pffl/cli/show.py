@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pffl.cli.options import in_options
-from pffl.evidence import choice, promise, summary, verdict
+from pffl.evidence import choice, promise, summary, unseen, verdict
 from pffl.evidence.advice import asks_most
 from pffl.evidence.certificate import grounds_of, mark, numbered
 from pffl.evidence.evidence import Evidence, Missing, Training
@@ -160,13 +160,10 @@ def footnotes(e: Evidence) -> list[str]:
     notes += [summary.meanings(columns), *summary.risk_note(e), *e.notes]
     if e.labels:
         notes.append(summary.rates_in_words(e))
+    if unseen.noticed(e) and (limits := unseen.kept_within(e)):
+        notes.append(limits)
     if not (e.promise or e.minimax):
         notes.append("no bound was asked for: --bound 0.6 sets one for every group")
-    smallest = verdict.smallest_bound(e)
-    if smallest is not None:
-        common = "a common bound that can be met:"
-        each = "to be met, all bounds must rise by"
-        notes.append(f"{common if len(set(e.bounds)) == 1 else each} {smallest:.6g}")
     if isinstance(e.training, Missing):
         return notes
     gap = verdict.gap(e)

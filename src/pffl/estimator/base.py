@@ -25,6 +25,7 @@ from pffl.engines import Local
 from pffl.errors import NotMetError, UsageError, wrong
 from pffl.estimator.rows import federation_of, held_out, known_groups, weights
 from pffl.evidence.certificate import Certificate
+from pffl.evidence.consistency import consistent
 from pffl.evidence.evidence import Evidence, Missing, Sample
 from pffl.evidence.looks import Look, Looks
 from pffl.evidence.measure import Wanted, expected_rows, heldout_sample, reported
@@ -222,7 +223,9 @@ class Fair(BaseEstimator):
             Default: one and a half times the largest of the training rows.
         """
         rows = self._rows(X, y, sensitive_features, sample_weight)
-        evidence = self._measured(rows, silos, confidence, weight_bound)
+        evidence = consistent(
+            self._measured(rows, silos, confidence, weight_bound), own=False
+        )
         terms = replace(evidence.terms, candidates=candidates, later=0)
         known = Looks(own=tuple(Look(**one) for one in self.looks_))
         found = known.counted(replace(evidence, terms=terms))

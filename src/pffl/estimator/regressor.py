@@ -14,7 +14,12 @@ from pffl.errors import UsageError, wrong
 from pffl.estimator.base import Bound, Fair, Infeasible
 from pffl.estimator.rows import weights
 from pffl.methods.base import Method
-from pffl.models.linear import HuberRegression, LeastSquares, LinearModel
+from pffl.models.linear import (
+    HuberRegression,
+    LeastSquares,
+    LinearModel,
+    NumericModel,
+)
 from pffl.preparation import Weighting
 from pffl.typing import FloatArray
 
@@ -146,7 +151,11 @@ class FairRegressor(RegressorMixin, Fair):
         )
 
     def predict(self, X: Any) -> FloatArray:
-        """Return numbers, kept in the declared range."""
+        """Return numbers, kept within the limits of the shipped predictor."""
         check_is_fitted(self)
         values = self._inputs(X) @ self.coef_ + self.score_at_mean_
-        return values if self.target_range is None else values.clip(*self.target_range)
+        if self.loss_bound_ is None:
+            return values
+        model = self._model(0)
+        assert isinstance(model, NumericModel)  # noqa: S101 - it has no classes
+        return values.clip(*model.limits(self.loss_bound_))

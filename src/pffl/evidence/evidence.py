@@ -49,6 +49,7 @@ class Missing(Record):
     missing: str
 
 
+NOT_ASKED = Missing("not asked for")
 AT_HAND = Missing("the silos were in one process: nobody else answered")
 
 
@@ -68,9 +69,8 @@ class Cell(Record):
     constant
         The loss of its own best constant guess, where known.
     aimed
-        The bound that the solver was given: the cell's own, less what clipping the
-        predictor costs, and less the margin of the model on a path; None where they
-        are the same.
+        The bound that the solver was given: the cell's own, less the margin of the
+        model on a path; None where they are the same.
     """
 
     cell: str
@@ -168,21 +168,26 @@ class Sample(Record):
 
     @property
     def means(self) -> FloatArray:
-        """Mean loss per cell of the bounded predictor; NaN where there are no rows."""
-        return self._means("bounded_loss")
+        """Mean loss per cell of the shipped predictor; NaN where there are no rows."""
+        return self.mean_of("bounded_loss")
 
     @property
-    def uncut_means(self) -> FloatArray:
+    def own_means(self) -> FloatArray:
         """Mean loss per cell of the model itself; NaN where there are no rows."""
-        return self._means("loss")
+        return self.mean_of("loss")
+
+    def overall(self, column: str) -> float:
+        """Return the mean of a column over all rows."""
+        return float(self.column(column).sum() / self.column("weight").sum())
 
     @property
     def variances(self) -> FloatArray:
         """Variance per cell of the bounded predictor's losses; NaN without rows."""
-        second = self._means("bounded_loss_squared")
+        second = self.mean_of("bounded_loss_squared")
         return np.maximum(second - self.means**2, 0.0)
 
-    def _means(self, column: str) -> FloatArray:
+    def mean_of(self, column: str) -> FloatArray:
+        """Mean of a column per cell; NaN where there are no rows."""
         weight, sums = self.of_cells("weight"), self.of_cells(column)
         out = np.full_like(sums, np.nan)
         return np.divide(sums, weight, out=out, where=weight > 0)
@@ -337,7 +342,8 @@ class Terms(Record):
         Whether R was declared; otherwise the solver's ball came from the data, and grew
         where models came near it.
     loss_bound
-        M: the predictor is bounded so that no loss is above it; None if it is not.
+        M: the shipped predictor is kept within limits so that no loss is above it; None
+        if it is not.
     clipping
         How M was found: declared, or chosen on training rows.
     weight_bound, weighed
@@ -578,8 +584,6 @@ class Candidate(Record):
         planned by.
     calibration
         Sums over the calibration rows, with bets that were planned before.
-    refits
-        How often training went on after M was chosen.
     """
 
     margin: float
@@ -587,7 +591,6 @@ class Candidate(Record):
     loss_bound: float
     training: Sample
     calibration: Sample
-    refits: int = 0
 
 
 @dataclass(frozen=True)
@@ -840,7 +843,7 @@ class Evidence(Record):
     notes: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
     about: About = About()
-    path: ModelPath | Missing = Missing("not asked for")
+    path: ModelPath | Missing = NOT_ASKED
     sites: Sites | Missing = AT_HAND
     privacy: Noise | Missing = Missing("no noise was added")
 
@@ -866,17 +869,18 @@ class Evidence(Record):
         known = self.data.weighted
         return self.weighted if known is None else known
 
-    @property
-    def judged(self) -> str:
-        """The column that is judged: losses of the bounded predictor that is shipped.
+    def judged(self, sample: Sample) -> str:
+        """Return the column that is judged.
 
-        A model from elsewhere is used as it is: it is judged by its own.
+        Training rows: the model's own loss, but under noise. Others: the loss of the
+        predictor that is shipped; a model from elsewhere is used as it is.
         """
-        return "bounded_loss" if self.trained else "loss"
+        own = sample.splits == ["train"] and isinstance(self.privacy, Missing)
+        return "loss" if own or not self.trained else "bounded_loss"
 
     def means(self, sample: Sample) -> FloatArray:
         """Mean loss per cell of what is judged; NaN where there are no rows."""
-        return sample.means if self.trained else sample.uncut_means
+        return sample.mean_of(self.judged(sample))
 
     @property
     def stopped(self) -> Stopped:

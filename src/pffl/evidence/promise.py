@@ -26,6 +26,7 @@ from pffl.bounds.holdout import split_delta
 from pffl.evidence import noise, unseen
 from pffl.evidence.certificate import Assumption, Statement
 from pffl.evidence.evidence import (
+    NOT_ASKED,
     Candidate,
     Evidence,
     Missing,
@@ -44,7 +45,7 @@ PASSED, FAILED, UNTRIED = "shown", "not shown", "not tested"
 
 def asked(e: Evidence) -> bool:
     """Whether a promise was asked for in advance."""
-    return isinstance(e.path, ModelPath)
+    return e.path != NOT_ASKED
 
 
 def on_calibration(e: Evidence, path: ModelPath) -> Evidence:
@@ -185,7 +186,6 @@ def statement(e: Evidence) -> Statement:
     figures = {
         "confidence": e.terms.confidence,
         "loss_bound": e.terms.loss_bound,
-        "cost": unseen.cost(e),
         "delta": delta(e),
         **_figures(path),
     }
@@ -407,4 +407,4 @@ def error_of(e: Evidence, one: Candidate) -> float:
     total = sum(sums["weight"])
     if e.labels:
         return float(1.0 - sum(sums["correct"]) / total)
-    return float(sum(sums["bounded_loss"]) / total)
+    return float(sum(sums["loss"]) / total)

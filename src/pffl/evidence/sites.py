@@ -80,7 +80,7 @@ def worst_means(e: Evidence, sample: Sample | None) -> list[float | None] | None
     """
     if sample is None or not sample.sites:
         return None
-    sums, weights = sample.of_cells(e.judged), sample.of_cells("weight")
+    sums, weights = sample.of_cells("bounded_loss"), sample.of_cells("weight")
     return [
         (s + (more or 0.0)) / n if n > 0 else None
         for s, more, n in zip(
@@ -151,7 +151,8 @@ def statement(e: Evidence) -> Statement:
     most = rows[z]["train at most"]
     text = (
         f"Whatever one of the {len(told.names)} sites has told instead of the truth, "
-        f"the mean loss of '{e.names[z]}' on the training rows is at most {up(most)}"
+        f"the shipped predictor's mean loss of '{e.names[z]}' on the training rows is "
+        f"at most {up(most)}"
     )
     text += ", and no cell can stand worse." if len(rows) > 1 else "."
     text += _differing(rows)

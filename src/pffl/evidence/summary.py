@@ -39,6 +39,7 @@ TONES: dict[str, Tone] = {
     "interrupted": "caution",
     "unbounded": "plain",
     "measured": "plain",
+    "not measured": "caution",
     "known": "plain",
     "not available": "plain",
 }

@@ -20,6 +20,9 @@ from pffl.typing import FloatArray
 #: A loss this little above its bound, beside the cell's scale, counts as met.
 TOLERANCE = 1e-6
 ROUNDING = 1e-6  # of the tolerance: what the addition of a million losses leaves
+MOVED = 1e-3  # part of a mean training loss that the predictor's limits may change
+SMALL = 1e-6  # of the unit of losses: a smaller change is none
+CROSSED = 1e-4  # part of a bound by which the shipped predictor may be above it
 Converged: TypeAlias = Literal["yes", "no", "not measurable"]
 HONEST = Assumption("The silos reported their sums truthfully.", "assumed")
 
@@ -109,7 +112,7 @@ def losses(e: Evidence, sample: Sample, column: str | None = None) -> CellLosses
     return CellLosses.of(
         e.names,
         sample.of_cells("count"),
-        sample.of_cells(column or e.judged),
+        sample.of_cells(column or e.judged(sample)),
         e.bounds,
         tolerance(e.scales, e.bounds) * e.trained,
         sample.of_cells("weight"),
@@ -122,6 +125,36 @@ def tolerance(scales: FloatArray, bounds: FloatArray) -> FloatArray:
     It is small beside the loss of a constant guess, and beside the bound itself.
     """
     return TOLERANCE * np.maximum(np.minimum(scales, bounds), 0.0)
+
+
+def harmless(
+    own: FloatArray,
+    kept: FloatArray,
+    bounds: FloatArray,
+    allowed: FloatArray,
+    unit: float,
+) -> bool:
+    """Whether limits change no mean loss by much, and carry none across its bound.
+
+    `own` and `kept` are mean training losses of the model and of the predictor that is
+    kept within limits; a bound of 0 or less is none.
+    """
+    near = np.abs(kept - own) <= np.maximum(MOVED * own, SMALL * unit)
+    met = own - bounds <= allowed
+    same = np.where(met, kept <= bounds * (1 + CROSSED), kept > bounds)
+    return bool((near & (same | (bounds <= 0)))[~np.isnan(own)].all())
+
+
+def unmoved(seen: Sample, bounds: FloatArray, allowed: FloatArray, unit: float) -> bool:
+    """Whether the limits of the shipped predictor are `harmless` on training rows.
+
+    To every cell, and to all rows together.
+    """
+    own, kept = (
+        np.append(seen.mean_of(column), seen.overall(column))
+        for column in ("loss", "bounded_loss")
+    )
+    return harmless(own, kept, np.append(bounds, 0.0), np.append(allowed, 0.0), unit)
 
 
 def rows_word(e: Evidence) -> str:
@@ -246,7 +279,7 @@ def target_of(e: Evidence) -> float | None:
     weight = e.terms.risk_weight + float(e.multipliers.sum())
     if weight == 0:  # nothing is asked of the model: any one is a saddle point
         weight = max(1.0, e.terms.multiplier_bound)
-    largest = max([e.risk or 0.0, *e.seen.uncut_means.tolist()])
+    largest = max([e.risk or 0.0, *e.seen.own_means.tolist()])
     return e.terms.target_gap * weight * gap_unit(largest, e.model.unit)
 
 
@@ -287,12 +320,11 @@ def impossible(e: Evidence) -> bool:
 
 
 def nobody(e: Evidence) -> str:
-    """Say of which models it is proved that none meets all bounds."""
+    """Say that no model meets all bounds, and of which models it is proved."""
     found, least = proof(e), known(e.proofs.excess)
-    if found is None or least is None:
-        return "No model"
-    limit = among(e, found[1], least.longest)
-    return f"No linear model with its own, uncut loss{limit and ' and '}{limit}"
+    limit = "" if not (found and least) else among(e, found[1], least.longest)
+    proved = f"proved for {limit}" if limit else "proved"
+    return f"No linear model, with its own loss, meets all bounds ({proved})"
 
 
 def among(e: Evidence, reach: float, seen: float) -> str:
@@ -372,7 +404,7 @@ def _training_rows(cells: CellLosses) -> tuple[dict[str, Any], ...]:
 
 def reaching(reach: float) -> Assumption:
     """Say which models a proof speaks of."""
-    text = f"It holds for all weights of length up to {down(reach)}; losses are uncut."
+    text = f"It holds for all weights of length up to {down(reach)}, and own losses."
     return Assumption(text, "checked")
 
 
@@ -384,8 +416,8 @@ def infeasible(e: Evidence) -> Statement:
         return Statement.not_available("infeasible", reason, (convexity(e),))
     bound, reach = found
     text = (
-        f"{nobody(e)} meets all bounds: in each of them some cell is above its bound "
-        f"by at least {down(bound)}."
+        f"{nobody(e)}: in each of them some cell is above its bound by at least "
+        f"{down(bound)}."
     )
     return Statement(
         "infeasible",

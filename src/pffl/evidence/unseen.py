@@ -31,7 +31,9 @@ from pffl.evidence.evidence import (
 )
 from pffl.evidence.noise import Noise
 from pffl.evidence.training import CellLosses, losses
-from pffl.text import down, up, words
+from pffl.models.base import LOSS_BOUNDS
+from pffl.models.linear import NumericModel, rebuild
+from pffl.text import decimals, down, up, words
 from pffl.typing import FloatArray
 
 SAMPLING = Assumption(
@@ -181,27 +183,69 @@ def separate(e: Evidence, sample: Sample) -> Assumption:
 
 def bounded_loss(e: Evidence) -> tuple[Assumption, ...]:
     """Say why no loss is above M: the predictor that is shipped is bounded."""
-    M, ends = e.terms.loss_bound, e.model.described.get("target_range")
-    if M is None:
-        reason = "needs a range that all targets keep to (--target-range LOW,HIGH)"
-        if e.labels:
-            reason = "needs a predictor whose losses are bounded (--loss-bound M)"
-        return (Assumption(reason, "failed"),)
+    M, ends = e.terms.loss_bound, limits(e)
+    if M is None or ends is None:
+        return (Assumption(unbounded(e), "failed"),)
     who = "The shipped predictor keeps"
     if not e.trained:
         who = "This speaks of the model's predictions as if somebody kept"
-    if not e.labels and ends is not None:
-        low, high = words(ends[0]), words(ends[1])
-        text = f"{who} its numbers within {low} and {high}, so "
-        text += f"that no loss is above {up(M)}, for targets that lie there."
+    if not e.labels:
+        low, high = map(words, e.model.described["target_range"])
+        text = f"{who} its numbers within {words(ends[0])} and {words(ends[1])}, so "
+        text += f"that no loss is above {up(M)}, for targets from {low} to {high}."
         declared = Assumption("All targets lie there, seen or unseen.", "assumed")
         return Assumption(text, "checked"), declared
-    least = math.exp(-M)
-    text = f"{who} probabilities at {down(least)} or more"
-    if len(e.labels) == 2:
-        text = f"{who} probabilities within {down(least)} and "
-        text += up(1.0 - least)
+    text = f"{who} probabilities within {down(ends[0])} and {up(ends[1])}"
     return (Assumption(f"{text}, so that no loss is above {words(M)}.", "checked"),)
+
+
+def limits(e: Evidence) -> tuple[float, float] | None:
+    """Return between which ends predictions are kept; None where they are not."""
+    M = e.terms.loss_bound
+    if M is None:
+        return None
+    if e.labels:
+        least = math.exp(-M)
+        return least, 1.0 - (len(e.labels) - 1) * least
+    model = rebuild(e.model.described, e.model.parameters)
+    return model.limits(M) if isinstance(model, NumericModel) else None
+
+
+def unbounded(e: Evidence) -> str:
+    """Say why losses have no bound."""
+    if not e.labels and not e.model.described.get("target_range"):
+        return "needs a range that all targets keep to (--target-range LOW,HIGH)"
+    if not e.trained:
+        return "needs a predictor whose losses have a bound"
+    # Where they were all below the largest M, it would have changed nothing.
+    square, loss = (e.seen.column(name).sum() for name in ("loss_squared", "loss"))
+    largest = max(float(square / loss), LOSS_BOUNDS[-1] if e.labels else 0.0)
+    return (
+        f"needs a loss that has a bound: the largest training loss is {down(largest)} "
+        "or more, and no limits on predictions leave the mean losses as they are"
+    )
+
+
+def kept_within(e: Evidence) -> str | None:
+    """Say between which limits the shipped predictor keeps its predictions."""
+    ends = limits(e)
+    if not e.trained or isinstance(e.privacy, Noise):
+        return None
+    if ends is None:
+        return (
+            f"Predictions have no limits: the statement on new people {unbounded(e)}."
+        )
+    return (
+        f"Predictions are kept between {down(ends[0])} and {up(ends[1])}; this changes "
+        "no group's training loss by more than 0.1 %."
+    )
+
+
+def noticed(e: Evidence) -> bool:
+    """Whether a printed training loss has another digit within the limits, or none."""
+    pairs = zip(e.seen.own_means, e.seen.means, strict=True)
+    changed = any(decimals(a) != decimals(b) for a, b in pairs if not np.isnan(a))
+    return changed or limits(e) is None
 
 
 def weights(e: Evidence) -> tuple[Assumption, ...]:
@@ -367,7 +411,7 @@ def holdout(e: Evidence) -> Statement:
         name = cells.names[worst]
         text += f"; the largest is that of '{name}', at most {up(found[worst])}."
         value, holds = float(found[worst]), None
-    figures = {"confidence": e.terms.confidence, "loss_bound": M, "cost": cost(e)}
+    figures = {"confidence": e.terms.confidence, "loss_bound": M}
     return Statement(
         "holdout",
         text,
@@ -403,11 +447,6 @@ def mixture(e: Evidence) -> str:
     if e.data.silos == 1:
         return ""
     return ", for the mixture of silos in the held-out rows of the cell"
-
-
-def cost(e: Evidence) -> float:
-    """Return what bounding the predictor adds to a cell's training loss, at most."""
-    return float(np.nanmax(e.seen.means - e.seen.uncut_means, initial=0.0))
 
 
 def more_rows(e: Evidence) -> dict[str, int | None]:
@@ -485,8 +524,7 @@ def trivial(e: Evidence, loss_bound: float) -> str:
         return ""
     return (
         f" In {idle} of {len(e.cells)} cells the bound is not below {words(loss_bound)}"
-        ", the largest loss of the bounded predictor: true, and trivial; bounding it "
-        f"adds up to {up(cost(e))} to the loss of a cell on the training rows."
+        ", the largest loss of the shipped predictor: true, and trivial."
     )
 
 

@@ -30,7 +30,7 @@ from pffl.records import Record
 from pffl.text import down, up, words
 from pffl.typing import FloatArray
 
-NEAR = 1e-3  # of a bound, beside the scale of a loss
+FEWEST = 10  # rows of a cell, for its mean loss to be held against its bound
 EXIT_CODES: dict[Status, int] = {
     "met": 0,
     "unbounded": 0,
@@ -51,7 +51,7 @@ def exit_code(e: Evidence) -> int:
     """Return what a command ends with: a promise that was asked for is required."""
     found = EXIT_CODES[judge(e)[0]]
     path = known(e.path)
-    lacking = path is not None and not promise.holds(e, path)
+    lacking = promise.asked(e) and not (path and promise.holds(e, path))
     return 4 if found == 0 and lacking else found
 
 
@@ -85,9 +85,7 @@ def _minimax(e: Evidence) -> str:
     pair = known(e.proofs.gap)
     if pair is None:
         return f"{text}."
-    # The gap is that of the model itself; bounding its predictions may cost more.
-    cost = max(0.0, float(cells.means[worst] - np.nanmax(e.seen.uncut_means)))
-    text += f", within {up(pair.gap + cost)} of the smallest possible"
+    text += f", within {up(pair.gap)} of the smallest possible"
     if pair.radius is not None:
         text += f" among models with weights of length at most {words(pair.radius)}"
     return f"{text}."
@@ -106,8 +104,8 @@ def _bounded(e: Evidence, cells: CellLosses) -> tuple[Status, str]:
         return "met", f"Every bound is met on {where}; the closest case: {facts}."
     if training.impossible(e):
         return "infeasible", (
-            f"{training.nobody(e)} meets all bounds, and this is proved; "
-            f"the worst case here: {facts}.{_smallest_possible(e)}"
+            f"{training.nobody(e)}; the worst case here: {facts}."
+            f"{_smallest_possible(e)}"
         )
     if unfinished:
         return "not_converged", (
@@ -186,7 +184,8 @@ def _smallest_possible(e: Evidence) -> str:
     if np.ptp(e.bounds) == 0:
         base = float(e.bounds[0])
         low, high = low + base, high + base
-        return f" No common bound below {down(low)} can be met, and {up(high)} can."
+        ends = down(low, digits=6), up(high, digits=6)  # a bound is chosen by them
+        return f" No common bound below {ends[0]} can be met, and {ends[1]} can."
     return (
         f" All bounds together would have to rise by at least {down(low)}, and by "
         f"{up(high)} it is possible."
@@ -263,38 +262,38 @@ def _heldout(e: Evidence) -> dict[str, Any]:
             f"{words(cells.means[worst])}, of '{cells.names[worst]}'."
         )
         return {"verdict": "measured", "sentence": text}
-    above = [z for z in filled.tolist() if cells.violation[z] > 0]
-    worst = int(filled[np.argmax(cells.violation[filled])])
-    head = "no cell is above its bound"
+    few = ", ".join(
+        f"'{cells.names[z]}'" for z in np.flatnonzero(cells.counts < FEWEST)
+    )
+    told = f" Fewer than {FEWEST} rows, too few to judge by: {few}." if few else ""
+    judged = np.flatnonzero(cells.counts >= FEWEST)
+    if not len(judged):
+        return {"verdict": "not measured", "sentence": f"{told[1:]}", "above": []}
+    above = [z for z in judged.tolist() if cells.violation[z] > 0]
+    worst = int(judged[np.argmax(cells.violation[judged])])
+    head = f"no {'other ' if few else ''}cell is above its bound"
     if above:
         head = f"{len(above):,} of {len(cells.names):,} cells "
         head += "is above its bound" if len(above) == 1 else "are above their bounds"
-    nobody = ", ".join(f"'{name}'" for name in cells.empty)
-    empty = f" No held-out rows in {nobody}." if nobody else ""
     return {
-        "verdict": "above" if above else "within",
-        "sentence": f"On {rows} {head}; {cells.describe(worst)}.{empty}",
+        "verdict": "above" if above else "not measured" if few else "within",
+        "sentence": f"On {rows} {head}; {cells.describe(worst)}.{told}",
         "above": [cells.names[z] for z in above],
     }
 
 
 def smallest_bound(e: Evidence) -> float | None:
-    """Return the smallest common bound, where the bounds are impossible.
+    """Return the smallest common bound that was met, where the bounds are impossible.
 
-    (Or what all bounds must rise by, where they differ.) With impossible bounds the
-    price is at B and the model no longer depends on the bounds: its worst loss is the
-    smallest bound that the same run meets, a little above the smallest of all. Where it
-    is far above, as after a method that knows no bounds, the latter is returned.
+    (Or what all bounds must rise by, where they differ.) It is the upper end of what
+    encloses the smallest of all, rounded up.
     """
     found = known(e.proofs.excess)
     if found is None or not training.impossible(e):
         return None
-    own, least = float(losses(e, e.seen).violation.max()), found.excess(e.bounds).upper
-    scale = float(e.scales.max())
-    excess = own if own - least <= NEAR * scale else least
     common = float(np.ptp(e.bounds)) == 0
-    smallest = excess + (float(e.bounds[0]) if common else 0.0)
-    return float(up(smallest, digits=6))
+    rise = found.excess(e.bounds).upper
+    return float(up(rise + (float(e.bounds[0]) if common else 0.0), digits=6))
 
 
 def gap(e: Evidence) -> float | None:
@@ -343,7 +342,7 @@ def cell_results(e: Evidence) -> tuple[CellResult, ...]:
     shown = nothing if bounds is None else np.where(there > 0, bounds, np.nan)
     before = known(e.before)
     samples = {} if before is None else before.samples
-    old = {split: sample.means for split, sample in samples.items()}
+    old = {split: e.means(sample) for split, sample in samples.items()}
     alone = {one.cell: one.upper for one in e.proofs.reach}
     return tuple(
         CellResult(
@@ -375,7 +374,7 @@ def split_metrics(e: Evidence, split: Literal["train", "test"]) -> Metrics | Non
     if sample is None:
         return None
     cells = len(e.cells) if e.promise or e.minimax else 0
-    return metrics(sample, e, n_cells=cells, judged=e.judged)
+    return metrics(sample, e, n_cells=cells, judged=e.judged(sample))
 
 
 def before_metrics(e: Evidence) -> dict[str, Metrics] | None:
@@ -385,7 +384,7 @@ def before_metrics(e: Evidence) -> dict[str, Metrics] | None:
         return None
     cells = len(e.cells) if e.promise or e.minimax else 0
     return {
-        split: metrics(sample, e, n_cells=cells, judged=e.judged)
+        split: metrics(sample, e, n_cells=cells, judged=e.judged(sample))
         for split, sample in before.samples.items()
     }
 
@@ -406,19 +405,6 @@ def notes(e: Evidence) -> tuple[str, ...]:
     if isinstance(e.privacy, Missing):
         out.append(unseen.sharing(e))
     out += e.notes
-    least = smallest_bound(e)
-    if least is not None:
-        own = float(np.nanmax(losses(e, e.seen).violation))
-        base = float(e.bounds[0]) if np.ptp(e.bounds) == 0 else 0.0
-        who = (
-            "This model meets"
-            if least >= own + base
-            else "A model was found that meets"
-        )
-        what = f"a common bound of {least:.6g}"
-        if np.ptp(e.bounds) > 0:
-            what = f"all bounds if each is raised by {least:.6g}"
-        out.append(f"{who} {what}.")
     return tuple(out)
 
 

@@ -64,11 +64,12 @@ from scipy.special import (
 CLOSE = 1e-9  # relative: the same number by another way of computing
 TINY = 1e-12  # and this much beside it, where numbers cancel
 MET = 1e-6  # of a cell's scale: a training loss this little above its bound is met
-NEAR = 1e-3  # of the smallest bound, beside the scale
 FEWEST = 6  # rounds that tell noise of a training from a loss that just fell
 EFFORT = ("dual_rounds", "rounds", "max_rounds")  # what to raise, the first there is
 FAR, WELL = 1e6, 10.0  # times the longest weights: as good as all, and least of a proof
-TRIALS = (3.0, 5.0, 8.0, 12.0, 20.0)  # M, the first that costs little
+TRIALS = (3.0, 5.0, 8.0, 12.0, 20.0, 35.0)  # M, the first that changes no loss
+MARGINS = (0.0, 0.25, 0.5, 1.0, 2.0)  # beyond the range of a target, in parts of it
+FEW = 10  # held-out rows of a cell that are too few to judge by: less than these
 LEAST = 1e-3  # of the largest standard error: a smaller one is taken for this
 SEEDLESS = ("exact", "first-order", "pooled")  # methods that draw nothing
 UNSEEN = ("verdict", "sentence", "more_rows")  # of every verdict on unseen people
@@ -635,7 +636,7 @@ class Rows:
         mine, labels = table.split == split, e["labels"] or [None]
         self.kind, self.outputs = e["model"]["kind"], e["model"]["outputs"]
         self.cut = float(model.described.get("delta", math.inf))  # of Huber's loss
-        self.range: Any = model.described.get("target_range")
+        self.e = e
         self.y, self.silo = table.y[mine], table.silo[mine]
         self.person = None if table.person is None else table.person[mine]
         weights = np.ones(len(table.y)) if table.weight is None else table.weight
@@ -688,21 +689,28 @@ class Rows:
             return logsumexp(z, axis=1) - z[code]
         if self.kind == "logistic":
             return np.logaddexp(0, np.where(self.y == 1, -z[:, 0], z[:, 0]))
-        size = np.abs(self.stretch * z[:, 0] - (self.y - self.shift))
+        return self.residual(np.abs(self.stretch * z[:, 0] - (self.y - self.shift)))
+
+    def residual(self, size: Any) -> Any:
+        """Return the loss of predictions that are so far off."""
         cut = np.minimum(size, self.cut)
         return cut * (2 * size - cut)
+
+    @property
+    def n_classes(self) -> int:
+        """Return the number of classes, at least 2."""
+        return max(2, self.outputs, self.X.shape[1] * (self.kind[0] == "p"))
 
     def bounded(self, w: Any, losses: Any, M: float) -> Any:
         """Return the losses of the bounded predictor, none of them above M."""
         least = math.exp(-M)
-        classes = max(2, self.outputs, self.X.shape[1] * (self.kind[0] == "p"))
+        classes = self.n_classes
         if self.kind == "logistic" or (self.kind[0] == "p" and classes == 2):
             return -np.log(np.clip(np.exp(-losses), least, 1 - least))
         if self.kind in ("least-squares", "huber"):
             predicted = self.shift + self.stretch * self.scores(w)[:, 0]
-            size = np.abs(np.clip(predicted, *self.range) - self.y)
-            cut = np.minimum(size, self.cut)
-            return cut * (2 * size - cut)
+            ends = limits_of({**self.e, "terms": {"loss_bound": M}})
+            return self.residual(np.abs(np.clip(predicted, *ends) - self.y))
         return -np.log((1 - classes * least) * np.exp(-losses) + least)
 
     def classes(self, w: Any) -> Any:
@@ -756,11 +764,6 @@ class Rows:
     def in_cells(self, lam: Any) -> Any:
         """Return the weight of each row in Σ λ_z × the mean loss of cell z."""
         return self.weight * ((lam / self.counts) @ self.cells)
-
-    def residual(self, size: Any) -> Any:
-        """Return the loss of a number that is so far off."""
-        cut = np.minimum(size, self.cut)
-        return cut * (2 * size - cut)
 
     @property
     def unit(self) -> float:
@@ -911,7 +914,8 @@ def check_rows(e: Json, model: Model, table: Table) -> Iterator[Check]:
         ends = [float(train.min()), float(train.max())]
         yield from compare("data: weights", data["weights"], ends)
     if "train" in rows and rows["train"].counts.all():
-        yield from check_choice(e, rows["train"], model)
+        M = e["terms"]["loss_bound"]
+        yield from check_choice("", e, rows["train"], model.w, M)
     if "train" in rows:
         stated = {k: [c[k] for c in e["cells"]] for k in ("scale", "constant")}
         yield from compare("cells", stated, rows["train"].sizes(), 1.0)
@@ -983,9 +987,7 @@ def check_models(e: Json, path: Json, rows: dict[str, Rows]) -> Iterator[Check]:
         own = one["calibration"]
         yield from check_sample(f"{name}, calibration", own, [held], w, M)
         yield from check_sums(f"{name}, calibration", own, [held], w, M, s_max)
-        if e["terms"]["clipping"] == "chosen" and not one["refits"]:
-            least = chosen_bound(train, w, len(e["labels"]))
-            yield from compare(f"{name}: M, chosen on training rows", M, least)
+        yield from check_choice(f"{name}: ", e, train, w, M)
 
 
 def check_bets(e: Json) -> Iterator[Check]:
@@ -1047,11 +1049,11 @@ def check_path(e: Json) -> Iterator[Check]:
                 what = f"path: {name} rows, {key}, {column}"
                 yield from compare(what, one[key][column], other[key][column], 1.0)
     yield from check_shipped(e, path, own)
-    M, chosen = e["terms"]["loss_bound"], e["terms"]["clipping"] == "chosen"
-    tried = trials(len(e["labels"])) if chosen else [M]
+    values = loss_bounds(e)
     for place, one in enumerate(models, start=1):
-        good = one["loss_bound"] in tried
-        yield Check(f"model {place}: M", one["loss_bound"], f"one of {tried}", good)
+        good = any(abs(M / one["loss_bound"] - 1) <= CLOSE for M in values)
+        good = good or e["terms"]["clipping"] == "declared"
+        yield Check(f"model {place}: M", one["loss_bound"], f"of {values}", good)
 
 
 def check_order(path: Json, bounds: Sequence[float]) -> Iterator[Check]:
@@ -1062,7 +1064,7 @@ def check_order(path: Json, bounds: Sequence[float]) -> Iterator[Check]:
     yield from compare("path: spread", spread, errors[int(np.argmin(off))])
     margins = []
     for one in models:
-        room = zip(bounds, means_of(one["training"]), spread, strict=True)
+        room = zip(bounds, means_of(one["training"], "loss"), spread, strict=True)
         margins.append(min((b - mean) / s for b, mean, s in room))
     stated = [one["margin"] for one in models]
     yield from compare("path: margins", stated, margins)
@@ -1207,34 +1209,37 @@ def check_sites(e: Json) -> Iterator[Check]:
             yield Check(f"doubts about sites, {name}", doubt, all_of_it, good)
 
 
-def check_choice(e: Json, rows: Rows, model: Model) -> Iterator[Check]:
-    """Choose M again, by training rows alone, where the first fit is the last."""
-    t, classes = e["terms"], max(2, len(e["labels"]))
-    aimed = any(cell["aimed"] not in (None, cell["bound"]) for cell in e["cells"])
-    run = known(e["training"])
-    if t["clipping"] != "chosen" or aimed or not run or not e["cells"]:
+def check_choice(
+    name: str, e: Json, rows: Rows, w: Any, stated: float | None
+) -> Iterator[Check]:
+    """Choose M again, by training rows alone: the first that changes no loss much."""
+    data = e["data"]
+    if data["trained_on"] != data["fingerprint"]:  # other rows than it was chosen on
         return
-    if run["method"].get("multiplier_bound", 0) is None and t["multiplier_bound"] > 10:
-        return  # the price was raised after M was chosen
-    found = chosen_bound(rows, model.w, classes)
-    yield from compare("M, chosen on training rows", t["loss_bound"], found)
+    if e["terms"]["clipping"] == "declared" or not known(e["training"]):
+        return
+    values = loss_bounds(e)
+    smaller = [M for M in values if stated is None or stated * (1 - CLOSE) > M]
+    good = not any(harmless(e, rows, w, M, -MET) for M in smaller)
+    if stated is not None:
+        good = good and min(abs(M / stated - 1) for M in values) <= CLOSE
+        good = good and harmless(e, rows, w, stated, MET)
+    yield Check(f"{name}M, chosen on training rows", stated, f"of {values}", good)
 
 
-def trials(classes: int) -> list[float]:
-    """Return the values of M that are tried for so many classes."""
-    found = [M for M in TRIALS if max(2, classes) * math.exp(-M) < 0.5]
-    return found or [math.log(classes) + TRIALS[0]]
-
-
-def chosen_bound(rows: Rows, w: Any, classes: int) -> float:
-    """Return the smallest M that costs no cell of the training rows much."""
-    own, M = rows.losses(w), math.nan
-    for M in trials(classes):
-        off = rows.weight * (rows.bounded(w, own, M) - own)
-        rise = rows.cells @ off / rows.counts
-        if rise.max() <= 1e-4:
-            break
-    return M
+def harmless(e: Json, rows: Rows, w: Any, M: float, room: float) -> bool:
+    """Whether keeping losses below M changes no mean loss, and no verdict."""
+    own = rows.losses(w)
+    sets = np.vstack([rows.cells, np.ones(len(own))]) * rows.weight
+    mass = sets.sum(axis=1)
+    a, b = sets @ own / mass, sets @ rows.bounded(w, own, M) / mass
+    bounds = np.array([c["bound"] * e["promise"] for c in e["cells"]] + [0.0])
+    scales = np.array([c["scale"] for c in e["cells"]] + [0.0])
+    met = a - bounds <= MET * np.maximum(np.minimum(scales, bounds), 0.0)
+    limit = np.maximum(1e-3 * a, 1e-6 * e["model"]["unit"])
+    same = np.where(met, b <= bounds * (1 + 1e-4 * (1 + room)), b > bounds * (1 - room))
+    good = (np.abs(b - a) <= limit * (1 + room)) & (same | (bounds <= 0))
+    return bool(good.all())
 
 
 def check_proofs(e: Json, rows: Rows, model: Model) -> Iterator[Check]:
@@ -1326,6 +1331,40 @@ def known(part: Any) -> Any:
     return None if missing(part) else part
 
 
+def judged(e: Json, sample: Json) -> str:
+    """Return whose losses are judged: the model's own on training rows."""
+    own = sample["splits"] == ["train"] or missing(e["training"])
+    return "loss" if own else "bounded_loss"
+
+
+def limits_of(e: Json) -> list[float]:
+    """Between which ends predictions are kept; or what the largest loss is at least."""
+    M, described = e["terms"]["loss_bound"], e["model"]["described"]
+    if M is None:
+        loss, square = (sum(e["seen"]["atoms"][c]) for c in ("loss", "loss_squared"))
+        return [max(square / loss, TRIALS[-1] if e["labels"] else 0.0)] if loss else []
+    if e["labels"]:
+        return [math.exp(-M), 1 - (len(e["labels"]) - 1) * math.exp(-M)]
+    low, high = described["target_range"]
+    far = np.abs(np.subtract(loss_bounds(e), M))
+    more = MARGINS[int(np.argmin(far))] * (high - low)
+    return [low - more, high + more]
+
+
+def loss_bounds(e: Json) -> list[float]:
+    """Return the values of M to choose from."""
+    labels, described = len(e["labels"]), e["model"]["described"]
+    if labels:
+        return [M for M in TRIALS if labels * math.exp(-M) < 0.5]
+    if not described.get("target_range"):
+        return []
+    low, high = described["target_range"]
+    sizes = (high - low) * (1 + np.array(MARGINS))
+    cut = np.minimum(sizes, described.get("delta", math.inf))
+    found = (cut * (2 * sizes - cut)).tolist()
+    return [M for M in found if math.isfinite(M)]
+
+
 def means_of(sample: Json, column: str = "bounded_loss") -> list[float]:
     """Mean loss per cell; NaN where nobody is."""
     cells = sample["cells"]
@@ -1359,8 +1398,7 @@ class Told:
             self.many *= len(self.path["candidates"])  # these rows chose among them
         self.of_later = max(1, later * (later + 1))
         self.parts = self.many * self.of_later
-        self.column = "bounded_loss" if self.trained else "loss"
-        self.means = means_of(e["seen"], self.column)
+        self.means = means_of(e["seen"], judged(e, e["seen"]))
         self.over = [m - b for m, b in zip(self.means, self.bounds, strict=True)]
         self.full = not any(map(math.isnan, self.means))  # every cell has rows
         self.worst = int(np.nanargmax(self.over))
@@ -1466,9 +1504,7 @@ class Told:
             if self.e["minimax"]:
                 z, close = int(np.nanargmax(self.means)), self.nu is not None
                 at = [self.names[z], near(self.means[z])]
-                own = np.nanmax(means_of(self.e["seen"], "loss"))
-                cost = max(0.0, float(self.means[z] - own))
-                at += [up((self.nu or 0.0) + cost)] * close
+                at += [up(self.nu or 0.0)] * close
                 ball = self.e["proofs"]["gap"].get("radius")
                 at += [] if ball is None else [near(ball)]
             return "not_converged" if late else "unbounded", late + at
@@ -1480,7 +1516,8 @@ class Told:
             return "not_converged" if late else "met", late + facts
         if self.proved > 0 and self.excess:
             base = self.bounds[0] if self.equal else 0.0
-            ends = [down(base + self.proved), up(base + self.excess[1])]
+            digits = 6 if self.equal else 4
+            ends = [down(base + self.proved, digits), up(base + self.excess[1], digits)]
             short = self.among(self.proofs["excess"], self.reach)
             return "infeasible", [*facts, *ends, *short]
         if late:
@@ -1527,12 +1564,10 @@ class Told:
         return [up(self.nu or 0.0), near(self.target or 0.0), *raised[:1]]
 
     def smallest_bound(self) -> float | None:
-        """Return the bound that the same run would meet; None where those given do."""
+        """Return the smallest bound that was met; None where those given are."""
         if self.proved <= 0 or self.excess is None:
             return None
-        own, least = max(self.over), self.excess[1]
-        rise = own if own - least <= NEAR * max(self.scales) else least
-        return float(up(rise + (self.bounds[0] if self.equal else 0.0), 6))
+        return float(up(self.excess[1] + (self.bounds[0] if self.equal else 0.0), 6))
 
     def loss_bounds(self, delta: float) -> list[float] | None:
         """Bound the mean losses of unseen people, each with probability 1 − δ."""
@@ -1589,7 +1624,7 @@ class Told:
         for mark, s in samples.items():
             columns[f"{mark}rows"], columns[f"{mark}loss"] = (
                 s["cells"]["count"],
-                means_of(s, self.column),
+                means_of(s, judged(self.e, s)),
             )
         if self.trained:
             columns["multiplier"] = [c["multiplier"] for c in self.e["cells"]]
@@ -1701,7 +1736,7 @@ class Told:
         if held and held.get("sites"):
             samples["+".join(held["splits"])] = held
         for mark, s in samples.items():
-            sums, weights = s["cells"][self.column], s["cells"]["weight"]
+            sums, weights = s["cells"]["bounded_loss"], s["cells"]["weight"]
             columns[f"{mark} at most"] = [
                 (x + more) / n if n > 0 else None
                 for x, more, n in zip(sums, s["sites"]["unknown"], weights, strict=True)
@@ -1832,7 +1867,7 @@ class Told:
             return [name]
         out = [name, self.percent, up(found[z]), near(self.bounds[z])]
         if never:
-            return [*out, near(means_of(held, self.column)[z])]
+            return [*out, near(means_of(held, judged(self.e, held))[z])]
         left = len(lacking) - 1
         out.append(f"{float(up(lacking[name] or 0, 2)):,.0f}")
         return out + [f"{left:,}"] * (left > 0)
@@ -1885,7 +1920,7 @@ class Told:
             z, value, holds = int(np.argmax(found)), max(found), None
             shown = [self.percent, self.names[z], up(value)]
         figures = {"confidence": self.terms["confidence"], "loss_bound": M}
-        figures |= {"cost": self.cost(), "delta": self.delta / self.parts}
+        figures |= {"delta": self.delta / self.parts}
         table = self.losses(self.usable, found, M, joint)
         grounds = [*self.grounds(), *self.bounded_loss(M), *self.heaviest()]
         return value, holds, figures, table, shown, grounds
@@ -1897,17 +1932,11 @@ class Told:
             self.e["labels"],
         )
         if not labels and ends is not None:
+            kept = [near(abs(end)) for end in limits_of(self.e)]
             shown = [near(abs(end)) for end in ends]  # a sign is no part of a number
-            return [["checked", *shown, up(M)], ["assumed"]]
-        least = math.exp(-M)
-        within = [down(least)] + [up(1 - least)] * (len(labels) == 2)
-        return [["checked", *within, near(M)]]
-
-    def cost(self) -> float:
-        """What bounding the predictor adds to a cell's training loss, at most."""
-        own, bounded = (means_of(self.e["seen"], c) for c in ("loss", "bounded_loss"))
-        pairs = zip(bounded, own, strict=True)
-        return max([0.0, *(a - b for a, b in pairs if a == a)])
+            return [["checked", *kept, up(M), *shown], ["assumed"]]
+        low, high = limits_of(self.e)
+        return [["checked", down(low), up(high), near(M)]]
 
     def more_rows(self) -> dict[str, int | None]:
         """About how many more rows would show the bounds that are not shown."""
@@ -1963,7 +1992,7 @@ class Told:
         idle = sum(bound >= M for bound in self.bounds)
         if not idle:
             return []
-        return [f"{idle}", f"{len(self.names)}", near(M), up(self.cost())]
+        return [f"{idle}", f"{len(self.names)}", near(M)]
 
     def losses(
         self, sample: Any, upper: list[float], M: float, joint: list[float]
@@ -2023,8 +2052,7 @@ class Told:
         out += [f"{others}"] * (others > 0) + [f"{self.many}"] * (self.many > 1)
         later = self.terms["later"]
         out += [f"{later + 1}", "1", f"{self.of_later}"] if later else []
-        least = self.smallest_bound()
-        return out + ([] if least is None else [f"{least:.6g}"])
+        return out
 
     def result(self) -> Json:
         """The figures of result.json."""
@@ -2078,11 +2106,13 @@ class Told:
         word, held = word.replace("_", " "), "not available"
         above: list[str] = []
         if self.held is not None and any(self.held["cells"]["count"]):
-            rows = zip(
-                self.names, means_of(self.held, self.column), self.bounds, strict=True
-            )
-            above = [n for n, m, b in rows if self.promise and m > b]
+            means = means_of(self.held, judged(self.e, self.held))
+            many = self.held["cells"]["count"]
+            rows = list(zip(self.names, means, self.bounds, many, strict=True))
+            above = [n for n, m, b, k in rows if self.promise and m > b and k >= FEW]
             held = "above" if above else "within" if self.promise else "measured"
+            if held == "within" and min(many) < FEW:
+                held = "not measured"
         found, shown = self.holdout(), "not available"
         if not isinstance(found, str) and found[1] is not None:
             shown = "holds" if found[1] else "not shown"
@@ -2093,18 +2123,21 @@ class Told:
         """What the sentence on held-out rows shows."""
         if self.held is None or not any(self.held["cells"]["count"]):
             return []
-        means, rows = (
-            means_of(self.held, self.column),
-            f"{int(sum(self.held['atoms']['count'])):,}",
-        )
+        means = means_of(self.held, judged(self.e, self.held))
+        rows = f"{int(sum(self.held['atoms']['count'])):,}"
         if not self.promise:
             z = int(np.nanargmax(means))
             return [rows, near(means[z]), self.names[z]]
-        over = [m - b for m, b in zip(means, self.bounds, strict=True)]
-        above, z = sum(x > 0 for x in over), int(np.nanargmax(over))
+        counts = self.held["cells"]["count"]
+        few = [n for n, k in zip(self.names, counts, strict=True) if k < FEW]
+        told = [f"{FEW}", *few] if few else []
+        if len(few) == len(counts):
+            return told
+        triples = zip(means, self.bounds, counts, strict=True)
+        over = [m - b if k >= FEW else -math.inf for m, b, k in triples]
+        above, z = sum(x > 0 for x in over), int(np.argmax(over))
         many = [f"{above:,}", f"{len(over):,}"] if above else []
-        empty = [n for n, m in zip(self.names, means, strict=True) if m != m]
-        return [rows, *many, *self.described(z, means), *empty]
+        return [rows, *many, *self.described(z, means), *told]
 
     def cells(self) -> list[Json]:
         """The verdict table."""
@@ -2112,12 +2145,13 @@ class Told:
         counts = [0] * len(self.names)
         test, upper = nothing, self.at_most or nothing
         if self.held is not None:
-            counts, test = self.held["cells"]["count"], means_of(self.held, self.column)
+            counts = self.held["cells"]["count"]
+            test = means_of(self.held, judged(e, self.held))
         there = counts
         if self.view is not None:
             there = self.view.e["heldout"]["cells"]["count"]
         before = (known(e["before"]) or {"samples": {}})["samples"]
-        old = {split: means_of(sample) for split, sample in before.items()}
+        old = {k: means_of(one, judged(e, one)) for k, one in before.items()}
         alone = {one["cell"]: one["upper"] for one in self.proofs["reach"]}
         bounds, over = (self.bounds, self.over) if self.promise else (nothing, nothing)
         return self.table(
@@ -2145,7 +2179,7 @@ class Told:
         if self.path and priced and total == 0:
             return []
         if before:
-            free = means_of(before["samples"]["train"])
+            free = means_of(before["samples"]["train"], "loss")
             rows = zip(free, self.bounds, self.most, strict=True)
             within = all(loss <= bound + most for loss, bound, most in rows)
             if within and not self.path:
@@ -2211,6 +2245,7 @@ class Told:
     def metrics(self, sample: Json) -> Json:
         """Risk, error and fairness gaps of one sample."""
         shape, binary = (len(self.e["groups"]), -1), len(self.e["labels"]) == 2
+        column = judged(self.e, sample)
         atoms = {k: np.reshape(v, shape) for k, v in sample["atoms"].items()}
         count = int(atoms["count"].sum())
 
@@ -2224,17 +2259,15 @@ class Told:
 
         gaps = [gap(y) if binary else None for y in ([0, 1], [0], [1])]
         odds = [one for one in gaps[1:] if one is not None]
-        cells = (
-            means_of(sample, self.column) if self.promise or self.e["minimax"] else []
-        )
+        cells = means_of(sample, column) if self.promise or self.e["minimax"] else []
         right, mass = atoms["correct"].sum(), atoms["weight"].sum()
-        risk = "bounded_risk" if self.trained else "risk"
+        risk = "risk" if column == "loss" else "bounded_risk"
         return {
             "rows": count,
             "risk": sample[risk] / sample["share"] if sample["share"] > 0 else None,
             "error": float(1 - right / mass) if self.e["labels"] and count else None,
             "worst_cell_loss": max((c for c in cells if c == c), default=None),
-            "worst_group_loss": max(rates(self.column), default=None),
+            "worst_group_loss": max(rates(column), default=None),
             "dp_gap": gaps[0],
             "eo_gap": gaps[2],
             "equalized_odds_gap": max(odds) if len(odds) == 2 else None,
@@ -2424,10 +2457,10 @@ def check_card(
         rows.setdefault(name, []).extend(figures_of)
     errors = [(result[split] or {}).get("error") for split in ("train", "test")]
     more = [1 - error for error in errors if error is not None]
-    column = "loss" if missing(e["training"]) else "bounded_loss"
     samples = [e["seen"], *filter(None, [known(e["heldout"])])]
-    samples = [s for s in samples if sum(s["atoms"]["weight"])]
-    more += [sum(s["atoms"][column]) / sum(s["atoms"]["weight"]) for s in samples]
+    for s in (s for s in samples if sum(s["atoms"]["weight"])):
+        total = sum(s["atoms"][judged(e, s)])
+        more.append(total / sum(s["atoms"]["weight"]))
     inputs = len(model.mean) if effects and model is not None else 0
     more += [e["model"]["parameters"], inputs, inputs - INPUTS_SHOWN]
     more += [] if model is None else [model.schema]
@@ -2473,7 +2506,7 @@ def check_slider(text: str, e: Json) -> Iterator[Check]:
     for place, (one, said) in enumerate(zip(models, data["models"], strict=False)):
         rows = [said["c"][z : z + 4] for z in range(0, len(said["c"]), 4)]
         what = f"slider, model {place + 1}"
-        means = means_of(one["training"])
+        means = means_of(one["training"], "loss")
         held = means_of(one["calibration"])
         yield from compare(what, [r[0] for r in rows], bounds)
         near = all(abs(r[1] - m) <= 1e-5 for r, m in zip(rows, means, strict=True))
@@ -2534,9 +2567,10 @@ def check_shown(
     for place, one in enumerate(e.get("path", {}).get("candidates", [])):
         atoms = one["training"]["atoms"]
         mass, right = sum(atoms["weight"]), sum(atoms["correct"])
-        wrong = 1 - right / mass if e["labels"] else sum(atoms["bounded_loss"]) / mass
+        wrong = 1 - right / mass if e["labels"] else sum(atoms["loss"]) / mass
         rows[f"{place + 1}"] = rows[f"{place + 1} ◀"] = [one["margin"], wrong]
         more = [*more, wrong]
+    more = [*more, *limits_of(e), 0.1]  # that limits change losses by, in per cent
     before, costs = result["before"] or {}, []
     for key, name in (("train", "training"), ("test", "held-out")):
         rows[f"{name}, no bounds"] = [before.get(key)]
@@ -2622,9 +2656,9 @@ def outcomes(e: Json) -> dict[str, tuple[float, float, str, str]]:
     risk /= max(1, later * (later + 1)) * many
     kept = shown_up_to(risks_of(e, path), risk)
     for place, one in enumerate(path["candidates"]):
-        atoms, means = one["training"]["atoms"], means_of(one["training"])
+        atoms, means = one["training"]["atoms"], means_of(one["training"], "loss")
         total = sum(atoms["weight"])
-        error = sum(atoms["bounded_loss"]) / total
+        error = sum(atoms["loss"]) / total
         if e["labels"]:
             error = 1 - sum(atoms["correct"]) / total
         over = [m - c["bound"] for m, c in zip(means, e["cells"], strict=True)]

@@ -24,11 +24,11 @@ from pffl.engines.base import Engine
 from pffl.errors import DataError, UsageError
 from pffl.evidence.advice import remarks
 from pffl.evidence.certificate import Certificate
+from pffl.evidence.consistency import consistent
 from pffl.evidence.evidence import Data, Evidence, Missing
 from pffl.evidence.looks import Looks
 from pffl.evidence.measure import UNTRAINED, Wanted, measure
 from pffl.evidence.verdict import certificate as certificate_of
-from pffl.fitting import trials
 from pffl.foreign.at_hand import People, at_hand
 from pffl.foreign.coefficients import Coefficients
 from pffl.methods.auto import Auto
@@ -69,6 +69,8 @@ class Audited:
         Certificates of the run that made it: this one comes after them.
     evidence
         What that run measured, if known.
+    ours
+        Whether `pffl` trained it: then `loss_bound` is that of its predictor.
     """
 
     model: Model
@@ -78,12 +80,13 @@ class Audited:
     loss_bound: float | None = None
     looks: Looks = field(default_factory=Looks)
     evidence: Evidence | None = None
+    ours: bool = False
 
     @classmethod
     def of(cls, predictor: Predictor) -> Audited:
         """Return a model of ours."""
         model, w, M = predictor.model, predictor.w, predictor.loss_bound
-        return cls(model, w, predictor.fingerprint, loss_bound=M)
+        return cls(model, w, predictor.fingerprint, loss_bound=M, ours=True)
 
     def chosen_among(self, data: Data, splits: Sequence[str]) -> int:
         """Return among how many models the run chose it by some of these rows."""
@@ -109,7 +112,7 @@ class Audit:
             self.encoding,
             self.audited.model,
             self.audited.w,
-            e.terms.loss_bound if self.audited.model.n_classes else None,
+            e.terms.loss_bound,
             self.audited.trained_on,
             cells=tuple(cell.cell for cell in cells),
             bounds=np.array([cell.bound for cell in cells]),
@@ -216,8 +219,9 @@ def audit(
     M = settings.loss_bound
     if M is None:
         M = audited.loss_bound
-    if M is None and engine.schema.labels:
-        M = max(LOSS_BOUND, trials(len(engine.schema.labels))[0])
+    if M is None and not audited.ours:
+        least = LOSS_BOUND if engine.schema.labels else 0.0
+        M = next((M for M in audited.model.loss_bounds if least <= M), None)
     M = audited.model.loss_bound(M)
     wanted = Wanted(
         engine.splits,
@@ -254,7 +258,7 @@ def audit(
         minimax=False,
         notes=[*said, *audited.notes, *_told(own, splits, chosen, engine.splits)],
     )
-    evidence = audited.looks.counted(evidence)
+    evidence = consistent(audited.looks.counted(evidence), own=False)
     told = [*evidence.notes, *remarks(evidence)]
     return Audit(audited, engine.encoding, replace(evidence, notes=told))
 

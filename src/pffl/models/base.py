@@ -26,6 +26,7 @@ from pffl.typing import FloatArray
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
+LOSS_BOUNDS = (3.0, 5.0, 8.0, 12.0, 20.0, 35.0)  # M; e⁻³⁸ and less is lost beside 1
 CONSTANT = 1e-12  # of the mean square: a smaller variance is rounding
 
 
@@ -321,8 +322,8 @@ class Model(ABC):
     def classes(self, w: FloatArray, X: Design) -> FloatArray | None:
         """Return predicted label codes, or None for a numeric target."""
 
-    # The bounded predictor: what is certified, saved and shipped. Its loss is at most M
-    # for everybody.
+    # The predictor that is shipped: kept within limits, so that its loss is at most M
+    # for everybody. It is certified and saved; training rows are judged by `losses`.
 
     @property
     def n_classes(self) -> int:
@@ -337,11 +338,17 @@ class Model(ABC):
         """
         return False
 
-    def loss_bound(self, asked: float | None = None) -> float | None:
-        """Return M, the largest loss that the bounded predictor can have.
+    @property
+    def loss_bounds(self) -> tuple[float, ...]:
+        """Values of M to choose from, in order; none where losses have no bound."""
+        C = self.n_classes
+        return tuple(M for M in LOSS_BOUNDS if C and C * np.exp(-M) < 0.5)
 
-        Of a classifier it is as asked for; None where losses have no bound. M ≤ log C
-        is refused: the same probability for every class has a loss of log C.
+    def loss_bound(self, asked: float | None = None) -> float | None:
+        """Return M, the largest loss that the shipped predictor can have, as asked for.
+
+        None where losses have no bound. M ≤ log C is refused: the same probability for
+        every class has a loss of log C.
         """
         if self.n_classes == 0 or asked is None or np.isposinf(asked):
             return None
@@ -374,7 +381,7 @@ class Model(ABC):
             return own
         return bounded_probabilities(own, bound, clip=self.clips)
 
-    def bounded_values(self, w: FloatArray, X: Design) -> FloatArray:
+    def bounded_values(self, w: FloatArray, X: Design, bound: float) -> FloatArray:
         """Return the bounded predictor's numbers (for a numeric target)."""
         return self.predict_values(w, X)
 

@@ -29,6 +29,7 @@ from pffl.numerics import (
 )
 from pffl.typing import FloatArray
 
+MARGINS = (0.0, 0.25, 0.5, 1.0, 2.0)  # beyond the target's range, in parts of it
 BEYOND = 0.1  # of a touching parabola's curvature, where Huber's loss itself has none
 
 
@@ -474,8 +475,9 @@ class NumericModel(LinearModel):
     l2, intercept, standardize
         As for every linear model.
     target_range
-        Ends between which all targets lie, in their own units; the bounded predictor
-        keeps its numbers there. None: nothing is known, and losses have no bound.
+        Ends between which all targets lie, in their own units; the shipped predictor
+        keeps its numbers there, or near. None: nothing is known, and losses have no
+        bound.
     """
 
     target_range: tuple[float, float] | None = field(default=None, kw_only=True)
@@ -521,17 +523,40 @@ class NumericModel(LinearModel):
         """Return None: numbers have no classes."""
         return None
 
-    def loss_bound(self, asked: float | None = None) -> float | None:
-        """Return the largest loss of a number in the range for a target in it."""
+    @property
+    def loss_bounds(self) -> tuple[float, ...]:
+        """Largest losses of numbers in the range, or so far outside; see `MARGINS`."""
         if self.target_range is None:
-            return None
+            return ()
         low, high = self.target_range
-        return float(self.residual_losses(np.array([high - low]))[0])
+        most = self.residual_losses((high - low) * (1 + np.array(MARGINS)))
+        return tuple(M for M in most.tolist() if np.isfinite(M))
+
+    def loss_bound(self, asked: float | None = None) -> float | None:
+        """Return M as asked for; it follows from the range, and a margin around it."""
+        if asked is None or np.isposinf(asked):
+            return None
+        if not np.isclose(self.loss_bounds, asked, rtol=1e-9, atol=0.0).any():
+            raise UsageError(
+                "[wrong-loss-bound] a loss bound is for classifiers; for numeric "
+                "targets it follows from their range: `target_range=LOW,HIGH` of the "
+                "model"
+            )
+        return float(asked)
+
+    def limits(self, bound: float) -> tuple[float, float]:
+        """Return where numbers are kept, so that no loss is above `bound`."""
+        if self.target_range is None or self.loss_bound(bound) is None:
+            return -np.inf, np.inf
+        low, high = self.target_range
+        far = np.abs(np.subtract(self.loss_bounds, bound))
+        margin = MARGINS[int(np.argmin(far))] * (high - low)
+        return low - margin, high + margin
 
     def score_bounded_losses(
         self, z: FloatArray, y: FloatArray, bound: float
     ) -> FloatArray:
-        """Return ℓ with numbers kept in the range; refuse targets outside it."""
+        """Return ℓ with numbers kept within limits; refuse targets out of range."""
         if self.target_range is None:
             return self.score_losses(z, y)
         low, high = self.target_range
@@ -540,13 +565,12 @@ class NumericModel(LinearModel):
                 f"[outside-range] targets outside the declared range, {low:g} to "
                 f"{high:g}"
             )
-        values = self.target.mean + self.target.scale * z
-        return np.minimum(self.residual_losses(values.clip(low, high) - y), bound)
+        values = (self.target.mean + self.target.scale * z).clip(*self.limits(bound))
+        return np.minimum(self.residual_losses(values - y), bound)
 
-    def bounded_values(self, w: FloatArray, X: Design) -> FloatArray:
-        """Return predicted numbers, kept in the range."""
-        values = self.predict_values(w, X)
-        return values if self.target_range is None else values.clip(*self.target_range)
+    def bounded_values(self, w: FloatArray, X: Design, bound: float) -> FloatArray:
+        """Return predicted numbers, kept within limits."""
+        return self.predict_values(w, X).clip(*self.limits(bound))
 
     def describe(self) -> Mapping[str, object]:
         """Plain form, for files and messages."""

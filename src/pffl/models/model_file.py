@@ -31,8 +31,9 @@ from pffl.records import Record, read
 from pffl.typing import FloatArray
 
 FORMAT = "pffl model"
-VERSION = 3
-READABLE = (2, 3)
+VERSION = 4
+READABLE = (2, 3, 4)
+TABLES = 3  # from here on a file says how tables are read, and what bounds there are
 ARRAYS = ("w", "multipliers", "input_mean", "input_scale")
 BOUNDS = "bounds"
 
@@ -42,7 +43,8 @@ class _Header(Record):
     """What the header holds.
 
     `target_scaling` is that of a numeric target, None of classes. Files before version
-    3 have no `preparation`: their inputs can only be given encoded.
+    3 have no `preparation`: their inputs can only be given encoded. Before version 4
+    numbers were kept in the target's range, and `loss_bound` did not say so.
     """
 
     format: str
@@ -110,7 +112,7 @@ def _opened(content: bytes) -> tuple[_Header, dict[str, FloatArray]]:
         raise Malformed(
             f"[other-format] format and version are {found}, not {(FORMAT, VERSION)}"
         )
-    names = ARRAYS if plain["version"] < VERSION else (*ARRAYS, BOUNDS)
+    names = ARRAYS if plain["version"] < TABLES else (*ARRAYS, BOUNDS)
     if set(arrays) != set(names):
         raise Malformed(
             f"[wrong-arrays] it holds {sorted(arrays)}, not {sorted(names)}"
@@ -174,11 +176,14 @@ def _assemble(
         raise Malformed(
             "[bad-metadata] a scale is not positive, or a multiplier is negative"
         )
+    bound = model.loss_bound(header.loss_bound)
+    if header.version < VERSION and not schema.labels:
+        bound = next(iter(model.loss_bounds), None)
     return Predictor(
         _preparation(header),
         model,
         w,
-        model.loss_bound(header.loss_bound),
+        bound,
         header.fingerprint,
         cells,
         bounds,
@@ -188,7 +193,7 @@ def _assemble(
 
 def _preparation(header: _Header) -> TableEncoding:
     """Return how tables become inputs; refuse one that leads to other inputs."""
-    if header.version < VERSION:
+    if header.version < TABLES:
         return TableEncoding.of_numbers(header.schema)
     try:
         encoding = TableEncoding.from_dict(header.preparation or {})

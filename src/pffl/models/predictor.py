@@ -53,8 +53,8 @@ class Predictor:
     model, w
         The model, bound to its names and scaling, and its parameters.
     loss_bound
-        M: its probabilities are kept so far from 0 that no loss is above it; None for
-        numbers.
+        M: its probabilities are kept so far from 0 (its numbers so near the range of
+        the target) that no loss is above it; None where they are not.
     fingerprint
         SHA-256 of the data that it was trained on, where known.
     cells, bounds, multipliers
@@ -254,12 +254,15 @@ class Predictor:
     def _predicted(self, X: Design) -> NDArray[Any]:
         codes = self.model.classes(self.w, X)
         if codes is None:
-            return self.model.bounded_values(self.w, X)
+            return self.model.bounded_values(self.w, X, self._bound)
         return self.classes[codes.astype(np.int64)]
 
     def _probabilities(self, X: Design) -> FloatArray:
-        bound = np.inf if self.loss_bound is None else self.loss_bound
-        return self.model.bounded_proba(self.w, X, bound)
+        return self.model.bounded_proba(self.w, X, self._bound)
+
+    @property
+    def _bound(self) -> float:
+        return np.inf if self.loss_bound is None else self.loss_bound
 
     def _scores(self, X: Design) -> FloatArray:
         scores = self.model.scores(self.w, X)

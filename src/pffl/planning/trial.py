@@ -25,7 +25,7 @@ from pffl.data.partition import CALIBRATION
 from pffl.data.silo import Rows, Silo
 from pffl.driver import drive
 from pffl.engines import Local
-from pffl.errors import DataError
+from pffl.errors import DataError, NotMetError
 from pffl.evidence.evidence import Missing, Sample
 from pffl.evidence.measure import Wanted, expected_rows, heldout_sample
 from pffl.flow import Flow, ask_all
@@ -201,7 +201,10 @@ class Trial:
         here = replace(wanted, loss_bound=M)
         held = yield from heldout_sample(problem, best.run.point.w, here, seen, rows)
         if isinstance(held, Missing) or M is None:
-            raise TypeError("a fold has rows, and the losses of its model are bounded")
+            raise NotMetError(
+                "[unbounded-loss] the loss of the safest model has no bound: no number "
+                "of rows can be planned"
+            )
         sums, people = _people(held, M)
         at, Z = [names.index(name) for name in problem.cells.names], len(names)
         return Fold(

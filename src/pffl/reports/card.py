@@ -246,7 +246,7 @@ def _results(e: Evidence, metric: str) -> dict[str, list[dict[str, Any]]]:
 def _mean(e: Evidence, split: str) -> float:
     """Return the mean loss over rows; the risk may weigh silos alike."""
     sample = e.seen if split == "train" or isinstance(e.heldout, Missing) else e.heldout
-    return float(sample.column(e.judged).sum() / sample.column("weight").sum())
+    return float(sample.column(e.judged(sample)).sum() / sample.column("weight").sum())
 
 
 def _identifier(name: str) -> str:

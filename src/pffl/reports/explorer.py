@@ -65,7 +65,7 @@ def path_of(e: Evidence) -> Explorer | None:
     cells: list[list[dict[str, Any]]] = []
     for place, one in enumerate(path.candidates):
         tried = place < len(found)
-        trained, held = one.training.means, one.calibration.means
+        trained, held = one.training.own_means, one.calibration.means
         cells.append(
             [
                 {

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from pffl import figures
-from pffl.evidence import choice, sites, summary, verdict
+from pffl.evidence import choice, sites, summary, unseen, verdict
 from pffl.evidence.certificate import Certificate, grounds_of, mark, numbered
 from pffl.evidence.evidence import Evidence, Missing
 from pffl.evidence.summary import Column, Figure, Verdict
@@ -60,7 +60,7 @@ class RunView:
             "wrong": self.rates.rows,
             "cost": True,
             "binds": r["asks_most"],
-            "bounds": self.attainable or self.tried.rows or r["witness"],
+            "bounds": self.tried.rows or r["witness"],
             "sites": self.site_text,
             "privacy": self.privacy,
             "certificate": self.certified,
@@ -198,12 +198,9 @@ class RunView:
         return Grid.of("Witness", rows, "scroll")
 
     @property
-    def attainable(self) -> Sequence[str]:
-        """How low bounds can go, as the certificate says it."""
-        if self.certified is None:
-            return []
-        found = self.certified.of_kind("attainable")
-        return [one.text for one in found if one.available]
+    def kept_within(self) -> str | None:
+        """Between which limits predictions are kept."""
+        return unseen.kept_within(self.evidence)
 
     @property
     def tried(self) -> Grid:

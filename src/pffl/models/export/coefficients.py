@@ -42,7 +42,7 @@ class RawForm:
         Of the inputs, over the training rows.
     deviation
         Their standard deviations; NaN where the model was not told.
-    target_range
+    limits
         Where numbers are kept.
     """
 
@@ -52,7 +52,7 @@ class RawForm:
     intercept: FloatArray
     mean: FloatArray
     deviation: FloatArray
-    target_range: tuple[float, float] | None
+    limits: tuple[float, float] | None
 
     @classmethod
     def of(
@@ -84,7 +84,7 @@ class RawForm:
             target.mean + target.scale * own,
             inputs.mean,
             inputs.scale if known else np.full(d, np.nan),
-            model.target_range if isinstance(model, NumericModel) else None,
+            _limits(model, predictor.loss_bound),
         )
 
     @cached_property
@@ -163,3 +163,9 @@ def coefficients_of(
             },
         }
     return table
+
+
+def _limits(model: LinearModel, bound: float | None) -> tuple[float, float] | None:
+    if bound is None or not isinstance(model, NumericModel):
+        return None
+    return model.limits(bound)

@@ -188,9 +188,9 @@ def _dates(graph: Graph, form: RawForm) -> Iterator[str]:
 def _add_value(
     graph: Graph, form: RawForm, score: str, name: str
 ) -> Iterator[ValueInfoProto]:
-    """Add predicted numbers, kept in the range."""
-    if form.target_range is not None:
-        kept = graph.add("Clip", score, *form.target_range)
+    """Add predicted numbers, kept within limits."""
+    if form.limits is not None:
+        kept = graph.add("Clip", score, *form.limits)
         score = graph.add("Where", graph.add("IsNaN", score), np.nan, kept)
     graph.vector(score, called=name)
     yield helper.make_tensor_value_info(name, TensorProto.DOUBLE, [ROWS])

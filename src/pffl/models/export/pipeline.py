@@ -86,12 +86,12 @@ class BoundedLogisticRegression(LogisticRegression):
 
 
 class BoundedLinearRegression(LinearRegression):
-    """Linear regression whose predictions are kept in `target_range`.
+    """Linear regression whose predictions are kept within `limits`.
 
     Parameters
     ----------
-    target_range
-        Ends of the range; None: predictions are left as they are.
+    limits
+        Smallest and largest prediction; None: they are left as they are.
     fit_intercept
         As for scikit-learn's; of use only where a clone is fitted anew.
     """
@@ -99,16 +99,16 @@ class BoundedLinearRegression(LinearRegression):
     def __init__(
         self,
         *,
-        target_range: tuple[float, float] | None = None,
+        limits: tuple[float, float] | None = None,
         fit_intercept: bool = True,
     ) -> None:
         super().__init__(fit_intercept=fit_intercept)
-        self.target_range = target_range
+        self.limits = limits
 
     def predict(self, X: object) -> FloatArray:
-        """Return numbers in the range."""
+        """Return numbers within the limits."""
         values: FloatArray = super().predict(X)
-        return values if self.target_range is None else values.clip(*self.target_range)
+        return values if self.limits is None else values.clip(*self.limits)
 
 
 def pipeline_of(predictor: Predictor, unseen: Unseen | None = None) -> Pipeline:
@@ -168,7 +168,7 @@ def _model(
         model.classes_, model.n_iter_ = classes, np.zeros(1, dtype=np.int32)
         model.coef_, model.intercept_ = coefficients, intercept
     else:
-        model = BoundedLinearRegression(target_range=form.target_range)
+        model = BoundedLinearRegression(limits=form.limits)
         model.coef_, model.intercept_ = coefficients[0], float(intercept[0])
     model.n_features_in_ = len(order)
     return model
