@@ -411,8 +411,9 @@ class Solved:
     @property
     def target_range(self) -> tuple[float, float] | None:
         """Within which predictions of numbers are kept."""
-        model = self.raw.model
-        return model.target_range if isinstance(model, NumericModel) else None
+        model, M = self.raw.model, self.loss_bound
+        kept = isinstance(model, NumericModel) and M is not None
+        return model.limits(M) if kept else None
 
     @property
     def ridge(self) -> float:

@@ -10,7 +10,7 @@ from scipy.special import logsumexp
 from scipy.stats import entropy
 
 import pffl
-from pffl.evidence.evidence import Least, Sample
+from pffl.evidence.evidence import Sample
 from tests.hostile.judge import judge_of
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ FACTS = (
     rf"'([^']+)' has a mean loss of {NUMBER} against a bound of {NUMBER}: "
     rf"(?:{NUMBER} (above|below) it|right at it)"
 )
+FEWEST = 10  # held-out rows of a cell that are enough to judge by
 ENDED = ("diverged", "interrupted")
 
 
@@ -119,24 +120,6 @@ def certificate(case: Case) -> list[str]:
     return out
 
 
-def notes(case: Case) -> list[str]:
-    """A common bound that is said to be met is met."""
-    said = re.search(
-        rf"(This model|A model was found that) meets a common bound of {NUMBER}",
-        " ".join(case.solution.raw.certificate.notes),
-    )
-    if said is None:
-        return []
-    means = case.means
-    if said[1] != "This model":
-        least = case.solution.raw.evidence.proofs.excess
-        assert isinstance(least, Least)
-        means = case.judge.means(case.judge.losses(least.model))
-    if float(means.max()) <= number(said[2]) + case.noise.max():
-        return []
-    return [f"{said[0]!r}, but {float(means.max()):.9g}"]
-
-
 def heldout(case: Case) -> list[str]:
     """Figures of held-out rows are those of the predictor that is shipped."""
     e, found = (
@@ -150,18 +133,21 @@ def heldout(case: Case) -> list[str]:
     with np.errstate(invalid="ignore", divide="ignore"):
         means = case.shipped_means(test)
     means[rows == 0] = np.nan
-    out = []
+    out, many = [], dict(zip(case.names, rows, strict=True))
     above = {
         name
         for name, mean, bound, noise in zip(
             case.names, means, test.bounds, case.noise, strict=True
         )
-        if mean > bound + noise
+        if mean > bound + noise and many[name] >= FEWEST
     }
     if not above <= set(found.get("above", [])):
         out.append(f"above: {sorted(above)} but {found}")
     if found["verdict"] in ("within", "above"):
-        out += _facts(found["sentence"], case.names, means, case)
+        judged = np.where(rows >= FEWEST, means, np.nan)
+        out += _facts(found["sentence"], case.names, judged, case)
+    if found["verdict"] == "within" and min(rows) < FEWEST:
+        out.append(f"within, with {min(rows)} rows of a cell")
     shown = case.solution.raw.cells["test_loss"].to_numpy(dtype=float)
     if not np.allclose(shown, means.astype(float), rtol=1e-9, atol=0, equal_nan=True):
         out.append(f"test losses {shown} are {means}")
