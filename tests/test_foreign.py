@@ -167,8 +167,10 @@ def test_least_squares(tmp_path):
     assert statement.figures["loss_bound"] == (ends[1] - ends[0]) ** 2
     assert not certificate.of_kind("holdout_error")
     # Without a range there is no bound of a loss, whatever one declares.
-    bare = audit(own, rows, options=Options(loss_bound=100.0)).certificate
+    bare = audit(own, rows).certificate
     assert "needs a range" in bare.of_kind("holdout")[0].text
+    with raises(UsageError, "wrong-loss-bound"):
+        audit(own, rows, options=Options(loss_bound=100.0))
 
 
 def joined(folder, frame, table, **options):

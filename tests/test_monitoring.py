@@ -290,8 +290,10 @@ def test_alike_weights_change_nothing():
 
 def test_a_model_with_weights_brings_its_bound_and_heavier_rows_are_refused(tmp_path):
     federation = weighing(make_federation(0, sizes=(300, 200, 250)), 0.5, 2.0)
-    trained = pffl.solve(federation, pffl.BoundedGroupLoss(5.0), seed=0)
-    s_max = trained.evidence.terms.weight_bound
+    s_max = 3.0
+    options = pffl.Options(weight_bound=s_max)
+    bound = pffl.BoundedGroupLoss(5.0)
+    trained = pffl.solve(federation, bound, options=options, seed=0)
     state = tmp_path / "monitor.jsonl"
     first = pffl.monitor(trained, weighing(fresh(1), 0.5, 2.0), state=state)
     assert first.settings.weight_bound == s_max

@@ -279,7 +279,10 @@ def test_weights_ids_and_numbers():
         return Federation.from_table(table, label=label, drop=drop, **args, **more)
 
     kinds = (made("n", "s", "who"), made("n", "who", weight="s"))
-    one, two = (forecast(federation, 0.72) for federation in kinds)
+    with raises(UsageError, "needs-weight-bound"):
+        forecast(kinds[1], 0.72)
+    options = pffl.Options(weight_bound=1.5 * table["s"].max())
+    one, two = (forecast(federation, 0.72, options=options) for federation in kinds)
     three = forecast(made("n", "s", id="who"), 0.72)
     assert two.best.chance < one.best.chance or one.best.chance > 0.97
     assert sum(c.rows for c in three.cells) < 0.7 * sum(c.rows for c in one.cells)

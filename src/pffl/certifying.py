@@ -74,10 +74,8 @@ class Request:
 
     def terms(self, terms: Terms) -> Terms:
         """Return the terms with what was asked for."""
-        names = ("confidence", "candidates", "target_gap")
+        names = ("confidence", "candidates", "target_gap", "weight_bound")
         asked = {name: getattr(self, name) for name in names}
-        if self.weight_bound is not None:
-            asked |= {"weight_bound": self.weight_bound, "weighed": "declared"}
         return replace(terms, **{k: v for k, v in asked.items() if v is not None})
 
     @property

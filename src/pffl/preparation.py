@@ -53,10 +53,10 @@ class Options:
         near it.
     loss_bound
         M: a classifier's probabilities are kept so far from 0 that no loss is above M.
-        None: the smallest of a few at which that costs nothing on training rows.
+        None: the smallest of a few at which that changes nothing on training rows.
     weight_bound
         What no row's weight is above, seen or unseen, where rows have weights. None:
-        one and a half times the largest of the training rows, if they are at hand.
+        nothing is said of unseen people.
     confidence
         Of the statements about unseen people.
     l2

@@ -567,7 +567,7 @@ def wanted_of(
         setting.splits,
         loss_bound=options.loss_bound,
         weighted=setting.data.weighted,
-        weight_bound=setting.data.heaviest(options.weight_bound),
+        weight_bound=options.weight_bound,
         confidence=options.confidence,
         open_price=method.multiplier_bound is None and not minimax,
         baseline=options.baseline,
@@ -622,12 +622,8 @@ def terms_of(
     loss_bound: float | None,
 ) -> Terms:
     """Return what was declared for a run, and the M that was chosen."""
-    chosen = options.loss_bound is None and problem.task.model.n_classes > 0
-    weights: dict[str, Any] = {}
-    if data.weighted or problem.weighted:
-        s_max, own = data.heaviest(options.weight_bound), options.weight_bound
-        rule = "training rows" if own is None else "declared"
-        weights = {"weight_bound": s_max, "weighed": None if s_max is None else rule}
+    chosen = options.loss_bound is None
+    weighted = data.weighted or problem.weighted
     return Terms(
         options.weighting,
         problem.risk_weight,
@@ -638,7 +634,7 @@ def terms_of(
         None if loss_bound is None else "chosen" if chosen else "declared",
         target_gap=method.target_gap if method.saddle else None,
         fixed_ball=problem.fixed_ball,
-        **weights,
+        weight_bound=options.weight_bound if weighted else None,
     )
 
 

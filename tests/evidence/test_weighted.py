@@ -45,7 +45,7 @@ def rows() -> pffl.Federation:
 
 @pytest.fixture(scope="module")
 def run(rows: pffl.Federation) -> pffl.Solution:
-    options = pffl.Options(radius=10.0)
+    options = pffl.Options(radius=10.0, weight_bound=60.0)
     bound = pffl.BoundedGroupLoss(0.72)
     return pffl.solve(rows, bound, options=options, seed=0)
 
@@ -138,7 +138,8 @@ def test_a_weight_above_the_bound_and_no_bound_at_all(rows, run):
         Audited(run.model, run.w), rows, pffl.BoundedGroupLoss(0.9), options=options
     )
     assert said(found.evidence, "holdout").available
-    assert found.evidence.terms.weighed == "declared"
+    undeclared = pffl.solve(rows, pffl.BoundedGroupLoss(0.72), seed=0)
+    assert not said(undeclared.evidence, "holdout").available
 
 
 def _tests(federation: pffl.Federation):
@@ -157,7 +158,9 @@ def test_weights_that_add_up_to_rows_are_still_weights():
     """Normalised in every cell: sums alone would not tell."""
     n = 800
     even = np.where(np.arange(n) % 4 < 2, 0.5, 1.5)
-    solution = pffl.solve(federation(even, n), pffl.BoundedGroupLoss(0.9), seed=0)
+    options = pffl.Options(weight_bound=2.25)
+    bound = pffl.BoundedGroupLoss(0.9)
+    solution = pffl.solve(federation(even, n), bound, options=options, seed=0)
     e = solution.evidence
     same = [replace(s, atoms={**s.atoms, "weight": s.atoms["count"]}) for s in _two(e)]
     e = replace(e, seen=same[0], heldout=same[1])
@@ -171,7 +174,12 @@ def _two(e: pffl.evidence.Evidence):
 
 def test_weights_of_one_are_none_and_equal_ones_cost_nothing():
     plain, ones, sevens = (
-        pffl.solve(federation(s), pffl.BoundedGroupLoss(0.72), seed=0).evidence
+        pffl.solve(
+            federation(s),
+            pffl.BoundedGroupLoss(0.72),
+            options=pffl.Options(weight_bound=7.0),
+            seed=0,
+        ).evidence
         for s in (None, np.ones(1500), np.full(1500, 7.0))
     )
     assert not ones.weighted
@@ -201,7 +209,8 @@ def test_an_estimator_speaks_of_the_rows_it_is_given():
         return found.of_kind(kind)[0].available
 
     weighted, plain = models
-    assert available(weighted, s[600:])
+    assert not available(weighted, s[600:])
+    assert available(weighted, s[600:], weight_bound=30.0)
     assert not available(weighted, s[600:], "holdout_error")
     assert available(weighted, np.ones(600), "holdout_error")
     assert not available(plain, s[600:])

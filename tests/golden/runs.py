@@ -424,14 +424,16 @@ def softmax_weighted(data: Data) -> Figures:
         drop=["days"],
         seed=0,
     )
+    options = pffl.Options(weight_bound=3.75)
     promised = pffl.solve(
         federation.with_calibration(0.5, seed=0),
         pffl.BoundedGroupLoss(1.0),
         promise=pffl.Promise(models=8),
-        options=pffl.Options(loss_bound=2.5),
+        options=options,
         seed=0,
     )
-    return told(pffl.solve(federation, pffl.BoundedGroupLoss(0.85), seed=0)) | {
+    first = pffl.BoundedGroupLoss(0.85)
+    return told(pffl.solve(federation, first, options=options, seed=0)) | {
         "promised": briefly(promised) | {"path": _path(promised)},
     }
 

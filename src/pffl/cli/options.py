@@ -226,7 +226,7 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
             "loss-bound",
             float,
             "M of the predictor: its probabilities keep so far from 0 that no loss is "
-            "above M. Default: chosen on training rows.",
+            "above M. Default: chosen so that training losses do not change.",
         ),
         Shared(
             "error-at-most",
@@ -237,8 +237,8 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
         Shared(
             "weight-bound",
             float,
-            "What no row's weight is above (with --weight). Default: 1.5 times the "
-            "largest of the training rows.",
+            "What no row's weight is above (with --weight): needed for people not "
+            "seen.",
         ),
         Shared("reach", bool, "Also find how low each cell alone can go (20 at most)."),
         Shared("confidence", float, "Of statements about unseen people."),

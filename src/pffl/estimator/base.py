@@ -220,7 +220,7 @@ class Fair(BaseEstimator):
             ``looks_``.
         weight_bound
             What no row's weight is above, seen or unseen, where rows have weights.
-            Default: one and a half times the largest of the training rows.
+            Without it nothing is said of people not seen.
         """
         rows = self._rows(X, y, sensitive_features, sample_weight)
         evidence = consistent(

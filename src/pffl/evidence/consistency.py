@@ -29,8 +29,8 @@ def consistent(e: Evidence, *, own: bool = True) -> Evidence:
     found = [_certified(e), _smallest(e), _ended(e), _limits(e) if own else None]
     if told := [text for text in found if text is not None]:
         raise ContradictionError(
-            f"[figures-contradict] nothing is shown: {'; '.join(told)}. This is a fault of "
-            "pffl: please report it"
+            f"[figures-contradict] nothing is shown: {'; '.join(told)}. This is a "
+            "fault of pffl: please report it"
         )
     return e
 

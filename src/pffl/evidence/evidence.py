@@ -36,7 +36,6 @@ VERSION = 1
 WEIGHTED = "needs rows that count alike, and these have weights"
 PEOPLE = ("count", "bounded_loss", "bounded_loss_squared")
 SITES = ("count", "unknown", "lowest", "highest")
-HEAVIER = 1.5  # times the largest weight of the training rows: s_max
 
 Stopped: TypeAlias = Literal["diverged", "interrupted"] | None
 T = TypeVar("T")
@@ -317,16 +316,6 @@ class Data(Record):
         known = None not in (self.trained_on, self.fingerprint)
         return known and self.trained_on != self.fingerprint
 
-    def heaviest(self, declared: float | None) -> float | None:
-        """Return what no weight is assumed to be above, s_max; None if not known.
-
-        As declared, or by the training rows: they seldom have the heaviest of all.
-        """
-        if declared is not None or self.weights is None:
-            return declared
-        least, largest = self.weights
-        return largest if least == largest else HEAVIER * largest
-
 
 @dataclass(frozen=True)
 class Terms(Record):
@@ -346,9 +335,8 @@ class Terms(Record):
         if it is not.
     clipping
         How M was found: declared, or chosen on training rows.
-    weight_bound, weighed
-        s_max: no weight is above it, where rows have weights; declared, or taken from
-        the training rows.
+    weight_bound
+        s_max: no weight is above it, where rows have weights; as declared.
     target_gap
         The duality gap that a converged run is under, relative to (β + Σλ)·unit; None
         for methods that do not aim at the saddle point.
@@ -376,7 +364,6 @@ class Terms(Record):
     others: int = 0
     fixed_ball: bool = True
     weight_bound: float | None = None
-    weighed: Literal["declared", "training rows"] | None = None
 
 
 @dataclass(frozen=True)

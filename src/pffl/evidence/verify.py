@@ -709,8 +709,8 @@ class Rows:
             return -np.log(np.clip(np.exp(-losses), least, 1 - least))
         if self.kind in ("least-squares", "huber"):
             predicted = self.shift + self.stretch * self.scores(w)[:, 0]
-            ends = limits_of({**self.e, "terms": {"loss_bound": M}})
-            return self.residual(np.abs(np.clip(predicted, *ends) - self.y))
+            low, high = limits_of({**self.e, "terms": {"loss_bound": M}})
+            return self.residual(np.abs(np.clip(predicted, low, high) - self.y))
         return -np.log((1 - classes * least) * np.exp(-losses) + least)
 
     def classes(self, w: Any) -> Any:
@@ -1779,8 +1779,7 @@ class Told:
         above = any(self.held.get("stakes", {}).get("above", []))
         if most is None or above or (seen is not None and seen[1] > most):
             return [["failed"]]
-        own = self.terms["weighed"] == "training rows" and seen is not None
-        return [["assumed", up(most), *([up(seen[1])] if own else [])]]
+        return [["assumed", up(most)]]
 
     def tested(self) -> tuple[Told | None, int, float]:
         """Return what calibration rows say, how many models are shown, and at which δ.

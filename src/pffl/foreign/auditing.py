@@ -228,7 +228,7 @@ def audit(
         heldout=chosen,
         loss_bound=M,
         weighted=data.weighted,
-        weight_bound=data.heaviest(settings.weight_bound),
+        weight_bound=settings.weight_bound,
         confidence=settings.confidence,
     )
     point = Point(audited.w, np.zeros(problem.n_cells))

@@ -25,7 +25,7 @@ from pffl.data.partition import CALIBRATION
 from pffl.data.silo import Rows, Silo
 from pffl.driver import drive
 from pffl.engines import Local
-from pffl.errors import DataError, NotMetError
+from pffl.errors import DataError, NotMetError, UsageError
 from pffl.evidence.evidence import Missing, Sample
 from pffl.evidence.measure import Wanted, expected_rows, heldout_sample
 from pffl.flow import Flow, ask_all
@@ -112,6 +112,11 @@ class Trial:
         setting = setting_of(engine)
         names, bounds, counts, notes = drive(engine, self._counted(setting))
         several, weighted = setting.data.several, bool(setting.data.weighted)
+        if weighted and self.options.weight_bound is None:
+            raise UsageError(
+                "[needs-weight-bound] rows have weights, and it is not known what no "
+                "weight is above: `weight_bound=NUMBER`"
+            )
         short = counts["train"] < FEWEST
         if short.all():
             return Looked(names, bounds, counts, (), names, several, notes)
@@ -187,7 +192,7 @@ class Trial:
             heldout=(LEFT,),
             loss_bound=self.options.loss_bound,
             weighted=setting.data.weighted,
-            weight_bound=setting.data.heaviest(self.options.weight_bound),
+            weight_bound=self.options.weight_bound,
             confidence=self.options.confidence,
             open_price=self.method.multiplier_bound is None,
             baseline=False,

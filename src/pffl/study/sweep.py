@@ -414,7 +414,7 @@ class Plan:
             self.setting.splits,
             loss_bound=self.options.loss_bound,
             weighted=self.setting.data.weighted,
-            weight_bound=self.setting.data.heaviest(self.options.weight_bound),
+            weight_bound=self.options.weight_bound,
             confidence=self.options.confidence,
             baseline=False,
             least=False if isinstance(least, Missing) else least,
