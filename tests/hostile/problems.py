@@ -37,7 +37,6 @@ RIDGES = (0.0, 1e-8, 1e-5, 1e-3, 1e-3)
 BUDGETS = (None, None, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e6)
 FACTORS = (0.0, 0.1, 0.5, 0.8, 0.9, 0.97, 1.0, 1.01, 1.2, 3.0, 100.0)
 EDGES = (-1e-2, -1e-4, -1e-6, -1e-8, 0.0, 1e-8, 1e-6, 1e-4)
-CUTS = (1.02, 1.3, 4.0, 30.0)  # times log C: bounds on the loss of a predictor
 KINDS = ("logistic", "least-squares", "huber", "softmax")
 SHARES = (0.42, 0.22, 0.18, 0.18)
 WEIGHTS = ("whole", "lognormal", "heavy", "small", "alike", "with the target")
@@ -97,7 +96,7 @@ def draw(number: int, **fixed: Any) -> Hostile:
         "method": "exact" if rng.random() < 0.94 else "pffl",
         "weighting": str(rng.choice(["silos", "rows"])),
         "delta": float(10 ** rng.uniform(-2.5, 1)),
-        "loss_bound": float(rng.choice(CUTS)) if rng.random() < 0.2 else None,
+        "none": rng.choice(4) if rng.random() < 0.2 else None,  # so that draws stay
         "range": bool(rng.random() < 0.3),
         "weights": None,
     } | fixed
@@ -300,9 +299,11 @@ def _delta(facts: dict[str, Any]) -> float:
 
 
 def _options(federation: Federation, facts: dict[str, Any]) -> Options:
-    classes, cut = len(people_of(federation).labels), facts["loss_bound"]
-    bound = float(cut * np.log(classes)) if classes and cut else None
-    return Options(weighting=facts["weighting"], empty_cells="remove", loss_bound=bound)
+    ends = federation.weight_range
+    heaviest = None if ends is None else 1.5 * ends[1]
+    return Options(
+        weighting=facts["weighting"], empty_cells="remove", weight_bound=heaviest
+    )
 
 
 def _model(federation: Federation, facts: dict[str, Any]) -> Any:

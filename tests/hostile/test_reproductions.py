@@ -123,17 +123,16 @@ def test_2_2_a_bound_on_losses_below_a_coin_is_refused(command: Command) -> None
     seen = command("run", *SMALL, "--bound", "0.606", "--loss-bound", "0.6")
     assert seen.code == 2
     assert not list(Path().glob("runs/*"))
+    for loss_bound in ("0.7", "1"):  # nor one that changes losses of training rows
+        seen = command("run", *SMALL, "--bound", "0.69", "--loss-bound", loss_bound)
+        assert seen.code == 2
 
 
-@pytest.mark.parametrize("loss_bound", ["0.7", "1", "3"])
-def test_2_2_the_promise_is_about_what_is_shipped(
-    command: Command, loss_bound: str
-) -> None:
-    seen = command(
-        "run", *SMALL, "--bound", "0.69", "--loss-bound", loss_bound, "--json"
-    )
-    found, M = said_in(seen), float(loss_bound)
-    assert found.loss_bound == M
+@pytest.mark.parametrize("bound", ["0.65", "0.69", "0.8"])
+def test_2_2_the_promise_is_about_what_is_shipped(command: Command, bound: str) -> None:
+    found = said_in(command("run", *SMALL, "--bound", bound, "--json"))
+    M = found.loss_bound
+    assert M is not None
     held = pffl.datasets.synthetic(1500, silos=3, seed=1)
     solution = model_of(next(Path("runs").iterdir()))
     X, y, group, *_ = people_of(held, "test")
