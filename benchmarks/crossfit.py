@@ -45,8 +45,9 @@ from pffl.bounds import logsum
 from pffl.data.silo import Rows
 from pffl.driver import drive
 from pffl.engines import Local
-from pffl.fitting import choose, trials
+from pffl.evidence.training import harmless
 from pffl.flow import iterate
+from pffl.models.base import LOSS_BOUNDS
 from pffl.preparation import Options
 from pffl.problem import Point
 from pffl.solving import prepared
@@ -275,9 +276,13 @@ def standard_errors(data: Data, cut: Cut) -> tuple[np.ndarray, Fitted]:
 
 def chosen_bound(scores: np.ndarray, cell: np.ndarray, Z: int) -> float:
     """Return M, as `pffl` chooses it on training rows."""
-    values = trials(2)
     own = moments(losses(scores), cell, Z)[0]
-    return choose(own, [moments(losses(scores, M), cell, Z)[0] for M in values], values)
+    none = np.zeros(Z)
+    for M in LOSS_BOUNDS:
+        kept = moments(losses(scores, M), cell, Z)[0]
+        if harmless(own, kept, none, none, 1.0):
+            return M
+    return LOSS_BOUNDS[-1]
 
 
 def score(
