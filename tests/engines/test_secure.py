@@ -18,7 +18,6 @@ from pffl.methods import METHODS
 from pffl.preparation import Options
 from pffl.questions import (
     Census,
-    Curvature,
     Evaluate,
     Moments,
     Pool,
@@ -257,44 +256,6 @@ def test_a_site_whose_few_rows_would_outweigh_all_others_takes_no_part():
     assert alike.share(2000.0) == 1 / 3
     with raises(FederationError, "uneven-silo"):
         alike.share(1999.0)
-
-
-def test_sums_of_the_size_of_acs_and_of_raw_incomes_are_not_refused():
-    federation = make_federation(3)
-    raw = pffl.LogisticRegression(standardize=False)
-    problem = make_problem(pffl.engines.Reference(federation), CBGL, model=raw)
-    w, rows = np.zeros(4), 1_600_000  # as if each row stood for so many
-    asked = (
-        Census(federation.schema),
-        Curvature(problem.task, w),
-        Slopes(problem.task, w),
-        Evaluate(problem.task, w, "train"),
-    )
-    for question in asked:
-        told = Sums(federation).own(question)
-        large = [grown(total, rows) for total in told]
-        flats = [masks.encode(question, total) for total in large]
-        found = masks.decode(question, masks.add(flats), 3).sent()
-        for name, of in question.total_type.declared.items():
-            if of.envelope or name == "stored":
-                continue
-            parts = [np.asarray(total.sent()[name], np.float64) for total in large]
-            np.testing.assert_allclose(found[name], sum(parts), rtol=1e-15)
-
-
-def grown(total, rows):
-    """Return a total of many times as many rows, with inputs up to a million."""
-    incomes = {"feature_sums": 1e6, "feature_squares": 1e12, "risk_hessian": 1e12}
-    incomes |= {"cell_hessians": 1e12, "cell_gradients": 1e6, "risk_gradient": 1e6}
-    changed = {
-        name: np.asarray(getattr(total, name)) * rows * incomes.get(name, 1)
-        for name, of in total.declared.items()
-        if not of.envelope and name != "stored" and of.axes
-    }
-    kept = {
-        k: v.astype(np.asarray(getattr(total, k)).dtype) for k, v in changed.items()
-    }
-    return replace(total, **kept)
 
 
 # What the server holds

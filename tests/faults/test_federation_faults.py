@@ -316,25 +316,6 @@ def test_fault_47_numbers_that_are_not_finite_are_refused(name, value):
     assert len(reasons(engine)) == 1
 
 
-COUNTS = {
-    "negative": lambda c: c * [[-1, 1, 1, 1]],
-    "huge": lambda c: c + 10**15,
-    "fractional": lambda c: c + 0.5,
-    "more than rows": lambda c: c + 1,
-}
-
-
-@pytest.mark.parametrize("lie", COUNTS)
-def test_fault_48_impossible_counts_are_refused_at_the_census(lie):
-    engine = spoiled(
-        kinds=("census",),
-        change=lambda a: first(a, "counts", COUNTS[lie]),
-        policy=replace(ONCE, join_seconds=0.5),
-    )
-    with raises(FederationError, "sites-missing", "'site 1'"):
-        counted(engine)
-
-
 def test_fault_48_counts_that_change_after_the_census_are_refused():
     def grow(arrays):
         arrays["atoms"][0, 0] += 1

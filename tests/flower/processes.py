@@ -106,9 +106,9 @@ class Net:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
         return kept | SWITCHES | {"FLWR_HOME": str(self.home), "PATH": path}
 
-    def write_connection(self, authority: Path, *, insecure: bool = False) -> None:
+    def write_connection(self, authority: Path) -> None:
         """Tell the `flwr` command where the SuperLink is."""
-        trust = "insecure = true" if insecure else f'root-certificates = "{authority}"'
+        trust = f'root-certificates = "{authority}"'
         (self.home / "config.toml").write_text(
             f'[superlink]\ndefault = "{LINK}"\n\n'
             f'[superlink.{LINK}]\naddress = "{self.address}"\n{trust}\n'
@@ -352,13 +352,6 @@ def with_environment(setting: str) -> list[int]:
             if known and setting.encode() in known.split(b"\0"):
                 found.append(int(entry.name))
     return found
-
-
-def command_line(pid: int) -> str:
-    """How a process was started."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    return ""
 
 
 def free_port() -> int:

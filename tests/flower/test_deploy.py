@@ -499,18 +499,6 @@ def test_the_run_files_of_the_page_can_be_deployed(tmp_path: Path) -> None:
     assert agreed.run["run"]["seed"] == 7
 
 
-def test_the_pages_name_commands_that_there_are(trial: Path) -> None:
-    from pffl.cli.app import app, site
-
-    pages = [PAGE, PAGE.parents[1] / "SECURITY.md", *trial.rglob("README.md")]
-    text = "\n".join(page.read_text("utf-8") for page in pages)
-    for group, home in (("site ", site.app), ("", app)):
-        known = {str(one.callback.__name__) for one in home.registered_commands}
-        found = set(re.findall(rf"`(?:\S*/)?pffl {group}([a-z]+) ", text))
-        assert len(found) > 1
-        assert found <= known | {"site"}
-
-
 LOOKING_AFTER = ("status", "log", "pause", "resume")  # tests/cli/test_site_cli.py
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ssl
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -44,20 +43,6 @@ def server(tmp_path: Path) -> Iterator[HTTPServer]:
 
 def address(server: HTTPServer) -> Address:
     return Address("127.0.0.1", server.server_port)
-
-
-def test_a_server_that_comes_late_is_waited_for(
-    server: HTTPServer, tmp_path: Path
-) -> None:
-    late = threading.Timer(0.3, server.serve_forever, [0.01])
-    late.start()
-    began = time.monotonic()
-    try:
-        wait(address(server), tmp_path / "ca.crt")
-        assert 0.25 < time.monotonic() - began < 20
-    finally:
-        server.shutdown()
-        late.join()
 
 
 def test_a_server_that_never_comes_is_named(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ if sys.platform != "linux" or find_spec("flwr") is None:
     pytest.skip("needs Flower, and /proc", allow_module_level=True)
 
 from pffl import runs
-from pffl.evidence.verify import verify
 from pffl.privacy.accounting import composed, epsilon_of
 from pffl.site.account import Account, Line
 from tests.flower.noisy import budget_of, noisy_run_file
@@ -59,30 +58,6 @@ def assert_one_account(net: Net, before: list[list[Line]]) -> None:
     for split in ("train", "test"):
         spent = composed(mu for _, part, mu in marks[0] if part == split)
         assert epsilon_of(spent, 1e-6) == pytest.approx(2.0, rel=1e-6)
-
-
-def test_the_budget_ends_and_the_run_goes_on_after_a_raise(net):
-    allow(net, "4.0")
-    name = list(net.sites)[1]
-    budget_of(net.sites[name], "1.2")
-    out, path = net.folder / "out", net.folder / "deployment.toml"
-    app = ("--app", str(net.app), "--no-extras")
-    done = net.pffl("run", str(path), "--out", str(out), *app)
-    assert done.returncode == 7, done.stdout + done.stderr + net.logs()
-    assert f"site '{name}'" in done.stderr
-    assert "privacy budget" in done.stderr
-    assert (out / "checkpoint.safetensors").exists()
-    first = accounts(net)
-    assert len(first[1]) == len(first[0]) - 1
-    budget_of(net.sites[name], "4.0")
-    done = net.pffl("run", "--resume", str(out), *app)
-    assert done.returncode in (0, 4), done.stdout + done.stderr + net.logs()
-    assert_one_account(net, [[], [], []])
-    for lines, earlier in zip(accounts(net), first, strict=True):
-        assert lines[: len(earlier)] == earlier  # nothing was released again
-    found = runs.load(out, require_verified=True)
-    assert found.result["privacy"]["shared"]
-    assert [str(one) for one in verify(out) if not one.agrees] == []
 
 
 @pytest.mark.parametrize("what", ["node", "server"])
