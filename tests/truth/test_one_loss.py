@@ -160,6 +160,7 @@ def test_a_screen_shows_the_smallest_bound_once(tmp_path, capsys):
     least = f"{result['smallest_bound']:.6g}"
     shown = " ".join(told.out.split())
     assert shown.count(least) == 1
+    assert shown.count("can be met") == 1
     worst = max(cell["train_loss"] for cell in result["cells"])
     assert f"{worst:.6g}" == least or f"{worst:.6g}" not in shown
 
