@@ -324,21 +324,25 @@ def as_trained(model: Path, sections: Mapping[str, Any]) -> dict[str, Any]:
     """
     out = {**sections}
     given: Any = out.get("data", {})
-    if not (model.is_dir() or model.suffix == ".safetensors") or "path" not in given:
+    if not (model.is_dir() or model.suffix == ".safetensors"):
         return out
-    spec = model / SPEC
-    run = records.read_toml(spec) if spec.is_file() else {}
+    folder = model if model.is_dir() else model.parent
+    whole = (model.is_dir() or model.name == MODEL) and (folder / SPEC).is_file()
+    run = records.read_toml(folder / SPEC) if whole else {}
     first: dict[str, Any] = dict(run.get("data", {}))
-    predictor = read_model(model / MODEL if model.is_dir() else model)
-    if first.pop("path", None) is None:
-        known = predictor.preparation
-        groups = [attribute.name for attribute in known.schema.attributes]
-        first = {"label": known.label, "group": groups}
-        first |= {} if known.schema.labels else {"classification": False}
-    first.pop("name", None)
-    out["data"] = {**first, **given}
+    predictor = read_model(folder / MODEL if model.is_dir() else model)
+    if "path" in given:
+        if first.pop("path", None) is None:
+            known = predictor.preparation
+            groups = [attribute.name for attribute in known.schema.attributes]
+            first = {"label": known.label, "group": groups}
+            first |= {} if known.schema.labels else {"classification": False}
+        first.pop("name", None)
+        out["data"] = {**first, **given}
+    elif first.get("name", "") == given.get("name"):
+        out["data"] = {**first, **given}
     if not out.get("constraint") and "constraint" in run:
-        out["constraint"] = _in_numbers(run["constraint"], model, predictor)
+        out["constraint"] = _in_numbers(run["constraint"], folder, predictor)
     return out
 
 

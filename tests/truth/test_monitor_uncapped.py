@@ -106,6 +106,43 @@ def test_four_hundred_monitors_of_three_thousand_rows(
     assert rings <= allowed(400) if share is None else rings == share
 
 
+def probabilities(n: int, seed: int, never: float) -> tuple[np.ndarray, np.ndarray]:
+    """Labels, and probabilities of the last that are 0.9 right, or 0 for the truth."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 2, n)
+    return y, np.where(rng.random(n) < never, 1.0 - y, np.where(y == 1, 0.9, 0.1))
+
+
+def watched(seed: int, never: float, **clip: float) -> pffl.Monitor:
+    groups = np.repeat(["f", "m"], 1000)
+    y, p = probabilities(2000, seed, 0.0)
+    audit = pffl.audit(
+        p,
+        y=y,
+        sensitive_features={"sex": groups},
+        constraint=pffl.BoundedGroupLoss(BOUND),
+        **clip,
+    )
+    y, p = probabilities(2000, seed + 1, never)
+    rows = pffl.data.Federation.from_arrays(
+        p[:, None],
+        y,
+        sensitive_features={"sex": groups},
+        features=list(audit.predictor.schema.features),
+        test_fraction=0.0,
+    )
+    return pffl.monitor(audit, rows)
+
+
+def test_a_probability_of_0_for_what_happened_is_an_alarm_at_once() -> None:
+    assert watched(0, 0.0).status == "no alarm"
+    found = watched(0, 0.002)
+    assert set(found.alarms) == {"f", "m"}
+    assert all(row["mean_loss"] > 2 * BOUND for row in found.table)
+    assert all(many > 0 for many in found.entries[-1].impossible)
+    assert "probability of 0 for what happened" in found.message
+
+
 def test_a_state_of_an_earlier_version_is_refused_by_name(tmp_path: Path) -> None:
     from pffl.evidence import monitor as states
 

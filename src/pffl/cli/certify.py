@@ -222,6 +222,21 @@ def audit(
         list[str] | None,
         typer.Option(help="Rows to use; may be repeated. Default: all.", metavar="S"),
     ] = None,
+    clip: Annotated[
+        float | None,
+        typer.Option(
+            metavar="P",
+            help="Audit the model with its probabilities kept within P and 1 − P.",
+        ),
+    ] = None,
+    p_min: Annotated[
+        float | None,
+        typer.Option(
+            metavar="P",
+            help="Declare, without a look at these rows, that the model's own "
+            "probabilities are never below P; a row with one that is, is refused.",
+        ),
+    ] = None,
     require: Require = None,
     candidates: Candidates = None,
     out: Annotated[
@@ -237,14 +252,18 @@ def audit(
     """Measure and certify a model that we did not train: losses and errors per group.
 
     Nothing is trained, and no code is loaded. Bounds (--bound) and silos (--silo) are
-    optional; of a run, what its run file says holds for new rows, too. Writes a report,
-    a certificate and all to verify them.
+    optional; of a run, what its run file says holds for new rows, too. The loss of new
+    people is certified only with --clip or --p-min, unless the model is a run's: error
+    rates always are. Writes a report, a certificate and all to verify them. Ends with
+    exit code 4 where a group is above its bound.
 
     Example: pffl audit probabilities.csv people.csv --label y --group sex
     """
     from pffl import runs
     from pffl.cli.run import told
     from pffl.engines import ENGINES
+    from pffl.evidence.looks import Looks
+    from pffl.evidence.verdict import exit_code
     from pffl.foreign import audit as audit_model
     from pffl.running import as_trained, open_model, save_audit
 
@@ -270,13 +289,16 @@ def audit(
             values = {**spec.data.values, **WHOLE}
             spec = replace(spec, data=replace(spec.data, values=values))
             audited, rows = open_model(model, spec.data)
+        looks = audited.looks.after(Looks.of(held.directory))
         found = audit_model(
-            audited,
+            replace(audited, looks=looks),
             ENGINES[spec.settings.engine](rows),
             spec.constraint,
             promise=bounded,
             splits=tuple(split) if split else None,
             options=spec.options,
+            clip=clip,
+            p_min=p_min,
             candidates=candidates or 1,
         )
         save_audit(found, spec, held)
@@ -285,3 +307,4 @@ def audit(
         console.print_json(certificate.as_dict())
     told(found.evidence, held.directory, aside=json, file="path" in spec.data.values)
     certificate.insist(None if require is None else require.value)
+    raise typer.Exit(exit_code(found.evidence))

@@ -396,9 +396,11 @@ def listed(text: str) -> list[str]:
 SAID = {
     "bound=NUMBER": "--bound NUMBER",
     "classification=False": "--model least-squares",
+    "clip=P": "--clip P",
     "method=FirstOrder()": "--method first-order",
     "model=LeastSquares()": "--model least-squares",
     "model=SoftmaxRegression()": "--model softmax",
+    "p_min=P": "--p-min P",
     "target_range=LOW,HIGH": "--target-range LOW,HIGH",
 }
 HASHED = re.compile(r"\{['\"](.*)['\"]: (\d+)\}")  # as Python writes it

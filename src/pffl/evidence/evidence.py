@@ -334,7 +334,8 @@ class Terms(Record):
         M: the shipped predictor is kept within limits so that no loss is above it; None
         if it is not.
     clipping
-        How M was found: declared, or chosen on training rows.
+        How M was found: declared, or chosen on training rows. Of a model from
+        elsewhere: asked for (``clip``), or the declared range of its own outputs.
     weight_bound
         s_max: no weight is above it, where rows have weights; as declared.
     target_gap
@@ -356,7 +357,7 @@ class Terms(Record):
     radius: float
     loss_bound: float | None
     confidence: float
-    clipping: Literal["declared", "chosen"] | None = None
+    clipping: Literal["declared", "chosen", "clip", "range"] | None = None
     target_gap: float | None = None
     candidates: int = 1
     counted: bool = False
@@ -860,10 +861,11 @@ class Evidence(Record):
         """Return the column that is judged.
 
         Training rows: the model's own loss, but under noise. Others: the loss of the
-        predictor that is shipped; a model from elsewhere is used as it is.
+        predictor that is shipped. That of a model from elsewhere without a bound is its
+        own.
         """
-        own = sample.splits == ["train"] and isinstance(self.privacy, Missing)
-        return "loss" if own or not self.trained else "bounded_loss"
+        own = self.trained and sample.splits == ["train"]
+        return "loss" if own and isinstance(self.privacy, Missing) else "bounded_loss"
 
     def means(self, sample: Sample) -> FloatArray:
         """Mean loss per cell of what is judged; NaN where there are no rows."""

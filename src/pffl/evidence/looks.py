@@ -1,11 +1,12 @@
 """Looks at held-out rows: who was measured on them before, and what that costs.
 
-A folder counts them: each run, sweep and comparison keeps a log of its looks, and a run
-reads its own, its folder's and its neighbours'. Of s models that were fixed before the
-first look each has δ/s. The l-th later certificate on the same rows has δ/(l(l + 1)),
-so that all later ones together spend as much as the first. No count pays for settings
-that were changed in view of held-out figures: that they were not could not be checked,
-and fresh rows are needed to settle it.
+A folder counts them: each run, sweep, comparison and audit keeps a log of its looks. A
+run reads its own, its folder's and its neighbours'; an audit comes after all that were
+certified on the same people, as far as its folder knows. Of s models that were fixed
+before the first look each has δ/s. The l-th later certificate on the same rows has
+δ/(l(l + 1)), so that all later ones together spend as much as the first. No count pays
+for settings that were changed in view of held-out figures: that they were not could not
+be checked, and fresh rows are needed to settle it.
 """
 
 from __future__ import annotations
@@ -92,6 +93,9 @@ def _rows(e: Evidence, sample: Sample) -> list[str]:
     if len(rows) < len(sample.splits):  # out of reach: known by their counts
         counts = [*sample.splits, [int(n) for n in sample.atoms["count"]]]
         rows = [hashed("rows", e.data.schema, counts)]
+    if isinstance(e.training, Missing):  # models of others have inputs of their own
+        people = [int(n) for n in sample.atoms["count"]]
+        rows.append(hashed("people", e.groups, e.labels, people))
     return rows
 
 
@@ -147,6 +151,14 @@ class Looks:
             with suppress(PFFLError):  # another's log may be what it likes
                 found.append(read_looks(path))
         return cls(read_looks(place / LOOKS), tuple(found))
+
+    def after(self, other: Looks) -> Looks:
+        """Return these as looks of one that comes after all others."""
+        found = list(self.own)
+        for one in (*other.own, *(one for log in other.around for one in log)):
+            if one.certificate and one not in found:
+                found.append(one)
+        return Looks(tuple(found))
 
     def counted(self, e: Evidence) -> Evidence:
         """Return evidence with its looks counted; the same certificate counts once."""

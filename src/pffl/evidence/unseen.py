@@ -187,16 +187,33 @@ def bounded_loss(e: Evidence) -> tuple[Assumption, ...]:
     if M is None or ends is None:
         return (Assumption(unbounded(e), "failed"),)
     who = "The shipped predictor keeps"
-    if not e.trained:
-        who = "This speaks of the model's predictions as if somebody kept"
+    state: State = "checked"
+    if e.terms.clipping == "clip":
+        who = "All figures are those of the model that keeps"
+    if e.terms.clipping == "range":
+        who, state = (
+            "It was declared without these rows that the model keeps",
+            "assumed",
+        )
     if not e.labels:
         low, high = map(words, e.model.described["target_range"])
         text = f"{who} its numbers within {words(ends[0])} and {words(ends[1])}, so "
         text += f"that no loss is above {up(M)}, for targets from {low} to {high}."
         declared = Assumption("All targets lie there, seen or unseen.", "assumed")
-        return Assumption(text, "checked"), declared
+        return Assumption(text, state), declared
     text = f"{who} probabilities within {down(ends[0])} and {up(ends[1])}"
-    return (Assumption(f"{text}, so that no loss is above {words(M)}.", "checked"),)
+    return (Assumption(f"{text}, so that no loss is above {words(M)}.", state),)
+
+
+def named(e: Evidence) -> str:
+    """Return what a model from elsewhere is called that was clipped for an audit."""
+    M = e.terms.loss_bound
+    if e.terms.clipping != "clip" or M is None:
+        return ""
+    least = math.exp(-M)
+    if len(e.labels) > 2:
+        return f"the model, kept at {least:.6g} or more"
+    return f"the model, kept within {least:.6g}–{1 - least:.6g}"
 
 
 def limits(e: Evidence) -> tuple[float, float] | None:
@@ -216,7 +233,11 @@ def unbounded(e: Evidence) -> str:
     if not e.labels and not e.model.described.get("target_range"):
         return "needs a range that all targets keep to (--target-range LOW,HIGH)"
     if not e.trained:
-        return "needs a predictor whose losses have a bound"
+        return (
+            "needs a loss with a largest value, and that of this model is unbounded: "
+            "declare the range of its probabilities (--p-min P), or audit the clipped "
+            "model (--clip P)"
+        )
     # Where they were all below the largest M, it would have changed nothing.
     square, loss = (e.seen.column(name).sum() for name in ("loss_squared", "loss"))
     largest = max(float(square / loss), LOSS_BOUNDS[-1] if e.labels else 0.0)
@@ -393,8 +414,7 @@ def holdout(e: Evidence) -> Statement:
     if sample is None or M is None or found is None or together is None:
         return Statement("holdout", "", assumptions=reasons)
     cells = losses(e, sample, "bounded_loss")
-    # A model from elsewhere keeps its predictions as they are; nobody bounds them.
-    kept = "" if e.trained else ", with predictions kept within bounds,"
+    kept = f" by {name}," if (name := named(e)) else ""
     counted = "weighted " if e.heldout_weighted else ""
     text = (
         f"With confidence {percent(e)}, each cell by itself, the {counted}mean loss "
@@ -429,7 +449,8 @@ def in_short(e: Evidence) -> str:
         reason = f"{whole.reason[:1].upper()}{whole.reason[1:]}."
         return whole.text if whole.available else reason
     standing = _standing(e, losses(e, sample), found, M)
-    return f"With confidence {percent(e)} {standing}"
+    who = f", for {name}, " if (name := named(e)) else " "
+    return f"With confidence {percent(e)}{who}{standing}"
 
 
 def _standing(

@@ -247,6 +247,7 @@ def _heldout(e: Evidence) -> dict[str, Any]:
         return {"verdict": "not available", "sentence": _sentence(e.heldout)}
     many = f"{e.heldout.rows:,}"
     rows = f"{many} held-out rows" if e.trained else f"the {many} rows used"
+    rows += f", by {name}," if (name := unseen.named(e)) else ""
     path = known(e.path)
     if path is not None and path.split in e.heldout.splits:
         chosen = ", by which the model was chosen," * (len(path.candidates) > 1)

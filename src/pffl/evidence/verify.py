@@ -637,6 +637,7 @@ class Rows:
         self.kind, self.outputs = e["model"]["kind"], e["model"]["outputs"]
         self.cut = float(model.described.get("delta", math.inf))  # of Huber's loss
         self.e = e
+        self.as_is = e["terms"]["clipping"] == "range" and bool(e["labels"])
         self.y, self.silo = table.y[mine], table.silo[mine]
         self.person = None if table.person is None else table.person[mine]
         weights = np.ones(len(table.y)) if table.weight is None else table.weight
@@ -683,7 +684,7 @@ class Rows:
         code = (np.arange(len(self.y)), self.y.astype(int))
         if self.kind == "probabilities":
             p = self.X if self.X.shape[1] > 1 else np.hstack([1 - self.X, self.X])
-            return -np.log(np.clip(p[code], 1e-15, 1))
+            return -np.log(np.clip(p[code], 5e-324, 1))
         z = self.scores(w)
         if self.kind == "softmax":
             return logsumexp(z, axis=1) - z[code]
@@ -703,6 +704,8 @@ class Rows:
 
     def bounded(self, w: Any, losses: Any, M: float) -> Any:
         """Return the losses of the bounded predictor, none of them above M."""
+        if self.as_is:
+            return np.minimum(losses, M)
         least = math.exp(-M)
         classes = self.n_classes
         if self.kind == "logistic" or (self.kind[0] == "p" and classes == 2):
@@ -1333,7 +1336,7 @@ def known(part: Any) -> Any:
 
 def judged(e: Json, sample: Json) -> str:
     """Return whose losses are judged: the model's own on training rows."""
-    own = sample["splits"] == ["train"] or missing(e["training"])
+    own = sample["splits"] == ["train"] and not missing(e["training"])
     return "loss" if own else "bounded_loss"
 
 
@@ -1911,13 +1914,14 @@ class Told:
         excess = [u - b for u, b in zip(found, self.bounds, strict=True)]
         kept, z = sum(x <= 0 for x in excess), int(np.argmax(excess))
         whole = kept == len(excess)
-        shown = [self.percent, *([f"{kept}", f"{len(excess)}"] * (not whole))]
+        shown = [self.percent, *self.named]
+        shown += [f"{kept}", f"{len(excess)}"] * (not whole)
         shown += [self.names[z], up(found[z]), near(self.bounds[z])]
         shown += self.lacking() + self.trivial()
         value, holds = max(excess), whole
         if not self.promise:
             z, value, holds = int(np.argmax(found)), max(found), None
-            shown = [self.percent, self.names[z], up(value)]
+            shown = [self.percent, *self.named, self.names[z], up(value)]
         figures = {"confidence": self.terms["confidence"], "loss_bound": M}
         figures |= {"delta": self.delta / self.parts}
         table = self.losses(self.usable, found, M, joint)
@@ -1930,12 +1934,21 @@ class Told:
             self.e["model"]["described"].get("target_range"),
             self.e["labels"],
         )
+        word = "assumed" if self.terms["clipping"] == "range" else "checked"
         if not labels and ends is not None:
             kept = [near(abs(end)) for end in limits_of(self.e)]
             shown = [near(abs(end)) for end in ends]  # a sign is no part of a number
-            return [["checked", *kept, up(M), *shown], ["assumed"]]
+            return [[word, *kept, up(M), *shown], ["assumed"]]
         low, high = limits_of(self.e)
-        return [["checked", down(low), up(high), near(M)]]
+        return [[word, down(low), up(high), near(M)]]
+
+    @property
+    def named(self) -> list[str]:
+        """The ends that a model from elsewhere is kept within, as its name shows."""
+        if self.terms["clipping"] != "clip" or self.M is None:
+            return []
+        least = math.exp(-self.M)
+        return [f"{least:.6g}"] + [f"{1 - least:.6g}"] * (len(self.e["labels"]) == 2)
 
     def more_rows(self) -> dict[str, int | None]:
         """About how many more rows would show the bounds that are not shown."""
@@ -2126,7 +2139,7 @@ class Told:
         rows = f"{int(sum(self.held['atoms']['count'])):,}"
         if not self.promise:
             z = int(np.nanargmax(means))
-            return [rows, near(means[z]), self.names[z]]
+            return [rows, *self.named, near(means[z]), self.names[z]]
         counts = self.held["cells"]["count"]
         few = [n for n, k in zip(self.names, counts, strict=True) if k < FEW]
         told = [f"{FEW}", *few] if few else []
@@ -2136,7 +2149,7 @@ class Told:
         over = [m - b if k >= FEW else -math.inf for m, b, k in triples]
         above, z = sum(x > 0 for x in over), int(np.argmax(over))
         many = [f"{above:,}", f"{len(over):,}"] if above else []
-        return [rows, *many, *self.described(z, means), *told]
+        return [rows, *self.named, *many, *self.described(z, means), *told]
 
     def cells(self) -> list[Json]:
         """The verdict table."""
@@ -2767,6 +2780,9 @@ def check_looks(e: Json, path: Path) -> Iterator[Check]:
         if None in parts:
             counts = [int(n) for n in sample["atoms"]["count"]]
             parts = [hashed("rows", e["data"]["schema"], [*sample["splits"], counts])]
+        if missing(e["training"]):
+            counts = [int(n) for n in sample["atoms"]["count"]]
+            parts.append(hashed("people", e["groups"], e["labels"], counts))
         rows += parts
     names = ("confidence", "candidates", "loss_bound")
     cells = [[c[key] for key in ("cell", "bound", "silo", "of")] for c in e["cells"]]

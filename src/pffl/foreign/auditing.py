@@ -7,10 +7,12 @@ the rows given and for unseen people, as for any other model.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -28,6 +30,8 @@ from pffl.evidence.consistency import consistent
 from pffl.evidence.evidence import Data, Evidence, Missing
 from pffl.evidence.looks import Looks
 from pffl.evidence.measure import UNTRAINED, Wanted, measure
+from pffl.evidence.noise import Noise
+from pffl.evidence.unseen import named
 from pffl.evidence.verdict import certificate as certificate_of
 from pffl.foreign.at_hand import People, at_hand
 from pffl.foreign.coefficients import Coefficients
@@ -36,16 +40,23 @@ from pffl.models.base import Model
 from pffl.models.predictor import Predictor
 from pffl.preparation import Options
 from pffl.problem import Point
+from pffl.questions.stakes import IMPOSSIBLE
 from pffl.solution import Solution
 from pffl.solving import evidence_of, open_engine, prepared, setting_of, terms_of
 from pffl.typing import FloatArray
 
 OURS = Missing("the certificate of its own run speaks of them")
-LOSS_BOUND = 5.0  # M, unless another is declared
 UNKNOWN = (
     "nobody could check that the model was not trained on these rows: if it was, they "
     "say nothing about people not seen"
 )
+PRIVATE = (
+    "the model was trained with a privacy budget, and its run keeps no fingerprint of "
+    "its rows: if these are its training rows, these figures are exact and outside of "
+    "its budget"
+)
+ROUNDING = 1e-12  # of 1 − p, where p was written with few digits
+Clipping: TypeAlias = Literal["declared", "clip", "range"] | None
 LEFT_OUT = (
     "the model was trained on these data: only the rows that its run held out are used"
 )
@@ -64,7 +75,8 @@ class Audited:
     notes
         What was assumed on reading it.
     loss_bound
-        M, if its probabilities are kept so far from 0 that no loss is above it.
+        M, if its own predictor keeps probabilities so far from 0 that no loss is above
+        it.
     looks
         Certificates of the run that made it: this one comes after them.
     evidence
@@ -112,7 +124,7 @@ class Audit:
             self.encoding,
             self.audited.model,
             self.audited.w,
-            e.terms.loss_bound,
+            None if e.terms.clipping == "range" else e.terms.loss_bound,
             self.audited.trained_on,
             cells=tuple(cell.cell for cell in cells),
             bounds=np.array([cell.bound for cell in cells]),
@@ -145,6 +157,8 @@ def audit(
     promise: bool = True,
     splits: tuple[str, ...] | None = None,
     options: Options | None = None,
+    clip: float | None = None,
+    p_min: float | None = None,
     candidates: int = 1,
 ) -> Audit:
     """Certify a model that was not trained here: nothing is trained.
@@ -169,7 +183,15 @@ def audit(
         The rows to use. Default: all; of data that the model is known to have been
         trained on, those that were held out.
     options
-        Loss bound, confidence, and what to do with empty cells.
+        Confidence, and what to do with empty cells.
+    clip
+        Audit the model with its probabilities kept within ``clip`` and ``1 − clip`` (of
+        several classes: mixed, so that none is below), under that name.
+    p_min
+        Declare that the model's own probabilities are never below ``p_min``, of no
+        class: then its loss is at most −log p_min. Say it without a look at these rows;
+        a row with one outside is refused. Without `clip` and `p_min` the loss of new
+        people is not certified, as nothing bounds it; error rates are.
     candidates
         As for `certify`.
 
@@ -182,9 +204,10 @@ def audit(
     Raises
     ------
     UsageError
-        There are no rows, or two kinds of them.
+        There are no rows, or two kinds of them; `clip` or `p_min` is out of range.
     DataError
-        Rows and model do not fit, or the rows cannot be used.
+        Rows and model do not fit, or the rows cannot be used; a probability is outside
+        the declared range.
 
     Examples
     --------
@@ -215,14 +238,16 @@ def audit(
     chosen, data = _splits(engine, splits, audited.trained_on), setting.data
     if "train" in chosen:  # rows that are judged may not tell what weights there are
         data = replace(data, weights=None)
-    # Fixed beforehand: there are no training rows to choose it on.
-    M = settings.loss_bound
-    if M is None:
-        M = audited.loss_bound
-    if M is None and not audited.ours:
-        least = LOSS_BOUND if engine.schema.labels else 0.0
-        M = next((M for M in audited.model.loss_bounds if least <= M), None)
-    M = audited.model.loss_bound(M)
+    if settings.loss_bound is not None:
+        raise UsageError(
+            "[options-conflict] an audit takes no loss_bound: `clip=P` clips the "
+            "model, `p_min=P` declares its range"
+        )
+    model, M, clipping = _limited(audited, clip, p_min)
+    problem = replace(problem, task=replace(problem.task, model=model))
+    told = _told(audited, splits, chosen, engine)
+    if clipping != "clip":
+        told += _checked(audited, engine, chosen, p_min)
     wanted = Wanted(
         engine.splits,
         heldout=chosen,
@@ -249,30 +274,101 @@ def audit(
         request.terms(
             replace(
                 terms_of(data, problem, settings, method, wanted.loss_bound),
-                clipping=None if M is None else "declared",
+                clipping=clipping,
                 target_gap=None,
             )
         ),
         training=UNTRAINED if own is None else OURS,
         promise=promise and constraint is not None and not constraint.minimax,
         minimax=False,
-        notes=[*said, *audited.notes, *_told(own, splits, chosen, engine.splits)],
+        notes=[*said, *audited.notes, *told],
     )
     evidence = consistent(audited.looks.counted(evidence), own=False)
-    told = [*evidence.notes, *remarks(evidence)]
+    who = [f"all figures are those of {name}"] if (name := named(evidence)) else []
+    told = [*evidence.notes, *who, *remarks(evidence)]
     return Audit(audited, engine.encoding, replace(evidence, notes=told))
 
 
+def _limited(
+    audited: Audited, clip: float | None, p_min: float | None
+) -> tuple[Model, float | None, Clipping]:
+    """Return the model that is measured, M, and how it was found; never from rows."""
+    model, asked = audited.model, clip if clip is not None else p_min
+    if asked is None:
+        M = audited.loss_bound
+        if audited.ours or model.n_classes:
+            return model, model.loss_bound(M), None if M is None else "declared"
+        M = next(iter(model.loss_bounds), None)  # a range was declared with the model
+        return model, M, None if M is None else "range"
+    name = "clip" if clip is not None else "p_min"
+    if None not in (clip, p_min) or audited.loss_bound is not None:
+        why = "they exclude each other"
+        if audited.loss_bound is not None:
+            why = "this model already keeps its own probabilities within limits"
+        raise UsageError(f"[options-conflict] 'clip' and 'p_min': {why}")
+    if not 0 < asked * model.n_classes < 1:
+        classes = max(2, model.n_classes)
+        raise UsageError(
+            f"[wrong-value] '{name}' must be above 0 and below 1/{classes}, for "
+            f"{classes} classes; got {asked:g}"
+        )
+    if clip is None:
+        model = copy(model)
+        object.__setattr__(model, "as_is", True)
+    return model, -math.log(asked), "range" if clip is None else "clip"
+
+
+def _checked(
+    audited: Audited, engine: Engine, splits: Sequence[str], p_min: float | None
+) -> list[str]:
+    """Refuse predictions outside the declared range; count probabilities of 0."""
+    model, w, here = audited.model, audited.w, engine.federation
+    ends = None if model.n_classes else getattr(model, "target_range", None)
+    if here is None:
+        if p_min is not None:
+            raise UsageError(
+                "[needs-rows] a declared range is checked on rows, and these are "
+                "elsewhere: use `clip=P`"
+            )
+        return []
+    outside = never = 0
+    for rows in (silo.rows(split) for silo in here.silos for split in splits):
+        X = model.inputs.apply(rows.X)
+        if ends is not None and not audited.ours:
+            values = model.predict_values(w, X)
+            outside += int(((values < ends[0]) | (values > ends[1])).sum())
+        if p_min is not None:
+            low = model.predict_proba(w, X) < p_min - ROUNDING
+            outside += int(low.any(axis=1).sum())
+        elif model.n_classes and audited.loss_bound is None:
+            never += int((model.losses(w, X, rows.y) >= IMPOSSIBLE).sum())
+    if outside:
+        raise DataError(
+            f"[outside-range] {outside:,} rows have a prediction outside the declared "
+            "range, so that nothing is certified: declare one that holds, or audit the "
+            "clipped model (`clip=P`)"
+        )
+    zero = (
+        f"{never:,} rows had a probability of 0 for what happened: their loss is "
+        "infinite, and the mean loss that is shown is less than the true one"
+    )
+    return [zero] if never else []
+
+
 def _told(
-    trained_on: str | None,
+    audited: Audited,
     asked: tuple[str, ...] | None,
     used: tuple[str, ...],
-    there: tuple[str, ...],
+    engine: Engine,
 ) -> list[str]:
     """Say what is not known of the rows, and which of them were left out."""
-    if trained_on is None:
+    e = audited.evidence
+    hidden = np.isfinite(audited.model.inputs.longest)
+    if isinstance(e.privacy, Noise) if e is not None else hidden:
+        return [PRIVATE]
+    if audited.trained_on is None:
         return [UNKNOWN]
-    return [LEFT_OUT] if asked is None and len(used) < len(there) else []
+    return [LEFT_OUT] if asked is None and len(used) < len(engine.splits) else []
 
 
 def _bound(audited: Any, schema: Schema) -> Audited:

@@ -330,6 +330,9 @@ class Model(ABC):
         """Number of classes C; 0 for a numeric target."""
         return 0
 
+    #: Whether its own losses are declared to be at most M: then nothing is changed.
+    as_is = False
+
     @property
     def clips(self) -> bool:
         """Whether probabilities are clipped to [e⁻ᴹ, 1 − e⁻ᴹ]; of two classes only.
@@ -364,6 +367,8 @@ class Model(ABC):
         """Return a classifier's bounded losses, which follow from its own."""
         if self.loss_bound(bound) is None:
             return losses
+        if self.as_is:
+            return np.minimum(losses, bound)
         if self.clips:
             return clipped_log_losses(losses, bound)
         return mixed_log_losses(losses, bound, self.n_classes)

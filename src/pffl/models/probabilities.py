@@ -14,7 +14,7 @@ from pffl.models.base import Inputs, Model
 from pffl.models.scaled import Design, dense
 from pffl.typing import FloatArray
 
-SMALLEST = 1e-15  # a probability of 0 counts as this, as in scikit-learn
+SMALLEST = 5e-324  # a probability of 0 counts as this, the least number above 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,6 +37,7 @@ from pffl.evidence.monitor import (
     json_of,
     text_of,
 )
+from pffl.evidence.unseen import named
 from pffl.flow import Flow, ask_all
 from pffl.models.predictor import Predictor
 from pffl.monitoring.watched import Deployed, Wish, cells_of
@@ -249,6 +250,9 @@ class Counting:
         """Return the monitor with this batch; with a path, also write it there."""
         self._check()
         silos, notes = self.engine.silo_names, [*self.engine.notes, *self.notes]
+        e = self.deployed.evidence
+        if e is not None and (name := named(e)):
+            notes.append(f"what is watched is {name}")
         if before is None:
             grown = Monitor.begin(self.wish.begin(self.deployed, silos))
         else:
