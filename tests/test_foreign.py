@@ -166,10 +166,13 @@ def test_least_squares(tmp_path):
     assert statement.available
     assert statement.figures["loss_bound"] == (ends[1] - ends[0]) ** 2
     assert not certificate.of_kind("holdout_error")
-    # Without a range there is no bound of a loss, whatever one declares.
+    # Without a range there is no bound of a loss, and predictions must keep to it.
     bare = audit(own, rows).certificate
     assert "needs a range" in bare.of_kind("holdout")[0].text
-    with raises(UsageError, "wrong-loss-bound"):
+    narrow = replace(own, model=replace(own.model, target_range=(-0.1, 0.1)))
+    with raises(DataError, "outside-range"):
+        audit(narrow, rows)
+    with raises(UsageError, "options-conflict"):
         audit(own, rows, options=Options(loss_bound=100.0))
 
 
@@ -207,7 +210,7 @@ def test_probabilities_cannot_be_trained():
 def test_certain_and_wrong_probabilities_stay_finite(tmp_path):
     certain = {"probability": (people().y == "no").astype(float)}
     certificate = audit(*joined(tmp_path, people(), certain)).certificate
-    assert group_losses(certificate)["f"] == pytest.approx(-np.log(1e-15))
+    assert group_losses(certificate)["f"] == pytest.approx(-np.log(5e-324))
     assert "NaN" not in json.dumps(certificate.as_dict(), allow_nan=False)
 
 
@@ -324,7 +327,7 @@ def test_an_audit_only_asks_for_evaluations_and_proves_nothing(tmp_path):
 def test_own_training_rows_are_not_held_out(tmp_path):
     rows = federation()
     solution = pffl.solve(rows, None, seed=0)
-    audited = Audited(solution.problem.task.model, solution.w, rows.fingerprint)
+    audited = Audited.of(solution.predictor)
     kept = audit(audited, rows)
     assert kept.certificate.of_kind("holdout")[0].available
     assert kept.evidence.seen.splits == ["test"]

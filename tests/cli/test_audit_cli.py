@@ -83,19 +83,19 @@ def test_probabilities_are_joined_by_an_id(people, command):
     plain = command(
         "audit", "p.csv", *table, "--id", "pid", "--json", "--out", "a"
     ).json
-    same = command("audit", "m.json", *table, "--json", "--out", "b").json
+    same = command("audit", "m.json", *table, "--json", "--out", "apart/b").json
     for a, b in zip(plain["statements"], same["statements"], strict=True):
         assert a["value"] == b["value"] or a["value"] == pytest.approx(b["value"])
     assert command("verify", "a", "--model", "p.csv", "--id", "pid").code == 0
     assert command("audit", "p.csv", *SMALL).code == 2  # which needs no table
     # Of coefficients: they are beside their certificate, and read as verified.
-    assert load("b").verified
-    assert command("certify", "b", "--confidence", "0.9").code == 0
-    assert command("verify", "b", "--model", model).code == 0
+    assert load("apart/b").verified
+    assert command("certify", "apart/b", "--confidence", "0.9").code == 0
+    assert command("verify", "apart/b", "--model", model).code == 0
     model.write_text(model.read_text("utf-8").replace("0.1]", "0.1001]"), "utf-8")
-    changed = command("verify", "b", "--model", model)
+    changed = command("verify", "apart/b", "--model", model)
     assert (changed.code, "fingerprint of the model" in changed.out) == (6, True)
-    assert command("verify", "b").code == 0
+    assert command("verify", "apart/b").code == 0
     strict = ("--bound", "0.01", "--require", "empirical")
     assert command("audit", model, *table, *strict).code == 4
 

@@ -220,6 +220,11 @@ def audit(
     'unbounded'
     """
     settings = options or Options()
+    if settings.loss_bound is not None:
+        raise UsageError(
+            "[options-conflict] an audit takes no loss_bound: `clip=P` clips the "
+            "model, `p_min=P` declares its range"
+        )
     if federation is None:
         people = People(X, y, sensitive_features, silos, sample_weight, name)
         model, w, notes, federation = at_hand(audited, people)
@@ -238,11 +243,6 @@ def audit(
     chosen, data = _splits(engine, splits, audited.trained_on), setting.data
     if "train" in chosen:  # rows that are judged may not tell what weights there are
         data = replace(data, weights=None)
-    if settings.loss_bound is not None:
-        raise UsageError(
-            "[options-conflict] an audit takes no loss_bound: `clip=P` clips the "
-            "model, `p_min=P` declares its range"
-        )
     model, M, clipping = _limited(audited, clip, p_min)
     problem = replace(problem, task=replace(problem.task, model=model))
     told = _told(audited, splits, chosen, engine)
