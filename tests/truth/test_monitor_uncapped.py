@@ -143,6 +143,13 @@ def test_a_probability_of_0_for_what_happened_is_an_alarm_at_once() -> None:
     assert "probability of 0 for what happened" in found.message
 
 
+def test_the_clipped_model_is_another_one() -> None:
+    found = watched(0, 0.0, clip=0.05)
+    assert found.settings.model != watched(0, 0.0).settings.model
+    assert "kept within 0.05–0.95" in found.notes[-1]
+    assert watched(0, 0.002, clip=0.05).status == "no alarm"
+
+
 def test_a_state_of_an_earlier_version_is_refused_by_name(tmp_path: Path) -> None:
     from pffl.evidence import monitor as states
 

@@ -64,7 +64,7 @@ class Settings(Record):
     Attributes
     ----------
     model, schema
-        Fingerprint of the model, and hash of its names.
+        Fingerprint of the predictor, and hash of its names.
     cells, unwatched
         The cells that have a bound, and the names of those that have none.
     confidence

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pffl import files
 from pffl.bounds import alarm
 from pffl.bounds.checks import positive
 from pffl.bounds.weighted import MOMENTS, Moments
@@ -83,8 +84,9 @@ class Deployed:
 
     @property
     def fingerprint(self) -> str:
-        """Fingerprint of the model."""
-        return self.predictor.model.fingerprint(self.predictor.w)
+        """Fingerprint of the predictor: of the model, and of its limits."""
+        own = self.predictor.model.fingerprint(self.predictor.w)
+        return files.digest(own, repr(self.loss_bound))
 
     @property
     def loss_bound(self) -> float:
