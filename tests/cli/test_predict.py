@@ -206,7 +206,7 @@ def test_an_audit_knows_bounds_that_the_run_found(command, rows):
     spec = {"data": {"path": "x.csv", **data}, "constraint": parts}
     pffl.save(one, "run", tomli_w.dumps(spec))
     seen = command("audit", "run", rows, "--out", "found")
-    assert seen.code == 0, seen.err
+    assert seen.code == 4, seen.err  # these few rows are above some of them
     found = {c["cell"]: c["bound"] for c in runs.load("found").result["cells"]}
     wanted = dict(zip(one.predictor.cells, one.predictor.bounds, strict=True))
     assert found == pytest.approx(wanted)
