@@ -8,13 +8,12 @@ from typing import Any
 from pffl import flow
 from pffl.callbacks import Callback
 from pffl.driver import drive, drive_many
-from pffl.engines.base import Engine
-from pffl.evidence import proofs, response
-from pffl.evidence.evidence import Least, Lowest, Pair
+from pffl.engines import Engine
 from pffl.flow import Flow, Run
-from pffl.methods.base import Method
+from pffl.methods import Method
 from pffl.problem import Expansion, Point, Problem
 from pffl.solving import prepared as prepare
+from tests.inside import Least, Lowest, Pair, proofs, response
 
 __all__ = ["drive", "prepare"]
 

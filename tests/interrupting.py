@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from pffl import Solution
-from pffl.engines.base import Engine
+from pffl.engines import Engine
 from pffl.questions import Question, Total
 
 

@@ -26,28 +26,12 @@ from scipy.sparse import issparse
 
 import pffl
 from pffl import checkpoint, files, methods, runs
-from pffl.bounds import gap, holdout, logsum, rates, weighted
-from pffl.bounds.checks import Interval
-from pffl.bounds.infeasible import FAR, NEAR, Support, support
-from pffl.constraints.base import Cells
+from pffl.constraints import Cells
 from pffl.data import Attribute, Federation, Rows, Schema, Silo
-from pffl.data.silo import as_inputs
 from pffl.engines import Local, Reference
 from pffl.errors import ArtefactError, PrivacyBudgetError, UsageError
-from pffl.evidence.evidence import Least, Pair
-from pffl.evidence.noise import COUNTED, Figures, log_sum_upper
-from pffl.evidence.noise import fieller as noisy_mean_ends
-from pffl.methods.fcfl import least_norm
-from pffl.models.base import Inputs, Target
-from pffl.models.linear import LinearModel, NumericModel
-from pffl.models.model_file import read_model
-from pffl.noisy.plan import BETS as NOISY_BETS
-from pffl.noisy.plan import bets_of as noisy_bets
+from pffl.models import Inputs, LinearModel, Target
 from pffl.preparation import Options
-from pffl.privacy import discrete
-from pffl.privacy.accounting import Filter, composed, delta_of, epsilon_of, mu_of
-from pffl.privacy.discrete import Source as NoiseSource
-from pffl.privacy.discrete import discrete_gaussian, secret_source, seeded_source
 from pffl.problem import Point, Problem
 from pffl.questions import (
     Census,
@@ -60,10 +44,44 @@ from pffl.questions import (
     View,
     Witness,
 )
-from pffl.questions.noised import Adding
 from tests.bounds import uniform
 from tests.driving import iterate, measure, prepare
 from tests.driving import least as enclose_least
+from tests.inside import (
+    COUNTED,
+    FAR,
+    NEAR,
+    Adding,
+    Figures,
+    Filter,
+    Interval,
+    Least,
+    NumericModel,
+    Pair,
+    Support,
+    as_inputs,
+    composed,
+    delta_of,
+    discrete,
+    discrete_gaussian,
+    epsilon_of,
+    gap,
+    holdout,
+    least_norm,
+    log_sum_upper,
+    logsum,
+    mu_of,
+    read_model,
+    secret_source,
+    seeded_source,
+    support,
+    weighted,
+)
+from tests.inside import Source as NoiseSource
+from tests.inside import bets_of as noisy_bets
+from tests.inside import bounds_rates as rates
+from tests.inside import fieller as noisy_mean_ends
+from tests.inside import noisy_plan_BETS as NOISY_BETS
 
 MODELS = {
     "logistic": (pffl.LogisticRegression, 2),

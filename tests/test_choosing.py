@@ -18,10 +18,6 @@ from pffl.data import Federation, Rows
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import NotMetError, UsageError
-from pffl.evidence.choice import table
-from pffl.evidence.evidence import Choice, Training, Trial
-from pffl.flower.address import Address
-from pffl.flower.deploy import deploy
 from pffl.preparation import Options
 from pffl.solving import prepared, setting_of
 from pffl.spec import parse
@@ -29,6 +25,9 @@ from pffl.tuning import set_aside
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
 from tests.helpers import make_federation
+from tests.inside import Address, Choice, Training, deploy
+from tests.inside import evidence_choice_table as table
+from tests.inside import evidence_evidence_Trial as Trial
 from tests.raising import raises
 
 AUTO = pffl.BoundedGroupLoss("auto")
@@ -206,7 +205,7 @@ def test_a_sweep_and_a_comparison_start_at_the_same_smallest_bound():
     federation, engine = unlike(), Local(unlike())
     setting, model = setting_of(engine), pffl.LogisticRegression()
     choice = choose_bound(engine, setting, AUTO, model, pffl.Exact(), Options(), 0)
-    from pffl.study.sweep import smallest_bound
+    from tests.inside import smallest_bound
 
     assert choice.trials[-1].bound == smallest_bound(federation, AUTO.at(0.0))
     found = pffl.compare(federation, AUTO, methods=["fedavg"], budget=20, seeds=[0])

@@ -9,8 +9,8 @@ import pffl
 from pffl.data import Federation, Rows, Silo
 from pffl.engines import Local
 from pffl.errors import UsageError
-from pffl.evidence.evidence import Least
 from tests.helpers import make_schema
+from tests.inside import Least
 from tests.interrupting import Stopping
 from tests.raising import raises
 

@@ -19,17 +19,16 @@ from pydantic import TypeAdapter
 
 import pffl
 from pffl.constraints import CONSTRAINTS
-from pffl.data.table import ColumnOptions, TableOptions
 from pffl.datasets import DATASETS
-from pffl.evidence.evidence import About
 from pffl.methods import METHODS
 from pffl.preparation import Options
 from pffl.records import parameters
 from pffl.sections import MODELS, PrivacySettings, RunSettings
-from pffl.site.config import Place, Rules, Split
-from pffl.spec.run_file import SECTIONS, parse
+from pffl.site import Rules
+from pffl.spec import parse
 from pffl.wire import Policy
 from tests.cli.helpers import pffl as command
+from tests.inside import SECTIONS, About, ColumnOptions, Place, Split, TableOptions
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 ENTRY = re.compile(r"^([a-z_0-9]+(?:, [a-z_0-9]+)*)\n((?: {4}.*\n?|\n)+)", re.MULTILINE)

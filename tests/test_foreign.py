@@ -19,7 +19,6 @@ from pffl import runs
 from pffl.data import Federation
 from pffl.engines import Reference
 from pffl.errors import ArtefactError, DataError, UsageError
-from pffl.evidence.evidence import Evidence, Missing
 from pffl.files import json_text
 from pffl.foreign import (
     Audited,
@@ -30,6 +29,7 @@ from pffl.foreign import (
 )
 from pffl.preparation import Options
 from pffl.questions import Census, Evaluate
+from tests.inside import Evidence, Missing
 from tests.raising import raises
 
 X = ["age", "income"]

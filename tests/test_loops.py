@@ -8,7 +8,7 @@ import pytest
 import pffl
 from pffl import runs
 from pffl.errors import DataError, UsageError
-from pffl.evidence.verify import verify
+from tests.inside import evidence_verify_verify as verify
 from tests.raising import raises
 
 GROUPS, LABELS = ["a", "b"], ["no", "yes"]

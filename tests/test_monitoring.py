@@ -17,10 +17,10 @@ from pffl.data import Federation, Rows, Silo
 from pffl.engines import Local, Reference
 from pffl.errors import ArtefactError, DataError, UsageError
 from pffl.site import Rules, Site
-from pffl.site.at_hand import secured
 from tests.bounds.test_alarm import plain_values
 from tests.engines.sites import remote
 from tests.helpers import make_federation, make_schema
+from tests.inside import secured
 from tests.raising import raises
 
 BOUND = 0.55

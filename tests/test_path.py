@@ -14,18 +14,23 @@ from scipy.special import expit, logsumexp
 from scipy.stats import binom
 
 import pffl
-from pffl.bounds.logsum import plan_bets, upper_bounds
 from pffl.data import Federation, Rows
 from pffl.engines import Local
 from pffl.errors import DataError, UsageError
-from pffl.evidence import promise, verdict
-from pffl.evidence.evidence import Evidence, ModelPath
-from pffl.evidence.vector import numbers_of
 from pffl.path import FAR, INSIDE
 from pffl.preparation import Options
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
 from tests.helpers import make_federation
+from tests.inside import (
+    Evidence,
+    ModelPath,
+    numbers_of,
+    plan_bets,
+    promise,
+    upper_bounds,
+    verdict,
+)
 from tests.interrupting import Stopping, assert_same_bits
 from tests.raising import raises
 
@@ -264,7 +269,7 @@ def test_a_method_without_bounds_has_one_model():
 
 def test_a_network_along_tightened_bounds():
     pytest.importorskip("torch")
-    from pffl.models.recipes import RECIPES
+    from tests.inside import RECIPES
 
     federation = unlike(rows=400)
     found = promised(

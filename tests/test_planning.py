@@ -12,15 +12,12 @@ from scipy.special import expit
 import pffl
 from pffl.data import Federation, Rows
 from pffl.errors import DataError, UsageError
-from pffl.evidence import promise, unseen
-from pffl.evidence.evidence import ModelPath
-from pffl.planning.promised import SHARES
-from pffl.planning.trial import FOLDS, folds
 from pffl.preparation import Options
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
 from tests.engines.sites import remote
 from tests.helpers import make_federation
+from tests.inside import FOLDS, SHARES, ModelPath, folds, promise, unseen
 from tests.raising import raises
 
 QUICK = Options(baseline=False, least=False)

@@ -11,14 +11,12 @@ import scipy.sparse as sp
 
 import pffl
 from pffl.data import Rows, Silo
-from pffl.data.sparse import as_csr, spreads
 from pffl.engines import Local
 from pffl.errors import DataError
-from pffl.models.base import Inputs
-from pffl.models.scaled import ScaledRows
-from pffl.questions import Evaluate, Slopes
-from pffl.questions.smoothness import Smoothness
+from pffl.models import Inputs
+from pffl.questions import Evaluate, Slopes, Smoothness
 from tests.helpers import make_problem, make_schema, train_question, witness_question
+from tests.inside import ScaledRows, as_csr, spreads
 from tests.raising import raises
 from tests.verifying import not_verified
 

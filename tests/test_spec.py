@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 import pffl
 from pffl import spec
 from pffl.data import Federation
-from pffl.data.table import TableOptions
 from pffl.datasets import DATASETS
 from pffl.errors import UsageError
 from pffl.methods import METHODS
 from pffl.records import parameters, plain_type, required
+from tests.inside import TableOptions
 from tests.raising import raises
 
 SYNTHETIC: dict[str, Any] = {"name": "synthetic", "rows": 300, "silos": 2}

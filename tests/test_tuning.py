@@ -13,13 +13,12 @@ import pffl
 from pffl import runs
 from pffl.data import Federation, Rows
 from pffl.errors import UsageError
-from pffl.flower.address import Address
-from pffl.flower.deploy import deploy
 from pffl.spec import parse
 from pffl.tuning import GRID, set_aside
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
 from tests.helpers import make_federation
+from tests.inside import Address, deploy
 from tests.raising import raises
 
 AUTO = pffl.Options(l2="auto", baseline=False, least=False)

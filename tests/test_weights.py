@@ -21,19 +21,16 @@ from pffl import (
 from pffl.data import Rows
 from pffl.engines import Local, Reference
 from pffl.errors import DataError
-from pffl.evidence.metrics import rates
 from pffl.methods import METHODS
 from pffl.models import Inputs
 from pffl.questions import Census, Curvature, Evaluate, Slopes, Task, Train, Witness
-from pffl.site import Rules, Site, store
-from pffl.site.agreement import Agreement
-from pffl.site.config import SiteConfig
-from pffl.site.prepare import prepare
+from pffl.site import Agreement, Rules, Site, SiteConfig, prepare
 from pffl.spec import parse
-from pffl.study.sweep import heldout_measures
 from tests.driving import iterate
 from tests.engines.sites import remote
 from tests.helpers import make_problem, train_question
+from tests.inside import evidence_metrics_rates as rates
+from tests.inside import heldout_measures, store
 from tests.raising import raises
 
 MODELS = {
@@ -260,7 +257,7 @@ def test_every_method_takes_weights_in_any_unit(name):
 
 def test_networks_take_weights():
     torch = pytest.importorskip("torch", reason="networks need the extra 'torch'")
-    from pffl.models.network import Network
+    from tests.inside import Network
 
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh())

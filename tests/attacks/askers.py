@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from pffl.data import Federation, Rows, Schema, Silo
-from pffl.privacy.accounting import mu_of
 from pffl.questions import (
     Census,
     CensusTotal,
@@ -27,11 +26,11 @@ from pffl.questions import (
     Question,
     View,
 )
-from pffl.questions.noised import unfolded
-from pffl.site import Agreement, Rules, Site, SiteConfig, consent, store
+from pffl.site import Agreement, Rules, Site, SiteConfig
 from pffl.wire import read_answer, read_total
-from pffl.wire.keys import FILE as KEY
 from tests.helpers import make_schema
+from tests.inside import consent, mu_of, store, unfolded
+from tests.inside import wire_keys_FILE as KEY
 from tests.site.secure import Server, agree, keys_of, sites_of
 from tests.site.sites import message
 

@@ -13,14 +13,11 @@ import numpy as np
 import pffl
 from pffl.data import Federation, Silo
 from pffl.engines import Reference
-from pffl.engines.remote import InMemory
-from pffl.engines.remote.secure import Secured
 from pffl.questions import Pool, Question, Task
 from pffl.site import Agreement, Site
 from pffl.wire import (
     Answer,
     Request,
-    masks,
     question_body,
     read_answer,
     read_masked,
@@ -29,6 +26,8 @@ from pffl.wire import (
 )
 from tests.attacks.askers import PATIENCE, people
 from tests.helpers import make_problem
+from tests.inside import InMemory, masks
+from tests.inside import engines_remote_secure_Secured as Secured
 from tests.site.secure import VERSION, agree, keys_of, sites_of
 
 RUN: Mapping[str, Any] = {

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 
 import pffl
-from pffl.constraints.base import EVERY_SILO, Cells
-from pffl.data import Federation, Rows, Silo
-from pffl.data.schema import Schema
+from pffl.constraints import Cells
+from pffl.data import Federation, Rows, Schema, Silo
 from pffl.errors import DataError, Refused, UsageError
 from pffl.models import Inputs
 from pffl.parcel import Parcel
-from pffl.privacy.accounting import mu_of
 from pffl.questions import (
     Census,
     Curvature,
@@ -29,7 +27,6 @@ from pffl.wire import (
     Answer,
     Policy,
     Request,
-    masks,
     question_body,
     read_answer,
     read_masked,
@@ -38,6 +35,7 @@ from pffl.wire import (
     write_answer,
 )
 from tests.engines.test_secure import engine_of
+from tests.inside import EVERY_SILO, masks, mu_of
 
 
 class Unguarded(Site):

@@ -13,10 +13,10 @@ from benchmarks import privacy_audit as audit
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.methods import method_of
-from pffl.noisy import running
 from pffl.preparation import Options
 from pffl.privacy import Privacy
 from pffl.solving import adding_of, setting_of
+from tests.inside import running
 
 EPSILON = 4.0
 

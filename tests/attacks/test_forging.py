@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from pffl.engines.remote import InMemory, Remote
 from pffl.errors import FederationError
 from pffl.questions import Census
 from pffl.wire import Policy, read_answer, signed_content, write_answer
-from pffl.wire.keys import SiteKeys
 from tests.attacks.askers import tell
 from tests.engines.sites import PlainSite
 from tests.helpers import make_federation
+from tests.inside import InMemory, Remote, SiteKeys
 from tests.site.secure import agree, keys_of, sites_of
 
 QUICK = Policy(seconds=2.0, join_seconds=0.2, retries=0)

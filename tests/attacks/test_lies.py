@@ -10,12 +10,12 @@ import pytest
 
 import pffl
 from pffl.data import Federation
-from pffl.engines.remote import InMemory, Remote
 from pffl.solution import Solution
 from pffl.wire import Policy
 from tests.attacks.askers import tell
 from tests.engines.sites import remote, sites_of, spoil
 from tests.helpers import from_silos, make_federation
+from tests.inside import InMemory, Remote
 
 FEDERATION = make_federation(5, sizes=(120, 150, 180), test=60)
 

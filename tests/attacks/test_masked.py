@@ -21,7 +21,6 @@ from pffl.site import Site
 from pffl.wire import (
     Answer,
     Request,
-    masks,
     read_answer,
     read_masked,
     signed_content,
@@ -37,6 +36,8 @@ from tests.attacks.crowd import (
     pooled_task,
     tell_all,
 )
+from tests.inside import masks
+from tests.raising import raises
 from tests.site.secure import keys_of
 
 AGES = np.arange(50.0, 81.0)
@@ -167,12 +168,12 @@ def test_totals_shown_differently_to_two_sites() -> None:
     shown = replace(asked, relay=(*asked.relay[:-1], signed))
     answers = tell_all(whole.until(STEP), [asked, shown, asked])
     assert not any(one.refusal for one in answers)
-    with pytest.raises(Refused, match="masks do not cancel"):
+    with raises(Refused, "masks-left-over"):
         summed(asked, answers)
     # All were told the same, and the sum is there; of all, and of no others.
     answers = everybody(whole.until(STEP), asked)
     assert summed(asked, answers)
-    with pytest.raises(Refused, match="of 3 to"):
+    with raises(Refused, "too-few-sites", "3"):
         summed(asked, answers[:2])
     tell("totals shown differently to two sites", "–", "the masks do not cancel")
     tell("a sum over two of three sites", "–", "the masks do not cancel")

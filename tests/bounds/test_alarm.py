@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pffl.bounds import alarm
-from pffl.bounds.logsum import BETS, Bets
 from pffl.errors import UsageError
+from tests.inside import Bets, alarm
+from tests.inside import bounds_logsum_BETS as BETS
 from tests.raising import raises
 
 M = 3.0

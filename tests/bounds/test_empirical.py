@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pffl.bounds import empirical as e
-from pffl.bounds import gap as g
 from pffl.errors import UsageError
 from tests.bounds.problems import Problem, draw, draw_model, draw_multipliers
+from tests.inside import empirical as e
+from tests.inside import gap as g
 from tests.raising import raises
 
 SEEDS = st.integers(0, 2**32 - 1)

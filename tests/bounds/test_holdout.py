@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.stats import binom
 
-from pffl.bounds import holdout as h
 from pffl.errors import UsageError
+from tests.inside import holdout as h
 from tests.raising import raises
 
 

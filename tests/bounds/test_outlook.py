@@ -7,9 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pffl.bounds.logsum import plan_bets, upper_bounds
-from pffl.bounds.outlook import Outlook, chance, times
-from pffl.bounds.weighted import Moments
+from tests.inside import Moments, Outlook, chance, plan_bets, times, upper_bounds
 
 M, DELTA = 3.0, 0.05
 

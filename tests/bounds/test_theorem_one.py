@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from pffl.bounds import gap as g
 from pffl.numerics import capped_softmax
 from tests.bounds.problems import draw
+from tests.inside import gap as g
 
 
 def best_step(rounds: int, cells: int, rho: float) -> float:

@@ -4,7 +4,7 @@ import io
 import sys
 import warnings
 
-from pffl.cli import console
+from tests.inside import console
 
 
 def test_characters_that_a_terminal_lacks_are_spelt_out(monkeypatch):

@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from pffl import progress
-from pffl.cli.counts import MOST_DRAWN, picture
-from pffl.datasets import DATASETS, _acs_files, _fetch
+from pffl.datasets import DATASETS
 from tests.cli.helpers import one_line, program
 from tests.datasets.acs_files import archive, persons
 from tests.datasets.server import serve
 from tests.datasets.test_acs_download import path_of
+from tests.inside import MOST_DRAWN, picture
+from tests.inside import acs_files as _acs_files
+from tests.inside import datasets_fetch as _fetch
 
 COLUMNS = ("--label", "label", "--group", "group", "--silo", "site")
 

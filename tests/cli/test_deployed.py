@@ -8,15 +8,12 @@ from dataclasses import replace
 import pytest
 
 from pffl import spec
-from pffl.cli.deployed import launch
 from pffl.errors import FederationError
-from pffl.flower import launch as launching
-from pffl.flower.address import Address
-from pffl.flower.deploy import deploy
-from pffl.flower.launch import Launch
 from pffl.records import read_toml
-from pffl.runs.overview import follow
 from tests.cli.helpers import one_line, pffl
+from tests.inside import Address, Launch, deploy, follow
+from tests.inside import cli_deployed_launch as launch
+from tests.inside import flower_launch as launching
 from tests.raising import raises
 
 RUN_FILE = """

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pffl.cli.options import Draft, bound
 from pffl.errors import DataError, UsageError
+from tests.inside import Draft, bound
 from tests.raising import raises
 
 

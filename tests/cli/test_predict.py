@@ -13,7 +13,7 @@ import tomli_w
 
 import pffl
 from pffl import runs
-from pffl.data import chunks
+from tests.inside import chunks
 from tests.models.test_predictor import LABELS, people, solved
 
 PROBABILITIES = ["probability_no", "probability_yes"]

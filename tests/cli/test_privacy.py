@@ -12,10 +12,10 @@ import pytest
 
 import pffl as package
 from pffl.data import DataWarning, Rows, Silo
-from pffl.data.partition import at_one_site, keyed_split
 from pffl.errors import UsageError
 from tests.cli.helpers import one_line, pffl
 from tests.helpers import make_federation
+from tests.inside import at_one_site, keyed_split
 from tests.raising import raises
 
 RANGES = ["--range", "age=18,90", "--range", "income=0,100"]

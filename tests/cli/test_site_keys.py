@@ -10,9 +10,10 @@ import pytest
 import typer
 
 from pffl.cli import main
-from pffl.site import Agreement, consent
-from pffl.wire.keys import FILE, PUBLIC_FILE, SiteKeys, read_public
+from pffl.site import Agreement
 from tests.cli.helpers import SMALL, Command, argv, one_line, pffl
+from tests.inside import PUBLIC_FILE, SiteKeys, consent, read_public
+from tests.inside import wire_keys_FILE as FILE
 
 SITES = ("north", "south", "west")
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.data.schema import Attribute, Schema, named
+from pffl.data import Attribute, Schema
 from pffl.errors import DataError, UsageError
 from tests.helpers import make_schema
+from tests.inside import named
 from tests.raising import raises
 
 SCHEMA = make_schema()

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 
 from pffl.data import Federation, Rows, Silo
-from pffl.data.checks import repeated_rows, row_hashes, shared_ids, shared_rows
 from tests.data.tables import SCHEMA
 from tests.data.tables import rows as drawn
+from tests.inside import repeated_rows, row_hashes, shared_ids, shared_rows
 
 
 def discrete(count, seed=0, values=3):

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pffl.data.codes import encode_values
-from pffl.data.column import match_names
 from pffl.errors import DataError, Problems
+from tests.inside import encode_values, match_names
 from tests.raising import raises
 
 

@@ -8,12 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pffl.data.checks import DataWarning
-from pffl.data.column import Column
-from pffl.data.dates import VALUES, days_of, order_of, part_of
-from pffl.data.encoding import TableEncoding
+from pffl.data import DataWarning, TableEncoding
 from pffl.errors import DataError, Problems, UsageError
 from tests.data.tables import build, people
+from tests.inside import VALUES, Column, days_of, order_of, part_of
 from tests.raising import raises
 
 DAYS = st.lists(st.dates(datetime.date(1, 1, 1)), min_size=1, max_size=8)

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pffl.data import DataWarning, Federation, Rows, Silo
-from pffl.data.partition import draw_parts
-from pffl.data.schema import Attribute, Schema
+from pffl.data import Attribute, DataWarning, Federation, Rows, Schema, Silo
 from pffl.errors import DataError, UsageError
 from tests.data.tables import SCHEMA, rows, silo
+from tests.inside import draw_parts
 from tests.raising import raises
 
 

@@ -13,10 +13,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pffl.data import packed
-from pffl.data.reading import place_of, read_table
 from pffl.errors import DataError
 from tests.data.tables import people
+from tests.inside import packed, place_of, read_table
 from tests.raising import raises
 
 onnx = pytest.importorskip("onnx")

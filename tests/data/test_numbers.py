@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pffl.data.numbers import decimal_of, written_number, written_numbers
+from tests.inside import decimal_of, written_number, written_numbers
 
 AMOUNTS = st.decimals(-(10**9), 10**9, places=2, allow_nan=False)
 

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pffl.data import partition
-from pffl.data.partition import split_index
 from pffl.errors import DataError, UsageError
+from tests.inside import partition, split_index
 from tests.raising import raises
 
 columns = st.lists(st.integers(0, 5), min_size=1, max_size=60)

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pffl.data import reading
-from pffl.data.reading import find_delimiter, first_uneven, read_table
 from pffl.errors import DataError
+from tests.inside import find_delimiter, first_uneven, read_table, reading
 from tests.raising import raises
 
 

@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pffl.data import DataWarning, Federation, TableEncoding, inference
+from pffl.data import DataWarning, Federation, TableEncoding
 from pffl.errors import DataError, UsageError
 from tests.data.tables import build, people
+from tests.inside import inference
 from tests.raising import raises
 
 

@@ -11,19 +11,24 @@ import pytest
 
 import pffl
 from pffl import runs
-from pffl.data import DataWarning, TableEncoding
-from pffl.data.column import Column
-from pffl.data.names import Names, Numbered, repeated
-from pffl.data.schema import Attribute, Schema
-from pffl.data.words import count_words, texts_of, width_for
+from pffl.data import Attribute, DataWarning, Schema, TableEncoding
 from pffl.errors import DataError, UsageError
-from pffl.evidence import verify
 from pffl.models import Inputs
-from pffl.models.export.coefficients import RawForm
-from pffl.models.predictor import Predictor
-from pffl.models.scoring import score_file
-from pffl.site.prepare import rare_inputs
 from tests.data import tables
+from tests.inside import (
+    Column,
+    Names,
+    Numbered,
+    Predictor,
+    RawForm,
+    count_words,
+    rare_inputs,
+    repeated,
+    score_file,
+    texts_of,
+    width_for,
+)
+from tests.inside import evidence_verify as verify
 from tests.raising import raises
 
 WIDTH = 1 << 20

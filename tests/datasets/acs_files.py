@@ -7,9 +7,8 @@ import io
 
 import numpy as np
 
-from pffl.datasets._acs_files import archive_name, member_name
-from pffl.datasets._acs_tasks import FIPS, RELP_OF_RELSHIPP
 from tests.datasets.archives import zip_file
+from tests.inside import FIPS, RELP_OF_RELSHIPP, archive_name, member_name
 
 YEARS = (2014, 2018, 2021, 2024)
 WEIGHTS = 80

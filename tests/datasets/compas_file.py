@@ -8,8 +8,8 @@ import io
 
 import numpy as np
 
-from pffl.datasets._fetch import cache_folder
-from pffl.datasets.compas import FILE
+from tests.inside import cache_folder
+from tests.inside import datasets_compas_FILE as FILE
 
 HEADER = [
     "id", "name", "first", "last", "compas_screening_date", "sex", "dob", "age",

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from pffl.datasets import acs
-from pffl.datasets._acs_tasks import COLUMNS, RACES, RELP_OF_RELSHIPP, SEXES, TASKS
 from pffl.errors import DataError, UsageError
 from tests.datasets.acs_files import YEARS, archive, member_name, persons, text
+from tests.inside import RACES, RELP_OF_RELSHIPP, SEXES, TASKS
+from tests.inside import datasets_acs_tasks_COLUMNS as COLUMNS
 from tests.raising import raises
 
 STATES = ("AL", "NY", "WY")

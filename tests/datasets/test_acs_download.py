@@ -8,12 +8,14 @@ from importlib import import_module
 import pytest
 from filelock import FileLock
 
-from pffl.datasets import _acs_files, _fetch, acs
-from pffl.datasets._acs_files import archive_name, member_name
+from pffl.datasets import acs
 from pffl.errors import DataError
 from tests.datasets.acs_files import archive, persons
 from tests.datasets.archives import zip_file
 from tests.datasets.server import serve
+from tests.inside import acs_files as _acs_files
+from tests.inside import archive_name, member_name
+from tests.inside import datasets_fetch as _fetch
 from tests.raising import raises
 
 STATES = ("NY", "WY")

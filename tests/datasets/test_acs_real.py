@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pffl.datasets import acs
-from pffl.datasets._acs_tasks import FIFTY_STATES, FIPS, RACES
+from tests.inside import FIFTY_STATES, FIPS, RACES
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 WHOLE = SHARED / "acs_employment_2024_48st_dc.parquet"

@@ -9,10 +9,11 @@ import pytest
 
 import pffl
 from pffl.datasets import adult
-from pffl.datasets._fetch import RemoteFile
-from pffl.datasets.adult import COLUMNS, FILES, read
 from pffl.errors import DataError, UsageError
 from tests.datasets.server import serve
+from tests.inside import FILES, RemoteFile
+from tests.inside import datasets_adult_COLUMNS as COLUMNS
+from tests.inside import datasets_adult_read as read
 from tests.raising import raises
 
 JOBS = ("Sales", "Tech-support", "?", "Exec-managerial")

@@ -4,10 +4,10 @@ import zipfile
 
 import pytest
 
-from pffl.datasets import _archive
-from pffl.datasets._archive import extract_member
 from pffl.errors import DataError
 from tests.datasets.archives import zip_file, zip_with_link
+from tests.inside import archive as _archive
+from tests.inside import extract_member
 from tests.raising import raises
 
 

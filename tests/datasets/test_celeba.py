@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pffl.datasets import _pictures, celeba
+from pffl.datasets import celeba
 from pffl.errors import DataError, MissingExtraError, UsageError
 from tests.datasets.archives import zip_file, zip_with_link
 from tests.datasets.celeba_files import ATTRIBUTES, Drawn, colour, jpeg
+from tests.inside import pictures as _pictures
 from tests.raising import raises
 
 module = import_module("pffl.datasets.celeba")
@@ -320,9 +321,8 @@ def test_present_pictures_are_used_and_counted(drawn, load, packed):
 def test_panels_of_figure_2_open_a_folder_of_pictures(drawn, tmp_path, monkeypatch):
     """`pffl reproduce tradeoff --data celeba --source DIR`, up to the training."""
     pytest.importorskip("torch", reason="networks need the extra 'torch'")
-    from pffl.cli.reproduce import open_panel
-    from pffl.study.experiment import Seeds
-    from pffl.study.reproduce import load as figure
+    from tests.inside import Seeds, open_panel
+    from tests.inside import load as figure
 
     monkeypatch.setenv("PFFL_CACHE_DIR", str(tmp_path / "cache"))
     folder = drawn.unzipped()

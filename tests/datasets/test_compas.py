@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from pffl.datasets import compas
-from pffl.datasets._fetch import cache_folder
-from pffl.datasets.compas import FILE, read
 from pffl.errors import DataError, UsageError
 from tests.datasets.compas_file import HEADER, compas_file, sha256
+from tests.inside import cache_folder
+from tests.inside import datasets_compas_FILE as FILE
+from tests.inside import datasets_compas_read as read
 from tests.raising import raises
 
 DATA = compas_file(300)

@@ -7,13 +7,12 @@ import sys
 
 import pytest
 
-from pffl.cli.options import in_options
-from pffl.datasets import _fetch
-from pffl.datasets._fetch import RemoteFile, WheelMember, cache_folder, fetch
 from pffl.errors import DataError, UsageError
 from tests.datasets.archives import wheel
 from tests.datasets.compas_file import sha256
 from tests.datasets.server import serve
+from tests.inside import RemoteFile, WheelMember, cache_folder, fetch, in_options
+from tests.inside import datasets_fetch as _fetch
 from tests.raising import raises
 
 BODY = b"a,b\n1,2\n" * 1000

@@ -82,7 +82,7 @@ def test_a_search_chooses_the_bound_on_folds():
 
 def test_statuses_and_exit_codes_are_all_told():
     from pffl import errors
-    from pffl.evidence.verdict import EXIT_CODES
+    from tests.inside import EXIT_CODES
 
     page = (DOCS / "errors.md").read_text("utf-8")
     for status, code in EXIT_CODES.items():

@@ -13,7 +13,6 @@ import numpy as np
 
 import pffl
 from pffl.data import Federation, Schema, Silo
-from pffl.engines.remote import InMemory, Remote, Reply
 from pffl.parcel import Parcel
 from pffl.questions import Census, Total, View, read_question
 from pffl.site import Rules, Site
@@ -26,6 +25,7 @@ from pffl.wire import (
     write_answer,
 )
 from tests.helpers import make_federation, make_problem
+from tests.inside import InMemory, Remote, Reply
 
 VERSION = version("pffl")
 QUICK = Policy(seconds=5.0, join_seconds=5.0)

@@ -13,11 +13,6 @@ from scipy.sparse import csr_array
 import pffl
 from pffl.data import Rows
 from pffl.engines import Local, Reference
-from pffl.engines.local import by_atom, merging, threads
-from pffl.engines.local import layout as layouts
-from pffl.engines.local.by_atom import ByAtom
-from pffl.engines.local.by_silo import BySilo
-from pffl.engines.local.merging import Raw, merge
 from pffl.preparation import Options
 from pffl.questions import Curvature, Evaluate, Slopes, Smoothness, WitnessTotal
 from tests.helpers import (
@@ -31,6 +26,8 @@ from tests.helpers import (
     train_question,
     witness_question,
 )
+from tests.inside import ByAtom, BySilo, Raw, by_atom, merge, merging, threads
+from tests.inside import layout as layouts
 from tests.oracles import MODELS
 
 KINDS = list(MODELS)

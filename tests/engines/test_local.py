@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local, Reference
-from pffl.engines.local import counting, evaluations, threads
-from pffl.engines.local import layout as layouts
 from pffl.questions import Census, Curvature, Evaluate, Slopes, Smoothness, Train
 from tests.helpers import (
     assert_same_total,
@@ -26,6 +24,8 @@ from tests.helpers import (
     train_question,
     witness_question,
 )
+from tests.inside import counting, evaluations, threads
+from tests.inside import layout as layouts
 from tests.oracles import MODELS
 
 KINDS = list(MODELS)

@@ -58,8 +58,7 @@ def _imports():
     pytest.importorskip("torch", reason="networks need the extra 'torch'")
     import torch
 
-    from pffl.engines.local import networks
-    from pffl.models.network import Network
+    from tests.inside import Network, networks
     from tests.models.networks import MODULES, Failing, Own
 
     assert tuple(MODULES) == KINDS

@@ -13,15 +13,14 @@ import pytest
 import pffl
 from pffl.data import Rows
 from pffl.engines import Local
-from pffl.engines.remote import Record, Remote
 from pffl.errors import ArtefactError, DataError, FederationError, UsageError
 from pffl.methods import METHODS
 from pffl.questions import Census, Evaluate, Train
-from pffl.site import Site
-from pffl.site.config import Rules
+from pffl.site import Rules, Site
 from pffl.wire import read_request
 from tests.engines.sites import QUICK, counted, remote, sites_of, spoil
 from tests.helpers import assert_same_total, make_federation, make_problem
+from tests.inside import Record, Remote
 from tests.methods.biased import biased
 from tests.raising import raises
 

@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.engines.remote import InMemory, Record, Secured
-from pffl.engines.remote.transcript import Transcript
 from pffl.errors import ArtefactError, FederationError, UsageError
 from pffl.methods import METHODS
 from pffl.preparation import Options
@@ -27,9 +25,10 @@ from pffl.questions import (
 )
 from pffl.site import Site
 from pffl.solving import open_engine, setting_of
-from pffl.wire import Gate, Policy, masks, read_answer, write_answer
-from pffl.wire.steps import Course
+from pffl.wire import Gate, Policy, read_answer, write_answer
 from tests.helpers import make_federation, make_problem
+from tests.inside import Course, InMemory, Record, Transcript, masks
+from tests.inside import engines_remote_Secured as Secured
 from tests.raising import raises
 from tests.site.secure import agree, keys_of, sites_of
 from tests.wire.test_admission import MODELS, questions, wild

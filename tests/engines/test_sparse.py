@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 import pffl
 from pffl.data import Rows
 from pffl.engines import Local, Reference
-from pffl.models.base import Inputs
+from pffl.models import Inputs
 from pffl.questions import Census, Curvature, Evaluate, Moments, Slopes
-from pffl.site import store
 from tests.engines.sites import counted, remote
 from tests.helpers import (
     assert_same_total,
@@ -27,6 +26,7 @@ from tests.helpers import (
     train_question,
     witness_question,
 )
+from tests.inside import store
 from tests.oracles import MODELS
 from tests.raising import raises
 

@@ -11,8 +11,7 @@ import pytest
 
 import pffl
 from pffl.data import Federation
-from pffl.evidence.advice import asks_most, overfitted
-from pffl.evidence.evidence import Evidence, Missing, Sample
+from tests.inside import Evidence, Missing, Sample, asks_most, overfitted
 
 BOUND = pffl.BoundedGroupLoss(5.0)
 

@@ -13,13 +13,10 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.bounds import holdout, rates
 from pffl.data import Federation
 from pffl.engines import Local
 from pffl.errors import DataError, UsageError
-from pffl.evidence import unseen, verdict
-from pffl.evidence.certificate import Certificate
-from pffl.models.base import Inputs, Model
+from pffl.models import Inputs, Model
 from pffl.solution import Solution
 from tests.driving import lowest
 from tests.helpers import (
@@ -27,6 +24,8 @@ from tests.helpers import (
     make_federation,
     make_problem,
 )
+from tests.inside import Certificate, holdout, unseen, verdict
+from tests.inside import bounds_rates as rates
 from tests.raising import raises
 from tests.saddle import Oracle
 from tests.verifying import not_verified

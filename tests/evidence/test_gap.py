@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 import pffl
 from pffl.engines import Local
-from pffl.evidence.evidence import Pair
 from pffl.preparation import Options
 from pffl.problem import Point
 from tests.driving import measure
@@ -19,6 +18,7 @@ from tests.helpers import (
     make_federation,
     make_problem,
 )
+from tests.inside import Pair
 from tests.oracles import MODELS
 from tests.saddle import Oracle
 

@@ -10,7 +10,6 @@ from sklearn.metrics import accuracy_score
 import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local
-from pffl.evidence.metrics import group_rates, mean_losses, metrics, rates
 from pffl.questions import Evaluate
 from tests.helpers import (
     from_silos,
@@ -19,6 +18,8 @@ from tests.helpers import (
     make_problem,
     make_schema,
 )
+from tests.inside import evidence_metrics_rates as rates
+from tests.inside import group_rates, mean_losses, metrics
 from tests.saddle import Oracle
 
 SCHEMA = make_schema(attributes=(("group", ("a", "b", "c")),))

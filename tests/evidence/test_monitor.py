@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pffl.bounds import alarm
 from pffl.errors import ArtefactError, UsageError
-from pffl.evidence import monitor as states
-from pffl.evidence.monitor import Batch, Monitor, Settings, Watched, held, read
 from pffl.files import Locked
 from tests.bounds.test_alarm import plain_values
+from tests.inside import Batch, Monitor, Settings, Watched, alarm, held
+from tests.inside import evidence_monitor_read as read
+from tests.inside import monitor as states
 from tests.raising import raises
 
 M, BOUND = 3.0, 0.6

@@ -10,11 +10,9 @@ import pandas as pd
 import pytest
 
 import pffl
-from pffl.bounds import logsum
-from pffl.data.checks import DataWarning
-from pffl.evidence import unseen
-from pffl.evidence.metrics import rates
-from pffl.study.sweep import heldout_measures
+from pffl.data import DataWarning
+from tests.inside import evidence_metrics_rates as rates
+from tests.inside import heldout_measures, logsum, unseen
 
 OPTIONS = {"label": "y", "group": "sex", "silos": 3, "seed": 0, "test_fraction": 0.4}
 

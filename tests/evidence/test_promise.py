@@ -15,13 +15,19 @@ import pffl
 from pffl.certifying import Request, examine
 from pffl.data import Federation, Rows
 from pffl.engines import Local
-from pffl.evidence import promise, unseen, verdict
-from pffl.evidence.evidence import Evidence, Missing, Sample
-from pffl.evidence.looks import settings
-from pffl.evidence.vector import numbers_of
 from pffl.files import json_text
 from pffl.preparation import Options
 from pffl.questions import Evaluate, Question
+from tests.inside import (
+    Evidence,
+    Missing,
+    Sample,
+    numbers_of,
+    promise,
+    settings,
+    unseen,
+    verdict,
+)
 from tests.interrupting import Stopping
 from tests.test_path import losses_of, path_of, promised, unlike
 

@@ -10,14 +10,12 @@ import pytest
 
 import pffl
 from pffl.engines import Local
-from pffl.evidence.evidence import Before, Least, Pair
-from pffl.evidence.response import solver
-from pffl.methods import auto
 from pffl.problem import Point
 from pffl.questions import Curvature, Question
 from tests.driving import drive, expand, least, lowest, measure
 from tests.evidence.test_gap import drawn, random_pair
 from tests.helpers import make_federation, make_problem, make_schema
+from tests.inside import Before, Least, Pair, auto, solver
 from tests.verifying import not_verified
 
 KINDS = ("logistic", "softmax", "least-squares")

@@ -15,13 +15,10 @@ from pydantic import TypeAdapter
 
 import pffl
 from pffl.errors import ArtefactError
-from pffl.evidence import certificate, evidence, verdict
-from pffl.evidence.certificate import Certificate
-from pffl.evidence.evidence import Evidence
-from pffl.evidence.verdict import Result
 from pffl.files import plain
 from pffl.solution import Solution
 from tests.helpers import make_federation
+from tests.inside import Certificate, Evidence, Result, certificate, evidence, verdict
 from tests.raising import raises
 
 KINDS: dict[str, tuple[type[Any], str, int]] = {

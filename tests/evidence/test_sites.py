@@ -12,11 +12,10 @@ import pytest
 import pffl
 from pffl import runs
 from pffl.data import Federation
-from pffl.evidence import verdict
-from pffl.reports.page import write_report
 from pffl.solution import Solution
 from tests.engines.sites import remote
 from tests.helpers import make_federation
+from tests.inside import verdict, write_report
 from tests.methods.biased import biased
 
 BOUND = pffl.BoundedGroupLoss(0.6)

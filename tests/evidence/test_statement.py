@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pffl.errors import ArtefactError, PFFLError
-from pffl.evidence.certificate import VERSION, Assumption, Certificate, Statement
+from tests.inside import VERSION, Assumption, Certificate, Statement
 
 GOOD = Assumption("The loss is convex.", "checked")
 BAD = Assumption("needs convexity", "failed")

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from pffl.errors import ArtefactError
-from pffl.evidence import verify
-from pffl.evidence.evidence import Pair
-from pffl.evidence.vector import LONG, Packed, kept, numbers_of
 from pffl.records import read
+from tests.inside import LONG, Packed, Pair, kept, numbers_of
+from tests.inside import evidence_verify as verify
 
 
 def long_vector(share: float, seed: int = 0) -> np.ndarray:

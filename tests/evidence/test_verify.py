@@ -26,10 +26,10 @@ from pffl import runs
 from pffl.certifying import Request, examine
 from pffl.data import Federation, Rows
 from pffl.files import json_text
-from pffl.reports.page import write_report
 from pffl.solution import Solution
 from pffl.solving import open_engine
 from tests.helpers import make_federation, make_schema
+from tests.inside import write_report
 from tests.test_path import unlike
 
 verify = pffl.verify
@@ -293,8 +293,7 @@ def test_no_number_can_be_changed_unnoticed(name, case, part, shelf, tmp_path):
 def test_a_forger_who_writes_all_files_anew_is_caught_by_the_rows(
     path, by, said, shelf, tmp_path
 ):
-    from pffl.evidence import verdict
-    from pffl.evidence.evidence import Evidence
+    from tests.inside import Evidence, verdict
 
     plain = json.loads((shelf("met") / "evidence.json").read_bytes())
     add(plain, path, by)
@@ -540,8 +539,7 @@ def test_models_that_are_not_known_are_checked_by_evidence_alone(shelf, tmp_path
 
 
 def test_second_implementations_of_the_bounds_agree_with_the_first():
-    from pffl.bounds.logsum import plan_bets, upper_bounds
-    from pffl.bounds.rates import clopper_pearson_upper
+    from tests.inside import clopper_pearson_upper, plan_bets, upper_bounds
 
     rng = np.random.default_rng(0)
     for n in (0, 1, 2, 30, 500):

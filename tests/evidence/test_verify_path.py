@@ -17,13 +17,12 @@ import pffl
 from pffl import runs
 from pffl.certifying import Request, examine
 from pffl.data import Federation
-from pffl.evidence import promise, verdict
-from pffl.evidence.evidence import Evidence, ModelPath, Sample
 from pffl.files import json_text
 from pffl.solution import Solution
 from pffl.solving import open_engine
 from tests.evidence.test_verify import add, apart, forged, module, wrong
 from tests.helpers import make_federation
+from tests.inside import Evidence, ModelPath, Sample, promise, verdict
 from tests.test_path import QUICK
 
 FOUR = pffl.Promise(models=4)

@@ -10,9 +10,9 @@ import pytest
 
 import pffl
 from pffl.certifying import certify
-from pffl.evidence import unseen
-from pffl.evidence.metrics import rates
 from pffl.foreign import Audited, audit
+from tests.inside import evidence_metrics_rates as rates
+from tests.inside import unseen
 from tests.verifying import not_verified
 
 #: What cannot be said of weighted rows.

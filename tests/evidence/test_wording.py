@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pffl.bounds import logsum
-from pffl.bounds.rates import spread
-from pffl.evidence import training, unseen
-from pffl.evidence.evidence import (
+from pffl.text import down, up
+from tests.inside import (
     Cell,
     Data,
     Evidence,
@@ -25,9 +23,13 @@ from pffl.evidence.evidence import (
     Sample,
     Terms,
     Training,
+    judge,
+    logsum,
+    spread,
+    training,
+    unseen,
+    verdicts,
 )
-from pffl.evidence.verdict import judge, verdicts
-from pffl.text import down, up
 
 NAMES = ("female", "male")
 NONE = Missing("not asked for")

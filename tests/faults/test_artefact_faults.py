@@ -20,9 +20,9 @@ from pffl import runs
 from pffl.errors import ArtefactError, UsageError
 from pffl.files import disarm
 from pffl.parcel import Parcel, pack, unpack
-from pffl.runs import directory
 from tests.cli.helpers import SMALL, program
 from tests.cli.helpers import pffl as command
+from tests.inside import directory
 from tests.raising import raises
 
 NASTY = (

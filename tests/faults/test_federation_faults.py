@@ -13,7 +13,6 @@ import pytest
 
 import pffl
 from pffl.engines import Local
-from pffl.engines.remote import Record
 from pffl.errors import FederationError, UsageError
 from pffl.methods import METHODS
 from pffl.parcel import HEADER, Parcel
@@ -23,6 +22,7 @@ from tests.driving import iterate
 from tests.engines.sites import QUICK, Faulty, counted, remote, sites_of, slow, spoil
 from tests.engines.test_remote import CONSTRAINTS, run, short
 from tests.helpers import assert_same_total, begin, make_problem
+from tests.inside import Record
 from tests.methods.biased import biased
 from tests.raising import raises
 

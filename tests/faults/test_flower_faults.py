@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from pffl import runs
-from pffl.flower import tls
-from pffl.flower.address import Address
+from tests.inside import Address, tls
 
 if sys.platform != "linux" or find_spec("flwr") is None:
     pytest.skip("needs Flower, and /proc", allow_module_level=True)

@@ -11,8 +11,7 @@ import pytest
 
 from pffl.questions import Census, Curvature, Evaluate
 from pffl.site import Rules, Site
-from pffl.wire import read_answer
-from pffl.wire.envelope import PROTOCOL
+from pffl.wire import PROTOCOL, read_answer
 from tests.site.sites import (
     OPEN,
     ask,

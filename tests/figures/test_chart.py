@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pffl.figures.chart import Axis, axis_of
+from tests.inside import Axis, axis_of
 
 RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 NUMBERS = st.floats(-1e6, 1e6, allow_nan=False).filter(

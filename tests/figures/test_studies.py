@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from pffl import figures
-from pffl.figures.html import as_html
+from tests.inside import as_html
 
 NASTY = "<script>alert(1)</script>"
 

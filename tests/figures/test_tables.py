@@ -7,8 +7,7 @@ import pytest
 
 import pffl
 from pffl import figures
-from pffl.figures.html import as_html
-from pffl.study.sweep import full_grid, sweep
+from tests.inside import as_html, full_grid, sweep
 
 NASTY = "<script>alert(1)</script>"
 

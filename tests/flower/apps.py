@@ -11,8 +11,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAdam, FedProx
 
 from pffl.flower import BoundedGroupLossMixin
-from pffl.flower.weights import GroupSums, group_weights
 from tests.flower.memory import MemoryGrid, travelled
+from tests.inside import GroupSums, group_weights
 
 GROUPS, LABELS = ["a", "b"], ["no", "yes"]
 

@@ -19,11 +19,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pffl import spec
-from pffl.flower.address import Address
-from pffl.flower.deploy import deploy
 from pffl.records import read_toml
 from pffl.site import SiteConfig, prepare
 from tests.cli.helpers import program
+from tests.inside import Address, deploy
 
 SWITCHES = {
     "FLWR_TELEMETRY_ENABLED": "0",

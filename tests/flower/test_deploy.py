@@ -21,11 +21,18 @@ import pytest
 from pffl import files
 from pffl.data import Federation
 from pffl.errors import ArtefactError, MissingExtraError, UsageError
-from pffl.flower.address import Address
-from pffl.flower.deploy import PLACE, deploy, folders, site_names, table_of
-from pffl.site import Agreement, Site, SiteConfig, consent, prepare
-from pffl.site.agreement import RUN
+from pffl.site import Agreement, Site, SiteConfig, prepare
 from pffl.spec import load, parse
+from tests.inside import (
+    PLACE,
+    RUN,
+    Address,
+    consent,
+    deploy,
+    folders,
+    site_names,
+    table_of,
+)
 from tests.raising import raises
 from tests.site.sites import census, send
 

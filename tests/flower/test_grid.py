@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.engines.remote import Remote
 from pffl.errors import FederationError
 from pffl.site import Rules
 from pffl.wire import Policy
 from tests.engines.sites import counted
 from tests.helpers import make_federation
+from tests.inside import Remote
 from tests.raising import raises
 
 CONSTRAINTS = {

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from pffl.errors import FederationError
-from pffl.flower.address import Address
-from pffl.flower.health import wait
+from tests.inside import Address, wait
 from tests.raising import raises
 
 tls = pytest.importorskip("pffl.flower.tls", reason="cryptography is missing")

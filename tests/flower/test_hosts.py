@@ -17,10 +17,9 @@ import numpy as np
 import pytest
 
 from pffl import runs, spec
-from pffl.flower.address import Address
-from pffl.flower.deploy import deploy
 from pffl.records import read_toml
 from pffl.site import prepare
+from tests.inside import Address, deploy
 
 if sys.platform != "linux" or os.geteuid() != 0 or shutil.which("ip") is None:
     pytest.skip("needs root and `ip netns`", allow_module_level=True)

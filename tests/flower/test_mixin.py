@@ -11,17 +11,16 @@ import pytest
 
 import pffl
 from pffl import runs
-from pffl.constraints.base import Cells
+from pffl.constraints import Cells
 from pffl.engines import Local
 from pffl.errors import DataError, FederationError, UsageError
-from pffl.evidence.verify import verify
-from pffl.methods.ascent import Ascent, example_weights
-from pffl.models.reported import Reported
 from pffl.outside import bounded
 from pffl.preparation import Options
 from pffl.questions import Evaluate
 from tests.driving import prepare
 from tests.helpers import make_federation
+from tests.inside import Ascent, Reported, example_weights
+from tests.inside import evidence_verify_verify as verify
 from tests.raising import raises
 
 GROUPS, LABELS = ["a", "b"], ["no", "yes"]  # of tests.flower.apps
@@ -41,7 +40,6 @@ def _imports():
     from flwr.serverapp.strategy import FedAvg
 
     from pffl.flower import BoundedGroupLossMixin, FairFedAvg
-    from pffl.flower.weights import KEY, GroupSums, Order, group_weights, total_of
     from tests.flower import apps
     from tests.flower.apps import (
         AppGrid,
@@ -52,6 +50,7 @@ def _imports():
         losses_of,
         people,
     )
+    from tests.inside import KEY, GroupSums, Order, group_weights, total_of
 
     assert (apps.GROUPS, apps.LABELS) == (GROUPS, LABELS)
 

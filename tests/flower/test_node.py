@@ -23,8 +23,7 @@ def _imports():
     """Heavy imports, when the first test runs; collecting needs none of them."""
     global forks, node, known
     pytest.importorskip("flwr")
-    from pffl.flower import forks, node
-    from pffl.flower.pauses import known
+    from tests.inside import forks, known, node
 
 
 @pytest.fixture
@@ -91,7 +90,7 @@ def test_an_app_of_ones_own_is_named_loaded_and_never_the_servers(
 ) -> None:
     from flwr.clientapp import ClientApp
 
-    from pffl.flower import executor
+    from tests.inside import executor
 
     text = "from flwr.clientapp import ClientApp\napp = ClientApp()\nother = 3\n"
     (tmp_path / "own_client_app.py").write_text(text)

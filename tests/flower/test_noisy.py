@@ -10,22 +10,26 @@ import numpy as np
 import pytest
 
 from pffl import runs, spec
-from pffl.datasets.compas import RANGES
-from pffl.engines.remote import InMemory
 from pffl.errors import PrivacyBudgetError, UsageError
-from pffl.evidence.verify import verify
-from pffl.flower.address import Address
-from pffl.flower.deploy import deploy
-from pffl.flower.launch import Launch
-from pffl.privacy.accounting import composed, epsilon_of
 from pffl.records import read_toml
-from pffl.runs.directory import SPEC
 from pffl.site import Agreement, Site, SiteConfig, prepare
-from pffl.site.account import Account, Line
 from tests.cli.helpers import one_line
 from tests.cli.helpers import pffl as pffl_command
 from tests.flower.noisy import budget_of, noisy_run_file
 from tests.flower.runs import run_file
+from tests.inside import (
+    RANGES,
+    SPEC,
+    Account,
+    Address,
+    InMemory,
+    Launch,
+    Line,
+    composed,
+    deploy,
+    epsilon_of,
+)
+from tests.inside import evidence_verify_verify as verify
 from tests.raising import raises
 from tests.site.noisy import entered
 
@@ -35,7 +39,7 @@ def _imports():
     """Heavy imports, when the first test runs; collecting needs none of them."""
     global run
     pytest.importorskip("flwr")
-    from pffl.flower.server import run
+    from tests.inside import flower_server_run as run
 
 
 def deployed(

@@ -17,10 +17,9 @@ if sys.platform != "linux" or find_spec("flwr") is None:
     pytest.skip("needs Flower, and /proc", allow_module_level=True)
 
 from pffl import runs
-from pffl.privacy.accounting import composed, epsilon_of
-from pffl.site.account import Account, Line
 from tests.flower.noisy import budget_of, noisy_run_file
 from tests.flower.processes import Net, ended, entries, running, wait_for
+from tests.inside import Account, Line, composed, epsilon_of
 
 pytestmark = pytest.mark.slow
 

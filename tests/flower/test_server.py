@@ -48,8 +48,9 @@ def _imports():
     pytest.importorskip("flwr")
     from flwr.app import Context, RecordDict
 
-    from pffl.flower import GridTransport, server, server_app
+    from pffl.flower import GridTransport, server_app
     from tests.flower.memory import Dying, Killed, MemoryGrid, grid_of
+    from tests.inside import server
 
 
 @pytest.fixture

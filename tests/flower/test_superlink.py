@@ -24,8 +24,7 @@ def _imports():
     """Heavy imports, when the first test runs; collecting needs none of them."""
     global pauses, HomeOnly
     pytest.importorskip("flwr")
-    from pffl.flower import pauses
-    from pffl.flower.superlink import HomeOnly
+    from tests.inside import HomeOnly, pauses
 
 
 def asked(path: str, client: Any, headers: Any = (), kind: str = "http") -> int | str:

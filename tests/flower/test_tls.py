@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pffl.flower import tls
-from pffl.flower.address import Address
+from tests.inside import Address, tls
 
 x509 = pytest.importorskip("cryptography.x509", reason="cryptography is missing")
 

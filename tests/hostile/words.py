@@ -10,8 +10,8 @@ from scipy.special import logsumexp
 from scipy.stats import entropy
 
 import pffl
-from pffl.evidence.evidence import Sample
 from tests.hostile.judge import judge_of
+from tests.inside import Sample
 
 if TYPE_CHECKING:
     from tests.hostile.referee import Case

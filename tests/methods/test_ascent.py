@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pffl.evidence.evidence import Settling
-from pffl.methods import ascent
-from pffl.methods.ascent import Ascent
+from tests.inside import Ascent, Settling, ascent
 
 
 def projected(v, bound):

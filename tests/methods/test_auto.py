@@ -10,11 +10,10 @@ import pffl
 from pffl.engines import Local
 from pffl.errors import UsageError
 from pffl.methods import Auto
-from pffl.methods import auto as module
-from pffl.methods.auto import QUICK, check_memory, costs, hessians_fit
 from pffl.problem import Access, Point, Problem
-from pffl.study.compare import known_methods
 from tests.helpers import make_federation, make_problem
+from tests.inside import QUICK, check_memory, costs, hessians_fit, known_methods
+from tests.inside import auto as module
 from tests.raising import raises
 from tests.test_solve import Squashed
 

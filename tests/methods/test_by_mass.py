@@ -8,12 +8,9 @@ import pytest
 import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import Malformed, UsageError
-from pffl.methods import METHODS
-from pffl.methods.fedminmax import FedMinMax
-from pffl.methods.local_bgl import LocalBGL
-from pffl.questions import Train
-from pffl.questions.base import read_question
-from pffl.wire.envelope import question_body
+from pffl.methods import METHODS, FedMinMax, LocalBGL
+from pffl.questions import Train, read_question
+from pffl.wire import question_body
 from tests.driving import iterate
 from tests.helpers import make_problem, train_question
 from tests.methods.test_naive import apart, arena

@@ -10,11 +10,7 @@ import pytest
 
 import pffl
 from pffl.engines import Local
-from pffl.methods.afl import AFL
-from pffl.methods.fedminmax import FedMinMax
-from pffl.methods.group_weighted import GroupWeighted
-from pffl.methods.local_bgl import LocalBGL
-from pffl.methods.qffl import QFFL
+from pffl.methods import AFL, QFFL, FedMinMax, GroupWeighted, LocalBGL
 from tests.driving import iterate
 from tests.helpers import make_federation, make_problem
 

@@ -11,9 +11,7 @@ import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local
 from pffl.errors import Malformed
-from pffl.questions import Curvature, Slopes, Smoothness
-from pffl.questions.base import read_question
-from pffl.questions.smoothness import curvature
+from pffl.questions import Curvature, Slopes, Smoothness, read_question
 from tests.driving import expand, iterate, measure
 from tests.helpers import (
     assert_same_total,
@@ -23,6 +21,7 @@ from tests.helpers import (
     setting,
     train_question,
 )
+from tests.inside import curvature
 from tests.oracles import MODELS
 from tests.raising import raises
 

@@ -10,12 +10,11 @@ import pytest
 
 import pffl
 from pffl.engines import Reference
-from pffl.methods import saddle
-from pffl.methods.saddle_bounds import candidate_multipliers
 from pffl.preparation import Options
 from pffl.problem import Point, lower_value
 from tests.driving import expand, iterate, measure
 from tests.helpers import group_masks, make_federation, make_problem, setting
+from tests.inside import candidate_multipliers, saddle
 from tests.saddle import Oracle
 
 

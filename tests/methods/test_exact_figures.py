@@ -10,8 +10,7 @@ import pytest
 
 import pffl
 from pffl.data import Federation
-from pffl.datasets.acs import acs
-from pffl.datasets.compas import compas
+from pffl.datasets import acs, compas
 from pffl.engines import Local
 from pffl.preparation import reprice
 from pffl.solving import Options

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 import pffl
 from pffl.engines import Reference
-from pffl.methods import saddle
-from pffl.methods.saddle import Forecast, forecast
 from pffl.preparation import Options
 from pffl.problem import Expansion, Problem
 from tests.helpers import make_federation, make_problem
+from tests.inside import Forecast, forecast, saddle
 
 
 def psd(rng, n, rank):

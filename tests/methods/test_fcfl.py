@@ -10,8 +10,8 @@ from scipy.optimize import linprog
 from scipy.special import expit
 
 from pffl.engines import Local, Reference
-from pffl.methods import fcfl
-from pffl.methods.fcfl import FCFL, Gaps, guarded_step, least_norm, stage_one, stage_two
+from pffl.methods import FCFL
+from tests.inside import Gaps, fcfl, guarded_step, least_norm, stage_one, stage_two
 from tests.methods.biased import Raw, biased, fit, set_up, states, without
 
 L2 = 0.02

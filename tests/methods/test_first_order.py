@@ -9,11 +9,10 @@ import pytest
 
 import pffl
 from pffl.engines import Local, Reference
-from pffl.methods import quasi_newton
-from pffl.methods.first_order import SLOW
 from pffl.problem import Access, Point
 from tests.driving import iterate, measure
 from tests.helpers import make_federation, make_problem
+from tests.inside import SLOW, quasi_newton
 from tests.methods.test_exact import outlying, states
 
 

@@ -14,13 +14,12 @@ import pffl
 from pffl.data import Federation
 from pffl.engines import Local
 from pffl.errors import UsageError
-from pffl.evidence.evidence import Before, Least, Pair
 from pffl.methods import METHODS, Auto, Method
 from pffl.problem import Access
-from pffl.questions import Curvature
-from pffl.questions.base import Question
+from pffl.questions import Curvature, Question
 from tests.driving import iterate, least
 from tests.helpers import make_federation, make_problem, make_schema
+from tests.inside import Before, Least, Pair
 from tests.raising import raises
 
 MANY = 2100

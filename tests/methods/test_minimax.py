@@ -11,11 +11,10 @@ from scipy.optimize import minimize
 import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local
-from pffl.methods.afl import AFL
-from pffl.methods.fedminmax import FedMinMax
-from pffl.methods.minimax import WAIT
+from pffl.methods import AFL, FedMinMax
 from tests.driving import iterate
 from tests.helpers import from_silos, make_federation, make_problem
+from tests.inside import WAIT
 from tests.methods.test_naive import silo_masks
 from tests.saddle import Oracle
 

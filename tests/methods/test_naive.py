@@ -20,13 +20,10 @@ from pffl.methods import (
     Pooled,
     Reductions,
 )
-from pffl.methods.descent import DECAY, FLOOR
-from pffl.methods.local_bgl import own_cells
-from pffl.methods.pooled import Newton
 from pffl.problem import Problem
-from pffl.questions.train import TINY
 from tests.driving import iterate, measure
 from tests.helpers import group_masks, make_federation, make_problem, make_schema
+from tests.inside import DECAY, FLOOR, TINY, Newton, own_cells
 from tests.oracles import MODELS, with_groups
 from tests.saddle import Oracle
 

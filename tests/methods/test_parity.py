@@ -10,16 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pffl
-from pffl.datasets.compas import compas
+from pffl.datasets import compas
 from pffl.engines import Local
 from pffl.methods import FairFed, FairGrad, FedFair, FedFB
-from pffl.methods.fairfed import distances
-from pffl.methods.fairgrad import NOTIONS, constants
-from pffl.methods.fedfb import move_eo, parity_surrogate
 from pffl.preparation import Options
 from pffl.questions import Evaluate
 from tests.datasets.compas_file import is_cached
 from tests.driving import iterate, prepare
+from tests.inside import constants, distances, move_eo, parity_surrogate
+from tests.inside import methods_fairgrad_NOTIONS as NOTIONS
 from tests.methods.biased import Raw, biased, fit, gap, set_up, states, without
 
 L2 = 0.02

@@ -8,7 +8,6 @@ import pytest
 import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local
-from pffl.methods.step_sizes import curvatures, smoothness
 from pffl.questions import Smoothness
 from tests.driving import expand, iterate, measure
 from tests.helpers import (
@@ -18,6 +17,7 @@ from tests.helpers import (
     make_problem,
     setting,
 )
+from tests.inside import curvatures, smoothness
 from tests.oracles import MODELS
 
 

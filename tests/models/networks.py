@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from pffl.models import Inputs, mlp
-from pffl.models.network import Network
 from tests.helpers import make_schema
+from tests.inside import Network
 
 torch.set_num_threads(1)  # tests run side by side; torch's threads would wait for each
 

@@ -13,9 +13,9 @@ import pffl
 from pffl.engines import ENGINES
 from pffl.errors import UsageError
 from pffl.models import Inputs, Model
-from pffl.models.base import Step
 from pffl.questions import Evaluate
 from tests.helpers import make_federation, make_problem, make_schema, train_question
+from tests.inside import Step
 from tests.raising import raises
 
 

@@ -19,14 +19,11 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder
 
 import pffl
-from pffl.data.checks import DataWarning
-from pffl.data.column import Column
-from pffl.data.encoding import TableEncoding
-from pffl.data.schema import Attribute
+from pffl.data import Attribute, DataWarning, TableEncoding
 from pffl.errors import DataError, MissingExtraError
-from pffl.evidence import verify
 from pffl.models import Inputs, Target
-from pffl.models.predictor import Predictor
+from tests.inside import Column, Predictor
+from tests.inside import evidence_verify as verify
 from tests.raising import raises
 
 COUNT = 300

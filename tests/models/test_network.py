@@ -11,12 +11,11 @@ from scipy.optimize import approx_fprime
 from scipy.special import expit, log_softmax
 
 import pffl
-from pffl.data.encoding import TableEncoding
+from pffl.data import TableEncoding
 from pffl.errors import DataError, UsageError
 from pffl.models import Inputs
-from pffl.models.base import Step
-from pffl.models.predictor import Predictor
 from tests.helpers import make_schema
+from tests.inside import Predictor, Step
 from tests.raising import raises
 
 LABELS = {"cross_entropy": 3, "binary": 2, "squared": 0, "huber": 0}
@@ -32,7 +31,7 @@ def _imports():
     from torch import nn
 
     from pffl.models import celeba_cnn, mlp
-    from pffl.models.network import Network
+    from tests.inside import Network
     from tests.models.networks import MODULES, Own, network
 
 

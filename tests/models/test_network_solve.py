@@ -9,11 +9,11 @@ import pffl
 from pffl.engines import Local
 from pffl.errors import ArtefactError
 from pffl.methods import METHODS
-from pffl.models.model_file import read_model, write_model
 from pffl.questions import Evaluate
 from pffl.solving import default_method
 from tests.driving import iterate
 from tests.helpers import make_federation, make_problem
+from tests.inside import read_model, write_model
 from tests.raising import raises
 
 FEW = {"dual_rounds": 4, "rounds_per_dual": 5, "local_steps": 2, "step_size": 0.1}
@@ -28,7 +28,7 @@ def _imports():
     from torch import nn
 
     from pffl.models import mlp
-    from pffl.models.network import Network
+    from tests.inside import Network
     from tests.models.networks import Own
 
 

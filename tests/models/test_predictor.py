@@ -14,9 +14,8 @@ import pandas as pd
 import pytest
 
 import pffl
-from pffl.data import chunks
 from pffl.errors import ArtefactError, DataError, UsageError
-from pffl.models.scoring import score_file
+from tests.inside import chunks, score_file
 from tests.raising import raises
 
 LABELS: dict[str, Any] = {

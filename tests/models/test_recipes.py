@@ -6,9 +6,9 @@ import pytest
 
 import pffl
 from pffl.errors import Problems, UsageError
-from pffl.models.recipes import RECIPES, CelebARecipe, section_of
 from pffl.sections import read_method, read_model
 from tests.helpers import make_schema
+from tests.inside import RECIPES, CelebARecipe, section_of
 from tests.raising import raises
 
 

@@ -10,7 +10,7 @@ import pytest
 import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Reference
-from pffl.models.base import Target
+from pffl.models import Target
 from pffl.preparation import Options
 from tests.helpers import from_silos, make_federation, make_problem
 

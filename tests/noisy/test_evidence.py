@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.evidence import noise as told
-from pffl.evidence import summary
-from pffl.evidence.noise import fieller
-from pffl.evidence.verify import mean_ends, verify
 from pffl.privacy import Privacy
 from tests.helpers import make_federation
+from tests.inside import evidence_verify_verify as verify
+from tests.inside import fieller, mean_ends, summary
+from tests.inside import noise as told
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +55,7 @@ def test_what_would_decide(solution):
     needed = told.deciding_epsilon(asked, part)
     assert needed is not None
     assert needed > part.epsilon
-    from pffl.privacy.accounting import mu_of
+    from tests.inside import mu_of
 
     shrink = part.mu / mu_of(needed * 1.05, part.delta)
     seen = replace(

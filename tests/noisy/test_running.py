@@ -12,15 +12,12 @@ import pytest
 import pffl
 from pffl.engines import Local
 from pffl.errors import DataError, UsageError
-from pffl.evidence import noise as told
-from pffl.evidence.evidence import Evidence
-from pffl.evidence.noise import Noise
-from pffl.noisy.plan import PARTS, bets_of
 from pffl.preparation import Options
 from pffl.privacy import Privacy
-from pffl.privacy.accounting import composed, epsilon_of
 from pffl.solving import noise_forecast
 from tests.helpers import make_federation
+from tests.inside import PARTS, Evidence, Noise, bets_of, composed, epsilon_of
+from tests.inside import noise as told
 from tests.raising import raises
 
 

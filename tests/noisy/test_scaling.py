@@ -12,9 +12,9 @@ import pytest
 import pffl
 from pffl.engines import Local
 from pffl.errors import UsageError
-from pffl.noisy.plan import ranges_of, uniform_of
 from pffl.privacy import Privacy
 from tests.helpers import make_federation
+from tests.inside import ranges_of, uniform_of
 from tests.noisy.test_running import ranges_for, solve
 from tests.raising import raises
 

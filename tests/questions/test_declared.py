@@ -18,18 +18,9 @@ from pffl.questions import (
     Evaluate,
     ModelQuestion,
     Slopes,
+    Total,
     View,
     add_all,
-)
-from pffl.questions.declared import (
-    Row,
-    Total,
-    agreed,
-    array,
-    number,
-    places,
-    scalar,
-    vector,
 )
 from pffl.site import Rules, Site
 from tests.engines.sites import remote, sites_of, spoil
@@ -39,6 +30,8 @@ from tests.helpers import (
     train_question,
     witness_question,
 )
+from tests.inside import agreed, array, number, places, scalar, vector
+from tests.inside import questions_declared_Row as Row
 from tests.raising import raises
 
 

@@ -11,14 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pffl.constraints.base import Cells
-from pffl.data.schema import Attribute, Schema
+from pffl.constraints import Cells
+from pffl.data import Attribute, Schema
 from pffl.errors import Malformed, UsageError
-from pffl.models import LeastSquares, LogisticRegression, SoftmaxRegression
-from pffl.models.base import Inputs
-from pffl.privacy.discrete import seeded_source
+from pffl.models import Inputs, LeastSquares, LogisticRegression, SoftmaxRegression
 from pffl.questions import Noised, Tally, Task, View
-from pffl.questions.noised import CURVED, UNIT, Adding, unfolded
+from tests.inside import CURVED, UNIT, Adding, seeded_source, unfolded
 from tests.raising import raises
 
 FEATURES = 3

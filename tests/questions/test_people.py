@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.bounds import logsum
 from pffl.data import Federation
 from pffl.engines import Local, Reference
-from pffl.evidence.measure import sample
 from pffl.questions import Evaluate
 from tests.helpers import evaluate_question, from_silos, make_federation, make_problem
+from tests.inside import logsum, sample
 
 
 def with_people(federation: Federation, seed: int = 0, people: int = 9) -> Federation:

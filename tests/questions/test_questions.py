@@ -11,7 +11,6 @@ import pffl
 from pffl.engines import Reference
 from pffl.errors import FederationError, UsageError
 from pffl.questions import Census, Curvature, Evaluate, Slopes, View
-from pffl.questions.evaluate import COLUMNS
 from tests.engines.test_formulas import bounded_losses
 from tests.helpers import (
     evaluate_question,
@@ -21,6 +20,7 @@ from tests.helpers import (
     setting,
     train_question,
 )
+from tests.inside import questions_evaluate_COLUMNS as COLUMNS
 from tests.oracles import MODELS
 from tests.raising import raises
 

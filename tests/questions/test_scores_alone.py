@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pffl
-from pffl.models.base import Inputs
-from pffl.questions.noised import scores_alone
+from pffl.models import Inputs
 from tests.helpers import make_schema
+from tests.inside import scores_alone
 
 
 def bound(features: int, labels: int, intercept: bool = True):

@@ -8,13 +8,10 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.bounds.logsum import Bets
 from pffl.data import Federation
 from pffl.engines import Local, Reference
 from pffl.errors import Refused, UsageError
-from pffl.evidence.measure import sample
 from pffl.questions import Evaluate
-from pffl.questions.stakes import STAKES, check_log_sums, check_stakes
 from tests.helpers import (
     assert_same_total,
     evaluate_question,
@@ -22,6 +19,7 @@ from tests.helpers import (
     make_federation,
     make_problem,
 )
+from tests.inside import STAKES, Bets, check_log_sums, check_stakes, sample
 from tests.questions.test_people import with_people
 from tests.raising import raises
 

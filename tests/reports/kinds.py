@@ -9,10 +9,8 @@ from typing import Any
 
 import pffl
 from pffl import runs
-from pffl.evidence import promise
-from pffl.reports.page import render
-from pffl.study.sweep import full_grid, sweep
 from tests.engines.sites import remote
+from tests.inside import full_grid, promise, render, sweep
 from tests.reports.folders import NAMES, NASTY, federation, panel_of
 from tests.test_monitoring import of_people, people
 from tests.test_path import unlike

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import pffl
-from pffl.reports.page import render
+from tests.inside import render
 from tests.reports.browsing import Window, opened
 
 FIGURES = Path(__file__).parents[2] / "docs" / "figures"

@@ -10,8 +10,7 @@ import pytest
 
 import pffl
 from pffl import runs
-from pffl.reports.page import render
-from pffl.study.sweep import full_grid, sweep
+from tests.inside import full_grid, render, sweep
 from tests.reports.browsing import Window, needs_browser
 from tests.reports.browsing import window as window
 from tests.reports.folders import NAMES, NASTY, federation

@@ -16,14 +16,13 @@ import pytest
 import pffl
 from pffl import runs
 from pffl.errors import UsageError
-from pffl.evidence.evidence import About
-from pffl.evidence.verdict import split_metrics
 from pffl.files import digest
-from pffl.reports.card import plain, table
 from pffl.spec import load, parse
 from pffl.text import visible
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
+from tests.inside import About, plain, split_metrics
+from tests.inside import reports_card_table as table
 from tests.raising import raises
 
 HOSTILE = (

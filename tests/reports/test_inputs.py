@@ -5,11 +5,9 @@ import pandas as pd
 import pytest
 
 import pffl
-from pffl.evidence import verify
-from pffl.figures.html import as_html
 from pffl.models import Inputs, Target
-from pffl.models.predictor import Predictor
-from pffl.reports.inputs import MOST, InputsThatMatter
+from tests.inside import MOST, InputsThatMatter, Predictor, as_html
+from tests.inside import evidence_verify as verify
 
 LONG = "income of the household, in thousands, before tax"
 

@@ -12,16 +12,26 @@ import pytest
 import pffl
 from pffl import runs
 from pffl.errors import ArtefactError
-from pffl.evidence import noise as told
-from pffl.evidence import promise, summary, unseen, verdict, verify
-from pffl.evidence.evidence import Evidence, Missing
 from pffl.files import Journal
-from pffl.reports.explorer import path_of
-from pffl.reports.page import embedded, render
-from pffl.reports.study_view import MOST_SENTENCES, SweepView
-from pffl.study.compare import Comparison
-from pffl.study.sweep import full_grid, sweep
 from pffl.text import down, up
+from tests.inside import (
+    MOST_SENTENCES,
+    Comparison,
+    Evidence,
+    Missing,
+    SweepView,
+    embedded,
+    full_grid,
+    path_of,
+    promise,
+    render,
+    summary,
+    sweep,
+    unseen,
+    verdict,
+)
+from tests.inside import evidence_verify as verify
+from tests.inside import noise as told
 from tests.raising import raises
 from tests.reports.folders import NASTY, federation, sweep_of
 from tests.reports.kinds import live

@@ -13,12 +13,11 @@ from pffl.driver import drive
 from pffl.files import Journal
 from pffl.flow import ask
 from pffl.methods import METHODS
-from pffl.methods.local_bgl import own_cells
-from pffl.models.linear import default_model
 from pffl.preparation import Options, prepare
 from pffl.questions import Curvature
-from pffl.study.trial import NO_OPTIMA, Footing, Trial
 from reproduction import optimum
+from tests.inside import NO_OPTIMA, Footing, default_model, own_cells
+from tests.inside import study_trial_Trial as Trial
 
 FINE = {"xatol": 1e-9, "fatol": 1e-13, "maxfev": 1_500}
 BOUND = pffl.BoundedGroupLoss(0.5)

@@ -24,13 +24,13 @@ from pffl.checkpoint import (
 )
 from pffl.engines import Local, Reference
 from pffl.errors import ArtefactError, FederationError
-from pffl.evidence.evidence import Data
 from pffl.methods import METHODS
 from pffl.parcel import Parcel, pack, unpack
 from pffl.preparation import Options
 from pffl.problem import Point
 from pffl.typing import BoolArray, FloatArray, IntArray
 from tests.helpers import make_federation, make_problem
+from tests.inside import Data
 from tests.interrupting import Stopping, assert_same_bits, assert_same_outcome
 from tests.methods.biased import biased
 from tests.raising import raises

@@ -14,14 +14,20 @@ import numpy as np
 import pffl
 from pffl import runs
 from pffl.certifying import Request
-from pffl.evidence import unseen
-from pffl.evidence.evidence import Evidence
-from pffl.evidence.looks import LOOKS, Look, Looks, read_looks
 from pffl.running import recertify
 from pffl.running import run as run_in
 from pffl.spec import Job, parse
-from pffl.study.compare import compare
-from pffl.study.sweep import GridPoint, sweep
+from tests.inside import (
+    LOOKS,
+    Evidence,
+    GridPoint,
+    Look,
+    Looks,
+    compare,
+    read_looks,
+    sweep,
+    unseen,
+)
 
 DATA = {"name": "synthetic", "rows": 400, "silos": 3, "seed": 1}
 

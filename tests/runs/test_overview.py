@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pffl.runs.overview import Overview
 from tests.cli.helpers import pffl
+from tests.inside import Overview
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 BEGUN = {"event": "begun", "run": "ab", "data": "people", "sites": ["north", "south"]}

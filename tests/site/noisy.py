@@ -9,13 +9,13 @@ from typing import Any
 
 import pffl
 from pffl.data import Federation
-from pffl.engines.remote import Secured
 from pffl.privacy import Privacy
 from pffl.site import Agreement, Rules, Site
-from pffl.site.account import Account, Line
 from pffl.wire import Policy
 from tests.engines.test_secure import engine_of as secured
 from tests.helpers import make_federation
+from tests.inside import Account, Line
+from tests.inside import engines_remote_Secured as Secured
 from tests.site.secure import agree, sites_of
 
 EPSILON = 2.0

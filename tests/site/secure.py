@@ -15,13 +15,12 @@ from pffl.site import Agreement, Rules, Site
 from pffl.wire import (
     Answer,
     Request,
-    masks,
     question_body,
     read_answer,
     read_masked,
     write_request,
 )
-from pffl.wire.keys import SiteKeys
+from tests.inside import SiteKeys, masks
 from tests.site.sites import OPEN
 
 VERSION = version("pffl")

@@ -16,7 +16,6 @@ from pffl.preparation import Options
 from pffl.problem import Problem
 from pffl.questions import Census
 from pffl.site import Agreement, Rules, Site
-from pffl.site.log import Entry, Log
 from pffl.wire import (
     Answer,
     Request,
@@ -27,6 +26,7 @@ from pffl.wire import (
 )
 from tests.driving import prepare
 from tests.helpers import make_federation, make_rows, make_schema
+from tests.inside import Entry, Log
 
 OPEN = Rules(floor=1, questions=10_000, batches=True, radius=100.0)
 

@@ -10,19 +10,26 @@ import pandas as pd
 import pytest
 
 import pffl
-from pffl.engines.remote import InMemory, Noisy, Remote
 from pffl.errors import ArtefactError, FederationError, PrivacyBudgetError, Refused
-from pffl.evidence.noise import Noise
 from pffl.privacy import Privacy
-from pffl.privacy.accounting import composed, epsilon_of
 from pffl.questions import Census, Tally
-from pffl.site import SiteConfig, prepare
-from pffl.site.account import HEAD, KEPT, LINES, OPENING, Account
-from pffl.site.answer import Site
-from pffl.site.config import Rules
+from pffl.site import Rules, Site, SiteConfig, prepare
 from pffl.wire import Policy
 from tests.cli.helpers import pffl as pffl_command
 from tests.helpers import make_federation
+from tests.inside import (
+    HEAD,
+    KEPT,
+    LINES,
+    OPENING,
+    Account,
+    InMemory,
+    Noise,
+    Noisy,
+    Remote,
+    composed,
+    epsilon_of,
+)
 from tests.raising import raises
 from tests.site.sites import write_site
 

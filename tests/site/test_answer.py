@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pffl.data.schema import withheld
-from pffl.data.silo import Silo
+from pffl.data import Silo
 from pffl.questions import Curvature, Evaluate, Train, View, Witness
 from pffl.site import Rules, Site
 from pffl.wire import read_answer
 from tests.helpers import evaluate_question, make_federation
+from tests.inside import withheld
 from tests.site.sites import (
     OPEN,
     ask,

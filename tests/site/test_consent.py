@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from pffl.errors import ArtefactError, UsageError
-from pffl.site import Agreement, Site, SiteConfig, consent, prepare
-from pffl.wire.keys import FILE, SiteKeys
+from pffl.site import Agreement, Site, SiteConfig, prepare
 from tests.helpers import make_federation
+from tests.inside import SiteKeys, consent
+from tests.inside import wire_keys_FILE as FILE
 from tests.raising import raises
 from tests.site.sites import write_site
 

@@ -15,7 +15,7 @@ import pytest
 
 import pffl
 from pffl.errors import Malformed, UsageError
-from pffl.methods.fcfl import FCFL
+from pffl.methods import FCFL
 from pffl.models import Inputs
 from pffl.questions import (
     Evaluate,
@@ -26,7 +26,7 @@ from pffl.questions import (
     read_question,
 )
 from pffl.site import Rules, Site
-from pffl.site.log import Log
+from tests.inside import Log
 from tests.raising import raises
 from tests.site.sites import (
     OPEN,

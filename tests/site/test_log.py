@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from pffl.errors import ArtefactError
-from pffl.site import Rules, log
-from pffl.site.log import Log
-from pffl.site.pause import FILE, pause, paused, resume
+from pffl.site import Rules
 from pffl.wire import read_answer
+from tests.inside import Log, log, pause, paused, resume
+from tests.inside import site_pause_FILE as FILE
 from tests.raising import raises
 from tests.site.sites import OPEN, census, message, refusals_of, send, small_site
 

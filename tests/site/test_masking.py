@@ -15,17 +15,15 @@ from pffl.engines import Reference
 from pffl.errors import Refused, UsageError
 from pffl.questions import Census, Pool, Slopes
 from pffl.site import Site
-from pffl.site.floor import agreed_sets, left_out
 from pffl.wire import (
     masked_body,
-    masks,
     read_answer,
     read_masked,
     signed_content,
     write_answer,
 )
-from pffl.wire.keys import SiteKeys
 from tests.helpers import make_federation, make_problem
+from tests.inside import SiteKeys, agreed_sets, left_out, masks
 from tests.raising import raises
 from tests.site.secure import Server, agree, keys_of, sites_of
 from tests.site.sites import OPEN

@@ -13,18 +13,23 @@ import pytest
 from scipy import stats
 
 import pffl
-from pffl.engines.remote import Secured
 from pffl.errors import FederationError, PrivacyBudgetError, UsageError
-from pffl.evidence.noise import Noise
-from pffl.privacy.accounting import composed, epsilon_of
-from pffl.privacy.discrete import seeded_source
 from pffl.questions import Tally
-from pffl.questions.noised import Adding
-from pffl.site.account import HEAD, LINES, Account
-from pffl.site.at_hand import secured
-from pffl.site.releases import Releases
 from pffl.solving import sharing
 from pffl.wire import read_answer, write_request
+from tests.inside import (
+    HEAD,
+    LINES,
+    Account,
+    Adding,
+    Noise,
+    Releases,
+    composed,
+    epsilon_of,
+    secured,
+    seeded_source,
+)
+from tests.inside import engines_remote_Secured as Secured
 from tests.raising import raises
 from tests.site.noisy import (
     agreement,

@@ -8,20 +8,25 @@ from pffl.driver import drive
 from pffl.errors import NotMetError, UsageError
 from pffl.files import Journal
 from pffl.methods import METHODS
-from pffl.models.linear import default_model
 from pffl.preparation import Options
-from pffl.questions.smoothness import STEPS
-from pffl.study.compare import (
+from tests.helpers import make_federation
+from tests.inside import (
     L2_GRID,
+    LEAST_POINTS,
+    MEASURES,
+    STEPS,
     Comparison,
+    Footing,
+    Study,
+    combinations,
     compare,
+    default_model,
     known_methods,
+    measures,
     plan,
     space,
 )
-from pffl.study.experiment import LEAST_POINTS, Study, combinations
-from pffl.study.trial import MEASURES, Footing, Trial, measures
-from tests.helpers import make_federation
+from tests.inside import study_trial_Trial as Trial
 from tests.raising import raises
 from tests.study.test_experiment import row as row_with
 

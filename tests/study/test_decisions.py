@@ -10,13 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pffl.study.decisions import (
-    bootstrapped,
-    decide,
-    holm,
-    permuted,
-    student,
-)
+from tests.inside import bootstrapped, decide, holm, permuted, student
 
 
 @pytest.mark.parametrize("n", [2, 3, 10, 40])

@@ -9,20 +9,24 @@ import pytest
 from scipy import stats
 
 import pffl
-from pffl.constraints.per_silo import PerSilo
+from pffl.constraints import PerSilo
 from pffl.driver import drive
 from pffl.errors import ArtefactError, UsageError
 from pffl.files import Journal
 from pffl.methods import METHODS
-from pffl.models.linear import default_model
 from pffl.preparation import Options
-from pffl.study.experiment import (
+from tests.inside import (
+    Few,
+    Footing,
     Seeds,
     Study,
     check_plans,
-    run,
+    default_model,
+    measures,
 )
-from pffl.study.trial import Few, Footing, Row, Trial, measures
+from tests.inside import study_experiment_run as run
+from tests.inside import study_trial_Row as Row
+from tests.inside import study_trial_Trial as Trial
 from tests.raising import raises
 
 BOUND = pffl.BoundedGroupLoss(0.6)

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from pffl.study.sweep import front
+from tests.inside import front
 
 
 @given(

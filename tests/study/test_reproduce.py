@@ -11,16 +11,19 @@ import pytest
 import pffl
 from pffl.errors import ArtefactError, UsageError
 from pffl.methods import METHODS
-from pffl.study import published
-from pffl.study.experiment import LEAST_POINTS, check_plans
-from pffl.study.reproduce import (
+from tests.inside import (
     FIGURES,
+    LEAST_POINTS,
+    MEASURES,
+    PAPER_BOUNDS,
+    PAPER_MULTIPLIER_BOUNDS,
+    check_plans,
     load,
     parse,
+    published,
     run_figure,
 )
-from pffl.study.sweep import NOTIONS, PAPER_BOUNDS, PAPER_MULTIPLIER_BOUNDS
-from pffl.study.trial import MEASURES
+from tests.inside import study_sweep_NOTIONS as NOTIONS
 from tests.raising import raises
 
 FOLDER = Path(__file__).parents[2] / "reproduction"

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.study.seeded import sweep_seeds
-from pffl.study.sweep import full_grid
+from tests.inside import full_grid, sweep_seeds
 
 
 def load(seed):

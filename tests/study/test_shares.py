@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pffl.study import shares
-from pffl.study.reproduce import parse, run_figure
+from tests.inside import parse, run_figure, shares
 from tests.study.test_reproduce import TINY, open_data
 
 

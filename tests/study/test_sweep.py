@@ -10,15 +10,8 @@ import pytest
 
 import pffl
 from pffl.errors import DataError, FederationError, UsageError
-from pffl.evidence import unseen
-from pffl.study.sweep import (
-    GridPoint,
-    full_grid,
-    paper_grid,
-    random_grid,
-    sweep,
-)
-from pffl.study.sweep import row as row_of
+from tests.inside import GridPoint, full_grid, paper_grid, random_grid, sweep, unseen
+from tests.inside import row as row_of
 from tests.raising import raises
 
 pytestmark = pytest.mark.filterwarnings("ignore:a bound of 0")

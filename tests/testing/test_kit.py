@@ -13,8 +13,7 @@ import pytest
 import pffl
 from pffl import testing
 from pffl.constraints import CONSTRAINTS, Cells, Constraint
-from pffl.methods import METHODS, Method
-from pffl.methods.fedavg import FedAvg
+from pffl.methods import METHODS, FedAvg, Method
 from pffl.questions import TrainTotal
 from pffl.testing import (
     CONSTRAINT_CHECKS,

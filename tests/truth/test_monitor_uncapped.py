@@ -151,7 +151,7 @@ def test_the_clipped_model_is_another_one() -> None:
 
 
 def test_a_state_of_an_earlier_version_is_refused_by_name(tmp_path: Path) -> None:
-    from pffl.evidence import monitor as states
+    from tests.inside import monitor as states
 
     head = {"format": "pffl.monitor", "version": 1, "model": "x", "schema": "y"}
     sealed = states._sealed(head, "")

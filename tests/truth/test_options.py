@@ -40,7 +40,7 @@ def command(
 
 def commands() -> dict[str, Any]:
     """Return every command of the app, by its words."""
-    from pffl.cli.app import app
+    from tests.inside import app
 
     found: dict[str, Any] = {}
 
@@ -89,7 +89,7 @@ def test_every_option_of_every_command_is_read() -> None:
 
 
 def shared_options() -> dict[str, dict[str, Any]]:
-    from pffl.cli.options import OPTIONS
+    from tests.inside import OPTIONS
 
     return {s: {one.name: one for one in found} for s, found in OPTIONS.items()}
 

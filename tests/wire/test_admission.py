@@ -23,7 +23,6 @@ from pffl.questions import (
     View,
     Witness,
 )
-from pffl.questions.plausible import Ceilings
 from pffl.wire import Gate, Policy
 from tests.helpers import (
     evaluate_question,
@@ -33,6 +32,7 @@ from tests.helpers import (
     train_question,
     witness_question,
 )
+from tests.inside import Ceilings
 from tests.models.test_target import in_units
 from tests.raising import raises
 

@@ -36,8 +36,8 @@ from pffl.wire import (
     write_answer,
     write_request,
 )
-from pffl.wire.envelope import MOST_QUESTIONS
 from tests.helpers import evaluate_question, make_federation, make_problem
+from tests.inside import MOST_QUESTIONS
 from tests.raising import raises
 
 MODELS = {

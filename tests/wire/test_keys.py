@@ -6,14 +6,8 @@ import os
 import pytest
 
 from pffl.errors import ArtefactError, Malformed, PFFLError, Refused
-from pffl.wire.keys import (
-    FILE,
-    PUBLIC_FILE,
-    PublicKeys,
-    SiteKeys,
-    collect,
-    read_public,
-)
+from tests.inside import PUBLIC_FILE, PublicKeys, SiteKeys, collect, read_public
+from tests.inside import wire_keys_FILE as FILE
 from tests.raising import raises
 
 

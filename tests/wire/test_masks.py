@@ -26,14 +26,23 @@ from pffl.questions import (
     View,
     Witness,
 )
-from pffl.wire import masks
-from pffl.wire.keys import SiteKeys
-from pffl.wire.masks import COUNTS, GRADIENTS, GRIDS, SUMS, add, decode, encode, mask
 from tests.helpers import (
     evaluate_question,
     make_federation,
     make_problem,
     make_schema,
+)
+from tests.inside import (
+    COUNTS,
+    GRADIENTS,
+    GRIDS,
+    SUMS,
+    SiteKeys,
+    add,
+    decode,
+    encode,
+    mask,
+    masks,
 )
 from tests.raising import raises
 

@@ -1,0 +1,206 @@
+"""What tests use of the inside of packages, by name.
+
+A test imports the front of a package (`pffl.methods`), or a name from here; no other
+file of the tests knows in which module something lies, so that modules can move. Names
+are loaded when they are used: collecting tests imports little.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+#: Names by module of `pffl`. "name:other" is called "other" here; ":other" is a module.
+HOMES = {
+    "bounds.alarm": ":alarm",
+    "bounds.checks": "Interval",
+    "bounds.empirical": ":empirical",
+    "bounds.gap": ":gap",
+    "bounds.holdout": ":holdout",
+    "bounds.infeasible": "FAR NEAR Support support",
+    "bounds.logsum": ":logsum BETS:bounds_logsum_BETS Bets plan_bets upper_bounds",
+    "bounds.outlook": "Outlook chance times",
+    "bounds.rates": ":bounds_rates clopper_pearson_upper spread",
+    "bounds.weighted": ":weighted Moments",
+    "cli.app": "app",
+    "cli.console": ":console",
+    "cli.counts": "MOST_DRAWN picture",
+    "cli.deployed": "launch:cli_deployed_launch",
+    "cli.options": "Draft OPTIONS bound in_options",
+    "cli.reproduce": "open_panel",
+    "constraints.base": "EVERY_SILO",
+    "data.checks": "repeated_rows row_hashes shared_ids shared_rows",
+    "data.chunks": ":chunks",
+    "data.codes": "encode_values",
+    "data.column": "Column match_names",
+    "data.dates": "VALUES days_of order_of part_of",
+    "data.inference": ":inference",
+    "data.names": "Names Numbered repeated",
+    "data.numbers": "decimal_of written_number written_numbers",
+    "data.packed": ":packed",
+    "data.partition": ":partition at_one_site draw_parts keyed_split split_index",
+    "data.reading": ":reading find_delimiter first_uneven place_of read_table",
+    "data.schema": "named withheld",
+    "data.silo": "as_inputs",
+    "data.sparse": "as_csr spreads",
+    "data.table": "ColumnOptions TableOptions",
+    "data.words": "count_words texts_of width_for",
+    "datasets._acs_files": ":acs_files archive_name member_name",
+    "datasets._acs_tasks": (
+        "COLUMNS:datasets_acs_tasks_COLUMNS FIFTY_STATES FIPS RACES RELP_OF_RELSHIPP "
+        "SEXES TASKS"
+    ),
+    "datasets._archive": ":archive extract_member",
+    "datasets._fetch": ":datasets_fetch RemoteFile WheelMember cache_folder fetch",
+    "datasets._pictures": ":pictures",
+    "datasets.adult": "COLUMNS:datasets_adult_COLUMNS FILES read:datasets_adult_read",
+    "datasets.compas": "FILE:datasets_compas_FILE RANGES read:datasets_compas_read",
+    "engines.local.by_atom": ":by_atom ByAtom",
+    "engines.local.by_silo": "BySilo",
+    "engines.local.counting": ":counting",
+    "engines.local.evaluations": ":evaluations",
+    "engines.local.layout": ":layout",
+    "engines.local.merging": ":merging Raw merge",
+    "engines.local.networks": ":networks",
+    "engines.local.threads": ":threads",
+    "engines.remote": (
+        "InMemory Noisy Record Remote Reply Secured:engines_remote_Secured"
+    ),
+    "engines.remote.secure": "Secured:engines_remote_secure_Secured",
+    "engines.remote.transcript": "Transcript",
+    "evidence.advice": "asks_most overfitted",
+    "evidence.certificate": ":certificate Assumption Certificate Statement VERSION",
+    "evidence.choice": "table:evidence_choice_table",
+    "evidence.evidence": (
+        ":evidence About Before Cell Choice Data Evidence Least Lowest Missing Model "
+        "ModelPath Pair Proofs Sample Settling Terms Training "
+        "Trial:evidence_evidence_Trial"
+    ),
+    "evidence.looks": "LOOKS Look Looks look read_looks settings",
+    "evidence.measure": "sample",
+    "evidence.metrics": "group_rates mean_losses metrics rates:evidence_metrics_rates",
+    "evidence.monitor": (
+        ":monitor Batch Monitor Settings Watched held read:evidence_monitor_read"
+    ),
+    "evidence.noise": ":noise COUNTED Figures Noise fieller log_sum_upper",
+    "evidence.promise": ":promise",
+    "evidence.proofs": ":proofs",
+    "evidence.response": ":response solver",
+    "evidence.summary": ":summary",
+    "evidence.training": ":training",
+    "evidence.unseen": ":unseen",
+    "evidence.vector": "LONG Packed kept numbers_of",
+    "evidence.verdict": ":verdict EXIT_CODES Result judge split_metrics verdicts",
+    "evidence.verify": ":evidence_verify mean_ends verify:evidence_verify_verify",
+    "figures.chart": "Axis axis_of",
+    "figures.html": "as_html",
+    "flower.address": "Address",
+    "flower.deploy": "PLACE deploy folders site_names table_of",
+    "flower.executor": ":executor",
+    "flower.forks": ":forks",
+    "flower.health": "wait",
+    "flower.launch": ":flower_launch Launch",
+    "flower.node": ":node",
+    "flower.pauses": ":pauses known",
+    "flower.server": ":server run:flower_server_run",
+    "flower.superlink": "HomeOnly",
+    "flower.tls": ":tls",
+    "flower.weights": "GroupSums KEY Order group_weights total_of",
+    "methods.ascent": ":ascent Ascent example_weights",
+    "methods.auto": ":auto QUICK check_memory costs hessians_fit",
+    "methods.descent": "DECAY FLOOR",
+    "methods.fairfed": "distances",
+    "methods.fairgrad": "NOTIONS:methods_fairgrad_NOTIONS constants",
+    "methods.fcfl": ":fcfl Gaps guarded_step least_norm stage_one stage_two",
+    "methods.fedfb": "move_eo parity_surrogate",
+    "methods.first_order": "SLOW",
+    "methods.local_bgl": "own_cells",
+    "methods.minimax": "WAIT",
+    "methods.pooled": "Newton",
+    "methods.quasi_newton": ":quasi_newton",
+    "methods.saddle": ":saddle Forecast forecast",
+    "methods.saddle_bounds": "candidate_multipliers",
+    "methods.step_sizes": "curvatures smoothness",
+    "models.base": "Step",
+    "models.export.coefficients": "RawForm",
+    "models.linear": "NumericModel default_model",
+    "models.model_file": "read_model write_model",
+    "models.network": "Network",
+    "models.predictor": "Predictor",
+    "models.recipes": "CelebARecipe RECIPES section_of",
+    "models.reported": "Reported",
+    "models.scaled": "ScaledRows",
+    "models.scoring": "score_file",
+    "noisy.plan": "BETS:noisy_plan_BETS PARTS bets_of ranges_of uniform_of",
+    "noisy.running": ":running",
+    "planning.promised": "SHARES",
+    "planning.trial": "FOLDS folds",
+    "privacy.accounting": "Filter composed delta_of epsilon_of mu_of",
+    "privacy.discrete": (
+        ":discrete Source discrete_gaussian secret_source seeded_source"
+    ),
+    "questions.declared": (
+        "Row:questions_declared_Row agreed array number places scalar vector"
+    ),
+    "questions.evaluate": "COLUMNS:questions_evaluate_COLUMNS",
+    "questions.noised": "Adding CURVED UNIT scores_alone unfolded",
+    "questions.plausible": "Ceilings",
+    "questions.smoothness": "STEPS curvature",
+    "questions.stakes": "STAKES check_log_sums check_stakes",
+    "questions.train": "TINY",
+    "reports.card": "plain table:reports_card_table",
+    "reports.explorer": "path_of",
+    "reports.inputs": "InputsThatMatter MOST",
+    "reports.page": "embedded render write_report",
+    "reports.study_view": "MOST_SENTENCES SweepView",
+    "runs.directory": ":directory SPEC",
+    "runs.overview": "Overview follow",
+    "site.account": "Account HEAD KEPT LINES Line OPENING",
+    "site.agreement": "RUN",
+    "site.at_hand": "secured",
+    "site.config": "Place Split",
+    "site.consent": ":consent",
+    "site.floor": "agreed_sets left_out",
+    "site.log": ":log Entry Log",
+    "site.pause": "FILE:site_pause_FILE pause paused resume",
+    "site.prepare": "rare_inputs",
+    "site.releases": "Releases",
+    "site.store": ":store",
+    "spec.run_file": "SECTIONS",
+    "study.compare": "Comparison L2_GRID compare known_methods plan space",
+    "study.decisions": "bootstrapped decide holm permuted student",
+    "study.experiment": (
+        "LEAST_POINTS Seeds Study check_plans combinations run:study_experiment_run"
+    ),
+    "study.published": ":published",
+    "study.reproduce": "FIGURES load parse run_figure",
+    "study.seeded": "sweep_seeds",
+    "study.shares": ":shares",
+    "study.sweep": (
+        "GridPoint NOTIONS:study_sweep_NOTIONS PAPER_BOUNDS PAPER_MULTIPLIER_BOUNDS "
+        "front full_grid heldout_measures paper_grid random_grid row smallest_bound "
+        "sweep"
+    ),
+    "study.trial": (
+        "Few Footing MEASURES NO_OPTIMA Row:study_trial_Row Trial:study_trial_Trial "
+        "measures"
+    ),
+    "wire.envelope": "MOST_QUESTIONS",
+    "wire.keys": (
+        "FILE:wire_keys_FILE PUBLIC_FILE PublicKeys SiteKeys collect read_public"
+    ),
+    "wire.masks": ":masks COUNTS GRADIENTS GRIDS SUMS add decode encode mask",
+    "wire.steps": "Course",
+}
+PLACES = {
+    entry.rpartition(":")[2]: (module, entry.partition(":")[0])
+    for module, names in HOMES.items()
+    for entry in names.split()
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in PLACES:
+        raise AttributeError(f"tests.inside has no '{name}'")
+    module, own = PLACES[name]
+    found = import_module(f"pffl.{module}")
+    return getattr(found, own) if own else found
