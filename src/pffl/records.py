@@ -199,8 +199,9 @@ def construct(
     try:
         return make(**values)
     except PFFLError as error:
-        for code, reason in zip(error.codes, reasons(error), strict=True):
-            to.add(f"[{code}] {reason}")
+        codes = dict(enumerate(error.codes))
+        for place, reason in enumerate(reasons(error)):
+            to.add(f"[{codes.get(place, error.code)}] {reason}")
         return None
 
 

@@ -57,6 +57,7 @@ def people(weighted: bool) -> Federation:
 Case = tuple[Callable[[], Federation], Any, dict[str, Any], tuple[int, int]]
 BGL = pffl.BoundedGroupLoss
 ONE = {"promise": pffl.Promise(models=1)}
+WEIGHED = {"options": replace(QUICK, weight_bound=1.5)}
 RANGE = {"model": pffl.LeastSquares(target_range=(-6.0, 6.0))}
 CASES: dict[str, Case] = {
     "shown": (apart, BGL(0.8), {}, (1, 4)),
@@ -69,7 +70,7 @@ CASES: dict[str, Case] = {
         {},
         (0, 4),
     ),
-    "weighted": (lambda: people(True), BGL(0.82), {}, (3, 4)),
+    "weighted": (lambda: people(True), BGL(0.82), WEIGHED, (3, 4)),
     "several rows": (lambda: people(False), BGL(0.8), {}, (3, 4)),
     "numbers": (
         lambda: make_federation(1, sizes=(200, 200), test=150, labels=0),

@@ -135,7 +135,11 @@ def test_a_weight_above_the_bound_and_no_bound_at_all(rows, run):
     assert not said(found.evidence, "holdout").available
     options = pffl.Options(weight_bound=40.0)
     found = audit(
-        Audited(run.model, run.w), rows, pffl.BoundedGroupLoss(0.9), options=options
+        Audited(run.model, run.w),
+        rows,
+        pffl.BoundedGroupLoss(0.9),
+        options=options,
+        clip=0.01,
     )
     assert said(found.evidence, "holdout").available
     undeclared = pffl.solve(rows, pffl.BoundedGroupLoss(0.72), seed=0)
