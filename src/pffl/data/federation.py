@@ -490,6 +490,41 @@ class Federation:
         )
         return replace(self, silos=silos)
 
+    def with_groups_as_inputs(self) -> Federation:
+        """Show models the group too: an input of 0 and 1 for each group but the first.
+
+        For comparisons with methods whose authors use it (FedFB). Predictions then need
+        the group. `from_table(inputs=…)` does it for columns of a table.
+        """
+        groups = self.schema.groups[1:]
+
+        def widened(rows: Rows) -> Rows:
+            own = rows.group[:, None] == np.arange(1, len(groups) + 1)
+            if is_sparse(rows.X):
+                from scipy.sparse import csr_array, hstack
+
+                return replace(rows, X=as_csr(hstack([rows.X, csr_array(own)])))
+            X = np.asarray(rows.X)
+            return replace(rows, X=np.column_stack([X, own.astype(X.dtype)]))
+
+        features = (*self.schema.features, *(f"group={group}" for group in groups))
+        silos = tuple(
+            replace(silo, splits={s: widened(r) for s, r in silo.splits.items()})
+            for silo in self.silos
+        )
+        schema = replace(self.schema, features=features)
+        known = TableEncoding.of_numbers(schema, self.encoding.label_type)
+        ranges = {**self.ranges, **{f"group={group}": (0.0, 1.0) for group in groups}}
+        noted = (*self.notes, "the group is an input")
+        return replace(
+            self,
+            schema=schema,
+            silos=silos,
+            encoding=known,
+            ranges=ranges,
+            notes=noted,
+        )
+
     def __len__(self) -> int:
         return len(self.silos)
 
