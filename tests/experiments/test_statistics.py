@@ -1,0 +1,224 @@
+"""Paired statistics: against scipy and definitions, by false words and by power."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from pffl import datasets
+from pffl.experiments import (
+    choose,
+    chosen_front,
+    holm,
+    hypervolume,
+    judge,
+    overlap,
+    people,
+)
+
+ALIKE = 1 / 3  # three quarters train, one quarter tests, the same people on all seeds
+
+
+def _failing(share):
+    """Draw differences of mean 0 that are large and negative on some seeds."""
+
+    def draw(rng, n):
+        failed = rng.random(n) < share
+        return np.where(failed, 0.01 - 0.01 / share, 0.01) + rng.normal(0, 0.002, n)
+
+    return draw
+
+
+NULLS = {
+    "normal": lambda rng, n: rng.normal(0, 0.05, n),
+    "heavy tails": lambda rng, n: 0.01 * rng.standard_t(2, n),
+    "skewed": lambda rng, n: rng.exponential(0.1, n) - 0.1,
+    "more skewed": lambda rng, n: 0.01 * (rng.lognormal(0, 1, n) - np.exp(0.5)),
+    "mostly ties": lambda rng, n: 0.01 * rng.choice([-1, 0, 0, 0, 0, 0, 0, 0, 1], n),
+    "one seed in ten fails": _failing(0.1),
+    "one seed in five fails": _failing(0.2),
+}
+
+
+def test_at_most_16_false_words_in_200_studies_without_a_difference():
+    rng = np.random.default_rng(0)
+    kinds = list(NULLS.values())
+    studies = [judge({"claim": kinds[i % 7](rng, 30)})["claim"] for i in range(200)]
+    assert sum(study.conditional.word != "open" for study in studies) <= 16
+
+
+@pytest.mark.parametrize("kind", NULLS)
+def test_no_kind_of_difference_gives_more_than_8_percent_of_false_words(kind):
+    rng = np.random.default_rng(1)
+    studies = [judge({"claim": NULLS[kind](rng, 30)})["claim"] for _ in range(600)]
+    assert sum(study.conditional.word != "open" for study in studies) <= 48
+
+
+def test_at_most_16_false_words_in_200_figures_of_eight_claims():
+    rng = np.random.default_rng(0)
+    kinds = [*NULLS.values(), NULLS["normal"]]
+    false = 0
+    for _ in range(200):
+        claims = {str(i): draw(rng, 40) for i, draw in enumerate(kinds)}
+        found = judge(claims).values()
+        false += any(claim.conditional.word != "open" for claim in found)
+    assert false <= 16
+
+
+def test_at_most_16_false_words_in_200_populations_of_shared_people():
+    """Seeds that share people share luck: what is the same on all is not averaged."""
+    rng = np.random.default_rng(2)
+    plain = widened = 0
+    for _ in range(200):
+        # a correlation of test / (test + train) is what Nadeau and Bengio assume
+        shared = ALIKE / (1 + ALIKE)
+        own = rng.normal(0, np.sqrt(1 - shared), 30)
+        differences = rng.normal(0, np.sqrt(shared)) + own
+        found = judge({"claim": differences}, correlation=ALIKE)["claim"]
+        plain += found.conditional.word != "open"
+        widened += found.population.word != "open"
+    assert widened <= 16
+    assert plain > 60  # the other column answers another question
+
+
+@pytest.mark.parametrize("margin", [0.005, 0.01])
+def test_at_most_16_in_200_are_called_the_same_at_the_margin(margin):
+    rng = np.random.default_rng(3)
+    words = [
+        judge({"claim": rng.normal(margin, 0.01, 40)}, margin=margin)["claim"]
+        for _ in range(200)
+    ]
+    assert sum(word.conditional.word == "same" for word in words) <= 16
+
+
+def test_power_for_a_difference_of_six_tenths_of_its_deviation_on_30_seeds():
+    """A t test has 89 %; what the bootstrap costs is little."""
+    rng = np.random.default_rng(4)
+    words = [
+        judge({"claim": rng.normal(-0.6, 1.0, 30)})["claim"].conditional.word
+        for _ in range(200)
+    ]
+    assert words.count("better") >= 160
+    assert words.count("worse") == 0
+
+
+def test_power_of_same_for_a_margin_of_one_deviation_on_30_seeds():
+    rng = np.random.default_rng(5)
+    words = [
+        judge({"claim": rng.normal(0, 1.0, 30)}, margin=1.0)["claim"].conditional.word
+        for _ in range(100)
+    ]
+    assert words.count("same") >= 95
+
+
+@pytest.mark.parametrize("n", [2, 10, 40])
+def test_without_skew_the_interval_is_about_that_of_the_t_test_and_never_inside(n):
+    d = stats.norm.ppf((np.arange(n) + 0.5) / n) + 0.3
+    found = judge({"claim": d})["claim"].conditional
+    low, high = stats.ttest_1samp(d, 0.0).confidence_interval(0.95)
+    assert found.interval.low <= low
+    assert found.interval.high >= high
+    assert found.p >= stats.ttest_1samp(d, 0.0).pvalue
+    if n == 40:
+        width = found.interval.high - found.interval.low
+        assert width < 1.05 * (high - low)
+
+
+def test_shared_people_widen_as_nadeau_and_bengio_do():
+    d = np.random.default_rng(0).normal(0.3, 1.0, 30)
+    found = judge({"claim": d}, correlation=ALIKE)["claim"]
+    plain, wide = found.conditional.interval, found.population.interval
+    factor = np.sqrt(1 + 30 * ALIKE)
+    assert wide.high - wide.mean == pytest.approx(factor * (plain.high - plain.mean))
+    assert wide.mean - wide.low == pytest.approx(factor * (plain.mean - plain.low))
+
+
+@given(
+    st.lists(st.floats(-1, 1), min_size=1, max_size=5), st.integers(0, 5), st.booleans()
+)
+def test_the_drawn_interval_decides(means, seed, with_margin):
+    """The word follows from the interval alone, with as many seeds as it takes."""
+    rng = np.random.default_rng(seed)
+    claims = {str(i): rng.normal(m, 1.0, 29) for i, m in enumerate(means)}
+    margin = 0.5 if with_margin else None
+    for found in judge(claims, margin=margin, correlation=0.01).values():
+        for column in (found.conditional, found.population):
+            low, high = column.interval.low, column.interval.high
+            inside = with_margin and low > -0.5 and high < 0.5
+            word = "better" if high < 0 else "worse" if low > 0 else "open"
+            assert column.word == ("same" if inside else word)
+
+
+def test_no_word_for_few_seeds_missing_pairs_and_a_number_drawn_once():
+    rng = np.random.default_rng(0)
+    far = rng.normal(-1.0, 0.1, 28)
+    cases = {
+        "few": far,
+        "missing": [*far, *far, np.nan],
+        "once": [-0.5] * 40,
+        "none": [],
+        "one": [1.0],
+    }
+    for name, values in cases.items():
+        found = judge({name: values}, margin=0.1)[name]
+        assert (found.conditional.word, found.population.word) == ("open", "open")
+        assert found.reason is not None
+    assert judge({"few": far})["few"].conditional.interval.high < 0
+    assert judge({"equal": [0.0] * 29}, margin=0.1)["equal"].conditional.word == "same"
+
+
+def test_better_is_what_was_said_to_be_better():
+    d = np.random.default_rng(0).normal(1.0, 0.1, 30)
+    words = [
+        judge({"a": d}, better=b)["a"].conditional.word for b in ("lower", "higher")
+    ]
+    assert words == ["worse", "better"]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_is_the_step_down_test(values):
+    """Refused at α by Holm's steps ⇔ corrected p ≤ α."""
+    corrected = holm(values)
+    for alpha in (0.01, 0.05, 0.2):
+        refused = set()
+        for step, index in enumerate(np.argsort(values, kind="stable")):
+            if values[index] * (len(values) - step) > alpha:
+                break
+            refused.add(int(index))
+        assert refused == {i for i, p in enumerate(corrected) if p <= alpha}
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=6))
+def test_the_hypervolume_is_the_share_of_a_fine_lattice_that_is_dominated(points):
+    side = (np.arange(200) + 0.5) / 200 * 0.8
+    x, y = np.meshgrid(side, side)
+    dominated = np.zeros_like(x, dtype=bool)
+    for e, v in points:
+        dominated |= (x >= e) & (y >= v)
+    area = hypervolume(points, (0.8, 0.8))
+    assert area == pytest.approx(0.64 * dominated.mean(), abs=0.02)
+
+
+def test_a_front_is_chosen_on_validation_rows_and_measured_on_test_rows():
+    validation = [[0.1, 0.5], [0.2, 0.4], [0.3, 0.45]]
+    test = [[0.15, 0.6], [0.2, 0.5], [0.1, 0.1]]
+    assert chosen_front(validation, test).tolist() == test[:2]
+    assert chosen_front(test, test).tolist() == test[2:]
+
+
+def test_a_trial_is_chosen_within_a_limit_of_error():
+    assert choose([0.1, 0.2, 0.2], [0.9, 0.5, np.nan], limit=0.2) == 1
+    assert choose([0.2, 0.1], [0.5, 0.5], limit=0.2) == 1  # equal values: less error
+    assert choose([0.3], [0.5], limit=0.2) is None
+
+
+def test_the_overlap_of_seeds_is_measured():
+    split = [datasets.synthetic(300, silos=3, seed=0, split_seed=s) for s in range(3)]
+    drawn = [datasets.synthetic(300, silos=3, seed=s) for s in range(3)]
+    sizes = {"test": 1.0, "train": 4.0}
+    assert overlap([people(f) for f in split], **sizes) == 0.25
+    assert overlap([people(f) for f in drawn], **sizes) == 0.0
+    assert overlap([people(split[0])], **sizes) == 0.0
