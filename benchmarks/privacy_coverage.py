@@ -72,7 +72,7 @@ def coverage(epsilon: float, runs: int) -> str:
         status = found.status
         words[status] = words.get(status, 0) + 1
         held = bool((here <= BOUND).all())
-        false += (status == "met" and not held) or (status == "not_met" and held)
+        false += (status == "met" and not held) or (status == "not met" and held)
         false += told.promised(e, part) and not (there <= BOUND).all()
     share = " / ".join(f"{100 * b / runs:.1f} %" for b in below)
     said = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in sorted(words.items()))

@@ -20,11 +20,11 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 SAID = {
     "quickstart.py": ["synthetic", "met: Every bound is met", "gap", "test_upper"],
     "plain_pffl.py": ["plain loop:", "largest difference"],
-    "own_method.py": ["tilted not_met", "tilted met"],
+    "own_method.py": ["tilted not met", "tilted met"],
     "own_constraint.py": ["met: Every bound is met", "class 1"],
     "lightning_loop.py": ["Trainer.fit: ", "solve_loaders: ", "\nmet: Every bound is"],
-    "hugging_face.py": ["\nnot_met: ", "\nmet: Every bound is", "is praise with"],
-    "torch_loaders.py": ["not_met\n", "\nmet\n", "test_loss"],
+    "hugging_face.py": ["\nnot met: ", "\nmet: Every bound is", "is praise with"],
+    "torch_loaders.py": ["not met\n", "\nmet\n", "test_loss"],
     "fair_classifier.py": ["met: Every bound is met", "No bound below 0.6", "95 %"],
 }
 #: What an example needs beside pffl.

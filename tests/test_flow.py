@@ -217,7 +217,7 @@ def test_killed_and_resumed_without_hessians(
     bound = pffl.BoundedGroupLoss({"a": 0.3, "b": 0.4})
     whole = Recording(Local(FEDERATION))
     expected = pffl.solve(whole, bound, seed=3)
-    assert expected.status == "infeasible"
+    assert expected.status == "impossible"
     asked = [type(q).__name__ for message in whole.messages for q in message]
     assert {"Slopes", "Witness"} <= set(asked)
     assert "Curvature" not in asked

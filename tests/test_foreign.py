@@ -124,7 +124,7 @@ def test_coefficients_give_scikit_learns_losses(tmp_path, name, classes):
     found = audit(audited, rows, pffl.BoundedGroupLoss(1.5))
     certificate = found.certificate
     assert group_losses(certificate) == pytest.approx(expected(model, classes))
-    assert certificate.verdict == "met"
+    assert certificate.verdicts["test"]["verdict"] == "within"
     assert certificate.holds("empirical")
     assert not_verified(found, rows, tmp_path) == []
 
@@ -311,7 +311,7 @@ def test_an_audit_only_asks_for_evaluations_and_proves_nothing(tmp_path):
     audited = opened(write(tmp_path / "m.json", fitted()), rows)
     missed = audit(audited, engine, pffl.BoundedGroupLoss(0.3))
     assert set(engine.asked) == {Census, Evaluate}
-    assert missed.certificate.verdict == "not_met"
+    assert missed.certificate.verdicts["test"]["verdict"] == "exceeded"
     assert not missed.certificate.of_kind("gap")
     e = missed.evidence
     parts = (e.training, e.before, e.proofs.gap, e.proofs.least, e.proofs.excess)
@@ -319,7 +319,7 @@ def test_an_audit_only_asks_for_evaluations_and_proves_nothing(tmp_path):
     assert Evidence.from_dict(json.loads(json_text(e.as_dict()))) == e
     cells = pffl.ConditionalBoundedGroupLoss(0.0)
     reported = audit(audited, rows, cells, promise=False).certificate
-    assert reported.verdict == "unbounded"
+    assert reported.verdicts["test"]["verdict"] == "no bounds"
     assert len(group_losses(reported)) == 4
     assert reported.of_kind("holdout")[0].holds is None
 

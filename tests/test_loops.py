@@ -101,7 +101,7 @@ def test_tuples_loaders_and_a_function_that_takes_batches_apart():
     }
     solution = solve(plain, loaders, rounds=3)
     assert solution.rounds == 3
-    assert solution.as_dict()["verdicts"]["heldout"]["verdict"] == "not available"
+    assert solution.as_dict()["verdicts"]["test"]["verdict"] == "not measured"
     odd = {name: DataLoader(Words(k), 40) for k, name in enumerate(loaders)}
 
     def split(batch):
@@ -150,5 +150,5 @@ def test_a_numeric_target_and_a_network():
     net = pffl.Network(nn.Linear(4, 1), "squared")
     given = {"labels": None, "rounds": 8, "optimizer": sgd}
     solution = solve(net, rows, pffl.BoundedGroupLoss(0.5), **given)
-    assert solution.status in ("met", "not_converged")
+    assert solution.status in ("met", "not converged")
     assert max(row.train_loss for row in solution.cell_results) < 0.5

@@ -66,7 +66,7 @@ def path_of(solution: pffl.Solution) -> ModelPath:
 
 
 def said(e: Evidence) -> str:
-    return str(verdict.verdicts(e)["unseen"]["sentence"])
+    return str(verdict.verdicts(e)["new_people"]["sentence"])
 
 
 # By rows, and by plain arithmetic
@@ -224,8 +224,8 @@ def test_not_shown_says_what_can_be_and_exits_with_4():
     found = promised(federation, 0.7)
     path, e = path_of(found), found.evidence
     assert (path.chosen, found.status, found.exit_code) == (0, "met", 4)
-    told = verdict.verdicts(e)["unseen"]
-    assert told["verdict"] == "not shown"
+    told = verdict.verdicts(e)["new_people"]
+    assert told["verdict"] == "not certified"
     common = told["could_promise"]
     assert f"{common:.6g}" in told["sentence"]
     # The safest model alone, fixed beforehand, at that bound: it is shown, at one less
@@ -259,7 +259,7 @@ def test_a_cell_without_calibration_rows():
         silos.append(replace(silo, splits={**silo.splits, "test": held}))
     found = promised(replace(federation, silos=tuple(silos)), 0.9)
     assert found.exit_code == 4
-    assert verdict.verdicts(found.evidence)["unseen"]["could_promise"] is None
+    assert verdict.verdicts(found.evidence)["new_people"]["could_promise"] is None
 
 
 def test_a_method_without_bounds_has_one_model():
@@ -397,9 +397,9 @@ def test_on_the_command_line(capsys, tmp_path):
     asked = (*asked, "--no-extras")
     out = command(capsys, "run", *asked, "--out", tmp_path / "a", "--quiet", "--json")
     assert out.code in (0, 4)
-    told = out.json["verdicts"]["unseen"]
+    told = out.json["verdicts"]["new_people"]
     assert told["models"] == 3
-    assert (out.code == 0) is (told["verdict"] == "holds")
+    assert (out.code == 0) is (told["verdict"] == "certified")
     wrong = command(capsys, "run", *asked, "--calibration-fraction", "1.5")
     assert (wrong.code, wrong.error) == (2, "wrong-value")
     wrong = command(capsys, "run", *SMALL, "--promise", "everybody", "--bound", "0.7")

@@ -59,7 +59,7 @@ def test_without_a_price_it_is_scikit_learns_logistic_regression(way, weighting)
     sklearn = SklearnLogistic(C=1 / l2, fit_intercept=False, tol=1e-12, max_iter=10_000)
     sklearn.fit(X, pooled.y, sample_weight=(shares / rows)[pooled.silo])
     np.testing.assert_allclose(solution.w, sklearn.coef_[0], atol=1e-6)
-    assert solution.status == ("unbounded" if constraint is None else "met")
+    assert solution.status == ("no bounds" if constraint is None else "met")
     np.testing.assert_allclose(solution.multipliers, 0.0, atol=1e-9)
 
 
@@ -265,7 +265,7 @@ def test_met(attainable):
 def test_infeasible(attainable):
     bound = attainable - 0.005
     solution = conflict(bound)
-    assert solution.status == "infeasible"
+    assert solution.status == "impossible"
     assert f"{attainable:.4f}" in solution.message
     assert solution.smallest_bound == pytest.approx(attainable, abs=1e-4)
     # The witness: λ on the simplex whose mixture of losses no model brings below ζ.
@@ -282,7 +282,7 @@ def test_infeasible(attainable):
 
 def test_within_slack(attainable):
     solution = conflict(attainable + 0.002, pffl.Exact(multiplier_bound=0.01))
-    assert solution.status == "within_slack"
+    assert solution.status == "not met"
     excess = max(row.violation for row in solution.cell_results)
     assert 1e-6 < excess <= solution.slack
     assert not solution.ok
@@ -290,7 +290,7 @@ def test_within_slack(attainable):
 
 def test_not_met(attainable):
     solution = conflict(attainable + 0.002, pffl.FedAvg(rounds=100))
-    assert solution.status == "not_met"
+    assert solution.status == "not met"
     worst = max(solution.cell_results, key=lambda row: row.violation)
     assert worst.cell in solution.message
     assert solution.witness is None
@@ -343,7 +343,7 @@ def test_a_callback_may_end_the_run_early():
     callback = StopAt(3)
     method = pffl.PFFL(dual_rounds=10, step_size=0.2, dual_step_size=1.0)
     solution = conflict(2.0, method, callbacks=[callback])
-    assert solution.status == "not_converged"  # it could have gone on
+    assert solution.status == "not converged"  # it could have gone on
     assert solution.rounds == 3
 
 
@@ -472,7 +472,7 @@ def test_without_a_constraint():
     solution = pffl.solve(
         make_federation(0), None, method=pffl.FedAvg(rounds=2), seed=0
     )
-    assert solution.status == "unbounded"
+    assert solution.status == "no bounds"
     cells = solution.cells
     assert list(cells.index) == list(solution.schema.groups)
     assert cells["bound"].isna().all()

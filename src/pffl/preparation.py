@@ -552,7 +552,7 @@ def _warn(cells: Cells, counts: FloatArray, beta: float) -> None:
     """Warn of bounds and cells that cannot end well (faults 26, 38)."""
     if beta > 0 and (cells.bounds == 0).any():
         warnings.warn(
-            "a bound of 0 is met only by a model without any loss; expect 'infeasible'",
+            "a bound of 0 is met only by a model without any loss; expect 'impossible'",
             stacklevel=4,
         )
     tiny = [name for name, n in zip(cells.names, counts, strict=True) if n < 10]

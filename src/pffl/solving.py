@@ -167,7 +167,7 @@ def solve(
     ('met', True)
     >>> impossible = pffl.solve(people, pffl.BoundedGroupLoss(0.5), seed=0)
     >>> impossible.status, round(impossible.smallest_bound, 3)
-    ('infeasible', 0.622)
+    ('impossible', 0.622)
     """
     if privacy is not None:
         privacy = known_ranges(federation, privacy)

@@ -46,7 +46,7 @@ def test_gradients_with_the_wrong_sign() -> None:
     honest, lied = trained(liar=False), trained(liar=True)
     misled = worst(lied)
     assert misled > worst(honest) + 0.01
-    assert (honest.status, lied.status) == ("met", "not_converged")
+    assert (honest.status, lied.status) == ("met", "not converged")
     (line,) = [s for s in lied.certificate.statements if s.kind == "sites"]
     for group, row in enumerate(line.per_cell):
         assert loss_of(lied, group) <= row["train at most"]
@@ -91,7 +91,7 @@ def eased(share: float) -> Federation:
 def test_easy_rows_in_the_place_of_hard_ones(share: float) -> None:
     """A bound that nobody can meet is met, and the certificate says what may be."""
     bound = pffl.BoundedGroupLoss(0.6616)
-    assert pffl.solve(FEDERATION, bound, method="exact").status == "infeasible"
+    assert pffl.solve(FEDERATION, bound, method="exact").status == "impossible"
     solution = pffl.solve(remote(eased(share)), bound, method="exact")
     assert solution.status == "met"
     (line,) = [s for s in solution.certificate.statements if s.kind == "sites"]

@@ -81,7 +81,7 @@ def test_options_fall_back_to_the_defaults_of_the_method(command):
 def test_exit_code_of_bounds_that_are_not_met(command):
     options = ("--method", "fedavg", "--rounds", "2", "--bound", "0.55")
     seen = command(*RUN, *options, "--json", "--quiet")
-    assert seen.json["status"] in ("not_met", "infeasible")
+    assert seen.json["status"] in ("not met", "impossible")
     assert seen.code == 4
 
 

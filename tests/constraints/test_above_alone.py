@@ -91,7 +91,7 @@ def test_it_is_the_best_model_with_that_excess_and_no_other(labels):
     best = truth.best([low + excess for low in alone])
     assert truth.oracle.risk(solution.w) == pytest.approx(best, rel=1e-4)
     below = above(found.alone, 0.97 * smallest)
-    assert pffl.solve(federation, below, options=FEW, seed=0).status == "infeasible"
+    assert pffl.solve(federation, below, options=FEW, seed=0).status == "impossible"
 
 
 def test_the_bounds_are_those_that_the_regret_constraint_gave():

@@ -84,7 +84,7 @@ def test_a_solution_has_its_certificate_and_json_keeps_it(case):
     assert Certificate.from_dict(json.loads(text)) == certificate
     plain = pffl.certify(solution, federation(CASES[case][2]))
     assert plain == pffl.certify(solution) == solution.certificate
-    assert plain.verdict == solution.status
+    assert plain.verdicts["training"]["verdict"] == solution.status
     assert plain.of_kind("gap")[0].value == pytest.approx(
         solution.gap, rel=0.02, abs=1e-12
     )
@@ -112,7 +112,7 @@ def test_gap_is_above_the_true_gap(case):
 def test_a_run_that_did_not_converge_is_not_excused_by_its_gap():
     certificate = certified("pffl")
     found: Any = certificate.of_kind("empirical")[0]
-    assert certificate.verdict == "not_converged"
+    assert certificate.verdicts["training"]["verdict"] == "not converged"
     assert found.value > 0
     assert found.figures == {"slack": None, "converged": "no"}
     assert not found.holds
@@ -126,7 +126,7 @@ def test_empirical_slack_is_that_of_a_feasible_model(tmp_path):
     certificate = pffl.certify(solution, rows)
     found: Any = certificate.of_kind("empirical")[0]
     oracle = Oracle.of(rows, group_masks(rows), [0.658, 0.658], budget=0.05)
-    assert certificate.verdict == solution.status == "within_slack"
+    assert certificate.verdicts["training"]["verdict"] == solution.status == "not met"
     assert found.value == pytest.approx(oracle.violation(solution.w).max())
     least: Any = solution.evidence.proofs.excess
     feasible = np.asarray(least.model)

@@ -122,9 +122,9 @@ def test_what_the_path_does_not_show_is_not_said_to_hold_by_other_figures():
     e = replace(e, path=replace(path, candidates=candidates))
     found_now = promise.upper(e)
     assert (found_now <= e.bounds).all()
-    told = verdict.verdicts(e)["unseen"]
+    told = verdict.verdicts(e)["new_people"]
     assert (told["verdict"], told["rise"], told["could_promise"]) == (
-        "not shown",
+        "not certified",
         0.0,
         None,
     )

@@ -31,10 +31,17 @@ def statement(**changes: object) -> Statement:
 
 def certificate(**changes: object) -> Certificate:
     parts: dict[str, object] = {
-        "statements": (statement(), Statement.not_available("holdout", "no rows")),
-        "verdict": "met",
-        "sentence": "Every bound is met.",
+        "verdicts": {
+            "training": {"verdict": "met", "sentence": "Every bound is met."},
+            "test": {"verdict": "not measured", "sentence": "No rows."},
+            "new_people": {"verdict": "not measured", "sentence": "No rows."},
+        },
+        "date": None,
+        "data": "people",
+        "groups": ("F", "M"),
+        "bounds": (0.6, 0.6),
         "confidence": 0.95,
+        "statements": (statement(), Statement.not_available("holdout", "no rows")),
         "fingerprints": {"data": "ab12", "model": "cd34"},
         "notes": ("One cell was withheld.",),
     }
@@ -77,7 +84,7 @@ EDITED = [
     ("statement", {"extra": 1}),
     ("certificate", {"version": VERSION + 1}),
     ("certificate", {"format": "other"}),
-    ("certificate", {"verdict": "splendid"}),
+    ("certificate", {"verdicts": {}}),
     ("certificate", {"confidence": 1.0}),
     ("certificate", {"confidence": float("nan")}),
     ("certificate", {"fingerprints": {"data": 1}}),
@@ -152,7 +159,7 @@ def test_hostile_names_do_nothing():
     row = {"cell": name, "<b>": 0.5, "holds": True}
     out = certificate(
         statements=(statement(text=name, per_cell=(row,), kind=name),),
-        sentence=name,
+        data=name,
         notes=(name,),
         fingerprints={name: name},
     )
@@ -162,7 +169,7 @@ def test_hostile_names_do_nothing():
     for text in (html, str(out)):
         assert "\x1b" not in text
         assert "\u202e" not in text
-    assert "👩\u200d💻" in str(certificate(sentence="group 👩\u200d💻"))
+    assert "👩\u200d💻" in str(certificate(data="group 👩\u200d💻"))
 
 
 def test_what_is_required():

@@ -28,9 +28,9 @@ def with_bounds(e: Evidence, bounds: list[float]) -> Evidence:
 
 
 def test_a_word_that_is_not_known_is_never_good():
-    for word in ("above", "not met", "impossible", "not converged", "diverged", "?"):
+    for word in ("exceeded", "not met", "impossible", "not converged", "diverged", "?"):
         assert summary.Verdict("", word, "").tone == "bad"
-    assert summary.Verdict("", "unbounded", "").tone == "plain"
+    assert summary.Verdict("", "no bounds", "").tone == "plain"
 
 
 @pytest.mark.parametrize("title", ["after", "held-out", "promised at most"])

@@ -87,10 +87,10 @@ CASES: dict[str, tuple[int, Any, dict[str, Any]]] = {
     "no ridge": (TWO, BGL(0.682), {"method": ONCE, "model": NO_RIDGE}),
     "promise": (TWO, BGL(0.8), {"promise": pffl.Promise(models=4)}),
 }
-STATUS = {"infeasible": "infeasible", "bounds that differ": "infeasible"}
-STATUS |= {"softmax": "infeasible", "within slack": "within_slack"}
-STATUS |= {"no ridge": "not_converged", "not converged": "not_converged"}
-STATUS |= {"fedavg": "not_met", "minimax": "unbounded", "no bound": "unbounded"}
+STATUS = {"infeasible": "impossible", "bounds that differ": "impossible"}
+STATUS |= {"softmax": "impossible", "within slack": "not met"}
+STATUS |= {"no ridge": "not converged", "not converged": "not converged"}
+STATUS |= {"fedavg": "not met", "minimax": "no bounds", "no bound": "no bounds"}
 
 
 def rows_of(case: str) -> Federation:
@@ -340,9 +340,9 @@ def test_fault_84_a_log_of_looks_that_was_edited_is_noticed(shelf, tmp_path):
 
 def test_changed_words_are_noticed(shelf, tmp_path):
     for name, old, new in (
-        ("certificate.json", '"verdict": "met"', '"verdict": "not_met"'),
-        ("result.json", '"status": "met"', '"status": "not_met"'),
-        ("result.json", '"verdict": "not shown"', '"verdict": "holds"'),
+        ("certificate.json", '"verdict": "met"', '"verdict": "not met"'),
+        ("result.json", '"status": "met"', '"status": "not met"'),
+        ("result.json", '"verdict": "not certified"', '"verdict": "certified"'),
         ("result.json", "0.685", "0.684"),  # in a sentence
         ("report.html", f">{solved('met').cell_results[0].train_loss:.4f}<", ">0.12<"),
         ("report.html", f">{solved('met').cell_results[0].count}</td>", ">999</td>"),

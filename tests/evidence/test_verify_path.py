@@ -61,7 +61,7 @@ WEIGHED = {"options": replace(QUICK, weight_bound=1.5)}
 RANGE = {"model": pffl.LeastSquares(target_range=(-6.0, 6.0))}
 CASES: dict[str, Case] = {
     "shown": (apart, BGL(0.8), {}, (1, 4)),
-    "not shown": (apart, BGL(0.7), {}, (0, 4)),
+    "not certified": (apart, BGL(0.7), {}, (0, 4)),
     "impossible": (apart, BGL(0.4), {}, (0, 1)),
     "one model": (apart, BGL(0.9), ONE, (0, 1)),
     "calibration rows apart": (

@@ -108,12 +108,12 @@ CLOSE = least(0.5, 0.6, risk=0.7)  # possible; slack is (β(F(w°) − F) + ν)/
     [
         ((0.61, 0.5), NONE, True, "met"),
         ((0.61, 0.5), FAR, True, "met"),
-        ((0.625, 0.5), CLOSE, True, "within_slack"),
-        ((0.64, 0.5), CLOSE, True, "not_met"),
-        ((0.64, 0.5), NONE, True, "not_met"),
-        ((0.64, 0.5), FAR, True, "infeasible"),
+        ((0.625, 0.5), CLOSE, True, "not met"),
+        ((0.64, 0.5), CLOSE, True, "not met"),
+        ((0.64, 0.5), NONE, True, "not met"),
+        ((0.64, 0.5), FAR, True, "impossible"),
         ((0.62 + 1e-9, 0.5), NONE, True, "met"),
-        ((0.62 + 1e-9, 0.5), NONE, False, "not_met"),
+        ((0.62 + 1e-9, 0.5), NONE, False, "not met"),
     ],
 )
 def test_verdicts_name_the_worst_cell(losses, excess, trained, verdict):
@@ -128,19 +128,19 @@ def test_verdicts_name_the_worst_cell(losses, excess, trained, verdict):
 
 def test_verdict_needs_rows_in_every_cell():
     e = evidence(seen=sample((0.5, 0.5), counts=(0, 3)))
-    assert judge(e)[0] == "not_met"
+    assert judge(e)[0] == "not measured"
 
 
 def test_three_verdicts_are_told_apart():
     found = verdicts(evidence(heldout=sample((0.7, 0.5))))
     assert found["training"]["verdict"] == "met"
-    assert (found["heldout"]["verdict"], found["heldout"]["above"]) == (
-        "above",
+    assert (found["test"]["verdict"], found["test"]["exceeded"]) == (
+        "exceeded",
         ["female"],
     )
-    assert found["unseen"]["verdict"] == "not shown"
+    assert found["new_people"]["verdict"] == "not certified"
     bare = verdicts(evidence(heldout=Missing("there are none")))
-    assert bare["heldout"]["verdict"] == bare["unseen"]["verdict"] == "not available"
+    assert bare["test"]["verdict"] == bare["new_people"]["verdict"] == "not measured"
 
 
 def test_empirical_and_its_slack():

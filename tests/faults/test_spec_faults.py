@@ -90,13 +90,13 @@ def test_on_the_command_line(command):
 def test_fault_26_a_bound_of_zero_is_warned_of(command):
     seen = command("run", *SMALL, "--bound", "0", "--json", "--quiet")
     assert seen.err.startswith("note: a bound of 0")
-    assert (seen.code, seen.json["status"]) == (4, "infeasible")
+    assert (seen.code, seen.json["status"]) == (4, "impossible")
 
 
 def test_fault_27_an_impossible_bound_says_what_is_possible(command):
     seen = command("run", *SMALL, "--bound", "0.5", "--out", "here", "--no-extras")
     result = runs.load("here").result
-    assert (seen.code, result["status"]) == (4, "infeasible")
+    assert (seen.code, result["status"]) == (4, "impossible")
     assert sum(result["witness"].values()) == pytest.approx(1)
     least = result["smallest_bound"]
     assert f"{least:.6g}" in seen.out

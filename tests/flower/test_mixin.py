@@ -100,7 +100,7 @@ def test_the_unchanged_app_leaves_a_group_behind_and_the_mixin_does_not(tmp_path
     own = [row.train_loss for row in solution.cell_results]
     np.testing.assert_allclose(own, by_hand, atol=2e-3)  # probabilities are bounded
     np.testing.assert_allclose(solution.evidence.seen.own_means, by_hand, rtol=1e-6)
-    assert set(solution.as_dict()["verdicts"]) == {"training", "heldout", "unseen"}
+    assert set(solution.as_dict()["verdicts"]) == {"training", "test", "new_people"}
     # The directory can be verified and read, and gives the arrays back.
     checks = verify(tmp_path / "run")
     assert all(check.agrees for check in checks), [c for c in checks if not c.agrees]
@@ -182,7 +182,7 @@ def test_over_fedadam_as_it_comes_the_run_settles_or_says_that_it_did_not():
         FairFedAdam(pffl.BoundedGroupLoss(0.64), **KNOWN, dual_step_size=50.0),
         rounds=30,
     )
-    assert solution.status == "not_converged"
+    assert solution.status == "not converged"
 
 
 def test_a_mixin_inside_a_wrapper_is_refused():
@@ -203,13 +203,13 @@ def test_a_step_that_is_far_too_long_never_ends_as_success(tmp_path):
             pffl.BoundedGroupLoss(BOUND), **KNOWN, dual_step_size=step, out=out
         )
         solution, _ = run(fair)
-        assert (solution.status, solution.converged) == ("not_converged", "no")
+        assert (solution.status, solution.converged) == ("not converged", "no")
         assert solution.exit_code == 4
         assert all(check.agrees for check in verify(out))
 
 
 def test_noise_of_the_training_is_said_and_is_no_step_that_is_too_long(tmp_path):
-    for step, status in ((None, "met"), (150.0, "not_converged")):
+    for step, status in ((None, "met"), (150.0, "not converged")):
         out = tmp_path / str(step)
         bound = pffl.BoundedGroupLoss(0.68)
         fair = FairFedAvg(bound, **KNOWN, dual_step_size=step, out=out)
@@ -230,7 +230,7 @@ def test_training_that_still_drifts_has_not_converged(tmp_path):
         fair = FairFedAvg(loose, **KNOWN, multiplier_bound=1e-3, out=out)
         fair.start(AppGrid(client()), far, rounds, 60, config)
         solution = fair.solution
-        assert solution.status == "not_converged"
+        assert solution.status == "not converged"
         assert all(check.agrees for check in verify(out))
 
 
@@ -258,13 +258,13 @@ def test_all_kinds_of_bounds(case, tmp_path):
     app = client(labels=classes)
     rate = 0.05 if classes == 0 else 1.0
     solution, _ = run(fair, AppGrid(app), rate=rate, classes=classes, rounds=30)
-    wanted = "unbounded" if case == "minimax" else "met"
+    wanted = "no bounds" if case == "minimax" else "met"
     assert solution.status == wanted, solution
     if case == "minimax":
         losses = [row.train_loss for row in solution.cell_results]
         assert abs(losses[0] - losses[1]) < 0.1
     if classes == 0:
-        assert solution.as_dict()["verdicts"]["unseen"]["verdict"] == "not available"
+        assert solution.as_dict()["verdicts"]["new_people"]["verdict"] == "not measured"
     assert all(check.agrees for check in verify(tmp_path / "run"))
 
 

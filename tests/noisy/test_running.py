@@ -210,7 +210,7 @@ def test_verdicts_are_never_optimistic(data):
     n, losses = np.array(seen.counts), np.array(seen.losses)  # taken for the truth
     true = told.sums(e, losses.tolist()) / told.sums(e, n.tolist())
     random, wrong, runs = np.random.default_rng(0), 0, 2000
-    words = {"met": 0, "not_met": 0, "undecided": 0}
+    words = {"met": 0, "not met": 0, "not decided": 0}
     for shift in (-0.01, 0.0, 0.01):
         cells = [
             replace(c, bound=float(t + shift))
@@ -233,7 +233,7 @@ def test_verdicts_are_never_optimistic(data):
             if status == "met":
                 assert shift >= 0 or (true > high).any()
     assert wrong <= runs * 0.05 + 3 * math.sqrt(runs * 0.05)
-    assert words["undecided"] > 0
+    assert words["not decided"] > 0
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,9 @@ def sweep_of(points: int) -> list[dict[str, Any]]:
             "multiplier_bound": 1.0,
             "status": "met",
             "reason": None,
-            "verdicts": dict.fromkeys(("training", "heldout", "unseen"), f"{said} {i}"),
+            "verdicts": dict.fromkeys(
+                ("training", "test", "new_people"), f"{said} {i}"
+            ),
             "cells": [
                 {
                     "cell": f"g{z}",

@@ -26,7 +26,7 @@ ROUND = {
     "gap": 1e-3,
     "left": 45.0,
 }
-ENDED = {"event": "ended", "code": 4, "status": "infeasible", "message": "not met"}
+ENDED = {"event": "ended", "code": 4, "status": "impossible", "message": "not met"}
 
 
 def asking(what: str, *, training: bool = False) -> dict[str, Any]:

@@ -157,8 +157,8 @@ def test_a_sharp_model_is_not_certified_and_ends_with_4(people: Command) -> None
     seen = people("audit", "sharp0.json", *TABLE, "--bound", "0.25", "--out", "a")
     verdicts = result("a")["verdicts"]
     assert seen.code == 4
-    assert verdicts["heldout"]["verdict"] == "above"
-    assert verdicts["unseen"]["verdict"] == "not available"
+    assert verdicts["test"]["verdict"] == "exceeded"
+    assert verdicts["new_people"]["verdict"] == "not measured"
     assert all(row["test_upper"] is None for row in result("a")["cells"])
     assert all(row["test_loss"] > 10 for row in result("a")["cells"])
     assert people("verify", "a").code == 0

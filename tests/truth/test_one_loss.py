@@ -118,7 +118,7 @@ def near_the_smallest(rows: Rows, make: Any, **fit: Any) -> tuple[float, float]:
     assert said.figures["upper"] <= high * (1 + 1e-4)
     if below > 0 and found.everywhere:
         bad = pffl.solve(people, pffl.BoundedGroupLoss(below), model=model, seed=0)
-        assert bad.status == "infeasible", bad.message
+        assert bad.status == "impossible", bad.message
         assert bad.smallest_bound == pytest.approx(high, rel=1e-4)
         assert max(row.train_loss for row in bad.cell_results) >= low * (1 - 1e-9)
     return low, high
@@ -332,14 +332,14 @@ def test_a_group_with_few_test_rows_is_not_measured(tmp_path):
     assert said["verdict"] == "not measured"
     assert "few" in said["sentence"]
     tight = pffl.solve(people, pffl.BoundedGroupLoss({"many": 0.3, "few": 3.0}), seed=0)
-    assert summary_of(tight, tmp_path / "second")["verdict"] == "above"
+    assert summary_of(tight, tmp_path / "second")["verdict"] == "exceeded"
 
 
 def summary_of(run: pffl.Solution, place: Path) -> dict[str, Any]:
     """Return what result.json says of held-out rows."""
     pffl.save(run, place)
     verdicts = json.loads((place / "result.json").read_text())["verdicts"]
-    return dict(verdicts["heldout"])
+    return dict(verdicts["test"])
 
 
 # ---------------------------------------------------------------------- random problems

@@ -42,8 +42,11 @@ STYLES: dict[Tone, str] = {
 }
 MARKS = {
     "holds": "bold green",
+    "met": "bold green",
+    "certified": "bold green",
     "does not hold": "bold red",
-    "not shown": "bold yellow",
+    "not met": "bold red",
+    "not certified": "bold yellow",
     "not available": "yellow",
 }
 
@@ -95,8 +98,7 @@ def verdicts(console: Console, found: Iterable[Verdict]) -> None:
     """Say how it ended: on training rows, on held-out rows, for people not seen."""
     for one in found:
         style = STYLES[one.tone]
-        word = one.word.upper().replace("Ε", "ε")  # a capital epsilon reads as an E
-        parts = (one.sign, style), f" {one.title}: ", (word, style)
+        parts = (one.sign, style), f" {one.title}: ", (one.word.upper(), style)
         console.print(Text.assemble(*parts))
         for line in Text(visible(one.sentence)).wrap(console, console.width - 2):
             line.rstrip()

@@ -141,8 +141,8 @@ class Fair(BaseEstimator):
         """Raise or warn where a bound is missed; warn where training did not end."""
         status, told = solution.status, solution.message
         over = any((row.violation or 0.0) > 0 for row in solution.cell_results)
-        unfinished = status in ("not_converged", "diverged")
-        if status in ("infeasible", "not_met", "within_slack") or (unfinished and over):
+        unfinished = status in ("not converged", "diverged")
+        if status in ("impossible", "not met", "not measured") or (unfinished and over):
             if self.infeasible == "raise":
                 raise NotMetError(
                     f"[not-met] {told} (`infeasible='warn'` or 'nearest' keeps the "

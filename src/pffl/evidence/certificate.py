@@ -23,19 +23,31 @@ Json: TypeAlias = Any
 State: TypeAlias = Literal["checked", "assumed", "could not be checked", "failed"]
 Status: TypeAlias = Literal[
     "met",
-    "within_slack",
-    "not_met",
-    "infeasible",
-    "not_converged",
-    "undecided",
-    "unbounded",
+    "not met",
+    "impossible",
+    "not converged",
+    "not measured",
+    "not decided",
+    "no bounds",
     "diverged",
     "interrupted",
 ]
 
-UNDECIDED = "not decided at this ε"
+#: The three verdicts, whom each speaks of, and their words, the same wherever they are
+#: shown; a run that was broken off, or without bounds, has a word of its own.
+VERDICTS = {
+    "training": ("Training rows", get_args(Status)),
+    "test": (
+        "Test rows",
+        ("within", "exceeded", "not measured", "not decided", "no bounds"),
+    ),
+    "new_people": (
+        "New people",
+        ("certified", "not certified", "not measured", "no bounds"),
+    ),
+}
 FORMAT = "pffl.certificate"
-VERSION = 2
+VERSION = 3
 TITLES = {
     "measured": "Measured",
     "privacy": "Privacy",
@@ -184,18 +196,23 @@ def _row(row: Mapping[str, Json]) -> dict[str, Json]:
 
 @dataclass(frozen=True)
 class Certificate(Record):
-    """Everything that is claimed of one model, and the verdict in one sentence.
+    """Three verdicts on one model, and everything that is claimed of it.
 
     Attributes
     ----------
+    verdicts
+        On ``training`` rows, on ``test`` rows, for ``new_people``: of each the
+        ``verdict``, in a word, and the ``sentence`` that says it.
+    date
+        As somebody stated it; None if nobody did.
+    data
+        The name of the data.
+    groups, bounds
+        Who is measured apart, and the bound on each group's mean loss, or None.
+    confidence
+        1 − δ of the statements on new people.
     statements
         The claims, in the order in which they are shown.
-    verdict
-        One of the statuses of a run.
-    sentence
-        The verdict in words, with the worst cell, its loss, its bound, the margin.
-    confidence
-        1 − δ of the statements on unseen people.
     fingerprints
         Hashes of what was certified: data, model, spec.
     notes
@@ -204,40 +221,46 @@ class Certificate(Record):
     Raises
     ------
     UsageError
-        The verdict is none of the statuses.
+        A verdict has none of its words.
 
     Examples
     --------
     >>> import pffl
     >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
     >>> told = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0).certificate
-    >>> told.verdict, told.holds("empirical"), told.holds("holdout")
-    ('met', True, False)
+    >>> [one["verdict"] for one in told.verdicts.values()]
+    ['met', 'within', 'not certified']
     >>> told.of_kind("attainable")[0].text
     'The smallest bound that all cells can meet together lies between ...'
     """
 
-    statements: tuple[Statement, ...]
-    verdict: Status
-    sentence: str
+    verdicts: Mapping[str, Mapping[str, str]]
+    date: str | None
+    data: str
+    groups: tuple[str, ...]
+    bounds: tuple[float | None, ...]
     confidence: float
+    statements: tuple[Statement, ...]
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.verdict not in get_args(Status):
+        said = {key: one.get("verdict") for key, one in self.verdicts.items()}
+        if list(said) != list(VERDICTS) or not all(
+            said[key] in allowed for key, (_, allowed) in VERDICTS.items()
+        ):
             raise UsageError(
-                f"The 'verdict' parameter of Certificate must be one of "
-                f"{get_args(Status)}. Got {self.verdict!r} instead."
+                "The 'verdicts' parameter of Certificate must have the words of "
+                f"{VERDICTS}. Got {said!r} instead."
             )
         if not 0.0 < self.confidence < 1.0:
             raise UsageError(
                 "The 'confidence' parameter of Certificate must be strictly between "
                 f"0 and 1. Got {self.confidence!r} instead."
             )
-        object.__setattr__(self, "statements", tuple(self.statements))
+        for name in ("groups", "bounds", "statements", "notes"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         object.__setattr__(self, "fingerprints", dict(self.fingerprints))
-        object.__setattr__(self, "notes", tuple(self.notes))
 
     def of_kind(self, kind: str) -> tuple[Statement, ...]:
         """Return the statements of one kind."""
@@ -254,21 +277,14 @@ class Certificate(Record):
             found = self.of_kind(kind)
             reason = found[0].text if found else "there is no such statement"
             raise NotMetError(
-                f"[not-shown] '{kind}' is required and not shown: {reason}"
+                f"[not-certified] '{kind}' is required and not certified: {reason}"
             )
 
     def as_dict(self) -> dict[str, Json]:
         """Plain form, for JSON, with the version of the format."""
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "verdict": self.verdict,
-            "sentence": self.sentence,
-            "confidence": float(self.confidence),
-            "fingerprints": plain(self.fingerprints),
-            "notes": list(self.notes),
-            "statements": [s.as_dict() for s in self.statements],
-        }
+        parts = {f.name: plain(getattr(self, f.name)) for f in fields(self)}
+        parts["statements"] = [s.as_dict() for s in self.statements]
+        return {**parts, "format": FORMAT, "version": VERSION}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Certificate:
@@ -318,9 +334,9 @@ def mark(statement: Statement) -> str:
         return "not available"
     if statement.kind == "infeasible":
         return "proved"
-    if statement.holds is False and statement.kind == "holdout":
-        return "not shown"  # a bound on a bound: it may hold all the same
-    return {None: "known", True: "holds", False: "does not hold"}[statement.holds]
+    words = {"holdout": ("certified", "not certified"), "empirical": ("met", "not met")}
+    good, bad = words.get(statement.kind, ("holds", "does not hold"))
+    return {None: "known", True: good, False: bad}[statement.holds]
 
 
 def _text_statement(statement: Statement) -> list[str]:
@@ -331,19 +347,15 @@ def _text_statement(statement: Statement) -> list[str]:
     return lines
 
 
-def in_words(status: Status) -> str:
-    """Return the word that stands for a status, the same wherever it is shown."""
-    return UNDECIDED if status == "undecided" else status.replace("_", " ")
-
-
 def as_text(certificate: Certificate) -> str:
     """Return the certificate as plain lines."""
     lines = [
-        f"Certificate: {in_words(certificate.verdict)}",
-        visible(certificate.sentence),
+        f"{VERDICTS[key][0]}: {one['verdict']}. {visible(one['sentence'])}"
+        for key, one in certificate.verdicts.items()
     ]
     share = f"{100 * certificate.confidence:.6g}"
-    lines.append(f"Statements on unseen people hold with confidence {share} %.")
+    lines.append(f"Data: {visible(certificate.data)}.")
+    lines.append(f"Statements on new people hold with confidence {share} %.")
     lines += [f"Note: {visible(note)}" for note in certificate.notes]
     for statement in certificate.statements:
         lines += ["", *_text_statement(statement)]
@@ -372,14 +384,18 @@ def _html_statement(statement: Statement) -> str:
 def as_html(certificate: Certificate) -> str:
     """Return the certificate as one HTML element, every text escaped."""
     notes = "".join(f"<p>{escape(visible(note))}</p>" for note in certificate.notes)
+    said = "".join(
+        f"<p>{VERDICTS[key][0]}: <strong>{one['verdict']}</strong>. "
+        f"{escape(visible(one['sentence']))}</p>"
+        for key, one in certificate.verdicts.items()
+    )
     prints = "".join(
         f"<li>{escape(visible(name))}: <code>{escape(visible(value))}</code></li>"
         for name, value in certificate.fingerprints.items()
     )
     return (
         '<article class="pffl-certificate">'
-        f"<h3>Certificate: {escape(in_words(certificate.verdict))}</h3>"
-        f"<p>{escape(visible(certificate.sentence))}</p>"
+        f"<h3>Certificate of '{escape(visible(certificate.data))}'</h3>{said}"
         f"<p>Confidence: {100 * certificate.confidence:.6g} %</p>{notes}"
         + "".join(map(_html_statement, certificate.statements))
         + (f"<ul>{prints}</ul>" if prints else "")

@@ -66,8 +66,9 @@ def _smallest(e: Evidence) -> str | None:
 def _ended(e: Evidence) -> str | None:
     """The exit code is 0 where, and only where, nothing that was asked for lacks."""
     said = verdicts(e)
-    status, new = said["training"]["verdict"], said["unseen"]["verdict"]
-    good = status in ("met", "unbounded") and (new == "holds" or not promise.asked(e))
+    status, new = said["training"]["verdict"], said["new_people"]["verdict"]
+    shown = new == "certified" or not promise.asked(e)
+    good = status in ("met", "no bounds") and shown
     if e.trained and good != (exit_code(e) == 0):
         return f"'{status}' and '{new}' end with exit code {exit_code(e)}"
     return None

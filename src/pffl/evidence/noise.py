@@ -9,7 +9,7 @@ for its true mean loss m = L/n
 so that all m with |L̃ − m·ñ| ≤ z√(s² + m²t²) hold the true one with the probability of
 z (Fieller 1954); the ends are the roots of a square. z is for all cells together. *Met*
 is said only where every upper end is within its bound, *not met* only where a lower end
-is above; all else is *not decided at this ε*.
+is above; all else is *not decided*.
 
 For people not seen: the log-sums of held-out rows with noise, S̃_j = S_j + N(0, s_j²).
 exp(S̃_j − s_j²/2) has the mean of exp(S_j), so that
@@ -35,16 +35,17 @@ from pffl.evidence.certificate import (
     State,
     Statement,
     Status,
-    in_words,
 )
 from pffl.privacy.accounting import epsilon_of, mu_of
 from pffl.records import Record
 from pffl.text import down, up, words
-from pffl.typing import FloatArray
+from pffl.typing import BoolArray, FloatArray
 
 if TYPE_CHECKING:
     from pffl.evidence.evidence import Evidence
 
+FEWEST = 10  # rows of a cell, for its mean loss to be held against its bound
+TOLD = 3  # cells that a sentence names
 COUNTED = 0.1  # part of δ for the number of held-out people
 NOT_AVAILABLE = "not available under noise"
 KEYED = "keyed hash"  # how rows were cut, if one person more moves nobody else
@@ -313,46 +314,32 @@ def estimates(e: Evidence, noise: Noise, figures: Figures) -> FloatArray:
     return (member(e) @ losses) / np.maximum(member(e) @ counts, 1.0)
 
 
-def moved(e: Evidence, figures: Figures, mean: float, z: int) -> float:
-    """Return the deviation, about, of the noise in a cell's released mean loss."""
-    people = max(1.0, float(sums(e, figures.counts)[z]))
-    both = math.hypot(figures.loss_deviation, mean * figures.count_deviation)
-    return both * math.sqrt(float(member(e)[z].sum())) / people
-
-
 # In words
 
 
 def judge(e: Evidence, noise: Noise) -> tuple[Status, str]:
-    """Return the status on the training rows, and the sentence that says it."""
-    if not e.promise:
-        text = "No bound was asked for."
-        if e.minimax:
-            low, high = ends(e, noise)
-            z = int(np.argmax(high))
-            text = (
-                f"The worst cell is '{e.names[z]}' with a mean loss between "
-                f"{down(low[z])} and {up(high[z])} ({_sure(e)})."
-            )
-        return "unbounded", text
+    """Return the status on the training rows, and the sentence that says it.
+
+    No cell is called the worst: noise could have chosen it.
+    """
     low, high = ends(e, noise)
-    over = low - e.bounds
+    if e.minimax:
+        return "no bounds", (
+            f"The largest mean loss of a cell lies between {down(low.max())} and "
+            f"{up(high.max())} ({_sure(e)})."
+        )
+    if not e.promise:
+        return "no bounds", "No bound was asked for."
+    rows = f"on the training rows, noise allowed for ({_sure(e)})"
     if (high <= e.bounds).all():
-        z = int(np.argmax(high - e.bounds))
-        return "met", (
-            f"Every bound is met on the training rows, noise allowed for ({_sure(e)}); "
-            f"the closest case: {_facts(e, z, low, high)}."
-        )
-    if (over > 0).any():
-        z = int(np.argmax(over))
-        return "not_met", (
-            f"Not every bound is met on the training rows, noise allowed for "
-            f"({_sure(e)}); the worst case: {_facts(e, z, low, high)}."
-        )
-    z = int(np.argmax(high - e.bounds))
-    return "undecided", (
+        return "met", f"Every bound is met {rows}."
+    if (low > e.bounds).any():
+        told = _facts(e, low > e.bounds, low, high)
+        return "not met", f"Not every bound is met {rows}: {told}."
+    return "not decided", (
         f"At ε = {noise.epsilon:g} it is not decided whether every bound is met on the "
-        f"training rows ({_sure(e)}): {_facts(e, z, low, high)}.{_deciding(e, noise)}"
+        f"training rows ({_sure(e)}): {_facts(e, high > e.bounds, low, high)}."
+        f"{_deciding(e, noise)}"
     )
 
 
@@ -360,11 +347,16 @@ def _sure(e: Evidence) -> str:
     return f"{100 * e.terms.confidence:.6g} % sure, all cells together"
 
 
-def _facts(e: Evidence, z: int, low: FloatArray, high: FloatArray) -> str:
-    return (
+def _facts(e: Evidence, which: BoolArray, low: FloatArray, high: FloatArray) -> str:
+    """Say between what the mean losses of some cells are: of the first few of them."""
+    found = np.flatnonzero(which).tolist()
+    told = [
         f"'{e.names[z]}' has a mean loss between {down(low[z])} and {up(high[z])} "
         f"against a bound of {words(e.bounds[z])}"
-    )
+        for z in found[:TOLD]
+    ]
+    left = len(found) - TOLD
+    return "; ".join(told + [f"{left} more"] * (left > 0))
 
 
 def _deciding(e: Evidence, noise: Noise) -> str:
@@ -391,23 +383,25 @@ def in_short(e: Evidence, noise: Noise) -> str:
     found = upper(e, noise)
     if found is None:
         return f"Not available: {_absent(noise)}."
-    sure = f"{100 * e.terms.confidence:.6g} %"
-    z = int(np.argmax(found - e.bounds if e.promise else found))
+    sure, people = f"{100 * e.terms.confidence:.6g} %", "the mean loss of new people"
     if not e.promise:
         return (
-            f"With confidence {sure} the mean loss of people not seen in "
-            f"'{e.names[z]}' is at most {up(found[z])}, and nowhere is more shown."
+            f"With confidence {sure} {people} is at most {up(found.max())} in a cell."
         )
     if promised(e, noise):
         return (
-            f"With confidence {sure} the mean loss of people not seen is within its "
-            f"bound in every cell, noise allowed for; the closest case: '{e.names[z]}' "
-            f"with at most {up(found[z])} against {words(e.bounds[z])}."
+            f"With confidence {sure} {people} is within its bound in every cell, noise "
+            "allowed for."
         )
+    over = np.flatnonzero(found > e.bounds).tolist()
+    told = [
+        f"in '{e.names[z]}' at most {up(found[z])} against {words(e.bounds[z])}"
+        for z in over[:TOLD]
+    ]
+    told += [f"{len(over) - TOLD} more"] * (len(over) > TOLD)
     return (
-        f"Not shown at ε = {noise.heldout_epsilon:g} of the held-out rows: with "
-        f"confidence {sure} the mean loss of people not seen in '{e.names[z]}' is at "
-        f"most {up(found[z])}, and its bound {words(e.bounds[z])}."
+        f"Not certified at ε = {noise.heldout_epsilon:g} of the test rows: with "
+        f"confidence {sure}, {people} is {'; '.join(told)}."
     )
 
 
@@ -419,11 +413,13 @@ def verdicts(e: Evidence, noise: Noise) -> dict[str, dict[str, Any]]:
     """Return the three verdicts."""
     status, sentence = judge(e, noise)
     shown = promised(e, noise)
-    word = "not available" if shown is None else "holds" if shown else "not shown"
+    word = "not certified" if shown is False else "certified"
+    if shown is None:
+        word = "not measured" if e.promise or upper(e, noise) is None else "no bounds"
     return {
-        "training": {"verdict": in_words(status), "sentence": sentence},
-        "heldout": _heldout(e, noise),
-        "unseen": {
+        "training": {"verdict": status, "sentence": sentence},
+        "test": _heldout(e, noise),
+        "new_people": {
             "verdict": word,
             "sentence": in_short(e, noise),
             "more_rows": {},
@@ -434,17 +430,28 @@ def verdicts(e: Evidence, noise: Noise) -> dict[str, dict[str, Any]]:
 def _heldout(e: Evidence, noise: Noise) -> dict[str, Any]:
     held = noise.heldout
     if held is None:
-        return {"verdict": "not available", "sentence": "There are no held-out rows."}
-    means = estimates(e, noise, held)
-    z = int(np.argmax(means - e.bounds if e.promise else means))
-    against = f", the bound {words(e.bounds[z])}" if e.promise else ""
-    text = (
-        f"Released of about {max(0, round(sum(held.counts))):,} held-out people, with "
-        f"noise: '{e.names[z]}' stands worst, a mean loss of about {words(means[z])}"
-        f"{against}. The noise in it has a standard deviation of about "
-        f"{up(moved(e, held, float(means[z]), z), digits=2)}."
-    )
-    return {"verdict": "measured", "sentence": text}
+        return {"verdict": "not measured", "sentence": "There are no test rows."}
+    low, high = ends(e, noise, held)
+    rows = f"On about {max(0, round(sum(held.counts))):,} test rows, noise allowed for "
+    rows += f"({_sure(e)}),"
+    if not e.promise:
+        return {
+            "verdict": "no bounds",
+            "sentence": f"{rows} the largest mean loss of a cell lies between "
+            f"{down(low.max())} and {up(high.max())}.",
+        }
+    over = low > e.bounds
+    word, text = "within", f"{rows} no cell is above its bound."
+    if over.any():
+        word, text = "exceeded", f"{rows} {_facts(e, over, low, high)}."
+    elif (high > e.bounds).any():
+        word, told = "not decided", _facts(e, high > e.bounds, low, high)
+        text = f"{rows} it is not decided whether a cell is above its bound: {told}."
+    elif (few := sums(e, held.counts) < FEWEST).any():
+        names = ", ".join(f"'{e.names[z]}'" for z in np.flatnonzero(few))
+        word, text = "not measured", f"About fewer than {FEWEST} test rows: {names}."
+    exceeded = [e.names[z] for z in np.flatnonzero(over)]
+    return {"verdict": word, "sentence": text, "exceeded": exceeded}
 
 
 def statements(e: Evidence, noise: Noise) -> list[Statement]:
@@ -612,7 +619,7 @@ def empirical(e: Evidence, noise: Noise) -> Statement:
         }
         for z, name in enumerate(e.names)
     )
-    decided = {"met": True, "not_met": False}.get(status)
+    decided = {"met": True, "not met": False}.get(status)
     inputs = f"inputs shortened to {noise.clip:g}, "
     return Statement(
         "empirical",

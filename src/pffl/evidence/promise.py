@@ -40,7 +40,7 @@ from pffl.text import decimals, up, words
 from pffl.typing import FloatArray
 
 HERE = "◀"  # beside the model that is shipped
-PASSED, FAILED, UNTRIED = "shown", "not shown", "not tested"
+PASSED, FAILED, UNTRIED = "certified", "not certified", "not tested"
 
 
 def asked(e: Evidence) -> bool:

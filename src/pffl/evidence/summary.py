@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from pffl.evidence import promise, verdict
-from pffl.evidence.certificate import UNDECIDED, Certificate, in_words, mark
+from pffl.evidence.certificate import VERDICTS, Certificate
 from pffl.evidence.evidence import Evidence
 from pffl.evidence.metrics import Rate, rates
 from pffl.evidence.noise import Noise, ends
@@ -23,25 +23,15 @@ from pffl.text import decimals, down, up, visible, words
 
 Tone: TypeAlias = Literal["good", "caution", "bad", "plain"]
 
-TITLES = {
-    "training": "On the training rows",
-    "heldout": "On held-out rows",
-    "unseen": "Promised for people not seen",
-}
-AT_HAND = "On the rows at hand"  # of a model that we did not train
 TONES: dict[str, Tone] = {
     "met": "good",
     "within": "good",
-    "holds": "good",
-    "within slack": "caution",
-    UNDECIDED: "caution",
-    "not shown": "caution",
+    "certified": "good",
+    "not decided": "caution",
+    "not certified": "caution",
     "interrupted": "caution",
-    "unbounded": "plain",
-    "measured": "plain",
-    "not measured": "caution",
-    "known": "plain",
-    "not available": "plain",
+    "no bounds": "plain",
+    "not measured": "plain",
 }
 SIGNS: dict[Tone, str] = {"good": "✓", "caution": "!", "bad": "✗", "plain": "–"}
 COLOURS: dict[Tone, str] = {
@@ -109,14 +99,19 @@ def _kind_of(e: Evidence) -> str:
 
 def verdicts(e: Evidence) -> tuple[Verdict, ...]:
     """Return the three verdicts, as they are shown."""
-    out = []
-    for key, found in verdict.verdicts(e).items():
-        title = TITLES[key] if e.trained or key != "heldout" else AT_HAND
-        word = found["verdict"]
-        if key == "unseen" and not e.promise and promise.upper(e) is not None:
-            word = "unbounded"  # figures, and nothing to compare them with
-        out.append(Verdict(title, word, found["sentence"]))
-    return tuple(out)
+    return _shown(verdict.verdicts(e))
+
+
+def of_certificate(certified: Certificate) -> tuple[Verdict, ...]:
+    """Return the three verdicts of a certificate."""
+    return _shown(certified.verdicts)
+
+
+def _shown(said: Mapping[str, Mapping[str, str]]) -> tuple[Verdict, ...]:
+    return tuple(
+        Verdict(VERDICTS[key][0], found["verdict"], found["sentence"])
+        for key, found in said.items()
+    )
 
 
 def as_html(found: Iterable[Verdict]) -> str:
@@ -127,18 +122,6 @@ def as_html(found: Iterable[Verdict]) -> str:
         f"<br>{escape(visible(v.sentence))}</p>"
         for v in found
     )
-
-
-def of_certificate(certified: Certificate) -> list[Verdict]:
-    """Return what a certificate says of the rows at hand, and of people not seen."""
-    here = Verdict(AT_HAND, in_words(certified.verdict), certified.sentence)
-    return [
-        here,
-        *(
-            Verdict(TITLES["unseen"], mark(found), found.text)
-            for found in certified.of_kind("holdout")
-        ),
-    ]
 
 
 @dataclass(frozen=True)

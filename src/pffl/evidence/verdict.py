@@ -24,27 +24,27 @@ from pffl.evidence.evidence import (
     known,
 )
 from pffl.evidence.metrics import GroupRates, Metrics, metrics, rates
-from pffl.evidence.noise import Noise
+from pffl.evidence.noise import FEWEST, Noise
 from pffl.evidence.training import TOLERANCE, CellLosses, Converged, converged, losses
 from pffl.records import Record
 from pffl.text import down, up, words
 from pffl.typing import FloatArray
 
-FEWEST = 10  # rows of a cell, for its mean loss to be held against its bound
 EXIT_CODES: dict[Status, int] = {
     "met": 0,
-    "unbounded": 0,
-    "within_slack": 4,
-    "not_met": 4,
-    "infeasible": 4,
-    "not_converged": 4,
-    "undecided": 4,
+    "no bounds": 0,
+    "not met": 4,
+    "impossible": 4,
+    "not converged": 4,
+    "not measured": 4,
+    "not decided": 4,
     "diverged": 4,
     "interrupted": 130,
 }
+SAID = ("verdict", "sentence")  # of each of the three, by a certificate
 #: What to raise, of a method that was stopped too early; the first that it has.
 EFFORT = ("dual_rounds", "rounds", "max_rounds", "iterations")
-RESULT, RESULT_VERSION = "pffl.result", 2
+RESULT, RESULT_VERSION = "pffl.result", 3
 
 
 def exit_code(e: Evidence) -> int:
@@ -69,11 +69,11 @@ def judge(e: Evidence) -> tuple[Status, str]:
     if not e.promise:
         sentence = _minimax(e) if e.minimax else "No bound was asked for."
         if converged(e) == "no":
-            return "not_converged", f"{_unfinished(e)} {sentence}"
-        return "unbounded", sentence
+            return "not converged", f"{_unfinished(e)} {sentence}"
+        return "no bounds", sentence
     cells = losses(e, e.seen)
     if cells.empty:
-        return "not_met", f"No rows to judge by: {', '.join(cells.empty)}."
+        return "not measured", f"No rows to judge by: {', '.join(cells.empty)}."
     return _bounded(e, cells)
 
 
@@ -96,19 +96,19 @@ def _bounded(e: Evidence, cells: CellLosses) -> tuple[Status, str]:
     excess, facts = float(cells.violation[worst]), cells.describe(worst)
     unfinished = converged(e) == "no"
     if cells.kept and unfinished:
-        return "not_converged", (
+        return "not converged", (
             f"{_unfinished(e)} Every bound is met on {where}, but a model with less "
             f"overall loss may meet them, too; the closest case: {facts}."
         )
     if cells.kept:
         return "met", f"Every bound is met on {where}; the closest case: {facts}."
     if training.impossible(e):
-        return "infeasible", (
+        return "impossible", (
             f"{training.nobody(e)}; the worst case here: {facts}."
             f"{_smallest_possible(e)}"
         )
     if unfinished:
-        return "not_converged", (
+        return "not converged", (
             f"{_unfinished(e)} Not every bound is met; the worst case: {facts}."
         )
     if not cells.missed:
@@ -118,12 +118,12 @@ def _bounded(e: Evidence, cells: CellLosses) -> tuple[Status, str]:
         )
     allowed = training.slack(e)
     if allowed is not None and excess <= allowed:
-        return "within_slack", (
+        return "not met", (
             f"Not every bound is met; the worst case: {facts}. There is a model that "
             f"meets them all; the multiplier bound {words(e.terms.multiplier_bound)} "
             f"is too small to get there, and explains up to {up(allowed)}."
         )
-    return "not_met", f"Not every bound is met; the worst case: {facts}."
+    return "not met", f"Not every bound is met; the worst case: {facts}."
 
 
 def _unfinished(e: Evidence) -> str:
@@ -193,24 +193,20 @@ def _smallest_possible(e: Evidence) -> str:
 
 
 def verdicts(e: Evidence) -> dict[str, dict[str, Any]]:
-    """Return the three verdicts: on the rows at hand, held-out rows, unseen people."""
+    """Return the three verdicts: on training rows, on test rows, for new people."""
     if isinstance(e.privacy, Noise) and e.stopped is None:
         return noise.verdicts(e, e.privacy)
     status, sentence = judge(e)
-    promised, nothing = promise.statement(e), "not available"
-    word = nothing
-    if promised.available and promised.holds is not None:
-        word = "holds" if promised.holds else "not shown"
-    training_word: str = "impossible" if status == "infeasible" else status
+    promised, word = promise.statement(e), "not measured"
+    if promised.available:
+        words_of = {None: "no bounds", True: "certified", False: "not certified"}
+        word = words_of[promised.holds]
     if isinstance(e.training, Missing):
-        training_word, sentence = nothing, _sentence(e.training)
+        status, sentence = "not measured", _sentence(e.training)
     return {
-        "training": {
-            "verdict": training_word.replace("_", " "),
-            "sentence": sentence,
-        },
-        "heldout": _heldout(e),
-        "unseen": {
+        "training": {"verdict": status, "sentence": sentence},
+        "test": _heldout(e),
+        "new_people": {
             "verdict": word,
             "sentence": promise.in_short(e),
             "more_rows": promise.more_rows(e),
@@ -244,7 +240,7 @@ def _sentence(part: Missing) -> str:
 def _heldout(e: Evidence) -> dict[str, Any]:
     """Say how the cells stand on held-out rows: figures, and no promise."""
     if isinstance(e.heldout, Missing):
-        return {"verdict": "not available", "sentence": _sentence(e.heldout)}
+        return {"verdict": "not measured", "sentence": _sentence(e.heldout)}
     many = f"{e.heldout.rows:,}"
     rows = f"{many} held-out rows" if e.trained else f"the {many} rows used"
     rows += f", by {name}," if (name := unseen.named(e)) else ""
@@ -255,21 +251,21 @@ def _heldout(e: Evidence) -> dict[str, Any]:
     cells = losses(e, e.heldout)
     filled = np.flatnonzero(cells.counts > 0)
     if not len(filled):
-        return {"verdict": "not available", "sentence": "No held-out row is in a cell."}
+        return {"verdict": "not measured", "sentence": "No test row is in a group."}
     if not e.promise:
         worst = int(filled[np.argmax(cells.means[filled])])
         text = (
             f"On {rows} the largest mean loss of a cell is "
             f"{words(cells.means[worst])}, of '{cells.names[worst]}'."
         )
-        return {"verdict": "measured", "sentence": text}
+        return {"verdict": "no bounds", "sentence": text}
     few = ", ".join(
         f"'{cells.names[z]}'" for z in np.flatnonzero(cells.counts < FEWEST)
     )
     told = f" Fewer than {FEWEST} rows, too few to judge by: {few}." if few else ""
     judged = np.flatnonzero(cells.counts >= FEWEST)
     if not len(judged):
-        return {"verdict": "not measured", "sentence": f"{told[1:]}", "above": []}
+        return {"verdict": "not measured", "sentence": f"{told[1:]}", "exceeded": []}
     above = [z for z in judged.tolist() if cells.violation[z] > 0]
     worst = int(judged[np.argmax(cells.violation[judged])])
     head = f"no {'other ' if few else ''}cell is above its bound"
@@ -277,9 +273,9 @@ def _heldout(e: Evidence) -> dict[str, Any]:
         head = f"{len(above):,} of {len(cells.names):,} cells "
         head += "is above its bound" if len(above) == 1 else "are above their bounds"
     return {
-        "verdict": "above" if above else "not measured" if few else "within",
+        "verdict": "exceeded" if above else "not measured" if few else "within",
         "sentence": f"On {rows} {head}; {cells.describe(worst)}.{told}",
-        "above": [cells.names[z] for z in above],
+        "exceeded": [cells.names[z] for z in above],
     }
 
 
@@ -422,12 +418,14 @@ def fingerprints(e: Evidence) -> dict[str, str]:
 
 def certificate(e: Evidence) -> Certificate:
     """Return everything that is claimed, with its grounds."""
-    status, sentence = judge(e)
     return Certificate(
-        tuple(_statements(e)),
-        status,
-        sentence,
+        {key: {k: v[k] for k in SAID} for key, v in verdicts(e).items()},
+        e.about.date,
+        e.data.name,
+        tuple(e.names),
+        tuple(cell.bound if e.promise else None for cell in e.cells),
         e.terms.confidence,
+        tuple(_statements(e)),
         fingerprints(e),
         notes(e),
     )
@@ -476,7 +474,7 @@ class Result(Record):
     Attributes
     ----------
     verdicts
-        On the rows at hand, on held-out rows, for unseen people.
+        On training rows, on test rows, for new people.
     chosen
         Why this method, in words, where it was chosen.
     asks_most

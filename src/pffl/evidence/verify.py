@@ -73,14 +73,14 @@ FEW = 10  # held-out rows of a cell that are too few to judge by: less than thes
 LEAST = 1e-3  # of the largest standard error: a smaller one is taken for this
 SEEDLESS = ("exact", "first-order", "pooled")  # methods that draw nothing
 UNSEEN = ("verdict", "sentence", "more_rows")  # of every verdict on unseen people
-OUTCOMES = ("shown", "not shown", "not tested")  # of a model of a path
+OUTCOMES = ("certified", "not certified", "not tested")  # of a model of a path
 HERE = "◀"  # beside the one that is shipped
 SHARP = 1e-5  # of what is bounded: what reaching further may cost
 INPUTS_SHOWN = 15  # of a card: those that move the model most
 LONGEST = 1 << 28  # numbers of a vector
 RANKED = 10_000  # inputs that may be shown
 UNIT = 0.01  # of the radius: where weights begin to matter
-READS = {"pffl.evidence": 1, "pffl.result": 2, "pffl.certificate": 2}
+READS = {"pffl.evidence": 1, "pffl.result": 3, "pffl.certificate": 3}
 LINEAR = ("logistic", "softmax", "least-squares", "huber")
 KNOWN = (*LINEAR, "probabilities")
 COLUMNS = ["count", "loss", "loss_squared", "bounded_loss", "bounded_loss_squared"]
@@ -1510,27 +1510,27 @@ class Told:
                 at += [up(self.nu or 0.0)] * close
                 ball = self.e["proofs"]["gap"].get("radius")
                 at += [] if ball is None else [near(ball)]
-            return "not_converged" if late else "unbounded", late + at
+            return "not converged" if late else "no bounds", late + at
         if not self.full:
             empty = [n for n, m in zip(self.names, self.means, strict=True) if m != m]
-            return "not_met", empty
+            return "not measured", empty
         over, facts = self.over[self.worst], self.described(self.worst)
         if all(x <= MET * y for x, y in zip(self.over, self.most, strict=True)):
-            return "not_converged" if late else "met", late + facts
+            return "not converged" if late else "met", late + facts
         if self.proved > 0 and self.excess:
             base = self.bounds[0] if self.equal else 0.0
             digits = 6 if self.equal else 4
             ends = [down(base + self.proved, digits), up(base + self.excess[1], digits)]
             short = self.among(self.proofs["excess"], self.reach)
-            return "infeasible", [*facts, *ends, *short]
+            return "impossible", [*facts, *ends, *short]
         if late:
-            return "not_converged", late + facts
+            return "not converged", late + facts
         if not self.missed:
             return "met", [near(MET), *facts]
         if self.slack is not None and over <= self.slack:
             price = near(self.terms["multiplier_bound"])
-            return "within_slack", [*facts, price, up(self.slack)]
-        return "not_met", facts
+            return "not met", [*facts, price, up(self.slack)]
+        return "not met", facts
 
     def swings(self) -> tuple[list[str], bool] | None:
         """What is shown of losses that swung at the end, and whether they settled."""
@@ -2114,22 +2114,22 @@ class Told:
 
     def verdicts(self) -> Json:
         """The three verdicts, in a word."""
-        word = "impossible" if self.status == "infeasible" else self.status
-        word, held = word.replace("_", " "), "not available"
+        held = "not measured"
         above: list[str] = []
         if self.held is not None and any(self.held["cells"]["count"]):
             means = means_of(self.held, judged(self.e, self.held))
             many = self.held["cells"]["count"]
             rows = list(zip(self.names, means, self.bounds, many, strict=True))
             above = [n for n, m, b, k in rows if self.promise and m > b and k >= FEW]
-            held = "above" if above else "within" if self.promise else "measured"
+            held = "exceeded" if above else "within" if self.promise else "no bounds"
             if held == "within" and min(many) < FEW:
                 held = "not measured"
-        found, shown = self.holdout(), "not available"
-        if not isinstance(found, str) and found[1] is not None:
-            shown = "holds" if found[1] else "not shown"
-        word = word if self.trained else "not available"
-        return {"training": word, "heldout": held, "unseen": shown, "above": above}
+        found, shown = self.holdout(), "not measured"
+        if not isinstance(found, str):
+            words = {None: "no bounds", True: "certified", False: "not certified"}
+            shown = words[found[1]]
+        word = self.status if self.trained else "not measured"
+        return {"training": word, "test": held, "new_people": shown, "exceeded": above}
 
     def heldout(self) -> list[str]:
         """What the sentence on held-out rows shows."""
@@ -2314,7 +2314,7 @@ def check_result(told: Told, stated: Json) -> Iterator[Check]:
         shown = shown_in(text, told.known_names)
         yield from compare("result.json, sites shows", shown, hidden[4])
     words = {key: part["verdict"] for key, part in said.items()}
-    words["above"] = said["heldout"].get("above", [])
+    words["exceeded"] = said["test"].get("exceeded", [])
     yield from compare("result.json, verdicts", words, told.verdicts())
     texts = {"message": stated["message"]}
     if told.trained:
@@ -2322,15 +2322,15 @@ def check_result(told: Told, stated: Json) -> Iterator[Check]:
     for name, text in texts.items():
         shown = shown_in(text, told.known_names)
         yield from compare(f"result.json, {name} shows", shown, told.sentence)
-    shown = shown_in(said["heldout"]["sentence"], told.known_names)
-    yield from compare("result.json, heldout shows", shown, told.heldout())
-    lacking = said["unseen"]["more_rows"]
+    shown = shown_in(said["test"]["sentence"], told.known_names)
+    yield from compare("result.json, test shows", shown, told.heldout())
+    lacking = said["new_people"]["more_rows"]
     yield from compare("result.json, more rows", lacking, told.more_rows())
-    plain = {k: v for k, v in said["unseen"].items() if k not in UNSEEN}
-    yield from compare("result.json, unseen", plain, told.of_path())
+    plain = {k: v for k, v in said["new_people"].items() if k not in UNSEEN}
+    yield from compare("result.json, new people", plain, told.of_path())
     if (short := told.short()) is not None:
-        shown = shown_in(said["unseen"]["sentence"], told.known_names)
-        yield from compare("result.json, unseen shows", shown, short)
+        shown = shown_in(said["new_people"]["sentence"], told.known_names)
+        yield from compare("result.json, new people shows", shown, short)
     yield from check_words(told, said)
     shown = shown_in(stated["asks_most"] or "", told.known_names)
     yield from compare("result.json, asks_most shows", shown, told.asks())
@@ -2344,10 +2344,10 @@ def check_words(told: Told, said: Json) -> Iterator[Check]:
     chose = path["split"] in held["splits"] and len(path["candidates"]) > 1
     failed = told.short() is not None and not told.shown
     due = {
-        ("heldout", "by which the model was chosen"): chose,
-        ("unseen", "is within its bound in every cell"): told.shown,
-        ("unseen", "shown to keep every bound"): failed and path["chosen"] == 0,
-        ("unseen", "when it was chosen, and is not"): failed and path["chosen"] > 0,
+        ("test", "by which the model was chosen"): chose,
+        ("new_people", "is within its bound in every cell"): told.shown,
+        ("new_people", "shown to keep every bound"): failed and path["chosen"] == 0,
+        ("new_people", "when it was chosen, and is not"): failed and path["chosen"] > 0,
     }
     for (key, words), expected in due.items():
         there = words in said[key]["sentence"]
@@ -2362,15 +2362,27 @@ def check_certificate(told: Told, stated: Json) -> Iterator[Check]:
     prints |= {"data": data["fingerprint"], "trained on": data["trained_on"]}
     if told.trained and data["fingerprint"] == data["trained_on"]:
         del prints["trained on"]
+    cells = e["cells"]
     facts = {
-        "verdict": told.status,
+        "date": e["about"]["date"],
+        "data": data["name"],
+        "groups": [cell["cell"] for cell in cells],
+        "bounds": [cell["bound"] if told.promise else None for cell in cells],
         "confidence": told.terms["confidence"],
         "fingerprints": {key: value for key, value in prints.items() if value},
     }
     plain = {key: stated[key] for key in facts}
     yield from compare("certificate", plain, facts)
-    shown = shown_in(stated["sentence"], told.known_names)
-    yield from compare("certificate, sentence shows", shown, told.sentence)
+    words = {key: one["verdict"] for key, one in stated["verdicts"].items()}
+    found = {key: word for key, word in told.verdicts().items() if key != "exceeded"}
+    yield from compare("certificate, verdicts", words, found)
+    said = {key: one["sentence"] for key, one in stated["verdicts"].items()}
+    texts = {"test": told.heldout()}
+    texts |= {"training": told.sentence} if told.trained else {}
+    texts |= {"new_people": short} if (short := told.short()) is not None else {}
+    for key, tokens in texts.items():
+        shown = shown_in(said[key], told.known_names)
+        yield from compare(f"certificate, {key} shows", shown, tokens)
     notes = [note for note in stated["notes"] if note not in e["notes"]]
     shown = [one for note in notes for one in shown_in(note, told.known_names)]
     yield from compare("certificate, notes show", shown, told.notes())
@@ -2934,9 +2946,9 @@ class Noisy:
         """Add figures of atoms into those of cells."""
         return self.member @ np.array(part[name])
 
-    def ends(self) -> tuple[Any, Any]:
-        """Lower and upper ends of the training losses, all cells together."""
-        seen, many = self.n["seen"], np.sqrt(self.member.sum(axis=1))
+    def ends(self, part: Json | None = None) -> tuple[Any, Any]:
+        """Lower and upper ends of losses, all cells together; of training rows."""
+        seen, many = part or self.n["seen"], np.sqrt(self.member.sum(axis=1))
         tail = (1 - self.confidence) / (2 * max(1, len(self.bounds)))
         z = math.sqrt(2) * float(erfcinv(2 * tail))
         found = [
@@ -2968,17 +2980,33 @@ class Noisy:
         """Met, not met, or not decided."""
         low, high = self.ends()
         if not self.e["promise"]:
-            return "unbounded"
+            return "no bounds"
         if (high <= self.bounds).all():
             return "met"
-        return "not_met" if (low > self.bounds).any() else "undecided"
+        return "not met" if (low > self.bounds).any() else "not decided"
+
+    def verdicts(self) -> Json:
+        """The three verdicts, in a word."""
+        held = self.n["heldout"]
+        if held is None:
+            test = "not measured"
+        elif not self.e["promise"]:
+            test = "no bounds"
+        else:
+            low, high = self.ends(held)
+            test = "within" if (high <= self.bounds).all() else "not decided"
+            if test == "within" and min(self.of(held, "counts")) < FEW:
+                test = "not measured"
+            test = "exceeded" if (low > self.bounds).any() else test
+        return {"training": self.status(), "test": test, "new_people": self.unseen()}
 
     def unseen(self) -> str:
         """Whether every bound is shown for people not seen."""
         found = self.upper()
         if found is None or not self.e["promise"]:
-            return "not available"
-        return "holds" if (np.array(found) <= self.bounds).all() else "not shown"
+            return "not measured" if found is None else "no bounds"
+        good = (np.array(found) <= self.bounds).all()
+        return "certified" if good else "not certified"
 
 
 def check_account(e: Json) -> Iterator[Check]:
@@ -3064,20 +3092,16 @@ def check_noise(e: Json, place: Path, mark: str) -> Iterator[Check]:
     sure = 100 * noisy.confidence
     tokens = [f"{sure:.6g}"]
     if e["promise"]:
-        over, z = low - noisy.bounds, int(np.argmax(high - noisy.bounds))
-        if status == "not_met":
-            z = int(np.argmax(over))
-        tokens += [noisy.names[z], down(low[z]), up(high[z]), near(noisy.bounds[z])]
+        over = (low if status == "not met" else high) > noisy.bounds
+        named = np.flatnonzero(over).tolist()
+        for z in named[:3]:
+            tokens += [noisy.names[z], down(low[z]), up(high[z]), near(noisy.bounds[z])]
+        tokens += [f"{len(named) - 3}"] * (len(named) > 3)
     if mark == ".json":
         stated = read(place / "result.json", "pffl.result")
         yield from compare("result.json, status", stated["status"], status)
         words = {k: part["verdict"] for k, part in stated["verdicts"].items()}
-        told = "not decided at this ε" if status == "undecided" else status
-        found = {
-            "training": told.replace("_", " "),
-            "heldout": "measured" if n["heldout"] else "not available",
-            "unseen": noisy.unseen(),
-        }
+        found = noisy.verdicts()
         yield from compare("result.json, verdicts", words, found)
         ends = [[c["lower"], c["upper"]] for c in stated["privacy"]["cells"]]
         found = np.stack([low, high], axis=1).tolist()
@@ -3090,7 +3114,7 @@ def check_noise(e: Json, place: Path, mark: str) -> Iterator[Check]:
         yield from compare("result.json, privacy", budget, {k: n[k] for k in budget})
         if e["promise"]:
             shown = shown_in(stated["message"], noisy.names)
-            start = 1 if status == "undecided" else 0
+            start = 1 if status == "not decided" else 0
             part = shown[start : start + len(tokens)]
             yield from compare("result.json, message shows", part, tokens)
     if (place / f"certificate{mark}").is_file():
@@ -3103,7 +3127,8 @@ def check_noise(e: Json, place: Path, mark: str) -> Iterator[Check]:
 def _check_stated(noisy: Noisy, stated: Json) -> Iterator[Check]:
     """Compare the certificate of a run with noise."""
     (low, high), upper = noisy.ends(), noisy.upper()
-    yield from compare("certificate, verdict", stated["verdict"], noisy.status())
+    words = {k: part["verdict"] for k, part in stated["verdicts"].items()}
+    yield from compare("certificate, verdicts", words, noisy.verdicts())
     kinds = ["privacy", "empirical", "gap", "infeasible", "holdout", "holdout_error"]
     by_kind = {one["kind"]: one for one in stated["statements"]}
     yield from compare("certificate, statements", list(by_kind), kinds)
@@ -3111,7 +3136,7 @@ def _check_stated(noisy: Noisy, stated: Json) -> Iterator[Check]:
     ends = [[row["lower"], row["upper"]] for row in rows]
     found = np.stack([low, high], axis=1).tolist()
     yield from compare("certificate, training losses", ends, found, 1.0)
-    decided = {"met": True, "not_met": False}.get(noisy.status())
+    decided = {"met": True, "not met": False}.get(noisy.status())
     yield from compare("certificate, bounds", by_kind["empirical"]["holds"], decided)
     for kind in ("gap", "infeasible", "holdout_error"):
         there = by_kind[kind]["available"]
@@ -3122,7 +3147,7 @@ def _check_stated(noisy: Noisy, stated: Json) -> Iterator[Check]:
     if upper is not None:
         rows = [row["upper"] for row in by_kind["holdout"]["per_cell"]]
         yield from compare("certificate, unseen people", rows, upper, 1.0)
-        shown = {"holds": True, "not shown": False}.get(noisy.unseen())
+        shown = {"certified": True, "not certified": False}.get(noisy.unseen())
         yield from compare("certificate, promise", by_kind["holdout"]["holds"], shown)
 
 

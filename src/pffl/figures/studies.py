@@ -22,8 +22,7 @@ from pffl.figures.chart import (
 from pffl.figures.tables import LITTLE, POINTS, Table, known, rows_of, used
 from pffl.numerics import front
 
-STATES = {"shown": "every bound shown", "not shown": "not every bound shown"}
-COLOUR_OF = {"shown": "test", "not shown": "bound"}  # others are grey
+COLOUR_OF = {"certified": "test", "not certified": "bound"}  # others are grey
 UNDECIDED = "no difference shown"  # of a study that decides
 SURE = 2.0  # standard errors that are drawn to each side
 POINT = 0.01  # of a difference: an axis is at least one point of a share wide
@@ -98,14 +97,14 @@ def path(table: Table, *, shares: bool = True) -> Plot:
     """Draw the models of a path: what each costs, and how much room it leaves.
 
     `table` has for each model its `error` (a share, or a mean loss), `room` (of the
-    tightest cell below its bound, on training rows), and `state`: shown, not shown or
-    not tested.
+    tightest cell below its bound, on training rows), and `state`: certified, not
+    certified or not tested.
     """
     rows = rows_of(table)
     states = dict.fromkeys(str(row["state"]) for row in rows)
     lines = [
         Line(
-            STATES.get(state, state),
+            state,
             [(row["error"], row["room"]) for row in rows if row["state"] == state],
             "marks",
             colour=COLOUR_OF.get(state, "before"),

@@ -216,8 +216,8 @@ def audit(
     >>> y, group = rng.integers(0, 2, 300), rng.choice(["a", "b"], 300)
     >>> probabilities = 0.2 + 0.6 * y  # of the last label
     >>> found = pffl.audit(probabilities, y=y, sensitive_features=group)
-    >>> found.certificate.verdict
-    'unbounded'
+    >>> found.certificate.verdicts["test"]["verdict"]
+    'no bounds'
     """
     settings = options or Options()
     if settings.loss_bound is not None:

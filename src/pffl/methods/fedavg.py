@@ -43,7 +43,7 @@ class FedAvg(Descent[State]):
     >>> bounds = pffl.BoundedGroupLoss(0.65)
     >>> solution = pffl.solve(people, bounds, method=method, seed=0)
     >>> solution.status, solution.rounds
-    ('not_met', 21)
+    ('not met', 21)
     """
 
     iterate: Literal["last", "average"] = "last"

@@ -651,7 +651,7 @@ class HuberRegression(NumericModel):
     >>> people = pffl.datasets.synthetic(600, silos=3, task="regression", seed=0)
     >>> model = pffl.HuberRegression(delta=2.0)
     >>> pffl.solve(people, None, model=model, seed=0).status
-    'unbounded'
+    'no bounds'
     """
 
     delta: float = 1.0

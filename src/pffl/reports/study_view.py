@@ -56,7 +56,7 @@ class SweepView:
         """Lay out trained points; fronts are chosen on validation where there is it."""
         every = list(rows)
         good = [row for row in every if row["reason"] is None]
-        counts = Counter(str(row["status"]).replace("_", " ") for row in good)
+        counts = Counter(str(row["status"]) for row in good)
         told = ", ".join(f"{n:,} {status}" for status, n in counts.items())
         failed = len(every) - len(good)
         more = f"; {failed:,} failed" if failed else ""
@@ -136,7 +136,7 @@ def _with_ends(row: Mapping[str, Any], name: str) -> str:
 def _sentences(row: Mapping[str, Any]) -> list[str]:
     """What was said of the point when it was trained; older sweeps did not keep it."""
     said = row.get("verdicts") or {}
-    return [said[key] for key in ("training", "heldout", "unseen") if key in said]
+    return [said[key] for key in ("training", "test", "new_people") if key in said]
 
 
 def _place(row: Mapping[str, Any], plot: Plot) -> list[float] | None:
@@ -151,7 +151,7 @@ def _front(rows: Sequence[Mapping[str, Any]], best: Sequence[int]) -> Grid:
         {
             "bound": f"{rows[i]['bound']:g}",
             "multiplier bound": f"{rows[i]['multiplier_bound']:g}",
-            "status": str(rows[i]["status"]).replace("_", " "),
+            "status": str(rows[i]["status"]),
             "wrong": _with_ends(rows[i], "error"),
             "worst cell": rows[i].get("test_worst_cell_loss"),
             "DP gap": rows[i].get("test_dp_gap"),

@@ -50,7 +50,7 @@ STOPPED = {checkpoint.SPEC, checkpoint.CURRENT, checkpoint.PREVIOUS}
 FORMAT = "pffl run directory"
 RESULT_FORMAT = "pffl.result"
 VERSION = 2
-READABLE = (1, 2)  # 1 was pffl 0.1.0
+READABLE = (1, 2, 3)  # 1 was pffl 0.1.0
 
 
 @dataclass(frozen=True)

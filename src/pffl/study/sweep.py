@@ -311,7 +311,7 @@ def sweep(
     >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
     >>> found = pffl.sweep(people, bounds=[0.6, 0.65], multiplier_bounds=[10.0])
     >>> list(found.table["status"])
-    ['infeasible', 'met']
+    ['impossible', 'met']
     """
     methods = method if isinstance(method, Sequence) else [method or Auto()]
     chosen_model = model or default_model(federation.schema)
