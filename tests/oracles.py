@@ -489,8 +489,8 @@ def said_in(seen: Any) -> Said:
     cells = [[c["bound"], c["test_loss"], c["test_upper"]] for c in found["cells"]]
     bounds, losses, uppers = np.array(cells, dtype=float).T
     first = (found["status"], found["converged"], found["loss_bound"])
-    word = found["verdicts"]["unseen"]["verdict"]
-    certified = {"holds": True, "not shown": False}.get(word)
+    word = found["verdicts"]["new_people"]["verdict"]
+    certified = {"certified": True, "not certified": False}.get(word)
     return Said(*first, bounds, losses, uppers, certified)
 
 
@@ -520,7 +520,7 @@ def edit_run(place: Path, what: str) -> str:
     elif what == "error":
         result["test"]["error"] = 0.01
     elif what == "status":
-        result["status"] = "met" if result["status"] != "met" else "not_met"
+        result["status"] = "met" if result["status"] != "met" else "not met"
     path.write_text(json.dumps(result), "utf-8")
     _rehash(place)
     return "result"

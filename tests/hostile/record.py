@@ -68,7 +68,7 @@ def page(found: Sequence[Finding]) -> str:
     )
     statuses = Counter(one.status for one in found)
     kinds = Counter(str(one.facts["kind"]) for one in found)
-    open_runs = [one for one in found if one.status == "not_converged"]
+    open_runs = [one for one in found if one.status == "not converged"]
     exact = [one for one in open_runs if one.facts["method"] == "exact"]
     raw = sum(not one.facts["standardize"] for one in exact)
     lines = [

@@ -155,7 +155,7 @@ def met(case: Case) -> list[str]:
         if (kept > judge.bounds * (1 + CROSSED) + case.noise).any():
             return [f"{kept} is shipped, with bounds {judge.bounds}"]
     elif excess[z] < -case.noise.max() and solution.status in (
-        *("infeasible", "not_met", "within_slack"),
+        *("impossible", "not met"),
     ):
         return [f"{solution.status}, but {stands}"]
     return []
@@ -164,7 +164,7 @@ def met(case: Case) -> list[str]:
 def infeasible(case: Case) -> list[str]:
     """`infeasible` is false if any model keeps all bounds."""
     solution, judge = case.solution, case.judge
-    if solution.status != "infeasible":
+    if solution.status != "impossible":
         return []
     reach = solution.reach
     worst, length = case.least(judge.bounds)

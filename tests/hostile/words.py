@@ -124,7 +124,7 @@ def heldout(case: Case) -> list[str]:
     """Figures of held-out rows are those of the predictor that is shipped."""
     e, found = (
         case.solution.raw.evidence,
-        case.solution.raw.as_dict()["verdicts"]["heldout"],
+        case.solution.raw.as_dict()["verdicts"]["test"],
     )
     if not isinstance(e.heldout, Sample) or case.hostile is None or not e.promise:
         return []
@@ -141,9 +141,9 @@ def heldout(case: Case) -> list[str]:
         )
         if mean > bound + noise and many[name] >= FEWEST
     }
-    if not above <= set(found.get("above", [])):
+    if not above <= set(found.get("exceeded", [])):
         out.append(f"above: {sorted(above)} but {found}")
-    if found["verdict"] in ("within", "above"):
+    if found["verdict"] in ("within", "exceeded"):
         judged = np.where(rows >= FEWEST, means, np.nan)
         out += _facts(found["sentence"], case.names, judged, case)
     if found["verdict"] == "within" and min(rows) < FEWEST:
@@ -160,12 +160,12 @@ def _unseen(
     """The figures for unseen people follow from the bets, and the verdict from them."""
     e = case.solution.raw.evidence
     upper = case.solution.raw.cells["test_upper"].to_numpy(dtype=float)
-    word = case.solution.raw.as_dict()["verdicts"]["unseen"]["verdict"]
+    word = case.solution.raw.as_dict()["verdicts"]["new_people"]["verdict"]
     if np.isnan(upper).all():
-        return [] if word != "holds" else ["holds, without a figure"]
+        return [] if word != "certified" else ["certified, without a figure"]
     M, out = float(e.terms.loss_bound or np.nan), []
     within = bool((np.where(np.isnan(upper), M, upper) <= case.judge.bounds).all())
-    if (word == "holds") != within:
+    if (word == "certified") != within:
         out.append(f"unseen: {word}, with {upper} against {case.judge.bounds}")
     delta = 1 - e.terms.confidence
     for z in np.flatnonzero((rows > 0) & ~np.isnan(upper)):
