@@ -160,7 +160,7 @@ def told(solution: Any) -> Figures:
             "constraint": result["constraint"].get("kind"),
             "stopped": evidence["training"]["stopped"],
             **{k: v["verdict"] for k, v in result["verdicts"].items()},
-            "above": result["verdicts"]["heldout"].get("above", []),
+            "exceeded": result["verdicts"]["test"].get("exceeded", []),
         },
         "exit_code": solution.exit_code,
         "rounds": result["rounds"],
@@ -589,7 +589,7 @@ def audit_and_monitor(data: Data) -> Figures:
     return {
         "estimators": estimators(),
         "audit": {
-            "verdict": audited.verdict,
+            "verdicts": [one["verdict"] for one in audited.verdicts.values()],
             "statements": _statements(audited),
             "cells": [
                 one["per_cell"]
