@@ -89,7 +89,7 @@ def test_one_number_for_a_released_mean(solution):
 
 
 def test_how_far_noise_moves_a_mean(solution):
-    """About the deviation of simulated releases; the ends of test losses are as wide."""
+    """The ends of test losses are about as wide as simulated releases move them."""
     e, part = solution.evidence, solution.evidence.privacy
     held, random = part.heldout, np.random.default_rng(3)
     z, (low, high) = 0, told.ends(e, part, held)
