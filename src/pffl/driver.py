@@ -553,7 +553,7 @@ class Meter:
             if len(self._tasks) >= MOST_TASKS:  # some methods make one in every round
                 self._tasks.clear()
             cells, inputs = task.cells, task.model.inputs
-            scaling = (inputs.mean, inputs.scale, str(task.model.target))
+            scaling = (*inputs.arrays, str(task.model.target))
             parts = (self._model(task.model), *scaling)
             more = (cells.membership, cells.silo, task.shares)
             content = b"".join(map(_bytes, (*parts, *more)))

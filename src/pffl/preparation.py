@@ -20,7 +20,7 @@ from pffl.methods import METHODS, Method
 from pffl.methods.base import PRICES
 from pffl.models.base import Inputs, Model, Target
 from pffl.models.linear import LinearModel, default_model
-from pffl.numerics import is_number
+from pffl.numerics import divisors, is_number
 from pffl.problem import Access, Problem
 from pffl.questions import Census, CensusTotal, Moments, MomentsTotal, Pool, Task
 from pffl.questions.plausible import lengths
@@ -255,7 +255,12 @@ def begin(
     mass = float(census.weight.sum())
     bare = model or default_model(schema)
     inputs = Inputs.from_sums(
-        mass, *sums, counted.centre[1:], schema.texts, centred=bare.centred
+        mass,
+        *sums,
+        counted.centre[1:],
+        schema.texts,
+        gaps=schema.gaps,
+        centred=bare.centred,
     )
     bound = bare.bind(schema, inputs)
     if not schema.labels:
@@ -304,6 +309,7 @@ class Counted:
     """A census, and sums about centres at which nothing cancels.
 
     `centre` is that of the target, then one for each feature; 0 where none was needed.
+    Sums of features are those with missing values at the mean of the others.
     """
 
     census: CensusTotal
@@ -319,19 +325,41 @@ def count(schema: Schema) -> Flow[Counted]:
     census = yield from ask(Census(schema, "train"))
     mass, target = float(census.weight.sum()), census.target.sum(axis=0)
     first, second = target if len(target) else np.zeros(2)
-    sums = np.append(first, census.feature_sums)
-    centre = _centres(mass, sums, np.append(second, census.feature_squares))
     about: CensusTotal | MomentsTotal = census
+    marked = census.feature_sums[schema.gaps[1]]
+    given = census.feature_sums, census.feature_squares
+    sums, squares = with_missing(schema, mass, marked, *given)
+    centre = _centres(mass, np.append(first, sums), np.append(second, squares))
     if centre.any():
         about = yield from ask(Moments(schema, centre))
+        given = about.feature_sums, about.feature_squares
+        sums, squares = with_missing(schema, mass, marked, *given)
     return Counted(
         census,
         centre,
         about.target,
         about.targets,
-        about.feature_sums,
-        about.feature_squares,
+        sums,
+        squares,
     )
+
+
+def with_missing(
+    schema: Schema,
+    mass: float,
+    marked: FloatArray,
+    sums: FloatArray,
+    squares: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Return Σ(x − c) and Σ(x − c)² with missing values at the mean of the others.
+
+    They are no part of the sums so far; `marked` is what their rows weigh.
+    """
+    sums, squares, inputs = sums.copy(), squares.copy(), schema.gaps[0]
+    mean = sums[inputs] / divisors(mass - marked)
+    sums[inputs] += marked * mean
+    squares[inputs] += marked * mean**2
+    return sums, squares
 
 
 def _centres(rows: float, sums: FloatArray, squares: FloatArray) -> FloatArray:

@@ -56,7 +56,7 @@ class Column(Record):
         The vocabulary of a category; with ``missing`` in it, a missing value is one.
     indicator
         Whether a missing number, date or text is 0 with an input ``name=missing`` set
-        to 1.
+        to 1. The scaling puts numbers and dates at the mean of those present.
     decimal
         The decimal mark of numbers that are written as text, ``1,234.50`` or ``3,5``.
     other

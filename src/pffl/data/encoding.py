@@ -82,7 +82,15 @@ class TableEncoding:
     ) -> TableEncoding:
         """Build with the schema that follows from the columns."""
         features = names_in(name for column in columns for name in column.named)
-        schema = Schema(features, tuple(attributes), tuple(labels), target)
+        ends = np.cumsum([column.width for column in columns]).tolist()
+        pairs = [
+            (place, end - 1)
+            for column, end in zip(columns, ends, strict=True)
+            if column.indicator and column.kind != "text"
+            for place in range(end - column.width, end - 1)
+        ]
+        groups, names = tuple(attributes), tuple(labels)
+        schema = Schema(features, groups, names, target, tuple(pairs))
         return cls(schema, tuple(columns), label, label_type, unseen)
 
     @classmethod

@@ -214,8 +214,8 @@ class Federation:
         classification
             Whether the label is a class; otherwise a number.
         missing
-            Missing inputs: ``refuse``; ``indicator``: 0 and an extra input, or an extra
-            category; ``drop_column``.
+            Missing inputs: ``refuse``; ``indicator``: the mean of those present over
+            all silos, and an extra input, or an extra category; ``drop_column``.
         missing_group
             Missing protected values: ``refuse``, or ``missing`` as a group of its own.
         unseen

@@ -63,12 +63,16 @@ class Schema:
         "positive". Empty for a numeric target.
     target
         What is predicted, in words.
+    indicators
+        Places of inputs that may be missing, each with that of its indicator: where
+        this is 1, the input is written as 0 and stands at the mean of the others.
     """
 
     features: tuple[str, ...] | Names
     attributes: tuple[Attribute, ...]
     labels: tuple[str, ...]
     target: str = "label"
+    indicators: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         with Problems("schema", DataError) as problems:
@@ -93,6 +97,11 @@ class Schema:
     def n_features(self) -> int:
         """Number of input columns."""
         return len(self.features)
+
+    @cached_property
+    def gaps(self) -> IntArray:
+        """The `indicators`: inputs and their indicators, shape (2, pairs)."""
+        return np.array(self.indicators, dtype=np.int64).reshape(-1, 2).T
 
     @property
     def texts(self) -> tuple[slice, ...]:
@@ -157,6 +166,7 @@ class Schema:
             "attributes": {a.name: list(a.values) for a in self.attributes},
             "labels": list(self.labels),
             "target": self.target,
+            **({"indicators": self.indicators} if self.indicators else {}),
         }
 
     @cached_property

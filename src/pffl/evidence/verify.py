@@ -394,6 +394,7 @@ class Model:
     multipliers: Any
     mean: Any
     scale: Any
+    fill: Any
     target: Any
     loss_bound: float | None = None
 
@@ -405,14 +406,14 @@ class Model:
         try:
             with safe_open(path, framework="numpy") as file:
                 header = json.loads(file.metadata()["pffl"])
-                names = ("w", "multipliers", "input_mean", "input_scale")
+                names = ("w", "multipliers", "input_mean", "input_scale", "input_fill")
                 arrays = [np.array(file.get_tensor(name)) for name in names]
             scaling = header["target_scaling"] or {"mean": 0.0, "scale": 1.0}
             arrays.append(np.array([scaling["mean"], scaling["scale"]]))
             bound = header["loss_bound"]
-            w, lam, mean, scale, target = arrays
+            w, lam, mean, scale, fill, target = arrays
             named = header["model"], header["schema"]
-            return cls(*named, w, lam, mean, scale, target, bound)
+            return cls(*named, w, lam, mean, scale, fill, target, bound)
         except Exception as error:
             raise Unreadable(f"{path}: no model of pffl: {error}") from error
 
@@ -430,8 +431,18 @@ class Model:
         plain = {key: self.schema[key] for key in ("features", "attributes")}
         plain["attributes"] = {a["name"]: a["values"] for a in plain["attributes"]}
         plain |= {key: self.schema[key] for key in ("labels", "target")}
+        if self.schema["indicators"]:
+            plain["indicators"] = self.schema["indicators"]
         text = json.dumps(plain, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()
+
+    def filled(self, X: Any) -> Any:
+        """Return inputs with the missing ones, written as 0, at their values."""
+        if not len(self.fill):
+            return X
+        inputs, marks = np.array(self.schema["indicators"]).T
+        there = csr_array((self.fill, (marks, inputs)), shape=(X.shape[1], X.shape[1]))
+        return X + X @ there
 
     def unit(self) -> float:
         """Loss of a prediction that is one scale of a numeric target off."""
@@ -466,7 +477,8 @@ class Model:
         """SHA-256 of kind, scaling and weights."""
         plain = json.dumps(self.described, sort_keys=True, ensure_ascii=False)
         parts = [plain.encode()]
-        for array in (self.mean, self.scale, self.target, self.w):
+        fill = [self.fill] if len(self.fill) else []
+        for array in (self.mean, self.scale, *fill, self.target, self.w):
             parts += [f"\0{len(array)}\0".encode(), array.astype("<f8").tobytes()]
         return hashlib.sha256(b"".join(parts)).hexdigest()
 
@@ -645,11 +657,12 @@ class Rows:
         self.shift, self.stretch = model.target.tolist()  # prediction of score 0, of 1
         self.X: Any
         if isinstance(table.X, np.ndarray):
-            self.X = (table.X[mine].astype(np.float64) - model.mean) / model.scale
+            inputs = model.filled(table.X[mine].astype(np.float64))
+            self.X = (inputs - model.mean) / model.scale
             if model.described.get("intercept"):
                 self.X = np.column_stack([self.X, np.ones(len(self.X))])
         else:
-            self.X = Scaled(table.X[mine], model)
+            self.X = Scaled(model.filled(table.X[mine]), model)
         atom = {
             (g, label): (table.group[mine] == g) & ((self.y == c) | (label is None))
             for g in e["groups"]

@@ -7,26 +7,27 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, overload
 
 import numpy as np
 
 from pffl.data.schema import Schema
 from pffl.errors import UsageError
-from pffl.models.scaled import Design, ScaledRows, dense
+from pffl.models.scaled import Design, ScaledRows, dense, filled
 from pffl.numerics import (
     bounded_probabilities,
     clipped_log_losses,
     mixed_log_losses,
 )
 from pffl.records import Record
-from pffl.typing import FloatArray
+from pffl.typing import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 LOSS_BOUNDS = (3.0, 5.0, 8.0, 12.0, 20.0, 35.0)  # M; e⁻³⁸ and less is lost beside 1
+NO_GAPS = np.zeros((2, 0), dtype=np.int64)
 CONSTANT = 1e-12  # of the mean square: a smaller variance is rounding
 
 
@@ -37,17 +38,29 @@ class Inputs:
     Where they are `deferred`, the model scales its own batches: rows stay as they are,
     in their own type, and no scaled copy of them is ever made. Scaled rows are
     shortened to `longest`, where that is finite.
+
+    A missing input gets `fill`, the mean of those present, before anything else: one
+    for each pair of `gaps`, which is that of the schema. So it adds as much to a score
+    as an average one, and the coefficient of its indicator is what missing does.
     """
 
     mean: FloatArray
     scale: FloatArray
     deferred: bool = False
     longest: float = math.inf
+    fill: FloatArray = field(default_factory=lambda: np.zeros(0))
+    gaps: IntArray = field(default_factory=lambda: NO_GAPS)
 
     @classmethod
     def identity(cls, n_features: int) -> Inputs:
         """Leave the inputs as they are."""
         return cls(np.zeros(n_features), np.ones(n_features))
+
+    def unscaled(self) -> Inputs:
+        """Return these without shift and scale: only what is missing gets a value."""
+        return replace(
+            self, mean=np.zeros_like(self.mean), scale=np.ones_like(self.scale)
+        )
 
     @classmethod
     def from_sums(
@@ -58,14 +71,16 @@ class Inputs:
         centre: FloatArray | float = 0.0,
         texts: Sequence[slice] = (),
         *,
+        gaps: IntArray = NO_GAPS,
         centred: bool = True,
     ) -> Inputs:
         """Standardise by the mean and standard deviation over all silos' rows.
 
         Where the inputs are not to be centred, they are divided by their root mean
         squares instead. The sums are those of x − centre, over rows that weigh `mass`
-        together. A centred constant column gets scale 1 and becomes 0. The cut is
-        relative to the column's size, because Σx²/n − mean² cancels there.
+        together, missing ones at the mean. A centred constant column gets scale 1 and
+        becomes 0. The cut is relative to the column's size, because Σx²/n − mean²
+        cancels there.
 
         The inputs of a text share a scale, the root of the sum of their squares: all
         of it varies as much as one number. By its own deviation a rare word would
@@ -81,15 +96,33 @@ class Inputs:
         for text in texts:
             scale[text] = np.sqrt(size[text][size[text] > 0].sum())
         scale[scale == 0] = 1.0
-        return cls(mean if centred else np.zeros_like(mean), scale)
+        shift = mean if centred else np.zeros_like(mean)
+        return cls(shift, scale, fill=mean[gaps[0]], gaps=gaps)
+
+    @property
+    def arrays(self) -> tuple[FloatArray, ...]:
+        """All numbers: shift, scale, and what missing inputs get where some may be."""
+        return (self.mean, self.scale, *([self.fill] if len(self.fill) else []))
+
+    def fill_sums(
+        self, sums: FloatArray, squares: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return Σx and Σx² with missing inputs filled, which are 0 in those given."""
+        if not len(self.fill):
+            return sums, squares
+        inputs, marks = self.gaps
+        sums, squares, missing = sums.copy(), squares.copy(), sums[marks]
+        sums[inputs] += self.fill * missing
+        squares[inputs] += self.fill**2 * missing
+        return sums, squares
 
     def same(self, other: Inputs) -> bool:
         """Whether another scaling does the same: each run makes its own."""
         return self is other or (
             self.deferred == other.deferred
             and self.longest == other.longest
-            and np.array_equal(self.mean, other.mean)
-            and np.array_equal(self.scale, other.scale)
+            and len(self.fill) == len(other.fill)
+            and all(map(np.array_equal, self.arrays, other.arrays))
         )
 
     @overload
@@ -104,8 +137,9 @@ class Inputs:
     def apply(self, X: FloatArray | csr_array, out: FloatArray | None = None) -> Design:
         """Return ``(X − mean) / scale`` in float64, in one new array (or `out`).
 
-        Sparse rows stay sparse. Deferred ones return `X`.
+        Sparse rows stay sparse. Deferred ones return `X`. Missing inputs are filled.
         """
+        X = filled(X, self.gaps, self.fill)
         if self.deferred:
             return dense(X)
         if not isinstance(X, np.ndarray):
@@ -413,7 +447,7 @@ class Model(ABC):
         plain = json.dumps(dict(self.describe()), sort_keys=True, ensure_ascii=False)
         digest = hashlib.sha256(plain.encode())
         target = np.array([self.target.mean, self.target.scale])
-        for array in (self.inputs.mean, self.inputs.scale, target, w):
+        for array in (*self.inputs.arrays, target, w):
             numbers = np.ascontiguousarray(array, dtype="<f8")
             digest.update(f"\0{len(numbers)}\0".encode())
             digest.update(numbers.tobytes())

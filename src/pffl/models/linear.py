@@ -121,7 +121,7 @@ class LinearModel(Model):
         """Return this model for these data; refuse labels that it cannot model."""
         if not self.standardize and self.l2 > 0:
             # Without a ridge the unit of an input changes no model, and all arithmetic.
-            inputs = Inputs.identity(schema.n_features)
+            inputs = inputs.unscaled()
         if self.input_bound is not None:
             longest = math.sqrt(self.input_bound**2 - self.intercept)
             inputs = replace(inputs, longest=longest)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +31,12 @@ from pffl.records import Record, read
 from pffl.typing import FloatArray
 
 FORMAT = "pffl model"
-VERSION = 4
-READABLE = (2, 3, 4)
+VERSION = 5
+READABLE = (2, 3, 4, 5)
 TABLES = 3  # from here on a file says how tables are read, and what bounds there are
 ARRAYS = ("w", "multipliers", "input_mean", "input_scale")
 BOUNDS = "bounds"
+FILL, FILLED = "input_fill", 5  # from there on missing inputs get values
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,8 @@ class _Header(Record):
 
     `target_scaling` is that of a numeric target, None of classes. Files before version
     3 have no `preparation`: their inputs can only be given encoded. Before version 4
-    numbers were kept in the target's range, and `loss_bound` did not say so.
+    numbers were kept in the target's range, and `loss_bound` did not say so. Before
+    version 5 missing inputs were 0, whatever the scaling was.
     """
 
     format: str
@@ -73,7 +75,8 @@ def write_model(predictor: Predictor) -> bytes:
         "fingerprint": predictor.fingerprint,
     }
     arrays = (predictor.w, predictor.multipliers, inputs.mean, inputs.scale)
-    named = {**dict(zip(ARRAYS, arrays, strict=True)), BOUNDS: predictor.bounds}
+    named = dict(zip(ARRAYS, arrays, strict=True))
+    named |= {BOUNDS: predictor.bounds, FILL: inputs.fill}
     numbers = {name: np.asarray(a, dtype=np.float64) for name, a in named.items()}
     return pack(Parcel(header, numbers))
 
@@ -112,7 +115,8 @@ def _opened(content: bytes) -> tuple[_Header, dict[str, FloatArray]]:
         raise Malformed(
             f"[other-format] format and version are {found}, not {(FORMAT, VERSION)}"
         )
-    names = ARRAYS if plain["version"] < TABLES else (*ARRAYS, BOUNDS)
+    names = [*ARRAYS, *[BOUNDS] * (plain["version"] >= TABLES)]
+    names += [FILL] * (plain["version"] >= FILLED)
     if set(arrays) != set(names):
         raise Malformed(
             f"[wrong-arrays] it holds {sorted(arrays)}, not {sorted(names)}"
@@ -164,9 +168,13 @@ def _assemble(
     else:
         unbound = rebuild(header.model, parameters=len(w), module=module)
     target = header.target_scaling or UNSCALED
-    model = unbound.bind(schema, Inputs(mean, scale)).with_target(target)
+    fill = np.array(arrays.get(FILL, []))  # empty of a model from elsewhere
+    gaps = schema.gaps[:, : len(fill)]
+    inputs = Inputs(mean, scale, fill=fill, gaps=gaps)
+    model = unbound.bind(schema, inputs).with_target(target)
     expected = (model.n_parameters, len(cells), schema.n_features, schema.n_features)
-    lengths = dict(zip(ARRAYS, expected, strict=True)) | {BOUNDS: len(cells)}
+    lengths = dict(zip(ARRAYS, expected, strict=True))
+    lengths |= {BOUNDS: len(cells), FILL: gaps.shape[1] and len(schema.indicators)}
     for name, array in arrays.items():
         if len(array) != lengths[name]:
             raise Malformed(
@@ -177,7 +185,7 @@ def _assemble(
             "[bad-metadata] a scale is not positive, or a multiplier is negative"
         )
     bound = model.loss_bound(header.loss_bound)
-    if header.version < VERSION and not schema.labels:
+    if header.version < 4 and not schema.labels:
         bound = next(iter(model.loss_bounds), None)
     return Predictor(
         _preparation(header),
@@ -202,6 +210,8 @@ def _preparation(header: _Header) -> TableEncoding:
         raise Malformed(
             f"[bad-preparation] its preparation cannot be read: {error!r}"
         ) from error
+    if header.version < FILLED:
+        encoding = replace(encoding, schema=replace(encoding.schema, indicators=()))
     if encoding.schema != header.schema:
         raise Malformed(
             "[bad-preparation] its preparation leads to other names than the model has"

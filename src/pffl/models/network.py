@@ -220,7 +220,7 @@ class Network(Model):
         """Return this model for these data; refuse what does not fit them."""
         needed = self._loss.outputs_for(schema)
         if not self.standardized:
-            inputs = Inputs.identity(schema.n_features)
+            inputs = inputs.unscaled()
         inputs = replace(inputs, deferred=True)
         bound = replace(self, inputs=inputs, n_outputs=needed)
         rows = bound.tensor(bound._two_rows)

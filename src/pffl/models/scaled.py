@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from pffl.data.sparse import Matrix
 from pffl.errors import DataError
 from pffl.typing import FloatArray, IntArray
 
@@ -166,6 +167,21 @@ def dense(X: Design | csr_array) -> FloatArray:
         "[needs-dense] sparse inputs are for linear models; any other needs them "
         "dense: X.toarray()"
     )
+
+
+def filled(X: Matrix, gaps: IntArray, values: FloatArray) -> Matrix:
+    """Return rows with a value for each missing input, 0 so far; see `Schema.gaps`."""
+    if not len(values):
+        return X
+    inputs, marks = gaps
+    if isinstance(X, np.ndarray):
+        X = X.copy()
+        X[:, inputs] += X[:, marks] * values
+        return X
+    from scipy.sparse import csr_array
+
+    there = csr_array((values, (marks, inputs)), shape=(X.shape[1], X.shape[1]))
+    return X + X @ there
 
 
 def row_squares(X: Design) -> FloatArray:

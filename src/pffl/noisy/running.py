@@ -25,7 +25,7 @@ from pffl.models.base import Model
 from pffl.models.linear import LogisticRegression, SoftmaxRegression, default_model
 from pffl.noisy.methods import Asking, Settings, Trained, settings_of, train
 from pffl.noisy.plan import BETS, Plan, bets_of, blocks_of, plan_of
-from pffl.preparation import Counted, Options, Setting, begin
+from pffl.preparation import Counted, Options, Setting, begin, with_missing
 from pffl.privacy.terms import Privacy
 from pffl.problem import Problem
 from pffl.questions import CensusTotal, Noised, Tally
@@ -252,6 +252,8 @@ def _counted(
     mean, spread = plan.uniform
     if "features" in tally.asked_for:
         first, second = np.split(tally.real(total, "features"), 2)
+        marked = np.clip(first[setting.schema.gaps[1]], 0.0, people - 1.0)
+        first, second = with_missing(setting.schema, people, marked, first, second)
         off = tally.deviation("features", adding) / people
         mean = np.clip(first / people, 0.0, 1.0)
         spread = np.clip(second / people - mean**2, min(WIDTH * off, 0.25), 0.25)

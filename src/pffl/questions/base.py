@@ -145,7 +145,7 @@ class Task:
         plain = {k: v for k, v in model.describe().items() if k != "l2"}
         text = json.dumps(plain, sort_keys=True, default=str).encode()
         target = np.array([model.target.mean, model.target.scale])
-        inputs = (model.inputs.mean, model.inputs.scale)
+        inputs = model.inputs.arrays
         return digest_arrays(*inputs, target, np.frombuffer(text, np.uint8))
 
     def plain(self, index: int) -> tuple[dict[str, Any], Arrays]:
@@ -161,6 +161,8 @@ class Task:
             "input_scale": self.model.inputs.scale,
             "membership": self.cells.of_silo(index),
         }
+        if len(self.model.inputs.fill):
+            arrays["input_fill"] = self.model.inputs.fill
         if self.model.target != UNSCALED:
             target = self.model.target
             arrays["target"] = np.array([target.mean, target.scale])
@@ -185,6 +187,11 @@ class Task:
         dims = {"features": schema.n_features, "atoms": schema.n_atoms}
         mean = _FEATURES.take_array("input_mean", arrays, dims)
         scale = _FEATURES.take_array("input_scale", arrays, dims)
+        inputs = Inputs(mean, scale)
+        if schema.indicators:
+            dims["gaps"] = len(schema.indicators)
+            fill = _GAPS.take_array("input_fill", arrays, dims)
+            inputs = replace(inputs, fill=fill, gaps=schema.gaps)
         target = UNSCALED
         if "target" in arrays and not schema.labels:
             target = Target(*_TARGET.take_array("target", arrays, {"2": 2}).tolist())
@@ -199,7 +206,7 @@ class Task:
             raise Malformed(f"a share of {share}")
         try:
             model = build(_MODEL.take("model", header, None))
-            model = model.bind(schema, Inputs(mean, scale)).with_target(target)
+            model = model.bind(schema, inputs).with_target(target)
         except Malformed:
             raise
         except PFFLError as error:
@@ -396,7 +403,7 @@ class Question(Generic[T_co]):
     def view_key(self) -> tuple[str, str]:
         """What tells the view that it is answered from, from others in a message."""
         model = None if self.task is None else self.task.model
-        inputs = () if model is None else (model.inputs.mean, model.inputs.scale)
+        inputs = () if model is None else model.inputs.arrays
         return self.split, digest_arrays(*inputs)
 
     def addend(self, total: Any) -> Any:
@@ -610,5 +617,6 @@ _MODEL = RequestField(lambda value: value, "described")
 _POOL = RequestField(_read_pool, "a pool of silos")
 _VECTOR = RequestField(axes=("any",))
 _FEATURES = RequestField(axes=("features",))
+_GAPS = RequestField(axes=("gaps",))
 _TARGET = RequestField(axes=("2",))
 _MEMBERSHIP = RequestField(axes=("cells", "atoms"))

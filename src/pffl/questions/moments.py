@@ -11,7 +11,8 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from pffl.questions.base import RowsQuestion, View
+from pffl.models.scaled import Design, ScaledRows, filled
+from pffl.questions.base import RowsQuestion, View, raw
 from pffl.questions.census import CensusTotal, feature_powers, target_powers
 from pffl.questions.declared import ROUNDING, Total, array, places, text, vector
 from pffl.questions.plausible import within
@@ -21,7 +22,10 @@ Sums: TypeAlias = tuple[Any, ...]  # Σx and Σx²
 
 
 class MomentsTotal(Total):
-    """What the census calls by the same names, of x − centre and y − centre."""
+    """What the census calls by the same names, of x − centre and y − centre.
+
+    Missing values add nothing.
+    """
 
     silos: IntArray = places()
     target: FloatArray = array("sums", per_silo=True)
@@ -46,18 +50,25 @@ class Moments(RowsQuestion[MomentsTotal]):
             np.array([view.index]),
             powers.sum(axis=0)[None],
             view.atom_sums(powers, atoms)[None],
-            *feature_powers(view.X, view.weight, self.centre[1:]),
+            *feature_powers(self._at_centre(view.X), view.weight, self.centre[1:]),
         )
+
+    def _at_centre(self, X: Design) -> Design:
+        """Return raw rows with missing values at the centre: they add nothing."""
+        gaps, rows = self.schema.gaps, X.rows if isinstance(X, ScaledRows) else X
+        return raw(filled(rows, gaps, self.centre[1:][gaps[0]]))
 
     def check(self, census: CensusTotal, total: MomentsTotal) -> None:
         """Judge one silo's sums by those of its census, up to what cancels there."""
-        mass, centre = census.weight, self.centre[1:]
+        centre, (inputs, marks) = self.centre[1:], self.schema.gaps
+        mass = np.repeat(census.weight, len(centre))
+        mass[inputs] -= census.feature_sums[marks]
         theirs = (census.feature_sums, census.feature_squares)
         _judge(mass, centre, theirs, (total.feature_sums, total.feature_squares))
         if self.schema.labels:
             return
         at = self.centre[:1]
-        _judge(mass, at, tuple(census.target.T), tuple(total.target.T))
+        _judge(census.weight, at, tuple(census.target.T), tuple(total.target.T))
         _judge(
             census.weights[0], at, tuple(census.targets[0].T), tuple(total.targets[0].T)
         )

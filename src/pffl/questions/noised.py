@@ -180,7 +180,8 @@ class TallyTotal(Total):
     counts
         People of each atom.
     features
-        Σu and Σu² of each input, u = (x − low)/(high − low) kept in [0, 1].
+        Σu and Σu² of each input, u = (x − low)/(high − low) kept in [0, 1]; 0 of one
+        that is missing.
     """
 
     counts: IntArray = released("counts", norm="count")
@@ -245,11 +246,13 @@ class Tally(Releasing[TallyTotal], RowsQuestion[TallyTotal]):
             many = np.bincount(view.atom, minlength=self.schema.n_atoms)
             counts = many.astype(np.int64) << UNIT
         features = np.zeros(dims["features"], np.int64)
+        inputs, marks = self.schema.gaps
         for rows in chunks(len(view)) if dims["features"] else ():
             X = dense(view.X[rows])
             with np.errstate(over="ignore", invalid="ignore"):
                 u = (X - self.low) / (self.high - self.low)
             u = np.clip(np.nan_to_num(u, nan=0.0), 0.0, 1.0)
+            u[:, inputs] *= 1.0 - u[:, marks]
             both = shortened(np.concatenate([u, u * u], axis=1), self.longest)
             features += whole(both, UNIT).sum(axis=0)
         return TallyTotal(counts, features)

@@ -111,7 +111,7 @@ def sparse_sizes(
     mean, scale = np.abs(inputs.mean), inputs.scale
     apart = mean < scale  # others are stored in every row, centred
     shifts[: len(mean)] = np.where(apart, mean / scale, 0.0)
-    entries = stored + int((~apart).sum()) + columns - len(mean)
+    entries = stored + len(inputs.fill) + int((~apart).sum()) + columns - len(mean)
     return Sparse(min(entries, columns), shifts * math.sqrt(mass))
 
 
@@ -147,7 +147,7 @@ class Ceilings:
         if known is None or not isinstance(model, LinearModel):
             return cls(None, np.zeros(0), rows, mass, target, math.inf, model.unit)
         shape, inputs = known(model), model.inputs
-        sums, squares = census.feature_sums, census.feature_squares
+        sums, squares = inputs.fill_sums(census.feature_sums, census.feature_squares)
         columns = lengths(rows, mass, sums, squares, inputs.mean) / inputs.scale
         if model.intercept:
             columns = np.append(columns, math.sqrt(mass))

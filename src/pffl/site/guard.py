@@ -283,14 +283,14 @@ class Ball:
         """Refuse what is outside, and inputs or steps by which it would be evaded."""
         model, rows = self.question.task.model, self.rows
         if isinstance(model, LinearModel):
-            spread = rows.spread
+            spread, mean = self._filled
             if (spread > STEEPEST * model.inputs.scale).any():
                 raise Refused(
                     "[unscaled-inputs] an input's scale is below a thousandth of its "
                     "spread: the norm ball needs scaled inputs (standardize = true)"
                 )
             wide = np.maximum(spread, model.inputs.scale)
-            far = np.abs(model.inputs.mean - rows.mean) > FARTHEST * wide
+            far = np.abs(model.inputs.mean - mean) > FARTHEST * wide
             if len(rows) and far.any():
                 raise Refused(
                     f"[uncentred-inputs] an input's mean is more than {FARTHEST:g} "
@@ -330,6 +330,14 @@ class Ball:
     @cached_property
     def _units(self) -> tuple[FloatArray, FloatArray]:
         """Return the site's spreads and means, as the model scales and centres them."""
-        inputs = self.question.task.model.inputs
-        away = (self.rows.mean - inputs.mean) / inputs.scale
-        return self.rows.spread / inputs.scale, away
+        inputs, (spread, mean) = self.question.task.model.inputs, self._filled
+        return spread / inputs.scale, (mean - inputs.mean) / inputs.scale
+
+    @cached_property
+    def _filled(self) -> tuple[FloatArray, FloatArray]:
+        """Return the site's spreads and means, missing inputs as the model has them."""
+        rows, inputs = self.rows, self.question.task.model.inputs
+        mean, second = inputs.fill_sums(rows.mean, rows.spread**2 + rows.mean**2)
+        spread, some = rows.spread.copy(), inputs.gaps[0]
+        spread[some] = np.sqrt(np.maximum(second - mean**2, 0.0)[some])
+        return spread, mean

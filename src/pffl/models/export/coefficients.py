@@ -25,7 +25,7 @@ INTERCEPT = "(intercept)"
 
 @dataclass(frozen=True, eq=False)
 class RawForm:
-    """Scores of raw inputs x: ``intercept + coefficients · (x − mean)``.
+    """Scores of inputs x, filled: ``intercept + coefficients · (x − mean)``.
 
     The shift is kept. Folded into the intercept, it would cancel: a year around 2000,
     or an account's number, would cost the digits by which people differ.
@@ -42,6 +42,8 @@ class RawForm:
         Of the inputs, over the training rows.
     deviation
         Their standard deviations; NaN where the model was not told.
+    fill
+        What an input is where it is missing; 0 where it cannot be.
     limits
         Where numbers are kept.
     """
@@ -52,6 +54,7 @@ class RawForm:
     intercept: FloatArray
     mean: FloatArray
     deviation: FloatArray
+    fill: FloatArray
     limits: tuple[float, float] | None
 
     @classmethod
@@ -76,6 +79,8 @@ class RawForm:
         d, known = len(inputs.mean), model.standardize
         if (inputs.mean == 0).all() and (inputs.scale == 1).all():
             known = False  # a model from elsewhere
+        fill = np.zeros(d)
+        fill[inputs.gaps[0]] = inputs.fill
         own = table[:, d] if model.intercept else np.zeros(len(table))
         return cls(
             predictor.preparation.columns,
@@ -84,6 +89,7 @@ class RawForm:
             target.mean + target.scale * own,
             inputs.mean,
             inputs.scale if known else np.full(d, np.nan),
+            fill,
             _limits(model, predictor.loss_bound),
         )
 

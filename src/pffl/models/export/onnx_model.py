@@ -114,7 +114,7 @@ def _numbers(graph: Graph, form: RawForm) -> Iterator[str]:
         places = [form.spans[name].start for name in chosen]
         if indicator:
             missing = graph.add("IsNaN", x)
-            x = graph.add("Where", missing, 0.0, x)
+            x = graph.add("Where", missing, graph.constant(form.fill[None, places]), x)
             flags = graph.cast(missing, TensorProto.DOUBLE)
             yield _linear(graph, flags, form, [place + 1 for place in places])
         finite = graph.add("Where", graph.add("IsInf", x), np.nan, x)
@@ -155,7 +155,7 @@ def _categories(graph: Graph, form: RawForm) -> Iterator[str]:
 
 
 def _dates(graph: Graph, form: RawForm) -> Iterator[str]:
-    """Add what the parts of dates contribute; a missing one has all inputs 0."""
+    """Add what the parts of dates contribute; a missing one is filled."""
     for column in form.columns:
         if column.kind != "date":
             continue
@@ -166,12 +166,14 @@ def _dates(graph: Graph, form: RawForm) -> Iterator[str]:
             found = part_in_graph(graph, days, part, column.origin)
             stop = start + piece.width
             if piece.kind == "category":
-                known, absent = form.contributions(slice(start, stop))
+                here = slice(start, stop)
+                known, _ = form.contributions(here)
+                absent = (form.fill - form.mean)[here] @ form.coefficients[:, here].T
                 code = graph.add("Where", missing, len(known), found)
                 table = graph.constant(np.vstack([known, absent]))
                 yield graph.add("Gather", table, graph.vector(code))
             else:
-                x = graph.add("Where", missing, 0.0, found)
+                x = graph.add("Where", missing, float(form.fill[start]), found)
                 yield _linear(graph, x, form, [start])
             start = stop
         if column.indicator:

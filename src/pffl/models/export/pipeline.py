@@ -128,7 +128,7 @@ def pipeline_of(predictor: Predictor, unseen: Unseen | None = None) -> Pipeline:
             sparse_threshold=1.0 if sparse else 0.0,
             verbose_feature_names_out=False,
         )
-    steps = [("columns", columns.fit(_example(form.columns)))]
+    steps = [("columns", columns.fit(_example(form)))]
     intercept = form.intercept
     if sparse:
         uncentred = [block.places for block in blocks if not block.dense]
@@ -203,7 +203,7 @@ def _blocks(form: RawForm, *, sparse: bool) -> list[_Block]:
             gaps,
             make_pipeline(
                 _reader(gaps),
-                SimpleImputer(strategy="constant", fill_value=0.0, add_indicator=True),
+                SimpleImputer(add_indicator=True),
             ),
         ),
         _block(
@@ -219,7 +219,10 @@ def _blocks(form: RawForm, *, sparse: bool) -> list[_Block]:
             dates,
             FunctionTransformer(
                 encode_columns,
-                kw_args={"columns": tuple(dates)},
+                kw_args={
+                    "columns": tuple(dates),
+                    "fill": [form.fill[form.spans[c.name]] for c in dates],
+                },
                 feature_names_out=encoded_names,
             ),
         ),
@@ -355,13 +358,17 @@ def subtract(numbers: FloatArray, means: FloatArray) -> FloatArray:
     return np.asarray(numbers - means)
 
 
-def encode_columns(frame: pd.DataFrame, columns: Sequence[Column]) -> FloatArray:
-    """Return the inputs that columns become."""
-    found = []
+def encode_columns(
+    frame: pd.DataFrame, columns: Sequence[Column], fill: Sequence[FloatArray]
+) -> FloatArray:
+    """Return the inputs that columns become, with `fill` where a value is missing."""
     with Problems("table", DataError) as problems:
-        for column in columns:
-            found += column.encode(frame[column.name], problems)
-    return dense(found, len(frame))
+        found = [c.encode(frame[c.name], problems) for c in columns]
+    parts = [dense(blocks, len(frame)) for blocks in found]
+    for column, part, values in zip(columns, parts, fill, strict=True):
+        if column.indicator:
+            part += part[:, -1:] * values
+    return np.hstack(parts)
 
 
 def encoded_names(transformer: FunctionTransformer, _: object) -> list[str]:
@@ -375,12 +382,12 @@ def input_name(column: str, value: object) -> str:
     return f"{column}={value}"
 
 
-def _example(columns: Sequence[Column]) -> pd.DataFrame:
-    """Return two rows that the preparation accepts: it has nothing to learn."""
+def _example(form: RawForm) -> pd.DataFrame:
+    """Return two rows that the preparation accepts: all it learns is what is filled."""
     import pandas as pd
 
     found: dict[str, list[object]] = {}
-    for column in columns:
+    for column in form.columns:
         if column.kind == "category":
             found[column.name] = [column.values[0]] * 2
         elif column.kind == "date":
@@ -388,5 +395,6 @@ def _example(columns: Sequence[Column]) -> pd.DataFrame:
         elif column.kind == "text":
             found[column.name] = ["a word", None if column.indicator else ""]
         else:
-            found[column.name] = [0.0, np.nan if column.indicator else 0.0]
+            fill = form.fill[form.spans[column.name].start]
+            found[column.name] = [fill, np.nan if column.indicator else fill]
     return pd.DataFrame(found)

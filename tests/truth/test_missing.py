@@ -1,0 +1,250 @@
+"""A missing number stands at the mean of those present; its indicator is the effect.
+
+Truth is scikit-learn's: mean imputation with indicators, standardised, and a logistic
+regression, on the rows of all silos together.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+import pffl
+from pffl.parcel import Parcel, pack, unpack
+from tests.cli.helpers import Command
+from tests.engines.sites import remote
+
+ROWS = 900
+NUMBERS, CITY = ["income", "year", "age"], ["city"]
+BY_ROWS = pffl.Options(weighting="rows")
+EFFECT = -0.8  # of a missing income, on the log-odds
+
+
+def people(seed: int = 0) -> pd.DataFrame:
+    """Two silos, at one of which most incomes are missing; means far from 0."""
+    rng = np.random.default_rng(seed)
+    silo = rng.choice(["north", "south"], ROWS, p=[0.3, 0.7])
+    frame = pd.DataFrame(
+        {
+            "income": rng.normal(40_000, 9_000, ROWS),
+            "year": rng.integers(1995, 2010, ROWS).astype(float),
+            "age": rng.uniform(18, 80, ROWS),
+            "city": rng.choice(["a", "b", "c"], ROWS),
+            "group": rng.choice(["f", "m"], ROWS),
+            "silo": silo,
+        }
+    )
+    gone = rng.random(ROWS) < np.where(silo == "north", 0.6, 0.1)
+    score = (frame["income"] - 40_000) / 9_000
+    score = np.where(gone, EFFECT, score) + (frame["age"] - 50) / 40
+    frame.loc[gone, "income"] = np.nan
+    frame.loc[rng.random(ROWS) < 0.05, "year"] = np.nan
+    return frame.assign(good=(score + rng.logistic(size=ROWS) > 0).astype(int))
+
+
+def federation(frame: pd.DataFrame, **options: Any) -> pffl.Federation:
+    return pffl.Federation.from_table(
+        frame,
+        label="good",
+        group="group",
+        silo="silo",
+        missing="indicator",
+        test_fraction=0.0,
+        **options,
+    )
+
+
+def imputed(frame: pd.DataFrame, *, centred: bool = True) -> Any:
+    numbers = make_pipeline(
+        SimpleImputer(add_indicator=True), StandardScaler(with_mean=centred)
+    )
+    coded = make_pipeline(
+        OneHotEncoder(sparse_output=False), StandardScaler(with_mean=centred)
+    )
+    return make_column_transformer((numbers, NUMBERS), (coded, CITY)).fit(frame)
+
+
+def at(schema: Any, name: str) -> int:
+    return list(schema.features).index(name)
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_as_scikit_learns_mean_imputation(intercept: bool, sparse: bool) -> None:
+    frame = people()
+    model = pffl.LogisticRegression(l2=0.0, intercept=intercept)
+    found = pffl.solve(
+        federation(frame, sparse=sparse), None, model=model, options=BY_ROWS, seed=0
+    )
+    prepared = imputed(frame, centred=intercept)
+    theirs = LogisticRegression(
+        C=np.inf,
+        fit_intercept=intercept,
+        tol=1e-12,
+        max_iter=10_000,
+        solver="newton-cg",
+    ).fit(prepared.transform(frame), frame["good"])
+    expected = theirs.predict_proba(prepared.transform(frame))
+    least = np.exp(-found.predictor.loss_bound)
+    np.testing.assert_allclose(
+        found.predictor.predict_proba(frame),
+        np.clip(expected, least, 1 - least),
+        atol=1e-6,
+    )
+
+
+def test_mean_and_scale_are_those_of_the_filled_column() -> None:
+    frame = people()
+    found = pffl.solve(federation(frame), None, options=BY_ROWS, seed=0)
+    scaler = imputed(frame).transformers_[0][1][-1]
+    inputs, schema = found.model.inputs, found.predictor.schema
+    names = [*NUMBERS, "income=missing", "year=missing"]
+    places = [at(schema, name) for name in names]
+    np.testing.assert_allclose(inputs.mean[places], scaler.mean_, rtol=1e-12)
+    np.testing.assert_allclose(inputs.scale[places], scaler.scale_, rtol=1e-9)
+
+
+def test_the_coefficient_of_an_indicator_is_its_effect() -> None:
+    frame = people()
+    predictor = pffl.solve(federation(frame), None, options=BY_ROWS, seed=0).predictor
+    average, missing = (frame.iloc[:1].copy() for _ in range(2))
+    average["income"], missing["income"] = frame["income"].mean(), np.nan
+    logits = [
+        float(np.log(p / (1 - p)))
+        for p in (predictor.predict_proba(one)[0, 1] for one in (average, missing))
+    ]
+    table = predictor.coefficients().set_index("input")["coefficient"]
+    assert logits[1] - logits[0] == pytest.approx(table["income=missing"], abs=1e-9)
+    assert table["income=missing"] == pytest.approx(EFFECT, abs=0.5)
+
+
+def test_silos_with_other_missing_rates_are_as_one() -> None:
+    frame = people()
+    several, one = (
+        pffl.solve(federation(given), None, options=BY_ROWS, seed=0).predictor
+        for given in (frame, frame.assign(silo="all"))
+    )
+    np.testing.assert_allclose(
+        several.predict_proba(frame), one.predict_proba(frame), atol=1e-9
+    )
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_exports_and_files_predict_alike(intercept: bool, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    frame = people().assign(since=pd.date_range("2001-03-04", periods=ROWS))
+    frame.loc[::7, "since"] = pd.NaT
+    data = federation(frame, dates=["year", "month"])
+    assert "since=missing" in data.schema.features
+    model = pffl.LogisticRegression(intercept=intercept)
+    predictor = pffl.solve(data, None, model=model, seed=0).predictor
+    expected = predictor.predict_proba(frame)
+    predictor.save(tmp_path / "model.safetensors")
+    again = pffl.load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(again.predict_proba(frame), expected)
+    found = predictor.to_sklearn().predict_proba(frame)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    session = onnxruntime.InferenceSession(predictor.to_onnx().SerializeToString())
+    days = frame["since"].to_numpy().astype("datetime64[D]").astype(np.int64)
+    given = {name: frame[[name]].to_numpy(float) for name in NUMBERS}
+    given |= {"city": frame[["city"]].to_numpy(object), "since": days[:, None]}
+    (found,) = session.run(["probabilities"], given)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_numbers_far_from_0_keep_their_digits() -> None:
+    frame = people()
+    frame["year"] = 1.6e12 + frame["year"]
+    found = pffl.solve(federation(frame), None, options=BY_ROWS, seed=0)
+    place = at(found.predictor.schema, "year")
+    expected = frame["year"].std(ddof=0) * np.sqrt(frame["year"].notna().mean())
+    assert found.model.inputs.scale[place] == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_network_sees_them_at_the_mean() -> None:
+    torch = pytest.importorskip("torch")
+    frame = people()
+    data = federation(frame)
+    model = pffl.Network(torch.nn.Linear(data.schema.n_features, 2))
+    method = pffl.FedAvg(rounds=1)
+    found = pffl.solve(data, None, model=model, method=method, seed=0)
+    rows = found.model.tensor(found.model.inputs.apply(data.pooled("train").X))
+    gone = data.pooled("train").X[:, at(data.schema, "income=missing")] == 1
+    assert float(rows[gone, at(data.schema, "income")].abs().max()) < 1e-6
+
+
+def test_a_run_on_a_table_verifies(command: Command) -> None:
+    people().to_csv("people.csv", index=False)
+    given = ("--label", "good", "--group", "group", "--silo", "silo", "--bound", "0.8")
+    ran = command("run", "people.csv", *given, "--missing", "indicator", "--out", "one")
+    assert ran.code == 0, ran.err
+    checked = command("verify", "one")
+    assert checked.code == 0, checked.out + checked.err
+
+
+@pytest.mark.parametrize("scaling", ["sums", "ranges"])
+def test_under_noise_it_is_the_released_mean_or_the_middle_of_the_range(
+    scaling: str,
+) -> None:
+    frame = people()
+    frame = pd.concat([frame] * 5, ignore_index=True)
+    ranges = {"income": (10_000, 90_000), "year": (1990, 2015), "age": (0, 100)}
+    privacy = pffl.Privacy(epsilon=50.0, delta=1e-5, ranges=ranges, scaling=scaling)
+    found = pffl.solve(federation(frame), None, privacy=privacy, seed=0)
+    place = at(found.predictor.schema, "income")
+    expected = frame["income"].mean() if scaling == "sums" else 50_000
+    assert found.model.inputs.mean[place] == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "method", [pffl.Exact(), pffl.PFFL(dual_rounds=2, rounds_per_dual=2)]
+)
+def test_sites_that_only_answer_fill_alike(method: Any) -> None:
+    frame = people()
+    frame.loc[::3, "silo"] = "west"
+    data, bound = federation(frame), pffl.BoundedGroupLoss(0.75)
+    here, there, masked = (
+        pffl.solve(given, bound, method=method, options=BY_ROWS, seed=0, **more)
+        for given, more in (
+            (data, {}),
+            (remote(data), {}),
+            (data, {"secure_sum": True}),
+        )
+    )
+    np.testing.assert_allclose(there.w, here.w, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(masked.w, here.w, rtol=0, atol=1e-7)
+
+
+def test_a_file_from_before_still_takes_missing_numbers_for_0(tmp_path: Path) -> None:
+    frame, place = people(), tmp_path / "model.safetensors"
+    predictor = pffl.solve(federation(frame), None, seed=0).predictor
+    predictor.save(place)
+    parcel = unpack(place.read_bytes())
+    header, arrays = dict(parcel.header), dict(parcel.arrays)
+    header["version"] = 4
+    del header["schema"]["indicators"], arrays["input_fill"]
+    place.write_bytes(pack(Parcel(header, arrays)))
+    old = pffl.load(place)
+    named = predictor.coefficients().set_index("input")
+    shift = (
+        -named.loc[["income", "year"], "mean"]
+        * named.loc[["income", "year"], "coefficient"]
+    )
+    gone = frame[["income", "year"]].isna().to_numpy(float)
+    np.testing.assert_allclose(
+        old.decision_function(frame),
+        predictor.decision_function(frame) + gone @ shift.to_numpy(),
+        atol=1e-9,
+    )
+    np.testing.assert_allclose(
+        old.to_sklearn().predict_proba(frame), old.predict_proba(frame), atol=1e-12
+    )
