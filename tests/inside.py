@@ -20,6 +20,7 @@ HOMES = {
     "bounds.logsum": ":logsum BETS:bounds_logsum_BETS Bets plan_bets upper_bounds",
     "bounds.outlook": "Outlook chance times",
     "bounds.rates": ":bounds_rates clopper_pearson_upper spread",
+    "bounds.risk": "excess_risk",
     "bounds.weighted": ":weighted Moments",
     "cli.app": "app",
     "cli.console": ":console",

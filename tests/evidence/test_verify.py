@@ -72,6 +72,7 @@ CASES: dict[str, tuple[int, Any, dict[str, Any]]] = {
     "infeasible": (TWO, BGL(0.4), {}),
     "bounds that differ": (TWO, BGL({"f": 0.3, "m": 0.5}), {}),
     "one label": (TWO, pffl.ConditionalBoundedGroupLoss(0.9, labels=["class 1"]), {}),
+    "both labels": (TWO, pffl.ConditionalBoundedGroupLoss(0.9), {}),
     "minimax": (TWO, pffl.MinMax(), {}),
     "overlapping": (TWO, BGL(0.685) & pffl.PerSilo(0.7), {}),
     "fedavg": (TWO, BGL(0.685), {"method": pffl.FedAvg(rounds=5)}),

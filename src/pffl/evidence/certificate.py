@@ -57,6 +57,7 @@ TITLES = {
     "attainable": "Smallest bound",
     "sites": "If one site did not tell the truth",
     "holdout": "Unseen people: loss",
+    "implied": "Whole groups",
     "holdout_error": "Unseen people: errors",
     "dp_gap": "Unseen people: demographic parity",
     "eo_gap": "Unseen people: equal opportunity",

@@ -30,7 +30,7 @@ from pffl.evidence.evidence import (
     known,
 )
 from pffl.evidence.noise import Noise
-from pffl.evidence.training import CellLosses, losses
+from pffl.evidence.training import HONEST, CellLosses, losses, rows_word
 from pffl.models.base import LOSS_BOUNDS
 from pffl.models.linear import NumericModel, rebuild
 from pffl.text import decimals, down, up, words
@@ -582,6 +582,66 @@ def _loss_rows(
             row["shown"] = bool(bounds[z] <= cells.bounds[z])
         rows.append(row)
     return tuple(rows)
+
+
+def implied(e: Evidence, promised: Statement) -> list[Statement]:
+    """State what bounds on every label of a group imply for the group as a whole.
+
+    On the rows at hand L_a = Σ_y share_{a,y} L_{a,y} ≤ Σ_y share_{a,y} ζ_{a,y}; for
+    unseen people, where nobody knows the shares, L_a ≤ max_y ζ_{a,y}. It is stated
+    where the bounds are met, and (`promised`) shown for unseen people.
+    """
+    cells, named_of = losses(e, e.seen), groups_of(e)
+    if not e.promise or cells.empty or cells.missed or not named_of:
+        return []
+    weight, loss = e.seen.of_cells("weight"), cells.means
+    sure = promised.holds is True
+    rows = [
+        {
+            "cell": name,
+            "loss": float(np.average(loss[own], weights=weight[own])),
+            "at most": float(np.average(e.bounds[own], weights=weight[own])),
+            "unseen at most": float(e.bounds[own].max()) if sure else None,
+        }
+        for name, own in named_of.items()
+    ]
+    largest = max(row["at most"] for row in rows)
+    text = (
+        f"Bounds on all labels of a group bound its loss as a whole: on {rows_word(e)} "
+        "by their mean, weighted with the labels' shares, in every group at most "
+        f"{up(largest)}."
+    )
+    if sure:
+        most = max(row["unseen at most"] for row in rows)
+        text += (
+            f" With confidence {percent(e)}, all groups at once, the mean loss of "
+            "unseen people is at most the largest of their group's bounds, whatever "
+            f"the labels' shares{mixture(e)}; in every group at most {up(most)}."
+        )
+    return [
+        Statement(
+            "implied",
+            text,
+            value=largest,
+            holds=True,
+            assumptions=(HONEST, *(promised.assumptions if sure else ())),
+            per_cell=tuple(rows),
+        )
+    ]
+
+
+def groups_of(e: Evidence) -> dict[str, list[int]]:
+    """Return the cells of each group of which every label has a bound."""
+    found: dict[tuple[str, ...], dict[str | None, int]] = {}
+    for z, cell in enumerate(e.cells):
+        groups, labels = zip(*cell.of, strict=True)
+        if cell.silo is None and len(set(labels)) == 1:
+            found.setdefault(groups, {})[labels[0]] = z
+    return {
+        " or ".join(groups): list(own.values())
+        for groups, own in found.items()
+        if e.labels and len(own) == len(e.labels)
+    }
 
 
 # Errors and metrics

@@ -436,7 +436,9 @@ def _statements(e: Evidence) -> list[Statement]:
     if isinstance(e.privacy, Noise):
         return noise.statements(e, e.privacy)
     of_rows = [*training.statements(e), *sites.statements(e)]
-    return [*of_rows, promise.statement(e), *unseen.statements(e)]
+    promised = promise.statement(e)
+    implied = unseen.implied(e, promised)
+    return [*of_rows, promised, *implied, *unseen.statements(e)]
 
 
 @dataclass(frozen=True)

@@ -1622,6 +1622,8 @@ class Told:
             if known(e["sites"]):
                 out["sites"] = self.sites()
         out["holdout"] = self.holdout()
+        if found := self.implied(out["holdout"]):
+            out["implied"] = found
         if e["labels"]:
             out["holdout_error"] = self.holdout_error()
         if len(e["labels"]) == 2:
@@ -1940,6 +1942,35 @@ class Told:
         table = self.losses(self.usable, found, M, joint)
         grounds = [*self.grounds(), *self.bounded_loss(M), *self.heaviest()]
         return value, holds, figures, table, shown, grounds
+
+    def implied(self, promised: Any) -> Any:
+        """What bounds on every label of a group imply for the whole group, if met."""
+        groups: dict[tuple[str, ...], dict[str, int]] = {}
+        for z, cell in enumerate(self.e["cells"]):
+            if cell["silo"] is None and len({y for _, y in cell["of"]}) == 1:
+                own = groups.setdefault(tuple(g for g, _ in cell["of"]), {})
+                own[cell["of"][0][1]] = z
+        many = len(self.e["labels"])
+        whole = {g: list(own.values()) for g, own in groups.items() if len(own) == many}
+        if not self.promise or not self.full or self.missed or not (whole and many):
+            return None
+        weight, table = self.e["seen"]["cells"]["weight"], []
+        sure = not isinstance(promised, str) and promised[1] is True
+        for group, own in whole.items():
+            total = math.fsum(weight[z] for z in own)
+            loss, most = (
+                math.fsum(weight[z] * column[z] for z in own) / total
+                for column in (self.means, self.bounds)
+            )
+            worst = max(self.bounds[z] for z in own) if sure else None
+            row = {"cell": " or ".join(group), "loss": loss, "at most": most}
+            table.append(row | {"unseen at most": worst})
+        largest = max(row["at most"] for row in table)
+        shown, grounds = [up(largest)], [["assumed"]]
+        if sure:
+            shown += [self.percent, up(max(row["unseen at most"] for row in table))]
+            grounds += promised[-1]
+        return largest, True, {}, table, shown, grounds
 
     def bounded_loss(self, M: float) -> list[list[str]]:
         """Why no loss is above M."""
