@@ -596,7 +596,7 @@ def implied(e: Evidence, promised: Statement) -> list[Statement]:
         return []
     weight, loss = e.seen.of_cells("weight"), cells.means
     sure = promised.holds is True
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "cell": name,
             "loss": float(np.average(loss[own], weights=weight[own])),

@@ -1954,17 +1954,17 @@ class Told:
         whole = {g: list(own.values()) for g, own in groups.items() if len(own) == many}
         if not self.promise or not self.full or self.missed or not (whole and many):
             return None
-        weight, table = self.e["seen"]["cells"]["weight"], []
+        weight: list[float] = self.e["seen"]["cells"]["weight"]
+        table: list[dict[str, Any]] = []
         sure = not isinstance(promised, str) and promised[1] is True
-        for group, own in whole.items():
-            total = math.fsum(weight[z] for z in own)
-            loss, most = (
-                math.fsum(weight[z] * column[z] for z in own) / total
-                for column in (self.means, self.bounds)
-            )
-            worst = max(self.bounds[z] for z in own) if sure else None
-            row = {"cell": " or ".join(group), "loss": loss, "at most": most}
-            table.append(row | {"unseen at most": worst})
+        for group, places in whole.items():
+            total = math.fsum(weight[z] for z in places)
+            means: list[Sequence[float]] = [self.means, self.bounds]
+            sums = [math.fsum(weight[z] * one[z] for z in places) for one in means]
+            worst = max(self.bounds[z] for z in places) if sure else None
+            row: dict[str, Any] = {"cell": " or ".join(group), "loss": sums[0] / total}
+            row |= {"at most": sums[1] / total, "unseen at most": worst}
+            table.append(row)
         largest = max(row["at most"] for row in table)
         shown, grounds = [up(largest)], [["assumed"]]
         if sure:
