@@ -82,7 +82,7 @@ def test_it_is_the_formula():
 
 
 def test_it_wants_one_number_for_each_cell_and_silo():
-    with pytest.raises(UsageError, match="multipliers, shares"):
+    with pytest.raises(UsageError):
         excess_risk(
             0.5, 0.5, 0.0, multipliers=[1.0], cell_rows=[10, 10], shares=[1.0],
             silo_rows=[20], heldout_rows=[9], loss_bound=1.0, delta=0.1,
