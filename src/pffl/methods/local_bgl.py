@@ -47,6 +47,9 @@ class State(Prices):
 class LocalBGL(PrimalDual[State]):
     """PFFL with local constraints.
 
+    As there, every cell weighs B/(Z+1) in the first round: an inactive bound changes
+    the iterates, and less the longer it stays inactive.
+
     Parameters
     ----------
     multiplier_bound, risk_weight

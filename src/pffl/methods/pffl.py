@@ -237,7 +237,9 @@ class State(Prices):
 
 @dataclass(frozen=True, kw_only=True)
 class PFFL(PrimalDual[State]):
-    """Algorithm 1.
+    """Algorithm 1, as printed: λ begins at B/(Z+1) for every cell.
+
+    So an inactive bound changes the iterates, and less the longer it stays inactive.
 
     Parameters
     ----------

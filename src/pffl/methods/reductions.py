@@ -68,6 +68,9 @@ class State:
 class Reductions(Method[State]):
     """Exponentiated gradient against an exact oracle for weighted risk minimisation.
 
+    It begins with B/(Z+1) for every cell, and returns the mean over all iterations: an
+    inactive bound changes the model a little, by 1/t of that first step.
+
     Parameters
     ----------
     multiplier_bound, risk_weight
