@@ -73,6 +73,55 @@ def test_what_is_of_one_run_is_refused_elsewhere(
     assert not list(Path().iterdir())
 
 
+FILE = """
+[data]
+name = "synthetic"
+rows = 300
+groups = ["f", "m"]
+[constraint]
+kind = "bgl"
+bound = 0.9
+"""
+KEYS = {"promise": '"unseen"', "reach": "true", "models": "4"}
+
+
+@pytest.mark.parametrize("name", ["feasible", "sweep", "compare", "plan", "audit"])
+@pytest.mark.parametrize("key", KEYS)
+def test_a_key_of_a_run_file_is_refused_where_it_is_not_used(
+    name: str, key: str, command: Command
+) -> None:
+    Path("my.toml").write_text(f"{FILE}[run]\n{key} = {KEYS[key]}\n")
+    first = ["audit", "model.json"] if name == "audit" else [name]
+    found = command(*first, "my.toml")
+    assert (found.code, found.error) == (2, "no-effect")
+    assert f"run.{key}" in found.err
+    assert "my.toml" in found.err
+
+
+def test_other_keys_without_effect_are_refused_and_usual_values_are_not(
+    command: Command,
+) -> None:
+    one = Path("my.toml")
+    one.write_text(f"{FILE}[model]\nl2 = 0.5\n[run]\nweighting = 'rows'\n")
+    found = command("feasible", "my.toml")
+    assert (found.code, found.error) == (2, "no-effect")
+    assert "model.l2" in found.err
+    assert "run.weighting" in found.err
+    one.write_text(f"{FILE}[run]\nweighting = 'silos'\nreach = false\n")
+    assert command("feasible", "my.toml").code == 0
+    one.write_text(f"{FILE}[policy]\nquorum = 0.5\n")
+    found = command("run", "my.toml")
+    assert (found.code, found.error) == (2, "no-effect")
+    assert "[policy]" in found.err
+    assert [place.name for place in Path().iterdir()] == ["my.toml"]
+
+
+def test_a_run_stands_for_its_data_whatever_it_promised(command: Command) -> None:
+    Path("my.toml").write_text(f"{FILE}[run]\nreach = true\n")
+    assert command("run", "my.toml", "--out", "one").code == 0
+    assert command("feasible", "one").code == 0
+
+
 def test_every_option_of_every_command_is_read() -> None:
     """An option is a parameter of its command's function, and named in its source.
 

@@ -292,8 +292,8 @@ def takes(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command DATA, the options of these sections, and ``--set``.
 
-    Options `without` effect there are left out, and ``--set`` refuses their keys. The
-    command's own arguments come before DATA. A command with an option of its own
+    Options `without` effect there are left out, and their keys refused. The command's
+    own arguments come before DATA. A command with an option of its own
     named `resume` takes DATA and options, or the directory of a run that was stopped.
     """
     unused = {key for section in sections for key in _unused(section, without.split())}
@@ -315,7 +315,6 @@ def takes(
         @functools.wraps(command)
         def wrapper(**values: Any) -> None:
             data, settings = values.pop("data"), values.pop("set_") or []
-            _refuse(unused, settings, command.__name__)
             given = {
                 targets: option.read(values.pop(name))
                 for name, (option, targets) in known.items()
@@ -326,6 +325,8 @@ def takes(
                 if place is None
                 else Draft.resumed(place, data, given, settings)
             )
+            if data is None or not Path(data).is_dir():  # a run is more than its file
+                _refuse(unused, values[draft.name], command.__name__)
             command(**values)
 
         signature = inspect.Signature(
@@ -355,13 +356,25 @@ def _unused(section: str, flags: Sequence[str]) -> list[str]:
     return [key for o in there for key in o.keys or (f"{section}.{o.name}",)]
 
 
-def _refuse(unused: set[str], settings: Sequence[str], command: str) -> None:
-    """Refuse ``--set`` of a key that a command makes no use of."""
-    from pffl.errors import UsageError
+def _refuse(unused: set[str], draft: Draft, command: str) -> None:
+    """Refuse keys that a command makes no use of, unless they say what is anyway so."""
+    from pffl.errors import Problems, UsageError
+    from pffl.models import LogisticRegression
+    from pffl.preparation import Options
 
-    for setting in settings:
-        if (key := setting.partition("=")[0].strip()) in unused:
-            raise UsageError(f"[no-effect] 'pffl {command}' makes no use of {key}")
+    others = {"l2": LogisticRegression().l2, "unseen": "refuse", "engine": "local"}
+    usual, found = {**vars(Options()), **others}, []
+    for section, key in sorted(name.split(".") for name in unused):
+        table = draft.sections.get(section)
+        given = table.get(key) if isinstance(table, Mapping) else None
+        if given not in (None, usual.get(key)):
+            found.append(f"{section}.{key}")
+    if draft.sections.get("policy") and command != "deploy":
+        found.append("[policy]")
+    with Problems(draft.source, UsageError) as problems:
+        problems.extend(
+            f"[no-effect] 'pffl {command}' makes no use of {key}" for key in found
+        )
 
 
 def _is_argument(parameter: inspect.Parameter) -> bool:
