@@ -68,8 +68,13 @@ def _facts(text: str, names: list[str], means: np.ndarray, case: Case) -> list[s
 def _possible(case: Case, text: str) -> list[str]:
     """What the sentence says of bounds that are possible."""
     bounds, out = case.judge.bounds, []
-    common = re.search(rf"common bound below {NUMBER} can be met, and {NUMBER}", text)
+    least = re.search(rf"bound that can be met is {NUMBER}", text)
+    common = re.search(rf"that can be met lies between {NUMBER} and {NUMBER}", text)
     rise = re.search(rf"rise by at least {NUMBER}, and by {NUMBER}", text)
+    if least is not None:
+        at, length = case.least(np.zeros(len(bounds)))
+        if at < number(least[1]) * (1 - 2e-5) and length <= reach(text):
+            out.append(f"{least[1]} is beaten by {at:.6g}: {text!r}")
     for found, start in ((common, np.zeros(len(bounds))), (rise, bounds)):
         if found is None:
             continue

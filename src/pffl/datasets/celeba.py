@@ -1,4 +1,4 @@
-"""CelebA: faces of celebrities with forty attributes each; every person is a silo.
+"""CelebA: faces of celebrities with forty attributes each, in silos of people.
 
 Liu, Luo, Wang, Tang: *Deep Learning Face Attributes in the Wild* (2015), shared out by
 person as LEAF does (Caldas et al. 2018). Its terms allow research that is not
@@ -23,6 +23,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -65,7 +66,8 @@ def celeba(
     *,
     label: str = "Smiling",
     group: str = "Male",
-    clients: int | None = 472,
+    clients: int | Literal["auto"] | None = "auto",
+    silos: int | None = None,
     least_images: int = 5,
     size: int = 84,
     test_fraction: float = 0.2,
@@ -77,7 +79,7 @@ def celeba(
     cache_dir: str | os.PathLike[str] | None = None,
     seed: int = 0,
 ) -> Federation:
-    """Load CelebA from a folder with its official files; a person is a silo.
+    """Load CelebA from a folder with its official files; a person is a silo, or part.
 
     Rows are pictures of size × size × 3 bytes, colours last: give them to
     `pffl.models.celeba_cnn`. They are decoded once and kept in the cache folder.
@@ -92,13 +94,19 @@ def celeba(
     label, group
         Any two of the forty attributes: what to predict, and who is protected.
     clients
-        How many people, drawn with `seed`; None for all. The paper has 472.
+        How many people, drawn with `seed`; None for all. "auto": all if they are joined
+        into `silos`, otherwise 472, as in the paper.
+    silos
+        Join people into so many silos of about as many pictures, mostly of one group,
+        and split by person: test pictures show nobody of the training pictures. None:
+        each person is a silo, whose pictures are split, so that nothing can be
+        certified for new people.
     least_images
         Leave out people with fewer pictures; LEAF's 5 leaves 9,343.
     size
         Height and width in pixels.
     test_fraction, validation_fraction
-        Share of each person's pictures kept for testing and validation.
+        Share of people, or of each person's pictures, for testing and validation.
     edition
         "official" checks the MD5 of the files, "any" reads what is there.
     pictures
@@ -115,8 +123,12 @@ def celeba(
     """
     with Problems("celeba", UsageError) as problems:
         check_whole(problems, least_images=least_images, size=size)
+        if clients == "auto":
+            clients = 472 if silos is None else None
         if clients is not None:
             check_whole(problems, clients=clients)
+        if silos is not None:
+            check_whole(problems, silos=silos)
         check_choice(problems, "edition", edition, ("official", "any"))
         check_choice(problems, "pictures", pictures, ("all", "present"))
         if label == group:
@@ -143,7 +155,13 @@ def celeba(
         workers=workers,
         progress=progress,
     )
-    people, silo = np.unique(person[chosen], return_inverse=True)
+    people, who = np.unique(person[chosen], return_inverse=True)
+    who = who.reshape(-1)
+    ids = tuple(f"person {number}" for number in people)
+    silo, names_of = who, list(ids)
+    if silos is not None:
+        silo = _joined(who, flags[chosen, 1], silos, seed)[who]
+        names_of = [f"silo {k + 1}" for k in range(silos)]
     of_whom = f"{len(people):,} people"
     told = [
         f"{of_whom} with at least {least_images} pictures, drawn with seed {seed}: "
@@ -154,17 +172,36 @@ def celeba(
         listed = f"{len(names):,} pictures of {len(np.unique(person)):,} people"
         found = f"{held.sum():,} of {len(np.unique(person[held])):,}"
         told.insert(0, f"part of CelebA: of {listed} in the lists, {found} are present")
-    return Federation.from_rows(
+    federation = Federation.from_rows(
         picture_schema(size, label, group),
-        Rows.of(X, *flags[chosen].T),
-        silo.reshape(-1),
-        [f"person {number}" for number in people],
+        replace(Rows.of(X, *flags[chosen].T), person=who),
+        silo,
+        names_of,
+        people=None if silos is None else (ids, who),
         test_fraction=test_fraction,
         validation_fraction=validation_fraction,
         name=f"CelebA ({of_whom}{f', {len(X):,} pictures present' * part})",
         seed=seed,
         notes=tuple(told),
     )
+    return replace(federation, ids=ids)
+
+
+def _joined(who: IntArray, group: BoolArray, silos: int, seed: int) -> IntArray:
+    """Return each person's silo: neighbours by the share of the group, then drawn."""
+    pictures = np.bincount(who)
+    share = np.bincount(who, group) / pictures
+    drawn = np.random.default_rng(seed).random(len(pictures))
+    order = np.lexsort((drawn, share))
+    ends = np.cumsum(pictures[order])
+    place = np.empty(len(pictures), dtype=np.int64)
+    place[order] = (ends - pictures[order] / 2) * silos // ends[-1]
+    if len(np.unique(place)) < silos:
+        raise DataError(
+            f"[too-few-people] CelebA: {len(pictures):,} people cannot be joined into "
+            f"{silos:,} silos of about as many pictures"
+        )
+    return place
 
 
 def _choose(

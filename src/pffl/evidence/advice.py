@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from pffl.evidence import training
 from pffl.evidence.evidence import Evidence, ModelPath, Sample, known
-from pffl.evidence.noise import Noise
+from pffl.evidence.noise import FEWEST, Noise
 from pffl.evidence.training import CellLosses, converged, losses
 from pffl.text import words
 from pffl.typing import FloatArray
@@ -17,6 +18,41 @@ FEW = 30  # rows in a split, below which a mean says too little
 MUCH = 0.1  # part of the training loss by which held-out loss must be above it
 ERRORS = 3.0  # standard errors by which it must be above it, for one set of rows
 MOST_NAMED = 3
+
+
+def no_better(e: Evidence) -> str | None:
+    """Name those for whom the model is no better than a constant guess, of test rows.
+
+    Groups with a bound, and all rows together. The guess is that of their own rates,
+    for losses, or their most frequent label, for errors. None where there is nobody, or
+    noise would choose the names.
+    """
+    sample = known(e.heldout) or e.seen
+    if not e.labels or e.stopped is not None or isinstance(e.privacy, Noise):
+        return None
+    columns = ("count", "weight", e.judged(sample), "correct")
+    count, weight, loss, right = (sample.of_atoms(c, len(e.groups)) for c in columns)
+    bounded = {group for cell in e.cells if e.promise for group, _ in cell.of}
+    sets = {f"'{a}'": [i] for i, a in enumerate(e.groups) if a in bounded}
+    found: dict[str, list[str]] = {"loss": [], "error": []}
+    for name, i in {**sets, "all rows together": list(range(len(e.groups)))}.items():
+        n = weight[i].sum(axis=0)
+        if count[i].sum() < FEWEST or np.count_nonzero(n) < 2:
+            continue
+        if loss[i].sum() >= -(n[n > 0] * np.log(n[n > 0] / n.sum())).sum():
+            found["loss"].append(name)
+        if right[i].sum() <= n.max():
+            found["error"].append(name)
+    told = [
+        f"{guess} of {', '.join(found[of])}"
+        for of, guess in (
+            ("loss", "its loss is not below that of guessing the own rates"),
+            ("error", "its error not below that of the most frequent label"),
+        )
+        if found[of]
+    ]
+    rows = "test rows" if sample is not e.seen else training.rows_word(e)
+    return f"On {rows} {'; '.join(told)}." if told else None
 
 
 def asks_most(e: Evidence) -> str | None:

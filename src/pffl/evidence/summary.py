@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from pffl.evidence import promise, verdict
+from pffl.evidence.advice import no_better
 from pffl.evidence.certificate import VERDICTS, Certificate
 from pffl.evidence.evidence import Evidence
 from pffl.evidence.metrics import Rate, rates
@@ -27,9 +28,11 @@ TONES: dict[str, Tone] = {
     "met": "good",
     "within": "good",
     "certified": "good",
+    "holds": "good",
     "not decided": "caution",
     "not certified": "caution",
     "interrupted": "caution",
+    "no better than a guess": "caution",
     "no bounds": "plain",
     "not measured": "plain",
 }
@@ -98,8 +101,12 @@ def _kind_of(e: Evidence) -> str:
 
 
 def verdicts(e: Evidence) -> tuple[Verdict, ...]:
-    """Return the three verdicts, as they are shown."""
-    return _shown(verdict.verdicts(e))
+    """Return the three verdicts, as they are shown, and a warning where one is due."""
+    found = _shown(verdict.verdicts(e))
+    warning = no_better(e)
+    if warning is not None:
+        found += (Verdict("Warning", "no better than a guess", warning),)
+    return found
 
 
 def of_certificate(certified: Certificate) -> tuple[Verdict, ...]:

@@ -542,7 +542,7 @@ def trivial(e: Evidence, loss_bound: float) -> str:
     if not idle:
         return ""
     return (
-        f" In {idle} of {len(e.cells)} cells the bound is not below {words(loss_bound)}"
+        f" In {idle} cell{'s' * (idle > 1)} the bound is not below {words(loss_bound)}"
         ", the largest loss of the shipped predictor: true, and trivial."
     )
 
@@ -550,7 +550,7 @@ def trivial(e: Evidence, loss_bound: float) -> str:
 def _against(cells: CellLosses, bounds: FloatArray) -> str:
     kept = int((bounds <= cells.bounds).sum())
     worst = int(np.argmax(bounds - cells.bounds))
-    head = f"the bounds of {kept} of {len(cells.names)} cells are shown"
+    head = f"{kept} of {len(cells.names)} bounds are certified, taken one at a time"
     if kept == len(cells.names):
         head = "every cell is within its bound"
     return (

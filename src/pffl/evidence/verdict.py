@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pffl.evidence import noise, promise, sites, training, unseen
-from pffl.evidence.advice import asks_most
+from pffl.evidence.advice import asks_most, no_better
 from pffl.evidence.certificate import Certificate, Statement, Status
 from pffl.evidence.evidence import (
     Evidence,
@@ -44,6 +44,7 @@ EXIT_CODES: dict[Status, int] = {
 SAID = ("verdict", "sentence")  # of each of the three, by a certificate
 #: What to raise, of a method that was stopped too early; the first that it has.
 EFFORT = ("dual_rounds", "rounds", "max_rounds", "iterations")
+SHARP = 1e-5  # of a smallest bound: its ends are one figure if they are this close
 RESULT, RESULT_VERSION = "pffl.result", 3
 
 
@@ -184,8 +185,10 @@ def _smallest_possible(e: Evidence) -> str:
     if np.ptp(e.bounds) == 0:
         base = float(e.bounds[0])
         low, high = low + base, high + base
-        ends = down(low, digits=6), up(high, digits=6)  # a bound is chosen by them
-        return f" No common bound below {ends[0]} can be met, and {ends[1]} can."
+        top = up(high, digits=6)  # a bound is chosen by it
+        at = f"lies between {down(low, digits=6)} and {top}"
+        at = f"is {top}" if high - low <= SHARP * abs(high) else at
+        return f" The smallest common bound that can be met {at}."
     return (
         f" All bounds together would have to rise by at least {down(low)}, and by "
         f"{up(high)} it is possible."
@@ -270,8 +273,8 @@ def _heldout(e: Evidence) -> dict[str, Any]:
     worst = int(judged[np.argmax(cells.violation[judged])])
     head = f"no {'other ' if few else ''}cell is above its bound"
     if above:
-        head = f"{len(above):,} of {len(cells.names):,} cells "
-        head += "is above its bound" if len(above) == 1 else "are above their bounds"
+        head = f"{len(above):,} cells are above their bounds"
+        head = "one cell is above its bound" if len(above) == 1 else head
     return {
         "verdict": "exceeded" if above else "not measured" if few else "within",
         "sentence": f"On {rows} {head}; {cells.describe(worst)}.{told}",
@@ -388,7 +391,7 @@ def before_metrics(e: Evidence) -> dict[str, Metrics] | None:
 
 def notes(e: Evidence) -> tuple[str, ...]:
     """Say what a reader must know."""
-    out = []
+    out = [found] if (found := no_better(e)) is not None else []
     if e.data.other:
         out.append(
             "other data: these are not the rows that the model was trained on; see the "
@@ -477,6 +480,8 @@ class Result(Record):
     ----------
     verdicts
         On training rows, on test rows, for new people.
+    warning
+        For whom the model is no better than a constant guess; None for nobody.
     chosen
         Why this method, in words, where it was chosen.
     asks_most
@@ -498,6 +503,7 @@ class Result(Record):
     converged: Converged
     message: str
     verdicts: dict[str, dict[str, Any]]
+    warning: str | None
     method: dict[str, Any] | None
     chosen: str | None
     constraint: dict[str, Any] | None
@@ -546,6 +552,7 @@ def result(e: Evidence) -> dict[str, Any]:
         converged=converged(e),
         message=sentence,
         verdicts=verdicts(e),
+        warning=no_better(e),
         method=None if run is None else run.method,
         chosen=None if run is None else run.chosen,
         constraint=None if run is None else run.constraint,

@@ -78,6 +78,7 @@ HERE = "◀"  # beside the one that is shipped
 SHARP = 1e-5  # of what is bounded: what reaching further may cost
 INPUTS_SHOWN = 15  # of a card: those that move the model most
 LONGEST = 1 << 28  # numbers of a vector
+SHARP = 1e-5  # of a smallest bound: its ends are one figure if they are this close
 RANKED = 10_000  # inputs that may be shown
 UNIT = 0.01  # of the radius: where weights begin to matter
 READS = {"pffl.evidence": 1, "pffl.result": 3, "pffl.certificate": 3}
@@ -1533,7 +1534,10 @@ class Told:
         if self.proved > 0 and self.excess:
             base = self.bounds[0] if self.equal else 0.0
             digits = 6 if self.equal else 4
-            ends = [down(base + self.proved, digits), up(base + self.excess[1], digits)]
+            low, high = base + self.proved, base + self.excess[1]
+            ends = [down(low, digits), up(high, digits)]
+            if self.equal and high - low <= SHARP * abs(high):
+                ends = ends[1:]
             short = self.among(self.proofs["excess"], self.reach)
             return "impossible", [*facts, *ends, *short]
         if late:
@@ -2048,7 +2052,7 @@ class Told:
         idle = sum(bound >= M for bound in self.bounds)
         if not idle:
             return []
-        return [f"{idle}", f"{len(self.names)}", near(M)]
+        return [f"{idle}", near(M)]
 
     def losses(
         self, sample: Any, upper: list[float], M: float, joint: list[float]
@@ -2104,7 +2108,8 @@ class Told:
 
     def notes(self) -> list[str]:
         """What the notes of a certificate show, but for those that evidence holds."""
-        out, others = [self.percent, f"{self.delta:.6g}"], len(self.shares) - 1
+        out, others = self.no_better(), len(self.shares) - 1
+        out += [self.percent, f"{self.delta:.6g}"]
         out += [f"{others}"] * (others > 0) + [f"{self.many}"] * (self.many > 1)
         later = self.terms["later"]
         out += [f"{later + 1}", "1", f"{self.of_later}"] if later else []
@@ -2192,7 +2197,7 @@ class Told:
         triples = zip(means, self.bounds, counts, strict=True)
         over = [m - b if k >= FEW else -math.inf for m, b, k in triples]
         above, z = sum(x > 0 for x in over), int(np.argmax(over))
-        many = [f"{above:,}", f"{len(over):,}"] if above else []
+        many = [f"{above:,}"] if above > 1 else []
         return [rows, *self.named, *many, *self.described(z, means), *told]
 
     def cells(self) -> list[Json]:
@@ -2224,6 +2229,28 @@ class Told:
             constant=[c["constant"] for c in e["cells"]],
             alone=[alone.get(name) for name in self.names],
         )
+
+    def no_better(self) -> list[str]:
+        """For whom the model is no better than a constant guess: by loss, by error."""
+        e, sample = self.e, self.held or self.e["seen"]
+        stopped = self.trained and e["training"]["stopped"] is not None
+        if not e["labels"] or stopped:
+            return []
+        shape = (len(e["groups"]), len(e["labels"]))
+        names = ("count", "weight", judged(e, sample), "correct")
+        sums = [np.reshape(sample["atoms"][c], shape) for c in names]
+        of = [o[0] for c in e["cells"] if self.promise for o in c["of"]]
+        sets = [([i], [g]) for i, g in enumerate(e["groups"]) if g in of]
+        by_loss: list[str] = []
+        by_error: list[str] = []
+        for i, name in [*sets, (list(range(shape[0])), [])]:
+            count, n, loss, right = (part[i].sum(axis=0) for part in sums)
+            if count.sum() < FEW or np.count_nonzero(n) < 2:
+                continue
+            guess = -sum(x * math.log(x / n.sum()) for x in n if x > 0)
+            by_loss += name * bool(loss.sum() >= guess)
+            by_error += name * bool(right.sum() <= n.max())
+        return by_loss + by_error
 
     def asks(self) -> list[str]:
         """Whom the bounds ask most of: price, losses before and now, constants."""
@@ -2376,6 +2403,8 @@ def check_result(told: Told, stated: Json) -> Iterator[Check]:
         shown = shown_in(said["new_people"]["sentence"], told.known_names)
         yield from compare("result.json, new people shows", shown, short)
     yield from check_words(told, said)
+    shown = shown_in(stated["warning"] or "", told.known_names)
+    yield from compare("result.json, warning shows", shown, told.no_better())
     shown = shown_in(stated["asks_most"] or "", told.known_names)
     yield from compare("result.json, asks_most shows", shown, told.asks())
 
@@ -2608,6 +2637,8 @@ def check_page(
     parts = result["verdicts"].values()
     said = [part["sentence"] for part in parts if "sentence" in part]
     said += [result["message"]] if result["method"] else []  # of an audit: as figures
+    proved = any(s["kind"] == "infeasible" and s["holds"] for s in statements)
+    statements = [s for s in statements if not (proved and s["kind"] == "attainable")]
     said += [one["text"] for one in statements]
     told = [one for one in statements if one["available"]]
     said += [a["text"] for one in told for a in one["assumptions"]]

@@ -334,7 +334,12 @@ def _laid_out(certificate: Certificate) -> dict[str, Any]:
     What they stand on is listed once; a statement has the numbers of its grounds.
     """
     statements, grounds = [], numbered(certificate)
+    proved = certificate.holds(
+        "infeasible"
+    )  # then the verdict names the smallest bound
     for one in certificate.statements:
+        if one.kind == "attainable" and proved:
+            continue
         word, rows = mark(one), one.per_cell or ()
         statements.append(
             {

@@ -1,0 +1,240 @@
+"""Verdicts: three, in the same words everywhere, and no more than rows can show."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import pffl
+from tests.cli.helpers import Command
+
+WORDS = {
+    "training": {
+        "met",
+        "not met",
+        "impossible",
+        "not converged",
+        "not measured",
+        "not decided",
+        "no bounds",
+        "diverged",
+        "interrupted",
+    },
+    "test": {"within", "exceeded", "not measured", "not decided", "no bounds"},
+    "new_people": {"certified", "not certified", "not measured", "no bounds"},
+}
+TITLES = {
+    "training": "training rows",
+    "test": "test rows",
+    "new_people": "new people",
+}
+RUNS = {
+    "certified": ("synthetic", "--bound", "0.85", "--set", "data.rows=6000"),
+    "not certified": ("synthetic", "--bound", "0.66", "--set", "data.rows=900"),
+    "impossible": ("synthetic", "--bound", "0.4", "--set", "data.rows=900"),
+    "no bounds": ("synthetic", "--set", "data.rows=900"),
+}
+
+
+def of(place: Path, name: str) -> Any:
+    return json.loads((place / name).read_text("utf-8"))
+
+
+def plain(text: str) -> str:
+    """What a reader sees of a page or a card, in one line."""
+    text = re.sub(r"<(script|style)\b.*?</\1>", " ", text, flags=re.DOTALL)
+    text = re.sub(r"<[^>]+>", " ", text)
+    return re.sub(r"\s+", " ", text.replace("&#39;", "'").replace("*", " "))
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Run a command of `RUNS` once: its folder, and what the terminal showed."""
+    known: dict[str, Any] = {}
+
+    def get(command: Command, case: str) -> tuple[Path, str]:
+        if case not in known:
+            place = tmp_path_factory.mktemp("run") / "out"
+            seen = command("run", *RUNS[case], "--seed", "1", "--out", str(place))
+            known[case] = place, seen.out
+        return known[case]  # type: ignore[no-any-return]
+
+    return get
+
+
+@pytest.mark.parametrize("case", RUNS)
+def test_the_same_three_verdicts_are_everywhere(
+    command: Command, told: Any, case: str
+) -> None:
+    place, out = told(command, case)
+    result, certificate = of(place, "result.json"), of(place, "certificate.json")
+    said = {key: one["verdict"] for key, one in result["verdicts"].items()}
+    assert said.keys() == WORDS.keys()
+    assert all(word in WORDS[key] for key, word in said.items())
+    assert case in said.values()
+    assert result["status"] == said["training"]
+    # The certificate begins with them; then date, data, groups and bounds.
+    first = ["verdicts", "date", "data", "groups", "bounds"]
+    assert list(certificate)[:5] == first
+    assert {k: v["verdict"] for k, v in certificate["verdicts"].items()} == said
+    assert certificate["data"] == result["data"]["name"]
+    assert certificate["groups"] == [cell["cell"] for cell in result["cells"]]
+    assert certificate["bounds"] == [cell["bound"] for cell in result["cells"]]
+    # Terminal, page and card have the same words.
+    for text in (out, (place / "report.html").read_text("utf-8"), _card(place)):
+        shown = plain(text).lower()
+        for key, word in said.items():
+            assert TITLES[key] in shown or TITLES[key].split()[0] in shown
+            assert word in shown
+    read = pffl.Certificate.from_dict(certificate)
+    assert str(read).lower().startswith(f"training rows: {said['training']}")
+
+
+def _card(place: Path) -> str:
+    return (place / "card.md").read_text("utf-8")
+
+
+def test_counts_of_bounds_are_taken_one_at_a_time(command: Command, told: Any) -> None:
+    place, out = told(command, "not certified")
+    texts = {
+        "terminal": plain(out),
+        "page": plain((place / "report.html").read_text("utf-8")),
+        "card": plain(_card(place)),
+        "certificate": plain((place / "certificate.json").read_text("utf-8")),
+        "result": plain((place / "result.json").read_text("utf-8")),
+    }
+    seen = 0
+    for name, text in texts.items():
+        for count in re.finditer(r"\d+ of \d+ (bounds|cells|groups)", text):
+            seen += 1
+            tail = text[count.start() : count.end() + 60]
+            assert "taken one at a time" in tail, (name, tail)
+    assert seen
+
+
+def test_the_smallest_bound_is_shown_once(command: Command, told: Any) -> None:
+    place, out = told(command, "impossible")
+    smallest = f"{of(place, 'result.json')['smallest_bound']:.6g}"
+    assert plain(out).count(smallest) == 1
+    page = plain((place / "report.html").read_text("utf-8"))
+    card = page.find("Model card")
+    assert page[: card if card > 0 else None].count(smallest) == 1
+    assert of(place, "certificate.json")["verdicts"]["training"]["sentence"].count(
+        smallest
+    ) == 1  # fmt: skip
+
+
+# Several rows of a person
+
+
+def patients(tmp_path: Path, seed: int = 0) -> Path:
+    rng = np.random.default_rng(seed)
+    who = np.repeat(np.arange(300), rng.integers(1, 5, 300))
+    sex = rng.choice(["f", "m"], 300)[who]
+    x = rng.normal(size=300)[who] + rng.normal(0, 0.3, len(who))
+    y = (x + rng.normal(0, 1, len(who)) > 0).astype(int)
+    path = tmp_path / "patients.csv"
+    pd.DataFrame({"pid": who, "sex": sex, "x": x, "y": y}).to_csv(path, index=False)
+    return path
+
+
+def test_a_table_with_ids_is_split_by_person(command: Command, tmp_path: Path) -> None:
+    table = patients(tmp_path)
+    named = ("--label", "y", "--group", "sex", "--id", "pid")
+    data = pffl.Federation.from_table(
+        table, label="y", group="sex", id="pid", silos=1, seed=0
+    )
+    assert data.several
+    assert data.overlap == 0  # nobody is in training and test rows
+    seen = command(
+        "run", str(table), *named, "--bound", "0.69", "--seed", "0", "--json",
+    )  # fmt: skip
+    assert seen.json["verdicts"]["new_people"]["verdict"] in (
+        "certified", "not certified",
+    )  # fmt: skip
+
+
+def test_pictures_of_people_who_were_trained_on_certify_nothing(tmp_path: Path) -> None:
+    """Of CelebA: people are silos, whose pictures are split; or the people are."""
+    pytest.importorskip("PIL", reason="pictures need the extra 'celeba'")
+    from tests.datasets.celeba_files import Drawn
+
+    folder = Drawn(tmp_path / "celeba").zipped()
+    usual: dict[str, Any] = {"edition": "any", "clients": None, "size": 4, "seed": 0}
+    usual |= {"cache_dir": tmp_path / "cache", "least_images": 3, "test_fraction": 0.3}
+    own = pffl.datasets.celeba(folder, **usual)
+    assert len(own) == 12
+    joined = pffl.datasets.celeba(folder, **usual, silos=3)
+    assert len(joined) == 3
+    assert own.overlap > 0
+    assert joined.overlap == 0
+    sizes = [sum(len(rows) for rows in silo.splits.values()) for silo in joined.silos]
+    assert max(sizes) - min(sizes) <= 12  # about as many pictures in each
+    bound = pffl.BoundedGroupLoss(0.9)
+    model = pffl.LogisticRegression(l2=0.1)
+    for data, words in ((own, {"not measured"}), (joined, {"not certified"})):
+        told = pffl.solve(data, bound, model=model, seed=0).as_dict()["verdicts"]
+        assert told["new_people"]["verdict"] in words, told["new_people"]
+    with pytest.raises(pffl.PFFLError) as caught:
+        pffl.datasets.celeba(folder, **usual, silos=40)
+    assert caught.value.code == "too-few-people"
+
+
+# No better than a constant guess
+
+
+def test_a_model_that_calls_everybody_positive_is_warned_of() -> None:
+    """Smiling people are bounded, so all are called smiling: 94 % false positives."""
+    rng = np.random.default_rng(0)
+    y, sex = rng.integers(0, 2, 3000), rng.choice(["f", "m"], 3000)
+
+    def audited(p: np.ndarray) -> pffl.Certificate:
+        return pffl.audit(
+            p,
+            y=y,
+            sensitive_features={"sex": sex},
+            constraint=pffl.ConditionalBoundedGroupLoss(0.4, labels=[1]),
+            clip=0.01,
+        ).certificate
+
+    bad = audited(np.where(rng.random(3000) < 0.94, 0.78, 0.4))
+    assert bad.verdicts["test"]["verdict"] == "within"
+    for name in ("'f'", "'m'", "all rows"):
+        assert name in bad.notes[0]
+    fine = audited(np.where(y == 1, 0.78, 0.2))
+    assert fine.verdicts["test"]["verdict"] == "within"
+    assert not any("guessing" in note for note in fine.notes)
+
+
+def test_the_warning_stands_beside_the_verdicts_of_a_run(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a group for which inputs say nothing is named; terminal, page, card."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    sex, x = rng.choice(["f", "m"], 3000), rng.normal(size=3000)
+    kept = rng.random(3000) < 1 / (1 + np.exp(-2 * x))
+    y = np.where(sex == "f", kept, rng.random(3000) < 0.5).astype(int)
+    frame = pd.DataFrame({"sex": sex, "x": x, "y": y})
+    frame.to_csv("people.csv", index=False)
+    table = ("people.csv", "--label", "y", "--group", "sex", "--silos", "3")
+    out = command("run", *table, "--bound", "0.9", "--seed", "0", "--out", "run")
+    assert out.code == 0
+    warning = of(Path("run"), "result.json")["warning"]
+    assert "'m'" in warning
+    assert "'f'" not in warning
+    for text in (
+        out.out,
+        Path("run/report.html").read_text("utf-8"),
+        _card(Path("run")),
+    ):
+        shown = plain(text)
+        assert "no better than a guess" in shown.lower()
+        assert warning[:60] in shown
+    assert command("verify", "run", "people.csv").code == 0
