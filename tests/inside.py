@@ -137,7 +137,7 @@ HOMES = {
     "planning.trial": "FOLDS folds",
     "privacy.accounting": "Filter composed delta_of epsilon_of mu_of",
     "privacy.discrete": (
-        ":discrete Source discrete_gaussian secret_source seeded_source"
+        ":discrete Source discrete_gaussian keyed_source secret_source seeded_source"
     ),
     "questions.declared": (
         "Row:questions_declared_Row agreed array number places scalar vector"
@@ -187,7 +187,8 @@ HOMES = {
     ),
     "wire.envelope": "MOST_QUESTIONS",
     "wire.keys": (
-        "FILE:wire_keys_FILE PUBLIC_FILE PublicKeys SiteKeys collect read_public"
+        "FILE:wire_keys_FILE PUBLIC_FILE PublicKeys SiteKeys announced collect"
+        " read_public shared"
     ),
     "wire.masks": ":masks COUNTS GRADIENTS GRIDS SUMS add decode encode mask",
     "wire.steps": "Course",

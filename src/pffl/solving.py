@@ -359,10 +359,10 @@ def adding_of(setting: Setting, privacy: Privacy, *, shared: bool) -> Adding:
 
 
 def sharing(sites: int, privacy: Privacy, site: str = "") -> Adding:
-    """Say how the sites of a secure sum share noise; of `site`, with its own draws.
+    """Say how the sites of a secure sum share noise; of `site`, with its own seed.
 
-    A site sees the totals, and knows its own noise: so at least one of them is not
-    counted on.
+    Without one each draws from its secrets of the run. A site sees the totals, and
+    knows its own noise: so at least one of them is not counted on.
     """
     from pffl.wire.masks import FEWEST_SITES
 
@@ -377,7 +377,8 @@ def sharing(sites: int, privacy: Privacy, site: str = "") -> Adding:
             f"sum of {sites} sites it is from 1 to {sites - 1}: every site sees the "
             "totals and can take its own noise off, and somebody's must be left"
         )
-    return Adding(_source(privacy, site), sites, True, privacy.colluding)
+    source = None if privacy.noise_seed is None else _source(privacy, site)
+    return Adding(source, sites, True, privacy.colluding)
 
 
 def _source(privacy: Privacy, *site: str) -> Source:

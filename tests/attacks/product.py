@@ -33,9 +33,10 @@ from pffl.wire import (
     read_request,
     signed_content,
     write_answer,
+    write_request,
 )
 from tests.engines.test_secure import engine_of
-from tests.inside import EVERY_SILO, masks, mu_of
+from tests.inside import EVERY_SILO, InMemory, masks, mu_of
 
 
 class Unguarded(Site):
@@ -57,10 +58,40 @@ class Unguarded(Site):
 
 def relayed(content: bytes, asked: Any) -> Any:
     """Totals of all sites in the step before, as a site is shown them; or None."""
-    relay = read_request(content).relay
+    request = read_request(content)
+    relay = request.relay if request.step > 1 else ()  # at first, keys of the run
     length = sum(map(masks.size, asked))
     flats = [read_masked(read_answer(c), length) for c in relay]
     return masks.decode_all(asked, masks.add(flats), len(flats)) if relay else None
+
+
+def refused_by(site: Any, request: Any) -> str:
+    """The code of the error by which a site refuses; empty if it answers."""
+    try:
+        site._answer(request, remember=False)
+    except Refused as error:
+        return error.code
+    return ""
+
+
+def masked_number(content: bytes) -> int:
+    """What a site answered under its mask, as the one whole number that it is."""
+    flat = read_answer(content).bodies[0].arrays["masked"]
+    return int.from_bytes(flat.astype("<i8").tobytes(), "little")
+
+
+def plain_number(site: Any, request: Any) -> int:
+    """What it would have said without a mask."""
+    place = site._place(site._member)
+    asked = [site._read(body, place)[0] for body in request.bodies]
+    flat = masks.encode_all(asked, site._totals(asked, site._member.index))
+    return int.from_bytes(flat.astype("<u8").tobytes(), "little")
+
+
+def believing(site: Any) -> Any:
+    """A site that does not look whether its rows are those of the run."""
+    site._member._refuse_other = lambda *_: None
+    return site
 
 
 def heard_by(engine: Any, name: str, answer: Any) -> None:

@@ -416,23 +416,33 @@ def test_a_crash_between_the_answers_and_their_sum_loses_nothing(tmp_path):
 def test_an_answer_of_another_key_step_or_transcript_is_not_taken():
     federation = make_federation(3)
     agreed = agree(federation)
+    elsewhere = {"transcript": "0" * 64}
     changes = {
         "not signed with the site's key": lambda a: replace(a, signature="00" * 64),
         "to step 7": lambda a: signed(replace(a, step=7)),
-        "another federation.json": lambda a: signed(replace(a, transcript="0" * 64)),
+        "told other answers": lambda a: signed(replace(a, **elsewhere)),
         "other questions": lambda a: signed(replace(a, asked="0" * 64)),
         "masked": lambda a: signed(replace(a, bodies=())),
     }
-    for said, change in changes.items():
+    opening = {  # answers that announce keys of the run
+        "not signed with the site's key": lambda a: replace(a, signature="00" * 64),
+        "another federation.json": lambda a: signed(replace(a, **elsewhere)),
+        "not one masked": lambda a: signed(replace(a, bodies=())),
+    }
+    every = [(1, *one) for one in changes.items()]
+    every += [(0, *one) for one in opening.items()]
+    for at, said, change in every:
         sites = sites_of(federation, agreed)
         answers = {name: site.answer for name, site in sites.items()}
 
-        def other(content, change=change, inner=answers["site 1"]):
+        def other(content, at=at, change=change, inner=answers["site 1"]):
             found = read_answer(inner(content))
-            return write_answer(change(found) if found.step else found)
+            return write_answer(change(found) if found.step == at else found)
 
         answers["site 1"] = other
-        engine = engine_of(federation, sites, agreed, transport=InMemory(answers))
+        known = {"policy": Policy(join_seconds=0.1)}
+        transport = InMemory(answers)
+        engine = engine_of(federation, sites, agreed, transport=transport, **known)
         with pytest.raises(FederationError, match=said):
             engine.ask(Census(federation.schema))
 

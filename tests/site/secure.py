@@ -74,6 +74,8 @@ class Server:
 
     def request(self, questions: Sequence[Question[Any]], **changes: Any) -> Request:
         """The next step, as a message."""
+        if questions and not self.step and not self.relay:
+            self.open()
         self.number += 1
         bodies = tuple(question_body(q, 0) for q in questions)
         made = Request(
@@ -87,6 +89,13 @@ class Server:
             relay=self.relay,
         )
         return replace(made, **changes)
+
+    def open(self) -> None:
+        """Have all sites announce their keys of the run."""
+        self.number += 1
+        asked = Request(self.run, 0, self.number, VERSION, self.schema_hash, ())
+        content = write_request(asked)
+        self.relay = tuple(site.answer(content) for site in self.sites.values())
 
     def send(self, name: str, request: Request) -> Answer:
         """What one site says."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import secrets
 import shutil
 from dataclasses import replace
 from typing import Any
@@ -26,6 +25,7 @@ from tests.inside import (
     Releases,
     composed,
     epsilon_of,
+    keyed_source,
     secured,
     seeded_source,
 )
@@ -300,7 +300,39 @@ def test_a_site_draws_in_secret(tmp_path):
     with raises(UsageError, "noise-seed"):
         members(data, seeded, tmp_path)
     site = members(data, agreed, tmp_path)["site 0"]
-    assert isinstance(site.adding.source, secrets.SystemRandom)
+    assert site.adding.source is None  # it follows from the site's secrets of the run
+    hello = Server({}, data.schema.hash, run="a").request([], step=0)
+    site.answer(write_request(hello))
+    said = site._member.standing("a")
+    asked, other = (
+        Server({}, data.schema.hash, "a").request([], step=s) for s in (1, 2)
+    )
+    draws = [
+        site._member.source(replace(said, **more), request).getrandbits(256)
+        for request, more in (
+            (asked, {}),
+            (asked, {}),
+            (other, {}),
+            (asked, {"transcript": "0" * 64}),
+            (asked, {"seed": "00" * 32}),
+        )
+    ]
+    assert draws[0] == draws[1]
+    assert len(set(draws)) == 4
+
+
+@pytest.mark.parametrize("bits", [1, 2, 7, 8, 9, 64])
+def test_draws_from_a_key_are_uniform(bits):
+    """As `random` makes whole numbers below any bound from them."""
+    source = keyed_source(bytes(range(32)))
+    found = np.array([source.getrandbits(bits) for _ in range(4000)], dtype=object)
+    assert (found < 2**bits).all()
+    for bit in range(bits):
+        ones = sum(int(x) >> bit & 1 for x in found)
+        assert abs(ones - 2000) < 5 * math.sqrt(1000)
+    below = np.bincount([source.randrange(10) for _ in range(4000)], minlength=10)
+    assert stats.chisquare(below).pvalue > 1e-5
+    assert keyed_source(bytes(32)).getrandbits(64) != source.getrandbits(64)
 
 
 # One draw, whatever happens
@@ -324,10 +356,10 @@ def test_killed_while_it_answers(tmp_path, monkeypatch, stage):
     member, releases = sites[name]._member, sites[name].releases
     save, enter, shared = type(member).save, Releases.enter, Releases.shared
 
-    def counted(self, asked, adding):
+    def counted(self, asked, adding, source):
         if self is releases and stage == "before the draw":
             raise Killed
-        found = shared(self, asked, adding)
+        found = shared(self, asked, adding, source)
         if self._silo.name == name:
             drawn.append(found)
         return found
@@ -375,11 +407,15 @@ def test_killed_while_it_answers(tmp_path, monkeypatch, stage):
 
 
 def test_a_release_whose_answer_was_forgotten_is_not_drawn_again(tmp_path):
-    """Somebody removed all that a site remembers of the run, but not its account."""
+    """What a site remembers of the run is put back from a copy, but not its account."""
     data = people()
     agreed = agreement(data)
     sites = members(data, agreed, tmp_path)
     server = Server(sites, data.schema.hash)
+    server.open()
+    name = data.silo_names[0]
+    runs, copy = tmp_path / name / "runs", tmp_path / "copy"
+    shutil.copytree(runs, copy)
     asked: list[Any] = []
 
     def ask(questions):
@@ -387,18 +423,54 @@ def test_a_release_whose_answer_was_forgotten_is_not_drawn_again(tmp_path):
         return server.ask(questions)
 
     run(None, agreed, ask=ask)
-    name = data.silo_names[0]
-    shutil.rmtree(tmp_path / name / "runs")
-    (tmp_path / name / "guard.json").unlink()
+    shutil.rmtree(runs)
+    shutil.copytree(copy, runs)
     sites[name] = members(data, agreed, tmp_path)[name]
-    again = Server(sites, data.schema.hash)
+    relay = server.log[0][0].relay
+    again = Server(sites, data.schema.hash, number=100, relay=relay)
     answer = again.send(name, again.request(asked[0]))
     assert "it is not drawn again" in answer.refusal
+    # All of it is gone: the run begins anew, with other secrets, and is paid again.
+    shutil.rmtree(runs)
+    (tmp_path / name / "guard.json").unlink()
+    before = len(lines_of(tmp_path, name))
+    again = Server({name: sites[name]}, data.schema.hash, number=100)
+    again.open()
+    again.relay = (*again.relay, *relay[1:])
+    first = read_answer(server.log[0][1][0])
+    answer = again.send(name, again.request(asked[0]))
+    assert len(lines_of(tmp_path, name)) == before + len(asked[0])
+    assert answer.transcript != first.transcript
     # And without its account it stops altogether.
     for file in (LINES, HEAD):
         (tmp_path / name / file).unlink()
     answer = again.send(name, again.request(asked[0]))
     assert "is not whole" in answer.refusal
+
+
+def test_a_folder_that_is_put_back_draws_the_same_noise(tmp_path):
+    """Its rows, account and secrets of the run with it: the same bytes, or none."""
+    data, agreed = people(), agreement(people())
+    sites = members(data, agreed, tmp_path)
+    server, name = Server(sites, data.schema.hash), data.silo_names[0]
+    place, copy = tmp_path / name, tmp_path / "copy"
+
+    def ask(questions):
+        if server.step != 2:
+            return server.ask(questions)
+        shutil.copytree(place, copy)
+        request = server.request(questions)
+        first = server.send(name, request)
+        shutil.rmtree(place)
+        shutil.copytree(copy, place)
+        sites[name] = members(data, agreed, tmp_path)[name]
+        again = server.send(name, request)
+        masked = [one.bodies[0].arrays["masked"] for one in (first, again)]
+        assert np.array_equal(*masked)
+        raise Killed
+
+    with pytest.raises(Killed):
+        run(None, agreed, ask=ask)
 
 
 def test_nothing_is_shown_beforehand(tmp_path):

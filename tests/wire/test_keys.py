@@ -6,7 +6,15 @@ import os
 import pytest
 
 from pffl.errors import ArtefactError, Malformed, PFFLError, Refused
-from tests.inside import PUBLIC_FILE, PublicKeys, SiteKeys, collect, read_public
+from tests.inside import (
+    PUBLIC_FILE,
+    PublicKeys,
+    SiteKeys,
+    announced,
+    collect,
+    read_public,
+    shared,
+)
 from tests.inside import wire_keys_FILE as FILE
 from tests.raising import raises
 
@@ -21,17 +29,23 @@ def test_a_signature_is_of_one_content_and_one_key() -> None:
         assert not mine.public.verify(b"an answer", wrong)
 
 
-@pytest.mark.parametrize("mask", ["00" * 32, "01" + "00" * 31, "ab"])
-def test_a_key_that_agrees_with_everybody_is_refused(mask: str) -> None:
+@pytest.mark.parametrize("theirs", ["00" * 32, "01" + "00" * 31, "ab"])
+def test_a_key_that_agrees_with_everybody_is_refused(theirs: str) -> None:
     with raises(Refused, "wrong-keys"):
-        SiteKeys.generate().shared(mask)
+        shared(os.urandom(32), bytes.fromhex(theirs))
+
+
+def test_two_sites_agree_on_what_others_do_not_know() -> None:
+    mine, other, third = (os.urandom(32) for _ in range(3))
+    found = shared(mine, announced(other))
+    assert found == shared(other, announced(mine))
+    assert found not in (shared(mine, announced(third)), mine, other)
 
 
 def test_private_keys_are_shown_nowhere() -> None:
     keys = SiteKeys.generate()
     shown = f"{keys!r} {keys} {keys.public!r}"
     assert keys.sign_secret.hex() not in shown
-    assert keys.mask_secret.hex() not in shown
     assert str(keys.sign_secret) not in shown
 
 
@@ -51,7 +65,14 @@ def test_a_key_file_is_ours_and_whole(tmp_path) -> None:
     path = tmp_path / FILE
     SiteKeys.generate().write(path)
     plain = json.loads(path.read_text())
-    wrong = [{**plain, "version": 2}, {**plain, "sign": "00"}, {"format": "x"}, [], 3]
+    wrong = [
+        {**plain, "version": 1},
+        {**plain, "mask": plain["sign"]},
+        {**plain, "sign": "00"},
+        {"format": "x"},
+        [],
+        3,
+    ]
     for each in wrong:
         path.write_text(json.dumps(each))
         with pytest.raises((ArtefactError, Malformed)):
@@ -71,24 +92,21 @@ def test_public_keys_travel_signed(tmp_path) -> None:
     assert read_public(path) == ("Süd", keys.public)
     text = path.read_text()
     assert keys.sign_secret.hex() not in text
-    assert keys.mask_secret.hex() not in text
     plain = json.loads(text)
-    changes = ({"mask": other.mask}, {"site": "north"}, {"sign": other.sign})
-    for change in changes:  # a key that somebody else could agree on masks with
+    for change in ({"site": "north"}, {"sign": other.sign}):
         path.write_text(json.dumps({**plain, **change}))
         with raises(ArtefactError, "changed-file"):
             read_public(path)
 
 
-def test_a_fingerprint_is_of_both_keys() -> None:
+def test_a_fingerprint_is_of_one_key() -> None:
     one, two = SiteKeys.generate().public, SiteKeys.generate().public
-    mixed = PublicKeys(one.sign, two.mask)
-    assert len({one.fingerprint, two.fingerprint, mixed.fingerprint}) == 3
+    assert one.fingerprint != two.fingerprint
     assert PublicKeys.from_dict(one.as_dict()) == one
 
 
 @pytest.mark.parametrize(
-    "plain", [{}, [], {"sign": "00"}, {"sign": "00" * 32, "mask": 3}, None]
+    "plain", [{}, [], {"sign": "00"}, {"sign": "00" * 32, "mask": "00" * 32}, None]
 )
 def test_what_is_no_public_key_is_refused(plain: object) -> None:
     with pytest.raises(Malformed):
@@ -119,8 +137,8 @@ def test_keys_of_all_sites_and_of_nobody_else(tmp_path, change, code, named) -> 
         SiteKeys.generate().write_public(tmp_path / "other.pub", name)
     elif change == "forged":  # a key of the server, in the middle
         path = tmp_path / "from a.pub"
-        mask = SiteKeys.generate().public.mask
-        path.write_text(path.read_text().replace(public["a"].mask, mask))
+        other = SiteKeys.generate().public.sign
+        path.write_text(path.read_text().replace(public["a"].sign, other))
     else:
         folder = tmp_path / "elsewhere"
     with raises(PFFLError, code, named):

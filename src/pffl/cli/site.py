@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +13,6 @@ from pffl.cli.options import Draft, open_data, takes
 
 if TYPE_CHECKING:
     from pffl.parcel import Parcel
-    from pffl.questions import Question
     from pffl.site import SiteConfig
     from pffl.site.prepare import Summary
 
@@ -51,7 +50,7 @@ def answer(
         str,
         typer.Option(
             help="File with a message of a server, or 'census' (under secure sums, "
-            "what is asked first)."
+            "what comes first: a key of the run)."
         ),
     ] = CENSUS,
     split: Annotated[str, typer.Option(help="Which rows the census is of.")] = "train",
@@ -148,13 +147,12 @@ def _show(summary: Summary) -> None:
 
 
 def _first(config: SiteConfig, split: str) -> bytes:
-    """Return what a server asks: the census, or the first step of secure sums."""
+    """Return what a server asks: the census, or under secure sums who is there."""
     from importlib.metadata import version
 
     from pffl.errors import UsageError
     from pffl.questions import Census
     from pffl.wire import Request, question_body, write_request
-    from pffl.wire.steps import Course
 
     agreed = config.agreement()
     if "privacy" in agreed.run:
@@ -163,14 +161,9 @@ def _first(config: SiteConfig, split: str) -> bytes:
             "is drawn once and charged: nothing of it is shown beforehand (pffl site "
             "show says what)"
         )
-    schema, step = agreed.schema, 0
-    asked: list[Question[Any]] = [Census(schema, split)]
-    if agreed.secure_sum:
-        step, course = 1, Course(schema, agreed.splits)
-        asked = next(course.steps(asked))
-    bodies = tuple(question_body(one, 0) for one in asked)
-    known = ("dry run", 0, 0, version("pffl"), schema.hash)
-    return write_request(Request(*known, bodies, step=step))
+    census = question_body(Census(agreed.schema, split), 0)
+    known = ("dry run", 0, 0, version("pffl"), agreed.schema.hash)
+    return write_request(Request(*known, () if agreed.secure_sum else (census,)))
 
 
 def _opened(content: bytes) -> tuple[str, Parcel]:

@@ -127,6 +127,8 @@ def run(
             raise
         _ended(record, solution.exit_code, solution.message, solution.status)
         if solution.status != "interrupted":
+            if isinstance(engine, Secured):
+                engine.end()
             shutil.rmtree(place.directory / STEPS, ignore_errors=True)
         place.add(RECORD, (place.directory / RECORD).read_bytes())
     return solution

@@ -42,6 +42,26 @@ def secret_source() -> Source:
     return secrets.SystemRandom()
 
 
+class keyed_source(random.Random):
+    """Randomness that follows from a key of 32 bytes, which is used for nothing else.
+
+    Who does not know the key cannot tell it from the operating system's (ChaCha20).
+    """
+
+    def __init__(self, key: bytes) -> None:
+        from cryptography.hazmat.primitives.ciphers import Cipher
+        from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+
+        super().__init__()
+        self._stream = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
+
+    def getrandbits(self, bits: int, /) -> int:
+        """Return so many bits of the stream; `randrange` is made of them, too."""
+        size = -(-bits // 8)
+        found = int.from_bytes(self._stream.update(bytes(size)), "little")
+        return found >> (8 * size - bits)
+
+
 def seeded_source(*seed: object) -> Source:
     """Return randomness that a seed repeats: for experiments only, it hides nothing."""
     return random.Random(repr(seed))  # noqa: S311

@@ -47,7 +47,8 @@ class Agreement:
     splits
         Splits that every site is to have.
     keys
-        The sites' public keys, by name; none where answers are not signed.
+        The sites' public keys, by name, which check signatures; none where answers are
+        not signed.
     secure_sum
         Whether answers are added under masks, so that nobody reads a single site's.
     floor
@@ -199,9 +200,7 @@ def _later(plain: Mapping[str, Any], sites: tuple[str, ...]) -> dict[str, Any]:
             problems.add(
                 f"[wrong-keys] keys of some of the sites only, or of others: {odd}"
             )
-        if len({key for of in keys.values() for key in (of.sign, of.mask)}) < 2 * len(
-            keys
-        ):
+        if len(set(keys.values())) < len(keys):
             problems.add(
                 "[repeated-key] a key is there twice: every site makes its own"
             )

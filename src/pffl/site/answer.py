@@ -92,7 +92,7 @@ class Site:
         All that the federation agreed on, where that is more than the schema: under
         secure sums nothing but masked answers leaves the site.
     keys
-        The site's own, to sign its answers with, and to mask them.
+        The site's own, to sign its answers with.
     sets
         Under secure sums: of each atom, the set that the floor acts on; those of the
         agreed constraint unless it is said.
@@ -137,7 +137,11 @@ class Site:
                 self.name,
                 agreement,
                 keys,
-                rows=store.digest(silo),
+                known={
+                    "rows": store.digest(silo),
+                    "floor": str(self._floor),
+                    "version": OURS,
+                },
                 folder=None if state is None else state / RUNS,
             )
 
@@ -207,14 +211,15 @@ class Site:
     def fresh(self) -> bool:
         """Whether nothing was ever answered about these rows."""
         prepared = isinstance(self.silo.splits, store.Stored)
-        return not (prepared or self.guard.runs())
+        asked = any(run.last >= (0, 0) for run in self.guard.runs().values())
+        return not (prepared or asked)
 
     def _answer(self, request: Request, *, remember: bool) -> bytes:
         self._shake_hands(request)
-        if not request.bodies:  # who is there: the guard need not know of it
-            return self._write(request, ())
         if self._member is not None:
             return self._add(self._member, request, remember=remember)
+        if not request.bodies:  # who is there: the guard need not know of it
+            return self._write(request, ())
         if request.step:
             raise Refused(
                 "[no-secure-sums] a step of a secure sum, which this site did not "
@@ -279,9 +284,20 @@ class Site:
     # Under secure sums
 
     def _add(self, member: Member, request: Request, *, remember: bool) -> bytes:
-        """Answer a step of a secure sum, or repeat what was answered to it."""
+        """Answer a step of a secure sum, or repeat what was answered to it.
+
+        A greeting is answered with the site's key of the run, and ends it at a step.
+        """
         with member.turn():
-            standing = member.standing(request.run) or self._begin(member, request)
+            if request.step and not request.bodies:
+                member.end(request.run)
+                return self._write(request, ())
+            standing = member.standing(request.run)
+            if standing is None:
+                standing = self._begin(member, request, remember=remember)
+            if not request.bodies:
+                said = member.begun(request.run)
+                return self._write(request, (masked_body(standing.key),), said)
             if not member.answered(standing, request):
                 standing = self._step(member, standing, request, remember=remember)
             if self.adding is not None:
@@ -289,15 +305,26 @@ class Site:
         body = masked_body(standing.masked)
         return self._write(request, (body,), standing.transcript)
 
-    def _begin(self, member: Member, request: Request) -> Standing:
+    def _begin(self, member: Member, request: Request, *, remember: bool) -> Standing:
         """Begin a run; not one of which the guard knows, and nothing else is left."""
         if request.run in self.guard.runs():
             raise Refused(
-                "[memory-lost] what the site remembers of the run is gone from "
-                f"'{RUNS}': it does not go on, and does not begin again"
+                "[memory-lost] the run has ended, or what the site remembers of it is "
+                f"gone from '{RUNS}': it does not go on, and does not begin again"
+            )
+        if request.bodies:
+            raise Refused(
+                f"[other-step] step {request.step} of a run that has not begun: it "
+                "begins with the sites' keys"
             )
         self.guard.check_new(request.run)
-        return member.begin(request.run)
+        standing = member.begin(request.run)
+        if remember:
+            member.end()
+            member.save(request.run, standing)  # before the guard knows of the run
+        with self.guard.turn(remember=remember):
+            self.guard.begin(request.run, remember=remember)
+        return standing
 
     def _step(
         self, member: Member, standing: Standing, request: Request, *, remember: bool
@@ -311,12 +338,11 @@ class Site:
             self._allow(standing, request, asked, remember=remember)
         else:
             self._check_all(asked)
-        if remember and not standing.step:
-            member.save(request.run, standing)  # before the guard knows of the run
         with self.guard.turn(remember=remember):
             self.guard.admit(request, asked, remember=remember)
         if self.adding is not None:
-            totals = self.releases.shared(asked, self.adding)
+            source = self.adding.source or member.source(standing, request)
+            totals = self.releases.shared(asked, self.adding, source)
         else:
             totals = self._totals(asked, member.index)
         standing = member.mask(standing, request, masks.encode_all(asked, totals))

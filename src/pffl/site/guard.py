@@ -119,6 +119,13 @@ class Guard:
         """Refuse one run more than the site answers."""
         self._check_new(self.runs(), run)
 
+    def begin(self, run: str, *, remember: bool) -> None:
+        """Enter a run that has asked nothing; in its turn."""
+        runs = self.runs()
+        runs.setdefault(run, RunMemory())
+        if remember:
+            self._save(runs)
+
     def _check_new(self, runs: Mapping[str, RunMemory], run: str) -> None:
         if run not in runs and len(runs) >= self.rules.runs:
             raise Refused(

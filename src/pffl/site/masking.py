@@ -1,17 +1,25 @@
 """A site's part in a secure sum: each step of a run is answered once, under masks.
 
-A request brings what all sites answered to the step before, signed. The site checks
-these answers, and goes on with the transcript of all that was said: masks depend on it,
-so sites that were shown different things do not add up.
+For each run a site draws a secret, and answers the server's greeting with what others
+are told of it, signed together with the hash of the agreement, the run and its name.
+A request brings what all sites answered to the step before, signed: to the first, their
+keys. The site checks these answers, and goes on with the transcript of all that was
+said: masks depend on it, so sites that were shown different things do not add up.
 
 What a run has come to lies in one file, which is forced to the disk before an answer
-leaves. An answered step that is asked again, byte for byte, gets the very same masked
-numbers; anything else at that step gets none.
+leaves, and is removed when the run ends. An answered step that is asked again, byte for
+byte, gets the very same masked numbers; anything else at that step gets none. Where the
+file is put back from a copy, nothing else can happen: masks and noise follow from its
+secrets and from the transcript, this request included, and the sums from rows whose
+hash it holds. So the same request has the same answer, and another one another mask.
 """
 
 from __future__ import annotations
 
+import hmac
+import os
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -33,15 +41,19 @@ from pffl.checkpoint import (
 )
 from pffl.errors import Malformed, Refused, UsageError
 from pffl.parcel import Parcel
+from pffl.privacy.discrete import Source, keyed_source
 from pffl.questions import Question
 from pffl.questions.noised import Releasing
 from pffl.site.agreement import Agreement
 from pffl.wire import Answer, Request, masks, read_answer, read_masked, signed_content
 from pffl.wire.envelope import bodies_digest, first_transcript, next_transcript
-from pffl.wire.keys import SiteKeys
+from pffl.wire.keys import SiteKeys, announced, shared
 
 FOLDER = "runs"  # of a site: a file for each run under secure sums
 LOCK = ".lock"  # one for all of them: their names are the server's to choose
+SUFFIX = ".safetensors"
+LASTS = 30 * 86400.0  # seconds after which a run that never ended is forgotten
+NOTHING = bodies_digest(())  # what a greeting asks
 SECONDS = 30.0  # to wait for another process that answers at the same time
 
 
@@ -51,21 +63,33 @@ class Standing:
 
     Attributes
     ----------
-    step
-        The last step that was answered; 0 before the first.
     transcript
         What was said before it.
+    masked
+        What the site answered: before the first step, its key of the run.
+    secret, seed
+        Of this run alone, from which its masks and its noise come, in hexadecimal.
+    step
+        The last step that was answered; 0 before the first.
     asked, bodies
         Digest of its questions, and the questions as they came.
-    masked
-        What the site answered.
+    keys
+        What all sites announced, in their order, once that was heard.
     """
 
-    step: int
     transcript: str
-    asked: str = ""
+    masked: NDArray[np.uint64]
+    secret: str = field(repr=False)
+    seed: str = field(repr=False)
+    step: int = 0
+    asked: str = NOTHING
     bodies: tuple[Parcel, ...] = ()
-    masked: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
+    keys: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> NDArray[np.uint64]:
+        """What the site announces."""
+        return np.frombuffer(announced(bytes.fromhex(self.secret)), "<u8")
 
     def tree(self) -> Tree:
         """Plain form, for the file."""
@@ -73,14 +97,15 @@ class Standing:
             {"header": dict(body.header), "arrays": dict(body.arrays)}
             for body in self.bodies
         ]
-        return {**vars(self), "bodies": bodies, "masked": self.masked.view(np.int64)}
+        masked = self.masked.view(np.int64)
+        return {**vars(self), "bodies": bodies, "masked": masked, "keys": [*self.keys]}
 
     @classmethod
     def of(cls, tree: Tree) -> Standing:
         """Rebuild from the plain form."""
         bodies = tuple(Parcel(one["header"], one["arrays"]) for one in tree["bodies"])
-        masked = tree["masked"].view(np.uint64)
-        return cls(**{**tree, "bodies": bodies, "masked": masked})
+        masked, keys = tree["masked"].view(np.uint64), tuple(tree["keys"])
+        return cls(**{**tree, "bodies": bodies, "masked": masked, "keys": keys})
 
 
 def marks_of(
@@ -106,9 +131,10 @@ class Member:
     Parameters
     ----------
     name, agreement, keys
-        Which of the sites it is, what they agreed on, and its own keys.
-    rows
-        Digest of the site's rows: a run does not go on over others.
+        Which of the sites it is, what they agreed on, and its own key.
+    known
+        What answers follow from, beside the run's secrets and what was said: the hash
+        of the rows, the floor, the version. A run does not go on over others.
     folder
         Where runs are remembered; None for the memory of this process.
     """
@@ -119,7 +145,7 @@ class Member:
         agreement: Agreement,
         keys: SiteKeys | None,
         *,
-        rows: str,
+        known: Mapping[str, str],
         folder: Path | None,
     ) -> None:
         if keys is None:
@@ -134,7 +160,7 @@ class Member:
             )
         self.name, self.agreement, self.keys = name, agreement, keys
         self.index = agreement.sites.index(name)
-        self._rows, self._folder = rows, folder
+        self._known, self._folder = dict(known), folder
         self._memory: dict[str, Standing] = {}
         self._turn = threading.Lock()
 
@@ -169,9 +195,28 @@ class Member:
                 f"('{path.name}'): it does not go on"
             ) from error
 
+    def begun(self, run: str) -> str:
+        """Return the transcript of a run in which nothing was said."""
+        return first_transcript(self.agreement.hash, run)
+
     def begin(self, run: str) -> Standing:
-        """Return where a run stands before its first step: nothing was said."""
-        return Standing(0, first_transcript(self.agreement.hash, run))
+        """Draw a run's secrets: nothing was said, and no key but its own is known."""
+        secret, seed = os.urandom(32).hex(), os.urandom(32).hex()
+        none = np.zeros(0, np.uint64)
+        drawn = Standing(self.begun(run), none, secret=secret, seed=seed)
+        return replace(drawn, masked=drawn.key)
+
+    def end(self, run: str | None = None) -> None:
+        """Forget a run, with its secrets; of None, those that never ended in time."""
+        if run is not None:
+            self._memory.pop(run, None)
+            shared.cache_clear()
+        if self._folder is None:
+            return
+        old = time.time() - LASTS
+        for path in self._folder.glob(f"*{SUFFIX}"):
+            if path.stat().st_mtime < old or (run and path == self._path(run)):
+                path.unlink()
 
     def save(self, run: str, standing: Standing) -> None:
         """Remember where a run stands; on disk when it returns."""
@@ -203,15 +248,14 @@ class Member:
 
         All sites must have been shown the same, or their masks do not cancel.
         """
-        if standing.step == 0:
-            if request.relay:
-                raise Refused(
-                    "[other-step] answers to a step before the first were relayed"
-                )
-            return standing
         flats = self._relayed(standing, request)
         transcript = next_transcript(standing.transcript, standing.asked, flats)
-        return replace(standing, transcript=transcript)
+        if standing.step:
+            return replace(standing, transcript=transcript)
+        keys = tuple(flat.astype("<u8").tobytes().hex() for flat in flats)
+        if len(set(keys)) < len(keys):
+            raise Refused("[repeated-key] two sites announced the same key of the run")
+        return replace(standing, transcript=transcript, keys=keys)
 
     def admit(self, question: Question[Any], *, noise: bool = False) -> None:
         """Refuse a question of another set of sites; with `noise` all but releases."""
@@ -231,17 +275,22 @@ class Member:
         self, standing: Standing, request: Request, flat: NDArray[np.uint64]
     ) -> Standing:
         """Return where the run stands once these numbers are sent, under masks."""
-        asked = bodies_digest(request.bodies)
-        info = files.digest(standing.transcript, asked, str(request.step))
-        others = {n: k for n, k in self.agreement.keys.items() if n != self.name}
-        noise = masks.mask(self.keys, self.name, others, info.encode(), len(flat))
+        every = zip(self.agreement.sites, standing.keys, strict=True)
+        others = {site: bytes.fromhex(k) for site, k in every if site != self.name}
+        secret, info = bytes.fromhex(standing.secret), _said(standing, request)
+        mask = masks.mask(secret, self.name, others, info, len(flat))
         return replace(
             standing,
             step=request.step,
-            asked=asked,
+            asked=bodies_digest(request.bodies),
             bodies=request.bodies,
-            masked=masks.add([flat, noise]),
+            masked=masks.add([flat, mask]),
         )
+
+    def source(self, standing: Standing, request: Request) -> Source:
+        """Return what this step's noise is drawn from: the same for the same step."""
+        seed, info = bytes.fromhex(standing.seed), _said(standing, request)
+        return keyed_source(hmac.digest(seed, b"pffl noise" + info, "sha256"))
 
     def _relayed(
         self, standing: Standing, request: Request
@@ -287,18 +336,19 @@ class Member:
                 raise Malformed(f"[wrong-relay] its '{name}' is another")
         key = self.agreement.keys[site]
         if not key.verify(signed_content(answer), answer.signature):
-            raise Malformed(
-                "[not-signed] it is not signed with the key that this site knows"
+            raise Refused(
+                f"[not-signed] what was relayed as the answer of '{site}' is not "
+                "signed with the key that this site knows"
             )
 
     def _path(self, run: str) -> Path | None:
         """Where a run is remembered: its name is the server's to choose."""
         if self._folder is None:
             return None
-        return self._folder / f"{files.digest(run)[:32]}.safetensors"
+        return self._folder / f"{files.digest(run)[:32]}{SUFFIX}"
 
     def _identity(self, run: str) -> dict[str, str]:
-        known = {"site": self.name, "run": run, "rows": self._rows}
+        known = {"site": self.name, "run": run, **self._known}
         return {**known, "federation": self.agreement.hash}
 
     def _refuse_other(self, identity: Mapping[str, Any], run: str) -> None:
@@ -308,3 +358,9 @@ class Member:
                 f"[other-run] the run began with another {' and '.join(found)}: it "
                 "does not go on"
             )
+
+
+def _said(standing: Standing, request: Request) -> bytes:
+    """Return a hash of all that was said, this request included."""
+    asked = bodies_digest(request.bodies)
+    return files.digest(standing.transcript, asked, str(request.step)).encode()

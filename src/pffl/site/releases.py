@@ -22,7 +22,7 @@ from pffl.data.schema import Schema
 from pffl.data.silo import Silo
 from pffl.errors import Refused
 from pffl.parcel import Parcel
-from pffl.privacy.discrete import secret_source
+from pffl.privacy.discrete import Source, secret_source
 from pffl.questions import Question, Total, View
 from pffl.questions.noised import Adding, Releasing
 from pffl.site import store
@@ -129,10 +129,11 @@ class Releases:
                 )
             self.account.allow([float(question.mu) for question in asked])
 
-    def shared(self, asked: Sequence[Any], adding: Adding) -> list[Total]:
+    def shared(
+        self, asked: Sequence[Any], adding: Adding, source: Source
+    ) -> list[Total]:
         """Return sums over the site's rows, with its share of the noise."""
         views: Views = {}
-        source = adding.source or secret_source()
         return [
             question.noised(self._exactly(question, views), source, factor=adding.each)
             for question in asked

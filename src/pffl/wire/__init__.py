@@ -3,6 +3,7 @@
 from pffl.wire.admission import Gate as Gate
 from pffl.wire.admission import Policy as Policy
 from pffl.wire.admission import Verdict as Verdict
+from pffl.wire.envelope import KEY as KEY
 from pffl.wire.envelope import PROTOCOL as PROTOCOL
 from pffl.wire.envelope import Answer as Answer
 from pffl.wire.envelope import Request as Request

@@ -35,6 +35,7 @@ MOST_QUESTIONS = 24  # of a message, whose arrays a parcel can hold
 SEVERAL = "questions"  # the kind of a message with questions of different kinds
 HELLO = "hello"  # and of one without any: who is there?
 RELAY, MASKED = "relay", "masked"  # arrays of a message under secure sums
+KEY = 4  # masked numbers that are a site's key of a run
 MOST_SITES = 1000  # whose answers are relayed
 
 T = TypeVar("T", bound=Total)

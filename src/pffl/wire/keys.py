@@ -1,8 +1,10 @@
-"""A site's keys: one to sign its answers with, one to agree on masks with others.
+"""A site's key to sign its answers with, and its secret of one run to mask them with.
 
-They are static, made by the site itself, and pinned by every other site in
+The first stays: the site makes it, and every other site pins its public part in
 `federation.json`; people compare fingerprints before they agree to it, by a way that
-the server is no part of. `cryptography` is imported where it is used: it is an extra.
+the server is no part of. The second is drawn for a run, announced in a signed answer,
+and gone with the run: what was said under masks stays hidden from whoever gets the
+site's key later. `cryptography` is imported where it is used: it is an extra.
 """
 
 from __future__ import annotations
@@ -32,47 +34,42 @@ FILE = "site_key"
 PUBLIC_FILE = "site_key.pub"
 PRIVATE = "pffl site key"
 PUBLIC = "pffl public site key"
-VERSION = 1
+VERSION = 2
 HEX = re.compile("[0-9a-f]{64}")  # 32 bytes
 
 
 @dataclass(frozen=True)
 class PublicKeys:
-    """What others know of a site's keys, in hexadecimal.
+    """What others know of a site's key, in hexadecimal.
 
     Attributes
     ----------
     sign
         Ed25519: by which its answers are checked.
-    mask
-        X25519: by which others agree with it on masks.
     """
 
     sign: str
-    mask: str
 
     @classmethod
     def from_dict(cls, plain: object) -> PublicKeys:
         """Rebuild from the plain form."""
-        if not isinstance(plain, Mapping) or set(plain) != {"sign", "mask"}:
-            raise Malformed(
-                "[wrong-keys] a site's keys are 'sign' and 'mask', and nothing else"
-            )
-        return cls(_hexadecimal(plain, "sign"), _hexadecimal(plain, "mask"))
+        if not isinstance(plain, Mapping) or set(plain) != {"sign"}:
+            raise Malformed("[wrong-keys] a site's key is 'sign', and nothing else")
+        return cls(_hexadecimal(plain, "sign"))
 
     def as_dict(self) -> dict[str, str]:
         """Plain form, for a file."""
-        return {"sign": self.sign, "mask": self.mask}
+        return {"sign": self.sign}
 
     @property
     def fingerprint(self) -> str:
-        """128 bits of both keys, to be read out and compared.
+        """128 bits of its hash, to be read out and compared.
 
-        >>> PublicKeys("00" * 32, "11" * 32).fingerprint
-        '4b77 2e22 d889 38d8 c751 4008 48b2 fa34'
+        >>> PublicKeys("00" * 32).fingerprint
+        'bc81 601e bf8b 2664 1ac1 982f a183 b162'
         """
-        content = bytes.fromhex(self.sign + self.mask)
-        digest = hashlib.sha256(b"pffl fingerprint" + content).hexdigest()
+        content = b"pffl fingerprint" + bytes.fromhex(self.sign)
+        digest = hashlib.sha256(content).hexdigest()
         return " ".join(digest[i : i + 4] for i in range(0, 32, 4))
 
     def verify(self, content: bytes, signature: str) -> bool:
@@ -90,59 +87,49 @@ class PublicKeys:
 
 @dataclass(frozen=True)
 class SiteKeys:
-    """A site's private keys, 32 bytes each: nobody else ever sees them."""
+    """A site's private key, 32 bytes: nobody else ever sees it."""
 
     sign_secret: bytes = field(repr=False)
-    mask_secret: bytes = field(repr=False)
 
     @classmethod
     def generate(cls) -> SiteKeys:
-        """Make new keys."""
+        """Make a new key."""
         signing = _primitives("ed25519").Ed25519PrivateKey.generate()
-        masking = _primitives("x25519").X25519PrivateKey.generate()
-        return cls(signing.private_bytes_raw(), masking.private_bytes_raw())
+        return cls(signing.private_bytes_raw())
 
     @classmethod
     def read(cls, path: Path) -> SiteKeys:
         """Read the site's key file; refuse one that other accounts can read."""
-        plain = _read(path, PRIVATE, {"sign", "mask"})
+        plain = _read(path, PRIVATE, {"sign"})
         mode = stat.S_IMODE(path.stat().st_mode)
         if os.name == "posix" and mode & 0o077:
             raise ArtefactError(
-                f"[open-key-file] '{path}' holds the site's private keys, and other "
-                f"accounts can use it (mode {mode:o}): make new ones with 'pffl site "
+                f"[open-key-file] '{path}' holds the site's private key, and other "
+                f"accounts can use it (mode {mode:o}): make a new one with 'pffl site "
                 "key --rotate'"
             )
-        found = [bytes.fromhex(_hexadecimal(plain, name)) for name in ("sign", "mask")]
-        return cls(*found)
+        return cls(bytes.fromhex(_hexadecimal(plain, "sign")))
 
     def write(self, path: Path) -> None:
         """Write the key file, for the site's own user alone."""
-        secrets = {"sign": self.sign_secret.hex(), "mask": self.mask_secret.hex()}
-        files.write(path, _text(PRIVATE, secrets), private=True)
+        text = _text(PRIVATE, {"sign": self.sign_secret.hex()})
+        files.write(path, text, private=True)
 
     def write_public(self, path: Path, site: str) -> None:
-        """Write what others are to have, signed: the keys belong together."""
+        """Write what others are to have, signed: name and key belong together."""
         plain = {"site": site, **self.public.as_dict()}
         signature = self.sign(_text(PUBLIC, plain))
         files.write(path, _text(PUBLIC, {**plain, "signature": signature}))
 
     @cached_property
     def public(self) -> PublicKeys:
-        """The public halves."""
-        masking = _primitives("x25519").X25519PrivateKey
-        mask = masking.from_private_bytes(self.mask_secret).public_key()
-        sign = self._signing.public_key()
-        return PublicKeys(sign.public_bytes_raw().hex(), mask.public_bytes_raw().hex())
+        """The public half."""
+        return PublicKeys(self._signing.public_key().public_bytes_raw().hex())
 
     def sign(self, content: bytes) -> str:
         """Return the signature, in hexadecimal."""
         signature: bytes = self._signing.sign(content)
         return signature.hex()
-
-    def shared(self, mask: str) -> bytes:
-        """Return what only this site and the one with that public key know."""
-        return _shared(self.mask_secret, mask)
 
     @cached_property
     def _signing(self) -> Any:
@@ -151,10 +138,10 @@ class SiteKeys:
 
 
 def read_public(path: Path) -> tuple[str, PublicKeys]:
-    """Read what `SiteKeys.write_public` wrote: the site's name and its keys."""
-    plain = _read(path, PUBLIC, {"site", "sign", "mask", "signature"})
+    """Read what `SiteKeys.write_public` wrote: the site's name and its key."""
+    plain = _read(path, PUBLIC, {"site", "sign", "signature"})
     site, signature = plain["site"], plain.pop("signature")
-    keys = PublicKeys(_hexadecimal(plain, "sign"), _hexadecimal(plain, "mask"))
+    keys = PublicKeys(_hexadecimal(plain, "sign"))
     texts = isinstance(site, str) and isinstance(signature, str)
     if not texts or not keys.verify(_text(PUBLIC, plain), signature):
         raise ArtefactError(
@@ -164,7 +151,7 @@ def read_public(path: Path) -> tuple[str, PublicKeys]:
 
 
 def collect(folder: Path, sites: Sequence[str]) -> dict[str, PublicKeys]:
-    """Read every site's public keys from the files of a folder, whatever their names.
+    """Read every site's public key from the files of a folder, whatever their names.
 
     Each must be there once, and nobody else's.
     """
@@ -192,16 +179,24 @@ def collect(folder: Path, sites: Sequence[str]) -> dict[str, PublicKeys]:
     return {site: found[site] for site in sites}
 
 
+def announced(secret: bytes) -> bytes:
+    """Return what others are told of a run's secret of 32 bytes (X25519)."""
+    own = _primitives("x25519").X25519PrivateKey.from_private_bytes(secret)
+    found: bytes = own.public_key().public_bytes_raw()
+    return found
+
+
 @lru_cache(maxsize=4096)
-def _shared(secret: bytes, mask: str) -> bytes:
+def shared(secret: bytes, theirs: bytes) -> bytes:
     """Agree with another site; a key of small order, which agrees with all, is none."""
     x25519 = _primitives("x25519")
     own = x25519.X25519PrivateKey.from_private_bytes(secret)
     try:
-        theirs = x25519.X25519PublicKey.from_public_bytes(bytes.fromhex(mask))
-        found: bytes = own.exchange(theirs)
-    except ValueError as error:
-        raise Refused("[wrong-keys] a key of another site is not one") from error
+        found: bytes = own.exchange(x25519.X25519PublicKey.from_public_bytes(theirs))
+    except ValueError as error:  # the shared secret is zero, or it is no key at all
+        raise Refused(
+            "[wrong-keys] another site's key of this run agrees with everybody"
+        ) from error
     return found
 
 

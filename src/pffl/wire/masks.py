@@ -31,7 +31,7 @@ from pffl.errors import Malformed, Refused
 from pffl.questions import Question, Total
 from pffl.questions.declared import AnswerField
 from pffl.typing import FloatArray
-from pffl.wire.keys import PublicKeys, SiteKeys
+from pffl.wire.keys import announced, shared
 
 MOST_SITES = 1 << 12
 FEWEST_SITES = 3  # of two, each would know the other's answer
@@ -173,26 +173,27 @@ def add(flats: Sequence[Limbs]) -> Limbs:
 
 
 def mask(
-    keys: SiteKeys, own: str, others: Mapping[str, PublicKeys], info: bytes, length: int
+    secret: bytes, own: str, others: Mapping[str, bytes], info: bytes, length: int
 ) -> Limbs:
     """Return what a site adds to an answer of so many limbs.
 
-    `info` says what the answer is of: a mask is used for one content only.
+    `secret` is its own of the run, `others` what the others announced. `info` says what
+    the answer is of: a mask is used for one content only.
     """
     _check_sites(1 + len(others))
-    if own in others or keys.public in others.values():
+    if own in others or announced(secret) in others.values():
         raise Refused("[masked-alone] a site cannot mask its answer with itself")
 
     def streams() -> Iterator[Limbs]:
         for name, theirs in others.items():
-            pair = _stream(keys.shared(theirs.mask), info, sorted((own, name)), length)
+            pair = _stream(shared(secret, theirs), info, sorted((own, name)), length)
             yield ~pair if own > name else pair
 
     taken_off = sum(own > name for name in others)  # −x is ~x + 1
     return _limbs(_total(streams(), length) + taken_off, length)
 
 
-def _stream(shared: bytes, info: bytes, names: list[str], length: int) -> Limbs:
+def _stream(secret: bytes, info: bytes, names: list[str], length: int) -> Limbs:
     """Return what two sites know, and nobody else: uniform limbs."""
     from cryptography.hazmat.primitives.ciphers import Cipher
     from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
@@ -202,7 +203,7 @@ def _stream(shared: bytes, info: bytes, names: list[str], length: int) -> Limbs:
     # Hashed, so that no two lists of parts read alike.
     parts = [hashlib.sha256(part).digest() for part in (info, *map(str.encode, names))]
     context = b"pffl mask" + b"".join(parts)
-    key = HKDF(SHA256(), length=32, salt=None, info=context).derive(shared)
+    key = HKDF(SHA256(), length=32, salt=None, info=context).derive(secret)
     # The key is used once, so the nonce may be anything.
     cipher = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
     return np.frombuffer(cipher.update(bytes(LIMB.itemsize * length)), LIMB)

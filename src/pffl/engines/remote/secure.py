@@ -18,11 +18,12 @@ from pffl.engines.remote.exchange import Entry, Exchange, Record, Transport
 from pffl.engines.remote.transcript import Transcript
 from pffl.errors import DataError, FederationError, Malformed, Refused, UsageError
 from pffl.questions import Census, CensusTotal, Question
-from pffl.wire import Answer, Policy, Verdict, bodies_digest, masks, read_masked
-from pffl.wire.envelope import kind_of
+from pffl.wire import KEY, Answer, Policy, Verdict, bodies_digest, masks, read_masked
+from pffl.wire.envelope import HELLO, kind_of
 from pffl.wire.keys import PublicKeys
 from pffl.wire.steps import Course
 
+LAST = 30.0  # seconds to wait for the last answers, which nobody needs
 LOST = (
     "Under secure sums nobody can tell whose answer is at fault: compare the sites' "
     "logs and versions"
@@ -89,6 +90,7 @@ class Secured(Remote):
         self.floor = floor
         self._course = Course(encoding.schema, splits, counting=not noise)
         self._transcript = Transcript(agreement, self.run, folder)
+        self._keyed: dict[int, Answer] = {}  # which announce keys of the run
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -123,6 +125,8 @@ class Secured(Remote):
     def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
         """Ask several questions, in as many steps as they need; return the totals."""
         self._meet()
+        if not self._transcript.relay:
+            self._transcript.open([self._keyed[k] for k in range(self.pooled)])
         for question in questions:
             if question.split not in self._course.splits:
                 raise UsageError(
@@ -180,12 +184,9 @@ class Secured(Remote):
                 f"[other-step] an answer to step {answer.step}, and not to this one"
             )
         if answer.transcript != self._transcript.hash:
-            agreed = (
-                "[other-federation] it agreed to another federation.json "
-                "(pffl site agree)"
+            raise Refused(
+                "[other-transcript] it was told other answers than this server has"
             )
-            told = "[other-transcript] it was told other answers than this server has"
-            raise Refused(agreed if answer.step == 1 else told)
         try:
             read_masked(answer, _length(questions))
         except Malformed as error:
@@ -216,13 +217,33 @@ class Secured(Remote):
         return ()
 
     def _joined(self, index: int, answer: Answer) -> None:
-        """Take a site that is there, if it has all splits."""
+        """Take a site that is there, with its key of the run, if it has all splits."""
         lacking = [s for s in self._course.splits if s not in answer.splits]
         if lacking:
             raise Refused(
                 f"[unknown-split] it has no split '{lacking[0]}', and all sites must"
             )
+        if not self._transcript.relay:
+            if answer.transcript != self._transcript.hash:
+                raise Refused(
+                    "[other-federation] it agreed to another federation.json (pffl "
+                    "site agree)"
+                )
+            try:
+                read_masked(answer, KEY)
+            except Malformed as error:
+                raise Refused(error) from error
+            self._keyed[index] = answer
         self._splits[index] = answer.splits
+
+    def end(self) -> None:
+        """Have the sites forget the run's secrets; who is away does so in time."""
+        self._session.step, self._session.relay = self._transcript.step, ()
+        self._session.turn()
+        nodes, seconds = self._nodes.address.items(), min(self.policy.seconds, LAST)
+        requests = {address: self._session.write((), k) for k, address in nodes}
+        for _ in self._transport.exchange(requests, seconds, HELLO):
+            pass
 
 
 def _length(questions: Sequence[Question[Any]]) -> int:

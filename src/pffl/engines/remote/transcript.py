@@ -18,7 +18,9 @@ from pffl import files
 from pffl.errors import ArtefactError, Malformed
 from pffl.parcel import Parcel, pack, unpack
 from pffl.wire import (
+    KEY,
     Answer,
+    bodies_digest,
     first_transcript,
     masks,
     next_transcript,
@@ -46,7 +48,8 @@ class Transcript:
     hash
         Of all that was said before the step that comes next.
     relay
-        All sites' answers to the last step, as they were sent.
+        All sites' answers to the last step, as they were sent: to the first, their
+        keys of the run.
     """
 
     def __init__(self, agreement: str, run: str, folder: Path | None = None) -> None:
@@ -64,6 +67,12 @@ class Transcript:
     def step(self) -> int:
         """The number of the step that comes next."""
         return 1 + len(self._sums)
+
+    def open(self, answers: Sequence[Answer]) -> None:
+        """Take all sites' keys of the run, in their order; they repeat them."""
+        flats = [read_masked(answer, KEY) for answer in answers]
+        self.hash = next_transcript(self.hash, bodies_digest(()), flats)
+        self.relay = tuple(write_answer(answer) for answer in answers)
 
     def recalled(self, asked: str) -> masks.Limbs | None:
         """Return the sum of a step that was answered before the server was stopped.
@@ -117,6 +126,7 @@ class Transcript:
                 self.relay = relay
             elif parcel.header[STEP] == self.step:
                 answers = [read_answer(one) for one in relay]
+                self.hash = answers[0].transcript
                 length = answers[0].bodies[0].arrays["masked"].size
                 self._added(answers[0].asked, answers, relay, length)
             else:

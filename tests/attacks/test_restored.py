@@ -1,0 +1,428 @@
+"""A site's folder is put back from a copy, or keys of a run are not the sites' own.
+
+The server has all that was ever sent, and sends it again. Where masks came from keys
+that stayed, it read a new patient's row: two answers under one mask, less each other.
+Now the same request gets the same bytes or none, and any other has another mask.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.attacks.askers import tell
+from tests.attacks.product import (
+    Federation,
+    InMemory,
+    Parcel,
+    Rows,
+    Rules,
+    Site,
+    believing,
+    engine_of,
+    masked_number,
+    pffl,
+    plain_number,
+    read_answer,
+    read_request,
+    refused_by,
+    signed_content,
+    write_answer,
+    write_request,
+)
+from tests.cli.helpers import pffl as command
+from tests.helpers import make_federation
+from tests.site.secure import agree, keys_of, sites_of
+
+RUN = {
+    "constraint": {"kind": "bgl", "bound": 0.69},
+    "method": {"kind": "exact"},
+    "run": {"seed": 0},
+}
+NAME = "monday"
+DURING = 3  # messages of the run before the copy is made: the second step
+Log = list[tuple[bytes, bytes]]
+
+
+@cache
+def people() -> Federation:
+    """Three sites, none of which has few people of a group."""
+    return make_federation(5, sizes=(120, 100, 110), test=60)
+
+
+@cache
+def with_one_more() -> Federation:
+    """The same, and one patient more at the first."""
+    first, *others = people().silos
+    rows = first.rows("train")
+    X = np.vstack([np.asarray(rows.X), np.full(people().schema.n_features, 7.25)])
+    more = Rows.of(X, np.append(rows.y, 1.0), np.append(rows.group, 1))
+    first = replace(first, splits={**first.splits, "train": more})
+    return replace(people(), silos=(first, *others))
+
+
+def opened(folder: Path, name: str, data: Federation) -> Any:
+    """A site as a new process finds it, which lives for one message."""
+    agreed = agree(people(), run=RUN)
+    return sites_of(data, agreed, folder=folder, rules=Rules())[name]
+
+
+def honest_run(folder: Path) -> Log:
+    """Run what was agreed on; return what was asked of the first site, and said.
+
+    Copies of its folder are made before the run, during it, after the last step and
+    when the run has ended.
+    """
+    log: Log = []
+    names = people().silo_names
+    north = folder / names[0]
+
+    def answering(name: str) -> Callable[[bytes], bytes]:
+        def answer(content: bytes) -> bytes:
+            said: bytes = opened(folder, name, people()).answer(content)
+            if name == names[0]:
+                log.append((content, said))
+                if len(log) == DURING:
+                    shutil.copytree(north, folder / "during")
+            return said
+
+        return answer
+
+    for name in names:
+        (folder / name).mkdir()
+    shutil.copytree(north, folder / "before")
+    transport = InMemory({name: answering(name) for name in names})
+    agreed = agree(people(), run=RUN)
+    engine = engine_of(people(), {}, agreed, transport=transport, run="monday")
+    constraint = pffl.BoundedGroupLoss(0.69)
+    assert pffl.solve(engine, constraint, method="exact", seed=0).status == "met"
+    shutil.copytree(north, folder / "after")
+    engine.end()
+    shutil.copytree(north, folder / "ended")
+    return log[:-1]
+
+
+def put_back(folder: Path, copy: str) -> None:
+    """Put the first site's folder back as it was."""
+    north = folder / people().silo_names[0]
+    shutil.rmtree(north)
+    shutil.copytree(folder / copy, north)
+
+
+def read_from(folder: Path, data: Federation, one: tuple[bytes, bytes], said: bytes):
+    """What the server reads from one more answer, by those of the run.
+
+    Under one mask the difference of two answers is that of two sums: its limbs are
+    nearly 0, or nearly 2^64. Under two masks it is random.
+    """
+    content, before = one
+    if read_answer(said).refusal:
+        return REFUSED
+    if masked_number(said) == masked_number(before):
+        return SAME
+    asked, size = read_request(content), len(read_answer(before).bodies[0].arrays[MASK])
+    apart = (masked_number(said) - masked_number(before)) % (1 << 64 * size)
+    if asked.bodies:
+        name = people().silo_names[0]
+        now, then = (opened(folder, name, d) for d in (data, people()))
+        sums = plain_number(now, asked) - plain_number(then, asked)
+        if (apart - sums) % (1 << 64 * size) == 0:
+            return ROWS
+    assert random(apart, said)
+    return NOTHING
+
+
+def random(apart: int, said: bytes) -> bool:
+    """Whether the bits of a difference of two such answers look drawn."""
+    size = 8 * len(read_answer(said).bodies[0].arrays[MASK])
+    content = (apart % (1 << 8 * size)).to_bytes(size, "little")
+    bits = np.unpackbits(np.frombuffer(content, np.uint8))
+    return bool(abs(bits.mean() - 0.5) < 5 * 0.5 / np.sqrt(bits.size))
+
+
+MASK = "masked"
+REFUSED, SAME, NOTHING, ROWS = (
+    "refused",
+    "same bytes",
+    "nothing",
+    "the rows that differ",
+)
+
+
+@pytest.fixture(scope="module")
+def monday(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Log]:
+    """An honest run, its copies, and what was said."""
+    folder = tmp_path_factory.mktemp("monday")
+    return folder, honest_run(folder)
+
+
+@pytest.mark.parametrize("changed", [False, True], ids=["same rows", "one row more"])
+@pytest.mark.parametrize("copy", ["before", "during", "after", "ended"])
+def test_a_folder_that_is_put_back_never_sends_two_messages_under_one_mask(
+    monday: tuple[Path, Log], copy: str, changed: bool
+) -> None:
+    folder, log = monday
+    put_back(folder, copy)
+    name, data = people().silo_names[0], with_one_more() if changed else people()
+    found = []
+    for one in log:  # all that was ever sent, again
+        said = opened(folder, name, data).answer(one[0])
+        found.append(read_from(folder, data, one, said))
+    many = len(log)
+    if copy == "before":  # it begins anew, with another key
+        wanted = [NOTHING] + [REFUSED] * (many - 1)
+    elif changed or copy == "ended":
+        wanted = [REFUSED] * many
+    elif copy == "during":  # the greeting, and from the second step on
+        wanted = [SAME, REFUSED] + [SAME] * (many - 2)
+    else:
+        wanted = [SAME] + [REFUSED] * (many - 2) + [SAME]
+    assert found == wanted
+    what = (
+        f"site put back to {copy} a run, {'one row more' if changed else 'same rows'}"
+    )
+    tell(what, ROWS if changed else "–", ", ".join(dict.fromkeys(found)))
+
+
+@pytest.mark.parametrize("changed", [False, True], ids=["same rows", "one row more"])
+def test_a_folder_that_is_put_back_begins_anew_under_other_masks(
+    monday: tuple[Path, Log], changed: bool
+) -> None:
+    """The server relays the new key with the others' of then, and asks the same."""
+    folder, log = monday
+    put_back(folder, "before")
+    name, data = people().silo_names[0], with_one_more() if changed else people()
+    key = opened(folder, name, data).answer(log[0][0])
+    asked = read_request(log[1][0])
+    asked = replace(asked, relay=(key, *asked.relay[1:]))
+    said = opened(folder, name, data).answer(write_request(asked))
+    assert read_from(folder, data, log[1], said) == NOTHING
+
+
+def test_another_question_at_a_step_has_another_mask(monday: tuple[Path, Log]) -> None:
+    """A copy of before the step does not know that it was answered."""
+    folder, log = monday
+    put_back(folder, "during")
+    content, before = log[DURING]
+    asked = read_request(content)
+    first, *rest = asked.bodies
+    arrays = first.arrays | {"w": first.arrays["w"] * (1 + 1e-9)}
+    other = replace(asked, bodies=(Parcel(first.header, arrays), *rest))
+    said = opened(folder, people().silo_names[0], people()).answer(write_request(other))
+    assert read_from(folder, people(), (write_request(other), before), said) == NOTHING
+
+
+def test_the_attack_reads_the_row_where_nothing_stops_it(
+    monday: tuple[Path, Log],
+) -> None:
+    """A site that does not look at the hash of its rows: the instrument works."""
+    folder, log = monday
+    put_back(folder, "during")
+    name = people().silo_names[0]
+    site = believing(opened(folder, name, with_one_more()))
+    said = site.answer(log[DURING][0])
+    assert read_from(folder, with_one_more(), log[DURING], said) == ROWS
+
+
+def test_secrets_of_a_run_are_for_the_site_alone_and_go_with_it(
+    monday: tuple[Path, Log],
+) -> None:
+    folder, _ = monday
+    (path,) = (folder / "after" / "runs").glob("*.safetensors")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert not list((folder / "ended" / "runs").glob("*.safetensors"))
+
+
+def test_a_run_that_never_ended_is_forgotten_in_time(
+    monday: tuple[Path, Log],
+) -> None:
+    folder, log = monday
+    name = people().silo_names[0]
+    put_back(folder, "during")
+    (path,) = (folder / name / "runs").glob("*.safetensors")
+    hello = read_request(log[0][0])
+    opened(folder, name, people()).answer(write_request(replace(hello, run="tuesday")))
+    assert path.exists()
+    os.utime(path, (1.0, 1.0))
+    opened(folder, name, people()).answer(write_request(replace(hello, run="friday")))
+    assert not path.exists()
+    said = read_answer(opened(folder, name, people()).answer(log[DURING][0]))
+    assert "ended" in said.refusal
+
+
+# Keys of a run that are not the sites' own
+
+
+def announcing(content: bytes, name: str, key: bytes | None = None, **more: Any):
+    """A greeting's answer with another key in it, signed by whoever has that name."""
+    answer = replace(read_answer(content), signature="", **more)
+    if key is not None:
+        arrays = {MASK: np.frombuffer(key, "<i8").astype(np.int64)}
+        answer = replace(answer, bodies=(Parcel(answer.bodies[0].header, arrays),))
+    signature = keys_of(name).sign(signed_content(answer)) if name else ""
+    return write_answer(replace(answer, signature=signature))
+
+
+def key_of(content: bytes) -> bytes:
+    return masked_number(content).to_bytes(32, "little")
+
+
+def unsigned(content: bytes) -> bytes:
+    return write_answer(replace(read_answer(content), signature=""))
+
+
+def swapped(content: bytes, key: bytes) -> bytes:
+    """Another key under the signature of the true one."""
+    forged = replace(read_answer(announcing(content, "", key)))
+    signature = read_answer(content).signature
+    return write_answer(replace(forged, signature=signature))
+
+
+OWN = os.urandom(32)  # a key of the server's, in the middle
+KEYS: dict[str, tuple[str, Callable[..., tuple[bytes, ...]]]] = {
+    "the server's own key": ("not-signed", lambda a, b, c: (a, swapped(b, OWN), c)),
+    "a key without a signature": ("not-signed", lambda a, b, c: (a, unsigned(b), c)),
+    "a key that another signed": (
+        "not-signed",
+        lambda a, b, c: (a, announcing(b, "mallory", OWN), c),
+    ),
+    "a key of another run": (
+        "wrong-relay",
+        lambda a, b, c: (a, announcing(b, "site 1", run="tuesday"), c),
+    ),
+    "a key for another federation": (
+        "wrong-relay",
+        lambda a, b, c: (a, announcing(b, "site 1", transcript="0" * 64), c),
+    ),
+    "one site's key twice": ("wrong-relay", lambda a, b, c: (a, b, b)),
+    "two sites with one key": (
+        "repeated-key",
+        lambda a, b, c: (a, b, announcing(c, "site 2", key_of(b))),
+    ),
+    "the site's own key at another": (
+        "repeated-key",
+        lambda a, b, c: (a, b, announcing(c, "site 2", key_of(a))),
+    ),
+    "a key that agrees with everybody": (
+        "wrong-keys",
+        lambda a, b, c: (a, b, announcing(c, "site 2", bytes(32))),
+    ),
+    "one key less": ("wrong-relay", lambda a, b, c: (a, b)),
+    "one key more": ("wrong-relay", lambda a, b, c: (a, b, c, c)),
+    "no keys": ("wrong-relay", lambda a, b, c: ()),
+    "another key of this site": (
+        "wrong-relay",
+        lambda a, b, c: (announcing(a, "site 0", OWN), b, c),
+    ),
+    "the order of sites changed": ("wrong-relay", lambda a, b, c: (a, c, b)),
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_keys_that_are_not_the_sites_own_are_refused(
+    monday: tuple[Path, Log], name: str
+) -> None:
+    code, lie = KEYS[name]
+    sites = sites_of(people(), agree(people(), run=RUN), rules=Rules())
+    hello, asked = (read_request(monday[1][k][0]) for k in (0, 1))
+    keys = tuple(site.answer(write_request(hello)) for site in sites.values())
+    first = next(iter(sites.values()))
+    honest = replace(asked, relay=keys)
+    assert refused_by(first, replace(asked, relay=lie(*keys))) == code
+    assert refused_by(first, honest) == ""
+    tell(f"server relays {name}", "–", f"refused ({code})")
+
+
+def test_every_run_has_keys_of_its_own(monday: tuple[Path, Log]) -> None:
+    sites = sites_of(people(), agree(people(), run=RUN), rules=Rules())
+    hello = read_request(monday[1][0][0])
+    found = {
+        key_of(site.answer(write_request(replace(hello, run=f"run {k}", sequence=s))))
+        for site in sites.values()
+        for k in range(3)
+        for s in (1, 2)  # and one for all greetings of a run
+    }
+    assert len(found) == 9
+
+
+# As it is typed
+
+
+def test_as_it_is_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Deployed sites: a backup of before the run, and one patient more since."""
+    server = pytest.importorskip("pffl.flower.server")
+    spec, out = tmp_path / "run.toml", tmp_path / "out"
+    spec.write_text(RUN_FILE)
+    trial = ("--trial-data", "--trial-certificates", "--sites", "north,south,west")
+    assert command(capsys, "deploy", spec, "-o", out, *trial).code == 0
+    places = {name: out / "sites" / name for name in ("north", "south", "west")}
+    for place in places.values():
+        assert command(capsys, "site", "prepare", place).code == 0
+    north, log = places["north"], []
+    shutil.copytree(north, tmp_path / "backup")
+
+    def answering(name: str) -> Callable[[bytes], bytes]:
+        def answer(content: bytes) -> bytes:
+            said = Site.open(places[name]).answer(content)
+            if name == "north":
+                log.append((content, said))
+            return said
+
+        return answer
+
+    transport = InMemory({name: answering(name) for name in places})
+    found = server.run(transport, out / "app", tmp_path / "run", extras=False)
+    assert found.status == "met"
+    for place in places.values():  # the run has ended: its secrets are gone
+        assert not list((place / "runs").glob("*.safetensors"))
+    shutil.rmtree(north)
+    shutil.copytree(tmp_path / "backup", north)
+    table = north / "rows.csv"
+    first = table.read_text().splitlines()[1]
+    table.write_text(table.read_text() + first + "\n")
+    assert command(capsys, "site", "prepare", north).code == 0
+    asked = [(content, said) for content, said in log if read_request(content).bodies]
+    for content, _ in asked:
+        assert read_answer(Site.open(north).answer(content)).refusal
+    key = Site.open(north).answer(log[0][0])
+    assert masked_number(key) != masked_number(log[0][1])
+    first_step = read_request(asked[0][0])
+    relay = (key, *first_step.relay[1:])
+    again = write_request(replace(first_step, relay=relay, sequence=99))
+    said = Site.open(north).answer(again)
+    apart = masked_number(said) - masked_number(asked[0][1])
+    assert random(apart, said)
+    tell(
+        "site put back from a backup, one row more, by the command line",
+        "the new row",
+        "other keys, other masks",
+    )
+
+
+RUN_FILE = """
+[data]
+name = "synthetic"
+rows = 900
+silos = 3
+seed = 1
+
+[constraint]
+kind = "bgl"
+bound = 0.68
+
+[method]
+kind = "exact"
+
+[run]
+engine = "flower"
+seed = 0
+baseline = false
+"""
