@@ -12,13 +12,14 @@ them. The least of a few repeats.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 
 import numpy as np
 
 from pffl.wire import masks
-from pffl.wire.keys import SiteKeys
+from pffl.wire.keys import SiteKeys, announced
 
 CASES = {  # numbers of a gradient's kind, and others
     "curvature, p 10, Z 4": (5 * (10 + 55), 5),
@@ -50,12 +51,13 @@ def measure(gradients: np.ndarray, sums: np.ndarray, sites: int) -> list[float]:
     flat = written(gradients, sums)
     keys = {f"{k:03d}": SiteKeys.generate() for k in range(sites)}
     own, *others = keys
-    public = {other: keys[other].public for other in others}
+    secret = os.urandom(32)
+    public = {other: announced(os.urandom(32)) for other in others}
     content, body = flat.tobytes(), flat[: masks.GRADIENTS.limbs * len(gradients)]
     signature = keys[own].sign(content)
 
     def mask() -> np.ndarray:
-        return masks.mask(keys[own], own, public, b"", len(flat))
+        return masks.mask(secret, own, public, b"", len(flat))
 
     def verify() -> bool:
         return all(keys[own].public.verify(content, signature) for _ in keys)

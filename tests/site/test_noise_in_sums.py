@@ -342,7 +342,7 @@ class Killed(BaseException):
     """The process ends here, as by kill −9."""
 
 
-STAGES = ("before the draw", "before it is kept", "before it is charged", "charged")
+STAGES = ("before it is charged", "before the draw", "before it is kept", "kept")
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -365,16 +365,17 @@ def test_killed_while_it_answers(tmp_path, monkeypatch, stage):
         return found
 
     def saving(self, run, standing):
-        if self is member and stage == "before it is kept" and standing.step == 3:
+        ours = self is member and standing.step == 3
+        if ours and stage == "before it is kept":
             raise Killed
         save(self, run, standing)
+        if ours and stage == "kept":
+            raise Killed
 
     def entering(self, run, marks, asked):
         if self is releases and stage == "before it is charged":
             raise Killed
         enter(self, run, marks, asked)
-        if self is releases and stage == "charged":
-            raise Killed
 
     def ask(questions):
         if server.step != 2:
@@ -397,8 +398,9 @@ def test_killed_while_it_answers(tmp_path, monkeypatch, stage):
             masked = answer.bodies[0].arrays["masked"].view(np.uint64)
             assert np.array_equal(masked, kept.masked)
         assert len(lines_of(tmp_path, name)) == before + len(questions)
-        draws = {"before it is kept": 2}.get(stage, 1)
-        assert len(drawn) == draws  # of two, one never left the process
+        first, *again = ([sums_of(one) for one in found] for found in drawn)
+        assert len(again) == (stage == "before it is kept")
+        assert again in ([], [first])  # the same draw
         return told
 
     run(None, agreed, ask=ask)
@@ -406,7 +408,12 @@ def test_killed_while_it_answers(tmp_path, monkeypatch, stage):
     assert accounts[0] == accounts[1] == accounts[2]
 
 
-def test_a_release_whose_answer_was_forgotten_is_not_drawn_again(tmp_path):
+def sums_of(total):
+    """The released sums, as they were drawn."""
+    return [array.tolist() for array in total.sent().values()]
+
+
+def test_a_release_whose_answer_was_forgotten_has_no_other_draw(tmp_path):
     """What a site remembers of the run is put back from a copy, but not its account."""
     data = people()
     agreed = agreement(data)
@@ -428,24 +435,26 @@ def test_a_release_whose_answer_was_forgotten_is_not_drawn_again(tmp_path):
     sites[name] = members(data, agreed, tmp_path)[name]
     relay = server.log[0][0].relay
     again = Server(sites, data.schema.hash, number=100, relay=relay)
+    before = len(lines_of(tmp_path, name))
     answer = again.send(name, again.request(asked[0]))
-    assert "it is not drawn again" in answer.refusal
+    first = read_answer(server.log[0][1][0])
+    masked = [one.bodies[0].arrays["masked"] for one in (first, answer)]
+    assert np.array_equal(*masked)
+    assert len(lines_of(tmp_path, name)) == before  # it was paid
     # All of it is gone: the run begins anew, with other secrets, and is paid again.
     shutil.rmtree(runs)
     (tmp_path / name / "guard.json").unlink()
-    before = len(lines_of(tmp_path, name))
     again = Server({name: sites[name]}, data.schema.hash, number=100)
     again.open()
     again.relay = (*again.relay, *relay[1:])
-    first = read_answer(server.log[0][1][0])
     answer = again.send(name, again.request(asked[0]))
     assert len(lines_of(tmp_path, name)) == before + len(asked[0])
     assert answer.transcript != first.transcript
     # And without its account it stops altogether.
     for file in (LINES, HEAD):
         (tmp_path / name / file).unlink()
-    answer = again.send(name, again.request(asked[0]))
-    assert "is not whole" in answer.refusal
+    other = Server(sites, data.schema.hash, run="another")
+    assert "is not whole" in other.send(name, other.request(asked[0])).refusal
 
 
 def test_a_folder_that_is_put_back_draws_the_same_noise(tmp_path):

@@ -300,8 +300,6 @@ class Site:
                 return self._write(request, (masked_body(standing.key),), said)
             if not member.answered(standing, request):
                 standing = self._step(member, standing, request, remember=remember)
-            if self.adding is not None:
-                self._enter(member, standing, request.run)
         body = masked_body(standing.masked)
         return self._write(request, (body,), standing.transcript)
 
@@ -334,17 +332,23 @@ class Site:
         asked = [self._read(body, place)[0] for body in request.bodies]
         for question in asked:
             member.admit(question, noise=self.adding is not None)
-        if self.adding is not None:
-            self._allow(standing, request, asked, remember=remember)
-        else:
+        if self.adding is None:
             self._check_all(asked)
+        elif remember:
+            self._check_budget(asked)
+        else:
+            raise Refused(
+                "[not-under-noise] a release with noise is charged: it is not shown "
+                "beforehand"
+            )
         with self.guard.turn(remember=remember):
             self.guard.admit(request, asked, remember=remember)
-        if self.adding is not None:
+        if self.adding is None:
+            totals = self._totals(asked, member.index)
+        else:
+            self.releases.enter(request.run, marks_of(standing, request), asked)
             source = self.adding.source or member.source(standing, request)
             totals = self.releases.shared(asked, self.adding, source)
-        else:
-            totals = self._totals(asked, member.index)
         standing = member.mask(standing, request, masks.encode_all(asked, totals))
         if remember:
             member.save(request.run, standing)
@@ -355,33 +359,10 @@ class Site:
         for question in asked:
             self._check(question, int(self.shown(question.split).sum()))
 
-    def _allow(
-        self,
-        standing: Standing,
-        request: Request,
-        asked: Sequence[Question[Any]],
-        *,
-        remember: bool,
-    ) -> None:
-        """Refuse a step of releases before anything is drawn for it."""
-        if not remember:
-            raise Refused(
-                "[not-under-noise] a release with noise is drawn once, and charged: "
-                "it is not shown beforehand"
-            )
-        self._check_budget(asked)
-        self.releases.allow(marks_of(standing, request.step, request.bodies), asked)
-
     def _check_budget(self, asked: Sequence[Question[Any]]) -> None:
         """Refuse what has no budget, or is no release."""
         self.releases.check(asked)
         self.releases.open(fresh=self.fresh, remember=True)
-
-    def _enter(self, member: Member, standing: Standing, run: str) -> None:
-        """Charge the releases of the step that was answered last, if they are not."""
-        place, marks = self._place(member), marks_of(standing)
-        asked = [self._read(body, place)[0] for body in standing.bodies]
-        self.releases.enter(run, marks, asked)
 
     def _totals(self, asked: Sequence[Question[Any]], index: int) -> list[Total]:
         """Answer, and judge the answers as a server would that could read them.

@@ -20,7 +20,7 @@ import hmac
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -40,7 +40,6 @@ from pffl.checkpoint import (
     take_up,
 )
 from pffl.errors import Malformed, Refused, UsageError
-from pffl.parcel import Parcel
 from pffl.privacy.discrete import Source, keyed_source
 from pffl.questions import Question
 from pffl.questions.noised import Releasing
@@ -71,8 +70,8 @@ class Standing:
         Of this run alone, from which its masks and its noise come, in hexadecimal.
     step
         The last step that was answered; 0 before the first.
-    asked, bodies
-        Digest of its questions, and the questions as they came.
+    asked
+        Digest of its questions.
     keys
         What all sites announced, in their order, once that was heard.
     """
@@ -83,7 +82,6 @@ class Standing:
     seed: str = field(repr=False)
     step: int = 0
     asked: str = NOTHING
-    bodies: tuple[Parcel, ...] = ()
     keys: tuple[str, ...] = ()
 
     @property
@@ -93,34 +91,24 @@ class Standing:
 
     def tree(self) -> Tree:
         """Plain form, for the file."""
-        bodies = [
-            {"header": dict(body.header), "arrays": dict(body.arrays)}
-            for body in self.bodies
-        ]
         masked = self.masked.view(np.int64)
-        return {**vars(self), "bodies": bodies, "masked": masked, "keys": [*self.keys]}
+        return {**vars(self), "masked": masked, "keys": [*self.keys]}
 
     @classmethod
     def of(cls, tree: Tree) -> Standing:
         """Rebuild from the plain form."""
-        bodies = tuple(Parcel(one["header"], one["arrays"]) for one in tree["bodies"])
         masked, keys = tree["masked"].view(np.uint64), tuple(tree["keys"])
-        return cls(**{**tree, "bodies": bodies, "masked": masked, "keys": keys})
+        return cls(**{**tree, "masked": masked, "keys": keys})
 
 
-def marks_of(
-    standing: Standing, step: int | None = None, bodies: Sequence[Parcel] | None = None
-) -> list[str]:
-    """Return what tells each question of a step from all others; of the last step.
+def marks_of(standing: Standing, request: Request) -> list[str]:
+    """Return what tells each question of the next step from all others.
 
-    Or of the one that comes after what a standing has heard: sites that were told the
-    same have the same marks.
+    Sites that were told the same have the same marks.
     """
-    step = standing.step if step is None else step
-    bodies = standing.bodies if bodies is None else bodies
-    asked = [bodies_digest((body,)) for body in bodies]
+    asked = [bodies_digest((body,)) for body in request.bodies]
     return [
-        files.digest(standing.transcript, str(step), str(place), one)
+        files.digest(standing.transcript, str(request.step), str(place), one)
         for place, one in enumerate(asked)
     ]
 
@@ -283,7 +271,6 @@ class Member:
             standing,
             step=request.step,
             asked=bodies_digest(request.bodies),
-            bodies=request.bodies,
             masked=masks.add([flat, mask]),
         )
 

@@ -1,15 +1,13 @@
-"""A site's releases with noise: each is drawn once, and charged before it leaves.
+"""A site's releases with noise: each is charged before it is drawn, and drawn once.
 
 Without secure sums a site adds all of the noise to its own answer, which its server
 reads, and keeps the answer: the same question again, byte for byte, gets the same
 numbers. Inside a secure sum it adds its share, 1/(K − c) of the variance, so that the
-K − c sites that are counted on add up to all of it; what it then answered, under masks,
-is kept by `site.masking`. Either way the account (`site.account`) is charged with what
-the release costs a person: of a secure sum, what its total does.
-
-A share is on disk, masked, before its release is charged, and charged before it leaves.
-So whoever ends the process in between gets no second draw under one mask; and a release
-that is in the account, but not among what the site answered, is not drawn again.
+K − c sites that are counted on add up to all of it; its draws follow from the site's
+secrets of the run and all that was said (`site.masking`). So whoever ends the process
+in between gets the same draw again, which is charged once. Either way the account
+(`site.account`) is charged with what the release costs a person: of a secure sum, what
+its total does.
 """
 
 from __future__ import annotations
@@ -117,18 +115,6 @@ class Releases:
 
     # A share of it, inside a secure sum
 
-    def allow(self, marks: Sequence[str], asked: Sequence[Any]) -> None:
-        """Refuse releases beyond the budget, and such as were made: before any draw."""
-        if self.account is None:
-            return
-        with self.account.turn():
-            if {line.question for line in self.account.lines()}.intersection(marks):
-                raise Refused(
-                    "[memory-lost] the release was made, and what was answered is "
-                    "gone: it is not drawn again"
-                )
-            self.account.allow([float(question.mu) for question in asked])
-
     def shared(
         self, asked: Sequence[Any], adding: Adding, source: Source
     ) -> list[Total]:
@@ -140,15 +126,16 @@ class Releases:
         ]
 
     def enter(self, run: str, marks: Sequence[str], asked: Sequence[Any]) -> None:
-        """Charge releases, but for those that are; on disk when it returns."""
+        """Charge releases, but for those that are; all or none, before any draw."""
         if self.account is None:
             return
         with self.account.turn():
             known = {line.question for line in self.account.lines()}
-            for mark, question in zip(marks, asked, strict=True):
-                if mark not in known:
-                    mu = float(question.mu)
-                    self.account.charge(run, mark, question.split, mu)
+            pairs = zip(marks, asked, strict=True)
+            new = [(mark, q) for mark, q in pairs if mark not in known]
+            self.account.allow([float(q.mu) for _, q in new])
+            for mark, q in new:
+                self.account.charge(run, mark, q.split, float(q.mu))
 
     def _exactly(self, question: Any, views: Views) -> Total:
         """Return what a release is before noise: it never leaves."""
