@@ -221,8 +221,8 @@ def describe(problem: Problem, row: Round) -> str:
         worst = int(np.nan_to_num(row.violation, nan=-np.inf).argmax())
         loss = row.violation[worst] + problem.cells.bounds[worst]
         parts.append(
-            f"worst {shorten(problem.cells.names[worst], LONGEST_NAME)} {loss:.4f} "
-            f"({row.violation[worst]:+.4f} to its bound)"
+            f"worst group {shorten(problem.cells.names[worst], LONGEST_NAME)} "
+            f"{loss:.4f} (bound {problem.cells.bounds[worst]:.4g})"
         )
     if row.gap is not None:
         parts.append(f"gap {row.gap:.1e}")

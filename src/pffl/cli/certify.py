@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pffl.cli import console
-from pffl.cli.options import Draft, build, takes
+from pffl.cli.options import Draft, Verbose, build, takes
 from pffl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -248,6 +248,7 @@ def audit(
     json: Annotated[
         bool, typer.Option("--json", help="Print the certificate as JSON only.")
     ] = False,
+    verbose: Verbose = False,
 ) -> None:
     """Measure and certify a model that we did not train: losses and errors per group.
 
@@ -305,6 +306,12 @@ def audit(
     certificate = found.certificate
     if json:
         console.print_json(certificate.as_dict())
-    told(found.evidence, held.directory, aside=json, file="path" in spec.data.values)
+    told(
+        found.evidence,
+        held.directory,
+        aside=json,
+        verbose=verbose,
+        file="path" in spec.data.values,
+    )
     certificate.insist(None if require is None else require.value)
     raise typer.Exit(exit_code(found.evidence))

@@ -24,6 +24,7 @@ def run(
     resume: Path | None,
     *,
     quiet: bool,
+    verbose: bool,
     json: bool,
     extras: bool,
 ) -> tuple[Path, int]:
@@ -46,7 +47,7 @@ def run(
         if json:
             console.print_json(record.result)
         if not quiet:
-            told(record.evidence, place, aside=json)
+            told(record.evidence, place, aside=json, verbose=verbose)
     return place, code
 
 

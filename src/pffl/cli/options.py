@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.models import ArgumentInfo
@@ -31,6 +31,10 @@ RESUME = "resume"  # option of a command that can go on with a stopped run
 SET_HELP = "Any key of a run file: --set section.key=value."
 TYPED = "command line"
 KINDS = ("model", "constraint", "method")
+Verbose = Annotated[
+    bool,
+    typer.Option("--verbose", "-v", help="Also show all figures and remarks."),
+]
 
 
 @dataclass(frozen=True)

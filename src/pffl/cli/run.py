@@ -10,7 +10,7 @@ import typer
 
 from pffl.cli import console, deployed
 from pffl.cli.interruption import code_of, how_to_go_on, interruptible, resumable
-from pffl.cli.options import Draft, build, takes
+from pffl.cli.options import Draft, Verbose, build, takes
 from pffl.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def run(
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Show only warnings and errors.")
     ] = False,
+    verbose: Verbose = False,
     extras: Annotated[
         bool,
         typer.Option("--extras/--no-extras", help="Also write a report page."),
@@ -70,7 +71,15 @@ def run(
     if spec.settings.engine == DEPLOYED:
         place = app or draft.base / "app"
         directory, code = deployed.run(
-            spec, place, superlink, out, resume, quiet=quiet, json=json, extras=extras
+            spec,
+            place,
+            superlink,
+            out,
+            resume,
+            quiet=quiet,
+            verbose=verbose,
+            json=json,
+            extras=extras,
         )
         if show:
             _open(directory)
@@ -92,8 +101,8 @@ def run(
     if json:
         console.print_json(solution.as_dict())
     if not quiet:
-        from_file = "path" in job.source.values
-        told(solution.evidence, directory, aside=json, file=from_file)
+        file = "path" in job.source.values
+        told(solution.evidence, directory, aside=json, verbose=verbose, file=file)
     if show:
         _open(directory)
     if solution.status != "interrupted":
@@ -124,7 +133,12 @@ def _open(directory: Path) -> None:
 
 
 def told(
-    evidence: Evidence, directory: Path, *, aside: bool, file: bool = False
+    evidence: Evidence,
+    directory: Path,
+    *,
+    aside: bool,
+    verbose: bool,
+    file: bool = False,
 ) -> None:
     """Show what a run reached, and where it is saved.
 
@@ -136,22 +150,32 @@ def told(
         The run directory.
     aside
         Whether the result itself went to stdout: then only say how it ended, on stderr.
+    verbose
+        Whether to show all figures.
     file
         Whether the data came from a file.
     """
     from pffl.cli import show
-    from pffl.evidence import summary
-    from pffl.runs.directory import CARD, CERTIFICATE, REPORT
+    from pffl.runs.directory import CARD, CERTIFICATE, MODEL, REPORT
 
     target = console.stderr() if aside else console.stdout()
-    if not aside:
-        show.result(target, evidence, file=file)
-    show.verdicts(target, summary.verdicts(evidence))
-    target.print(f"Saved in {directory}", soft_wrap=True)
-    made = (("Certificate", CERTIFICATE), ("Report", REPORT), ("Card", CARD))
-    for title, name in made:
-        if (directory / name).is_file():
-            target.print(f"{title}: {directory / name}", soft_wrap=True)
+    if verbose and not aside:
+        show.details(target, evidence, file=file)
+    if aside:
+        show.verdicts(target, evidence)
+    else:
+        show.screen(target, evidence)
+    made = {"report": REPORT, "model": MODEL}
+    made |= {"certificate": CERTIFICATE, "card": CARD} if verbose else {}
+    places = [
+        f"{title:8} {directory / name}"
+        for title, name in made.items()
+        if (directory / name).is_file()
+    ]
+    line = " " * 8
+    fits = len(line.join(places)) <= target.width
+    target.print()
+    target.print((line if fits else "\n").join(places), soft_wrap=True)
 
 
 def _lock(
@@ -226,7 +250,7 @@ def feasible(
         style = "bold red" if found.impossible else "bold green"
         target.print(Text(found.verdict, style=style))
     if found.cells:
-        target.print(show.figures(found.table))
+        show.print_whole(target, show.text_rows(found.table, target.width))
     elif found.left:
         target.print(f"{found.left:,} cells: name those to look at with --cell")
     raise typer.Exit(4 if found.impossible else 0)

@@ -1,11 +1,15 @@
-"""Results as tables that fit a terminal of 60 columns: verdicts and certificates.
+"""Results on a terminal of at least 60 columns: the first screen, certificates, tables.
 
-All of it is read off `Evidence`: what a run has just measured, or has left in a file.
+The first screen of a run has its group losses, its error rates and three verdicts. All
+else that was measured is shown with --verbose. Both are read off `Evidence`.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from typing import TYPE_CHECKING, Any
 
 from rich import box
@@ -19,16 +23,20 @@ from pffl.cli.options import in_options
 from pffl.evidence import choice, promise, summary, unseen, verdict
 from pffl.evidence.advice import asks_most
 from pffl.evidence.certificate import grounds_of, mark, numbered
-from pffl.evidence.evidence import Evidence, Missing, Training
-from pffl.text import LOWER, UPPER, down, shorten, up, visible
+from pffl.evidence.evidence import Evidence, Missing, Training, known
+from pffl.evidence.metrics import GroupRates, rates
+from pffl.evidence.noise import Noise
+from pffl.text import LOWER, UPPER, decimals, figure, shorten, up, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from pffl.evidence.certificate import Certificate, Statement
     from pffl.evidence.summary import Tone, Verdict
+    from pffl.evidence.verdict import CellResult
 
 MOST_CELLS = 30
+MOST_ON_SCREEN = 10  # groups in a table of the first screen
 LONGEST_NAME = 40
 LONGEST_CELL = 120  # where names wrap
 LONGEST_TITLE = 80
@@ -42,12 +50,16 @@ STYLES: dict[Tone, str] = {
 }
 MARKS = {
     "holds": "bold green",
-    "met": "bold green",
-    "certified": "bold green",
     "does not hold": "bold red",
-    "not met": "bold red",
-    "not certified": "bold yellow",
+    "not shown": "bold yellow",
     "not available": "yellow",
+}
+#: Rates of the first screen, by their names in result.json.
+RATES = {
+    "missed (false negatives)": "false_negative",
+    "false alarms": "false_positive",
+    "errors": "error",
+    "selected ({})": "selected",
 }
 
 
@@ -56,100 +68,302 @@ def name(text: str, longest: int = LONGEST_NAME) -> Text:
     return Text(shorten(visible(text), longest))
 
 
-# The verdict of a run
+# The first screen
 
 
-def result(console: Console, e: Evidence, *, file: bool = False) -> None:
-    """Show what a run reached: a row per cell, a row per split, remarks.
-
-    Parameters
-    ----------
-    console
-        Where to show it.
-    e
-        What was measured.
-    file
-        Whether the data came from a file: then say what was inferred.
-    """
+def screen(console: Console, e: Evidence) -> None:
+    """Show group losses, error rates, and three verdicts."""
+    console.print(Text(headline(e, console.width), style="bold"))
     console.print()
-    console.print(Text(headline(e), style="bold"), soft_wrap=True)
+    print_whole(console, loss_table(e, console.width))
+    console.print()
+    if groups := rates(e):
+        compared = any(group.error.unconstrained is not None for group in groups)
+        both = ", unconstrained → constrained" if compared else ""
+        rows = splits(e)[_held(groups)].replace("train", "training")
+        console.print(f"on {rows} rows{both}")
+        print_whole(console, rate_table(console, e, groups))
+        console.print()
+    verdicts(console, e)
+
+
+def splits(e: Evidence) -> tuple[str, str]:
+    """Return what the rows at hand are called, and those that stand for new people."""
+    held, path = known(e.heldout), known(e.path)
+    chosen = held is not None and path is not None and path.split in held.splits
+    return "train" if e.trained else "audited", "calibration" if chosen else "test"
+
+
+def headline(e: Evidence, width: int) -> str:
+    """Say what was run on what, as far as it fits."""
+    (here, apart), path, held = splits(e), known(e.path), known(e.heldout)
+    rows = {here: e.seen.rows}
+    rows |= {} if path is None else {"calibration": path.shipped.calibration.rows}
+    rows |= {} if held is None or not e.trained else {apart: held.rows}
+    parts = [
+        shorten(visible(e.data.name), LONGEST_TITLE),
+        f"{e.data.silos:,} silo{'' if e.data.silos == 1 else 's'}",
+        f"{' / '.join(f'{many:,} {split}' for split, many in rows.items())} rows",
+    ]
+    if isinstance(e.training, Training):
+        parts.append(str(e.training.method.get("kind", "")))
+        parts.append(f"{e.training.rounds:,} rounds")
+    while len(parts) > 3 and cell_len(" · ".join(parts)) > width:
+        parts.pop()
+    return " · ".join(filter(None, parts))
+
+
+def worst_first(e: Evidence) -> list[CellResult]:
+    """Sort cells by the largest of their losses, beside their bounds.
+
+    Under noise they stay as they are: it may have chosen the worst.
+    """
+
+    def excess(cell: CellResult) -> float:
+        losses = (cell.before_train_loss, cell.train_loss, cell.test_loss)
+        there = [loss for loss in losses if loss is not None and not math.isnan(loss)]
+        return max(there, default=-math.inf) - (cell.bound or 0.0)
+
+    cells = list(verdict.cell_results(e))
+    noisy = isinstance(e.privacy, Noise)
+    return cells if noisy else sorted(cells, key=excess, reverse=True)
+
+
+def fixed(number: float | None, digits: int, rounding: str = ROUND_HALF_EVEN) -> str:
+    """Write a number with so many decimals."""
+    if number is None or math.isnan(number):
+        return summary.NOTHING
+    if not abs(number) < 1e9:
+        return f"{number:.3g}"
+    return str(Decimal(number).quantize(Decimal(1).scaleb(-digits), rounding))
+
+
+def digits_of(cells: Iterable[CellResult]) -> int:
+    """Return the decimals that losses need: three, or more beside a close bound."""
+    pairs = [
+        (loss, cell.bound or 0.0)
+        for cell in cells
+        for loss in (cell.train_loss, cell.test_loss, cell.bound)
+        if loss is not None and math.isfinite(loss)
+    ]
+    power = math.floor(math.log10(max((a for a, _ in pairs if a > 0), default=1.0)))
+    digits = 2 - power if power < 0 else max(0, 3 - power)
+    over = [pair for pair in pairs if pair[0] > pair[1] * (1 + 1e-6)]
+    while digits < 6 and any(fixed(a, digits) == fixed(b, digits) for a, b in over):
+        digits += 1
+    return digits
+
+
+def loss_table(e: Evidence, width: int) -> Table:
+    """Return the mean loss of each group, the worst first, beside its bound."""
+    cells, (here, apart) = worst_first(e), splits(e)
+    digits, shown = digits_of(cells), cells[:MOST_ON_SCREEN]
+    columns = {
+        "": [Text(f"({cell.count:,})") for cell in shown],
+        "unconstrained": [Text(fixed(c.before_train_loss, digits)) for c in shown],
+        here: _losses(e, shown, "train", digits),
+        apart: _losses(e, shown, "test", digits) if e.trained else [],
+        "bound": [Text(fixed(cell.bound, digits)) for cell in shown],
+    }
+    absent = {summary.NOTHING}
+    known = [k for k, v in columns.items() if {f.plain for f in v} - absent]
+    loss = "mean log loss" if e.labels else "mean loss"
+    table = _table(width, loss, *known, rule=False)
+    for z, cell in enumerate(shown):
+        table.add_row(name(cell.cell, LONGEST_CELL), *(columns[k][z] for k in known))
+    return _ended(table, len(cells) - len(shown))
+
+
+def _losses(
+    e: Evidence, cells: Sequence[CellResult], split: summary.Split, digits: int
+) -> list[Text]:
+    """Write losses; under noise the interval of each, rounded outwards."""
+    out, blurred = [], summary.blurred(e, split)
+    for cell, over in zip(cells, summary.exceeding(e, cells, split), strict=True):
+        loss = cell.train_loss if split == "train" else cell.test_loss
+        text = fixed(loss, digits)
+        if cell.cell in blurred:
+            low, high = blurred[cell.cell]
+            ends = fixed(low, digits, ROUND_FLOOR), fixed(high, digits, ROUND_CEILING)
+            text = "–".join(ends)
+        style = STYLES["bad"] if over else ""
+        out.append(Text(f"{summary.ABOVE * over}{text}", style=style))
+    return out
+
+
+def rate_table(console: Console, e: Evidence, groups: Sequence[GroupRates]) -> Table:
+    """Return rates with a column per group, or a row where columns do not fit."""
+    split: summary.Split = "test" if _held(groups) else "train"
+    new, old = verdict.split_metrics(e, split), verdict.before_metrics(e) or {}
+    free = old[split].error if split in old else None
+    rows = []
+    for title, kind in RATES.items():
+        found = {group.group: getattr(group, kind) for group in groups}
+        if None in found.values():
+            continue  # there are more than two classes
+        label = shorten(visible(e.labels[-1]), NARROWEST)
+        row = {"": title.format(label)} | {
+            group: _arrow(_percent(rate.unconstrained), _percent(rate.value))
+            for group, rate in found.items()
+        }
+        row["all"] = ""
+        if kind == "error" and new is not None:
+            row["all"] = _arrow(_percent(free, 1), _percent(new.error, 1))
+        if kind == "selected":
+            ratio = _ratio([rate.unconstrained for rate in found.values()])
+            now = _ratio([rate.value for rate in found.values()])
+            row["all"] = f"ratio {_arrow(ratio, now)}"
+        rows.append(row)
+    table = text_rows(rows, console.width, rule=False)
+    if width_of(console, table) <= console.width:
+        return table
+    ranked = sorted(groups, key=lambda group: -(group.error.value or 0.0))
+    turned = [
+        {"": g}
+        | {
+            row[""].replace(" ", "\n"): row[g].replace("ratio ", "ratio\n")
+            for row in rows
+        }
+        for g in ("all", *(group.group for group in ranked))
+    ]
+    return text_rows(turned, console.width, MOST_ON_SCREEN + 1, rule=False)
+
+
+def _held(groups: Sequence[GroupRates]) -> bool:
+    return groups[0].rows == "held-out"
+
+
+def _percent(share: float | None, digits: int = 0) -> str | None:
+    if share is None:
+        return None
+    least = 0 < share < 0.005 and not digits
+    return "<1 %" if least else f"{100 * share:.{digits}f} %"
+
+
+def _ratio(shares: Sequence[float | None]) -> str | None:
+    known = [share for share in shares if share is not None]
+    whole = len(known) == len(shares) and any(known)
+    return f"{min(known) / max(known):.2f}" if whole else None
+
+
+def _arrow(old: str | None, new: str | None) -> str:
+    now = summary.NOTHING if new is None else new
+    return now if old is None else f"{old} → {now:>4}"
+
+
+def verdicts(console: Console, e: Evidence) -> None:
+    """Show the three verdicts, a line each: sign, rows, word, a short reason."""
+    titles = ("training", splits(e)[1] if e.trained else "audited", "new people")
+    found = summary.verdicts(e)
+    shown = zip(titles, found, reasons(e, found), strict=True)
+    _lines(console, [*shown][not e.trained :])
+
+
+def _lines(console: Console, found: Iterable[tuple[str, Verdict, str]]) -> None:
+    lines = Table.grid(padding=(0, 1, 0, 0))
+    for least in (1, 12, 13):
+        lines.add_column(no_wrap=True, min_width=least)
+    lines.add_column(overflow="fold")
+    for title, one, text in found:
+        style = STYLES[one.tone]
+        word = Text(one.word, style)
+        lines.add_row(Text(one.sign, style), title, word, Text(visible(text)))
+    console.print(lines)
+
+
+def reasons(e: Evidence, found: Sequence[Verdict]) -> list[str]:
+    """Say why each verdict is what it is: in few words, or by its first sentence."""
+    out = [re.split(r"(?<=\.) (?=[A-Z])", one.sentence)[0] for one in found]
+    training, test, new = (one.word for one in found)
+    sure = f"{100 * e.terms.confidence:.4g} % confidence"
+    least = verdict.smallest_bound(e)
+    if training == "met":
+        out[0] = "every group is at or below its bound"
+    if training == "impossible" and least is not None:
+        alike = len(set(e.bounds.tolist())) == 1
+        rise = f"a bound of {up(least)}" if alike else f"bounds higher by {up(least)}"
+        out[0] = f"no linear model can meet the bounds; {rise} can be met"
+    if new == "certified":
+        out[2] = f"every bound holds with {sure}"
+    if isinstance(e.privacy, Noise):
+        return out  # which group is the worst, noise may have chosen
+    if training == "not met":
+        out[0] = _worst(e, "train_loss")
+    if test in ("within", "exceeded", "no bounds"):
+        out[1] = _worst(e, "test_loss")
+    if new in ("not certified", "no bounds"):
+        out[2] = f"{_worst(e, 'test_upper')} ({sure})"
+    return out
+
+
+def _worst(e: Evidence, key: str) -> str:
+    """Name the group that is furthest above its bound, or closest to it."""
+    cells, upper = verdict.cell_results(e), key == "test_upper"
+    found = [(getattr(cell, key), cell.bound, cell.cell) for cell in cells]
+    found = [(loss, bound, cell) for loss, bound, cell in found if loss is not None]
+    loss, bound, cell = max(found, key=lambda one: one[0] - (one[1] or 0.0))
+    digits = digits_of(cells)
+    figure = fixed(loss, digits, ROUND_CEILING if upper else ROUND_HALF_EVEN)
+    text = f"{shorten(cell)} {'at most' if upper else 'at'} {figure}"
+    if bound is None:
+        return f"largest: {text}"
+    over = sum(loss > bound for loss, bound, _ in found)
+    text += f" of {fixed(bound, digits)}"
+    return f"{over} of {len(cells)}: {text}" if over else f"closest: {text}"
+
+
+# All else that was measured
+
+
+def details(console: Console, e: Evidence, *, file: bool) -> None:
+    """Show tables with all figures, what they mean, and the verdicts in full.
+
+    With `file`, also what was inferred from the file that held the data.
+    """
     if file:
         console.print(remarks(e.data.notes))
-    console.print()
-    for tried in (choice.table(e), promise.around(e)):
-        if tried:
-            print_whole(console, text_rows(tried, console.width))
-            console.print()
-    print_whole(console, cell_table(e, console.width))
-    console.print()
-    for rows in (summary.rate_table(e), summary.measures(e)):
+        console.print()
+    cells = summary.by_urgency(verdict.cell_results(e))
+    tables = (choice.table(e), promise.around(e), summary.table(e, cells))
+    for rows in (*tables, summary.rate_table(e), summary.measures(e)):
         if rows:
             print_whole(console, text_rows(rows, console.width))
             console.print()
     console.print(remarks(footnotes(e)))
     console.print()
-    told = asks_most(e)
-    if told is not None:
-        console.print(Text(visible(told)))
-        console.print()
+    sentences = (f"{one.title}: {one.sentence}" for one in summary.verdicts(e))
+    for text in filter(None, (asks_most(e), *sentences)):
+        console.print(Text(visible(text)))
+    console.print()
 
 
-def verdicts(console: Console, found: Iterable[Verdict]) -> None:
-    """Say how it ended: on training rows, on held-out rows, for people not seen."""
-    for one in found:
-        style = STYLES[one.tone]
-        parts = (one.sign, style), f" {one.title}: ", (one.word.upper(), style)
-        console.print(Text.assemble(*parts))
-        for line in Text(visible(one.sentence)).wrap(console, console.width - 2):
-            line.rstrip()
-            console.print(Text("  ").append(line), soft_wrap=True)
+def text_rows(
+    rows: Sequence[Mapping[str, Any]],
+    width: int,
+    most: int = MOST_CELLS,
+    *,
+    rule: bool = True,
+) -> Table:
+    """A row per mapping; the first ones of many."""
+    first, *titles = dict.fromkeys(key for row in rows for key in row)
+    heads = titles if not rule else [title.replace(" ", "\n") for title in titles]
+    table = _table(width, first, *heads, rule=rule)
+    for row in rows[:most]:
+        figures = (_entry(title, row.get(title)) for title in titles)
+        table.add_row(name(str(row[first]), LONGEST_CELL), *figures)
+    return _ended(table, len(rows) - most)
 
 
-def headline(e: Evidence) -> str:
-    """What was run on what."""
-    rows = verdict.split_metrics(e, "train")
-    parts = [
-        shorten(visible(e.data.name), LONGEST_TITLE),
-        f"{e.data.silos:,} silo{'' if e.data.silos == 1 else 's'}",
-        f"{0 if rows is None else rows.rows:,} {'training ' if e.trained else ''}rows",
-    ]
-    if isinstance(e.training, Training):
-        kinds = (e.training.method.get("kind"), e.training.constraint.get("kind"))
-        parts += [str(kind) for kind in kinds if kind]
-    return " · ".join(parts)
+def _entry(title: str, value: object) -> str:
+    if isinstance(value, float) and title not in (*UPPER, *LOWER):
+        return decimals(value)
+    return f"{value:,}" if type(value) is int else figure(title, value)
 
 
-def cell_table(e: Evidence, width: int) -> Table:
-    """A row per cell, the tightest first where not all can be shown."""
-    cells = verdict.cell_results(e)
-    rows = list(cells)
-    if len(rows) > MOST_CELLS:
-        rows = summary.by_urgency(rows)[:MOST_CELLS]
-    columns = summary.columns(e, rows)
-    titles = [column.title.replace(" ", "\n", 1) for column in columns]
-    table = _table(width, "cell", *titles)
-    for z, row in enumerate(rows):
-        figures = [column.figures[z] for column in columns]
-        styles = [STYLES[figure.tone] if figure.marked else "" for figure in figures]
-        table.add_row(
-            name(row.cell, LONGEST_CELL), *map(Text, map(str, figures), styles)
-        )
-    if len(cells) > len(rows):
-        left = f"… {len(cells) - len(rows):,} more in result.json"
-        table.add_row(Text(left, style="dim"))
-    return table
-
-
-def text_rows(rows: Sequence[Mapping[str, str]], width: int) -> Table:
-    """A row per mapping, all with the same keys; the first ones of many."""
-    first, *titles = rows[0]
-    table = _table(width, first, *(title.replace(" ", "\n") for title in titles))
-    for row in rows[:MOST_CELLS]:
-        figures = (row[title] for title in titles)
-        table.add_row(name(row[first], LONGEST_CELL), *figures)
-    if len(rows) > MOST_CELLS:
-        left = f"… {len(rows) - MOST_CELLS:,} more in result.json"
-        table.add_row(Text(left, style="dim"))
+def _ended(table: Table, more: int) -> Table:
+    """Add how many rows are left out."""
+    if more > 0:
+        table.add_row(Text(f"… {more:,} more in result.json", style="dim"))
     return table
 
 
@@ -200,7 +414,8 @@ def certificate(target: Console, certified: Certificate) -> None:
         target.print()
     target.print(remarks(certified.notes))
     target.print()
-    verdicts(target, summary.of_certificate(certified))
+    found = summary.of_certificate(certified)
+    _lines(target, [(one.title, one, one.sentence) for one in found])
 
 
 def _statement(target: Console, statement: Statement, numbers: list[int]) -> None:
@@ -214,7 +429,8 @@ def _statement(target: Console, statement: Statement, numbers: list[int]) -> Non
     body = Text(visible(text)).append(marks, style="dim")
     target.print(Padding(body, (0, 0, 0, 2), expand=False))
     if statement.per_cell and statement.kind != "measured":
-        target.print(Padding(figures(statement.per_cell), (0, 0, 0, 2), expand=False))
+        table = text_rows(statement.per_cell, target.width)
+        target.print(Padding(table, (0, 0, 0, 2), expand=False))
     else:
         target.print()
 
@@ -230,37 +446,6 @@ def _hanging(number: str, text: str) -> Table:
 # Tables
 
 
-def figures(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """A row per mapping; the first ones where not all can be shown."""
-    names = list(dict.fromkeys(key for row in rows for key in row))
-    out = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    for title in names:
-        words = max(map(len, title.split()))
-        justify: Any = "left" if title == "cell" else "right"
-        out.add_column(title, justify=justify, min_width=min(words, 12))
-    for row in rows[:MOST_CELLS]:
-        out.add_row(*(_figure(title, row.get(title)) for title in names))
-    if len(rows) > MOST_CELLS:
-        out.add_row(Text(f"… {len(rows) - MOST_CELLS:,} more", style="dim"))
-    return out
-
-
-def _figure(title: str, value: object) -> Text:
-    if value is None:
-        return Text("–")
-    if isinstance(value, bool):
-        return Text("yes", style="") if value else Text("no", style="red")
-    if isinstance(value, float) and title in UPPER:
-        return Text(up(value))
-    if isinstance(value, float) and title in LOWER:
-        return Text(down(value))
-    if isinstance(value, float):
-        return Text(f"{value:.4f}" if abs(value) < 1e4 else f"{value:.4g}")
-    if isinstance(value, int):
-        return Text(f"{value:,}")
-    return name(str(value))
-
-
 def remarks(notes: Sequence[str]) -> Text:
     """Remarks, one a line, in words of the command line, that do not shout."""
     return Text("\n".join(visible(in_options(n)) for n in notes), style="dim")
@@ -271,22 +456,32 @@ def print_whole(console: Console, table: Table) -> None:
 
     Where the terminal is too narrow, names take more lines, then all lines wrap.
     """
-    wide = console.options.update(max_width=10_000)
-    names, needed = table.columns[0], Measurement.get(console, wide, table).maximum
+    names, needed = table.columns[0], width_of(console, table)
     if needed > console.width and names.max_width is not None:
         longest = max((cell_len(str(cell)) for cell in names.cells), default=0)
         used = min(names.max_width, longest)
         names.max_width = max(NARROWEST, used - (needed - console.width))
-        needed = Measurement.get(console, wide, table).maximum
+        needed = width_of(console, table)
     width, console.width = console.width, max(console.width, needed)
     console.print(table)
     console.width = width
 
 
-def plain_table(width: int) -> Table:
-    """A table with a rule under its head and no frame, dense on narrow terminals."""
-    padding = (0, 0) if width < ROOMY else (0, 1, 0, 0)
-    return Table(box=box.SIMPLE_HEAD, padding=padding, pad_edge=False, show_edge=False)
+def width_of(console: Console, table: Table) -> int:
+    """Return how many columns a table needs where nothing wraps."""
+    wide = console.options.update(max_width=10_000)
+    return Measurement.get(console, wide, table).maximum
+
+
+def plain_table(width: int, *, rule: bool = True) -> Table:
+    """A table without a frame, with a rule under its head, dense where it is narrow."""
+    dense = width < ROOMY
+    if rule:
+        padding = (0, 0) if dense else (0, 1, 0, 0)
+        return Table(
+            box=box.SIMPLE_HEAD, padding=padding, pad_edge=False, show_edge=False
+        )
+    return Table(box=None, padding=(0, 1 if dense else 3, 0, 0), pad_edge=False)
 
 
 def name_width(width: int) -> int:
@@ -294,13 +489,9 @@ def name_width(width: int) -> int:
     return min(LONGEST_NAME, max(8, width - 52))
 
 
-def _table(width: int, first: str, *numbers: str) -> Table:
-    table = plain_table(width)
-    table.add_column(first, overflow="fold", max_width=name_width(width))
-    _numbers(table, *numbers)
-    return table
-
-
-def _numbers(table: Table, *names: str) -> None:
-    for title in names:
+def _table(width: int, first: str, *numbers: str, rule: bool = True) -> Table:
+    table = plain_table(width, rule=rule)
+    table.add_column(first, overflow="fold", max_width=LONGEST_NAME)
+    for title in numbers:
         table.add_column(title, justify="right", no_wrap=True)
+    return table

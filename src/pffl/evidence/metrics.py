@@ -14,7 +14,7 @@ import numpy as np
 from pffl.bounds.holdout import split_delta
 from pffl.bounds.rates import clopper_pearson_lower, clopper_pearson_upper
 from pffl.evidence import unseen
-from pffl.evidence.evidence import Evidence
+from pffl.evidence.evidence import Evidence, Sample, known
 from pffl.records import Record
 from pffl.typing import FloatArray
 
@@ -130,17 +130,20 @@ class Rate(Record):
         Hold the rate among unseen people, by itself, with the confidence of the run;
         None where the rows are those that the model was trained on, some people have
         several, or rows have weights.
+    unconstrained
+        The rate of the same model without bounds, among the same rows, where known.
     """
 
     people: int
     value: float | None
     lower: float | None
     upper: float | None
+    unconstrained: float | None
 
 
 @dataclass(frozen=True)
 class GroupRates(Record):
-    """How often the model is wrong about one group.
+    """How often the model is wrong about one group, and for it.
 
     Attributes
     ----------
@@ -148,16 +151,17 @@ class GroupRates(Record):
         "held-out", or "training" where nothing can be said by held-out rows.
     error
         Wrong predictions.
-    false_positive, false_negative
-        Predicted positive among the negative, and predicted negative among the
-        positive; None unless there are two classes.
+    false_positive, false_negative, selected
+        Predicted positive among the negative, predicted negative among the positive,
+        and predicted positive among all; None unless there are two classes.
     """
 
     group: str
     rows: str
     error: Rate
-    false_positive: Rate | None
-    false_negative: Rate | None
+    false_positive: Rate | None = None
+    false_negative: Rate | None = None
+    selected: Rate | None = None
 
 
 def rates(e: Evidence) -> list[GroupRates]:
@@ -171,41 +175,52 @@ def rates(e: Evidence) -> list[GroupRates]:
     held = unseen.usable(e)
     apart = held is not None and held.rows > 0
     sample = held if held is not None and apart else e.seen
-    names = ("count", "weight", "correct", "positive")
-    count, weight, correct, positive = (
-        sample.of_atoms(c, len(e.groups)) for c in names
-    )
+    before = known(e.before)
+    samples = {} if before is None else before.samples
+    free = samples.get("+".join(sample.splits))
+    old = {} if free is None else _events(free, e)
     delta = split_delta(1.0 - e.terms.confidence, 1, unseen.parts(e))
     alike = not (e.data.several or e.heldout_weighted)
     side = delta / 2 if apart and alike else None
-    where = "held-out" if apart else "training"
-    binary = len(e.labels) == 2
+    counted = _events(sample, e)
     return [
         GroupRates(
             e.groups[a],
-            where,
-            _rate(
-                weight[a].sum() - correct[a].sum(),
-                weight[a].sum(),
-                count[a].sum(),
-                side,
-            ),
-            _rate(positive[a, 0], weight[a, 0], count[a, 0], side) if binary else None,
-            _rate(weight[a, 1] - positive[a, 1], weight[a, 1], count[a, 1], side)
-            if binary
-            else None,
+            "held-out" if apart else "training",
+            **{
+                kind: _rate(found[:, a], side, old[kind][:, a] if kind in old else None)
+                for kind, found in counted.items()
+            },
         )
         for a in unseen.reported_groups(e)
     ]
 
 
-def _rate(events: float, weight: float, people: float, delta: float | None) -> Rate:
-    value = float(events / weight) if weight else None
+def _events(sample: Sample, e: Evidence) -> dict[str, FloatArray]:
+    """Return events, weight and rows of each group, for each kind of rate."""
+    names = ("count", "weight", "correct", "positive")
+    count, weight, correct, positive = (
+        sample.of_atoms(c, len(e.groups)) for c in names
+    )
+    every = weight.sum(axis=1), count.sum(axis=1)
+    found = {"error": np.array([every[0] - correct.sum(axis=1), *every])}
+    if len(e.labels) == 2:
+        no, yes = zip(weight.T, count.T, strict=True)
+        found["false_positive"] = np.array([positive[:, 0], *no])
+        found["false_negative"] = np.array([yes[0] - positive[:, 1], *yes])
+        found["selected"] = np.array([positive.sum(axis=1), *every])
+    return found
+
+
+def _rate(found: FloatArray, delta: float | None, free: FloatArray | None) -> Rate:
+    events, weight, people = map(float, found)
+    value = events / weight if weight else None
+    old = None if free is None or not free[1] else float(free[0] / free[1])
     if delta is None:
-        return Rate(int(people), value, None, None)
+        return Rate(int(people), value, None, None, old)
     low = clopper_pearson_lower(events, people, delta=delta)
     high = clopper_pearson_upper(events, people, delta=delta)
-    return Rate(int(people), value, float(low), float(high))
+    return Rate(int(people), value, float(low), float(high), old)
 
 
 def mean_losses(total: Sums, judged: str = "bounded_loss") -> FloatArray:

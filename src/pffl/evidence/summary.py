@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
-from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from pffl.evidence import promise, verdict
@@ -43,7 +42,8 @@ COLOURS: dict[Tone, str] = {
     "bad": "#d4401c",
     "plain": "inherit",
 }
-SPLITS: tuple[Literal["train", "test"], ...] = ("train", "test")
+Split: TypeAlias = Literal["train", "test"]
+SPLITS: tuple[Split, ...] = ("train", "test")
 ABOVE = "▲"  # beside a figure that is above its bound
 NOTHING = "–"
 OBVIOUS = ("rows", "bound")  # titles of columns
@@ -162,7 +162,6 @@ def columns(e: Evidence, cells: Sequence[CellResult]) -> list[Column]:
     rows = "training rows" if e.trained else "rows at hand"
     sure = f"{100 * e.terms.confidence:.4g} %"
     compared = any(cell.before_train_loss is not None for cell in cells)
-    blurred = _blurred(e)
     found = [
         Column(
             "rows", f"{rows} of the cell", tuple(Figure(f"{c.count:,}") for c in cells)
@@ -175,10 +174,12 @@ def columns(e: Evidence, cells: Sequence[CellResult]) -> list[Column]:
         Column(
             "after" if compared else "loss",
             f"mean loss, {rows}",
-            _against([c.train_loss for c in cells], cells, blurred, _tolerances(e)),
+            _against(e, cells, "train"),
         ),
         *_ends(
-            cells, blurred, f"{rows}, as far as noise lets it be known, {sure} sure"
+            cells,
+            blurred(e, "train"),
+            f"{rows}, as far as noise lets it be known, {sure} sure",
         ),
         Column("bound", "what was asked for", _plain([c.bound for c in cells])),
     ]
@@ -187,7 +188,7 @@ def columns(e: Evidence, cells: Sequence[CellResult]) -> list[Column]:
             Column(
                 "held-out",
                 "mean loss of the held-out rows",
-                _against([c.test_loss for c in cells], cells, _blurred(e, "test")),
+                _against(e, cells, "test"),
             )
         )
     shown = promise.asked(e) and promise.rise(e) is None
@@ -398,29 +399,34 @@ def _tolerances(e: Evidence) -> dict[str, float]:
     return dict(zip(e.names, losses(e, e.seen).tolerance, strict=True))
 
 
-def _against(
-    means: Sequence[float | None],
-    cells: Sequence[CellResult],
-    blurred: Mapping[str, tuple[float, float]],
-    tolerances: Mapping[str, float] = MappingProxyType({}),
-) -> tuple[Figure, ...]:
-    """Write losses; those above their bounds, by more than is tolerated, are marked.
+def exceeding(e: Evidence, cells: Sequence[CellResult], split: Split) -> list[bool]:
+    """Say which cells are above their bounds, by more than is tolerated in training.
 
     Under noise those whose lower end is above: of others noise may be the reason.
     """
+    ends_of = blurred(e, split)
+    allowed = _tolerances(e) if split == "train" else {}
     out = []
-    for figure, loss, cell in zip(_plain(means), means, cells, strict=True):
+    for cell in cells:
+        loss = cell.train_loss if split == "train" else cell.test_loss
         over = False
         if loss is not None and cell.bound is not None:
-            over = loss - cell.bound > tolerances.get(cell.cell, 0.0)
-            over = over and blurred.get(cell.cell, (math.inf,))[0] > cell.bound
-        out.append(Figure(figure.text, "bad" if over else "plain"))
-    return tuple(out)
+            over = bool(loss - cell.bound > allowed.get(cell.cell, 0.0))
+            over = over and ends_of.get(cell.cell, (math.inf,))[0] > cell.bound
+        out.append(over)
+    return out
 
 
-def _blurred(
-    e: Evidence, split: Literal["train", "test"] = "train"
-) -> dict[str, tuple[float, float]]:
+def _against(
+    e: Evidence, cells: Sequence[CellResult], split: Split
+) -> tuple[Figure, ...]:
+    """Write losses; those above their bounds are marked."""
+    losses = [c.train_loss if split == "train" else c.test_loss for c in cells]
+    pairs = zip(_plain(losses), exceeding(e, cells, split), strict=True)
+    return tuple(replace(one, tone="bad") if over else one for one, over in pairs)
+
+
+def blurred(e: Evidence, split: Split) -> dict[str, tuple[float, float]]:
     """Return between what losses of a split are under noise; nothing without it."""
     if not isinstance(e.privacy, Noise):
         return {}
@@ -434,12 +440,12 @@ def _blurred(
 
 
 def _ends(
-    cells: Sequence[CellResult], blurred: Mapping[str, tuple[float, float]], rows: str
+    cells: Sequence[CellResult], known: Mapping[str, tuple[float, float]], rows: str
 ) -> list[Column]:
     """Return two columns with the ends of training losses under noise, or none."""
-    if not blurred:
+    if not known:
         return []
-    found = [blurred[cell.cell] for cell in cells]
+    found = [known[cell.cell] for cell in cells]
     return [
         Column(
             "at least", f"mean loss, {rows}", tuple(Figure(down(a)) for a, _ in found)

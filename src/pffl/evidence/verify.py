@@ -2292,38 +2292,44 @@ class Told:
         e, shape = self.e, (len(self.e["groups"]), -1)
         apart = bool(self.usable and sum(self.usable["atoms"]["count"]))
         sample = self.usable if self.usable and apart else e["seen"]
-        binary = len(e["labels"]) == 2
-        rows, n, right, yes = (
-            np.reshape(sample["atoms"][c], shape).astype(float)
-            for c in ("count", "weight", "correct", "positive")
-        )
+        free = e["before"].get("samples", {}).get("+".join(sample["splits"]))
         single = apart and not e["data"]["several"] and not self.weighted
         side = self.delta / self.parts / 2 if single else None
         samples = [e["seen"], *([self.held] if self.held else [])]
         counts = [np.reshape(s["atoms"]["count"], shape).sum(axis=1) for s in samples]
 
-        def rate(k: float, weight: float, people: float) -> Json:
-            low = high = None
+        def events(sample: Json, a: int) -> Json:
+            rows, n, right, yes = (
+                np.reshape(sample["atoms"][c], shape).astype(float)[a]
+                for c in ("count", "weight", "correct", "positive")
+            )
+            found: Json = {"error": (n.sum() - right.sum(), n.sum(), rows.sum())}
+            if len(e["labels"]) == 2:
+                found["false_positive"] = yes[0], n[0], rows[0]
+                found["false_negative"] = n[1] - yes[1], n[1], rows[1]
+                found["selected"] = yes.sum(), n.sum(), rows.sum()
+            return found
+
+        def share(found: Any) -> float | None:
+            return float(found[0] / found[1]) if found and found[1] else None
+
+        def rate(found: Any, old: Any) -> Json:
+            low, high, (k, _, people) = None, None, found
             if side is not None:
                 low = 1 - rate_upper(people - k, people, side) if people else 0.0
                 high = rate_upper(k, people, side)
-            value = float(k / weight) if weight else None
-            return {"people": int(people), "value": value, "lower": low, "upper": high}
+            ends = {"lower": low, "upper": high, "unconstrained": share(old)}
+            return {"people": int(people), "value": share(found), **ends}
 
-        return [
-            {
-                "group": e["groups"][a],
-                "rows": "held-out" if apart else "training",
-                "error": rate((n[a] - right[a]).sum(), n[a].sum(), rows[a].sum()),
-                "false_positive": rate(yes[a, 0], n[a, 0], rows[a, 0])
-                if binary
-                else None,
-                "false_negative": rate((n - yes)[a, 1], n[a, 1], rows[a, 1])
-                if binary
-                else None,
-            }
-            for a in np.flatnonzero(np.sum(counts, axis=0))
-        ]
+        out = []
+        for a in np.flatnonzero(np.sum(counts, axis=0)).tolist():
+            old = events(free, a) if free else {}
+            found = {k: rate(v, old.get(k)) for k, v in events(sample, a).items()}
+            rows = "held-out" if apart else "training"
+            kinds = ("error", "false_positive", "false_negative", "selected")
+            every = {kind: found.get(kind) for kind in kinds}
+            out.append({"group": e["groups"][a], "rows": rows, **every})
+        return out
 
     def metrics(self, sample: Json) -> Json:
         """Risk, error and fairness gaps of one sample."""
