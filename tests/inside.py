@@ -24,7 +24,6 @@ HOMES = {
     "bounds.weighted": ":weighted Moments",
     "cli.app": "app",
     "cli.console": ":console",
-    "cli.counts": "MOST_DRAWN picture",
     "cli.deployed": "launch:cli_deployed_launch",
     "cli.options": "Draft OPTIONS bound in_options",
     "cli.reproduce": "open_panel",

@@ -33,11 +33,6 @@ SPELT_OUT = {
     "ν": "nu",
     "Σ": "sum",
     "≈": "~",
-    "░": "-",
-    "▒": "+",
-    "▓": "*",
-    "█": "#",
-    **{chr(0x2581 + place): str(place + 1) for place in range(7)},  # ▁ to ▇
 }
 
 

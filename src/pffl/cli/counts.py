@@ -1,10 +1,4 @@
-"""What is in a federation: rows per silo and group, labels, empty cells, a picture.
-
-In the picture a row is a group and a character a silo, from the largest to the
-smallest; where there are more than fit, a character stands for several neighbours. Rows
-are shown as shades (powers of ten, the mean of a character's silos), label rates as
-heights.
-"""
+"""What is in a federation: rows per silo and group, labels, empty cells."""
 
 from __future__ import annotations
 
@@ -19,7 +13,6 @@ from pffl.cli.show import (
     LONGEST_NAME,
     LONGEST_TITLE,
     name,
-    name_width,
     plain_table,
     print_whole,
     remarks,
@@ -31,17 +24,12 @@ if TYPE_CHECKING:
 
     from pffl.constraints import Constraint
     from pffl.data import Federation
-    from pffl.typing import FloatArray, IntArray
+    from pffl.typing import IntArray
 
 MOST_SILOS = 25
 MOST_GROUPS = 6
 MOST_EMPTY = 10
 MOST_TOLD = 12
-MOST_DRAWN, LONGEST_DRAWN = 20, 22  # groups of the picture, and their names
-NOBODY = "·"
-SHADES = "░▒▓█"  # fewer than 10, 100, 1,000 rows; more
-HEIGHTS = "▁▂▃▄▅▆▇"
-KEY = "· none  ░ below 10  ▒ below 100  ▓ below 1,000  █ more"
 WIDEST, NARROWEST = 12, 6  # columns of a group
 
 
@@ -58,7 +46,7 @@ def described(texts: Mapping[str, str]) -> Table:
 def show(
     console: Console, federation: Federation, constraint: Constraint | None = None
 ) -> None:
-    """Show rows per silo and group, label rates, empty cells, notes, a picture."""
+    """Show rows per silo and group, label rates, empty cells and notes."""
     schema = federation.schema
     counts = atom_counts(federation)
     kind = f"{len(schema.labels)} classes" if schema.labels else "a number"
@@ -83,9 +71,6 @@ def show(
     if told is not None:
         print_whole(console, told)
         console.print()
-    for drawn in picture(schema.groups, counts, console.width):
-        console.print(drawn, soft_wrap=True)
-    console.print()
     for line in empty_cells(federation, counts, constraint):
         console.print(Text(line))
 
@@ -205,7 +190,7 @@ def _add(
 
 def _table(width: int, first: str, names: Sequence[str]) -> Table:
     table = plain_table(width)
-    table.add_column(first, overflow="fold", max_width=name_width(width) + 6)
+    table.add_column(first, overflow="fold", max_width=max(14, width - 46))
     for title in names:
         head = name(title)
         table.add_column(head, justify="right", overflow="fold", max_width=WIDEST)
@@ -241,59 +226,3 @@ def _some(names: Sequence[str]) -> str:
     shown = ", ".join(shorten(visible(name), LONGEST_NAME) for name in few)
     more = len(names) - MOST_EMPTY
     return f"{shown} and {more:,} more" if more > 0 else shown
-
-
-# The picture
-
-
-def picture(groups: Sequence[str], counts: IntArray, width: int) -> list[Text]:
-    """Draw training rows of shape (silos, groups, labels); rates of two labels, too."""
-    silos, _, labels = counts.shape
-    order = np.argsort(-counts.sum(axis=(1, 2)), kind="stable")
-    by_group = counts.sum(axis=(0, 2))
-    shown = np.sort(np.argsort(-by_group, kind="stable")[:MOST_DRAWN])
-    names = [shorten(visible(groups[g]), LONGEST_DRAWN) for g in shown]
-    margin = max(map(len, names)) + 2
-    room = max(8, width - margin)
-    parts = np.array_split(order, min(silos, room))
-    each = -(-silos // len(parts))
-    joined = f", up to {each:,} silos in a character" if each > 1 else ""
-    rows = np.array([counts[part].sum(axis=0) for part in parts])[:, shown]
-    means = rows.sum(axis=2) / np.array([len(part) for part in parts])[:, None]
-    out = [Text(f"rows of {silos:,} silos, large to small{joined}", style="bold")]
-    out += _lines(names, margin, [[_shade(v) for v in column] for column in means.T])
-    out.append(Text(KEY, style="dim"))
-    if labels == 2:
-        totals = rows.sum(axis=2)
-        rates = rows[:, :, 1] / np.maximum(totals, 1)
-        out.append(Text(f"share of the positive label{joined}", style="bold"))
-        marks = [
-            [_height(r) if n else NOBODY for r, n in zip(rate, total, strict=True)]
-            for rate, total in zip(rates.T, totals.T, strict=True)
-        ]
-        out += _lines(names, margin, marks)
-        out.append(Text(f"· nobody  {HEIGHTS[0]} 0 %  {HEIGHTS[-1]} 100 %", "dim"))
-    if len(shown) < len(groups):
-        rest = len(groups) - len(shown)
-        out.append(Text(f"{rest:,} smaller groups are not drawn", style="dim"))
-    return out
-
-
-def _lines(
-    names: Sequence[str], margin: int, marks: Sequence[Sequence[str]]
-) -> list[Text]:
-    return [
-        Text(name.ljust(margin) + "".join(line), no_wrap=True)
-        for name, line in zip(names, marks, strict=True)
-    ]
-
-
-def _shade(mean: float | FloatArray) -> str:
-    if mean == 0:
-        return NOBODY
-    place = int(np.floor(np.log10(max(float(mean), 1.0))))
-    return SHADES[min(place, len(SHADES) - 1)]
-
-
-def _height(rate: float | FloatArray) -> str:
-    return HEIGHTS[min(int(float(rate) * len(HEIGHTS)), len(HEIGHTS) - 1)]

@@ -22,7 +22,6 @@ from rich.text import Text
 from pffl.cli.options import in_options
 from pffl.evidence import choice, promise, summary, unseen, verdict
 from pffl.evidence.advice import asks_most
-from pffl.evidence.certificate import grounds_of, mark, numbered
 from pffl.evidence.evidence import Evidence, Missing, Training, known
 from pffl.evidence.metrics import GroupRates, rates
 from pffl.evidence.noise import Noise
@@ -31,7 +30,7 @@ from pffl.text import LOWER, UPPER, decimals, figure, shorten, up, visible
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pffl.evidence.certificate import Certificate, Statement
+    from pffl.evidence.certificate import Certificate
     from pffl.evidence.summary import Tone, Verdict
     from pffl.evidence.verdict import CellResult
 
@@ -47,12 +46,6 @@ STYLES: dict[Tone, str] = {
     "caution": "bold yellow",
     "bad": "bold red",
     "plain": "bold",
-}
-MARKS = {
-    "holds": "bold green",
-    "does not hold": "bold red",
-    "not shown": "bold yellow",
-    "not available": "yellow",
 }
 #: Rates of the first screen, by their names in result.json.
 RATES = {
@@ -255,19 +248,14 @@ def verdicts(console: Console, e: Evidence) -> None:
     """Show the three verdicts, a line each: sign, rows, word, a short reason."""
     titles = ("training", splits(e)[1] if e.trained else "audited", "new people")
     found = summary.verdicts(e)
-    shown = zip(titles, found, reasons(e, found), strict=True)
-    _lines(console, [*shown][not e.trained :])
-
-
-def _lines(console: Console, found: Iterable[tuple[str, Verdict, str]]) -> None:
     lines = Table.grid(padding=(0, 1, 0, 0))
     for least in (1, 12, 13):
         lines.add_column(no_wrap=True, min_width=least)
     lines.add_column(overflow="fold")
-    for title, one, text in found:
+    for title, one, reason in zip(titles, found, reasons(e, found), strict=True):
         style = STYLES[one.tone]
         word = Text(one.word, style)
-        lines.add_row(Text(one.sign, style), title, word, Text(visible(text)))
+        lines.add_row(Text(one.sign, style), title, word, Text(visible(reason)))
     console.print(lines)
 
 
@@ -324,7 +312,7 @@ def details(console: Console, e: Evidence, *, file: bool) -> None:
         console.print(remarks(e.data.notes))
         console.print()
     cells = summary.by_urgency(verdict.cell_results(e))
-    tables = (choice.table(e), promise.around(e), summary.table(e, cells))
+    tables = (choice.table(e), promise.table(e), summary.table(e, cells))
     for rows in (*tables, summary.rate_table(e), summary.measures(e)):
         if rows:
             print_whole(console, text_rows(rows, console.width))
@@ -401,46 +389,10 @@ def footnotes(e: Evidence) -> list[str]:
 
 
 def certificate(target: Console, certified: Certificate) -> None:
-    """Show statements with their tables, then what they stand on, each once."""
-    grounds = numbered(certified)
-    target.print()
-    for statement in certified.statements:
-        numbers = sorted(grounds[ground] for ground in grounds_of(statement))
-        _statement(target, statement, numbers)
-    if grounds:
-        target.print(Text("What this stands on", style="bold"))
-        for text, number in grounds.items():
-            target.print(_hanging(f"[{number}]", visible(text)))
-        target.print()
-    target.print(remarks(certified.notes))
-    target.print()
-    found = summary.of_certificate(certified)
-    _lines(target, [(one.title, one, one.sentence) for one in found])
-
-
-def _statement(target: Console, statement: Statement, numbers: list[int]) -> None:
-    word = mark(statement).replace("known", "")
-    head = Text(visible(statement.title), style="bold")
-    if word:
-        head.append(f": {word}", style=MARKS.get(word, "bold"))
-    target.print(head)
-    text = statement.reason if not statement.available else statement.text
-    marks = f" [{', '.join(map(str, numbers))}]" if numbers else ""
-    body = Text(visible(text)).append(marks, style="dim")
-    target.print(Padding(body, (0, 0, 0, 2), expand=False))
-    if statement.per_cell and statement.kind != "measured":
-        table = text_rows(statement.per_cell, target.width)
-        target.print(Padding(table, (0, 0, 0, 2), expand=False))
-    else:
-        target.print()
-
-
-def _hanging(number: str, text: str) -> Table:
-    grid = Table(box=None, show_header=False, padding=(0, 1, 0, 0))
-    grid.add_column(no_wrap=True, min_width=4)
-    grid.add_column(overflow="fold")
-    grid.add_row(Text(number, style="dim"), Text(text))
-    return grid
+    """Show a certificate as it is printed, with lines that keep their indent."""
+    for line in str(certified).splitlines():
+        text, indent = Text(line.strip()), len(line) - len(line.lstrip())
+        target.print(Padding(text, (0, 0, 0, indent), expand=False))
 
 
 # Tables
@@ -482,11 +434,6 @@ def plain_table(width: int, *, rule: bool = True) -> Table:
             box=box.SIMPLE_HEAD, padding=padding, pad_edge=False, show_edge=False
         )
     return Table(box=None, padding=(0, 1 if dense else 3, 0, 0), pad_edge=False)
-
-
-def name_width(width: int) -> int:
-    """Room for names where numbers take the rest."""
-    return min(LONGEST_NAME, max(8, width - 52))
 
 
 def _table(width: int, first: str, *numbers: str, rule: bool = True) -> Table:

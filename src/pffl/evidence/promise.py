@@ -392,15 +392,6 @@ def each(e: Evidence) -> list[str]:
     return out
 
 
-def around(e: Evidence) -> list[dict[str, str]]:
-    """Return the rows of `table` that tell most: both ends, and around the choice."""
-    rows, path = table(e), known(e.path)
-    if path is None or not rows:
-        return []
-    wanted = {0, path.chosen - 1, path.chosen, path.chosen + 1, len(rows) - 1}
-    return [row for place, row in enumerate(rows) if place in wanted]
-
-
 def error_of(e: Evidence, one: Candidate) -> float:
     """Return the share of wrong predictions on training rows; of numbers the loss."""
     sums = one.training.atoms
