@@ -221,7 +221,7 @@ def describe(problem: Problem, row: Round) -> str:
         worst = int(np.nan_to_num(row.violation, nan=-np.inf).argmax())
         loss = row.violation[worst] + problem.cells.bounds[worst]
         parts.append(
-            f"worst group {shorten(problem.cells.names[worst], LONGEST_NAME)} "
+            f"worst group '{shorten(problem.cells.names[worst], LONGEST_NAME)}' "
             f"{loss:.4f} (bound {problem.cells.bounds[worst]:.4g})"
         )
     if row.gap is not None:

@@ -24,7 +24,7 @@ from pffl.evidence import choice, promise, summary, unseen, verdict
 from pffl.evidence.advice import asks_most
 from pffl.evidence.evidence import Evidence, Missing, Training, known
 from pffl.evidence.metrics import GroupRates, rates
-from pffl.evidence.noise import Noise
+from pffl.evidence.noise import FEWEST, Noise
 from pffl.text import LOWER, UPPER, decimals, figure, shorten, up, visible
 
 if TYPE_CHECKING:
@@ -74,7 +74,8 @@ def screen(console: Console, e: Evidence) -> None:
         compared = any(group.error.unconstrained is not None for group in groups)
         both = ", unconstrained → constrained" if compared else ""
         rows = splits(e)[_held(groups)].replace("train", "training")
-        console.print(f"on {rows} rows{both}")
+        noise = ", with noise" * isinstance(e.privacy, Noise)
+        console.print(f"on {rows} rows{noise}{both}")
         print_whole(console, rate_table(console, e, groups))
         console.print()
     verdicts(console, e)
@@ -84,7 +85,8 @@ def splits(e: Evidence) -> tuple[str, str]:
     """Return what the rows at hand are called, and those that stand for new people."""
     held, path = known(e.heldout), known(e.path)
     chosen = held is not None and path is not None and path.split in held.splits
-    return "train" if e.trained else "audited", "calibration" if chosen else "test"
+    apart = "calibration" if chosen else "test"
+    return ("train", apart) if e.trained else ("audited", "audited")
 
 
 def headline(e: Evidence, width: int) -> str:
@@ -93,10 +95,11 @@ def headline(e: Evidence, width: int) -> str:
     rows = {here: e.seen.rows}
     rows |= {} if path is None else {"calibration": path.shipped.calibration.rows}
     rows |= {} if held is None or not e.trained else {apart: held.rows}
+    about = "about " * isinstance(e.privacy, Noise)
     parts = [
         shorten(visible(e.data.name), LONGEST_TITLE),
         f"{e.data.silos:,} silo{'' if e.data.silos == 1 else 's'}",
-        f"{' / '.join(f'{many:,} {split}' for split, many in rows.items())} rows",
+        about + " / ".join(f"{rows[split]:,} {split}" for split in rows) + " rows",
     ]
     if isinstance(e.training, Training):
         parts.append(str(e.training.method.get("kind", "")))
@@ -128,7 +131,7 @@ def fixed(number: float | None, digits: int, rounding: str = ROUND_HALF_EVEN) ->
         return summary.NOTHING
     if not abs(number) < 1e9:
         return f"{number:.3g}"
-    return str(Decimal(number).quantize(Decimal(1).scaleb(-digits), rounding))
+    return f"{Decimal(number).quantize(Decimal(1).scaleb(-digits), rounding):,}"
 
 
 def digits_of(cells: Iterable[CellResult]) -> int:
@@ -155,12 +158,13 @@ def loss_table(e: Evidence, width: int) -> Table:
         "": [Text(f"({cell.count:,})") for cell in shown],
         "unconstrained": [Text(fixed(c.before_train_loss, digits)) for c in shown],
         here: _losses(e, shown, "train", digits),
-        apart: _losses(e, shown, "test", digits) if e.trained else [],
+        **({apart: _losses(e, shown, "test", digits)} if e.trained else {}),
         "bound": [Text(fixed(cell.bound, digits)) for cell in shown],
     }
     absent = {summary.NOTHING}
     known = [k for k, v in columns.items() if {f.plain for f in v} - absent]
-    loss = "mean log loss" if e.labels else "mean loss"
+    other = "squared error" if e.model.kind == "least-squares" else "loss"
+    loss = f"mean {'log loss' if e.labels else other}"
     table = _table(width, loss, *known, rule=False)
     for z, cell in enumerate(shown):
         table.add_row(name(cell.cell, LONGEST_CELL), *(columns[k][z] for k in known))
@@ -210,13 +214,9 @@ def rate_table(console: Console, e: Evidence, groups: Sequence[GroupRates]) -> T
     table = text_rows(rows, console.width, rule=False)
     if width_of(console, table) <= console.width:
         return table
-    ranked = sorted(groups, key=lambda group: -(group.error.value or 0.0))
+    ranked = sorted(groups, key=lambda group: -group.error.people)
     turned = [
-        {"": g}
-        | {
-            row[""].replace(" ", "\n"): row[g].replace("ratio ", "ratio\n")
-            for row in rows
-        }
+        {"": g} | {r[""].replace(" ", "\n"): re.sub("^ratio.*", "", r[g]) for r in rows}
         for g in ("all", *(group.group for group in ranked))
     ]
     return text_rows(turned, console.width, MOST_ON_SCREEN + 1, rule=False)
@@ -246,7 +246,7 @@ def _arrow(old: str | None, new: str | None) -> str:
 
 def verdicts(console: Console, e: Evidence) -> None:
     """Show the three verdicts, a line each: sign, rows, word, a short reason."""
-    titles = ("training", splits(e)[1] if e.trained else "audited", "new people")
+    titles = ("training", splits(e)[1], "new people")
     found = summary.verdicts(e)
     lines = Table.grid(padding=(0, 1, 0, 0))
     for least in (1, 12, 13):
@@ -262,42 +262,48 @@ def verdicts(console: Console, e: Evidence) -> None:
 def reasons(e: Evidence, found: Sequence[Verdict]) -> list[str]:
     """Say why each verdict is what it is: in few words, or by its first sentence."""
     out = [re.split(r"(?<=\.) (?=[A-Z])", one.sentence)[0] for one in found]
-    training, test, new = (one.word for one in found)
-    sure = f"{100 * e.terms.confidence:.4g} % confidence"
-    least = verdict.smallest_bound(e)
-    if training == "met":
+    words = [one.word for one in found]
+    least, alike = verdict.smallest_bound(e), len(set(e.bounds.tolist())) == 1
+    if words[0] == "met":
         out[0] = "every group is at or below its bound"
-    if training == "impossible" and least is not None:
-        alike = len(set(e.bounds.tolist())) == 1
+    if words[0] == "impossible" and least is not None:
         rise = f"a bound of {up(least)}" if alike else f"bounds higher by {up(least)}"
         out[0] = f"no linear model can meet the bounds; {rise} can be met"
-    if new == "certified":
-        out[2] = f"every bound holds with {sure}"
-    if isinstance(e.privacy, Noise):
-        return out  # which group is the worst, noise may have chosen
-    if training == "not met":
-        out[0] = _worst(e, "train_loss")
-    if test in ("within", "exceeded", "no bounds"):
-        out[1] = _worst(e, "test_loss")
-    if new in ("not certified", "no bounds"):
-        out[2] = f"{_worst(e, 'test_upper')} ({sure})"
+    if words[2] == "certified":
+        out[2] = f"every bound holds with {100 * e.terms.confidence:.4g} % confidence"
+    if isinstance(e.privacy, Noise):  # it may have chosen which group is the worst
+        undecided = f"noise leaves it open at ε = {e.privacy.epsilon:g}"
+        return [undecided if words[z] == "not decided" else out[z] for z in range(3)]
+    if words[0] == "not met":
+        out[0] = _worst(e, "train")
+    if words[1] in ("within", "exceeded", "no bounds"):
+        out[1] = _worst(e, "test")
+    if words[2] in ("not certified", "no bounds"):
+        cells = verdict.cell_results(e)
+        worst = max(cells, key=lambda c: (c.test_upper or 0.0) - (c.bound or 0.0))
+        high = fixed(worst.test_upper, digits_of(cells), ROUND_CEILING)
+        out[2] = f"{shorten(worst.cell)} could be as high as {high}"
     return out
 
 
-def _worst(e: Evidence, key: str) -> str:
+def _worst(e: Evidence, split: summary.Split) -> str:
     """Name the group that is furthest above its bound, or closest to it."""
-    cells, upper = verdict.cell_results(e), key == "test_upper"
-    found = [(getattr(cell, key), cell.bound, cell.cell) for cell in cells]
-    found = [(loss, bound, cell) for loss, bound, cell in found if loss is not None]
-    loss, bound, cell = max(found, key=lambda one: one[0] - (one[1] or 0.0))
-    digits = digits_of(cells)
-    figure = fixed(loss, digits, ROUND_CEILING if upper else ROUND_HALF_EVEN)
-    text = f"{shorten(cell)} {'at most' if upper else 'at'} {figure}"
-    if bound is None:
+    cells = verdict.cell_results(e)
+    judged = [c for c in cells if split == "train" or c.test_count >= FEWEST]
+    losses = [c.train_loss if split == "train" else c.test_loss or 0.0 for c in judged]
+    excess = [a - (c.bound or 0.0) for a, c in zip(losses, judged, strict=True)]
+    z = excess.index(max(excess))
+    cell, digits, over = (
+        judged[z],
+        digits_of(cells),
+        summary.exceeding(e, judged, split),
+    )
+    text = f"{shorten(cell.cell)} at {fixed(losses[z], digits)}"
+    if cell.bound is None:
         return f"largest: {text}"
-    over = sum(loss > bound for loss, bound, _ in found)
-    text += f" of {fixed(bound, digits)}"
-    return f"{over} of {len(cells)}: {text}" if over else f"closest: {text}"
+    text += f" of {fixed(cell.bound, digits)}"
+    many = f"{sum(over)} of {len(cells)}" if any(over) else "closest"
+    return f"{many}: {text}"
 
 
 # All else that was measured
@@ -351,7 +357,7 @@ def _entry(title: str, value: object) -> str:
 def _ended(table: Table, more: int) -> Table:
     """Add how many rows are left out."""
     if more > 0:
-        table.add_row(Text(f"… {more:,} more in result.json", style="dim"))
+        table.add_row(Text(f"… {more:,} more", style="dim"))
     return table
 
 
@@ -391,8 +397,8 @@ def footnotes(e: Evidence) -> list[str]:
 def certificate(target: Console, certified: Certificate) -> None:
     """Show a certificate as it is printed, with lines that keep their indent."""
     for line in str(certified).splitlines():
-        text, indent = Text(line.strip()), len(line) - len(line.lstrip())
-        target.print(Padding(text, (0, 0, 0, indent), expand=False))
+        text, indent = line.lstrip(), len(line) - len(line.lstrip())
+        target.print(Padding(text or " ", (0, 0, 0, indent), expand=False))
 
 
 # Tables

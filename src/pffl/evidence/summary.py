@@ -268,6 +268,7 @@ def rate_table(e: Evidence) -> list[dict[str, str]]:
             "wrong": _rate(group.error),
             "false positive": _rate(group.false_positive),
             "false negative": _rate(group.false_negative),
+            "selected": _rate(group.selected),
         }
         for group in rates(e)
     ]
