@@ -47,7 +47,7 @@ def statement(plain, kind):
 def test_probabilities_in_a_folder_of_its_own_with_a_page(people, command):
     score = fitted(people).predict_proba(people[X])[:, 1]
     pd.DataFrame({"prob": score}).to_csv("p.csv", index=False)
-    seen = command("audit", "p.csv", *TABLE, "--bound", "0.6")
+    seen = command("audit", "p.csv", *TABLE, "--bound", "0.6", "-v")
     assert seen.code == 0
     assert "'prob'" in seen.out  # taken as the probability of yes
     own = -np.log(np.where(people.y == "yes", score, 1 - score))

@@ -40,7 +40,7 @@ def test_odd_rows_make_a_run_that_says_so(command):
     rows.append([*rows[20][:5], "Genève", "oui"])  # a silo with one row
     rows += [list(row) for row in rows[30:37]]  # copies
     write(rows)
-    seen = command(*RUN)
+    seen = command(*RUN, "-v")
     text = one_line(seen.out + seen.err)
     assert seen.code == 0
     for said in ("7 rows are copies", "rows: f × autre, m × autre", "Genève (1)"):
@@ -48,7 +48,7 @@ def test_odd_rows_make_a_run_that_says_so(command):
     result = runs.load("runs/people-001").result
     assert result["data"]["silos"] == 3
     assert sum(cell["count"] for cell in result["cells"]) == result["train"]["rows"]
-    assert "Genève (1)" not in one_line(command(*RUN, "--weighting", "rows").out)
+    assert "Genève (1)" not in one_line(command(*RUN, "-v", "--weighting", "rows").out)
 
 
 def test_everything_wrong_is_listed_in_one_message(command):

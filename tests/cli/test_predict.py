@@ -174,7 +174,7 @@ def test_an_audit_knows_label_groups_and_bounds(command, model, rows):
     table.to_csv("fresh.csv", index=False)
     seen = command("audit", place, "fresh.csv", "--out", "found")
     assert seen.code == 0, seen.err
-    assert "0.6500" in seen.out
+    assert "0.650" in seen.out
     found = runs.load("found")
     assert [cell["cell"] for cell in found.result["cells"]] == ["f", "m"]
     assert found.predictor.loss_bound == solved("text").loss_bound
@@ -222,7 +222,7 @@ def test_an_audit_needs_what_the_model_knows(command, model, rows):
         fresh.to_csv("fresh.csv", index=False)
         seen = command("audit", model, "fresh.csv")
         assert (seen.code, seen.error, said in seen.err) == (3, error, True)
-    seen = command("audit", model, "fresh.csv", "--unseen", "ignore")
+    seen = command("audit", model, "fresh.csv", "--unseen", "ignore", "-v")
     assert seen.code == 0, seen.err
     assert "'pilot' (120)" in seen.out + seen.err
 

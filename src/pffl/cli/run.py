@@ -172,6 +172,8 @@ def told(
         for title, name in made.items()
         if (directory / name).is_file()
     ]
+    if file and not verbose and evidence.data.notes:
+        places.append(f"notes    {len(evidence.data.notes)} on the data: see -v")
     line = " " * 8
     fits = len(line.join(places)) <= target.width
     target.print()
