@@ -68,6 +68,7 @@ def commands() -> list[tuple[str, ...]]:
     run = "runs/compas-001"
     return [
         tuple(shlex.split(main[1])),
+        ("run", "compas", "--constraint", "cbgl", "--bound", "0.7", "--seed", "0"),
         ("predict", run, "new.csv", "-o", "scores.csv"),
         ("certify", run),
         ("verify", run),
