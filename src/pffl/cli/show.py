@@ -245,16 +245,19 @@ def _arrow(old: str | None, new: str | None) -> str:
 
 
 def verdicts(console: Console, e: Evidence) -> None:
-    """Show the three verdicts, a line each: sign, rows, word, a short reason."""
-    titles = ("training", splits(e)[1], "new people")
+    """Show the three verdicts, a line each: sign, rows, word, a short reason.
+
+    Below them, where the model is no better than a guess, a warning.
+    """
+    titles = ("training", splits(e)[1], "new people", "warning")
     found = summary.verdicts(e)
     lines = Table.grid(padding=(0, 1, 0, 0))
     for least in (1, 12, 13):
         lines.add_column(no_wrap=True, min_width=least)
     lines.add_column(overflow="fold")
-    for title, one, reason in zip(titles, found, reasons(e, found), strict=True):
+    for title, one, reason in zip(titles, found, reasons(e, found), strict=False):
         style = STYLES[one.tone]
-        word = Text(one.word, style)
+        word = Text("" if title == "warning" else one.word, style)
         lines.add_row(Text(one.sign, style), title, word, Text(visible(reason)))
     console.print(lines)
 
@@ -262,6 +265,7 @@ def verdicts(console: Console, e: Evidence) -> None:
 def reasons(e: Evidence, found: Sequence[Verdict]) -> list[str]:
     """Say why each verdict is what it is: in few words, or by its first sentence."""
     out = [re.split(r"(?<=\.) (?=[A-Z])", one.sentence)[0] for one in found]
+    out[3:] = [f"{one.word}. {one.sentence}" for one in found[3:]]
     words = [one.word for one in found]
     least, alike = verdict.smallest_bound(e), len(set(e.bounds.tolist())) == 1
     if words[0] == "met":
