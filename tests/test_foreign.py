@@ -172,8 +172,6 @@ def test_least_squares(tmp_path):
     narrow = replace(own, model=replace(own.model, target_range=(-0.1, 0.1)))
     with raises(DataError, "outside-range"):
         audit(narrow, rows)
-    with raises(UsageError, "options-conflict"):
-        audit(own, rows, options=Options(loss_bound=100.0))
 
 
 def joined(folder, frame, table, **options):

@@ -564,7 +564,7 @@ def test_a_model_without_convexity_gets_no_gap():
 
 
 def test_bad_options_are_listed_at_once():
-    wrong = {"weighting": "people", "radius": -1.0, "loss_bound": float("nan")}
+    wrong = {"weighting": "people", "radius": -1.0, "weight_bound": float("nan")}
     wrong |= {"confidence": 1.0, "empty_cells": "Refuse"}
     with raises(UsageError, "wrong-value", "5 problems", *wrong):
         pffl.Options(**wrong)
@@ -573,20 +573,16 @@ def test_bad_options_are_listed_at_once():
         pffl.Options(**text)
 
 
-def test_a_radius_and_a_loss_bound_are_taken_over():
+def test_a_radius_and_a_confidence_are_taken_over():
     federation = make_federation(0)
-    options = pffl.Options(radius=7.0, loss_bound=2.5, confidence=0.8)
+    options = pffl.Options(radius=7.0, confidence=0.8)
     solution = pffl.solve(
         federation, pffl.BoundedGroupLoss(0.9), options=options, seed=0
     )
     fields = solution.as_dict()
-    assert (fields["radius"], fields["loss_bound"], fields["confidence"]) == (
-        7,
-        2.5,
-        0.8,
-    )
-    wider = pffl.solve(federation, pffl.BoundedGroupLoss(0.9), seed=0)
-    for narrow, wide in zip(solution.cell_results, wider.cell_results, strict=True):
+    assert (fields["radius"], fields["confidence"]) == (7, 0.8)
+    surer = pffl.solve(federation, pffl.BoundedGroupLoss(0.9), seed=0)
+    for narrow, wide in zip(solution.cell_results, surer.cell_results, strict=True):
         assert narrow.test_upper < wide.test_upper
 
 

@@ -186,7 +186,6 @@ class Ways:
         wanted = Wanted(
             ("train",),
             heldout=(),
-            loss_bound=self.options.loss_bound,
             open_price=self.method.multiplier_bound is None,
             baseline=False,
             least=False,

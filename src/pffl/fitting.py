@@ -14,14 +14,12 @@ predictor. They are asked about once, at the end, when everything else is fixed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from pffl.constraints.base import Cells
-from pffl.errors import UsageError
 from pffl.evidence import proofs
 from pffl.evidence.evidence import (
     Before,
@@ -201,7 +199,6 @@ def _raised(at: Fit, shown: Problem) -> Flow[tuple[Fit, float | None, Sample]]:
             f"{number} training", iterate(problem, at.method, start=start)
         )
         at = replace(at, problem=problem, run=_joined(at.run, run))
-    require_declared(M, seen, at.wanted, shown.cells.names)
     return at, M, seen
 
 
@@ -225,13 +222,10 @@ def shipped_sample(
 ) -> Flow[tuple[float | None, Sample]]:
     """Evaluate w on the training rows, and choose M (line 3).
 
-    None where no M fits: the sample is then that of the model as it is (or, where M
-    was declared, that of the M that does not fit).
+    None where no M fits: the sample is then that of the model as it is.
     """
     model = shown.task.model
-    declared = model.loss_bound(wanted.loss_bound)
-    values = model.loss_bounds if declared is None else (declared,)
-    first, *others = values or (np.inf,)
+    first, *others = model.loss_bounds or (np.inf,)
     heaviest = replace(wanted, loss_bound=first).heaviest(shown)
     asked = Evaluate(
         shown.task, w, "train", first, np.array(others), weight_bound=heaviest
@@ -253,24 +247,10 @@ def shipped_sample(
             seen = yield from training_sample(shown, w, replace(wanted, loss_bound=M))
             if unmoved(seen, *rule):
                 return M, seen
-    if declared is None and np.isfinite(first):
+    if np.isfinite(first):
         none = replace(wanted, loss_bound=None)
         seen = yield from training_sample(shown, w, none)
     return None, seen
-
-
-def require_declared(
-    M: float | None, seen: Sample, wanted: Wanted, names: Sequence[str]
-) -> None:
-    """Refuse a declared M that would change a mean training loss, or a verdict."""
-    if wanted.loss_bound is None or M is not None:
-        return
-    z = int(np.nanargmax(np.abs(seen.means - seen.own_means)))
-    raise UsageError(
-        f"[wrong-loss-bound] a loss bound of {wanted.loss_bound:g} would change the "
-        f"mean training loss of '{names[z]}' from {seen.own_means[z]:.6g} to "
-        f"{seen.means[z]:.6g}: leave it out, and one that changes nothing is chosen"
-    )
 
 
 # Line 4

@@ -22,7 +22,7 @@ from pffl.engines.base import Engine
 from pffl.errors import Problems, UsageError, wrong
 from pffl.evidence.evidence import Missing, Proofs, Settling, Training
 from pffl.evidence.measure import Measured, Wanted, expected_rows, heldout_sample
-from pffl.fitting import require_declared, shipped_sample
+from pffl.fitting import shipped_sample
 from pffl.flow import Flow
 from pffl.methods.ascent import Ascent, example_weights
 from pffl.methods.pffl import PFFL
@@ -243,7 +243,6 @@ class Outside:
         bounding, setting = self.bounding, setting_of(engine)
         wanted = Wanted(
             setting.splits,
-            loss_bound=bounding.options.loss_bound,
             weighted=False,
             confidence=bounding.options.confidence,
         )
@@ -301,7 +300,6 @@ def concluding(
     if kept == "best" and run.best is not None and run.best[0] < own:
         _, w, lam = run.best
         M, seen = yield from shipped_sample(problem, w, wanted)
-    require_declared(M, seen, wanted, problem.cells.names)
     rows = yield from expected_rows(problem, wanted.present)
     wanted = replace(wanted, loss_bound=M)
     held = yield from heldout_sample(problem, w, wanted, seen, rows)

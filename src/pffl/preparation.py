@@ -51,9 +51,6 @@ class Options:
         R of a declared norm ball ‖w‖ ≤ R, for the solver where there is no ridge.
         None: the solver starts with one from the data, which grows where models come
         near it.
-    loss_bound
-        M: a classifier's probabilities are kept so far from 0 that no loss is above M.
-        None: the smallest of a few at which that changes nothing on training rows.
     weight_bound
         What no row's weight is above, seen or unseen, where rows have weights. None:
         nothing is said of unseen people.
@@ -98,7 +95,6 @@ class Options:
     weighting: Weighting = "silos"
     empty_cells: Literal["refuse", "remove"] = "refuse"
     radius: float | None = None
-    loss_bound: float | None = None
     weight_bound: float | None = None
     confidence: float = 0.95
     l2: Literal["auto"] | None = None
@@ -134,7 +130,7 @@ class Options:
                     "[options-conflict] `models=` goes with a promise: "
                     "`promise='unseen'`"
                 )
-            above = ("radius", "loss_bound", "weight_bound", "error_at_most")
+            above = ("radius", "weight_bound", "error_at_most")
             for name in (*above, "confidence"):
                 number = getattr(self, name)
                 if number is None and name != "confidence":
@@ -265,7 +261,6 @@ def begin(
     bound = bare.bind(schema, inputs)
     if not schema.labels:
         bound = bound.with_target(target_of(counted, bound))
-    bound.loss_bound(options.loss_bound)  # refused before training (fault 80)
     cells = (
         Cells.none(schema)
         if constraint is None

@@ -304,8 +304,6 @@ def solving(
         )
     )
     more = idle(problem)
-    if settings.loss_bound is not None and not problem.task.model.n_classes:
-        raise UsageError("[wrong-loss-bound] a loss bound is for classifiers")
     if settings.promise is not None:
         check_promise(setting, constraint, problem)
     check_memory(problem, chosen.resolved(problem)[0])
@@ -566,7 +564,6 @@ def wanted_of(
     minimax = constraint is not None and constraint.minimax
     return Wanted(
         setting.splits,
-        loss_bound=options.loss_bound,
         weighted=setting.data.weighted,
         weight_bound=options.weight_bound,
         confidence=options.confidence,
@@ -623,7 +620,6 @@ def terms_of(
     loss_bound: float | None,
 ) -> Terms:
     """Return what was declared for a run, and the M that was chosen."""
-    chosen = options.loss_bound is None
     weighted = data.weighted or problem.weighted
     return Terms(
         options.weighting,
@@ -632,7 +628,7 @@ def terms_of(
         problem.radius,
         loss_bound,
         options.confidence,
-        None if loss_bound is None else "chosen" if chosen else "declared",
+        None if loss_bound is None else "chosen",
         target_gap=method.target_gap if method.saddle else None,
         fixed_ball=problem.fixed_ball,
         weight_bound=options.weight_bound if weighted else None,

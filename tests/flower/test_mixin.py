@@ -280,8 +280,7 @@ def test_sums_that_come_with_training_save_a_message_a_round():
     kinds = {}
     for tells in (False, True):
         grid = AppGrid(client(tells=tells))
-        options = pffl.Options(loss_bound=8.0)  # choosing one may take another message
-        fair = FairFedAvg(pffl.BoundedGroupLoss(BOUND), **KNOWN, options=options)
+        fair = FairFedAvg(pffl.BoundedGroupLoss(BOUND), **KNOWN)
         solution, _ = run(fair, grid)
         kinds[tells] = grid.kinds.count("evaluate")
         assert solution.status == "met"

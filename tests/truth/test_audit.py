@@ -95,12 +95,8 @@ def test_a_declared_range_that_does_not_hold_is_refused_with_the_count() -> None
     grounds = {g.state: g.text for g in statement.assumptions if "declared" in g.text}
     assert list(grounds) == ["assumed"]
     assert statement.figures["loss_bound"] == pytest.approx(-np.log(0.02))
-    for wrong in (
-        {"clip": 0.01, "p_min": 0.01},
-        {"options": pffl.Options(loss_bound=5)},
-    ):
-        with raises(UsageError, "options-conflict"):
-            pffl.audit(**rows, **wrong)
+    with raises(UsageError, "options-conflict"):
+        pffl.audit(**rows, clip=0.01, p_min=0.01)
     for bad in (0.0, 0.5, -1.0, np.nan):
         with raises(UsageError, "wrong-value", "clip"):
             pffl.audit(clip=bad, **rows)

@@ -15,7 +15,7 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 import pffl
-from pffl.errors import NotMetError, UsageError
+from pffl.errors import NotMetError
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
 from tests.golden.people import adult_files, sha256
@@ -293,16 +293,7 @@ def test_without_a_declared_range_new_people_are_not_measured():
     assert run.loss_bound is None
 
 
-# ------------------------------------------------------------------ declared, and files
-
-
-def test_a_declared_loss_bound_that_changes_losses_is_refused():
-    people = pffl.datasets.synthetic(600, silos=2, groups=["f", "m"], seed=0)
-    options = pffl.Options(loss_bound=1.0)
-    with raises(UsageError, "wrong-loss-bound", "1", "loss"):
-        pffl.solve(people, pffl.BoundedGroupLoss(0.65), options=options, seed=0)
-    with raises(UsageError, "wrong-loss-bound"):
-        pffl.solve(people, None, options=options, seed=0)
+# -------------------------------------------------------------------------------- files
 
 
 def test_an_honest_run_is_verified_and_its_page_names_the_limits(tmp_path):

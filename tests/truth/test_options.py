@@ -19,7 +19,7 @@ from tests.cli.helpers import SMALL, Command, pffl
 #: What says how one run is trained and promised: nothing else trains such a run.
 ONE_RUN = {"--promise": "unseen", "--models": "4", "--reach": None}
 UNUSED = {
-    "feasible": ["unseen", "l2", "weighting", "loss-bound", "weight-bound"],
+    "feasible": ["unseen", "l2", "weighting", "weight-bound"],
     "sweep": ["unseen", "engine", "error-at-most"],
     "compare": ["unseen", "engine"],
     "plan": ["unseen", "engine", "error-at-most"],

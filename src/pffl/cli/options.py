@@ -227,12 +227,6 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
         Shared("empty-cells", str, "Cells without rows: refuse or remove."),
         Shared("radius", float, "A norm ball, declared before the data was seen."),
         Shared(
-            "loss-bound",
-            float,
-            "M of the predictor: its probabilities keep so far from 0 that no loss is "
-            "above M. Default: chosen so that training losses do not change.",
-        ),
-        Shared(
             "error-at-most",
             float,
             "With --bound auto: the error, on the rows set aside, that a bound may "

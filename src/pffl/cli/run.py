@@ -203,7 +203,7 @@ def _lock(
     "constraint",
     "model",
     "run",
-    without="unseen l2 weighting loss-bound weight-bound error-at-most reach "
+    without="unseen l2 weighting weight-bound error-at-most reach "
     "confidence promise models",
 )
 def feasible(

@@ -201,7 +201,7 @@ def _tell_sweep(found: Sweep, front_on: str) -> None:
     counts = ", ".join(f"{n} {s}" for s, n in table["status"].value_counts().items())
     more = f", {failed} failed" if failed else ""
     target.print(f"{len(found.rows)} points: {counts}{more}")
-    known = "test_worst_low" in table  # not where rows have weights
+    known = "test_worst_high" in table
     target.print(
         f"The front is chosen on {front_on} rows; figures are of test rows"
         f"{'; their intervals are in sweep.csv' if known else ''}."

@@ -79,10 +79,6 @@ class Fair(BaseEstimator):
     def _model(self, classes: int) -> LinearModel:
         raise NotImplementedError
 
-    def _declared(self) -> float | None:
-        """Return the M that was asked for, of a classifier."""
-        return None
-
     def _trained(self, X: Matrix, y: NDArray[Any], classes: int, **about: Any) -> None:
         """Solve for the bounds, and keep what came of it."""
         if self.infeasible not in POLICIES:
@@ -124,7 +120,6 @@ class Fair(BaseEstimator):
         return Options(
             weighting=self.weighting,
             empty_cells="remove",  # groups are crossed: not all of them have people
-            loss_bound=self._declared(),
             confidence=self.confidence,
             l2="auto" if self.l2 == "auto" else None,
             error_at_most=self.error_at_most,

@@ -49,8 +49,6 @@ class FairClassifier(ClassifierMixin, Fair):
         B and β. None leaves B open: it grows until the bounds are met or impossible.
     weighting
         Of silos in the risk: "silos" counts all alike, "rows" by their rows.
-    loss_bound
-        M: probabilities are kept in [e⁻ᴹ, 1 − e⁻ᴹ]. None: chosen on training rows.
     infeasible
         Where the bounds are missed: "raise" an error, "warn", or keep the "nearest"
         model without a word (``status_`` has it).
@@ -109,7 +107,6 @@ class FairClassifier(ClassifierMixin, Fair):
         multiplier_bound: float | None = None,
         risk_weight: float = 1.0,
         weighting: Weighting = "silos",
-        loss_bound: float | None = None,
         infeasible: Infeasible = "raise",
         confidence: float = 0.95,
         random_state: Any = None,
@@ -123,7 +120,6 @@ class FairClassifier(ClassifierMixin, Fair):
         self.multiplier_bound = multiplier_bound
         self.risk_weight = risk_weight
         self.weighting = weighting
-        self.loss_bound = loss_bound
         self.infeasible = infeasible
         self.confidence = confidence
         self.random_state = random_state
@@ -175,9 +171,6 @@ class FairClassifier(ClassifierMixin, Fair):
     def _model(self, classes: int) -> LinearModel:
         kind = LogisticRegression if classes == 2 else SoftmaxRegression
         return kind(1e-3 if self.l2 == "auto" else self.l2, self.fit_intercept)
-
-    def _declared(self) -> float | None:
-        return self.loss_bound
 
     def decision_function(self, X: Any) -> FloatArray:
         """Return scores: of the last of two classes, or one per class."""

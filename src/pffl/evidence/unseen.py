@@ -386,26 +386,6 @@ def upper_ends(
     )
 
 
-def worst_lower(e: Evidence) -> float | None:
-    """Return what the worst cell's mean loss is at least, for unseen people."""
-    sample, M = usable(e), e.terms.loss_bound
-    if (
-        sample is None
-        or M is None
-        or e.heldout_weighted
-        or np.isnan(sample.means).any()
-    ):
-        return None
-    count, total = sample.of_people("count"), sample.of_people("bounded_loss")
-    share = split_delta(1.0 - e.terms.confidence, len(e.cells), parts(e))
-    if (bets := sample.planned) is not None:
-        above = np.array(sample.above)
-        low = logsum.lower_bounds(bets, above, count, total, loss_bound=M, delta=share)
-    else:
-        low = M - chernoff_upper(count, np.maximum(M * count - total, 0.0), M, share)
-    return float(low.max())
-
-
 def holdout(e: Evidence) -> Statement:
     """State how large the mean loss of unseen people can be, cell by cell."""
     sample, M, found = usable(e), e.terms.loss_bound, upper(e)

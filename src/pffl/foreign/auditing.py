@@ -220,11 +220,6 @@ def audit(
     'no bounds'
     """
     settings = options or Options()
-    if settings.loss_bound is not None:
-        raise UsageError(
-            "[options-conflict] an audit takes no loss_bound: `clip=P` clips the "
-            "model, `p_min=P` declares its range"
-        )
     if federation is None:
         people = People(X, y, sensitive_features, silos, sample_weight, name)
         model, w, notes, federation = at_hand(audited, people)

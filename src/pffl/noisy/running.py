@@ -112,8 +112,6 @@ def _refuse(
         found.append("empty_cells = 'remove' (which cells are empty is not released)")
     if options.reach:
         found.append("what each cell alone can reach")
-    if options.loss_bound is not None:
-        found.append("loss_bound of the run (it stands under [privacy])")
     if setting.data.weighted:
         found.append("sample weights")
     if found:

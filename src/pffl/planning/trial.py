@@ -190,7 +190,6 @@ class Trial:
         wanted = Wanted(
             setting.splits,
             heldout=(LEFT,),
-            loss_bound=self.options.loss_bound,
             weighted=setting.data.weighted,
             weight_bound=self.options.weight_bound,
             confidence=self.options.confidence,

@@ -32,7 +32,7 @@ from pffl.data.federation import Federation
 from pffl.driver import drive, drive_many
 from pffl.engines.base import Engine
 from pffl.errors import DataError, PFFLError, UsageError
-from pffl.evidence import unseen, verdict
+from pffl.evidence import verdict
 from pffl.evidence.evidence import Evidence, Least, Missing, Sample, Training
 from pffl.evidence.looks import LOOKS, Look, hashed, look
 from pffl.evidence.measure import Wanted, sample
@@ -412,7 +412,6 @@ class Plan:
         least = yield from _least(problem)
         wanted = Wanted(
             self.setting.splits,
-            loss_bound=self.options.loss_bound,
             weighted=self.setting.data.weighted,
             weight_bound=self.options.weight_bound,
             confidence=self.options.confidence,
@@ -478,7 +477,7 @@ def row(e: Evidence, others: Mapping[str, Sample] | None = None) -> dict[str, An
     out |= _named("train", {} if trained is None else trained.as_dict())
     out |= _named("test", heldout_measures(e))
     uppers = [cell["test_upper"] for cell in out["cells"]]
-    if "test_worst_low" in out and uppers and None not in uppers:
+    if uppers and None not in uppers:
         out["test_worst_high"] = max(uppers)
     unchecked = replace(e.data, overlap=None)
     for split, found in (others or {}).items():
@@ -501,7 +500,6 @@ def heldout_measures(e: Evidence) -> dict[str, float | None]:
         return out
     if not (e.labels and e.heldout.rows):
         return out
-    out["worst_low"] = unseen.worst_lower(e)
     if not e.data.several:
         right = e.heldout.column("correct").sum()
         count, side = e.heldout.rows, (1.0 - e.terms.confidence) / 2
