@@ -190,7 +190,6 @@ HOMES = {
         " read_public shared"
     ),
     "wire.masks": ":masks COUNTS GRADIENTS GRIDS SUMS add decode encode mask",
-    "wire.steps": "Course",
 }
 PLACES = {
     entry.rpartition(":")[2]: (module, entry.partition(":")[0])

@@ -252,6 +252,9 @@ def test_a_run_that_never_ended_is_forgotten_in_time(
     opened(folder, name, people()).answer(write_request(replace(hello, run="tuesday")))
     assert path.exists()
     os.utime(path, (1.0, 1.0))
+    ending = replace(read_request(log[1][0]), bodies=(), relay=())
+    opened(folder, name, people()).preview(write_request(ending))  # changes nothing
+    assert path.exists()
     opened(folder, name, people()).answer(write_request(replace(hello, run="friday")))
     assert not path.exists()
     said = read_answer(opened(folder, name, people()).answer(log[DURING][0]))

@@ -25,9 +25,9 @@ from pffl.questions import (
 )
 from pffl.site import Site
 from pffl.solving import open_engine, setting_of
-from pffl.wire import Gate, Policy, read_answer, write_answer
+from pffl.wire import Gate, Policy, read_answer, read_request, write_answer
 from tests.helpers import make_federation, make_problem
-from tests.inside import Course, InMemory, Record, Transcript, masks
+from tests.inside import InMemory, Record, Transcript, masks
 from tests.inside import engines_remote_Secured as Secured
 from tests.raising import raises
 from tests.site.secure import agree, keys_of, sites_of
@@ -478,21 +478,25 @@ def signed(answer):
 def test_counts_come_first_and_many_questions_take_several_steps():
     federation = make_federation(3, sizes=(60, 60, 60))
     problem = make_problem(pffl.engines.Reference(federation), BGL)
-    sums, course = Sums(federation), Course(federation.schema, ("train", "test"))
-    posed = [Slopes(problem.task, np.full(4, float(i))) for i in range(30)]
-    steps = course.steps([Census(federation.schema), *posed])
-    asked = next(steps)
-    assert [q.split for q in asked] == ["train", "test"]
-    asked = steps.send([sums(q) for q in asked])
-    assert len(asked) == 24
-    assert len(steps.send(list("a" * 24))) == 6
-    with pytest.raises(StopIteration) as done:
-        steps.send(list("b" * 6))
-    census, *rest = done.value.value
+    pool = Pool(3, False, 180.0)
+    task = replace(problem.task, shares=np.ones(1), pool=pool)
+    posed = [Slopes(task, np.full(4, i / 30)) for i in range(30)]
+    agreed, asked = agree(federation), []
+    sites = sites_of(federation, agreed)
+    first = sites["site 0"].answer
+
+    def heard(content):
+        asked.append(read_request(content).kinds)
+        return first(content)
+
+    transport = InMemory({**{n: s.answer for n, s in sites.items()}, "site 0": heard})
+    engine = engine_of(federation, sites, agreed, transport=transport)
+    census, *rest = engine.ask_many([Census(federation.schema), *posed])
     assert census.counts.sum() == 180
-    assert rest == ["a"] * 24 + ["b"] * 6
-    again = course.steps([Census(federation.schema), posed[0]])
-    assert next(again) == [posed[0]]  # the census is frozen
+    assert len({total.risk for total in rest}) == 30
+    engine.ask_many([Census(federation.schema), posed[0]])  # the census is frozen
+    steps = [("census",) * 2, ("slopes",) * 24, ("slopes",) * 6, ("slopes",)]
+    assert asked == [(), *steps]
 
 
 def test_what_is_said_of_secure_sums():

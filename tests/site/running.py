@@ -11,12 +11,12 @@ from pffl.callbacks import Callback
 from pffl.driver import Driver
 from pffl.errors import Problems, UsageError
 from pffl.preparation import Setting
-from pffl.questions import Question, Total
+from pffl.questions import Census, Question, Total
 from pffl.sections import read_plan
 from pffl.site import Agreement
 from pffl.solution import Solution
 from pffl.solving import solving, with_noise
-from tests.inside import Adding, Course
+from tests.inside import Adding
 
 
 def run(
@@ -45,26 +45,25 @@ def run(
         adding = Adding(None, k, True, terms.colluding)
         known |= {"privacy": terms, "adding": adding}
         flow = with_noise(setting, plan.constraint, **known)
-    counting = terms is None
-    course = Course(agreed.schema, agreed.splits, counting=counting)
+    splits = () if terms is not None else agreed.splits
+    counts = [Census(agreed.schema, split) for split in splits]
+    counted: dict[str, Any] = {}
     driver = Driver(1, callbacks=callbacks)
     with warnings.catch_warnings(), closing(driver.exchanges(flow)) as exchanges:
         warnings.simplefilter("ignore")
         questions = next(exchanges)
         while True:
-            totals = _through(course.steps(questions), ask or server.ask)
+            told = ask or server.ask
+            if counts and not counted:
+                counted = dict(zip(splits, told(counts), strict=True))
+            posed = [q for q in questions if not isinstance(q, Census)]
+            found = iter(told(posed) if posed else ())
+            totals = [
+                counted[q.split] if isinstance(q, Census) else next(found)
+                for q in questions
+            ]
             try:
                 questions = exchanges.send(totals)
             except StopIteration as done:
                 solution: Solution = done.value
                 return solution
-
-
-def _through(steps: Any, ask: Callable[[list[Any]], list[Any]]) -> list[Any]:
-    try:
-        step = next(steps)
-        while True:
-            step = steps.send(ask(step))
-    except StopIteration as done:
-        found: list[Any] = done.value
-        return found

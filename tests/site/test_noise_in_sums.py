@@ -275,7 +275,7 @@ def test_who_has_no_budget_or_another_agreement_refuses(tmp_path):
     # A site with a budget answers nothing exactly, under masks neither.
     sites = members(data, plain, tmp_path / "plain")
     engine = engine_of(data, plain, sites)
-    engine._course.counting = True
+    engine._counting = True
     with pytest.raises(FederationError, match="a sum without noise"):
         pffl.solve(engine, None, seed=0)
     # Nor does a site release what nobody agreed to, budget or not.

@@ -304,15 +304,6 @@ def test_fewer_than_three_sites_or_too_many_are_refused(sites):
         mask(KEYS["site 0"], "site 0", public, b"", 3)
 
 
-def test_a_site_is_not_its_own_partner():
-    names = sorted(KEYS)[:3]
-    public = {name: announced(KEYS[name]) for name in names}
-    with raises(Refused, "masked-alone"):
-        mask(KEYS[names[0]], names[0], public, b"", 3)
-    with raises(Refused, "masked-alone"):  # its key under another name
-        mask(KEYS[names[0]], "another", public, b"", 3)
-
-
 def test_other_lengths_are_refused():
     question, total = census()
     flat = encode(question, total)

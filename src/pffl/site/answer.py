@@ -289,8 +289,10 @@ class Site:
         A greeting is answered with the site's key of the run, and ends it at a step.
         """
         with member.turn():
-            if request.step and not request.bodies:
-                member.end(request.run)
+            ends = bool(request.step) and not request.bodies
+            if remember:
+                member.end(request.run if ends else None)
+            if ends:
                 return self._write(request, ())
             standing = member.standing(request.run)
             if standing is None:
@@ -318,7 +320,6 @@ class Site:
         self.guard.check_new(request.run)
         standing = member.begin(request.run)
         if remember:
-            member.end()
             member.save(request.run, standing)  # before the guard knows of the run
         with self.guard.turn(remember=remember):
             self.guard.begin(request.run, remember=remember)

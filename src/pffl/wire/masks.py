@@ -31,7 +31,7 @@ from pffl.errors import Malformed, Refused
 from pffl.questions import Question, Total
 from pffl.questions.declared import AnswerField
 from pffl.typing import FloatArray
-from pffl.wire.keys import announced, shared
+from pffl.wire.keys import shared
 
 MOST_SITES = 1 << 12
 FEWEST_SITES = 3  # of two, each would know the other's answer
@@ -181,8 +181,6 @@ def mask(
     the answer is of: a mask is used for one content only.
     """
     _check_sites(1 + len(others))
-    if own in others or announced(secret) in others.values():
-        raise Refused("[masked-alone] a site cannot mask its answer with itself")
 
     def streams() -> Iterator[Limbs]:
         for name, theirs in others.items():

@@ -19,9 +19,8 @@ from pffl.engines.remote.transcript import Transcript
 from pffl.errors import DataError, FederationError, Malformed, Refused, UsageError
 from pffl.questions import Census, CensusTotal, Question
 from pffl.wire import KEY, Answer, Policy, Verdict, bodies_digest, masks, read_masked
-from pffl.wire.envelope import HELLO, kind_of
+from pffl.wire.envelope import HELLO, MOST_QUESTIONS, kind_of
 from pffl.wire.keys import PublicKeys
-from pffl.wire.steps import Course
 
 LAST = 30.0  # seconds to wait for the last answers, which nobody needs
 LOST = (
@@ -88,19 +87,19 @@ class Secured(Remote):
         self.pooled = len(self._members)
         self.silo_names = (f"all {self.pooled} sites",)
         self.floor = floor
-        self._course = Course(encoding.schema, splits, counting=not noise)
+        self._agreed, self._counting = tuple(splits), not noise
         self._transcript = Transcript(agreement, self.run, folder)
         self._keyed: dict[int, Answer] = {}  # which announce keys of the run
 
     @property
     def splits(self) -> tuple[str, ...]:
         """Splits that every site has, as they agreed on."""
-        return self._course.splits
+        return self._agreed
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What to know of the sites, for the result."""
-        if not self._course.counting:
+        if not self._counting:
             return (
                 f"every answer is a secure sum of {self.pooled} sites with noise in "
                 "it, and shows nobody the figures of a single one: whether it can be "
@@ -123,23 +122,30 @@ class Secured(Remote):
         return tuple(notes)
 
     def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
-        """Ask several questions, in as many steps as they need; return the totals."""
+        """Ask several questions, in as many steps as they need; return the totals.
+
+        Rows of all splits are counted before anything else is asked.
+        """
         self._meet()
-        if not self._transcript.relay:
+        if not self._transcript.begun:
             self._transcript.open([self._keyed[k] for k in range(self.pooled)])
         for question in questions:
-            if question.split not in self._course.splits:
+            if question.split not in self.splits:
                 raise UsageError(
                     f"[unknown-split] not every site has a split '{question.split}'"
                 )
-        steps = self._course.steps(questions)
-        try:
-            asked = next(steps)
-            while True:
-                asked = steps.send(self._step(asked))
-        except StopIteration as done:
-            found: list[Any] = done.value
-            return found
+        if self._counting and not self._census:
+            told = self._step([Census(self.schema, split) for split in self.splits])
+            self._census = dict(zip(self.splits, told, strict=True))
+        posed = [q for q in questions if not isinstance(q, Census)]
+        found: dict[int, Any] = {}
+        for first in range(0, len(posed), MOST_QUESTIONS):
+            some = posed[first : first + MOST_QUESTIONS]
+            found |= zip(map(id, some), self._step(some), strict=True)
+        return [
+            self._census[q.split] if isinstance(q, Census) else found[id(q)]
+            for q in questions
+        ]
 
     def _step(self, asked: Sequence[Question[Any]]) -> list[Any]:
         """Ask all sites one step, or recall it; judge the totals."""
@@ -195,7 +201,7 @@ class Secured(Remote):
 
     def _judged(self, question: Question[Any], total: Any) -> Any:
         """Judge a total as that of one silo, which all sites are together."""
-        if not self._course.counting:
+        if not self._counting:
             return total
         if isinstance(question, Census):
             return self._frozen(question, total)
@@ -218,12 +224,12 @@ class Secured(Remote):
 
     def _joined(self, index: int, answer: Answer) -> None:
         """Take a site that is there, with its key of the run, if it has all splits."""
-        lacking = [s for s in self._course.splits if s not in answer.splits]
+        lacking = [split for split in self.splits if split not in answer.splits]
         if lacking:
             raise Refused(
                 f"[unknown-split] it has no split '{lacking[0]}', and all sites must"
             )
-        if not self._transcript.relay:
+        if not self._transcript.begun:
             if answer.transcript != self._transcript.hash:
                 raise Refused(
                     "[other-federation] it agreed to another federation.json (pffl "

@@ -68,6 +68,11 @@ class Transcript:
         """The number of the step that comes next."""
         return 1 + len(self._sums)
 
+    @property
+    def begun(self) -> bool:
+        """Whether the sites' keys of the run are known."""
+        return bool(self.relay) or self.step > 1
+
     def open(self, answers: Sequence[Answer]) -> None:
         """Take all sites' keys of the run, in their order; they repeat them."""
         flats = [read_masked(answer, KEY) for answer in answers]
