@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pffl.evidence.verdict import CellResult
 
 MOST_CELLS = 30
-MOST_ON_SCREEN = 10  # groups in a table of the first screen
+MOST_ON_SCREEN = 8  # groups in a table of the first screen
 LONGEST_NAME = 40
 LONGEST_CELL = 120  # where names wrap
 LONGEST_TITLE = 80
@@ -258,7 +258,7 @@ def verdicts(console: Console, e: Evidence) -> None:
     for title, one, reason in zip(titles, found, reasons(e, found), strict=False):
         style = STYLES[one.tone]
         word = Text("" if title == "warning" else one.word, style)
-        lines.add_row(Text(one.sign, style), title, word, Text(visible(reason)))
+        lines.add_row(Text(one.sign, style), title, word, name(reason, LONGEST_CELL))
     console.print(lines)
 
 

@@ -1,0 +1,234 @@
+"""The first screen of a run: its figures are those of result.json, and it fits.
+
+Figures, places and words of verdicts are compared; no sentence is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cli.helpers import SMALL, Command, Outcome
+
+KINDS = {
+    "missed (false negatives)": "false_negative",
+    "false alarms": "false_positive",
+    "errors": "error",
+    "selected": "selected",
+}
+NUMBER = re.compile(r"▲?\d[\d,]*\.?\d*")
+SIGNS = "✓✗!–"
+ROWS = ("training", "test", "new people")
+
+
+def table(rows: int = 900) -> None:
+    """Draw people: two groups, two classes, three classes, a number."""
+    draw = np.random.default_rng(3)
+    lines = ["x,z,g,s,two,three,amount"]
+    for i in range(rows):
+        group, x, z = "ab"[draw.integers(2)], draw.normal(), draw.normal()
+        two = "yes" if x + draw.normal() * (0.8 + (group == "b")) > 0.3 else "no"
+        three = ("low", "mid", "high")[min(2, int(abs(x + z) + draw.random() / 2))]
+        amount = 3 * x + z + draw.normal() * (1 + (group == "b"))
+        lines.append(
+            f"{x:.4f},{z:.4f},{group},s{i % 3},{two},{three},{20 + amount:.3f}"
+        )
+    Path("people.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def about(label: str, *more: str) -> tuple[str, ...]:
+    others = {"two", "three", "amount"} - {label}
+    columns = ("--label", label, "--group", "g", "--silo", "s", "--seed", "0")
+    return ("run", "people.csv", *columns, "--drop", ",".join(sorted(others)), *more)
+
+
+def result(place: str = "here") -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(place, "result.json").read_text("utf-8"))
+    return found
+
+
+def lines_of(seen: Outcome) -> list[str]:
+    return [line.rstrip() for line in seen.out.splitlines()]
+
+
+def losses(seen: Outcome) -> dict[str, list[str]]:
+    """Rows of the first table: what stands in brackets, then the losses, as text."""
+    lines = lines_of(seen)
+    start = next(i for i, line in enumerate(lines) if line.startswith("mean "))
+    found = {}
+    for line in lines[start + 1 : lines.index("", start)]:
+        name, _, rest = line.partition("(")
+        found[name.strip()] = NUMBER.findall(rest.replace(")", " "))
+    return found
+
+
+def rates(seen: Outcome) -> dict[str, list[str]]:
+    """Rows of the second table: its entries by title, all columns but the first."""
+    lines = lines_of(seen)
+    start = next((i for i, line in enumerate(lines) if line.startswith("on ")), None)
+    if start is None:
+        return {}
+    found = {}
+    for line in lines[start + 2 : lines.index("", start)]:
+        title, *entries = re.split(r"\s{2,}(?!\d+ %(?:\s|$))", line)
+        found[title.partition(" (" if "selected" in title else "\0")[0]] = entries
+    return found
+
+
+def verdicts(seen: Outcome) -> dict[str, tuple[str, str]]:
+    """Sign and word by row."""
+    found = {}
+    for line in lines_of(seen):
+        if line[:1] in SIGNS and line[:1] and line[1:2] == " ":
+            title, word = line[2:14].strip(), line[15:29].strip()
+            found[title] = (line[0], word)
+    return found
+
+
+def percent(text: str) -> float:
+    return 0.0 if text.startswith("<") else float(text.split()[0])
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("constraint", ["bgl", "cbgl"])
+def test_every_figure_is_that_of_result_json(
+    command: Command, monkeypatch: pytest.MonkeyPatch, width: int, constraint: str
+) -> None:
+    table()
+    monkeypatch.setenv("COLUMNS", str(width))
+    bound = ("--constraint", constraint, "--bound", "0.62", "--out", "here")
+    seen, found = command(*about("two", *bound)), result()
+    assert max(map(len, lines_of(seen))) <= width
+    shown = losses(seen)
+    assert set(shown) == {cell["cell"] for cell in found["cells"]}
+    for cell in found["cells"]:
+        count, *figures = shown[cell["cell"]]
+        assert count == f"{cell['count']:,}"
+        keys = ("before_train_loss", "train_loss", "test_loss", "bound")
+        for text, key in zip(figures, keys, strict=True):
+            digits = len(text.partition(".")[2])
+            assert digits >= 3
+            half = 0.5 * 10**-digits
+            assert float(text.lstrip("▲")) == pytest.approx(cell[key], abs=half)
+            over = key == "test_loss" and cell[key] > cell["bound"]
+            over |= key == "train_loss" and cell["violation"] > 1e-6
+            assert text.startswith("▲") == over
+    if width >= 80:
+        entries = rates(seen)
+        assert set(entries) == set(KINDS)
+        for title, kind in KINDS.items():
+            for text, group in zip(entries[title], found["groups"], strict=False):
+                before, now = map(percent, text.split("→"))
+                rate = group[kind]
+                assert 100 * rate["unconstrained"] == pytest.approx(before, abs=0.5)
+                assert 100 * rate["value"] == pytest.approx(now, abs=0.5)
+        before, now = map(percent, entries["errors"][-1].split("→"))
+        assert 100 * found["before"]["test"]["error"] == pytest.approx(before, abs=0.05)
+        assert 100 * found["test"]["error"] == pytest.approx(now, abs=0.05)
+        ratio = entries["selected"][-1].removeprefix("ratio").split("→")
+        for text, key in zip(ratio, ("unconstrained", "value"), strict=True):
+            selected = [group["selected"][key] for group in found["groups"]]
+            low, high = min(selected), max(selected)
+            assert float(text) == pytest.approx(low / high, abs=0.005)
+    said = [one["verdict"] for one in found["verdicts"].values()]
+    assert [verdicts(seen)[row][1] for row in ROWS] == said
+    certificate = json.loads(Path("here/certificate.json").read_text("utf-8"))
+    assert [one["verdict"] for one in certificate["verdicts"].values()] == said
+
+
+def test_rates_of_the_model_without_bounds_are_those_of_a_run_without(
+    command: Command,
+) -> None:
+    table()
+    command(*about("two", "--bound", "0.6", "--out", "here", "-q"))
+    command(*about("two", "--out", "free", "-q"))
+    for bound, free in zip(result()["groups"], result("free")["groups"], strict=True):
+        for kind in KINDS.values():
+            assert bound[kind]["unconstrained"] == pytest.approx(free[kind]["value"])
+
+
+def test_a_screen_is_one_screen_and_details_are_asked_for(command: Command) -> None:
+    table()
+    bound = ("--constraint", "cbgl", "--bound", "0.75", "--no-extras")
+    short = command(*about("two", *bound))
+    long = command(*about("two", *bound, "--verbose"))
+    assert len(lines_of(short)) <= 24
+    first = "\n".join(lines_of(short)[:-1])  # the last line has the folder
+    assert first in "\n".join(lines_of(long))
+    assert len(lines_of(long)) > 2 * len(lines_of(short))
+    assert "–" in long.out  # intervals
+    assert command(*about("two", *bound, "-q")).out == ""
+
+
+def test_several_classes_have_errors_only_and_numbers_no_rates(
+    command: Command,
+) -> None:
+    table()
+    seen = command(*about("three", "--bound", "1.2", "--no-extras"))
+    assert set(rates(seen)) == {"errors"}
+    model = ("--model", "least-squares", "--bound", "9", "--no-extras")
+    seen = command(*about("amount", *model, "--out", "here"))
+    assert rates(seen) == {}
+    assert set(losses(seen)) == {"a", "b"}
+    assert verdicts(seen)["new people"][1] == "not measured"  # no range of targets
+
+
+def test_without_test_rows_nothing_is_said_of_them(command: Command) -> None:
+    table()
+    seen = command(*about("two", "--bound", "0.7", "--test-fraction", "0"))
+    assert {row: verdicts(seen)[row] for row in ROWS[1:]} == {
+        "test": ("–", "not measured"),
+        "new people": ("–", "not measured"),
+    }
+    assert all(len(figures) == 4 for figures in losses(seen).values())
+    assert set(rates(seen)) == set(KINDS)  # of the training rows
+
+
+def test_an_impossible_bound_names_one_that_can_be_met(command: Command) -> None:
+    table()
+    seen = command(*about("two", "--bound", "0.3", "--out", "here", "--no-extras"))
+    assert (seen.code, verdicts(seen)["training"]) == (4, ("✗", "impossible"))
+    line = next(line for line in lines_of(seen) if "impossible" in line)
+    numbers = [
+        float(text) for text in re.findall(r"0\.\d{3,}", seen.out.split(line)[1])
+    ]
+    numbers += [float(text) for text in re.findall(r"0\.\d{3,}", line)]
+    (least,) = [number for number in numbers if number >= result()["smallest_bound"]][
+        :1
+    ]
+    again = command(*about("two", "--bound", str(least), "--no-extras"))
+    assert verdicts(again)["training"][1] == "met"
+
+
+def test_many_groups_stay_on_the_screen(command: Command) -> None:
+    sizes = ("--set", "data.groups=40", "--set", f"data.group_sizes={[1] * 40}")
+    more = ("--set", "data.rows=4000", "--bound", "1.5", "--no-extras")
+    seen = command("run", "synthetic", "--silos", "2", *sizes, *more)
+    assert len(lines_of(seen)) <= 40
+    assert max(map(len, lines_of(seen))) <= 80
+    assert "32 more" in seen.out
+
+
+def test_noise_is_shown_as_intervals_and_names_nobody(command: Command) -> None:
+    table()
+    limits = ("--range", "x=-4,4", "--range", "z=-4,4", "--no-extras")
+    budget = ("--bound", "0.62", "--epsilon", "3", *limits, "--out", "here")
+    seen = command(*about("two", *budget))
+    ends = {cell: figures[1:] for cell, figures in losses(seen).items()}
+    for name, (low, high, *_) in ends.items():
+        cell = next(c for c in result()["cells"] if c["cell"] == name)
+        assert float(low.lstrip("▲")) <= cell["train_loss"] <= float(high)
+    assert seen.code == 4
+    assert "about" in lines_of(seen)[0]
+
+
+def test_json_has_the_verdicts_beside_it(command: Command) -> None:
+    seen = command("run", *SMALL, "--bound", "0.8", "--no-extras", "--json")
+    said = [one["verdict"] for one in seen.json["verdicts"].values()]
+    beside = Outcome(seen.code, seen.err, "")
+    assert [verdicts(beside)[row][1] for row in ROWS] == said
