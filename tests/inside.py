@@ -37,7 +37,7 @@ HOMES = {
     "data.names": "Names Numbered repeated",
     "data.numbers": "decimal_of written_number written_numbers",
     "data.packed": ":packed",
-    "data.partition": ":partition at_one_site draw_parts keyed_split split_index",
+    "data.partition": ":partition draw_parts split_index",
     "data.reading": ":reading find_delimiter first_uneven place_of read_table",
     "data.schema": "named withheld",
     "data.silo": "as_inputs",

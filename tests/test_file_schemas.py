@@ -139,6 +139,7 @@ def run_file():
     constraint = of_kinds(CONSTRAINTS, "What is promised to whom.")
     run = {**properties(Options), **properties(RunSettings)}
     sections = {
+        "columns": data.pop("columns"),
         "data": closed(data, "Where the rows come from."),
         "model": model,
         "constraint": {

@@ -39,7 +39,6 @@ from pffl.foreign import (
 )
 from pffl.models.model_file import read_model
 from pffl.models.predictor import Predictor
-from pffl.privacy.terms import Privacy
 from pffl.reports.card import write_card
 from pffl.reports.page import write_report
 from pffl.runs.directory import (
@@ -126,7 +125,7 @@ def run(
             checkpoint=checkpoint,
             about=job.about,
             secure_sum=job.secure_sum,
-            privacy=budget_of(job),
+            privacy=job.privacy.terms,
         )
         looks = Looks.of(place.directory)
         solution = replace(solution, evidence=looks.counted(solution.evidence))
@@ -141,18 +140,6 @@ def run(
             checkpoint.remove()
         raise
     return solution
-
-
-def budget_of(job: Job[Any]) -> Privacy | None:
-    """Return the privacy budget; rows are cut anew unless the data say otherwise."""
-    terms = job.privacy.terms
-    if terms is None or job.privacy.split is not None:
-        return terms
-    given = isinstance(job.source.values.get("path"), Mapping)
-    at_hand = isinstance(job.federation, Federation)
-    if given or not at_hand or "test" not in job.federation.splits:
-        return terms
-    return replace(terms, split="keyed")
 
 
 def gap_every(job: Job[Any]) -> int:
@@ -376,7 +363,7 @@ def save_audit(found: Audit, spec: RunSpec, place: RunDirectory) -> None:
     """Write what was found, and the run file that opens the same data again."""
     promised = spec.constraint if found.evidence.promise else None
     sections = {
-        "data": spec.data.sections(place.directory),
+        **spec.data.sections(place.directory),
         "constraint": constraint_sections(promised),
         "run": {"engine": spec.settings.engine, **asdict(spec.options)},
         "about": about_section(spec.about),

@@ -75,10 +75,6 @@ class PrivacySettings:
         counted on.
     noise_seed
         With noise: repeats it, for experiments; nothing is private then.
-    split
-        With noise: whether rows are cut into training and held-out rows anew, each
-        person by a hash of their own ("keyed"), or stay as they are ("given"). None:
-        "keyed", but where the data say which rows are held out.
     scaling
         With noise: whether inputs are scaled by released sums of theirs ("sums", paid
         for) or by their ranges ("ranges", free).
@@ -93,7 +89,6 @@ class PrivacySettings:
     rounds: int | None = None
     colluding: int | None = None
     noise_seed: int | None = None
-    split: Literal["given", "keyed"] | None = None
     scaling: Literal["sums", "ranges"] | None = None
 
     def __post_init__(self) -> None:

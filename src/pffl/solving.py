@@ -20,7 +20,7 @@ from pffl.checkpoint import Checkpoint, identity
 from pffl.choosing import choose_bound
 from pffl.constraints.base import Cells, Constraint
 from pffl.data.federation import Federation
-from pffl.data.partition import CALIBRATION, at_one_site, keyed_split
+from pffl.data.partition import CALIBRATION
 from pffl.driver import Cost, drive, drive_many
 from pffl.engines import DEPLOYED, ENGINES
 from pffl.engines.base import Engine
@@ -47,7 +47,6 @@ from pffl.evidence.measure import (
     model_facts,
     reported,
 )
-from pffl.evidence.noise import KEYED
 from pffl.evidence.sites import sites_of
 from pffl.fitting import fit
 from pffl.flow import Billed, Clock, Flow, Identified, Planned, stage
@@ -85,7 +84,6 @@ from pffl.tuning import choose_l2
 from pffl.typing import FloatArray
 
 FLOOR = 10  # counts below it are withheld in reports
-HELD_OUT = 0.2  # of people, where a keyed hash holds them out
 MOST_SILOS = 200  # for which counts are reported one by one
 
 
@@ -130,7 +128,8 @@ def solve(
         A directory in which to save where the run stands. If the same run was stopped
         there, by an interruption, an error or a crash, it goes on, and ends as if it
         had not been; the seed may be left out. The files go away once the run is
-        finished; those of a `Checkpoint` stay, until its owner removes them.
+        finished; those of a `Checkpoint` stay, until its owner removes them. With a
+        privacy budget there is none for rows at hand, since it would tell of them.
     about
         Purpose, owner and date of the model, for its card.
     secure_sum
@@ -171,7 +170,7 @@ def solve(
     """
     if privacy is not None:
         privacy = known_ranges(federation, privacy)
-        federation = parted(federation, privacy, seed)
+        federation = dealt(federation)
     asker = (
         open_secured(federation, engine, model, privacy, constraint)
         if secure_sum
@@ -206,8 +205,10 @@ def solve(
             privacy=privacy,
             adding=adding_of(setting, privacy, shared=asker.pooled > 0),
         )
+        # Rows at hand: without a hash of them nobody sees whether they have changed.
+        kept = keeper if asker.federation is None else None
         return _finished(
-            drive(asker, flow, callbacks=callbacks, keeper=keeper),
+            drive(asker, flow, callbacks=callbacks, keeper=kept),
             asker.notes if asker.pooled or asker.federation is None else (),
             about,
             callbacks,
@@ -322,32 +323,17 @@ def known_ranges(federation: Federation | Engine, privacy: Privacy) -> Privacy:
     return replace(privacy, ranges={**here.ranges, **privacy.ranges})
 
 
-def parted(
-    federation: Federation | Engine, privacy: Privacy, seed: int | None
-) -> Federation | Engine:
-    """Cut rows anew by a keyed hash, where that was asked for and they are at hand.
-
-    Where ids say whose rows are, nobody keeps rows at two sites.
-    """
-    if isinstance(federation, Federation) and federation.by_person:
-        federation = replace(federation, silos=at_one_site(federation.silos))
-    elif not isinstance(federation, Federation):
-        here = federation.federation
-        if here is not None and here.by_person:
-            raise UsageError(
-                "[needs-federation] under noise rows with ids need the federation "
-                "itself, not an engine over it: of somebody with rows at two sites "
-                "one must count"
-            )
-    if privacy.split != "keyed":
-        return federation
-    if not isinstance(federation, Federation) or "test" not in federation.splits:
+def dealt(federation: Federation | Engine) -> Federation | Engine:
+    """Deal rows that are at hand by a keyed hash; sites elsewhere do so themselves."""
+    if isinstance(federation, Federation):
+        return federation.keyed()
+    here = federation.federation
+    if here is not None and not here.private:
         raise UsageError(
-            "[wrong-split] split = 'keyed' needs rows that are at hand, some held out"
+            "[needs-federation] under noise rows are dealt anew: give the federation "
+            "itself, or an engine over `federation.keyed()`"
         )
-    key = f"pffl split {seed or 0}".encode()
-    silos = keyed_split(federation.silos, key, HELD_OUT, federation.ids)
-    return replace(federation, silos=silos)
+    return federation
 
 
 def adding_of(setting: Setting, privacy: Privacy, *, shared: bool) -> Adding:
@@ -400,7 +386,7 @@ def noise_forecast(
 
     Nothing is asked of the rows.
     """
-    setting = setting_of(open_engine(federation, "local"))
+    setting = setting_of(open_engine(federation.keyed(), "local"))
     privacy = known_ranges(federation, privacy)
 
     def make(terms: Privacy) -> Plan:
@@ -429,10 +415,9 @@ def with_noise(
     """Solve with noise, as a flow: see `noisy.running`."""
     plan, clipped = noisy.planned(setting, constraint, model, method, options, privacy)
     # Before the first release: a stopped run goes on from what was released.
-    known = {"schema": setting.schema.hash, "fingerprint": setting.data.fingerprint}
     yield Identified(
         {
-            "data": known,
+            "data": {"schema": setting.schema.hash},
             "model": dict(clipped.describe()),
             "constraint": None if constraint is None else dict(constraint.describe()),
             "method": dict(method.describe()),
@@ -450,7 +435,6 @@ def with_noise(
         options,
         seed,
         adding,
-        split=KEYED if privacy.split == "keyed" else privacy.split,
     )
     cost: Cost = yield Billed()
     seconds: float = yield Clock()

@@ -16,7 +16,7 @@ from pffl.preparation import Options
 from pffl.privacy import Privacy
 from pffl.solving import noise_forecast
 from tests.helpers import make_federation
-from tests.inside import PARTS, Evidence, Noise, bets_of, composed, epsilon_of
+from tests.inside import PARTS, Evidence, bets_of, composed, epsilon_of
 from tests.inside import noise as told
 from tests.raising import raises
 
@@ -38,7 +38,7 @@ class Watched(Local):
 
 
 def solve(data, method="exact", bound=0.69, **terms):
-    engine = Watched(data)
+    engine = Watched(data.keyed())
     privacy = Privacy(
         **{"epsilon": 4.0, "noise_seed": 1, "ranges": ranges_for(data), **terms}
     )
@@ -176,30 +176,6 @@ def test_too_few_people_are_refused_by_released_counts():
     small = federation(rows=30)
     with raises(DataError, "too-few-people"):
         solve(small, epsilon=0.1)
-
-
-def test_a_stopped_run_releases_nothing_twice(data, tmp_path):
-    """It goes on from what was released: the same model, and no question again."""
-    whole, asked = solve(data)
-
-    class Stops(Watched):
-        def ask_many(self, questions):
-            if len(getattr(self, "asked", [])) >= 4:
-                raise RuntimeError("stopped")
-            return super().ask_many(questions)
-
-    privacy = Privacy(4.0, noise_seed=None, ranges=ranges_for(data))
-    args = {"method": "exact", "seed": 0, "privacy": privacy}
-    first = Stops(data)
-    with pytest.raises(RuntimeError, match="stopped"):
-        pffl.solve(first, pffl.BoundedGroupLoss(0.69), checkpoint=tmp_path, **args)
-    second = Watched(data)
-    found = pffl.solve(second, pffl.BoundedGroupLoss(0.69), checkpoint=tmp_path, **args)
-    assert len(first.asked) + len(second.asked) == len(asked)
-    assert not any(q.kind == "tally" for q in second.asked)
-    assert found.rounds == whole.rounds
-    # With another budget it is another run: the old releases are no part of it.
-    assert isinstance(found.evidence.privacy, Noise)
 
 
 def test_verdicts_are_never_optimistic(data):

@@ -114,7 +114,7 @@ def test_data_may_come_with_ranges():
     wide = replace(data, ranges=ranges_for(data))
     name = str(data.schema.features[0])
     privacy = Privacy(4.0, noise_seed=1, ranges={name: (-3.0, 3.0)})
-    for given in (wide, Local(wide)):
+    for given in (wide, Local(wide.keyed())):
         bound = pffl.BoundedGroupLoss(0.69)
         found = pffl.solve(given, bound, method="exact", seed=0, privacy=privacy)
         stated = found.evidence.privacy.ranges

@@ -13,6 +13,7 @@ import pytest
 import pffl
 from pffl.errors import DataError, UsageError
 from tests.cli.helpers import Command
+from tests.declared import columns_file
 from tests.raising import raises
 
 TABLE = ("people.csv", "--label", "hired", "--group", "sex")
@@ -230,7 +231,8 @@ def test_an_audit_of_a_run_has_its_constraint_and_its_predictor(
 
 def test_an_audit_of_a_private_model_warns(people: Command) -> None:
     private = ("--epsilon", "2", "--no-extras", "--out", "run")
-    table = (*TABLE, "--range", "x=-4,4", "--seed", "0")
+    known = columns_file(Path("c.toml"), pd.read_csv("people.csv"))
+    table = (*TABLE, "--columns", known, "--seed", "0")
     people("run", *table, "--bound", "0.7", *private)
     for k, model in enumerate(("run", "run/model.safetensors")):
         seen = people("audit", model, *TABLE, "--bound", "3", "--out", f"a{k}")

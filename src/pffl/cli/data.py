@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="List, fetch and look into data.")
 
 FETCH_HELP = "Which part of it, such as data.year=2018."
+COLUMNS_HELP = (
+    "Write [columns] for private runs on tables like this one, which is public or made "
+    "up."
+)
 Name = Annotated[str, typer.Argument(help="A data set, as in `pffl data list`.")]
 
 
@@ -46,8 +50,11 @@ def fetch(
 
 
 @app.command()
-@takes("data", "constraint", without="unseen")
-def info(draft: Draft) -> None:
+@takes("data", "constraint", without="unseen columns")
+def info(
+    draft: Draft,
+    declare: Annotated[bool, typer.Option("--columns", help=COLUMNS_HELP)] = False,
+) -> None:
     """Say what data hold: columns of a file; rows per silo and group, empty cells.
 
     With label and group also how much each column by itself tells of them.
@@ -63,7 +70,25 @@ def info(draft: Draft) -> None:
         return
     spec = draft.check()
     federation = open_data(spec.data)
+    if declare:
+        typer.echo(_declared(federation, spec.data.values))
+        return
     counts.show(console.stdout(), federation, spec.constraint)
+
+
+def _declared(federation: Federation, values: Mapping[str, object]) -> str:
+    """Return [columns] as a run file has it."""
+    from pffl.data.declared import declare
+    from pffl.data.reading import read_table
+    from pffl.errors import UsageError
+    from pffl.spec import dumps
+
+    if not isinstance(path := values.get("path"), str):
+        raise UsageError("[needs-rows] --columns declares the columns of a table")
+    silo = [str(values["silo"])] if "silo" in values else []
+    columns = declare(read_table(path)[0], federation.encoding, *silo)
+    text = "# declared from a public or made-up table: never from the private one"
+    return f"{text}\n{dumps({'columns': columns})}"
 
 
 def _ready(federation: Federation) -> str:

@@ -107,6 +107,12 @@ OPTIONS: dict[str, tuple[Shared, ...]] = {
             "COLUMNS",
             keys=("data.inputs",),
         ),
+        Shared(
+            "columns",
+            str,
+            "Run file whose [columns] declare what columns hold (with --epsilon).",
+            "FILE",
+        ),
         Shared("categorical", tuple, "Columns whose numbers are codes.", "COLUMNS"),
         Shared(
             "dates",
@@ -490,6 +496,8 @@ class Draft:
                 plain = READERS[keys](value) if keys in READERS else value
                 for section, key in (name.split(".") for name in keys):
                     options.setdefault(section, {})[key] = plain
+        if "columns" in options.get("data", {}):
+            options["columns"] = options["data"].pop("columns")
         for setting in settings:
             options = merge(options, parse_setting(setting))
         sections = _other_kinds_forgotten(sections, options)
@@ -631,6 +639,16 @@ def widths(given: Sequence[str]) -> dict[str, int]:
     return found
 
 
+def declared(path: str) -> object:
+    """Read ``--columns``: the section of a run file."""
+    from pffl.errors import UsageError
+    from pffl.records import read_toml
+
+    if "columns" not in (found := read_toml(path)):
+        raise UsageError(f"[missing-section] '{path}' has no section [columns]")
+    return found["columns"]
+
+
 def number(text: str) -> float | str:
     """Read a number, if it is one; a word stays, to be judged with its run file."""
     try:
@@ -642,6 +660,7 @@ def number(text: str) -> float | str:
 #: How the text of an option becomes the value of its keys.
 READERS: dict[tuple[str, ...], Callable[[Any], object]] = {
     ("constraint.bound",): bound,
+    ("data.columns",): declared,
     ("data.hash",): widths,
     ("model.l2",): number,
     ("model.target_range",): lambda ends: [number(end) for end in ends],

@@ -43,11 +43,17 @@ class DataWarning(UserWarning):
 
 
 def check_silos(
-    schema: Schema, silos: Sequence[Silo], problems: Problems, *, labels: bool = True
+    schema: Schema,
+    silos: Sequence[Silo],
+    problems: Problems,
+    *,
+    labels: bool = True,
+    empty: bool = False,
 ) -> None:
     """Note everything that is wrong with the silos (faults 1, 5, 6, 14, …).
 
-    `labels`: whether there must be several, as there are to learn from.
+    `labels`: whether there must be several, as there are to learn from; `empty`:
+    whether silos may have no training rows.
     """
     if not silos:
         problems.add("[no-silos] no silos")
@@ -63,10 +69,10 @@ def check_silos(
             f"[no-training-rows] silos without a 'train' split: {listing(untrained)}"
         )
         return
-    empty = [silo.name for silo in silos if len(silo.rows("train").counting) == 0]
-    if empty:
+    bare = [silo.name for silo in silos if len(silo.rows("train").counting) == 0]
+    if bare and not empty:
         problems.add(
-            f"[no-training-rows] silos without training rows: {listing(empty)} "
+            f"[no-training-rows] silos without training rows: {listing(bare)} "
             "(`drop_empty=True` leaves them out and says so)"
         )
     parts = [

@@ -304,7 +304,8 @@ class _Text:
         )
         frame = frame.set_axis([header[j] for j in frame.columns], axis=1)
         if delimiter == ";":
-            frame = decimal_commas(frame, [])
+            numbers = [c.name for c in self.columns if c.kind == "number"]
+            frame[numbers] = decimal_commas(frame[numbers], [])
         frame, _ = named_columns(frame)
         for column in self.columns:
             if column.kind == "category":
@@ -336,7 +337,7 @@ def as_trained(series: pd.Series, values: Sequence[str]) -> pd.Series:
     """
     known, names = set(values), {}
     for text in series.dropna().unique():
-        if text not in known and (name := plain_text(text)) in known:
+        if text not in known and (name := plain_text(text.replace(",", "."))) in known:
             names[text] = name
     return series.replace(names) if names else series
 

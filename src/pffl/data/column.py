@@ -57,6 +57,8 @@ class Column(Record):
     indicator
         Whether a missing number, date or text is 0 with an input ``name=missing`` set
         to 1. The scaling puts numbers and dates at the mean of those present.
+    fill
+        What a missing number is taken for, where nothing indicates it.
     decimal
         The decimal mark of numbers that are written as text, ``1,234.50`` or ``3,5``.
     other
@@ -82,8 +84,14 @@ class Column(Record):
     order: Order | None = None
     origin: str | None = None
     hash: int | None = None
+    fill: float | None = None
 
     def __post_init__(self) -> None:
+        if self.fill is not None and (self.kind != "number" or self.indicator):
+            raise DataError(
+                f"[bad-column] column '{self.name}': 'fill' is for numbers without an "
+                "indicator"
+            )
         if (self.kind == "date") != bool(self.parts):
             raise DataError(
                 f"[bad-column] column '{self.name}': dates, and they alone, have parts"
@@ -109,12 +117,11 @@ class Column(Record):
         return read(cls, plain, source="not a column", error=DataError)
 
     def as_dict(self) -> dict[str, object]:
-        """Plain form; it is as it was before there were texts, where it is none."""
+        """Plain form; what only some columns have is left out where it is None."""
         plain = asdict(self)
         plain |= {"values": list(self.values), "parts": list(self.parts)}
-        if self.hash is None:
-            del plain["hash"]
-        return plain
+        absent = {key for key in ("hash", "fill") if plain[key] is None}
+        return {key: value for key, value in plain.items() if key not in absent}
 
     @property
     def pieces(self) -> tuple[Column, ...]:
@@ -208,6 +215,8 @@ class Column(Record):
         infinite = int(np.isinf(numbers).sum())
         if infinite:
             problems.add(f"[not-finite] {what}: {infinite} infinite values")
+        if self.fill is not None:
+            numbers = np.where(np.isnan(numbers), self.fill, numbers)
         return [Numbers(numbers)], np.isnan(numbers)
 
     def _days(

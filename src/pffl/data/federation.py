@@ -14,7 +14,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.data import partition, telling
+from pffl.data import declared, partition, telling
 from pffl.data.arrays import (
     as_columns,
     as_floats,
@@ -38,7 +38,13 @@ from pffl.data.codes import as_column, encode_values
 from pffl.data.encoding import TableEncoding
 from pffl.data.joining import join_sites
 from pffl.data.labels import label_type_of
-from pffl.data.partition import CALIBRATION, People, distribute, split_index
+from pffl.data.partition import (
+    CALIBRATION,
+    People,
+    distribute,
+    keyed_silos,
+    split_index,
+)
 from pffl.data.schema import Attribute, Schema
 from pffl.data.silo import Rows, Silo
 from pffl.data.sparse import Matrix, as_csr, contents, is_sparse, saved
@@ -124,6 +130,16 @@ class Federation:
     ranges
         What numeric inputs are between, by their names, as far as that is known by what
         they mean: with noise they need not be given again.
+    test_fraction
+        Share of people whom a private run holds out: see `keyed`.
+    simulated
+        Whether rows were shared out over silos, and do not live there.
+    sites
+        Names of silos that were declared: a private run also has those without rows.
+    undeclared
+        What was read off the rows, and not declared: no private run takes it.
+    private
+        Whether rows were dealt by `keyed`: silos may then be empty.
 
     Raises
     ------
@@ -151,12 +167,23 @@ class Federation:
     learnt_from: bool = True
     ids: tuple[str, ...] | None = None
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    test_fraction: float = 0.2
+    simulated: bool = False
+    sites: tuple[str, ...] = ()
+    undeclared: tuple[str, ...] = ()
+    private: bool = False
 
     def __post_init__(self) -> None:
         if self.encoding is None:
             object.__setattr__(self, "encoding", TableEncoding.of_numbers(self.schema))
         with Problems(f"federation '{self.name}'", DataError) as problems:
-            check_silos(self.schema, self.silos, problems, labels=self.learnt_from)
+            check_silos(
+                self.schema,
+                self.silos,
+                problems,
+                labels=self.learnt_from and not self.private,
+                empty=self.private,
+            )
 
     @classmethod
     @_keywords_of(TableOptions)
@@ -182,6 +209,12 @@ class Federation:
             the label), or into ``quantile_bands`` of `by`.
         features, drop
             Columns to use (default: all others), columns to leave out.
+        columns
+            What columns hold, where that is not to be read off the rows, as a private
+            run asks: by name a `kind` ("number", "category" or "text"), the `values` of
+            a category (others count as ``other``), the `range` of a number, whether a
+            missing one gets an `indicator` or a `fill`, the `hash` of a text. Every
+            column of the table is declared or dropped.
         categorical
             Columns of numbers that are codes of categories.
         dates, date_order, date_origin
@@ -247,7 +280,7 @@ class Federation:
         ----------
         tables
             From the silo's name to its DataFrame or file.
-        label, group, features, drop, categorical, id, weight, positive, labels
+        label, group, features, drop, columns, categorical, id, weight, positive, labels
             As for `from_table`.
         classification, dates, date_order, date_origin, decimal, rare, hash, sparse
             As for `from_table`.
@@ -257,7 +290,7 @@ class Federation:
             As for `from_arrays`.
         """
         whole = TableOptions(**vars(options), silo=SITE)
-        frame, notes = join_sites(tables)
+        frame, notes = join_sites(tables, declared.columns_of(options.columns or {}))
         return cls._from_table(frame, whole, options.name or "tables", notes)
 
     @classmethod
@@ -272,12 +305,21 @@ class Federation:
             names,
             test_fraction=options.test_fraction,
             validation_fraction=options.validation_fraction,
-            drop_empty=options.drop_empty,
+            drop_empty=options.drop_empty or options.columns is not None,
             name=name,
             seed=options.seed if options.split_seed is None else options.split_seed,
             notes=(*notes, *more),
             encoding=encoding,
             people=people,
+        )
+        read_off = [*(column.name for column in encoding.columns), options.label]
+        read_off += [*options.group, *filter(None, [options.silo])]
+        federation = replace(
+            federation,
+            ranges=declared.ranges_of(options.columns or {}),
+            simulated=options.silo is None,
+            sites=names if options.columns and options.silo else (),
+            undeclared=() if options.columns else tuple(dict.fromkeys(read_off)),
         )
         if people is None:
             shared = shared_rows([own.rows("train") for own in federation.silos])
@@ -389,7 +431,7 @@ class Federation:
             )
         mapping = ", ".join(f"'{label}' → {code}" for code, label in enumerate(labels))
         rows = Rows.of(inputs, target, schema.combine(np.stack(groups, axis=1)))
-        return cls.from_rows(
+        federation = cls.from_rows(
             schema,
             replace(rows, weight=weight),
             silo_codes,
@@ -403,6 +445,7 @@ class Federation:
             notes=(f"label: {mapping}",) if labels else (),
             encoding=TableEncoding.of_numbers(schema, label_type_of(y, labels)),
         )
+        return replace(federation, undeclared=(called, *protected, "silo"))
 
     @classmethod
     def from_rows(
@@ -464,7 +507,57 @@ class Federation:
         known = encoding or TableEncoding.of_numbers(schema)
         told = tuple(notes)
         ids = None if people is None else people[0]
-        return cls(schema, silos, name, synthetic, told, known, learnt_from, ids)
+        return cls(
+            schema,
+            silos,
+            name,
+            synthetic,
+            told,
+            known,
+            learnt_from,
+            ids,
+            test_fraction=test_fraction,
+        )
+
+    def keyed(self) -> Federation:
+        """Return the rows as a private run takes them: dealt by a keyed hash.
+
+        One person more, less or changed changes that person's row and no other. Of
+        several rows with an id one counts; it, and the part it is in, are hashes of
+        the person's own id and rows, or of the row where there are no ids. Simulated
+        silos are dealt anew, alike: only totals over silos are released.
+
+        Raises
+        ------
+        UsageError
+            Something was read off the rows that must be declared, or rows are set apart
+            for validation or calibration, which no private run asks of.
+        """
+        if self.private:
+            return self
+        with Problems("not private", UsageError) as problems:
+            if self.undeclared:
+                problems.add(
+                    "[needs-columns] kinds, values and groups were read off the rows, "
+                    f"and would tell of them: {listing(map(repr, self.undeclared))}; "
+                    f"declare them (`columns=`, [columns]): {declared.REMEDY}"
+                )
+            apart = {s for silo in self.silos for s in silo.splits}
+            apart -= {"train", "test"}
+            if apart:
+                problems.add(
+                    "[not-under-noise] rows set apart for "
+                    f"{listing(sorted(apart))}: a private run asks nothing of them"
+                )
+        share = self.test_fraction if "test" in self.splits else 0.0
+        there = {silo.name: silo for silo in self.silos}
+        nobody = self.silos[0].rows("train").take(np.zeros(0, np.int64))
+        silos = [
+            there.get(name, Silo(name, k, {"train": nobody}))
+            for k, name in enumerate(self.sites or there)
+        ]
+        dealt = keyed_silos(silos, share, self.ids, simulated=self.simulated)
+        return replace(self, silos=dealt, notes=(), private=True)
 
     def with_calibration(self, fraction: float, *, seed: int = 0) -> Federation:
         """Set apart a share of each silo's training rows, to test a promise on.

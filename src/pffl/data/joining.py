@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from pffl.data.column import as_numbers
+from pffl.data.column import Column, as_numbers
+from pffl.data.declared import read_as_declared
 from pffl.data.reading import read_table
 from pffl.data.table import SITE, Table
 from pffl.errors import DataError, Problems
@@ -14,8 +15,13 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def join_sites(tables: Mapping[str, Table]) -> tuple[pd.DataFrame, list[str]]:
-    """Stack the tables with a column `SITE`; refuse different columns, with a diff."""
+def join_sites(
+    tables: Mapping[str, Table], columns: Mapping[str, Column]
+) -> tuple[pd.DataFrame, list[str]]:
+    """Stack the tables with a column `SITE`; refuse different columns, with a diff.
+
+    Declared columns are read as declared, and the others as they are.
+    """
     import pandas as pd
 
     if not tables:
@@ -25,7 +31,11 @@ def join_sites(tables: Mapping[str, Table]) -> tuple[pd.DataFrame, list[str]]:
     with Problems("silos", DataError) as problems:
         for name, table in tables.items():
             try:
-                frames[str(name)], more = read_table(table)
+                frame, more = read_table(table)
+                if columns:
+                    others = [c for c in map(str, frame.columns) if c not in columns]
+                    frame = read_as_declared(table, columns, others)
+                frames[str(name)] = frame
             except DataError as error:
                 problems.add(f"[silo-refused] silo '{name}': {error}")
             else:

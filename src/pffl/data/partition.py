@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeAlias
 
 import numpy as np
@@ -22,6 +22,10 @@ from pffl.errors import DataError, Problems, UsageError
 from pffl.typing import FloatArray, IntArray
 
 Partition: TypeAlias = tuple[IntArray, tuple[str, ...]]
+#: Parts under noise are drawn by it, the same for the life of a table: whoever is held
+#: out of one run is held out of all, so that training and held-out people have a
+#: budget each. It need not be secret.
+KEY = b"pffl parts"
 CALIBRATION = "calibration"  # rows that a promise for people not seen is tested on
 People: TypeAlias = tuple[tuple[str, ...], IntArray]  # their ids, and who each row is
 
@@ -277,77 +281,81 @@ def check_fractions(fractions: Mapping[str, float]) -> None:
             )
 
 
-def keyed_split(
-    silos: Sequence[Silo], key: bytes, share: float, ids: Sequence[str] | None = None
+def keyed_silos(
+    silos: Sequence[Silo], share: float, ids: Sequence[str] | None, *, simulated: bool
 ) -> tuple[Silo, ...]:
-    """Cut training and held-out rows anew, each person by a keyed hash of their own.
+    """Deal all rows anew, each person by a keyed hash that depends on nobody else.
 
-    One person more, or less, moves nobody else (`keyed_draws`); with `ids` all rows of
-    a person are in one part, in all silos. About `share` of them are held out.
+    One person more, less or changed changes that person's row and no other. Of several
+    rows with an id one counts. About `share` of the people are held out. Silos that
+    were simulated are dealt, too.
     """
-    joined = [
-        Rows.joined([s.splits[name] for name in ("train", "test")]) for s in silos
+    parts = [(k, rows) for k, s in enumerate(silos) for rows in s.splits.values()]
+    whole = Rows.joined([rows for _, rows in parts])
+    place = np.repeat([k for k, _ in parts], [len(rows) for _, rows in parts])
+    names = [b"" if simulated else silo.name.encode() for silo in silos]
+    if whole.person is not None:
+        if ids is None:
+            raise UsageError("[needs-ids] a keyed hash of people needs their ids")
+        counted: dict[int, tuple[bytes, int]] = {}
+        content = _contents(whole)
+        for i, who in enumerate(whole.person.tolist()):
+            text = b"\0".join((ids[who].encode(), content[i], names[place[i]]))
+            drawn = hmac.digest(KEY, b"row of " + text, "sha256"), i
+            counted[who] = min(counted.get(who, drawn), drawn)
+        kept = np.array(sorted(i for _, i in counted.values()), dtype=np.int64)
+        whole, place = whole.take(kept), place[kept]
+    by_row = [names[k] for k in place.tolist()]
+    u, v = keyed_draws(whole, KEY, ids, by_row)
+    if simulated:
+        place = np.floor(v * len(silos)).astype(np.int64)
+    called = silo_names(len(silos)) if simulated else [silo.name for silo in silos]
+    held = u < share
+    cut = {"train": ~held, **({"test": held} if share else {})}
+    plan = [
+        (name, {part: np.flatnonzero((place == k) & of) for part, of in cut.items()})
+        for k, name in enumerate(called)
     ]
-    draws = keyed_draws(joined, key, ids)
-    out = []
-    for silo, whole, drawn in zip(silos, joined, draws, strict=True):
-        held = drawn < share
-        parts = {"train": np.flatnonzero(~held), "test": np.flatnonzero(held)}
-        others = {k: v for k, v in silo.splits.items() if k not in parts}
-        cut = {name: whole.take(index) for name, index in parts.items()}
-        out.append(replace(silo, splits={**cut, **others}))
-    return tuple(out)
+    return distribute(whole.take, plan)
 
 
-def at_one_site(silos: Sequence[Silo]) -> tuple[Silo, ...]:
-    """Return silos in which nobody has rows at two: the first that has some keeps them.
-
-    Whom rows are about must be known; what others' rows are changes nothing about it.
-    """
-    home: dict[int, int] = {}
-    out = []
-    for k, silo in enumerate(silos):
-        splits = {}
-        for name, rows in silo.splits.items():
-            if rows.person is None:
-                raise UsageError("[needs-ids] whom rows are about is not known")
-            mine = [home.setdefault(who, k) == k for who in rows.person.tolist()]
-            splits[name] = rows if all(mine) else rows.take(np.flatnonzero(mine))
-        out.append(replace(silo, splits=splits))
-    return tuple(out)
+def _contents(rows: Rows) -> list[bytes]:
+    """Return inputs, label and group of each row."""
+    X = rows.X if isinstance(rows.X, np.ndarray) else rows.X.toarray()
+    X = np.ascontiguousarray(X, np.float64)
+    return [
+        X[i].tobytes() + repr((float(rows.y[i]), int(rows.group[i]))).encode()
+        for i in range(len(rows))
+    ]
 
 
 def keyed_draws(
-    parts: Sequence[Rows], key: bytes, ids: Sequence[str] | None = None
-) -> list[FloatArray]:
-    """Return a number in [0, 1) for each row, which one row more changes for no other.
+    rows: Rows,
+    key: bytes,
+    ids: Sequence[str] | None = None,
+    marks: Sequence[bytes] | None = None,
+) -> tuple[FloatArray, FloatArray]:
+    """Return two numbers in [0, 1) for each row, which one row more changes for none.
 
-    It is HMAC-SHA256 of the person's id, by the key. Where nobody knows whom rows are
-    about, each is a person, and it is that of the row and of how many equal ones came
-    before: so equal rows go different ways, as people do who are drawn one by one, and
-    of m equal rows as many are below a number as of the first m of m + 1.
+    They are HMAC-SHA256 of the person's id, by the key. Where nobody knows whom rows
+    are about, each is a person, and they are those of the row, its mark, and how many
+    equal ones came before: so equal rows go different ways, as people do who are drawn
+    one by one, and m + 1 equal rows go where m of them went, and one more.
     """
-    seen: dict[bytes, int] = {}
-    out = []
-    for rows in parts:
-        if rows.person is not None and ids is None:
-            raise UsageError("[needs-ids] a keyed hash of people needs their ids")
-        X = rows.X if isinstance(rows.X, np.ndarray) else rows.X.toarray()
-        X = np.ascontiguousarray(X, np.float64)
-        drawn = np.empty(len(rows))
-        for i in range(len(rows)):
-            if rows.person is not None and ids is not None:
-                content = b"id " + ids[rows.person[i]].encode()
-            else:
-                content = b"row " + X[i].tobytes()
-                content += repr((float(rows.y[i]), int(rows.group[i]))).encode()
-                before = seen.get(content, 0)
-                seen[content] = before + 1
-                content += f" {before}".encode()
-            found = hmac.digest(key, content, "sha256")
-            drawn[i] = int.from_bytes(found[:6], "big") / 2.0**48
-        out.append(drawn)
-    return out
+    if rows.person is not None and ids is not None:
+        texts = [b"id " + ids[who].encode() for who in rows.person.tolist()]
+    else:
+        seen: Counter[bytes] = Counter()
+        texts = [b"row " + content for content in _contents(rows)]
+        for i, mark in enumerate(marks or [b""] * len(texts)):
+            text = texts[i] + mark
+            texts[i] = text + f" {seen[text]}".encode()
+            seen[text] += 1
+    found = [hmac.digest(key, text, "sha256") for text in texts]
+    return (
+        np.array([int.from_bytes(one[:6]) / 2.0**48 for one in found]),
+        np.array([int.from_bytes(one[6:12]) / 2.0**48 for one in found]),
+    )
 
 
 def keyed_rows(
@@ -357,7 +365,7 @@ def keyed_rows(
     check_fractions(fractions)
     names = list(_used(fractions))
     edges = np.cumsum([fractions[name] for name in names[1:]])
-    places = np.searchsorted(edges, keyed_draws([rows], key)[0], side="right")
+    places = np.searchsorted(edges, keyed_draws(rows, key)[0], side="right")
     return {
         name: rows.take(np.flatnonzero(places == (at - 1 if at else len(edges))))
         for at, name in enumerate(names)

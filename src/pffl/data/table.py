@@ -17,8 +17,15 @@ import numpy as np
 from pffl.data import oddities, partition
 from pffl.data.arrays import noted
 from pffl.data.checks import check_choice, check_whole, listing, refuse_or_warn, warn
-from pffl.data.column import MISSING, Column, as_numbers, category_codes
+from pffl.data.column import MISSING, Column, as_numbers, category_codes, match_names
 from pffl.data.dates import Order, Part, read_day
+from pffl.data.declared import (
+    REMEDY,
+    Declared,
+    as_input,
+    columns_of,
+    read_as_declared,
+)
 from pffl.data.encoding import TableEncoding
 from pffl.data.inference import ENOUGH_ROWS, Distinct, Inference
 from pffl.data.labels import label_type_of
@@ -45,6 +52,11 @@ SITE = "(site)"
 MAX_CLASSES = 100
 FEW = 5  # wrong values that are named
 MAX_NUMERIC_GROUPS = 50
+#: Options by which columns are read off the rows: none goes with declared columns.
+READ_OFF = (
+    *("categorical", "dates", "date_order", "date_origin", "decimal", "rare", "hash"),
+    *("labels", "missing", "missing_group"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +67,7 @@ class ColumnOptions:
     group: str | Sequence[str]
     features: Sequence[str] | None = None
     drop: Sequence[str] = ()
+    columns: Declared | None = None
     categorical: Sequence[str] = ()
     dates: Part | Sequence[Part] = ()
     date_order: Order | None = None
@@ -108,6 +121,16 @@ class ColumnOptions:
             with noted(problems):
                 read_day(self.date_origin)
         self._check_hashed(problems)
+        if self.columns is not None:
+            plain = ColumnOptions(label="", group="group")
+            given = [k for k in READ_OFF if vars(self)[k] != vars(plain)[k]]
+            if given:
+                problems.add(
+                    f"[options-conflict] `columns=` declares what columns hold: leave "
+                    f"out {listing(given)}"
+                )
+            with noted(problems):
+                columns_of(self.columns)
 
     def _check_hashed(self, problems: Problems) -> None:
         """Note widths that are none, and columns that are no inputs, or otherwise."""
@@ -179,6 +202,8 @@ def encode_table(
     """Encoding, rows, silos, people and notes; all problems raised in one error."""
     frame, notes = read_table(table)
     _check_names(frame, options)
+    if options.columns is not None:
+        return _as_declared(table, frame, columns_of(options.columns), options)
     with Problems("table", DataError) as problems:
         inputs = Inference(options, problems, lambda row: place_of(table, row))
         chosen, apart = _inputs(frame, options)
@@ -230,6 +255,72 @@ def encode_table(
     if people is not None:
         notes += oddities.of_people(people[1], str(options.id))
     return encoding, encoding.rows(frame), (silo, silo_names), people, notes
+
+
+def _as_declared(
+    table: Table,
+    frame: pd.DataFrame,
+    columns: Mapping[str, Column],
+    options: TableOptions,
+) -> tuple[
+    TableEncoding, Rows, partition.Partition, partition.People | None, list[str]
+]:
+    """Return what `encode_table` does, by what was declared and by no other row."""
+    with Problems("table", DataError) as problems:
+        texts = [n for n in (options.id, SITE) if n is not None and n in frame.columns]
+        there = [str(n) for n in frame.columns if n not in {*texts, *options.drop}]
+        absent = [name for name in there if name not in columns]
+        if absent:
+            problems.add(
+                f"[needs-columns] not declared: {listing(map(repr, absent))}; declare "
+                f"them in `columns=`, or `drop=` them: {REMEDY}"
+            )
+        strange = [name for name in columns if name not in there]
+        if strange:
+            problems.add(
+                f"[missing-column] declared, and not in the table: "
+                f"{listing(map(repr, strange))}"
+            )
+        coded = [*options.group, *filter(None, [options.silo])]
+        coded += [options.label] if options.classification else []
+        problems.extend(
+            f"[bad-column] '{name}' is label, group or silo: declare its values"
+            for name in coded
+            if name in columns and columns[name].kind != "category"
+        )
+        names, apart = _inputs(frame, options)
+        if not names:
+            problems.add("[no-inputs] no column is left as an input")
+    columns = {n: as_input(c) if n in names else c for n, c in columns.items()}
+    frame = read_as_declared(table, columns, texts)
+    _warn_protected(frame, [columns[name] for name in names], options)
+    labels = columns[options.label].values
+    if options.positive is not None and str(options.positive) in labels:
+        chosen = str(options.positive)
+        labels = (*(name for name in labels if name != chosen), chosen)
+    encoding = TableEncoding.of(
+        [columns[name] for name in names],
+        [Attribute(name, columns[name].values) for name in options.group],
+        labels,
+        options.label,
+        options.label,
+        label_type=label_type_of(
+            np.array((options.columns or {})[options.label].get("values", ())), labels
+        ),
+        unseen=options.unseen,
+    )
+    encoding = replace(encoding, weight=options.weight, sparse=options.sparse)
+    with Problems("table", DataError) as problems:
+        silo, silo_names = silos_of(frame, options, problems)
+        if options.silo is not None and options.silo in columns:
+            silo_names = columns[options.silo].values
+            silo = match_names(frame[options.silo], silo_names, "silo", problems)
+        if options.id is not None:
+            _check_missing(frame[options.id], "id", problems)
+    people = None if options.id is None else category_codes(frame[options.id])
+    notes = [f"not used as inputs, because they look protected: {listing(apart)}"]
+    rows = encoding.rows(frame)
+    return encoding, rows, (silo, silo_names), people, notes if apart else []
 
 
 def _check_names(frame: pd.DataFrame, options: TableOptions) -> None:

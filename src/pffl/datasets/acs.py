@@ -183,7 +183,18 @@ def acs(
     name = files[0].path.name if files[0].extract else str(year)
     known = {n: ends for e in persons.inputs for n, ends in e.between.items()}
     title = f"ACS {task} ({name})"
-    return Federation(schema, silos, title, notes=notes, ranges=known)
+    # What is in files as published is known; in others it is looked up.
+    looked_up = () if source is None else protected
+    looked_up += () if people is None else ("people",)  # drawn by their places
+    return Federation(
+        schema,
+        silos,
+        title,
+        notes=notes,
+        ranges=known,
+        test_fraction=test_fraction,
+        undeclared=looked_up,
+    )
 
 
 @dataclass(eq=False)

@@ -178,6 +178,10 @@ def adult(
         ),
         encoding=TableEncoding(schema, tuple(columns), "income"),
         ranges=RANGES,
+        test_fraction=test_fraction,
+        simulated=partition in ("occupation", "equal"),
+        # What is in UCI's files is known; in another edition it is looked up.
+        undeclared=() if sha256 is None else CATEGORIES,
     )
 
 

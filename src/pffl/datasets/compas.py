@@ -148,7 +148,13 @@ def compas(
             "label: 'no recidivism' → 0, 'recidivism' → 1 (positive)",
         ),
     )
-    return replace(federation, ranges=RANGES)
+    return replace(
+        federation,
+        ranges=RANGES,
+        simulated=True,
+        # What is in ProPublica's file is known; in another edition it is looked up.
+        undeclared=() if sha256 is None else attributes,
+    )
 
 
 def read(path: str | os.PathLike[str]) -> _people.Text:
@@ -229,7 +235,9 @@ def _fedfb(table: _people.Text) -> Federation:
         "label: 'recidivism' → 0, 'no recidivism' → 1 (positive)",
     )
     silos = partition.distribute(rows.take, plan)
-    return Federation(schema, silos, "COMPAS (FedFB preparation)", notes=notes)
+    looked_up = (*NUMBERS, "c_charge_desc")  # smallest and largest, descriptions
+    name = "COMPAS (FedFB preparation)"
+    return Federation(schema, silos, name, notes=notes, undeclared=looked_up)
 
 
 def _check_count(found: int, expected: int, *, official: bool) -> None:

@@ -48,7 +48,6 @@ FEWEST = 10  # rows of a cell, for its mean loss to be held against its bound
 TOLD = 3  # cells that a sentence names
 COUNTED = 0.1  # part of δ for the number of held-out people
 NOT_AVAILABLE = "not available under noise"
-KEYED = "keyed hash"  # how rows were cut, if one person more moves nobody else
 
 
 @dataclass(frozen=True)
@@ -119,8 +118,6 @@ class Noise(Record):
     sites, shared, colluding
         How many sites added noise; whether they share it, inside secure sums; and of
         how many it is then not counted on.
-    split
-        How rows came to be held out: by a keyed hash of each alone, or otherwise.
     by_id
         Whether an id says whose rows are; otherwise each row counts as a person.
     releases
@@ -140,7 +137,6 @@ class Noise(Record):
     sites: int
     shared: bool
     colluding: int
-    split: str
     releases: list[Released]
     seen: Figures
     heldout: Figures | None
@@ -494,12 +490,22 @@ def account(e: Evidence, noise: Noise) -> Statement:
         ),
         *_adding(e, noise),
         Assumption(
-            "Names of inputs, categories, groups and labels, the ranges of inputs, the "
-            "clip, M, l2 and all settings were chosen without a look at the rows.",
+            "Kinds of columns, categories, groups, labels, silos, fill values and "
+            "ranges of inputs were declared, and none was read off the rows.",
+            _seen_here(e),
+        ),
+        Assumption(
+            "They, the clip, M, l2 and all settings were chosen without a look at the "
+            "rows.",
             "assumed",
         ),
-        *_people(noise),
-        _parted(noise),
+        _people(e, noise),
+        Assumption(
+            "One person more, less or changed moves nobody else: which row counts, its "
+            "part and a simulated silo are keyed hashes of the person's own "
+            f"{'id and rows' if noise.by_id else 'row'}.",
+            _seen_here(e),
+        ),
         Assumption(
             "Timing, the sizes of messages and which sites take part tell nothing.",
             "assumed",
@@ -515,10 +521,14 @@ def account(e: Evidence, noise: Noise) -> Statement:
     )
 
 
+def _seen_here(e: Evidence) -> State:
+    """Whether rows were at hand: who asks sites elsewhere does not see what they do."""
+    return "assumed" if e.data.synthetic is None else "checked"
+
+
 def _adding(e: Evidence, noise: Noise) -> list[Assumption]:
     """Say who added the noise, and on whom that relies."""
-    elsewhere = e.data.synthetic is None  # who asks sees no site add anything
-    state: State = "assumed" if elsewhere else "checked"
+    state = _seen_here(e)
     if noise.sites < 2:
         return [Assumption("Noise: it was added in one place.", state)]
     if not noise.shared:
@@ -532,7 +542,7 @@ def _adding(e: Evidence, noise: Noise) -> list[Assumption]:
         f"{noise.sites} sites share it inside secure sums; that of {enough} is all "
         "that is needed"
     )
-    if not elsewhere:
+    if state == "checked":
         text += "; they were in one process, and whoever ran it could read all rows"
     return [
         Assumption(f"Noise: {text}.", state),
@@ -545,33 +555,16 @@ def _adding(e: Evidence, noise: Noise) -> list[Assumption]:
     ]
 
 
-def _people(noise: Noise) -> list[Assumption]:
+def _people(e: Evidence, noise: Noise) -> Assumption:
     """Say what a person is, who is there or not."""
     if noise.by_id:
-        text = "A person is an id: of several rows with it one counts, at one site"
-        cut = noise.split == KEYED
-        return [
-            Assumption(f"{text}{' and in one part' * cut}.", "checked"),
-            *([] if cut else [Assumption("Nobody is in two parts.", "assumed")]),
-        ]
-    return [
-        Assumption(
-            "Each row is another person, as no id says whose rows are: for somebody "
-            "with several rows, at a site, at two or in two parts, less is promised.",
-            "assumed",
-        )
-    ]
-
-
-def _parted(noise: Noise) -> Assumption:
-    """Say whether one person more could move others between the parts."""
-    text = "One person more moves nobody else between training and held-out"
-    if noise.split == KEYED:
-        of = "id" if noise.by_id else "row, and of how many equal ones there are"
-        return Assumption(
-            f"{text} rows: the part is a keyed hash of the {of}.", "checked"
-        )
-    return Assumption(f"{text} rows.", "could not be checked")
+        text = "A person is an id: of several rows with it one counts, in one part."
+        return Assumption(text, _seen_here(e))
+    return Assumption(
+        "Each row is another person, as no id says whose rows are: for somebody "
+        "with several rows, at a site, at two or in two parts, less is promised.",
+        "assumed",
+    )
 
 
 def parts(e: Evidence) -> int:

@@ -128,7 +128,6 @@ def run(
     seed: int,
     adding: Adding,
     settings: Settings | None = None,
-    split: str = "",
 ) -> Flow[NoisyRun]:
     """Ask every release of the plan, and put together what came back."""
     one = replace(setting, silo_names=(f"all {len(setting.silo_names)} silos",))
@@ -155,7 +154,7 @@ def run(
             _heldout(asking, trained.point.w, np.array(counts), 1 - options.confidence),
         )
     by_id = setting.data.by_person
-    noise = _noise(plan, asking, tally, seen, held, adding, split, by_id)
+    noise = _noise(plan, asking, tally, seen, held, adding, by_id)
     measured = Measured(
         sample("train", seen, shown, plan.privacy.loss_bound),
         Missing("needs held-out rows, and there are none")
@@ -421,7 +420,6 @@ def _noise(
     seen: Figures,
     held: Figures | None,
     adding: Adding,
-    split: str,
     by_id: bool,
 ) -> Noise:
     """Write down what was declared, released and spent."""
@@ -439,7 +437,6 @@ def _noise(
         adding.sites,
         adding.shared,
         adding.colluding,
-        split,
         _releases(plan, asking, tally, adding, held is not None),
         seen,
         held,

@@ -46,10 +46,6 @@ class Privacy:
     noise_seed
         Repeats the noise, for experiments: whoever knows it can take the noise off, so
         that nothing is private. None: drawn from the operating system.
-    split
-        "given" keeps the parts of the rows as they are; "keyed" cuts training and
-        held-out rows anew, each person by a keyed hash of their id, or of their own
-        row where there are no ids, so that one person more moves nobody else.
     scaling
         "sums" scales inputs by their means and variances, released with noise, which
         is paid for; "ranges" by what is known beforehand, as if every value of a range
@@ -82,7 +78,6 @@ class Privacy:
     rounds: int | None = None
     colluding: int = 1
     noise_seed: int | None = None
-    split: Literal["given", "keyed"] = "given"
     scaling: Literal["sums", "ranges"] = "sums"
 
     def __post_init__(self) -> None:
@@ -108,9 +103,6 @@ class Privacy:
                 if not (type(value) is int and least <= value <= many):
                     text = f"a whole number from {least} to {many:,}"
                     problems.add(wrong(name, "Privacy", text, value))
-            if self.split not in ("given", "keyed"):
-                text = "'given' or 'keyed'"
-                problems.add(wrong("split", "Privacy", text, self.split))
             if self.scaling not in ("sums", "ranges"):
                 text = "'sums' or 'ranges'"
                 problems.add(wrong("scaling", "Privacy", text, self.scaling))

@@ -37,11 +37,10 @@ class NoiseOutlook:
         terms, many = plan.privacy.terms, len(agreed.sites)
         if terms is None:
             return None
-        if terms.repeatable or terms.split == "keyed":
+        if terms.repeatable:
             raise UsageError(
-                "[not-between-machines] [privacy] noise_seed and split = 'keyed' are "
-                "for rows that are at hand: sites draw their noise in secret, and cut "
-                "their own rows"
+                "[not-between-machines] [privacy] noise_seed is for rows that are at "
+                "hand: sites draw their noise in secret"
             )
         setting = Setting.pooled(agreed.name, agreed.encoding, agreed.splits, many)
         model = plan.model_for(agreed.schema)

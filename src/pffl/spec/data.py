@@ -49,9 +49,10 @@ class DataSource:
     agreement: Callable[[], Agreement] | None = None
 
     def sections(self, directory: str | os.PathLike[str]) -> dict[str, object]:
-        """Return the section as it reads in a file in `directory`."""
+        """Return [data] and [columns] as they read in a file in `directory`."""
         seen_from = Path(directory).resolve()
-        return _map_paths(self.values, lambda path: _relative(path, seen_from))
+        data = _map_paths(self.values, lambda path: _relative(path, seen_from))
+        return {"data": data, "columns": data.pop("columns", None)}
 
 
 def named(data: str) -> tuple[dict[str, Any], str | None, Path]:

@@ -1,6 +1,7 @@
 """A run file becomes typed objects here, and no dictionary goes further.
 
 [data]         name of a data set, or path of a table, and their options
+[columns]      of a table: kind, values and range of every column, declared
 [model]        kind, l2 (a number, or "auto"), …
 [constraint]   kind, bound, …; or several [[constraint]] at once
 [method]       kind and parameters
@@ -39,7 +40,7 @@ from pffl.spec.data import SPEC, DataSource, other_data, read_data
 from pffl.wire import Policy
 
 F = TypeVar("F", Federation, Engine)
-TABLES = ("data", "model", "method", "run", "policy", "privacy", "about")
+TABLES = ("data", "columns", "model", "method", "run", "policy", "privacy", "about")
 SECTIONS = (*TABLES, "constraint")
 
 
@@ -95,7 +96,7 @@ class Job(Generic[F]):
         run = {"engine": self.engine, "seed": seed, **options}
         return dumps(
             {
-                "data": self.source.sections(directory),
+                **self.source.sections(directory),
                 "model": {**section_of(self.model), **chosen},
                 "constraint": constraint_sections(self.constraint),
                 "method": self.method.describe(),
@@ -210,7 +211,10 @@ def parse(
                 f"{suggestion(name, SECTIONS)}"
             )
     tables = {n: table(sections.get(n, {}), f"[{n}]", problems) for n in TABLES}
-    data = read_data(_numeric_target(tables), base, problems)
+    section = _numeric_target(tables)
+    if tables["columns"]:
+        section = {**section, "columns": tables["columns"]}
+    data = read_data(section, base, problems)
     plan = read_plan({**tables, "constraint": sections.get("constraint")}, problems)
     policy = construct(
         Policy, check(tables["policy"], Policy, "[policy]", problems).values, problems

@@ -1,0 +1,31 @@
+"""Declared columns for tests: what a private run asks of a table."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from pffl.spec import dumps
+
+
+def columns(frame, *, ranges=None, leave=(), **more):
+    """Declare a made-up table as it is; numbers with `ranges`, else their own ends.
+
+    `more` are entries of single columns; columns to `leave` out are not declared.
+    """
+    out = {}
+    for name in frame.columns.difference([*leave], sort=False):
+        series = frame[name]
+        if pd.api.types.is_numeric_dtype(series):
+            ends = (ranges or {}).get(name, (series.min(), series.max()))
+            out[name] = {"kind": "number", "range": [float(end) for end in ends]}
+        else:
+            values = sorted(map(str, series.dropna().unique()))
+            out[name] = {"kind": "category", "values": values}
+        out[name] |= more.get(name, {})
+    return out
+
+
+def columns_file(path, frame, **options):
+    """Write them to a run file, and return its name."""
+    path.write_text(dumps({"columns": columns(frame, **options)}))
+    return str(path)
