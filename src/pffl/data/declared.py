@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from pffl.data.arrays import noted
 from pffl.data.chunks import as_trained, read_chunks
 from pffl.data.column import MISSING, OTHER, Column, as_numbers
 from pffl.data.encoding import TableEncoding
-from pffl.errors import Problems, UsageError
+from pffl.errors import DataError, Problems, UsageError
 from pffl.records import read
 
 if TYPE_CHECKING:
@@ -38,20 +39,16 @@ def columns_of(declared: Declared) -> dict[str, Column]:
             values = plain.get("values", ())
             if isinstance(values, Sequence) and not isinstance(values, str):
                 plain["values"] = [str(value) for value in values]
-            where = f"column '{name}'"
-            try:
-                column = read(
-                    Column, {"name": name, **plain}, source=where, error=UsageError
-                )
-            except UsageError as error:
-                problems.add(f"[{error.code}] {error}")
-                continue
-            if (column.kind == "category") != bool(column.values):
-                problems.add(
-                    f"[bad-column] {where}: categories, and they alone, have values"
-                )
-            found[name] = column
-        ranges_of(declared)
+            where, whole = f"column '{name}'", {"name": name, **plain}
+            with noted(problems):
+                column = read(Column, whole, source=where, error=DataError)
+                if (column.kind == "category") != bool(column.values):
+                    problems.add(
+                        f"[bad-column] {where}: categories, and they alone, have values"
+                    )
+                found[name] = column
+        with noted(problems):
+            ranges_of(declared)
     return found
 
 
@@ -65,7 +62,7 @@ def ranges_of(declared: Declared) -> dict[str, tuple[float, float]]:
                 ends = ()
             low, high = (*map(float, ends), np.nan, np.nan)[:2]
             if len(ends) != 2 or not low < high:
-                raise UsageError(
+                raise DataError(
                     f"[wrong-value] column '{name}': its range is two numbers, the "
                     "lower first"
                 )
