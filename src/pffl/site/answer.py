@@ -211,8 +211,7 @@ class Site:
     def fresh(self) -> bool:
         """Whether nothing was ever answered about these rows."""
         prepared = isinstance(self.silo.splits, store.Stored)
-        asked = any(run.last >= (0, 0) for run in self.guard.runs().values())
-        return not (prepared or asked)
+        return not (prepared or any(map(self.guard.asked, self.guard.runs())))
 
     def _answer(self, request: Request, *, remember: bool) -> bytes:
         self._shake_hands(request)
@@ -306,8 +305,8 @@ class Site:
         return self._write(request, (body,), standing.transcript)
 
     def _begin(self, member: Member, request: Request, *, remember: bool) -> Standing:
-        """Begin a run; not one of which the guard knows, and nothing else is left."""
-        if request.run in self.guard.runs():
+        """Begin a run; not one in which something was answered, and nothing is left."""
+        if self.guard.asked(request.run):
             raise Refused(
                 "[memory-lost] the run has ended, or what the site remembers of it is "
                 f"gone from '{RUNS}': it does not go on, and does not begin again"
@@ -317,12 +316,11 @@ class Site:
                 f"[other-step] step {request.step} of a run that has not begun: it "
                 "begins with the sites' keys"
             )
-        self.guard.check_new(request.run)
-        standing = member.begin(request.run)
-        if remember:
-            member.save(request.run, standing)  # before the guard knows of the run
         with self.guard.turn(remember=remember):
             self.guard.begin(request.run, remember=remember)
+        standing = member.begin(request.run)
+        if remember:
+            member.save(request.run, standing)
         return standing
 
     def _step(

@@ -115,16 +115,18 @@ class Guard:
             "runs": max(self.rules.runs - len(runs), 0),
         }
 
-    def check_new(self, run: str) -> None:
-        """Refuse one run more than the site answers."""
-        self._check_new(self.runs(), run)
-
     def begin(self, run: str, *, remember: bool) -> None:
-        """Enter a run that has asked nothing; in its turn."""
+        """Enter a run that has asked nothing, or raise `Refused`; in its turn."""
         runs = self.runs()
+        self._check_new(runs, run)
         runs.setdefault(run, RunMemory())
         if remember:
             self._save(runs)
+
+    def asked(self, run: str) -> bool:
+        """Whether anything was answered in a run."""
+        runs = self.runs()
+        return run in runs and runs[run].last >= (0, 0)
 
     def _check_new(self, runs: Mapping[str, RunMemory], run: str) -> None:
         if run not in runs and len(runs) >= self.rules.runs:
