@@ -29,6 +29,7 @@ from pffl.errors import ArtefactError, DataError, PFFLError, UsageError
 from pffl.evidence.certificate import Certificate
 from pffl.evidence.evidence import About, Evidence, Training
 from pffl.evidence.looks import Looks
+from pffl.evidence.verdict import certificate
 from pffl.files import digest
 from pffl.foreign import (
     Audit,
@@ -178,7 +179,7 @@ def recertify(
 
 
 def describe(directory: Path, about: About) -> Evidence:
-    """State purpose, owner, date of a run or an audit: in evidence, card, page, spec.
+    """State purpose, owner, date of a run or an audit, in all files that have them.
 
     Nothing that was measured changes. What was stated before and is not stated now
     stays.
@@ -192,6 +193,9 @@ def describe(directory: Path, about: About) -> Evidence:
     evidence = replace(evidence, about=evidence.about.with_more(about))
     with lock(directory, finished=True) as place:
         place.add(EVIDENCE, files.json_text(evidence.as_dict()).encode())
+        if (directory / CERTIFICATE).is_file():  # it has the date
+            certified = certificate(evidence).as_dict()
+            place.add(CERTIFICATE, files.json_text(certified).encode())
         if (directory / SPEC).is_file():
             sections = records.read_toml(directory / SPEC)
             sections["about"] = about_section(evidence.about)

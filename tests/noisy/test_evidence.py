@@ -88,6 +88,26 @@ def test_one_number_for_a_released_mean(solution):
     assert all(row["people"] == round(row["people"]) for row in rows)
 
 
+def test_shares_of_wrong_predictions_are_enclosed(solution):
+    """The ends hold the true share as often as they say, over draws of the noise."""
+    e, part = solution.evidence, solution.evidence.privacy
+    seen, random = part.seen, np.random.default_rng(4)
+    n, right = np.array(seen.counts), np.array(seen.correct)  # taken for the truth
+    (off,) = [r.deviation for r in part.releases if r.name == "final errors"]
+    runs, atoms = 1000, np.array([0, 1])
+    true, held = 1 - right[atoms].sum() / n[atoms].sum(), 0
+    for _ in range(runs):
+        drawn = replace(
+            seen,
+            counts=(n + random.normal(0, seen.count_deviation, len(n))).tolist(),
+            correct=(right + random.normal(0, off, len(n))).tolist(),
+        )
+        low, high = told.between(e, replace(part, seen=drawn), "train", "wrong", atoms)
+        held += low <= true <= high
+    sure = e.terms.confidence
+    assert abs(held / runs - sure) <= 4 * math.sqrt(sure * (1 - sure) / runs)
+
+
 def test_how_far_noise_moves_a_mean(solution):
     """The ends of test losses are about as wide as simulated releases move them."""
     e, part = solution.evidence, solution.evidence.privacy

@@ -313,8 +313,8 @@ def test_what_noise_may_explain_is_not_called_above(tmp_path):
         table = {c.title: c.figures for c in summary.columns(moved, found)}
         for z, cell in enumerate(found):
             low, high = (ends[cell.cell][end] for end in ("lower", "upper"))
-            assert table["at least"][z].text == down(low)
-            assert table["at most"][z].text == up(high)
+            ends_of = f"({down(low, digits=3)}–{up(high, digits=3)})"
+            assert table["loss"][z].text.endswith(f" {ends_of}")
             tone = "bad" if low > bound else "plain"
             assert table["loss"][z].tone == tone
             held = told.ends(moved, moved.privacy, moved.privacy.heldout)[0][z]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binom
 
 import pffl
 from tests.cli.helpers import Command
@@ -238,3 +239,88 @@ def test_the_warning_stands_beside_the_verdicts_of_a_run(
         assert "no better than a guess" in shown.lower()
         assert warning[:60] in shown
     assert command("verify", "run", "people.csv").code == 0
+
+
+# Under noise
+
+
+def hired(tmp_path: Path) -> pd.DataFrame:
+    """Two groups that are nearly alike; their better losses are about 0.62 and 0.66."""
+    rng = np.random.default_rng(0)
+    sex, x = rng.choice(["f", "m"], 4000), rng.random(4000)
+    slope = np.where(sex == "f", 3.0, 2.0)
+    y = rng.random(4000) < 1 / (1 + np.exp(-slope * (x - 0.5)))
+    frame = pd.DataFrame({"sex": sex, "x": x, "hired": y.astype(int)})
+    frame.to_csv(tmp_path / "people.csv", index=False)
+    return frame
+
+
+def private(tmp_path: Path, bound: float, epsilon: float, seed: int) -> pffl.Solution:
+    people = pffl.Federation.from_table(
+        tmp_path / "people.csv", label="hired", group="sex", silos=1, seed=0
+    )
+    terms = pffl.Privacy(
+        epsilon=epsilon, ranges={"x": (0.0, 1.0)}, split="keyed", noise_seed=seed
+    )
+    return pffl.solve(people, pffl.BoundedGroupLoss(bound), privacy=terms, seed=0)
+
+
+@pytest.mark.parametrize(("bound", "epsilon"), [(0.67, 0.5), (0.6, 4.0)])
+def test_noise_names_no_wrong_group(
+    tmp_path: Path, bound: float, epsilon: float
+) -> None:
+    """Over 25 draws of the noise no sentence calls a group the worst, or the closest.
+
+    One that is named as above its bound is, as often as the sentence says: 95 %.
+    """
+    frame = hired(tmp_path)
+    named, words, wrong = 0, set(), {"training": 0, "test": 0}
+    for seed in range(25):
+        solution = private(tmp_path, bound, epsilon, seed)
+        p = np.asarray(solution.predict_proba(frame))[:, 1]
+        losses = -np.log(np.where(frame["hired"] == 1, p, 1 - p))
+        true = {f"'{a}'": losses[frame["sex"] == a].mean() for a in ("f", "m")}
+        found = solution.as_dict()
+        for key in ("training", "test"):
+            said = found["verdicts"][key]
+            words.add(said["verdict"])
+            assert not re.search("worst|closest|most of", said["sentence"])
+            if said["verdict"] in ("not met", "exceeded"):
+                who = re.findall(r"'[fm]'", said["sentence"])
+                named += len(who)
+                assert who
+                wrong[key] += not all(true[one] > bound for one in who)
+            if said["verdict"] in ("met", "within"):
+                assert all(loss < bound + 0.02 for loss in true.values())
+        assert found["warning"] is None
+        assert found["asks_most"] is None
+    assert max(wrong.values()) <= binom.ppf(0.99, 25, 0.05)
+    assert "not decided" in words
+    assert named or bound > 0.65
+
+
+def test_every_noisy_figure_has_its_ends(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hired(tmp_path)
+    table = ("people.csv", "--label", "hired", "--group", "sex", "--silos", "1")
+    asked = ("--bound", "0.67", "--epsilon", "1", "--range", "x=0,1", "--seed", "0")
+    out = command("run", *table, *asked, "--out", "run").out
+    result = of(Path("run"), "result.json")
+    page = Path("run/report.html").read_text("utf-8").split("</svg>")[-1]
+    card = _card(Path("run"))
+    for cell in result["cells"]:
+        for loss in (cell["train_loss"], cell["test_loss"]):
+            for text in (out, page, card):
+                shown = f"{loss:.4f}"
+                for place in re.finditer(rf"{re.escape(shown)}\b", plain(text)):
+                    tail = plain(text)[place.end() :][:20]
+                    assert re.match(r" (\(|\d\.\d+ \d\.\d+ )", tail), (shown, tail)
+    for group in result["groups"]:
+        for rate in ("error", "false_positive", "false_negative"):
+            ends = group[rate]["lower"], group[rate]["upper"]
+            assert ends[0] <= group[rate]["value"] <= ends[1]
+    accuracy = [line for line in card.splitlines() if '"accuracy, ' in line]
+    assert len(accuracy) == 2
+    assert all("between" in line for line in accuracy)

@@ -33,8 +33,8 @@ def card(
 ) -> None:
     """Write the model card: Markdown, with the YAML header that model hubs read.
 
-    What is stated here is kept in DIR, in its evidence, page and run file; nothing that
-    was measured changes.
+    What is stated here is kept in DIR, in its evidence, certificate, page and run
+    file; nothing that was measured changes.
 
     Example: pffl card runs/compas-001 --owner 'Unit 7' --purpose 'Triage of …'
     """

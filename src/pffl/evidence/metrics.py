@@ -6,7 +6,7 @@ Names follow the literature and fairlearn. A rate of nobody is undefined, never 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -15,6 +15,7 @@ from pffl.bounds.holdout import split_delta
 from pffl.bounds.rates import clopper_pearson_lower, clopper_pearson_upper
 from pffl.evidence import unseen
 from pffl.evidence.evidence import Evidence, Sample, known
+from pffl.evidence.noise import Noise, Share, between
 from pffl.records import Record
 from pffl.typing import FloatArray
 
@@ -129,7 +130,7 @@ class Rate(Record):
     lower, upper
         Hold the rate among unseen people, by itself, with the confidence of the run;
         None where the rows are those that the model was trained on, some people have
-        several, or rows have weights.
+        several, or rows have weights. Under noise they hold the rate of the rows.
     unconstrained
         The rate of the same model without bounds, among the same rows, where known.
     """
@@ -183,7 +184,7 @@ def rates(e: Evidence) -> list[GroupRates]:
     alike = not (e.data.several or e.heldout_weighted)
     side = delta / 2 if apart and alike else None
     counted = _events(sample, e)
-    return [
+    rates_of = [
         GroupRates(
             e.groups[a],
             "held-out" if apart else "training",
@@ -194,6 +195,24 @@ def rates(e: Evidence) -> list[GroupRates]:
         )
         for a in unseen.reported_groups(e)
     ]
+    if isinstance(e.privacy, Noise):
+        return [_blurred(e, e.privacy, one) for one in rates_of]
+    return rates_of
+
+
+def _blurred(e: Evidence, noise: Noise, rates: GroupRates) -> GroupRates:
+    """Give the rates of a group the ends that noise leaves."""
+    many = len(e.labels)
+    atoms = e.groups.index(rates.group) * many + np.arange(many)
+    split = "train" if rates.rows == "training" else "test"
+    parts = {"error": atoms, "false_positive": atoms[:1], "false_negative": atoms[1:]}
+    found = {}
+    for kind, which in {**parts, "selected": atoms}.items():
+        what: Share = "selected" if kind == "selected" else "wrong"
+        rate, ends = getattr(rates, kind), between(e, noise, split, what, which)
+        if rate is not None and ends is not None:
+            found[kind] = replace(rate, lower=ends[0], upper=ends[1])
+    return replace(rates, **found)
 
 
 def _events(sample: Sample, e: Evidence) -> dict[str, FloatArray]:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -39,12 +39,14 @@ from pffl.evidence.certificate import (
 from pffl.privacy.accounting import epsilon_of, mu_of
 from pffl.records import Record
 from pffl.text import down, up, words
-from pffl.typing import BoolArray, FloatArray
+from pffl.typing import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
     from pffl.evidence.evidence import Evidence
 
 FEWEST = 10  # rows of a cell, for its mean loss to be held against its bound
+Share: TypeAlias = Literal["loss", "wrong", "selected"]
+SUMS = ("counts", "losses", "correct")  # of `Figures`
 TOLD = 3  # cells that a sentence names
 COUNTED = 0.1  # part of δ for the number of held-out people
 NOT_AVAILABLE = "not available under noise"
@@ -216,6 +218,44 @@ def ends(
         for L, n, r in zip(losses.tolist(), people.tolist(), root.tolist(), strict=True)
     ]
     return np.array([one[0] for one in found]), np.array([one[1] for one in found])
+
+
+def between(
+    e: Evidence,
+    noise: Noise,
+    split: str,
+    what: Share,
+    atoms: IntArray | slice = slice(None),
+) -> tuple[float, float] | None:
+    """Return the ends of the mean loss of atoms, or of a share of predictions.
+
+    By themselves, with the confidence of the run; None where nothing was released. The
+    share of "selected", positive predictions is that of the two atoms of a group: its
+    noise and that of the number of people have the people of the first atom in common,
+    which makes the ends wider than they had to be.
+    """
+    from scipy.special import ndtri
+
+    figures, name = noise.seen, "final errors"
+    if split != "train":
+        if noise.heldout is None:
+            return None
+        figures, name = noise.heldout, "errors"
+    total = {k: np.asarray(v)[atoms] for k, v in vars(figures).items() if k in SUMS}
+    people, root = float(total["counts"].sum()), math.sqrt(len(total["counts"]))
+    z, t = float(-ndtri((1.0 - e.terms.confidence) / 2)), figures.count_deviation
+    if what == "loss":
+        L, s = float(total["losses"].sum()), root * figures.loss_deviation
+        return fieller(L, people, s, root * t, z, noise.loss_bound)
+    off = [r.deviation for r in noise.releases if (r.name, r.split) == (name, split)]
+    if not off:
+        return None
+    right, s = total["correct"], root * off[0]
+    if what == "selected":
+        chosen = float(right[1] + total["counts"][0] - right[0])
+        return fieller(chosen, people, math.hypot(s, t), root * t, z, 1.0)
+    low, high = fieller(float(right.sum()), people, s, root * t, z, 1.0)
+    return 1.0 - high, 1.0 - low
 
 
 def upper(e: Evidence, noise: Noise) -> FloatArray | None:

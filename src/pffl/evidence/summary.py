@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from html import escape
 from typing import Literal, TypeAlias
 
@@ -16,7 +16,7 @@ from pffl.evidence.advice import no_better
 from pffl.evidence.certificate import VERDICTS, Certificate
 from pffl.evidence.evidence import Evidence
 from pffl.evidence.metrics import Rate, rates
-from pffl.evidence.noise import Noise, ends
+from pffl.evidence.noise import Noise, between, ends
 from pffl.evidence.training import losses
 from pffl.evidence.verdict import CellResult
 from pffl.text import decimals, down, up, visible, words
@@ -173,13 +173,8 @@ def columns(e: Evidence, cells: Sequence[CellResult]) -> list[Column]:
         ),
         Column(
             "after" if compared else "loss",
-            f"mean loss, {rows}",
+            f"mean loss, {rows}{_noisy(e, sure)}",
             _against(e, cells, "train"),
-        ),
-        *_ends(
-            cells,
-            blurred(e, "train"),
-            f"{rows}, as far as noise lets it be known, {sure} sure",
         ),
         Column("bound", "what was asked for", _plain([c.bound for c in cells])),
     ]
@@ -208,13 +203,15 @@ def columns(e: Evidence, cells: Sequence[CellResult]) -> list[Column]:
         "the lowest loss that was found for this cell, whatever the others'",
         _plain([c.alone for c in cells]),
     )
-    found += [promised, guessed, alone]
+    found += [promised, *([] if isinstance(e.privacy, Noise) else [guessed]), alone]
     return [c for c in found if any(figure.text != NOTHING for figure in c.figures)]
 
 
 def loss_in_words(e: Evidence) -> str:
     """Say what a loss means to a person."""
     worst = by_urgency(verdict.cell_results(e))[:1]
+    if isinstance(e.privacy, Noise):
+        worst = []  # noise would choose it
     if not e.labels:
         text = (
             "The loss is the squared error (less for large errors, with Huber's), so "
@@ -288,6 +285,12 @@ def measures(e: Evidence) -> list[dict[str, str]]:
         for split in found
         for more, one in ((WITHOUT, old.get(split)), ("", found[split]))
     ]
+    if isinstance(e.privacy, Noise):
+        return [
+            _noisy_measures(e, e.privacy, split, names[split], one.rows)
+            for split, one in found.items()
+            if one is not None
+        ]
     return [
         {
             "measured on": name,
@@ -301,6 +304,27 @@ def measures(e: Evidence) -> list[dict[str, str]]:
         for name, one in pairs
         if one is not None
     ]
+
+
+def _noisy_measures(
+    e: Evidence, noise: Noise, split: str, name: str, rows: int
+) -> dict[str, str]:
+    """Return what noise lets be known of all rows, each figure by its ends."""
+    risk = between(e, noise, split, "loss")
+    wrong = between(e, noise, split, "wrong") if e.labels else None
+    figures = noise.seen if split == "train" else noise.heldout
+    low, high = ends(e, noise, figures)
+    return {
+        "measured on": name,
+        "rows": f"about {rows:,}",
+        "risk": NOTHING if risk is None else ends_in_words(*risk),
+        "wrong": NOTHING if wrong is None else _percent(*wrong),
+        "worst cell": ends_in_words(float(low.max()), float(high.max())),
+    }
+
+
+def _percent(low: float, high: float) -> str:
+    return f"{math.floor(100 * low)}–{math.ceil(100 * high)} %"
 
 
 def cost_in_words(e: Evidence) -> str | None:
@@ -337,7 +361,7 @@ def rates_in_words(e: Evidence) -> str:
     found = rates(e)
     rows = f"{found[0].rows} rows" if e.trained and found else "all rows used"
     text = f"Share of wrong predictions, {rows}"
-    text += ", with noise" * isinstance(e.privacy, Noise)
+    noise = isinstance(e.privacy, Noise)
     if len(e.labels) == 2:
         text += (
             f"; false positive: '{e.labels[1]}' predicted where '{e.labels[0]}' is "
@@ -345,7 +369,8 @@ def rates_in_words(e: Evidence) -> str:
         )
     if any(group.error.upper is not None for group in found):
         sure = f"{100 * e.terms.confidence:.4g} %"
-        text += f"; in brackets for people not seen, each by itself, {sure} sure"
+        who = "as far as noise lets it be known" if noise else "for people not seen"
+        text += f"; in brackets {who}, each by itself, {sure} sure"
     return text
 
 
@@ -365,7 +390,7 @@ def meanings(found: Iterable[Column]) -> str:
     found = list(found)
     told = [f"{c.title}: {c.meaning}" for c in found if c.title not in OBVIOUS]
     if any(figure.marked for column in found for figure in column.figures):
-        noise = any(column.title == "at least" for column in found)
+        noise = any("noise" in column.meaning for column in found)
         only = "; of losses only where noise cannot explain it" * noise
         told.append(f"{ABOVE} above its bound{only}")
     return "; ".join(told)
@@ -421,10 +446,15 @@ def exceeding(e: Evidence, cells: Sequence[CellResult], split: Split) -> list[bo
 def _against(
     e: Evidence, cells: Sequence[CellResult], split: Split
 ) -> tuple[Figure, ...]:
-    """Write losses; those above their bounds are marked."""
+    """Write losses, under noise with their ends; those above bounds are marked."""
     losses = [c.train_loss if split == "train" else c.test_loss for c in cells]
-    pairs = zip(_plain(losses), exceeding(e, cells, split), strict=True)
-    return tuple(replace(one, tone="bad") if over else one for one, over in pairs)
+    ends_of, out = blurred(e, split), []
+    over = exceeding(e, cells, split)
+    for cell, one, above in zip(cells, _plain(losses), over, strict=True):
+        ends = ends_of.get(cell.cell)
+        text = one.text if ends is None else f"{one.text} ({ends_in_words(*ends)})"
+        out.append(Figure(text, "bad" if above else one.tone))
+    return tuple(out)
 
 
 def blurred(e: Evidence, split: Split) -> dict[str, tuple[float, float]]:
@@ -440,19 +470,14 @@ def blurred(e: Evidence, split: Split) -> dict[str, tuple[float, float]]:
     )
 
 
-def _ends(
-    cells: Sequence[CellResult], known: Mapping[str, tuple[float, float]], rows: str
-) -> list[Column]:
-    """Return two columns with the ends of training losses under noise, or none."""
-    if not known:
-        return []
-    found = [known[cell.cell] for cell in cells]
-    return [
-        Column(
-            "at least", f"mean loss, {rows}", tuple(Figure(down(a)) for a, _ in found)
-        ),
-        Column("at most", f"mean loss, {rows}", tuple(Figure(up(b)) for _, b in found)),
-    ]
+def ends_in_words(low: float, high: float) -> str:
+    """Write between what noise lets a figure be known, rounded outwards."""
+    return f"{down(low, digits=3)}–{up(high, digits=3)}"
+
+
+def _noisy(e: Evidence, sure: str) -> str:
+    told = ", in brackets as far as noise lets them be known, all together"
+    return f"{told}, {sure} sure" if isinstance(e.privacy, Noise) else ""
 
 
 def _promised(cell: CellResult) -> Figure:

@@ -231,7 +231,7 @@ def group_rates(table: Table) -> Rows:
             values += [rate["value"], *(end for end in ends if end is not None)]
     series = {
         "rate": Series("share of the people counted", "dot", "after"),
-        "interval": Series("interval for people not seen", "range", "after"),
+        "interval": Series("interval", "range", "after"),
     }
     return Rows(
         "Share of wrong predictions, false positives and false negatives of each group",

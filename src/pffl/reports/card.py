@@ -23,6 +23,7 @@ from pffl.evidence import summary, verdict
 from pffl.evidence.advice import asks_most
 from pffl.evidence.certificate import Certificate, grounds_of
 from pffl.evidence.evidence import About, Evidence, Missing, Training
+from pffl.evidence.noise import Noise, between, ends
 from pffl.foreign import Audit
 from pffl.models.linear import LeastSquares
 from pffl.models.model_file import read_model
@@ -30,7 +31,7 @@ from pffl.models.predictor import Predictor
 from pffl.reports.inputs import InputsThatMatter
 from pffl.runs.directory import CARD, MODEL, read_evidence
 from pffl.solution import Solution
-from pffl.text import few, visible
+from pffl.text import down, few, up, visible
 
 if TYPE_CHECKING:
     from pffl.runs import RunDirectory
@@ -235,12 +236,31 @@ def _results(e: Evidence, metric: str) -> dict[str, list[dict[str, Any]]]:
             ("loss", worst, "largest mean loss of a cell"),
         ]
         figures = [
-            {"type": kind, "value": round(number, 6), "name": f"{words}, {name} rows"}
+            {
+                "type": kind,
+                "value": round(number, 6),
+                "name": f"{words}, {name} rows{_margin(e, split, words)}",
+            }
             for kind, number, words in measured
             if number is not None and math.isfinite(number)  # NaN: nobody is there
         ]
         out |= {name: figures} if figures else {}
     return out
+
+
+def _margin(e: Evidence, split: str, words: str) -> str:
+    """Say between what noise lets a figure of the header be known."""
+    if not isinstance(e.privacy, Noise):
+        return ""
+    if words == "accuracy":
+        found = between(e, e.privacy, split, "wrong") or (0.0, 1.0)
+        low, high = 1 - found[1], 1 - found[0]
+    elif words == "mean loss":
+        low, high = between(e, e.privacy, split, "loss") or (0.0, math.inf)
+    else:
+        seen = e.privacy.seen if split == "train" else e.privacy.heldout
+        low, high = (float(one.max()) for one in ends(e, e.privacy, seen))
+    return f", with noise: between {down(low, digits=3)} and {up(high, digits=3)}"
 
 
 def _mean(e: Evidence, split: str) -> float:
