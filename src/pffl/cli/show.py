@@ -23,8 +23,8 @@ from pffl.cli.options import in_options
 from pffl.evidence import choice, promise, summary, unseen, verdict
 from pffl.evidence.advice import asks_most
 from pffl.evidence.evidence import Evidence, Missing, Training, known
-from pffl.evidence.metrics import GroupRates, rates
-from pffl.evidence.noise import FEWEST, Noise
+from pffl.evidence.metrics import GroupRates, Rate, rates
+from pffl.evidence.noise import FEWEST, Noise, between
 from pffl.text import LOWER, UPPER, decimals, figure, shorten, up, visible
 
 if TYPE_CHECKING:
@@ -193,6 +193,7 @@ def rate_table(console: Console, e: Evidence, groups: Sequence[GroupRates]) -> T
     split: summary.Split = "test" if _held(groups) else "train"
     new, old = verdict.split_metrics(e, split), verdict.before_metrics(e) or {}
     free = old[split].error if split in old else None
+    noise = e.privacy if isinstance(e.privacy, Noise) else None
     rows = []
     for title, kind in RATES.items():
         found = {group.group: getattr(group, kind) for group in groups}
@@ -200,13 +201,15 @@ def rate_table(console: Console, e: Evidence, groups: Sequence[GroupRates]) -> T
             continue  # there are more than two classes
         label = shorten(visible(e.labels[-1]), NARROWEST)
         row = {"": title.format(label)} | {
-            group: _arrow(_percent(rate.unconstrained), _percent(rate.value))
-            for group, rate in found.items()
+            group: _share(rate, noise is not None) for group, rate in found.items()
         }
         row["all"] = ""
-        if kind == "error" and new is not None:
+        if kind == "error" and noise is not None:
+            ends = between(e, noise, split, "wrong")
+            row["all"] = "" if ends is None else summary.percent_ends(*ends)
+        elif kind == "error" and new is not None:
             row["all"] = _arrow(_percent(free, 1), _percent(new.error, 1))
-        if kind == "selected":
+        if kind == "selected" and noise is None:
             ratio = _ratio([rate.unconstrained for rate in found.values()])
             now = _ratio([rate.value for rate in found.values()])
             row["all"] = f"ratio {_arrow(ratio, now)}"
@@ -224,6 +227,13 @@ def rate_table(console: Console, e: Evidence, groups: Sequence[GroupRates]) -> T
 
 def _held(groups: Sequence[GroupRates]) -> bool:
     return groups[0].rows == "held-out"
+
+
+def _share(rate: Rate, noisy: bool) -> str:
+    """Write a rate without and with bounds; under noise between what it is."""
+    if noisy and rate.lower is not None and rate.upper is not None:
+        return summary.percent_ends(rate.lower, rate.upper)
+    return _arrow(_percent(rate.unconstrained), _percent(rate.value))
 
 
 def _percent(share: float | None, digits: int = 0) -> str | None:

@@ -318,12 +318,13 @@ def _noisy_measures(
         "measured on": name,
         "rows": f"about {rows:,}",
         "risk": NOTHING if risk is None else ends_in_words(*risk),
-        "wrong": NOTHING if wrong is None else _percent(*wrong),
+        "wrong": NOTHING if wrong is None else percent_ends(*wrong),
         "worst cell": ends_in_words(float(low.max()), float(high.max())),
     }
 
 
-def _percent(low: float, high: float) -> str:
+def percent_ends(low: float, high: float) -> str:
+    """Write between what noise lets a share be known, rounded outwards."""
     return f"{math.floor(100 * low)}–{math.ceil(100 * high)} %"
 
 
