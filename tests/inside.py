@@ -26,7 +26,6 @@ HOMES = {
     "cli.console": ":console",
     "cli.deployed": "launch:cli_deployed_launch",
     "cli.options": "Draft OPTIONS bound in_options",
-    "cli.reproduce": "open_panel",
     "constraints.base": "EVERY_SILO",
     "data.checks": "repeated_rows row_hashes shared_ids shared_rows",
     "data.chunks": ":chunks",
@@ -91,6 +90,7 @@ HOMES = {
     "evidence.vector": "LONG Packed kept numbers_of",
     "evidence.verdict": ":verdict EXIT_CODES Result judge split_metrics verdicts",
     "evidence.verify": ":evidence_verify mean_ends verify:evidence_verify_verify",
+    "experiments.comparison": "L2_GRID points_of",
     "figures.chart": "Axis axis_of",
     "figures.html": "as_html",
     "flower.address": "Address",
@@ -151,7 +151,6 @@ HOMES = {
     "reports.explorer": "path_of",
     "reports.inputs": "InputsThatMatter MOST",
     "reports.page": "embedded render write_report",
-    "reports.study_view": "MOST_SENTENCES SweepView",
     "runs.directory": ":directory SPEC",
     "runs.overview": "Overview follow",
     "site.account": "Account HEAD KEPT LINES Line OPENING",
@@ -166,24 +165,6 @@ HOMES = {
     "site.releases": "Releases",
     "site.store": ":store",
     "spec.run_file": "SECTIONS",
-    "study.compare": "Comparison L2_GRID compare known_methods plan space",
-    "study.decisions": "bootstrapped decide holm permuted student",
-    "study.experiment": (
-        "LEAST_POINTS Seeds Study check_plans combinations run:study_experiment_run"
-    ),
-    "study.published": ":published",
-    "study.reproduce": "FIGURES load parse run_figure",
-    "study.seeded": "sweep_seeds",
-    "study.shares": ":shares",
-    "study.sweep": (
-        "GridPoint NOTIONS:study_sweep_NOTIONS PAPER_BOUNDS PAPER_MULTIPLIER_BOUNDS "
-        "front full_grid heldout_measures paper_grid random_grid row smallest_bound "
-        "sweep"
-    ),
-    "study.trial": (
-        "Few Footing MEASURES NO_OPTIMA Row:study_trial_Row Trial:study_trial_Trial "
-        "measures"
-    ),
     "wire.envelope": "MOST_QUESTIONS",
     "wire.keys": (
         "FILE:wire_keys_FILE PUBLIC_FILE PublicKeys SiteKeys announced collect"

@@ -201,15 +201,15 @@ def test_what_is_no_single_run_refuses_it():
             wrong(federation, AUTO)
 
 
-def test_a_sweep_and_a_comparison_start_at_the_same_smallest_bound():
+def test_a_comparison_starts_at_the_same_smallest_bound():
     federation, engine = unlike(), Local(unlike())
     setting, model = setting_of(engine), pffl.LogisticRegression()
     choice = choose_bound(engine, setting, AUTO, model, pffl.Exact(), Options(), 0)
-    from tests.inside import smallest_bound
+    from pffl.experiments import smallest_bound
 
     assert choice.trials[-1].bound == smallest_bound(federation, AUTO.at(0.0))
     found = pffl.compare(federation, AUTO, methods=["fedavg"], budget=20, seeds=[0])
-    assert found.rows[0].reason is None
+    assert found.records[0].reason is None
 
 
 def test_run_files_and_the_command_line(

@@ -30,7 +30,7 @@ from tests.driving import iterate
 from tests.engines.sites import remote
 from tests.helpers import make_problem, train_question
 from tests.inside import evidence_metrics_rates as rates
-from tests.inside import heldout_measures, store
+from tests.inside import store
 from tests.raising import raises
 
 MODELS = {
@@ -403,15 +403,6 @@ def test_a_site_prepares_weights_as_the_federation_agreed(tmp_path):
     weights = np.concatenate([rows.weight for rows in site.silo.splits.values()])
     expected = arrays(n=40)["s"]
     assert sorted(weights) == sorted(expected[expected > 0])
-
-
-def test_a_sweep_of_weighted_rows_claims_no_interval():
-    rows = arrays()
-    data = federation(rows, rows["s"], test=0.3)
-    solved = solve(data, BoundedGroupLoss(0.45, by="a"), method=Exact())
-    found = heldout_measures(solved.evidence)
-    assert found["error"] == solved.as_dict()["test"]["error"]
-    assert not {"error_low", "error_high"} & set(found)
 
 
 def test_what_is_assumed_of_weights_is_asked_of_sites():

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pffl.evidence.certificate import Certificate as Certificate
     from pffl.evidence.evidence import About as About
     from pffl.evidence.verify import verify as verify
+    from pffl.experiments.comparison import compare as compare
     from pffl.feasibility import Feasible as Feasible
     from pffl.feasibility import feasible as feasible
     from pffl.foreign import audit as audit
@@ -55,8 +56,6 @@ if TYPE_CHECKING:
     from pffl.solution import Solution as Solution
     from pffl.solving import solve as solve
     from pffl.solving import solve_many as solve_many
-    from pffl.study.compare import compare as compare
-    from pffl.study.sweep import sweep as sweep
 
 __version__ = "0.2.0"
 
@@ -92,7 +91,7 @@ _HOMES = {
     "audit": "foreign",
     "card": "reports.card",
     "certify": "certifying",
-    "compare": "study.compare",
+    "compare": "experiments.comparison",
     "feasible": "feasibility",
     "feasible_bound": "estimator",
     "load": "runs.predictor",
@@ -103,7 +102,6 @@ _HOMES = {
     "solve": "solving",
     "solve_loaders": "loops",
     "solve_many": "solving",
-    "sweep": "study.sweep",
     "verify": "evidence.verify",
 }
 

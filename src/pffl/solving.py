@@ -842,7 +842,7 @@ def data_card(data: Data, problem: Problem) -> dict[str, Any] | None:
     }
 
 
-@cache  # a sweep asks often, and metadata are slow to read
+@cache  # a comparison asks often, and metadata are slow to read
 def versions() -> dict[str, str]:
     """Versions that a result depends on."""
     names = ("pffl", "numpy", "scipy", "daqp")

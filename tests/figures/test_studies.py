@@ -70,22 +70,13 @@ def test_a_front_of_one_point_is_drawn_with_its_interval():
         assert line.spans == [(None, None, 0.68, 0.73)]
 
 
-def test_a_verdict_decides_what_is_hollow():
-    """By Holm's rule an interval may be off 0, and yet no difference shown."""
-    lines = [
-        {"method": "one", "mean": -0.1, "low": -0.2, "high": -0.01}
-        | {"verdict": "no difference shown"},
-        {"method": "two", "mean": 0.1, "low": 0.05, "high": 0.2, "verdict": "holds"},
-        {"method": "off", "mean": 0.1, "low": 0.05, "high": 0.2}
-        | {"verdict": "does not hold"},
-    ]
+def test_a_word_decides_what_is_hollow():
+    ends = {"mean": 0.1, "low": 0.05, "high": 0.2}
+    words = ["better", "worse", "same", "open"]
+    lines = [{"method": word, "word": word, **ends} for word in words]
+    lines.append({"method": "wide", "word": "open", **ends, "low": -float("inf")})
     chart = figures.differences(lines, "words")
-    assert set(marks(chart, "open")) == {"one"}
-    assert set(marks(chart, "shown")) == {"two", "off"}
-    assert [row.note for row in chart.rows] == [line["verdict"] for line in lines]
-    undecided = [{**line, "verdict": ""} for line in lines]
-    assert set(marks(figures.differences(undecided, "words"), "shown")) == {
-        "one",
-        "two",
-        "off",
-    }
+    assert set(marks(chart, "open")) == {"same", "open", "wide"}
+    assert set(marks(chart, "shown")) == {"better", "worse"}
+    assert set(marks(chart, "interval")) == set(words)
+    assert [row.note for row in chart.rows] == [*words, "open"]

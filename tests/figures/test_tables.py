@@ -7,7 +7,7 @@ import pytest
 
 import pffl
 from pffl import figures
-from tests.inside import as_html, full_grid, sweep
+from tests.inside import as_html
 
 NASTY = "<script>alert(1)</script>"
 
@@ -136,27 +136,6 @@ def test_convergence(solution):
     assert (
         figures.convergence([{"round": 1, "gap": 0.5, "worst_violation": ""}]) is None
     )
-
-
-def test_the_front_is_that_of_validation_with_intervals(data):
-    found = sweep(data, full_grid(["bgl"], [0.5, 0.6, 0.65], [0.5, 10.0]))
-    chart = figures.tradeoff(found.table)
-    crowd, front = chart.lines
-    assert len(crowd.points) == 6
-    best = found.front(notion="bgl")
-    assert sorted(front.points) == sorted(
-        zip(best["test_error"], best["test_worst_cell_loss"], strict=True)
-    )
-    ends = {
-        (row["test_error_low"], row["test_error_high"])
-        for row in best.to_dict("records")
-    }
-    assert {span[:2] for span in front.spans} == ends
-    assert all(chart.x.low <= e <= chart.x.high for pair in ends for e in pair)
-    assert "validation" in front.name
-    other = figures.tradeoff(found.table, y="dp_gap")
-    assert other.y.title == "dp gap"
-    assert all(span[2:] == (None, None) for span in other.lines[1].spans)
 
 
 def test_bars_start_at_zero():

@@ -10,8 +10,8 @@ from typing import Any
 import pffl
 from pffl import runs
 from tests.engines.sites import remote
-from tests.inside import full_grid, promise, render, sweep
-from tests.reports.folders import NAMES, NASTY, federation, panel_of
+from tests.inside import promise, render
+from tests.reports.folders import NAMES, NASTY, federation
 from tests.test_monitoring import of_people, people
 from tests.test_path import unlike
 
@@ -79,17 +79,11 @@ def noisy(place: Path) -> str:
     return _saved(place, pffl.solve(data, BOUND(0.66), seed=0, privacy=budget))
 
 
-def of_a_sweep(place: Path) -> str:
-    data = federation(NAMES, rows=1_500)
-    grid = full_grid(["bgl", "cbgl"], [0.5, 0.6, 0.69], [1.0, 10.0])
-    sweep(data, grid, out=place)
-    return render([place])
-
-
 def comparison(place: Path) -> str:
-    data = federation(rows=400)
-    methods = ["fedavg", "exact", "group-weighted", "qffl"]
-    pffl.compare(data, methods=methods, seeds=3, budget=10, out=place)
+    data = federation(NAMES, rows=1_500)
+    named = {"fedavg": "fedavg", NASTY: "exact", "q": "qffl"}
+    grid = {"bound": [0.5, 0.6, 0.69], "q": [0.1, 1.0]}
+    pffl.compare(data, methods=named, grid=grid, seeds=3, budget=10, out=place)
     return render([place])
 
 
@@ -118,13 +112,6 @@ def monitor_alarm(place: Path) -> str:
     return render([found])
 
 
-def panel(place: Path) -> str:
-    """A figure of the paper, run again."""
-    place.mkdir()
-    (place / "compas.json").write_text(json.dumps(panel_of("PFFL", NASTY)))
-    return render([place])
-
-
 def regression(place: Path) -> str:
     some: dict[str, Any] = {"groups": 4, "silos": 4, "features": 4, "seed": 0}
     data = pffl.datasets.synthetic(2_000, task="regression", **some)
@@ -138,7 +125,7 @@ def three_labels(place: Path) -> str:
 
 
 MADE: tuple[Callable[[Path], str], ...] = (
-    *(infeasible, many_groups, deployed, live, noisy, of_a_sweep, comparison),
-    *(promise_shown, promise_not_shown, monitor_alarm, panel, regression, three_labels),
+    *(infeasible, many_groups, deployed, live, noisy, comparison),
+    *(promise_shown, promise_not_shown, monitor_alarm, regression, three_labels),
 )
 KINDS = {kind.__name__: kind for kind in MADE}

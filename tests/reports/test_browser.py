@@ -10,7 +10,7 @@ import pytest
 
 import pffl
 from pffl import runs
-from tests.inside import full_grid, render, sweep
+from tests.inside import render
 from tests.reports.browsing import Window, needs_browser
 from tests.reports.browsing import window as window
 from tests.reports.folders import NAMES, NASTY, federation
@@ -28,16 +28,17 @@ return {label: root.querySelector('.label').textContent,
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A run and a sweep of people with difficult names, and both on a page."""
+    """A run and a comparison of people with difficult names."""
     base = tmp_path_factory.mktemp("browser")
     data = federation(NAMES, rows=1_500)
     solution = pffl.solve(data, pffl.BoundedGroupLoss(0.69), seed=0)
     runs.save(solution, base / "run", "[data]\n")
-    sweep(data, full_grid(["bgl", "cbgl"], [0.5, 0.6], [1.0, 10.0]), out=base / "sweep")
-    compared = pffl.compare(data, methods=["fedavg", "exact"], seeds=2, budget=5)
+    methods = {"fedavg": "fedavg", NASTY: "exact"}
+    grid = {"bound": [0.5, 0.6]}
+    compared = pffl.compare(data, methods=methods, grid=grid, seeds=2, budget=5)
     written = {
         "run": render([base / "run"]),
-        "study": render([base / "sweep", compared]),
+        "comparison": render([compared]),
         "both": render([base / "run", base / "run"]),
     }
     out = {}
@@ -54,8 +55,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         ("run", 390, "light"),
         ("run", 768, "dark"),
         ("run", 1440, "light"),
-        ("study", 390, "dark"),
-        ("study", 1440, "light"),
+        ("comparison", 390, "dark"),
+        ("comparison", 1440, "light"),
         ("both", 768, "light"),
     ],
 )
@@ -71,7 +72,6 @@ SOME = {
     "deployed": (390, "light"),
     "live": (390, "dark"),
     "monitor_alarm": (390, "light"),
-    "panel": (390, "dark"),
     "promise_not_shown": (390, "light"),
     "regression": (768, "dark"),
 }
@@ -101,7 +101,7 @@ LOOKS = [(width, scheme) for width in (390, 768, 1440) for scheme in ("light", "
 def test_every_folder_fits_and_everyone_can_read_it(window, tmp_path, kind, looks):
     path = tmp_path / "page.html"
     path.write_text(KINDS[kind](tmp_path / kind), encoding="utf-8")
-    assert path.stat().st_size < (5_000_000 if kind == "of_a_sweep" else 2_000_000)
+    assert path.stat().st_size < 2_000_000
     for width, scheme in looks:
         sound(window, path, width, scheme)
 
@@ -132,37 +132,6 @@ def test_a_page_of_a_run_that_goes_on_loads_itself_until_asked_not_to(window, tm
             time.sleep(0.1)
     finally:
         window.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
-
-
-@needs_browser
-def test_slider_and_click_move_figures_table_and_sentence_together(window, pages):
-    from selenium.webdriver.common.keys import Keys
-
-    window.show(pages["study"])
-    slider = window.find(".explorer input[type=range]")
-    slider.send_keys(Keys.HOME)
-    first = window.run(STATE)
-    assert first["label"].startswith("Bound 0.5, multiplier bound 1:")
-    assert NASTY in first["table"]
-    slider.send_keys(Keys.END)
-    last = window.run(STATE)
-    assert last["label"].startswith("Bound 0.6, multiplier bound 10:")
-    assert all(first[key] != last[key] for key in first)
-    data = json.loads(window.run("return document.getElementById('data').textContent"))
-    model = data[0]["models"][0]
-    assert first["said"] == "".join(model["s"])
-    shown = [f"{value:.4f}" for value in model["c"][:2]]
-    assert all(text in first["table"] for text in shown)
-    x, y = model["p"]
-    click = """
-    const area = document.querySelector('.explorer .area');
-    const box = area.getBoundingClientRect();
-    area.dispatchEvent(new MouseEvent('click', {bubbles: true,
-      clientX: box.left + box.width * arguments[0] / 100,
-      clientY: box.top + box.height * arguments[1] / 100}))"""
-    window.run(click, x, y)
-    assert window.run(STATE)["ring"] == f"{x}%{y}%".replace(".0%", "%")
-    assert window.errors() == []
 
 
 @needs_browser

@@ -14,18 +14,16 @@ import numpy as np
 import pffl
 from pffl import runs
 from pffl.certifying import Request
+from pffl.experiments import compare
 from pffl.running import recertify
 from pffl.running import run as run_in
 from pffl.spec import Job, parse
 from tests.inside import (
     LOOKS,
     Evidence,
-    GridPoint,
     Look,
     Looks,
-    compare,
     read_looks,
-    sweep,
     unseen,
 )
 
@@ -89,19 +87,26 @@ def test_what_says_nothing_of_held_out_rows_is_no_look(tmp_path):
     assert not found[0].touches(found[1])
 
 
-def test_fault_84_a_sweep_is_paid_by_the_run_that_was_chosen(tmp_path):
+def compared(place: Path, bounds: list[float], prices: list[float]) -> None:
+    compare(
+        job(0.68).federation,
+        pffl.BoundedGroupLoss(0.68),
+        methods=["exact"],
+        grid={"bound": bounds, "multiplier_bound": prices},
+        seeds=1,
+        out=place,
+    )
+
+
+def test_fault_84_a_grid_is_paid_by_the_run_that_was_chosen(tmp_path):
     alone = ran(tmp_path / "elsewhere" / "run")
-    grid = [GridPoint("bgl", b, p) for b in (0.66, 0.68, 0.7) for p in (1.0, 10.0)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        swept = sweep(job(0.68).federation, grid, out=tmp_path / "runs" / "sweep")
-        sweep(job(0.68).federation, grid, out=tmp_path / "runs" / "sweep")  # no look
-    assert len(read_looks(tmp_path / "runs" / "sweep" / LOOKS)) == 6
-    assert set(swept.table["looks"]) == {6}
-    assert swept.best(error_at_most=0.9)["looks"] == 6
-    for place in (tmp_path / "runs" / "sweep" / "chosen", tmp_path / "runs" / "one"):
+    folder = tmp_path / "runs" / "compared"
+    for _ in range(2):  # the second time nothing is looked at
+        compared(folder, [0.66, 0.68, 0.7], [1.0, 10.0])
+        assert len(read_looks(folder / LOOKS)) == 6
+    for place in (folder / "chosen", tmp_path / "runs" / "one"):
         e = ran(place)
-        many = 6 if e.terms.multiplier_bound in (1.0, 10.0) else 9
+        many = 6 + 3  # and for each bound a run with another price or method
         assert paid(e) == (many, 0, 0)
         assert e.terms.counted
         delta = (1 - e.terms.confidence) / many
@@ -114,18 +119,15 @@ def test_fault_84_a_sweep_is_paid_by_the_run_that_was_chosen(tmp_path):
 
 
 def test_fault_84_other_settings_could_not_be_checked(tmp_path):
-    grid = [GridPoint("bgl", bound, 10.0) for bound in (0.66, 0.7)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        sweep(job(0.68).federation, grid, out=tmp_path / "sweep")
-        compare(
-            job(0.68).federation,
-            pffl.BoundedGroupLoss(0.7),
-            methods=["fedavg"],
-            budget=5,
-            seeds=1,
-            out=tmp_path / "compared",
-        )
+    compared(tmp_path / "grid", [0.66, 0.7], [10.0])
+    compare(
+        job(0.68).federation,
+        pffl.BoundedGroupLoss(0.7),
+        methods=["fedavg"],
+        budget=5,
+        seeds=1,
+        out=tmp_path / "compared",
+    )
     e = ran(tmp_path / "first")
     assert paid(e) == (1, 0, 3)
     (ground,) = unseen.looked_at(e)
@@ -141,8 +143,8 @@ def test_other_rows_and_damaged_logs_of_others_count_nothing(tmp_path):
     e = ran(tmp_path / "a" / "run")
     one = Look(["other rows"], "x", 1.0, None, "p")
     assert paid(Looks((), ((one,),)).counted(e)) == (1, 0, 0)
-    (tmp_path / "b" / "sweep").mkdir(parents=True)
-    (tmp_path / "b" / "sweep" / LOOKS).write_text("{}\n")
+    (tmp_path / "b" / "other").mkdir(parents=True)
+    (tmp_path / "b" / "other" / LOOKS).write_text("{}\n")
     assert paid(ran(tmp_path / "b" / "run")) == (1, 0, 0)
 
 

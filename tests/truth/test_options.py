@@ -1,7 +1,7 @@
 """An option that a command makes no use of is refused: exit code 2, with its name.
 
 What a command is said to use must be in what it reads: each option that it takes
-changes the run file that it describes, and for `feasible`, `sweep`, `compare`, `plan`
+changes the run file that it describes, and for `feasible`, `compare`, `plan`
 and `audit` those of one run alone are no options.
 """
 
@@ -20,7 +20,6 @@ from tests.cli.helpers import SMALL, Command, pffl
 ONE_RUN = {"--promise": "unseen", "--models": "4", "--reach": None}
 UNUSED = {
     "feasible": ["unseen", "l2", "weighting", "weight-bound"],
-    "sweep": ["unseen", "engine", "error-at-most"],
     "compare": ["unseen", "engine"],
     "plan": ["unseen", "engine", "error-at-most"],
     "audit": ["radius", "error-at-most"],
@@ -56,7 +55,7 @@ def commands() -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", ["feasible", "sweep", "compare", "plan", "audit"])
+@pytest.mark.parametrize("name", ["feasible", "compare", "plan", "audit"])
 @pytest.mark.parametrize("option", ONE_RUN)
 def test_what_is_of_one_run_is_refused_elsewhere(
     name: str, option: str, command: Command
@@ -85,7 +84,7 @@ bound = 0.9
 KEYS = {"promise": '"unseen"', "reach": "true", "models": "4"}
 
 
-@pytest.mark.parametrize("name", ["feasible", "sweep", "compare", "plan", "audit"])
+@pytest.mark.parametrize("name", ["feasible", "compare", "plan", "audit"])
 @pytest.mark.parametrize("key", KEYS)
 def test_a_key_of_a_run_file_is_refused_where_it_is_not_used(
     name: str, key: str, command: Command

@@ -16,16 +16,16 @@ from pffl.cli import (
     certify,
     data,
     deploy,
+    experiments,
     monitor,
     plan,
     predict,
-    reproduce,
+    report,
     run,
     site,
     site_keys,
     site_show,
     site_status,
-    study,
     watch,
 )
 
@@ -46,10 +46,9 @@ app.command()(certify.certify)
 app.command()(certify.verify)
 app.command()(certify.audit)
 app.command()(monitor.monitor)
-app.command()(study.compare)
-app.command()(study.sweep)
-app.command()(reproduce.reproduce)
-app.command()(study.report)
+app.command()(experiments.compare)
+app.command()(experiments.reproduce)
+app.command()(report.report)
 app.command()(card.card)
 app.command()(deploy.deploy)
 app.command()(watch.watch)

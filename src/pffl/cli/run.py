@@ -125,7 +125,7 @@ def _releases() -> Callback:
 
 def _open(directory: Path) -> None:
     """Open the page of a run, where it has one."""
-    from pffl.cli.study import open_page
+    from pffl.cli.report import open_page
     from pffl.runs.directory import REPORT
 
     if (directory / REPORT).is_file():

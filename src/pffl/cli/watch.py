@@ -96,7 +96,7 @@ class Page:
 
     def open(self) -> None:
         """Show it in the browser, and say where it is."""
-        from pffl.cli.study import open_page
+        from pffl.cli.report import open_page
         from pffl.runs.directory import LIVE
 
         console.note(f"Page: {self.directory / LIVE}")

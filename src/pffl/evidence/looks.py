@@ -1,6 +1,6 @@
 """Looks at held-out rows: who was measured on them before, and what that costs.
 
-A folder counts them: each run, sweep, comparison and audit keeps a log of its looks. A
+A folder counts them: each run, comparison and audit keeps a log of its looks. A
 run reads its own, its folder's and its neighbours'; an audit comes after all that were
 certified on the same people, as far as its folder knows. Of s models that were fixed
 before the first look each has δ/s. The l-th later certificate on the same rows has
@@ -12,10 +12,11 @@ be checked, and fresh rows are needed to settle it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pffl import files
 from pffl.errors import PFFLError
@@ -38,9 +39,10 @@ class Look(Record):
     rows
         Hashes of these rows, one per split; none under noise, as a hash tells of rows.
     settings, price
-        Hash of what the model was set to, and B.
+        Hash of what the model was set to, and B. In a comparison: a hash of bounds and
+        model, a slash, and one of all settings.
     certificate
-        Hash of what was stated of it; None where nothing was, as in a sweep.
+        Hash of what was stated of it; None where nothing was, as in a comparison.
     plan
         What was fixed together with it, before the first look.
     candidates, others
@@ -116,6 +118,14 @@ def settings(e: Evidence) -> str:
     return hashed("settings", *parts)
 
 
+def bounds_settings(
+    cells: Sequence[str], bounds: Sequence[float], model: Mapping[str, Any]
+) -> str:
+    """Return a hash of bounds and model, whatever the method."""
+    plain = [float(bound) for bound in bounds]
+    return hashed("bounds", list(cells), plain, dict(model))
+
+
 def _certificate(e: Evidence) -> str:
     """Return a hash of what the statements on unseen people depend on."""
     t = e.terms
@@ -178,10 +188,14 @@ class Looks:
     def _among(self, e: Evidence, now: Look) -> tuple[Evidence, Look]:
         """Count the models that were measured on the same rows around the run."""
         candidates, planned, others = e.terms.candidates, False, 0
+        names, bounds = [c.cell for c in e.cells], [c.bound for c in e.cells]
+        known = {now.settings}
+        if None not in bounds:
+            known.add(bounds_settings(names, bounds, e.model.described))
         for log in self.around:
             seen = [one for one in log if one.touches(now)]
             first = [o for o in seen if o.plan is not None and o.plan == seen[0].plan]
-            if any(one.settings == now.settings for one in first):
+            if any(known & {one.settings, _bounds(one)} for one in first):
                 candidates, planned = max(candidates, _fixed(first, now)), True
             else:
                 others += len({o.settings for o in seen} - {now.settings})
@@ -205,7 +219,7 @@ class Looks:
         return "".join(f"{json.dumps(asdict(one))}\n" for one in looks).encode()
 
 
-def _fixed(plan: Iterable[Look], now: Look) -> int:
+def _fixed(plan: Sequence[Look], now: Look) -> int:
     """Number of models that a plan fixed, this one among them.
 
     A plan of bounds and prices also fixes, for each bound, the model whose price is
@@ -214,7 +228,12 @@ def _fixed(plan: Iterable[Look], now: Look) -> int:
     points = {(one.settings, one.price) for one in plan}
     if (now.settings, now.price) in points:
         return len(points)
-    return len(points) + len({settings for settings, _ in points})
+    return len(points) + len({_bounds(one) for one in plan})
+
+
+def _bounds(look: Look) -> str:
+    """The part of the settings that is common to all methods and prices."""
+    return look.settings.partition("/")[0]
 
 
 def read_looks(path: Path) -> tuple[Look, ...]:

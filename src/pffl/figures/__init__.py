@@ -7,7 +7,7 @@ chart.axes()              # matplotlib's Axes
 """
 
 from pffl.figures.chart import Chart, Plot, Rows
-from pffl.figures.studies import curves, differences, fronts, path, tradeoff
+from pffl.figures.studies import differences, fronts, path
 from pffl.figures.tables import (
     budget,
     by_round,
@@ -28,7 +28,6 @@ __all__ = [
     "budget",
     "by_round",
     "convergence",
-    "curves",
     "differences",
     "e_values",
     "fronts",
@@ -39,5 +38,4 @@ __all__ = [
     "rows_of",
     "side_by_side",
     "site_losses",
-    "tradeoff",
 ]

@@ -1,4 +1,4 @@
-"""Models to go through with a slider: of a sweep, or of the path of a promise."""
+"""Models of the path of a promise, to go through with a slider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One self-contained page: runs by their evidence, sweeps and comparisons by rows."""
+"""One self-contained page: runs by their evidence, comparisons by their records."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from importlib.resources import files as packaged
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from pffl import files
 from pffl.errors import ArtefactError, MissingExtraError
 from pffl.evidence.evidence import Evidence
 from pffl.evidence.monitor import STATE, Monitor, assumptions, shown
 from pffl.evidence.monitor import read as read_monitor
 from pffl.evidence.summary import Figure
+from pffl.experiments import Comparison
 from pffl.figures import Plot, Rows, convergence, e_values, side_by_side
 from pffl.figures.html import as_html, css
 from pffl.foreign import Audit
 from pffl.reports import card
+from pffl.reports.comparison_view import ComparisonView
 from pffl.reports.grid import GLOSSARY, Grid, number
 from pffl.reports.run_view import RunView, site_grid
-from pffl.reports.study_view import ComparisonView, PanelView, SweepView
 from pffl.runs.directory import (
     EVIDENCE,
     HISTORY,
@@ -37,21 +37,14 @@ from pffl.runs.directory import (
 )
 from pffl.runs.overview import ROUND, Overview, entries_of
 from pffl.solution import Solution
-from pffl.study.compare import Comparison
-from pffl.study.reproduce import FORMAT as PANEL
-from pffl.study.reproduce import VERSION as PANEL_VERSION
-from pffl.study.sweep import Sweep
 from pffl.text import visible
 
 if TYPE_CHECKING:
     from pffl.runs import RunDirectory
 
-POINTS, COMPARED = "points.jsonl", "rows.json"  # of a sweep, of a comparison
-
-
+COMPARED = "comparison.json"
 Subject: TypeAlias = (
-    "Solution | Audit | Evidence | Sweep | Comparison | Monitor | str"
-    " | os.PathLike[str]"
+    "Solution | Audit | Evidence | Comparison | Monitor | str | os.PathLike[str]"
 )
 
 
@@ -110,9 +103,7 @@ class Contents:
     """What a page shows."""
 
     runs: list[RunView] = field(default_factory=list)
-    sweeps: list[SweepView] = field(default_factory=list)
     comparisons: list[ComparisonView] = field(default_factory=list)
-    panels: list[PanelView] = field(default_factory=list)
     monitors: list[MonitorView] = field(default_factory=list)
     live: list[LiveView] = field(default_factory=list)
 
@@ -123,15 +114,13 @@ class Contents:
             return f"{len(self.runs)} runs side by side"
         if self.runs:
             return _titled(self.runs[0].result["data"]["name"], self.runs[0].kind)
-        if self.sweeps:
-            return _titled(self.sweeps[0].name, "sweep")
         if self.comparisons:
             return _titled(self.comparisons[0].name, "comparison")
         if self.monitors:
             return _titled(self.monitors[0].name, "monitor")
         if self.live:
             return _titled(self.live[0].name, "a run that goes on")
-        return "The paper's figures, run again"
+        return "Nothing to show"
 
     @property
     def glance(self) -> Grid | None:
@@ -182,9 +171,8 @@ def report(
     Parameters
     ----------
     subjects
-        Solutions, audits, evidence, sweeps, comparisons, monitors, or folders that hold
-        one of them, a figure of the paper run again, or a deployed run that goes on;
-        or the file of a monitor.
+        Solutions, audits, evidence, comparisons, monitors, or folders that hold one of
+        them or a deployed run that goes on; or the file of a monitor.
     out
         A file to write the page to.
     title
@@ -244,7 +232,6 @@ def render(
         "chart": as_html,  # with every name escaped
     }
     explorers = [run.path for run in found.runs if run.path is not None]
-    explorers += [one for sweep in found.sweeps for one in sweep.explorers]
     return environment.get_template("page.html").render(
         title=title or found.title,
         page=found,
@@ -270,8 +257,6 @@ def collect(subjects: Iterable[Subject]) -> Contents:
                 found.runs.append(RunView("", subject.evidence))
             case Evidence():
                 found.runs.append(RunView("", subject))
-            case Sweep():
-                found.sweeps.append(SweepView.of(subject.rows, subject.data))
             case Comparison():
                 found.comparisons.append(ComparisonView.of(subject, "methods"))
             case Monitor():
@@ -300,22 +285,22 @@ def _read(place: Path, found: Contents) -> None:
             _overview(entries_of(place)),
         )
         found.runs.append(view)
-    elif (place / POINTS).is_file():
-        found.sweeps.append(SweepView.of(files.Journal(place / POINTS), name))
     elif (place / COMPARED).is_file():
         found.comparisons.append(ComparisonView.of(Comparison.load(place), name))
     elif (place / RECORD).is_file():
         entries = entries_of(place)
         rounds = [entry for entry in entries if entry.get("event") == ROUND]
         found.live.append(LiveView(name, _overview(entries), rounds))
-    elif panels := list(_panels(place)):
-        found.panels.extend(map(PanelView.of, panels))
+    elif compared := sorted(place.glob(f"*/{COMPARED}")):  # panels of a figure
+        for one in compared:
+            of = Comparison.load(one.parent)
+            found.comparisons.append(ComparisonView.of(of, one.parent.name))
     elif (place / RESULT).is_file():
         read_evidence(place)  # says what to do
     elif not watched.is_file():
         raise ArtefactError(
-            f"[unknown-folder] {place}: neither a run, nor an audit, a sweep, a "
-            "comparison, a monitor or a figure that was run again"
+            f"[unknown-folder] {place}: neither a run, nor an audit, a "
+            "comparison or a monitor"
         )
 
 
@@ -324,18 +309,6 @@ def _overview(entries: Iterable[Mapping[str, Any]]) -> Overview:
     for entry in entries:
         found.take(entry)
     return found
-
-
-def _panels(place: Path) -> Iterable[dict[str, Any]]:
-    """Return the panels that `pffl reproduce` left in a folder."""
-    for path in sorted(place.glob("*.json")):
-        try:
-            panel = json.loads(path.read_bytes())
-        except ValueError:
-            continue
-        known = isinstance(panel, dict) and panel.get("format") == PANEL
-        if known and panel.get("version") == PANEL_VERSION:
-            yield panel
 
 
 def write_report(place: RunDirectory) -> None:

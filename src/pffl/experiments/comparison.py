@@ -1,0 +1,813 @@
+"""Methods × parameters × seeds, and what the differences show.
+
+- Every method has the same splits, model and budget of gradients.
+- A method with several trials (a grid, or its own search space) is represented on each
+  seed by one of them, chosen on validation rows: the smallest measure among the trials
+  whose error is within an allowance of the reference's smallest; where none is, the
+  trial with the smallest error.
+- A cell with fewer than `least_people` people on some seed is left out of "the worst".
+- What is undefined is None, never 0. A trial that fails is a record with its reason.
+- Differences to the reference are paired by seed and judged together (`statistics`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import tomllib
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import MISSING, asdict, dataclass, fields, replace
+from functools import cached_property
+from importlib.resources import files as packaged
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from pffl import files
+from pffl.choosing import choose_bound, find_smallest
+from pffl.constraints.base import Constraint
+from pffl.constraints.conditional import ConditionalBoundedGroupLoss
+from pffl.constraints.group_loss import BoundedGroupLoss
+from pffl.constraints.per_silo import PerSilo
+from pffl.data.federation import Federation
+from pffl.driver import drive
+from pffl.errors import DataError, NotMetError, UsageError
+from pffl.evidence.evidence import Missing
+from pffl.evidence.looks import LOOKS, Look, hashed
+from pffl.experiments.statistics import Judgement, choose, judge, overlap, people
+from pffl.experiments.trial import (
+    COSTS,
+    MEASURES,
+    NOBODY,
+    AnyMethod,
+    Draw,
+    LeftOut,
+    Trial,
+    TrialRecord,
+    measures,
+)
+from pffl.figures import Plot, fronts
+from pffl.figures import differences as differences_chart
+from pffl.files import Journal
+from pffl.methods import METHODS
+from pffl.methods.auto import Auto
+from pffl.methods.fedavg import FedAvg
+from pffl.models.base import Model
+from pffl.models.linear import LinearModel, default_model
+from pffl.numerics import front
+from pffl.preparation import Options
+from pffl.records import Record, read
+from pffl.solving import open_engine, prepared, setting_of
+from pffl.text import element, text_table, up
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BUDGET = 1500  # gradients per silo
+SEEDS = 30
+MIN_PEOPLE = 30  # in a cell that may be the worst
+ALLOWANCE = 0.01  # error above the reference's that a chosen trial may have
+MARGINS = {"error": 0.005}  # differences that do not matter; of other measures:
+MARGIN = 0.01
+L2_GRID = (1e-3, 1e-4, 1e-2, 1e-1, 1e-5, 3e-3, 3e-2, 1.0)
+RECORDS = "records.jsonl"
+SAVED = "comparison.json"
+CONSTRAINTS: dict[str, Callable[[float], Constraint]] = {
+    "bgl": BoundedGroupLoss,
+    "cbgl": ConditionalBoundedGroupLoss,
+    "cbgl-y1": lambda bound: ConditionalBoundedGroupLoss(bound, labels=(1,)),
+    "cbgl-y0": lambda bound: ConditionalBoundedGroupLoss(bound, labels=(0,)),
+    "per-silo": PerSilo,
+}
+
+Load: TypeAlias = Callable[[int], Federation]
+Grid: TypeAlias = Mapping[str, Sequence[Any]]
+Report: TypeAlias = Callable[[str, int, int], None]
+
+
+def compare(
+    data: Federation | Load,
+    constraint: Constraint | str = "bgl",
+    *,
+    methods: Sequence[AnyMethod] | Mapping[str, AnyMethod] | None = None,
+    grid: Grid | None = None,
+    trials: int = 0,
+    seeds: int | Sequence[int] = SEEDS,
+    model: Model | None = None,
+    options: Options | None = None,
+    budget: int | None = BUDGET,
+    reference: str | None = None,
+    measure: str = "worst_cell_loss",
+    allowance: float = ALLOWANCE,
+    margin: float | None = None,
+    least_people: int = MIN_PEOPLE,
+    jobs: int = 1,
+    out: str | os.PathLike[str] | None = None,
+    report: Report = lambda what, done, total: None,
+) -> Comparison:
+    """Train every method, with every point of a grid, on every seed.
+
+    Parameters
+    ----------
+    data
+        What returns the federation of a seed (with a ``validation`` split if a method
+        has several trials); or one federation, with which seeds differ in training
+        alone and nothing follows for other people.
+    constraint
+        Who is to have what bound; or "bgl", "cbgl", "cbgl-y1", "cbgl-y0", "per-silo",
+        with a bound just above the smallest possible one of the first seed.
+    methods
+        Methods, by name or as objects; a mapping gives them other names. Default: all.
+    grid
+        Parameters to try, every combination; each method takes those that it has.
+        ``bound`` is the constraint's, ``l2`` the model's.
+    trials
+        Without a grid: how many points of its own search space each method tries. 0:
+        its defaults alone.
+    seeds
+        Seeds, or how many. Fewer than 29 give intervals and no word.
+    model, options
+        As for `solve`.
+    budget
+        Gradients per silo for each method given by name; None for its defaults.
+    reference
+        The method that others are compared with. Default: FedAvg, or else the first.
+    measure, allowance
+        By what trials are chosen and judged, and how much more validation error than
+        the reference has a chosen trial may have.
+    margin
+        A difference that does not matter, for the word "same". Default: 0.01, and
+        0.005 of the error.
+    least_people
+        People that a cell needs, on every seed, to be the worst.
+    jobs
+        Processes; each trains some seeds. `data` must then be a function that can be
+        imported.
+    out
+        A folder. Finished trials are kept in ``records.jsonl`` and not run again.
+    report
+        Called with what runs now, how many are done, and how many there are.
+
+    Raises
+    ------
+    UsageError
+        A method, a constraint, a measure or a parameter is not known.
+    NotMetError
+        Every trial failed.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> found = pffl.compare(people, methods=["fedavg", "exact"], seeds=1, budget=50)
+    >>> list(found.table.index)
+    ['fedavg', 'exact']
+
+    A grid is the trade-off between bounds:
+
+    >>> found = pffl.compare(
+    ...     people, methods=["exact"], grid={"bound": [0.62, 0.66]}, seeds=1
+    ... )
+    >>> found.points[["bound", "train_worst_cell_loss"]].round(3).values.tolist()
+    [[0.62, 0.622], [0.66, 0.66]]
+    """
+    named = name_methods(methods)
+    if measure not in MEASURES:
+        raise UsageError(
+            f"[unknown-measure] no measure '{measure}': there are {', '.join(MEASURES)}"
+        )
+    if reference is None:
+        reference = FedAvg.name if FedAvg.name in named else next(iter(named))
+    if reference not in named:
+        raise UsageError(f"[unknown-method] no method '{reference}' is compared")
+    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    load = data if callable(data) else lambda seed: data
+    first = load(numbers[0])
+    model, settings = model or default_model(first.schema), options or Options()
+    constraint, settings = settle(constraint, first, model, settings)
+    plan = [
+        Trial(name, method, constraint, point)
+        for name, method in named.items()
+        for point in points_of(method, model, grid, trials)
+    ]
+    several = len(plan) > len(named)
+    if several and len(named) > 1 and "validation" not in first.splits:
+        raise UsageError(
+            "[no-validation] to choose among trials, data need validation rows: give "
+            "validation_fraction=0.2"
+        )
+    folder = None if out is None else Path(out)
+    journal = Journal(None if folder is None else folder / RECORDS)
+    terms = Terms(tuple(plan), model, budget, settings)
+    records, seen = [], []
+    total = len(plan) * len(numbers)
+    for part in _each_seed(data, first, terms, numbers, journal, jobs):
+        records += part.records
+        seen.append(part.people)
+        report(f"seed {part.records[0].seed}", len(records), total)
+    if all(record.reason for record in records):
+        raise NotMetError(
+            f"[all-failed] every trial failed; the first: {records[0].reason}"
+        )
+    if margin is None:
+        margin = MARGINS.get(measure, MARGIN)
+    shared = (reference, measure, allowance, margin, least_people)
+    found = Comparison(tuple(records), *shared, _correlation(seen))
+    if folder is not None:
+        found.save(folder)
+    return found
+
+
+# What is tried
+
+
+def name_methods(
+    methods: Sequence[AnyMethod] | Mapping[str, AnyMethod] | None,
+) -> dict[str, AnyMethod]:
+    """Return methods by the name that a comparison has for them."""
+    if methods is None:
+        return {name: name for name in METHODS if name != Auto.name}
+    if not isinstance(methods, Mapping):
+        methods = {m if isinstance(m, str) else m.name: m for m in methods}
+    asked = [method for method in methods.values() if isinstance(method, str)]
+    unknown = [name for name in asked if name not in METHODS]
+    if unknown or not methods:
+        raise UsageError(
+            f"[unknown-method] no methods {unknown}: there are {sorted(METHODS)}"
+        )
+    return dict(methods)
+
+
+def points_of(
+    method: AnyMethod, model: Model, grid: Grid | None, trials: int
+) -> list[dict[str, Any]]:
+    """Return what a method tries: of the grid, or of its own search space."""
+    kind = METHODS[method] if isinstance(method, str) else type(method)
+    linear = isinstance(model, LinearModel)
+    if grid is None:
+        if not trials:
+            return [{}]
+        own = dict(kind.grid)
+        if linear:
+            rest = tuple(l2 for l2 in L2_GRID if l2 != model.l2)
+            own["l2"] = (model.l2, *rest)
+        return _drawn(_combinations(own), trials)
+    known = {f.name for f in fields(kind) if f.default is not MISSING}  # type: ignore[arg-type]
+    every = set().union(*(_parameters(one) for one in METHODS.values()))
+    unknown = sorted(set(grid) - every - known - {"bound", "l2"})
+    if unknown:
+        raise UsageError(f"[unknown-parameter] no method has parameters {unknown}")
+    if not kind.ignores_cells:
+        known.add("bound")
+    if linear:
+        known.add("l2")
+    return _combinations({k: v for k, v in grid.items() if k in known})
+
+
+def _parameters(kind: Any) -> set[str]:
+    return {f.name for f in fields(kind)}
+
+
+def _combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(grid, v, strict=True)) for v in itertools.product(*grid.values())]
+
+
+def _drawn(points: list[Any], number: int) -> list[Any]:
+    """Return so many points: the first, then drawn without repeat, in order."""
+    if len(points) <= number:
+        return points
+    others = 1 + np.random.default_rng(0).permutation(len(points) - 1)
+    return [points[i] for i in sorted([0, *others[: number - 1].tolist()])]
+
+
+def settle(
+    constraint: Constraint | str, federation: Federation, model: Model, options: Options
+) -> tuple[Constraint, Options]:
+    """Return the constraint with a number for a bound; "auto" is chosen as in a run."""
+    if isinstance(constraint, str):
+        if constraint not in CONSTRAINTS:
+            raise UsageError(
+                f"[unknown-name] no constraint '{constraint}': there are "
+                f"{sorted(CONSTRAINTS)}"
+            )
+        build = CONSTRAINTS[constraint]
+        least = smallest_bound(federation, build(0.0), model=model, options=options)
+        return build(least), options
+    if not constraint.open:
+        return constraint, options
+    engine = open_engine(federation, "local")
+    setting = setting_of(engine)
+    found = choose_bound(engine, setting, constraint, model, Auto(), options, 0)
+    return constraint.at(found.bound), replace(options, error_at_most=None)
+
+
+def smallest_bound(
+    federation: Federation,
+    constraint: Constraint,
+    *,
+    model: Model | None = None,
+    options: Options | None = None,
+) -> float:
+    """Return a common bound just above the smallest that the cells can meet together.
+
+    The bounds of the constraint play no part.
+    """
+    engine = open_engine(federation, "local")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the bound 0, which is only a start
+        problem, _ = prepared(
+            engine, constraint, model, Auto(), options or Options(), 0
+        )
+    bare = problem.with_bounds(np.zeros(problem.n_cells))
+    found = drive(engine, find_smallest(bare, np.ones(problem.n_cells, dtype=bool)))
+    if isinstance(found, Missing):
+        raise UsageError(
+            f"[no-smallest-bound] the smallest possible bound {found.missing}: give a "
+            "bound"
+        )
+    return float(up(found, digits=5))
+
+
+# Running it
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """What all seeds share."""
+
+    trials: tuple[Trial, ...]
+    model: Model
+    budget: int | None
+    options: Options
+
+
+@dataclass(frozen=True, eq=False)
+class Seed:
+    """What came of one seed: records with their keys, and who its people are."""
+
+    records: list[TrialRecord]
+    keys: list[str]
+    people: Any  # of all rows, numbers of test and training rows, hash of test rows
+
+
+def _each_seed(
+    data: Federation | Load,
+    first: Federation,
+    terms: Terms,
+    numbers: Sequence[int],
+    journal: Journal,
+    jobs: int,
+) -> Iterator[Seed]:
+    """Yield all seeds in order; what is in the journal is not trained again."""
+    load = data if callable(data) else None
+    if jobs > 1 and len(numbers) > 1:
+        known = dict(journal.items())
+        with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+            asked = [
+                pool.submit(_run_seed, load, first, terms, number, known)
+                for number in numbers
+            ]
+            for future in asked:
+                found = future.result()
+                for key, record in zip(found.keys, found.records, strict=True):
+                    _keep(journal, key, record, found)
+                yield found
+        return
+    for number in numbers:
+        federation = first if load is None or number == numbers[0] else load(number)
+        yield _run_seed(None, federation, terms, number, journal, journal)
+
+
+def _run_seed(
+    load: Load | None,
+    federation: Federation,
+    terms: Terms,
+    number: int,
+    known: Any,
+    journal: Journal | None = None,
+) -> Seed:
+    """Train the trials of one seed that are not known."""
+    if load is not None:
+        federation = load(number)
+    draw = Draw(federation, terms.model, number, number, terms.budget, terms.options)
+    keys = [draw.key(trial) for trial in terms.trials]
+    sizes = [federation.rows(s) for s in ("test", "train") if s in federation.splits]
+    who = (people(federation), sizes, federation.held_out.get("test"))
+    lacking = [
+        i for i, key in enumerate(keys) if key not in known or known[key]["reason"]
+    ]
+    found = Seed([], keys, who)
+    new = draw.train([terms.trials[i] for i in lacking])
+    for i, key in enumerate(keys):
+        if i in lacking:
+            record = next(new)
+            if journal is not None:
+                _keep(journal, key, record, found)
+        else:
+            record = replace(TrialRecord(**known[key]), seed=number)
+        found.records.append(record)
+    return found
+
+
+def _keep(journal: Journal, key: str, record: TrialRecord, seed: Seed) -> None:
+    """Write a new record down; a model measured on test rows is a look at them."""
+    if key in journal and journal[key] == asdict(record):
+        return
+    tested = seed.people[2]
+    if journal.path is not None and record.sums and tested:
+        plan = hashed("plan", sorted(seed.keys))
+        look = Look([tested], record.settings, record.price, plan=plan)
+        files.append(journal.path.with_name(LOOKS), asdict(look))
+    journal.put(key, asdict(record))
+
+
+def _correlation(seen: Sequence[Any]) -> float:
+    """Return ρ of the seeds; infinite where all of them test the same rows."""
+    tested = {hashed_rows for _, _, hashed_rows in seen}
+    if len(seen) < 2:
+        return 0.0
+    if len(tested) < len(seen):
+        return math.inf
+    test, train = (
+        float(np.mean(sizes)) for sizes in zip(*[s[1] for s in seen], strict=True)
+    )
+    return overlap([s[0] for s in seen], test=test, train=train)
+
+
+# What came of it
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """All records of a comparison; everything that is said follows from them.
+
+    Attributes
+    ----------
+    records
+        One for each method, point and seed.
+    reference, measure, allowance, margin, least_people
+        As for `compare`.
+    correlation
+        ρ of the column "population": measured, see `overlap`.
+    """
+
+    records: tuple[TrialRecord, ...]
+    reference: str
+    measure: str = "worst_cell_loss"
+    allowance: float = ALLOWANCE
+    margin: float | None = MARGIN
+    least_people: int = MIN_PEOPLE
+    correlation: float = 0.0
+
+    @cached_property
+    def methods(self) -> tuple[str, ...]:
+        """Names of the methods."""
+        return tuple(dict.fromkeys(record.method for record in self.records))
+
+    @cached_property
+    def seeds(self) -> tuple[int, ...]:
+        """Numbers of the seeds."""
+        return tuple(dict.fromkeys(record.seed for record in self.records))
+
+    @cached_property
+    def left_out(self) -> LeftOut:
+        """Who does not count as the worst, having too few people on some seed."""
+        out = NOBODY
+        for record in self.records:
+            for split, sums in record.sums.items():
+                if split != "train":
+                    out = out | LeftOut.of(sums, self.least_people)
+        return out
+
+    @cached_property
+    def _values(self) -> dict[int, dict[str, dict[str, float | None]]]:
+        """Measures of every record on every split, by the record's id."""
+        return {
+            id(record): {
+                split: measures(record, split, self.left_out)
+                for split in ("train", "validation", "test")
+            }
+            for record in self.records
+        }
+
+    def values(self, record: TrialRecord, split: str = "test") -> dict[str, Any]:
+        """Measures of one of the records."""
+        return self._values[id(record)][split]
+
+    @cached_property
+    def chosen(self) -> dict[str, dict[int, TrialRecord | None]]:
+        """The trial that stands for each method on each seed; None if all failed."""
+        out: dict[str, dict[int, TrialRecord | None]] = {m: {} for m in self.methods}
+        by: dict[tuple[str, int], list[TrialRecord]] = {}
+        for record in self.records:
+            if record.reason is None:
+                by.setdefault((record.method, record.seed), []).append(record)
+        for seed in self.seeds:
+            of = by.get((self.reference, seed), [])
+            limit = self._smallest_error(of) + self.allowance
+            for method in self.methods:
+                out[method][seed] = self._choose(by.get((method, seed), []), limit)
+        return out
+
+    def _smallest_error(self, records: Sequence[TrialRecord]) -> float:
+        errors = [self.values(r, "validation")["error"] for r in records]
+        return min((e for e in errors if e is not None), default=math.inf)
+
+    def _choose(
+        self, records: Sequence[TrialRecord], limit: float
+    ) -> TrialRecord | None:
+        if len(records) < 2:
+            return records[0] if records else None
+        seen = [self.values(record, "validation") for record in records]
+        errors, values = (
+            np.array([one[name] for one in seen], dtype=float)
+            for name in ("error", self.measure)
+        )
+        place = choose(errors, values, limit=limit)
+        if place is None:
+            place = choose(errors, errors, limit=math.inf)
+        return records[place or 0]
+
+    # Differences
+
+    def judge(self, measure: str | None = None) -> dict[str, Judgement]:
+        """Judge every method against the reference, all of them together (Holm)."""
+        name = measure or self.measure
+        margin = self.margin
+        if name != self.measure:
+            margin = MARGINS.get(name, MARGIN)
+        found = {
+            method: [
+                math.nan if record is None else self.values(record)[name]
+                for record in chosen.values()
+            ]
+            for method, chosen in self.chosen.items()
+        }
+        values = {m: np.array(v, dtype=float) for m, v in found.items()}
+        apart = {m: v - values[self.reference] for m, v in values.items()}
+        del apart[self.reference]
+        return judge(apart, margin=margin, correlation=self.correlation)
+
+    def differences(self, measure: str | None = None) -> pd.DataFrame:
+        """Per method: the difference to the reference on test rows, and its word.
+
+        ``low`` and ``high`` are the interval that decides, for these data;
+        ``population_low`` and ``population_high`` that for other people.
+        """
+        import pandas as pd
+
+        lines = []
+        for method, found in self.judge(measure).items():
+            line: dict[str, Any] = {"method": method}
+            for prefix, one in (
+                ("", found.conditional),
+                ("population_", found.population),
+            ):
+                ends = one.interval
+                if not prefix:
+                    line["mean"] = None if ends is None else ends.mean
+                line[f"{prefix}low"] = None if ends is None else ends.low
+                line[f"{prefix}high"] = None if ends is None else ends.high
+                line[f"{prefix}p"] = one.adjusted
+                line[f"{prefix}word"] = one.word
+            lines.append({**line, "seeds": found.pairs, "reason": found.reason})
+        return pd.DataFrame(lines)
+
+    # Tables
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """Per method: mean and standard error of every measure and cost on test rows.
+
+        ``trials`` is how many points were tried, ``models`` how many were different.
+        """
+        import pandas as pd
+
+        out = []
+        for method, chosen in self.chosen.items():
+            own = [record for record in self.records if record.method == method]
+            good = [record for record in chosen.values() if record is not None]
+            found = [{**self.values(record), **record.costs} for record in good]
+            reasons = dict.fromkeys(record.reason for record in own if record.reason)
+            seed = [r for r in own if r.seed == own[0].seed]
+            out.append(
+                {
+                    "method": method,
+                    "seeds": len(good),
+                    "trials": len(seed),
+                    "models": len({str(r.sums.get("train")) for r in seed}),
+                    **_averaged(found, (*MEASURES, *COSTS)),
+                    "failed": "; ".join(reasons),
+                }
+            )
+        return pd.DataFrame(out).set_index("method")
+
+    @cached_property
+    def points(self) -> pd.DataFrame:
+        """Per method and point of the grid: means over seeds on every split."""
+        import pandas as pd
+
+        by: dict[tuple[str, str], list[TrialRecord]] = {}
+        for record in self.records:
+            by.setdefault((record.method, record.point), []).append(record)
+        lines = []
+        for (method, _), own in by.items():
+            good = [record for record in own if record.reason is None]
+            line = {"method": method, **own[0].parameters, "seeds": len(good)}
+            for split in ("train", "validation", "test"):
+                names = ("error", *dict.fromkeys(["worst_cell_loss", self.measure]))
+                found = _averaged([self.values(r, split) for r in good], names)
+                line |= {f"{split}_{name}": found[name] for name in names}
+            reasons = dict.fromkeys(record.reason for record in own if record.reason)
+            lines.append({**line, "failed": "; ".join(reasons)})
+        return pd.DataFrame(lines)
+
+    def front(self, chosen_on: str = "validation") -> pd.DataFrame:
+        """Points that no other point of their method beats in error and measure.
+
+        Chosen on validation rows and reported on test rows. The paper chooses on
+        "test", which flatters what it reports.
+        """
+        import pandas as pd
+
+        parts = []
+        for _, rows in self.points.groupby("method", sort=False):
+            names = [f"{chosen_on}_error", f"{chosen_on}_{self.measure}"]
+            best = front(rows[names].to_numpy(dtype=float))
+            parts.append(rows[best].sort_values(names[0]))
+        return pd.concat(parts)
+
+    def chart(self) -> Plot:
+        """Draw the fronts on test rows, chosen on validation rows."""
+        y, rows = self.measure, self.front()
+        table = rows.rename(columns={"method": "curve", "test_error": "error"})
+        if y != "error":
+            table = table.rename(columns={f"test_{y}": y})
+        words = f"{y.replace('_', ' ')} against error on test rows, by method"
+        return fronts(table, y=y, words=words)
+
+    def best(self, method: str, *, error_at_most: float) -> pd.Series:
+        """Return a method's point with the smallest measure within an error.
+
+        Both on validation rows.
+        """
+        rows = self.points[self.points["method"] == method]
+        errors, values = (
+            rows[f"validation_{name}"].to_numpy(dtype=float)
+            for name in ("error", self.measure)
+        )
+        place = choose(errors, values, limit=error_at_most)
+        if place is None:
+            raise DataError(
+                f"[no-such-point] no point has a validation error ≤ {error_at_most}"
+            )
+        return rows.iloc[place]
+
+    @property
+    def terms(self) -> list[str]:
+        """Sentences on how it was run: seeds, trials, choice, who was left out."""
+        many = len(self.seeds)
+        told = ["1 seed." if many == 1 else f"{many} seeds."]
+        trials = int(self.table["trials"].max())
+        if trials == 1:
+            told.append("Every method ran once on each, at its defaults.")
+        else:
+            told.append(
+                f"Up to {trials} trials for each method, chosen on validation rows: "
+                f"the smallest {self.measure.replace('_', ' ')} with at most "
+                f"{self.allowance:g} more error than {self.reference}."
+            )
+        names = sorted(self.left_out.cells)
+        if names:
+            few = f"fewer than {self.least_people} people on some seed"
+            told.append(f"Left out, with {few}: {', '.join(names)}.")
+        return told
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain form: the rules, and all records."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        rho = self.correlation if math.isfinite(self.correlation) else None
+        records = [asdict(record) for record in self.records]
+        return {**plain, "correlation": rho, "records": records}
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Comparison:
+        """Read what `save` wrote."""
+        place = Path(folder) / SAVED
+        found = read(Saved, files.read(place), source=str(place))
+        values = {f.name: getattr(found, f.name) for f in fields(found)}
+        rho = math.inf if found.correlation is None else found.correlation
+        return cls(**{**values, "records": tuple(found.records), "correlation": rho})
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the tables as CSV and all records as JSON."""
+        place = files.folder(Path(folder))
+        files.write(place / "table.csv", self.table.to_csv().encode())
+        files.write(place / "points.csv", self.points.to_csv(index=False).encode())
+        files.write(place / SAVED, files.json_text(self.as_dict()).encode())
+
+    def __repr__(self) -> str:
+        """Return the table, in plain lines."""
+        title, texts, rows = self._shown()
+        return "\n".join([title, *texts, *text_table(rows)])
+
+    def _repr_html_(self) -> str:
+        """Show the table in a notebook; every text is escaped."""
+        words = f"{self.measure} on test rows: difference to {self.reference}"
+        drawn = ""
+        if len(self.methods) > 1:
+            drawn = differences_chart(self.differences(), words)._repr_html_()
+        return element("comparison", *self._shown(), lead=drawn)
+
+    def _shown(self) -> tuple[str, list[str], list[dict[str, object]]]:
+        keys = ("method", "seeds", *MEASURES[:3], "dp_gap", "eo_gap", *COSTS)
+        lines = self.table.reset_index().to_dict("records")
+        texts = ["Test rows, means over seeds; smaller is better everywhere."]
+        texts += self.terms
+        texts += [f"{r['method']} failed: {r['failed']}" for r in lines if r["failed"]]
+        rows = [{key: files.plain(line[key]) for key in keys} for line in lines]
+        return f"Comparison of {len(rows)} methods", texts, rows
+
+
+@dataclass(frozen=True)
+class Saved(Record):
+    """What a saved comparison has."""
+
+    reference: str
+    measure: str
+    allowance: float
+    margin: float | None
+    least_people: int
+    correlation: float | None
+    records: list[TrialRecord]
+
+
+def _averaged(
+    rows: Sequence[Mapping[str, float | None]], names: Sequence[str]
+) -> dict[str, float]:
+    """Return mean and standard error of measures and costs."""
+    line: dict[str, float] = {}
+    for name in names:
+        values = [float(v) for row in rows if (v := row.get(name)) is not None]
+        line[name] = float(np.mean(values)) if values else math.nan
+        error = (
+            np.std(values, ddof=1) / np.sqrt(len(values))
+            if len(values) > 1
+            else math.nan
+        )
+        line[f"{name}_se"] = float(error)
+    return line
+
+
+# The paper's figures
+
+
+def figures() -> dict[str, Any]:
+    """Return the short specs of the paper's figures, by name."""
+    text = packaged("pffl.experiments").joinpath("figures.toml").read_text("utf-8")
+    return tomllib.loads(text)
+
+
+def reproduce(
+    figure: str,
+    open_data: Callable[[Mapping[str, Any]], Load],
+    *,
+    data: str | None = None,
+    seeds: int | None = None,
+    jobs: int = 1,
+    out: Path | None = None,
+    report: Report = lambda what, done, total: None,
+) -> dict[str, Comparison]:
+    """Run a figure of the paper again, one comparison for each of its panels.
+
+    `open_data` makes of a panel's data section what opens a seed.
+    """
+    known = figures()
+    if figure not in known:
+        raise UsageError(
+            f"[unknown-figure] no figure '{figure}': there are {', '.join(known)}"
+        )
+    panels = [p for p in known[figure]["panel"] if data in (None, p["data"]["name"])]
+    if not panels:
+        raise UsageError(f"[unknown-panel] '{figure}' has no panel on '{data}'")
+    return {
+        panel["name"]: compare(
+            open_data(panel["data"]),
+            CONSTRAINTS[panel["constraint"]](0.6),
+            methods=panel["methods"],
+            grid=panel["grid"],
+            seeds=seeds or panel["seeds"],
+            measure=panel["measure"],
+            reference=panel.get("reference"),
+            allowance=panel.get("allowance", ALLOWANCE),
+            jobs=jobs,
+            out=None if out is None else out / panel["name"],
+            report=report,
+        )
+        for panel in panels
+    }

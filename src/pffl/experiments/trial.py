@@ -1,0 +1,437 @@
+"""One trial: a method with some parameters, trained once and measured on all splits.
+
+A record keeps what was counted, sums per group and label, per cell and per silo. Every
+measure is a pure function of these sums (`measures`), so that cells with too few people
+can be left out of "the worst" later, when all seeds are in.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cached_property
+from itertools import groupby
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from pffl.constraints.base import Constraint
+from pffl.constraints.per_silo import PerSilo
+from pffl.data.federation import Federation
+from pffl.driver import drive_many
+from pffl.engines.base import Engine
+from pffl.errors import PFFLError
+from pffl.evidence.looks import bounds_settings, hashed
+from pffl.evidence.metrics import group_rates, largest, metrics, ratio, spread, top
+from pffl.files import key_of
+from pffl.flow import Clock, Event, Flow, Run, ask_all, iterate, stage
+from pffl.methods import METHODS
+from pffl.methods.base import Method
+from pffl.models.base import Model
+from pffl.models.linear import LinearModel
+from pffl.preparation import Options, Setting, prepare
+from pffl.problem import Point, Problem
+from pffl.questions import Evaluate, EvaluateTotal
+from pffl.solving import open_engine, setting_of
+from pffl.typing import FloatArray
+
+MAX_STACK = 48  # trials that are trained side by side
+BYTES_PER_NUMBER = 8
+COLUMNS = ("count", "weight", "loss", "correct", "positive")
+MEASURES = (
+    "error",
+    "risk",
+    "worst_cell_loss",
+    "worst_group_loss",
+    "dp_gap",
+    "eo_gap",
+    "equalized_odds_gap",
+    "worst_silo_loss",
+)
+COSTS = ("rounds", "passes", "bytes", "seconds")
+OF_PROBLEM = ("bound", "l2")  # parameters that are not the method's
+
+AnyMethod: TypeAlias = "str | Method[Any]"
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A method with the parameters that differ from its defaults.
+
+    Attributes
+    ----------
+    name
+        What the method is called in the comparison.
+    method
+        Its name in `METHODS`, or the object.
+    constraint
+        Its cells are measured; its bound steers only methods that take one.
+    parameters
+        Fields of the method; ``bound`` is the constraint's, ``l2`` the model's.
+    """
+
+    name: str
+    method: AnyMethod
+    constraint: Constraint
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    def build(self, budget: int | None) -> Method[Any]:
+        """Return the method; one given by name is held to the budget of gradients."""
+        own = {k: v for k, v in self.parameters.items() if k not in OF_PROBLEM}
+        if not isinstance(self.method, str):
+            return replace(self.method, **own)  # type: ignore[type-var]
+        kind = METHODS[self.method]
+        return kind(**own) if budget is None else kind.within(budget, **own)
+
+    @property
+    def bounded(self) -> Constraint:
+        """The constraint, at the bound that is tried."""
+        if "bound" not in self.parameters:
+            return self.constraint
+        bound = float(self.parameters["bound"])
+        if not hasattr(self.constraint, "bound"):
+            return self.constraint.at(bound)
+        return replace(self.constraint, bound=bound)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """What a trial came to on one seed.
+
+    Attributes
+    ----------
+    method, seed, parameters
+        What was tried.
+    sums
+        For each split ``atoms`` (group × label), ``cells`` and ``silos`` with their
+        names and columns, ``risk`` and ``share``.
+    costs
+        `COSTS` of training: rounds; passes over a silo's rows, in gradients' worth of
+        arithmetic; bytes, both ways and all silos; seconds, of a stack of trials the
+        equal share.
+    reason
+        Why there are no sums, if the trial failed.
+    settings, price
+        As in `Look`.
+    """
+
+    method: str
+    seed: int
+    parameters: Mapping[str, Any]
+    sums: Mapping[str, Any] = field(default_factory=dict)
+    costs: Mapping[str, float] = field(default_factory=dict)
+    reason: str | None = None
+    settings: str = ""
+    price: float = 0.0
+
+    @property
+    def point(self) -> str:
+        """Parameters as one text."""
+        return key_of(dict(self.parameters))
+
+
+# Measures
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Names that do not count as the worst, because too few people are there.
+
+    Of cells, of groups, of groups among the positive and the negative, of silos.
+    """
+
+    cells: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    positives: frozenset[str] = frozenset()
+    negatives: frozenset[str] = frozenset()
+    silos: frozenset[str] = frozenset()
+
+    def __or__(self, other: LeftOut) -> LeftOut:
+        names = [f.name for f in fields(self)]
+        return LeftOut(*(getattr(self, n) | getattr(other, n) for n in names))
+
+    @classmethod
+    def of(cls, sums: Mapping[str, Any], fewest: int) -> LeftOut:
+        """Name where fewer people are than `fewest`."""
+        atoms, cells, silos = sums["atoms"], sums["cells"], sums["silos"]
+        groups = list(dict.fromkeys(group for group, _ in atoms["names"]))
+        by = np.array(atoms["count"], dtype=float).reshape(len(groups), -1)
+
+        def few(names: Sequence[str], counts: Any) -> frozenset[str]:
+            pairs = zip(names, counts, strict=True)
+            return frozenset(name for name, count in pairs if count < fewest)
+
+        return cls(
+            few(cells["names"], cells["count"]),
+            few(groups, by.sum(axis=1)),
+            few(groups, by[:, -1]),
+            few(groups, by[:, 0]),
+            few(silos["names"], silos["count"]),
+        )
+
+
+NOBODY = LeftOut()
+
+
+class _Sums:
+    """Sums of a split, without those who are left out, as `evidence.metrics` reads."""
+
+    def __init__(
+        self, sums: Mapping[str, Any], left_out: LeftOut, label: int | None = None
+    ) -> None:
+        atoms = sums["atoms"]
+        names = [group for group, _ in atoms["names"]]
+        self.groups = tuple(dict.fromkeys(names))
+        self.labels = tuple(dict.fromkeys(label for _, label in atoms["names"]))
+        groups = {
+            None: left_out.groups,
+            0: left_out.negatives,
+            1: left_out.positives,
+        }[label]
+        self._left = {
+            "atoms": (names, groups),
+            "cells": (sums["cells"]["names"], left_out.cells),
+            "silos": (sums["silos"]["names"], left_out.silos),
+        }
+        self._sums = sums
+        self.risk = self.bounded_risk = float(sums["risk"])
+        self.share = float(sums["share"])
+
+    def column(self, name: str, *, of: str = "atoms") -> FloatArray:
+        """One column by name."""
+        names, left_out = self._left[of]
+        values = np.array(self._sums[of][name], dtype=float)
+        if left_out:
+            values[[name in left_out for name in names]] = 0.0
+        return values
+
+
+def measures(
+    record: TrialRecord, split: str, left_out: LeftOut = NOBODY
+) -> dict[str, float | None]:
+    """Return `MEASURES` on a split; what is undefined is None, never 0."""
+    if split not in record.sums:
+        return dict.fromkeys(MEASURES)
+    sums = record.sums[split]
+    whole, some = _Sums(sums, NOBODY), _Sums(sums, left_out)
+    found = metrics(some, some, judged="loss")
+    every = metrics(whole, whole, judged="loss") if left_out.groups else found
+    among: dict[int, float | None] = {0: None, 1: None}
+    if len(whole.labels) == 2:
+        parts = {y: _Sums(sums, left_out, y) for y in among}
+        among = {y: spread(group_rates(p, p, label=y)) for y, p in parts.items()}
+    loss, weight = (some.column(name, of="silos") for name in ("loss", "weight"))
+    out = found.as_dict() | {
+        "error": every.error,
+        "risk": every.risk,
+        "eo_gap": among[1],
+        "equalized_odds_gap": largest(*among.values()),
+        "worst_silo_loss": top(ratio(loss, weight)),
+    }
+    return {name: out[name] for name in MEASURES}
+
+
+def counted(
+    problem: Problem, silos: Sequence[str], total: EvaluateTotal
+) -> dict[str, Any]:
+    """Return what is kept of a total; silos are cells after the problem's own."""
+    schema, z = problem.schema, problem.n_cells
+    names = [[group, label] for group in schema.groups for label in schema.labels]
+    atoms: dict[str, Any] = {"names": names or [[g, ""] for g in schema.groups]}
+    atoms |= {name: total.column(name).tolist() for name in COLUMNS}
+    out: dict[str, Any] = {"atoms": atoms}
+    for key, called, place in (
+        ("cells", problem.cells.names, slice(0, z)),
+        ("silos", silos, slice(z, None)),
+    ):
+        out[key] = {"names": list(called)} | {
+            name: total.column(name, of="cells")[place].tolist() for name in COLUMNS[:3]
+        }
+    return {**out, "risk": total.risk, "share": total.share}
+
+
+# Training
+
+
+@dataclass(eq=False)
+class Bill:
+    """What a flow asks, counted as it goes by.
+
+    A stack asks equal questions once; here each trial is billed for all that it asks.
+    """
+
+    silos: int
+    rows: float  # of a silo, on average
+    passes: float = 0.0
+    numbers: int = 0
+
+    def metered(self, flow: Flow[Any]) -> Flow[Any]:
+        """Pass a flow on, and count what it asks."""
+        step, value = flow.send, None
+        while True:
+            try:
+                signal = step(value)
+            except StopIteration as done:
+                return done.value
+            try:
+                value, step = (yield signal), flow.send
+            except BaseException as error:
+                value, step = error, flow.throw
+                continue
+            if isinstance(signal, Event):
+                continue
+            for asked, total in zip(signal, value or (), strict=False):
+                question, some = asked.question, asked.question.silos
+                silos = self.silos if some is None else len(some)
+                self.passes += question.passes(self.rows) * silos / self.silos
+                self.numbers += silos * (question.numbers + total.numbers)
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """How a training went, what it cost, and what was counted on each split."""
+
+    run: Run
+    costs: dict[str, float]
+    sums: dict[str, Any]
+    settings: str = ""
+    price: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """The data of one seed, on which trials are trained.
+
+    Attributes
+    ----------
+    federation, model, options
+        The rows, the model (a trial may have another l2), how silos are weighed.
+    budget
+        Gradients per silo that a method given by name may take; None for its default.
+    seed, training
+        Number of the seed, and the seed that methods draw batches from.
+    """
+
+    federation: Federation
+    model: Model
+    seed: int = 0
+    training: int = 0
+    budget: int | None = None
+    options: Options = field(default_factory=Options)
+
+    @cached_property
+    def engine(self) -> Engine:
+        """The rows, laid out once for all trials."""
+        return open_engine(self.federation, "local")
+
+    @cached_property
+    def setting(self) -> Setting:
+        """What is known of the silos."""
+        return setting_of(self.engine)
+
+    def key(self, trial: Trial) -> str:
+        """Name a record, and all that it depends on."""
+        method: Any = trial.method
+        if not isinstance(method, str):
+            method = dict(method.describe())
+        return key_of(
+            self.federation.fingerprint,
+            trial.name,
+            method,
+            dict(trial.parameters),
+            dict(trial.constraint.describe()),
+            dict(self.model.describe()),
+            asdict(self.options),
+            self.budget,
+            self.training,
+        )
+
+    def train(self, trials: Sequence[Trial]) -> Iterator[TrialRecord]:
+        """Yield each trial's record, in their order.
+
+        Trials of one method go side by side. Methods that can start at a pair start at
+        the last trial's, one by one.
+        """
+        for _, several in groupby(trials, key=lambda trial: trial.name):
+            group, start = list(several), None
+            size = 1 if self._resumes(group[0]) else MAX_STACK
+            for at in range(0, len(group), size):
+                part = group[at : at + size]
+                for trial, found in zip(part, self._stack(part, start), strict=True):
+                    yield self._record(trial, found)
+                    start = found.run.point if isinstance(found, Trained) else None
+
+    def _resumes(self, trial: Trial) -> bool:
+        try:
+            method = trial.build(self.budget)
+        except PFFLError:
+            return True
+        linear = isinstance(self.model, LinearModel)
+        start = Point(np.zeros(0), np.zeros(0))
+        return not linear or method.resumed(start) is not None
+
+    def _stack(
+        self, trials: Sequence[Trial], start: Point | None
+    ) -> list[Trained | str]:
+        """Train trials side by side; where one fails, each by itself."""
+        flows = [
+            stage(str(i), self.training_of(trial, start, len(trials)))
+            for i, trial in enumerate(trials)
+        ]
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of bounds that are only tried
+                return list(drive_many(self.engine, flows))
+        except (PFFLError, ArithmeticError, ValueError) as error:
+            if len(trials) == 1:
+                return [str(error)]
+        return [self._stack([trial], start)[0] for trial in trials]
+
+    def _record(self, trial: Trial, found: Trained | str) -> TrialRecord:
+        head = (trial.name, self.seed, dict(trial.parameters))
+        if isinstance(found, str):
+            return TrialRecord(*head, reason=found)
+        if found.run.stopped == "interrupted":
+            raise KeyboardInterrupt  # an unfinished model is no record
+        if found.run.stopped is not None:
+            reason = f"the run {found.run.stopped}"
+            return TrialRecord(*head, costs=found.costs, reason=reason)
+        settings = f"{found.settings}/{hashed(self.key(trial))}"
+        return TrialRecord(*head, found.sums, found.costs, None, settings, found.price)
+
+    def training_of(
+        self, trial: Trial, start: Point | None = None, beside: int = 1
+    ) -> Flow[Trained]:
+        """Train, say what it cost, and measure on all splits."""
+        method, model = trial.build(self.budget), self.model
+        if "l2" in trial.parameters and isinstance(model, LinearModel):
+            model = replace(model, l2=float(trial.parameters["l2"]))
+        shared = (trial.bounded, model, method, self.options, self.training)
+        problem, _ = yield from prepare(self.setting, *shared)
+        rows = float(problem.silo_counts.sum(axis=1).mean())
+        bill = Bill(len(problem.silo_names), rows)
+        if start is not None:
+            method = method.resumed(start) or method
+        began: float = yield Clock()
+        flow = bill.metered(iterate(problem, method))
+        run: Run = yield from stage("training", flow)
+        ended: float = yield Clock()
+        spent = (
+            run.rounds,
+            bill.passes,
+            BYTES_PER_NUMBER * bill.numbers,
+            (ended - began) / beside,
+        )
+        costs = {k: float(v) for k, v in zip(COSTS, spent, strict=True)}
+        if run.stopped is not None:
+            return Trained(run, costs, {})
+        silos = PerSilo(0.0).cells(problem.schema, problem.silo_names)
+        task = problem.with_cells(silos)
+        splits = self.federation.splits
+        totals = yield from ask_all([Evaluate(task, run.point.w, s) for s in splits])
+        sums = [counted(problem, silos.names, total) for total in totals]
+        counts = dict(zip(splits, sums, strict=True))
+        cells = problem.cells
+        asked = bounds_settings(cells.names, cells.bounds.tolist(), model.describe())
+        return Trained(run, costs, counts, asked, problem.multiplier_bound)

@@ -1,1 +1,0 @@
-"""Many trainings side by side: sweeps, comparisons, the figures of the paper."""
