@@ -201,15 +201,14 @@ def test_what_is_no_single_run_refuses_it():
             wrong(federation, AUTO)
 
 
-def test_a_comparison_starts_at_the_same_smallest_bound():
+def test_a_comparison_without_a_bound_chooses_the_same():
     federation, engine = unlike(), Local(unlike())
     setting, model = setting_of(engine), pffl.LogisticRegression()
     choice = choose_bound(engine, setting, AUTO, model, pffl.Exact(), Options(), 0)
-    from pffl.experiments import smallest_bound
-
-    assert choice.trials[-1].bound == smallest_bound(federation, AUTO.at(0.0))
-    found = pffl.compare(federation, AUTO, methods=["fedavg"], budget=20, seeds=[0])
-    assert found.records[0].reason is None
+    some = {"methods": ["exact"], "seeds": [0]}
+    asked = (AUTO, "bgl", pffl.BoundedGroupLoss(choice.bound))
+    found = [pffl.compare(federation, one, **some).records[0] for one in asked]
+    assert found[0].sums == found[1].sums == found[2].sums
 
 
 def test_run_files_and_the_command_line(

@@ -86,8 +86,8 @@ def compare(
 ) -> None:
     """Train methods, or a grid of bounds, on the same splits and compare them.
 
-    Without --bound, the bound is a little above the smallest that is possible. Words
-    (better, worse, same) need at least 29 seeds.
+    Without --bound, one is chosen as --bound auto does. Words (better, worse, same)
+    need at least 29 seeds.
 
     Example: pffl compare compas --methods fedavg,exact --grid bound=0.6,0.65,0.7
     """
@@ -96,12 +96,14 @@ def compare(
 
     values = _grid(grid or [])
     several = bool(values or trials)
-    job, constraint = _bounded(draft, search="bound" not in values)
+    job = _bounded(draft, values)
+    if job.constraint is None:
+        raise UsageError("[needs-constraint] a comparison needs a constraint")
     folder = out or Path("runs") / f"compare-{job.source.name}"
     with counted("trial") as report:
         found = run(
             Seeded(draft.sections, draft.source, draft.base, several),
-            constraint,
+            job.constraint,
             methods=None if methods is None else listed(methods),
             grid=values or None,
             trials=trials,
@@ -121,7 +123,7 @@ def compare(
         console.print_json(found.as_dict())
     else:
         if "bound" not in values:
-            console.stdout().print(f"Constraint: {_described(constraint)}.")
+            console.stdout().print(f"Constraint: {_described(job.constraint)}.")
         _tell(found)
         console.show(f"Saved in {folder}")
 
@@ -215,21 +217,13 @@ def _value(text: str) -> Any:
         return text
 
 
-def _bounded(draft: Draft, *, search: bool) -> tuple[Job[Federation], Constraint]:
-    """Open the job; where no bound is given, take one just above the smallest."""
-    from pffl.experiments import smallest_bound
-
+def _bounded(draft: Draft, grid: Mapping[str, Any]) -> Job[Federation]:
+    """Open the job; a bound that is neither given nor in the grid is chosen."""
     given, bounded = draft.with_a_bound(minimax=True)
-    job = given.build()
-    constraint = job.constraint
-    if constraint is not None and not bounded and search:
-        least = smallest_bound(job.federation, constraint, model=job.model)
-        section = {**given.sections["constraint"], "bound": least}
-        sections = {**draft.sections, "constraint": section}
-        constraint = replace(draft, sections=sections).check().constraint
-    if constraint is None:
-        raise UsageError("[needs-constraint] a comparison needs a constraint")
-    return job, constraint
+    if not bounded and "bound" not in grid:
+        section = {**given.sections["constraint"], "bound": "auto"}
+        given = replace(given, sections={**given.sections, "constraint": section})
+    return given.build()
 
 
 def _draw(found: Comparison, folder: Path) -> None:

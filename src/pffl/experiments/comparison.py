@@ -16,7 +16,6 @@ import itertools
 import math
 import os
 import tomllib
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import MISSING, asdict, dataclass, fields, replace
@@ -29,26 +28,24 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from pffl import files
-from pffl.choosing import choose_bound, find_smallest
+from pffl.choosing import choose_bound
 from pffl.constraints.base import Constraint
 from pffl.constraints.conditional import ConditionalBoundedGroupLoss
 from pffl.constraints.group_loss import BoundedGroupLoss
 from pffl.constraints.per_silo import PerSilo
 from pffl.data.federation import Federation
-from pffl.driver import drive
 from pffl.errors import DataError, NotMetError, UsageError
-from pffl.evidence.evidence import Missing
 from pffl.evidence.looks import LOOKS, Look, hashed
 from pffl.experiments.statistics import Judgement, choose, judge, overlap, people
 from pffl.experiments.trial import (
     COSTS,
     MEASURES,
-    NOBODY,
     AnyMethod,
     Draw,
     LeftOut,
     Trial,
     TrialRecord,
+    few_people,
     measures,
 )
 from pffl.figures import Plot, fronts
@@ -62,8 +59,8 @@ from pffl.models.linear import LinearModel, default_model
 from pffl.numerics import front
 from pffl.preparation import Options
 from pffl.records import Record, read
-from pffl.solving import open_engine, prepared, setting_of
-from pffl.text import element, text_table, up
+from pffl.solving import open_engine, setting_of
+from pffl.text import element, text_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +74,7 @@ MARGIN = 0.01
 L2_GRID = (1e-3, 1e-4, 1e-2, 1e-1, 1e-5, 3e-3, 3e-2, 1.0)
 RECORDS = "records.jsonl"
 SAVED = "comparison.json"
-CONSTRAINTS: dict[str, Callable[[float], Constraint]] = {
+CONSTRAINTS: dict[str, Callable[[Any], Constraint]] = {
     "bgl": BoundedGroupLoss,
     "cbgl": ConditionalBoundedGroupLoss,
     "cbgl-y1": lambda bound: ConditionalBoundedGroupLoss(bound, labels=(1,)),
@@ -120,7 +117,7 @@ def compare(
         alone and nothing follows for other people.
     constraint
         Who is to have what bound; or "bgl", "cbgl", "cbgl-y1", "cbgl-y0", "per-silo",
-        with a bound just above the smallest possible one of the first seed.
+        with a bound that is chosen on the first seed as `solve` chooses "auto".
     methods
         Methods, by name or as objects; a mapping gives them other names. Default: all.
     grid
@@ -291,46 +288,17 @@ def settle(
     """Return the constraint with a number for a bound; "auto" is chosen as in a run."""
     if isinstance(constraint, str):
         if constraint not in CONSTRAINTS:
+            known = sorted(CONSTRAINTS)
             raise UsageError(
-                f"[unknown-name] no constraint '{constraint}': there are "
-                f"{sorted(CONSTRAINTS)}"
+                f"[unknown-name] no constraint '{constraint}': there are {known}"
             )
-        build = CONSTRAINTS[constraint]
-        least = smallest_bound(federation, build(0.0), model=model, options=options)
-        return build(least), options
+        constraint = CONSTRAINTS[constraint]("auto")
     if not constraint.open:
         return constraint, options
     engine = open_engine(federation, "local")
     setting = setting_of(engine)
     found = choose_bound(engine, setting, constraint, model, Auto(), options, 0)
     return constraint.at(found.bound), replace(options, error_at_most=None)
-
-
-def smallest_bound(
-    federation: Federation,
-    constraint: Constraint,
-    *,
-    model: Model | None = None,
-    options: Options | None = None,
-) -> float:
-    """Return a common bound just above the smallest that the cells can meet together.
-
-    The bounds of the constraint play no part.
-    """
-    engine = open_engine(federation, "local")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the bound 0, which is only a start
-        problem, _ = prepared(
-            engine, constraint, model, Auto(), options or Options(), 0
-        )
-    bare = problem.with_bounds(np.zeros(problem.n_cells))
-    found = drive(engine, find_smallest(bare, np.ones(problem.n_cells, dtype=bool)))
-    if isinstance(found, Missing):
-        raise UsageError(
-            f"[no-smallest-bound] the smallest possible bound {found.missing}: give a "
-            "bound"
-        )
-    return float(up(found, digits=5))
 
 
 # Running it
@@ -426,13 +394,12 @@ def _keep(journal: Journal, key: str, record: TrialRecord, seed: Seed) -> None:
     journal.put(key, asdict(record))
 
 
-def _correlation(seen: Sequence[Any]) -> float:
-    """Return ρ of the seeds; infinite where all of them test the same rows."""
-    tested = {hashed_rows for _, _, hashed_rows in seen}
+def _correlation(seen: Sequence[Any]) -> float | None:
+    """Return ρ of the seeds; None where some of them test the same rows."""
     if len(seen) < 2:
         return 0.0
-    if len(tested) < len(seen):
-        return math.inf
+    if len({tested for _, _, tested in seen}) < len(seen):
+        return None
     test, train = (
         float(np.mean(sizes)) for sizes in zip(*[s[1] for s in seen], strict=True)
     )
@@ -443,7 +410,7 @@ def _correlation(seen: Sequence[Any]) -> float:
 
 
 @dataclass(frozen=True, repr=False)
-class Comparison:
+class Comparison(Record):
     """All records of a comparison; everything that is said follows from them.
 
     Attributes
@@ -453,7 +420,8 @@ class Comparison:
     reference, measure, allowance, margin, least_people
         As for `compare`.
     correlation
-        ρ of the column "population": measured, see `overlap`.
+        ρ of the column "population": measured, see `overlap`. None where every seed
+        tests the same rows.
     """
 
     records: tuple[TrialRecord, ...]
@@ -462,7 +430,7 @@ class Comparison:
     allowance: float = ALLOWANCE
     margin: float | None = MARGIN
     least_people: int = MIN_PEOPLE
-    correlation: float = 0.0
+    correlation: float | None = 0.0
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
@@ -477,12 +445,14 @@ class Comparison:
     @cached_property
     def left_out(self) -> LeftOut:
         """Who does not count as the worst, having too few people on some seed."""
-        out = NOBODY
-        for record in self.records:
-            for split, sums in record.sums.items():
-                if split != "train":
-                    out = out | LeftOut.of(sums, self.least_people)
-        return out
+        return frozenset().union(
+            *(
+                few_people(sums, self.least_people)
+                for record in self.records
+                for split, sums in record.sums.items()
+                if split != "train"
+            )
+        )
 
     @cached_property
     def _values(self) -> dict[int, dict[str, dict[str, float | None]]]:
@@ -551,7 +521,8 @@ class Comparison:
         values = {m: np.array(v, dtype=float) for m, v in found.items()}
         apart = {m: v - values[self.reference] for m, v in values.items()}
         del apart[self.reference]
-        return judge(apart, margin=margin, correlation=self.correlation)
+        rho = math.inf if self.correlation is None else self.correlation
+        return judge(apart, margin=margin, correlation=rho)
 
     def differences(self, measure: str | None = None) -> pd.DataFrame:
         """Per method: the difference to the reference on test rows, and its word.
@@ -600,7 +571,7 @@ class Comparison:
                     "method": method,
                     "seeds": len(good),
                     "trials": len(seed),
-                    "models": len({str(r.sums.get("train")) for r in seed}),
+                    "models": len({_model(r) for r in seed if r.sums}),
                     **_averaged(found, (*MEASURES, *COSTS)),
                     "failed": "; ".join(reasons),
                 }
@@ -682,7 +653,7 @@ class Comparison:
                 f"the smallest {self.measure.replace('_', ' ')} with at most "
                 f"{self.allowance:g} more error than {self.reference}."
             )
-        names = sorted(self.left_out.cells)
+        names = sorted(name for kind, name in self.left_out if kind == "cells")
         if names:
             few = f"fewer than {self.least_people} people on some seed"
             told.append(f"Left out, with {few}: {', '.join(names)}.")
@@ -690,19 +661,13 @@ class Comparison:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain form: the rules, and all records."""
-        plain = {f.name: getattr(self, f.name) for f in fields(self)}
-        rho = self.correlation if math.isfinite(self.correlation) else None
-        records = [asdict(record) for record in self.records]
-        return {**plain, "correlation": rho, "records": records}
+        return asdict(self)
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Comparison:
         """Read what `save` wrote."""
         place = Path(folder) / SAVED
-        found = read(Saved, files.read(place), source=str(place))
-        values = {f.name: getattr(found, f.name) for f in fields(found)}
-        rho = math.inf if found.correlation is None else found.correlation
-        return cls(**{**values, "records": tuple(found.records), "correlation": rho})
+        return read(cls, files.read(place), source=str(place))
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the tables as CSV and all records as JSON."""
@@ -734,17 +699,11 @@ class Comparison:
         return f"Comparison of {len(rows)} methods", texts, rows
 
 
-@dataclass(frozen=True)
-class Saved(Record):
-    """What a saved comparison has."""
-
-    reference: str
-    measure: str
-    allowance: float
-    margin: float | None
-    least_people: int
-    correlation: float | None
-    records: list[TrialRecord]
+def _model(record: TrialRecord) -> tuple[float, ...]:
+    """Return training losses to five digits: equal ones are the same model."""
+    cells = record.sums["train"]["cells"]
+    means = np.array(cells["loss"]) / np.maximum(cells["weight"], 1e-300)
+    return (round(record.sums["train"]["risk"], 5), *means.round(5).tolist())
 
 
 def _averaged(
@@ -798,7 +757,7 @@ def reproduce(
     return {
         panel["name"]: compare(
             open_data(panel["data"]),
-            CONSTRAINTS[panel["constraint"]](0.6),
+            CONSTRAINTS[panel["constraint"]](0.0),
             methods=panel["methods"],
             grid=panel["grid"],
             seeds=seeds or panel["seeds"],

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtr, stdtrit
 
 from pffl.errors import UsageError
 from pffl.numerics import front
@@ -142,31 +143,23 @@ class _Paired:
 
     def above(self, value: float) -> float:
         """Return the one-sided p-value of "the true mean is at most `value`"."""
-        from scipy import stats
-
         t = (self.mean - value) / self.error
         beyond = len(self._ratios) - np.searchsorted(self._ratios, t, side="left")
-        return max(float(stats.t.sf(t, self.degrees)), (1 + beyond) / (1 + RESAMPLES))
+        return max(float(stdtr(self.degrees, -t)), (1 + beyond) / (1 + RESAMPLES))
 
     def below(self, value: float) -> float:
         """Return the one-sided p-value of "the true mean is at least `value`"."""
-        from scipy import stats
-
         t = (self.mean - value) / self.error
         beyond = np.searchsorted(self._ratios, t, side="right")
-        return max(float(stats.t.cdf(t, self.degrees)), (1 + beyond) / (1 + RESAMPLES))
+        return max(float(stdtr(self.degrees, t)), (1 + beyond) / (1 + RESAMPLES))
 
     def interval(self, level: float) -> Interval:
         """Return the interval that leaves out what is refused at this level."""
-        from scipy import stats
-
         outside = int(level / 2 * (1 + RESAMPLES))
-        t = float(stats.t.ppf(1 - level / 2, self.degrees))
-        least, most = (
-            (float(self._ratios[outside - 1]), float(self._ratios[-outside]))
-            if outside
-            else (-np.inf, np.inf)
-        )
+        t = float(stdtrit(self.degrees, 1 - level / 2))
+        least, most = -np.inf, np.inf
+        if outside:
+            least, most = self._ratios[[outside - 1, -outside]].tolist()
         low = self.mean - max(t, most) * self.error
         high = self.mean - min(-t, least) * self.error
         return Interval(self.mean, low, high, 1 - level)
@@ -222,17 +215,14 @@ def judge(
     names = list(differences)
     rows = {name: np.asarray(differences[name], dtype=float) for name in names}
     pairs = {name: d[~np.isnan(d)] for name, d in rows.items()}
-    margins = {
-        n: margin.get(n) if isinstance(margin, Mapping) else margin for n in names
-    }
-    shared = {
-        n: correlation.get(n, 0.0) if isinstance(correlation, Mapping) else correlation
-        for n in names
-    }
+    if not isinstance(margin, Mapping):
+        margin = {} if margin is None else dict.fromkeys(names, margin)
+    if not isinstance(correlation, Mapping):
+        correlation = dict.fromkeys(names, correlation)
     reasons = {n: _reason(rows[n], pairs[n]) for n in names}
     columns = [
-        _decide(pairs, which, margins, reasons, better, level)
-        for which in (dict.fromkeys(names, 0.0), shared)
+        _decide(pairs, which, margin, reasons, better, level)
+        for which in (dict.fromkeys(names, 0.0), correlation)
     ]
     return {
         n: Judgement(
@@ -256,7 +246,7 @@ def _reason(rows: FloatArray, pairs: FloatArray) -> str | None:
 def _decide(
     pairs: Mapping[str, FloatArray],
     correlation: Mapping[str, float],
-    margins: Mapping[str, float | None],
+    margins: Mapping[str, float],
     reasons: Mapping[str, str | None],
     better: Better,
     level: float,
@@ -268,13 +258,13 @@ def _decide(
         if len(d) > 1 and np.ptp(d) > 0 and np.isfinite(correlation[name])
     }
     adjusted = dict(zip(tests, holm([t.p() for t in tests.values()]), strict=True))
-    steps = sorted(tests, key=lambda name: tests[name].p_word(margins[name]))
+    steps = sorted(tests, key=lambda name: tests[name].p_word(margins.get(name)))
     out: dict[str, Decision] = {}
     left, stopped = len(steps), False
     for name in steps:
         test, own = tests[name], level / left
         interval = test.interval(own)
-        word = "open" if stopped else _word(interval, margins[name], better)
+        word = "open" if stopped else _word(interval, margins.get(name), better)
         stopped = word == "open"
         left -= not stopped
         said: Word = "open" if reasons[name] else word
@@ -282,7 +272,7 @@ def _decide(
     for name, d in pairs.items():
         if name not in tests:
             equal = len(d) > 1 and not d.any()
-            same = equal and margins[name] is not None and not reasons[name]
+            same = equal and margins.get(name) is not None and not reasons[name]
             interval_or_none = Interval(0.0, 0.0, 0.0) if equal else None
             out[name] = Decision(
                 "same" if same else "open", interval_or_none, None, None

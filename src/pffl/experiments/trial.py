@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import groupby
 from typing import Any, TypeAlias
@@ -53,6 +53,7 @@ COSTS = ("rounds", "passes", "bytes", "seconds")
 OF_PROBLEM = ("bound", "l2")  # parameters that are not the method's
 
 AnyMethod: TypeAlias = "str | Method[Any]"
+LeftOut: TypeAlias = frozenset[tuple[str, str]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,99 +135,72 @@ class TrialRecord:
 # Measures
 
 
-@dataclass(frozen=True)
-class LeftOut:
-    """Names that do not count as the worst, because too few people are there.
+def few_people(sums: Mapping[str, Any], fewest: int) -> LeftOut:
+    """Name where fewer people are than `fewest`, as (kind, name).
 
-    Of cells, of groups, of groups among the positive and the negative, of silos.
+    Kinds are cells, silos, groups, and groups among the positive and the negative.
     """
-
-    cells: frozenset[str] = frozenset()
-    groups: frozenset[str] = frozenset()
-    positives: frozenset[str] = frozenset()
-    negatives: frozenset[str] = frozenset()
-    silos: frozenset[str] = frozenset()
-
-    def __or__(self, other: LeftOut) -> LeftOut:
-        names = [f.name for f in fields(self)]
-        return LeftOut(*(getattr(self, n) | getattr(other, n) for n in names))
-
-    @classmethod
-    def of(cls, sums: Mapping[str, Any], fewest: int) -> LeftOut:
-        """Name where fewer people are than `fewest`."""
-        atoms, cells, silos = sums["atoms"], sums["cells"], sums["silos"]
-        groups = list(dict.fromkeys(group for group, _ in atoms["names"]))
-        by = np.array(atoms["count"], dtype=float).reshape(len(groups), -1)
-
-        def few(names: Sequence[str], counts: Any) -> frozenset[str]:
-            pairs = zip(names, counts, strict=True)
-            return frozenset(name for name, count in pairs if count < fewest)
-
-        return cls(
-            few(cells["names"], cells["count"]),
-            few(groups, by.sum(axis=1)),
-            few(groups, by[:, -1]),
-            few(groups, by[:, 0]),
-            few(silos["names"], silos["count"]),
-        )
-
-
-NOBODY = LeftOut()
+    atoms = sums["atoms"]
+    groups = list(dict.fromkeys(group for group, _ in atoms["names"]))
+    by = np.array(atoms["count"], dtype=float).reshape(len(groups), -1)
+    counts = {
+        "cells": zip(sums["cells"]["names"], sums["cells"]["count"], strict=True),
+        "silos": zip(sums["silos"]["names"], sums["silos"]["count"], strict=True),
+        "groups": zip(groups, by.sum(axis=1), strict=True),
+        "positives": zip(groups, by[:, -1], strict=True),
+        "negatives": zip(groups, by[:, 0], strict=True),
+    }
+    return frozenset(
+        (kind, name)
+        for kind, pairs in counts.items()
+        for name, count in pairs
+        if count < fewest
+    )
 
 
 class _Sums:
     """Sums of a split, without those who are left out, as `evidence.metrics` reads."""
 
     def __init__(
-        self, sums: Mapping[str, Any], left_out: LeftOut, label: int | None = None
+        self, sums: Mapping[str, Any], left_out: LeftOut, groups: str = "groups"
     ) -> None:
-        atoms = sums["atoms"]
-        names = [group for group, _ in atoms["names"]]
-        self.groups = tuple(dict.fromkeys(names))
-        self.labels = tuple(dict.fromkeys(label for _, label in atoms["names"]))
-        groups = {
-            None: left_out.groups,
-            0: left_out.negatives,
-            1: left_out.positives,
-        }[label]
-        self._left = {
-            "atoms": (names, groups),
-            "cells": (sums["cells"]["names"], left_out.cells),
-            "silos": (sums["silos"]["names"], left_out.silos),
-        }
-        self._sums = sums
+        names = sums["atoms"]["names"]
+        self.groups = tuple(dict.fromkeys(group for group, _ in names))
+        self.labels = tuple(dict.fromkeys(label for _, label in names))
+        self._sums, self._left_out, self._groups = sums, left_out, groups
         self.risk = self.bounded_risk = float(sums["risk"])
         self.share = float(sums["share"])
 
     def column(self, name: str, *, of: str = "atoms") -> FloatArray:
         """One column by name."""
-        names, left_out = self._left[of]
         values = np.array(self._sums[of][name], dtype=float)
-        if left_out:
-            values[[name in left_out for name in names]] = 0.0
+        for i, called in enumerate(self._sums[of]["names"]):
+            place = (self._groups, called[0]) if of == "atoms" else (of, called)
+            if place in self._left_out:
+                values[i] = 0.0
         return values
 
 
 def measures(
-    record: TrialRecord, split: str, left_out: LeftOut = NOBODY
+    record: TrialRecord, split: str, left_out: LeftOut = frozenset()
 ) -> dict[str, float | None]:
     """Return `MEASURES` on a split; what is undefined is None, never 0."""
     if split not in record.sums:
         return dict.fromkeys(MEASURES)
     sums = record.sums[split]
-    whole, some = _Sums(sums, NOBODY), _Sums(sums, left_out)
+    whole, some = _Sums(sums, frozenset()), _Sums(sums, left_out)
     found = metrics(some, some, judged="loss")
-    every = metrics(whole, whole, judged="loss") if left_out.groups else found
-    among: dict[int, float | None] = {0: None, 1: None}
+    every = metrics(whole, whole, judged="loss") if left_out else found
+    among: list[float | None] = [None, None]
     if len(whole.labels) == 2:
-        parts = {y: _Sums(sums, left_out, y) for y in among}
-        among = {y: spread(group_rates(p, p, label=y)) for y, p in parts.items()}
+        parts = [_Sums(sums, left_out, kind) for kind in ("negatives", "positives")]
+        among = [spread(group_rates(p, p, label=y)) for y, p in enumerate(parts)]
     loss, weight = (some.column(name, of="silos") for name in ("loss", "weight"))
     out = found.as_dict() | {
         "error": every.error,
         "risk": every.risk,
         "eo_gap": among[1],
-        "equalized_odds_gap": largest(*among.values()),
+        "equalized_odds_gap": largest(*among),
         "worst_silo_loss": top(ratio(loss, weight)),
     }
     return {name: out[name] for name in MEASURES}
