@@ -18,7 +18,7 @@ import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from importlib.resources import files as packaged
 from multiprocessing import get_context
@@ -29,12 +29,14 @@ import numpy as np
 
 from pffl import files
 from pffl.choosing import choose_bound
-from pffl.constraints.base import Constraint
-from pffl.constraints.conditional import ConditionalBoundedGroupLoss
-from pffl.constraints.group_loss import BoundedGroupLoss
-from pffl.constraints.per_silo import PerSilo
+from pffl.constraints import (
+    BoundedGroupLoss,
+    ConditionalBoundedGroupLoss,
+    Constraint,
+    PerSilo,
+)
 from pffl.data.federation import Federation
-from pffl.errors import DataError, NotMetError, UsageError
+from pffl.errors import NotMetError, UsageError
 from pffl.evidence.looks import LOOKS, Look, hashed
 from pffl.experiments.statistics import Judgement, choose, judge, overlap, people
 from pffl.experiments.trial import (
@@ -200,10 +202,10 @@ def compare(
         )
     folder = None if out is None else Path(out)
     journal = Journal(None if folder is None else folder / RECORDS)
-    terms = Terms(tuple(plan), model, budget, settings)
+    draw = Draw(first, model, numbers[0], budget, settings)
     records, seen = [], []
     total = len(plan) * len(numbers)
-    for part in _each_seed(data, first, terms, numbers, journal, jobs):
+    for part in _each_seed(data, draw, plan, numbers, journal, jobs):
         records += part.records
         seen.append(part.people)
         report(f"seed {part.records[0].seed}", len(records), total)
@@ -244,30 +246,21 @@ def points_of(
     method: AnyMethod, model: Model, grid: Grid | None, trials: int
 ) -> list[dict[str, Any]]:
     """Return what a method tries: of the grid, or of its own search space."""
-    kind = METHODS[method] if isinstance(method, str) else type(method)
+    kind: Any = METHODS[method] if isinstance(method, str) else type(method)
     linear = isinstance(model, LinearModel)
     if grid is None:
         if not trials:
             return [{}]
         own = dict(kind.grid)
         if linear:
-            rest = tuple(l2 for l2 in L2_GRID if l2 != model.l2)
-            own["l2"] = (model.l2, *rest)
+            own["l2"] = tuple(dict.fromkeys([model.l2, *L2_GRID]))
         return _drawn(_combinations(own), trials)
-    known = {f.name for f in fields(kind) if f.default is not MISSING}  # type: ignore[arg-type]
-    every = set().union(*(_parameters(one) for one in METHODS.values()))
-    unknown = sorted(set(grid) - every - known - {"bound", "l2"})
-    if unknown:
+    every = {f.name for one in (kind, *METHODS.values()) for f in fields(one)}
+    if unknown := sorted(set(grid) - every - {"bound", "l2"}):
         raise UsageError(f"[unknown-parameter] no method has parameters {unknown}")
-    if not kind.ignores_cells:
-        known.add("bound")
-    if linear:
-        known.add("l2")
+    known = {f.name for f in fields(kind)} | ({"l2"} if linear else set())
+    known |= set() if kind.ignores_cells else {"bound"}
     return _combinations({k: v for k, v in grid.items() if k in known})
-
-
-def _parameters(kind: Any) -> set[str]:
-    return {f.name for f in fields(kind)}
 
 
 def _combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
@@ -305,16 +298,6 @@ def settle(
 
 
 @dataclass(frozen=True, eq=False)
-class Terms:
-    """What all seeds share."""
-
-    trials: tuple[Trial, ...]
-    model: Model
-    budget: int | None
-    options: Options
-
-
-@dataclass(frozen=True, eq=False)
 class Seed:
     """What came of one seed: records with their keys, and who its people are."""
 
@@ -325,60 +308,53 @@ class Seed:
 
 def _each_seed(
     data: Federation | Load,
-    first: Federation,
-    terms: Terms,
+    draw: Draw,
+    plan: Sequence[Trial],
     numbers: Sequence[int],
     journal: Journal,
     jobs: int,
 ) -> Iterator[Seed]:
     """Yield all seeds in order; what is in the journal is not trained again."""
     load = data if callable(data) else None
-    if jobs > 1 and len(numbers) > 1:
-        known = dict(journal.items())
-        with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-            asked = [
-                pool.submit(_run_seed, load, first, terms, number, known)
-                for number in numbers
-            ]
-            for future in asked:
-                found = future.result()
-                for key, record in zip(found.keys, found.records, strict=True):
-                    _keep(journal, key, record, found)
-                yield found
+    if jobs == 1:
+        for number in numbers:
+            yield _run_seed(load, draw, plan, number, journal, journal)
         return
-    for number in numbers:
-        federation = first if load is None or number == numbers[0] else load(number)
-        yield _run_seed(None, federation, terms, number, journal, journal)
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        shared = (load, draw, plan)
+        known = dict(journal.items())
+        asked = [pool.submit(_run_seed, *shared, n, known) for n in numbers]
+        for future in asked:
+            found = future.result()
+            for key, record in zip(found.keys, found.records, strict=True):
+                _keep(journal, key, record, found)
+            yield found
 
 
 def _run_seed(
     load: Load | None,
-    federation: Federation,
-    terms: Terms,
+    draw: Draw,
+    plan: Sequence[Trial],
     number: int,
     known: Any,
     journal: Journal | None = None,
 ) -> Seed:
     """Train the trials of one seed that are not known."""
-    if load is not None:
-        federation = load(number)
-    draw = Draw(federation, terms.model, number, number, terms.budget, terms.options)
-    keys = [draw.key(trial) for trial in terms.trials]
-    sizes = [federation.rows(s) for s in ("test", "train") if s in federation.splits]
-    who = (people(federation), sizes, federation.held_out.get("test"))
-    lacking = [
-        i for i, key in enumerate(keys) if key not in known or known[key]["reason"]
-    ]
-    found = Seed([], keys, who)
-    new = draw.train([terms.trials[i] for i in lacking])
-    for i, key in enumerate(keys):
-        if i in lacking:
-            record = next(new)
-            if journal is not None:
-                _keep(journal, key, record, found)
-        else:
-            record = replace(TrialRecord(**known[key]), seed=number)
-        found.records.append(record)
+    data = draw.federation
+    if load is not None and number != draw.seed:
+        data = load(number)
+    draw = replace(draw, federation=data, seed=number)
+    keys = [draw.key(trial) for trial in plan]
+    sizes = [data.rows(s) for s in ("test", "train") if s in data.splits]
+    found = Seed([], keys, (people(data), sizes, data.held_out.get("test")))
+    done = [key in known and not known[key]["reason"] for key in keys]
+    new = draw.train(
+        [trial for trial, is_done in zip(plan, done, strict=True) if not is_done]
+    )
+    for key, is_done in zip(keys, done, strict=True):
+        found.records.append(TrialRecord(**known[key]) if is_done else next(new))
+        if journal is not None:
+            _keep(journal, key, found.records[-1], found)
     return found
 
 
@@ -400,9 +376,7 @@ def _correlation(seen: Sequence[Any]) -> float | None:
         return 0.0
     if len({tested for _, _, tested in seen}) < len(seen):
         return None
-    test, train = (
-        float(np.mean(sizes)) for sizes in zip(*[s[1] for s in seen], strict=True)
-    )
+    test, train = np.mean([sizes for _, sizes, _ in seen], axis=0).tolist()
     return overlap([s[0] for s in seen], test=test, train=train)
 
 
@@ -622,23 +596,6 @@ class Comparison(Record):
         words = f"{y.replace('_', ' ')} against error on test rows, by method"
         return fronts(table, y=y, words=words)
 
-    def best(self, method: str, *, error_at_most: float) -> pd.Series:
-        """Return a method's point with the smallest measure within an error.
-
-        Both on validation rows.
-        """
-        rows = self.points[self.points["method"] == method]
-        errors, values = (
-            rows[f"validation_{name}"].to_numpy(dtype=float)
-            for name in ("error", self.measure)
-        )
-        place = choose(errors, values, limit=error_at_most)
-        if place is None:
-            raise DataError(
-                f"[no-such-point] no point has a validation error ≤ {error_at_most}"
-            )
-        return rows.iloc[place]
-
     @property
     def terms(self) -> list[str]:
         """Sentences on how it was run: seeds, trials, choice, who was left out."""
@@ -754,19 +711,11 @@ def reproduce(
     panels = [p for p in known[figure]["panel"] if data in (None, p["data"]["name"])]
     if not panels:
         raise UsageError(f"[unknown-panel] '{figure}' has no panel on '{data}'")
-    return {
-        panel["name"]: compare(
-            open_data(panel["data"]),
-            CONSTRAINTS[panel["constraint"]](0.0),
-            methods=panel["methods"],
-            grid=panel["grid"],
-            seeds=seeds or panel["seeds"],
-            measure=panel["measure"],
-            reference=panel.get("reference"),
-            allowance=panel.get("allowance", ALLOWANCE),
-            jobs=jobs,
-            out=None if out is None else out / panel["name"],
-            report=report,
-        )
-        for panel in panels
-    }
+    found = {}
+    for panel in panels:
+        name, kind = panel.pop("name"), panel.pop("constraint")
+        load, given = open_data(panel.pop("data")), {**panel}
+        given |= {"jobs": jobs, "report": report, "out": out and out / name}
+        given |= {} if seeds is None else {"seeds": seeds}
+        found[name] = compare(load, CONSTRAINTS[kind](0.0), **given)
+    return found

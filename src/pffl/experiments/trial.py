@@ -16,8 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from pffl.constraints.base import Constraint
-from pffl.constraints.per_silo import PerSilo
+from pffl.constraints import Constraint, PerSilo
 from pffl.data.federation import Federation
 from pffl.driver import drive_many
 from pffl.engines.base import Engine
@@ -263,17 +262,6 @@ class Bill:
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
-    """How a training went, what it cost, and what was counted on each split."""
-
-    run: Run
-    costs: dict[str, float]
-    sums: dict[str, Any]
-    settings: str = ""
-    price: float = 0.0
-
-
-@dataclass(frozen=True, eq=False)
 class Draw:
     """The data of one seed, on which trials are trained.
 
@@ -283,14 +271,13 @@ class Draw:
         The rows, the model (a trial may have another l2), how silos are weighed.
     budget
         Gradients per silo that a method given by name may take; None for its default.
-    seed, training
-        Number of the seed, and the seed that methods draw batches from.
+    seed
+        Its number, which methods draw batches from, too.
     """
 
     federation: Federation
     model: Model
     seed: int = 0
-    training: int = 0
     budget: int | None = None
     options: Options = field(default_factory=Options)
 
@@ -307,19 +294,11 @@ class Draw:
     def key(self, trial: Trial) -> str:
         """Name a record, and all that it depends on."""
         method: Any = trial.method
-        if not isinstance(method, str):
-            method = dict(method.describe())
-        return key_of(
-            self.federation.fingerprint,
-            trial.name,
-            method,
-            dict(trial.parameters),
-            dict(trial.constraint.describe()),
-            dict(self.model.describe()),
-            asdict(self.options),
-            self.budget,
-            self.training,
-        )
+        method = method if isinstance(method, str) else dict(method.describe())
+        described = [dict(x.describe()) for x in (trial.constraint, self.model)]
+        asked = (trial.name, method, dict(trial.parameters), *described)
+        run = (asdict(self.options), self.budget, self.seed)
+        return key_of(self.federation.fingerprint, *asked, *run)
 
     def train(self, trials: Sequence[Trial]) -> Iterator[TrialRecord]:
         """Yield each trial's record, in their order.
@@ -332,9 +311,9 @@ class Draw:
             size = 1 if self._resumes(group[0]) else MAX_STACK
             for at in range(0, len(group), size):
                 part = group[at : at + size]
-                for trial, found in zip(part, self._stack(part, start), strict=True):
-                    yield self._record(trial, found)
-                    start = found.run.point if isinstance(found, Trained) else None
+                for run, record in self._stack(part, start):
+                    yield record
+                    start = None if run is None else run.point
 
     def _resumes(self, trial: Trial) -> bool:
         try:
@@ -347,7 +326,7 @@ class Draw:
 
     def _stack(
         self, trials: Sequence[Trial], start: Point | None
-    ) -> list[Trained | str]:
+    ) -> list[tuple[Run | None, TrialRecord]]:
         """Train trials side by side; where one fails, each by itself."""
         flows = [
             stage(str(i), self.training_of(trial, start, len(trials)))
@@ -359,29 +338,18 @@ class Draw:
                 return list(drive_many(self.engine, flows))
         except (PFFLError, ArithmeticError, ValueError) as error:
             if len(trials) == 1:
-                return [str(error)]
+                head = (trials[0].name, self.seed, dict(trials[0].parameters))
+                return [(None, TrialRecord(*head, reason=str(error)))]
         return [self._stack([trial], start)[0] for trial in trials]
-
-    def _record(self, trial: Trial, found: Trained | str) -> TrialRecord:
-        head = (trial.name, self.seed, dict(trial.parameters))
-        if isinstance(found, str):
-            return TrialRecord(*head, reason=found)
-        if found.run.stopped == "interrupted":
-            raise KeyboardInterrupt  # an unfinished model is no record
-        if found.run.stopped is not None:
-            reason = f"the run {found.run.stopped}"
-            return TrialRecord(*head, costs=found.costs, reason=reason)
-        settings = f"{found.settings}/{hashed(self.key(trial))}"
-        return TrialRecord(*head, found.sums, found.costs, None, settings, found.price)
 
     def training_of(
         self, trial: Trial, start: Point | None = None, beside: int = 1
-    ) -> Flow[Trained]:
+    ) -> Flow[tuple[Run, TrialRecord]]:
         """Train, say what it cost, and measure on all splits."""
         method, model = trial.build(self.budget), self.model
         if "l2" in trial.parameters and isinstance(model, LinearModel):
             model = replace(model, l2=float(trial.parameters["l2"]))
-        shared = (trial.bounded, model, method, self.options, self.training)
+        shared = (trial.bounded, model, method, self.options, self.seed)
         problem, _ = yield from prepare(self.setting, *shared)
         rows = float(problem.silo_counts.sum(axis=1).mean())
         bill = Bill(len(problem.silo_names), rows)
@@ -391,21 +359,21 @@ class Draw:
         flow = bill.metered(iterate(problem, method))
         run: Run = yield from stage("training", flow)
         ended: float = yield Clock()
-        spent = (
-            run.rounds,
-            bill.passes,
-            BYTES_PER_NUMBER * bill.numbers,
-            (ended - began) / beside,
-        )
-        costs = {k: float(v) for k, v in zip(COSTS, spent, strict=True)}
+        sent, seconds = BYTES_PER_NUMBER * bill.numbers, (ended - began) / beside
+        spent = map(float, (run.rounds, bill.passes, sent, seconds))
+        costs = dict(zip(COSTS, spent, strict=True))
+        head = (trial.name, self.seed, dict(trial.parameters))
+        if run.stopped == "interrupted":
+            raise KeyboardInterrupt  # an unfinished model is no record
         if run.stopped is not None:
-            return Trained(run, costs, {})
+            reason = f"the run {run.stopped}"
+            return run, TrialRecord(*head, costs=costs, reason=reason)
         silos = PerSilo(0.0).cells(problem.schema, problem.silo_names)
-        task = problem.with_cells(silos)
-        splits = self.federation.splits
+        task, splits = problem.with_cells(silos), self.federation.splits
         totals = yield from ask_all([Evaluate(task, run.point.w, s) for s in splits])
-        sums = [counted(problem, silos.names, total) for total in totals]
-        counts = dict(zip(splits, sums, strict=True))
-        cells = problem.cells
+        counts = [counted(problem, silos.names, total) for total in totals]
+        sums, cells = dict(zip(splits, counts, strict=True)), problem.cells
         asked = bounds_settings(cells.names, cells.bounds.tolist(), model.describe())
-        return Trained(run, costs, counts, asked, problem.multiplier_bound)
+        settings = f"{asked}/{hashed(self.key(trial))}"
+        paid = (None, settings, problem.multiplier_bound)
+        return run, TrialRecord(*head, sums, costs, *paid)
