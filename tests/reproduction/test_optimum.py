@@ -10,39 +10,30 @@ from scipy.optimize import minimize
 
 import pffl
 from pffl.driver import drive
-from pffl.files import Journal
+from pffl.errors import UsageError
+from pffl.experiments import Draw
 from pffl.flow import ask
 from pffl.methods import METHODS
 from pffl.preparation import Options, prepare
 from pffl.questions import Curvature
 from reproduction import optimum
-from tests.inside import NO_OPTIMA, Footing, default_model, own_cells
-from tests.inside import study_trial_Trial as Trial
+from tests.inside import own_cells
 
 FINE = {"xatol": 1e-9, "fatol": 1e-13, "maxfev": 1_500}
 BOUND = pffl.BoundedGroupLoss(0.5)
 
 
-class Solving(Footing):
-    optima = optimum
-
-
 @pytest.fixture(scope="module")
 def footing():
-    return at(Solving)
-
-
-def at(kind, budget=60):
     federation = pffl.datasets.synthetic(400, silos=3, features=3, seed=0)
-    model = default_model(federation.schema)
-    return kind(federation, model, budget, 0, 0, Options(), Journal(None))
+    return Draw(federation, pffl.LogisticRegression())
 
 
-def tried(footing, name, **more):
-    """The trial that solves what a method descends, and its problem."""
-    trial = Trial(name, name, more, BOUND, optimum=True)
-    found = drive(footing.engine, footing.trying(trial, ["test"]))
-    return found, problem_of(footing, METHODS[name](**more))
+def solved(footing, name, **more):
+    """The optimum of what a method descends, and its problem."""
+    method = METHODS[name](**more)
+    problem = problem_of(footing, method)
+    return drive(footing.engine, optimum.solved(problem, method)), problem
 
 
 def problem_of(footing, method):
@@ -92,19 +83,13 @@ def local_value(federation, problem, w):
     ids=["fedavg", "weighted", "local 0.1", "local 5", "local 200"],
 )
 def test_no_other_model_is_better_than_the_gap_says(footing, name, value, more):
-    found, problem = tried(footing, name, **more)
+    found, problem = solved(footing, name, **more)
     of = partial(value, footing.federation, problem)
-    w, (upper, lower, *_) = found.run.point.w, found.run.bounds
+    w, (upper, lower, *_) = found.point.w, found.bounds
     assert upper == pytest.approx(of(w), rel=1e-9)
     prices = 1.0 + problem.multiplier_bound
-    assert found.gap == pytest.approx((upper - lower) / prices)
-    assert 0 < found.gap < 2e-5
-    # From there, and from a training that is far from done and says how far.
-    early = Trial(name, name, more, BOUND, budget=30)
-    trained = drive(footing.engine, footing.trying(early, ["test"]))
-    rough = trained.run.point.w
-    assert trained.gap >= (of(rough) - of(w)) / prices > 0
-    for start in (w, rough):
+    assert 0 < (upper - lower) / prices < 2 * optimum.CLOSE
+    for start in (w, np.zeros_like(w)):
         best = minimize(of, start, method="Nelder-Mead", options=FINE)
         assert best.fun >= lower - 1e-12
 
@@ -136,24 +121,7 @@ def test_the_smoothed_objective_has_the_gradient_and_hessian_that_differences_ha
     assert here.value > here.upper - tau * 10  # P, smoothed
 
 
-def test_what_has_no_one_objective_is_refused_and_what_has_is_another_row(footing):
-    for name in ("qffl", "pffl"):
-        trial = Trial(name, name, {}, BOUND, optimum=True)
-        ((row,),) = footing.rows([trial], "test")
-        assert "no one objective" in row.reason
-    plain, best = (
-        Trial("f", "fedavg", {"local_steps": 20}, BOUND, optimum=o)
-        for o in (False, True)
-    )
-    ((trained,), (solved,)) = footing.rows([plain, best], "test")
-    assert solved.gap < 1e-9 < trained.gap
-    assert solved.costs["passes"] > 0
-
-
-def test_who_does_not_solve_says_so_and_knows_the_gap_of_algorithm_1():
-    plain = at(Footing)
-    ((row,),) = plain.rows([Trial("f", "fedavg", {}, BOUND, optimum=True)], "test")
-    assert row.reason == NO_OPTIMA
-    for name in ("fedavg", "pffl"):
-        ((row,),) = plain.rows([Trial(name, name, {}, BOUND)], "test")
-        assert (row.gap is None) == (name == "fedavg")
+@pytest.mark.parametrize("name", ["qffl", "pffl"])
+def test_what_has_no_one_objective_is_refused(footing, name):
+    with pytest.raises(UsageError, match="no one objective"):
+        solved(footing, name)
