@@ -37,7 +37,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtr, stdtrit
 
 from pffl.errors import UsageError
 from pffl.numerics import front
@@ -141,20 +140,28 @@ class _Paired:
         if n >= MIN_SEEDS:
             self._ratios = np.sort(_bootstrapped(differences - self.mean))
 
+    def _tail(self, t: float) -> float:
+        """Return how often Student's t is larger."""
+        from scipy.special import stdtr
+
+        return float(stdtr(self.degrees, -t))
+
     def above(self, value: float) -> float:
         """Return the one-sided p-value of "the true mean is at most `value`"."""
         t = (self.mean - value) / self.error
         beyond = len(self._ratios) - np.searchsorted(self._ratios, t, side="left")
-        return max(float(stdtr(self.degrees, -t)), (1 + beyond) / (1 + RESAMPLES))
+        return max(self._tail(t), (1 + beyond) / (1 + RESAMPLES))
 
     def below(self, value: float) -> float:
         """Return the one-sided p-value of "the true mean is at least `value`"."""
         t = (self.mean - value) / self.error
         beyond = np.searchsorted(self._ratios, t, side="right")
-        return max(float(stdtr(self.degrees, t)), (1 + beyond) / (1 + RESAMPLES))
+        return max(self._tail(-t), (1 + beyond) / (1 + RESAMPLES))
 
     def interval(self, level: float) -> Interval:
         """Return the interval that leaves out what is refused at this level."""
+        from scipy.special import stdtrit
+
         outside = int(level / 2 * (1 + RESAMPLES))
         t = float(stdtrit(self.degrees, 1 - level / 2))
         least, most = -np.inf, np.inf
