@@ -112,6 +112,8 @@ def test_other_keys_without_effect_are_refused_and_usual_values_are_not(
     found = command("run", "my.toml")
     assert (found.code, found.error) == (2, "no-effect")
     assert "[policy]" in found.err
+    found = command("run", "my.toml", "--engine", "flower", "--app", "none")
+    assert (found.code, found.error) == (2, "not-an-app")  # a deployed run uses it
     assert [place.name for place in Path().iterdir()] == ["my.toml"]
 
 

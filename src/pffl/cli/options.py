@@ -373,7 +373,9 @@ def _refuse(unused: set[str], draft: Draft, command: str) -> None:
         given = table.get(key) if isinstance(table, Mapping) else None
         if given not in (None, usual.get(key)):
             found.append(f"{section}.{key}")
-    if draft.sections.get("policy") and command != "deploy":
+    run = draft.sections.get("run")
+    deployed = isinstance(run, Mapping) and run.get("engine") == "flower"
+    if draft.sections.get("policy") and not deployed and command != "deploy":
         found.append("[policy]")
     with Problems(draft.source, UsageError) as problems:
         problems.extend(
