@@ -289,11 +289,23 @@ def test_one_failure_does_not_end_a_comparison(monkeypatch, tmp_path):
         (CONSTRAINT, {"methods": ("fedavg",), "reference": "x"}, "unknown-method"),
         (CONSTRAINT, {"measure": "loss"}, "unknown-measure"),
         (CONSTRAINT, {"grid": {"other": [1]}}, "unknown-parameter"),
+        ("minmax", {"grid": {"bound": [0.6]}}, "no-bound"),
     ],
 )
 def test_what_is_refused(constraint, more, code):
     with raises(UsageError, code):
         compare(load, constraint, seeds=1, **more)
+
+
+def test_minimax_is_compared_by_name():
+    some = ["fedavg", "fedminmax", "exact"]
+    shared = {**SHARED, "budget": 400, "methods": some, "seeds": 2}
+    found = compare(load, "minmax", **shared)
+    losses = found.points.set_index("method")["train_worst_cell_loss"]
+    assert losses["exact"] == pytest.approx(losses["fedminmax"], abs=1e-3)
+    assert losses["exact"] < losses["fedavg"]
+    by_object = compare(load, pffl.MinMax(), **shared)
+    assert by_object.table["worst_cell_loss"].equals(found.table["worst_cell_loss"])
 
 
 def test_choosing_among_trials_needs_validation_rows():

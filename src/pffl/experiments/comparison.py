@@ -33,6 +33,7 @@ from pffl.constraints import (
     BoundedGroupLoss,
     ConditionalBoundedGroupLoss,
     Constraint,
+    MinMax,
     PerSilo,
 )
 from pffl.data.federation import Federation
@@ -82,6 +83,7 @@ CONSTRAINTS: dict[str, Callable[[Any], Constraint]] = {
     "cbgl-y1": lambda bound: ConditionalBoundedGroupLoss(bound, labels=(1,)),
     "cbgl-y0": lambda bound: ConditionalBoundedGroupLoss(bound, labels=(0,)),
     "per-silo": PerSilo,
+    "minmax": lambda bound: MinMax(),
 }
 
 Load: TypeAlias = Callable[[int], Federation]
@@ -119,7 +121,8 @@ def compare(
         alone and nothing follows for other people.
     constraint
         Who is to have what bound; or "bgl", "cbgl", "cbgl-y1", "cbgl-y0", "per-silo",
-        with a bound that is chosen on the first seed as `solve` chooses "auto".
+        with a bound that is chosen on the first seed as `solve` chooses "auto"; or
+        "minmax", without one: methods that take bounds lower the largest loss.
     methods
         Methods, by name or as objects; a mapping gives them other names. Default: all.
     grid
@@ -189,6 +192,8 @@ def compare(
     first = load(numbers[0])
     model, settings = model or default_model(first.schema), options or Options()
     constraint, settings = settle(constraint, first, model, settings)
+    if constraint.minimax and "bound" in (grid or {}):
+        raise UsageError("[no-bound] 'minmax' has no bound: leave it out of the grid")
     plan = [
         Trial(name, method, constraint, point)
         for name, method in named.items()
