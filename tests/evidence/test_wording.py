@@ -238,9 +238,7 @@ def test_about_how_many_more_rows_would_show_it():
         tables = {"bets": found.gammas, "bet_weights": found.weights, "below": below}
         plain = {name: table.tolist() for name, table in tables.items()}
         assert isinstance(like.heldout, Sample)
-        like = replace(
-            like, heldout=replace(like.heldout, above=plain["below"], **plain)
-        )
+        like = replace(like, heldout=replace(like.heldout, **plain))
         assert bool(unseen.holdout(like).holds) is shown
     never = unseen.more_rows(evidence(heldout=sample((0.63, 0.5))))
     assert never["female"] is None

@@ -102,11 +102,11 @@ class Sample(Record):
         Where there are bets: `count` of the people of each cell, and sums over people
         of their mean `bounded_loss` and its square (`bounded_loss_squared`). Rows are
         people where nobody knows whom they are about.
-    below, above
-        Σ log(1 − γx) and Σ log(1 − γ(1 − x)) over a cell's people, for each bet; x is a
-        person's mean bounded loss / M.
+    below
+        Σ log(1 − γx) over a cell's people, for each bet; x is a person's mean bounded
+        loss / M.
     stakes, levels, diluted
-        Where rows have weights, instead of the last three: sums over people of `STAKES`
+        Where rows have weights, instead of the last two: sums over people of `STAKES`
         (how many they are, how many rows are above s_max, and moments of t = weight /
         s_max and x), the losses at which bets are tested, and Σ log(1 − γu) for each
         bet and level, u = tx + (1 − t)·level/M.
@@ -127,7 +127,6 @@ class Sample(Record):
     bet_weights: list[list[float]] = field(default_factory=list)
     people: dict[str, list[float]] = field(default_factory=dict)
     below: list[list[float]] = field(default_factory=list)
-    above: list[list[float]] = field(default_factory=list)
     stakes: dict[str, list[float]] = field(default_factory=dict)
     levels: list[list[float]] = field(default_factory=list)
     diluted: list[list[list[float]]] = field(default_factory=list)
@@ -194,14 +193,14 @@ class Sample(Record):
     @property
     def plain(self) -> Sample:
         """The same without what is there for statements on unseen people, and sites."""
-        none = replace(self, bets=[], bet_weights=[], people={}, below=[], above=[])
+        none = replace(self, bets=[], bet_weights=[], people={}, below=[])
         return replace(none, stakes={}, levels=[], diluted=[], sites={})
 
     def fits(self, cells: int) -> bool:
         """Whether bets, weights and sums are of one shape, or all missing."""
         weighs = bool(self.levels)
-        sums = (self.diluted,) if weighs else (self.below, self.above)
-        tables: tuple[list[list[Any]], ...] = (self.bets, self.bet_weights, *sums)
+        sums: list[list[Any]] = [*self.diluted] if weighs else [*self.below]
+        tables: tuple[list[list[Any]], ...] = (self.bets, self.bet_weights, sums)
         widths = {len(row) for table in tables for row in table}
         lengths = {len(table) for table in tables}
         columns = [*self.people.values(), *self.stakes.values()]

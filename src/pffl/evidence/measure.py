@@ -276,7 +276,6 @@ def sample(
         plain,
         people=dict(zip(PEOPLE, total.people.T.tolist(), strict=True)),
         below=total.below.tolist(),
-        above=total.above.tolist(),
     )
 
 
@@ -344,7 +343,6 @@ def _added(samples: Mapping[str, Sample], splits: Sequence[str]) -> Sample:
             first.bet_weights,
             {k: _sums(v, other.people[k]) for k, v in first.people.items()},
             _tables(first.below, other.below),
-            _tables(first.above, other.above),
             {k: _sums(v, other.stakes[k]) for k, v in first.stakes.items()},
             first.levels,
             [_tables(*pair) for pair in zip(first.diluted, other.diluted, strict=True)],

@@ -306,7 +306,7 @@ def _sums(
     return {name: _flat(getattr(total, name)) for name in FIELDS}
 
 
-FIELDS = ("atoms", "trials", "people", "below", "above")
+FIELDS = ("atoms", "trials", "people", "below")
 
 
 def total_of(
@@ -319,7 +319,6 @@ def total_of(
         "trials": (dims["z"], dims["trials"]),
         "people": (dims["z"], 3),
         "below": (dims["z"], dims["bets"]),
-        "above": (dims["z"], dims["bets"]),
     }
     parts = {name: numbers(told, name, shape) for name, shape in shapes.items()}
     atoms, here = parts["atoms"], question.task.cells.of_silo(index)

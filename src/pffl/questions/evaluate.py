@@ -88,11 +88,11 @@ class EvaluateTotal(Total):
         Where bets were asked for: how many people a cell's rows are about, the sum of
         their mean bounded losses in it, and that of the squares; shape (Z, 3). Rows
         are people where nobody knows whom they are about.
-    below, above
-        Σ log(1 − γx) and Σ log(1 − γ(1 − x)) over the people of a cell, per bet γ, with
-        x = mean bounded loss / M.
+    below
+        Σ log(1 − γx) over the people of a cell, per bet γ, with x = mean bounded
+        loss / M.
     stakes, diluted
-        Where rows have weights, instead of the last three: sums of `STAKES` per cell,
+        Where rows have weights, instead of the last two: sums of `STAKES` per cell,
         and Σ log(1 − γu) per cell, bet and level; see `bounds.weighted`.
     rises
         For an alarm: sums of `RISES` per cell; then `diluted` are the log-sums of
@@ -109,7 +109,6 @@ class EvaluateTotal(Total):
     trials: FloatArray = array("z", "trials", row=TRIED)
     people: FloatArray = array("z", 3, row=PEOPLE)
     below: FloatArray = array("z", "bets", row=LOG_SUM)
-    above: FloatArray = array("z", "bets", row=LOG_SUM)
     stakes: FloatArray = array("z", "stakes", row=STAKE)
     diluted: FloatArray = array("z", "tests", "levels", row=LOG_SUM)
     rises: FloatArray = array("z", "rises", row=RISE)
@@ -291,7 +290,7 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         weight: FloatArray | None = None,
         times: FloatArray | None = None,
     ) -> tuple[FloatArray, ...]:
-        """Return `people`, `below`, `above`, `stakes`, `diluted` and `rises`.
+        """Return `people`, `below`, `stakes`, `diluted` and `rises`.
 
         ``member(z)`` says which rows are in a cell. Rows of one person are no
         independent draws: each person counts once in a cell, with their mean. `times`
@@ -300,7 +299,7 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         """
         cells, dims = len(self.bets), self.dims
         people, below = np.zeros((cells, 3)), np.zeros((cells, dims["bets"]))
-        above, stakes = np.zeros_like(below), np.zeros((cells, dims["stakes"]))
+        stakes = np.zeros((cells, dims["stakes"]))
         diluted = np.zeros((cells, dims["tests"], dims["levels"]))
         rises = np.zeros((cells, dims["rises"]))
         for z, bets in enumerate(self.bets if self.by_row else ()):
@@ -324,8 +323,7 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
             people[z] = [each.sum() for each in sums]
             x = cut[:, None] / self.loss_bound
             below[z] = many @ np.log1p(-bets * x)
-            above[z] = many @ np.log1p(-bets * (1.0 - x))
-        return people, below, above, stakes, diluted, rises
+        return people, below, stakes, diluted, rises
 
     def answer(self, view: View) -> EvaluateTotal:
         """Answer for one silo."""
@@ -387,7 +385,7 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         weights = [v.weigh(np.ones(len(v))) for v in views]
         who, weight = np.concatenate(known), np.concatenate(weights)
         found = self.row_sums(np.concatenate(cut), member, who, weight)
-        names = ("people", "below", "above", "stakes", "diluted", "rises")
+        names = ("people", "below", "stakes", "diluted", "rises")
         parts: dict[str, Any] = dict(zip(names, found, strict=True))
         return replace(total, **parts)
 
@@ -510,13 +508,12 @@ class Evaluate(ModelQuestion[EvaluateTotal]):
         require(not known.weighted, "log-sums of weighted rows")
         people, x = total.people[:, 0], total.people[:, 1] / self.loss_bound
         _check_people(total.people, n, cut, self.loss_bound, known.ceilings.unit)
-        for logs, s in ((total.below, x), (total.above, people - x)):
-            many = people[:, None]
-            part = np.clip(s / np.maximum(people, 1.0), 0.0, 1.0)[:, None]
-            least, most = part * np.log1p(-self.bets), np.log1p(-self.bets * part)
-            slack = ROUNDING * (1 - np.log1p(-self.bets))
-            low, high = many * (least - slack), many * (most + slack)
-            within(logs, low, high, "a log-sum")
+        many = people[:, None]
+        part = np.clip(x / np.maximum(people, 1.0), 0.0, 1.0)[:, None]
+        least, most = part * np.log1p(-self.bets), np.log1p(-self.bets * part)
+        slack = ROUNDING * (1 - np.log1p(-self.bets))
+        low, high = many * (least - slack), many * (most + slack)
+        within(total.below, low, high, "a log-sum")
 
 
 def _check_squares(
