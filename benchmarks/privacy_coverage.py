@@ -20,20 +20,18 @@ import numpy as np
 import pffl
 from pffl.evidence import noise as told
 
-SIZES, CONFIDENCE = {"train": 2400, "test": 1200}, 0.95
+PEOPLE, HELD, CONFIDENCE = 3600, 1 / 3, 0.95
 BOUND = 0.62
 
 
 def drawn(data, random):
-    """Return a federation of people drawn from the population."""
+    """Return a federation of people drawn from the population, as it is trained on."""
     silo = data.silos[0]
     whole = silo.splits["train"]
-    order = random.permutation(len(whole.y))
-    splits, at = {}, 0
-    for name, many in SIZES.items():
-        splits[name] = whole.take(np.sort(order[at : at + many]))
-        at += many
-    return replace(data, silos=(replace(silo, splits=splits),))
+    people = whole.take(random.permutation(len(whole.y))[:PEOPLE])
+    splits = {"train": people, "test": people.take(np.zeros(0, np.int64))}
+    silos = (replace(silo, splits=splits),)
+    return replace(data, silos=silos, test_fraction=HELD).keyed()
 
 
 def means(model, w, rows, groups: int, bound: float):

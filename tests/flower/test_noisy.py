@@ -149,7 +149,6 @@ def test_a_run_file_that_was_changed_is_refused_before_anything_is_asked(trial):
         ("colluding = 0", "wrong-colluding"),
         ("colluding = 3", "wrong-colluding"),
         ("noise_seed = 1", "not-between-machines"),
-        ('split = "keyed"', "not-between-machines"),
     ],
 )
 def test_refused_when_it_is_deployed(tmp_path, line, code):
