@@ -21,7 +21,8 @@ def columns(frame, *, ranges=None, leave=(), **more):
         else:
             values = sorted(map(str, series.dropna().unique()))
             out[name] = {"kind": "category", "values": values}
-        out[name] |= more.get(name, {})
+        own = more.get(name, {})
+        out[name] = own if "kind" in own else out[name] | own
     return out
 
 

@@ -21,6 +21,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 import pffl
 from pffl.parcel import Parcel, pack, unpack
 from tests.cli.helpers import Command
+from tests.declared import columns
 from tests.engines.sites import remote
 
 ROWS = 900
@@ -57,9 +58,7 @@ def federation(frame: pd.DataFrame, **options: Any) -> pffl.Federation:
         label="good",
         group="group",
         silo="silo",
-        missing="indicator",
-        test_fraction=0.0,
-        **options,
+        **{"missing": "indicator", "test_fraction": 0.0, **options},
     )
 
 
@@ -198,8 +197,12 @@ def test_under_noise_it_is_the_released_mean_or_the_middle_of_the_range(
     frame = people()
     frame = pd.concat([frame] * 5, ignore_index=True)
     ranges = {"income": (10_000, 90_000), "year": (1990, 2015), "age": (0, 100)}
-    privacy = pffl.Privacy(epsilon=50.0, delta=1e-5, ranges=ranges, scaling=scaling)
-    found = pffl.solve(federation(frame), None, privacy=privacy, seed=0)
+    gaps: Any = {name: {"indicator": True} for name in ("income", "year")}
+    good = {"kind": "category", "values": [0, 1]}
+    known = columns(frame, ranges=ranges, good=good, **gaps)
+    data = federation(frame, columns=known, missing="refuse")
+    privacy = pffl.Privacy(epsilon=50.0, delta=1e-5, scaling=scaling)
+    found = pffl.solve(data, None, privacy=privacy, seed=0)
     place = at(found.predictor.schema, "income")
     expected = frame["income"].mean() if scaling == "sums" else 50_000
     assert found.model.inputs.mean[place] == pytest.approx(expected, rel=0.02)

@@ -43,7 +43,7 @@ CONTENTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "hashed, all trained": (
         {"group": ("race",), "test_fraction": 0.0, "drop": ("age",)},
-        {"notes": {"kind": "text", "values": [], "hash": 16, "indicator": True}},
+        {"notes": {"kind": "text", "hash": 16, "indicator": True}},
     ),
 }
 CASES = [

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from tests.cli.helpers import SMALL, Command, Outcome
+from tests.declared import columns_file
 
 KINDS = {
     "missed (false negatives)": "false_negative",
@@ -216,7 +218,10 @@ def test_many_groups_stay_on_the_screen(command: Command) -> None:
 
 def test_noise_is_shown_as_intervals_and_names_nobody(command: Command) -> None:
     table()
-    limits = ("--range", "x=-4,4", "--range", "z=-4,4", "--no-extras")
+    people = pd.read_csv("people.csv").drop(columns=["three", "amount"])
+    ends = {"x": (-4, 4), "z": (-4, 4)}
+    limits = ("--columns", columns_file(Path("c.toml"), people, ranges=ends))
+    limits += ("--no-extras",)
     budget = ("--bound", "0.62", "--epsilon", "3", *limits, "--out", "here")
     seen = command(*about("two", *budget))
     ends = {cell: figures[1:] for cell, figures in losses(seen).items()}

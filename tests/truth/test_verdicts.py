@@ -14,6 +14,7 @@ from scipy.stats import binom
 
 import pffl
 from tests.cli.helpers import Command
+from tests.declared import columns, columns_file
 
 WORDS = {
     "training": {
@@ -253,16 +254,26 @@ def hired(tmp_path: Path) -> pd.DataFrame:
     y = rng.random(4000) < 1 / (1 + np.exp(-slope * (x - 0.5)))
     frame = pd.DataFrame({"sex": sex, "x": x, "hired": y.astype(int)})
     frame.to_csv(tmp_path / "people.csv", index=False)
+    columns_file(tmp_path / "c.toml", frame, **DECLARED)
     return frame
 
 
-def private(tmp_path: Path, bound: float, epsilon: float, seed: int) -> pffl.Solution:
+DECLARED: Any = {
+    "hired": {"kind": "category", "values": [0, 1]},
+    "ranges": {"x": (0.0, 1.0)},
+}
+
+
+def private(frame: pd.DataFrame, bound: float, epsilon: float, seed: int) -> Any:
     people = pffl.Federation.from_table(
-        tmp_path / "people.csv", label="hired", group="sex", silos=1, seed=0
+        frame,
+        label="hired",
+        group="sex",
+        silos=1,
+        seed=0,
+        columns=columns(frame, **DECLARED),
     )
-    terms = pffl.Privacy(
-        epsilon=epsilon, ranges={"x": (0.0, 1.0)}, split="keyed", noise_seed=seed
-    )
+    terms = pffl.Privacy(epsilon=epsilon, noise_seed=seed)
     return pffl.solve(people, pffl.BoundedGroupLoss(bound), privacy=terms, seed=0)
 
 
@@ -277,7 +288,7 @@ def test_noise_names_no_wrong_group(
     frame = hired(tmp_path)
     named, words, wrong = 0, set(), {"training": 0, "test": 0}
     for seed in range(25):
-        solution = private(tmp_path, bound, epsilon, seed)
+        solution = private(frame, bound, epsilon, seed)
         p = np.asarray(solution.predict_proba(frame))[:, 1]
         losses = -np.log(np.where(frame["hired"] == 1, p, 1 - p))
         true = {f"'{a}'": losses[frame["sex"] == a].mean() for a in ("f", "m")}
@@ -306,7 +317,7 @@ def test_every_noisy_figure_has_its_ends(
     monkeypatch.chdir(tmp_path)
     hired(tmp_path)
     table = ("people.csv", "--label", "hired", "--group", "sex", "--silos", "1")
-    asked = ("--bound", "0.67", "--epsilon", "1", "--range", "x=0,1", "--seed", "0")
+    asked = ("--bound", "0.67", "--epsilon", "1", "--columns", "c.toml", "--seed", "0")
     out = command("run", *table, *asked, "--out", "run").out
     result = of(Path("run"), "result.json")
     page = Path("run/report.html").read_text("utf-8").split("</svg>")[-1]

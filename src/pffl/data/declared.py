@@ -46,6 +46,8 @@ def columns_of(declared: Declared) -> dict[str, Column]:
                     problems.add(
                         f"[bad-column] {where}: categories, and they alone, have values"
                     )
+                if RANGE in given and column.kind != "number":
+                    problems.add(f"[bad-column] {where}: only numbers have a range")
                 found[name] = column
         with noted(problems):
             ranges_of(declared)

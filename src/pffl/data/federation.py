@@ -314,9 +314,10 @@ class Federation:
         )
         read_off = [*(column.name for column in encoding.columns), options.label]
         read_off += [*options.group, *filter(None, [options.silo])]
+        known = declared.ranges_of(options.columns or {})
         federation = replace(
             federation,
-            ranges=declared.ranges_of(options.columns or {}),
+            ranges={c.name: known[c.name] for c in encoding.columns if c.name in known},
             simulated=options.silo is None,
             sites=names if options.columns and options.silo else (),
             undeclared=() if options.columns else tuple(dict.fromkeys(read_off)),
