@@ -112,9 +112,9 @@ def test_other_keys_without_effect_are_refused_and_usual_values_are_not(
     found = command("run", "my.toml")
     assert (found.code, found.error) == (2, "no-effect")
     assert "[policy]" in found.err
+    assert [place.name for place in Path().iterdir()] == ["my.toml"]
     found = command("run", "my.toml", "--engine", "flower", "--app", "none")
     assert (found.code, found.error) == (2, "not-an-app")  # a deployed run uses it
-    assert [place.name for place in Path().iterdir()] == ["my.toml"]
 
 
 def test_a_run_stands_for_its_data_whatever_it_promised(command: Command) -> None:
