@@ -71,8 +71,7 @@ def test_what_would_decide(solution):
     assert undecided.certificate.verdicts["training"]["verdict"] == "not decided"
     word = undecided.as_dict()["verdicts"]["training"]["verdict"]
     assert word == "not decided"
-    # The same word, tone and sign in the certificate.
-    here = summary.of_certificate(undecided.certificate)[0]
+    here = summary.verdicts(asked)[0]
     assert (here.word, here.tone) == (word, "caution")
 
 

@@ -6,14 +6,14 @@ Terminal, page and notebook differ in how they draw; what they say is made here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Literal, TypeAlias
 
 from pffl.evidence import promise, verdict
 from pffl.evidence.advice import no_better
-from pffl.evidence.certificate import VERDICTS, Certificate
+from pffl.evidence.certificate import VERDICTS
 from pffl.evidence.evidence import Evidence
 from pffl.evidence.metrics import Rate, rates
 from pffl.evidence.noise import Noise, between, ends
@@ -102,23 +102,14 @@ def _kind_of(e: Evidence) -> str:
 
 def verdicts(e: Evidence) -> tuple[Verdict, ...]:
     """Return the three verdicts, as they are shown, and a warning where one is due."""
-    found = _shown(verdict.verdicts(e))
+    found = tuple(
+        Verdict(VERDICTS[key][0], one["verdict"], one["sentence"])
+        for key, one in verdict.verdicts(e).items()
+    )
     warning = no_better(e)
     if warning is not None:
         found += (Verdict("Warning", "no better than a guess", warning),)
     return found
-
-
-def of_certificate(certified: Certificate) -> tuple[Verdict, ...]:
-    """Return the three verdicts of a certificate."""
-    return _shown(certified.verdicts)
-
-
-def _shown(said: Mapping[str, Mapping[str, str]]) -> tuple[Verdict, ...]:
-    return tuple(
-        Verdict(VERDICTS[key][0], found["verdict"], found["sentence"])
-        for key, found in said.items()
-    )
 
 
 def as_html(found: Iterable[Verdict]) -> str:
