@@ -295,8 +295,7 @@ def _tell_differences(found: Comparison) -> None:
         {
             "method": str(line["method"]),
             "difference": _number(line["mean"]),
-            "interval": f"{_number(line['low'])} to {_number(line['high'])}",
-            "p (Holm)": "-" if _absent(line["p"]) else f"{line['p']:.3f}",
+            "interval": f"{_number(line['low'], 3)} to {_number(line['high'], 3)}",
             "these data": str(line["word"]),
             "other people": str(line["population_word"]),
         }
@@ -313,8 +312,8 @@ def _absent(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def _number(value: Any) -> str:
-    return "-" if _absent(value) else f"{value:+.4f}"
+def _number(value: Any, digits: int = 4) -> str:
+    return "-" if _absent(value) else f"{value:+.{digits}f}"
 
 
 def _described(constraint: Constraint) -> str:

@@ -16,7 +16,7 @@ import itertools
 import math
 import os
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -39,7 +39,14 @@ from pffl.constraints import (
 from pffl.data.federation import Federation
 from pffl.errors import NotMetError, UsageError
 from pffl.evidence.looks import LOOKS, Look, hashed
-from pffl.experiments.statistics import Judgement, choose, judge, overlap, people
+from pffl.experiments.statistics import (
+    Interval,
+    Judgement,
+    choose,
+    judge,
+    overlap,
+    people,
+)
 from pffl.experiments.trial import (
     COSTS,
     MEASURES,
@@ -64,6 +71,7 @@ from pffl.preparation import Options
 from pffl.records import Record, read
 from pffl.solving import open_engine, setting_of
 from pffl.text import element, text_table
+from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -451,33 +459,34 @@ class Comparison(Record):
     @cached_property
     def chosen(self) -> dict[str, dict[int, TrialRecord | None]]:
         """The trial that stands for each method on each seed; None if all failed."""
-        out: dict[str, dict[int, TrialRecord | None]] = {m: {} for m in self.methods}
         by: dict[tuple[str, int], list[TrialRecord]] = {}
         for record in self.records:
             if record.reason is None:
                 by.setdefault((record.method, record.seed), []).append(record)
+        out: dict[str, dict[int, TrialRecord | None]] = {m: {} for m in self.methods}
         for seed in self.seeds:
-            of = by.get((self.reference, seed), [])
-            limit = self._smallest_error(of) + self.allowance
+            errors = self._column(by.get((self.reference, seed), []), "error")
+            limit = np.min(errors, initial=math.inf) + self.allowance
             for method in self.methods:
                 out[method][seed] = self._choose(by.get((method, seed), []), limit)
         return out
 
-    def _smallest_error(self, records: Sequence[TrialRecord]) -> float:
-        errors = [self.values(r, "validation")["error"] for r in records]
-        return min((e for e in errors if e is not None), default=math.inf)
+    def _column(
+        self,
+        records: Iterable[TrialRecord | None],
+        name: str,
+        split: str = "validation",
+    ) -> FloatArray:
+        found = [None if r is None else self.values(r, split)[name] for r in records]
+        return np.array(found, dtype=float)
 
     def _choose(
         self, records: Sequence[TrialRecord], limit: float
     ) -> TrialRecord | None:
         if len(records) < 2:
             return records[0] if records else None
-        seen = [self.values(record, "validation") for record in records]
-        errors, values = (
-            np.array([one[name] for one in seen], dtype=float)
-            for name in ("error", self.measure)
-        )
-        place = choose(errors, values, limit=limit)
+        errors = self._column(records, "error")
+        place = choose(errors, self._column(records, self.measure), limit=limit)
         if place is None:
             place = choose(errors, errors, limit=math.inf)
         return records[place or 0]
@@ -490,14 +499,10 @@ class Comparison(Record):
         margin = self.margin
         if name != self.measure:
             margin = MARGINS.get(name, MARGIN)
-        found = {
-            method: [
-                math.nan if record is None else self.values(record)[name]
-                for record in chosen.values()
-            ]
+        values = {
+            method: self._column(chosen.values(), name, "test")
             for method, chosen in self.chosen.items()
         }
-        values = {m: np.array(v, dtype=float) for m, v in found.items()}
         apart = {m: v - values[self.reference] for m, v in values.items()}
         del apart[self.reference]
         rho = math.inf if self.correlation is None else self.correlation
@@ -518,13 +523,11 @@ class Comparison(Record):
                 ("", found.conditional),
                 ("population_", found.population),
             ):
-                ends = one.interval
-                if not prefix:
-                    line["mean"] = None if ends is None else ends.mean
-                line[f"{prefix}low"] = None if ends is None else ends.low
-                line[f"{prefix}high"] = None if ends is None else ends.high
-                line[f"{prefix}p"] = one.adjusted
-                line[f"{prefix}word"] = one.word
+                ends = one.interval or Interval(math.nan, math.nan, math.nan)
+                line |= {"mean": ends.mean} if not prefix else {}
+                told = (ends.low, ends.high, one.adjusted, one.word)
+                names = (f"{prefix}{name}" for name in ("low", "high", "p", "word"))
+                line |= dict(zip(names, told, strict=True))
             lines.append({**line, "seeds": found.pairs, "reason": found.reason})
         return pd.DataFrame(lines)
 
@@ -543,7 +546,6 @@ class Comparison(Record):
             own = [record for record in self.records if record.method == method]
             good = [record for record in chosen.values() if record is not None]
             found = [{**self.values(record), **record.costs} for record in good]
-            reasons = dict.fromkeys(record.reason for record in own if record.reason)
             seed = [r for r in own if r.seed == own[0].seed]
             out.append(
                 {
@@ -552,7 +554,7 @@ class Comparison(Record):
                     "trials": len(seed),
                     "models": len({_model(r) for r in seed if r.sums}),
                     **_averaged(found, (*MEASURES, *COSTS)),
-                    "failed": "; ".join(reasons),
+                    "failed": _failures(own),
                 }
             )
         return pd.DataFrame(out).set_index("method")
@@ -573,8 +575,7 @@ class Comparison(Record):
                 names = ("error", *dict.fromkeys(["worst_cell_loss", self.measure]))
                 found = _averaged([self.values(r, split) for r in good], names)
                 line |= {f"{split}_{name}": found[name] for name in names}
-            reasons = dict.fromkeys(record.reason for record in own if record.reason)
-            lines.append({**line, "failed": "; ".join(reasons)})
+            lines.append({**line, "failed": _failures(own)})
         return pd.DataFrame(lines)
 
     def front(self, chosen_on: str = "validation") -> pd.DataFrame:
@@ -670,19 +671,16 @@ def _model(record: TrialRecord) -> tuple[float, ...]:
 
 def _averaged(
     rows: Sequence[Mapping[str, float | None]], names: Sequence[str]
-) -> dict[str, float]:
+) -> dict[Any, float]:
     """Return mean and standard error of measures and costs."""
-    line: dict[str, float] = {}
-    for name in names:
-        values = [float(v) for row in rows if (v := row.get(name)) is not None]
-        line[name] = float(np.mean(values)) if values else math.nan
-        error = (
-            np.std(values, ddof=1) / np.sqrt(len(values))
-            if len(values) > 1
-            else math.nan
-        )
-        line[f"{name}_se"] = float(error)
-    return line
+    import pandas as pd
+
+    found = pd.DataFrame(list(rows), columns=list(names), dtype=float)
+    return {**found.mean().to_dict(), **found.sem().add_suffix("_se").to_dict()}
+
+
+def _failures(records: Iterable[TrialRecord]) -> str:
+    return "; ".join(dict.fromkeys(r.reason for r in records if r.reason))
 
 
 # The paper's figures
