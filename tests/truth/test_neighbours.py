@@ -166,6 +166,25 @@ def test_order_and_equal_rows_do_not_matter(tmp_path: Path) -> None:
         assert abs(share - 1 / 3) < 4 * np.sqrt(2 / 9 / len(wide))
 
 
+def test_nobody_s_letters_change_how_others_are_read(tmp_path: Path) -> None:
+    path, frame = tmp_path / "p.csv", hiring(300).assign(city="Köln")
+    known = columns(frame, leave=["pid"])
+    asked = {"label": "hired", "group": "sex", "drop": ["pid"], "columns": known}
+    path.write_bytes(frame.to_csv(index=False).encode() + b"p,f,0.1,\xc4,y\n")
+    for table in (path, {"a": path, "b": path}):
+        build: Any = pffl.Federation.from_table
+        if isinstance(table, dict):
+            build = pffl.Federation.from_silos
+        with raises(DataError, "not-text" if table is path else "silo-refused"):
+            build(table, **asked)
+    path.write_bytes(frame.to_csv(index=False).encode())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        two = pffl.Federation.from_silos({"a": path, "b": path}, **asked).keyed()
+    assert two.silo_names == ("a", "b")
+    assert sum(two.rows(split) for split in two.splits) == 600
+
+
 # Refused
 
 

@@ -16,6 +16,7 @@ from pffl.data.arrays import noted
 from pffl.data.chunks import as_trained, read_chunks
 from pffl.data.column import MISSING, OTHER, Column, as_numbers
 from pffl.data.encoding import TableEncoding
+from pffl.data.reading import LATIN
 from pffl.errors import DataError, Problems, UsageError
 from pffl.records import read
 
@@ -78,6 +79,16 @@ def as_input(column: Column) -> Column:
         return column
     values = tuple(v for v in column.values if v != OTHER)
     return replace(column, values=(*values, OTHER), other=True)
+
+
+def refuse_latin(notes: Sequence[str]) -> None:
+    """Refuse text whose one odd letter changed how all letters were read."""
+    for note in notes:
+        if note.endswith(LATIN):
+            raise DataError(
+                "[not-text] declared columns are read from UTF-8 text: nobody's "
+                f"letters may change how others' are read: {note}"
+            )
 
 
 def read_as_declared(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pffl.data.column import Column, as_numbers
-from pffl.data.declared import read_as_declared
+from pffl.data.declared import read_as_declared, refuse_latin
 from pffl.data.reading import read_table
 from pffl.data.table import SITE, Table
 from pffl.errors import DataError, Problems
@@ -33,6 +33,7 @@ def join_sites(
             try:
                 frame, more = read_table(table)
                 if columns:
+                    refuse_latin(more)
                     others = [c for c in map(str, frame.columns) if c not in columns]
                     frame = read_as_declared(table, columns, others)
                 frames[str(name)] = frame

@@ -38,6 +38,9 @@ QUOTE, NEWLINE, RETURN = b'"\n\r'
 BLOCK = 1 << 18  # bytes
 
 
+LATIN = "read as Latin-1 (Windows-1252)"
+
+
 def is_table(value: object) -> TypeGuard[pd.DataFrame | str | os.PathLike[str]]:
     """Whether it is what `read_table` takes: a DataFrame or a path."""
     return hasattr(value, "columns") or isinstance(value, str | os.PathLike)
@@ -322,7 +325,7 @@ def decode(data: bytes, name: str) -> tuple[str, str, list[str]]:
                 f"0x{data[second.start]:02x} is neither UTF-8 nor Latin-1 text; save "
                 "the file as UTF-8"
             ) from second
-        notes.append(f"{found}: read as Latin-1 (Windows-1252)")
+        notes.append(f"{found}: {LATIN}")
     if "\0" in text:
         where = _place(data, data.find(b"\0"))
         raise DataError(

@@ -25,6 +25,7 @@ from pffl.data.declared import (
     as_input,
     columns_of,
     read_as_declared,
+    refuse_latin,
 )
 from pffl.data.encoding import TableEncoding
 from pffl.data.inference import ENOUGH_ROWS, Distinct, Inference
@@ -203,6 +204,7 @@ def encode_table(
     frame, notes = read_table(table)
     _check_names(frame, options)
     if options.columns is not None:
+        refuse_latin(notes)
         return _as_declared(table, frame, columns_of(options.columns), options)
     with Problems("table", DataError) as problems:
         inputs = Inference(options, problems, lambda row: place_of(table, row))
