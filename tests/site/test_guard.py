@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import pffl
@@ -162,6 +163,27 @@ def test_a_mean_far_away_is_no_free_intercept() -> None:
         task = replace(question.task, model=model.bind(site.schema, moved))
         refusal = send(site, replace(question, task=task), run=str(spreads)).refusal
         assert ("spreads from what it is at this site" in refusal) == refused
+
+
+def test_what_missing_values_are_filled_with_does_not_evade_it() -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"x": rng.normal(5, 1, 400), "sex": rng.choice(["f", "m"], 400)}
+    )
+    frame["sick"] = (frame["x"] + rng.normal(size=400) > 5).astype(int)
+    frame.loc[::10, "x"] = np.nan
+    people = pffl.Federation.from_table(
+        frame, label="sick", group="sex", missing="indicator", test_fraction=0.0
+    )
+    site = Site(people.silos[0], people.schema, OPEN)
+    model = evaluate(site).task.model
+    for far, refused in ((0.0, False), (10.0, False), (1e5, True)):
+        inputs = replace(model.inputs, fill=model.inputs.fill + far)
+        moved = replace(model, inputs=inputs)
+        question = evaluate(site)
+        question = replace(question, task=replace(question.task, model=moved))
+        refusal = send(site, question, run=str(far)).refusal
+        assert ("below a thousandth of its spread" in refusal) == refused
 
 
 def test_raw_inputs_of_large_spread_do_not_evade_it_either() -> None:
