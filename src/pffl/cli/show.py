@@ -73,7 +73,7 @@ def screen(console: Console, e: Evidence) -> None:
     if groups := rates(e):
         compared = any(group.error.unconstrained is not None for group in groups)
         both = ", unconstrained → constrained" if compared else ""
-        rows = splits(e)[_held(groups)].replace("train", "training")
+        rows = summary.splits(e)[_held(groups)].replace("train", "training")
         noise = ", with noise" * isinstance(e.privacy, Noise)
         console.print(f"on {rows} rows{noise}{both}")
         print_whole(console, rate_table(console, e, groups))
@@ -81,17 +81,9 @@ def screen(console: Console, e: Evidence) -> None:
     verdicts(console, e)
 
 
-def splits(e: Evidence) -> tuple[str, str]:
-    """Return what the rows at hand are called, and those that stand for new people."""
-    held, path = known(e.heldout), known(e.path)
-    chosen = held is not None and path is not None and path.split in held.splits
-    apart = "calibration" if chosen else "test"
-    return ("train", apart) if e.trained else ("audited", "audited")
-
-
 def headline(e: Evidence, width: int) -> str:
     """Say what was run on what, as far as it fits."""
-    (here, apart), path, held = splits(e), known(e.path), known(e.heldout)
+    (here, apart), path, held = summary.splits(e), known(e.path), known(e.heldout)
     rows = {here: e.seen.rows}
     rows |= {} if path is None else {"calibration": path.shipped.calibration.rows}
     rows |= {} if held is None or not e.trained else {apart: held.rows}
@@ -152,7 +144,7 @@ def digits_of(cells: Iterable[CellResult]) -> int:
 
 def loss_table(e: Evidence, width: int) -> Table:
     """Return the mean loss of each group, the worst first, beside its bound."""
-    cells, (here, apart) = worst_first(e), splits(e)
+    cells, (here, apart) = worst_first(e), summary.splits(e)
     digits, shown = digits_of(cells), cells[:MOST_ON_SCREEN]
     columns = {
         "": [Text(f"({cell.count:,})") for cell in shown],
@@ -259,7 +251,7 @@ def verdicts(console: Console, e: Evidence) -> None:
 
     Below them, where the model is no better than a guess, a warning.
     """
-    titles = ("training", splits(e)[1], "new people", "warning")
+    titles = ("training", summary.splits(e)[1], "new people", "warning")
     found = summary.verdicts(e)
     lines = Table.grid(padding=(0, 1, 0, 0))
     for least in (1, 12, 13):

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 from pffl.evidence import promise, verdict
 from pffl.evidence.advice import no_better
 from pffl.evidence.certificate import VERDICTS
-from pffl.evidence.evidence import Evidence
+from pffl.evidence.evidence import Evidence, known
 from pffl.evidence.metrics import Rate, rates
 from pffl.evidence.noise import Noise, between, ends
 from pffl.evidence.training import losses
@@ -110,6 +110,14 @@ def verdicts(e: Evidence) -> tuple[Verdict, ...]:
     if warning is not None:
         found += (Verdict("Warning", "no better than a guess", warning),)
     return found
+
+
+def splits(e: Evidence) -> tuple[str, str]:
+    """Return what the rows at hand are called, and those that stand for new people."""
+    held, path = known(e.heldout), known(e.path)
+    chosen = held is not None and path is not None and path.split in held.splits
+    apart = "calibration" if chosen else "test"
+    return ("train", apart) if e.trained else ("audited", "audited")
 
 
 def as_html(found: Iterable[Verdict]) -> str:

@@ -113,9 +113,7 @@ class RunView:
     @property
     def cell_chart(self) -> Rows:
         """The one picture: losses, bounds, held-out rows, promises."""
-        cells, held = self.drawn, "held-out rows"
-        if not isinstance(self.evidence.path, Missing):
-            held = "calibration rows"
+        cells, held = self.drawn, f"{summary.splits(self.evidence)[1]} rows"
         if self.evidence.trained:
             return figures.group_losses(cells, most=FIRST, held=held)
         # No row was trained on here: all of them are held out.
