@@ -714,7 +714,12 @@ class Golden:
         """Run 3 by the command line: its folder, and what was printed."""
         place = self.data.folder / "runs" / "adult-001"
         outcome = command(
-            self.data.folder, "run", "adult", *PROMISED, *self.data.settings("adult")
+            self.data.folder,
+            "run",
+            "adult",
+            *PROMISED,
+            *self.data.settings("adult"),
+            "-v",
         )
         return place, outcome
 

@@ -156,28 +156,21 @@ def told(
         Whether the data came from a file.
     """
     from pffl.cli import show
-    from pffl.runs.directory import CARD, CERTIFICATE, MODEL, REPORT
+    from pffl.runs.directory import MODEL, REPORT
 
     target = console.stderr() if aside else console.stdout()
     if verbose and not aside:
         show.details(target, evidence, file=file)
-    if aside:
-        show.verdicts(target, evidence)
-    else:
-        show.screen(target, evidence)
-    made = {"report": REPORT, "model": MODEL}
-    made |= {"certificate": CERTIFICATE, "card": CARD} if verbose else {}
-    places = [
-        f"{title:8} {directory / name}"
-        for title, name in made.items()
-        if (directory / name).is_file()
-    ]
+    (show.verdicts if aside else show.screen)(target, evidence)
+    made = {"report": directory / REPORT, "model": directory / MODEL}
+    parts = [f"{title:8} {path}" for title, path in made.items() if path.is_file()]
     if file and not verbose and evidence.data.notes:
-        places.append(f"notes    {len(evidence.data.notes)} on the data: see -v")
-    line = " " * 8
-    fits = len(line.join(places)) <= target.width
+        parts.append(f"notes    {len(evidence.data.notes)} on the data: see -v")
+    line = (" " * 8).join(parts)
     target.print()
-    target.print((line if fits else "\n").join(places), soft_wrap=True)
+    target.print(
+        line if len(line) <= target.width else "\n".join(parts), soft_wrap=True
+    )
 
 
 def _lock(

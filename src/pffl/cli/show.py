@@ -22,7 +22,7 @@ from rich.text import Text
 from pffl.cli.options import in_options
 from pffl.evidence import choice, promise, summary, unseen, verdict
 from pffl.evidence.advice import asks_most
-from pffl.evidence.evidence import Evidence, Missing, Training, known
+from pffl.evidence.evidence import Evidence, Training, known
 from pffl.evidence.metrics import GroupRates, Rate, rates
 from pffl.evidence.noise import FEWEST, Noise, between
 from pffl.text import LOWER, UPPER, decimals, figure, shorten, up, visible
@@ -275,6 +275,8 @@ def reasons(e: Evidence, found: Sequence[Verdict]) -> list[str]:
     if words[0] == "impossible" and least is not None:
         rise = f"a bound of {up(least)}" if alike else f"bounds higher by {up(least)}"
         out[0] = f"no linear model can meet the bounds; {rise} can be met"
+    if words[0] == "no bounds" and not e.minimax:
+        out[0] = "--bound 0.6 would set one for every group"
     if words[2] == "certified":
         out[2] = f"every bound holds with {100 * e.terms.confidence:.4g} % confidence"
     if isinstance(e.privacy, Noise):  # it may have chosen which group is the worst
@@ -369,32 +371,21 @@ def _ended(table: Table, more: int) -> Table:
 
 def footnotes(e: Evidence) -> list[str]:
     """What the numbers stand for, and how they were reached."""
-    notes = []
-    if e.data.synthetic:
-        notes.append("synthetic data: no real person is described")
     columns = summary.columns(e, verdict.cell_results(e))
-    notes += [summary.meanings(columns), *summary.risk_note(e), *e.notes]
-    if e.labels:
-        notes.append(summary.rates_in_words(e))
+    notes = [summary.meanings(columns), *summary.risk_note(e), *e.notes]
+    notes += ["synthetic data: no real person is described"] * bool(e.data.synthetic)
+    notes += [summary.rates_in_words(e)] * bool(e.labels)
     if unseen.noticed(e) and (limits := unseen.kept_within(e)):
         notes.append(limits)
-    if not (e.promise or e.minimax):
-        notes.append("no bound was asked for: --bound 0.6 sets one for every group")
-    if isinstance(e.training, Missing):
-        return notes
-    gap = verdict.gap(e)
-    known = "not available" if gap is None else f"{gap:.2g}"
-    run, asked = e.training, e.training.questions
-    notes.append(
-        f"duality gap {known} after {run.rounds:,} rounds, {run.seconds:.1f} s"
-    )
-    notes.append(
-        f"{asked['asked']:,} questions ({asked['distinct']:,} distinct) in "
-        f"{asked['messages']:,} messages to every silo"
-    )
-    if run.chosen is not None:
-        notes.append(run.chosen)
-    return [*notes, f"seed {run.seed}"]
+    if isinstance(e.training, Training):
+        run, gap = e.training, verdict.gap(e)
+        notes.append(
+            f"duality gap {'not available' if gap is None else f'{gap:.2g}'}, "
+            f"{run.rounds:,} rounds, {run.questions['messages']:,} messages to every "
+            f"silo, {run.seconds:.1f} s, seed {run.seed}"
+        )
+        notes += [run.chosen] if run.chosen else []
+    return notes
 
 
 # A certificate
