@@ -66,7 +66,7 @@ HOMES = {
     ),
     "engines.remote.secure": "Secured:engines_remote_secure_Secured",
     "engines.remote.transcript": "Transcript",
-    "evidence.advice": "asks_most overfitted",
+    "evidence.advice": "binding overfitted",
     "evidence.certificate": ":certificate Assumption Certificate Statement VERSION",
     "evidence.choice": "table:evidence_choice_table",
     "evidence.evidence": (

@@ -17,7 +17,7 @@ from pffl.data.newcomers import Unseen
 from pffl.data.schema import Schema
 from pffl.errors import NotMetError, UsageError
 from pffl.evidence import summary, training, verdict
-from pffl.evidence.advice import asks_most
+from pffl.evidence.advice import binding
 from pffl.evidence.certificate import Certificate, Status
 from pffl.evidence.evidence import Data, Evidence, Training
 from pffl.evidence.looks import Looks
@@ -289,7 +289,7 @@ class Solution:
 
     def _repr_html_(self) -> str:
         """Show the verdicts in a notebook; every text is escaped."""
-        told = asks_most(self.evidence)
+        told = binding(self.evidence)
         return element(
             "solution",
             f"Solution of '{self.data.name}'",

@@ -11,7 +11,7 @@ import pytest
 
 import pffl
 from pffl.data import Federation
-from tests.inside import Evidence, Missing, Sample, asks_most, overfitted
+from tests.inside import Evidence, Missing, Sample, binding, overfitted
 
 BOUND = pffl.BoundedGroupLoss(5.0)
 
@@ -42,7 +42,7 @@ def risk_of(bounds: dict[str, float]) -> float:
 
 def test_the_cell_named_is_the_one_whose_bound_costs_most():
     bounds = {"hard": 0.66, "easy": 0.48}
-    text = asks_most(solved(pffl.BoundedGroupLoss(bounds)).evidence)
+    text = binding(solved(pffl.BoundedGroupLoss(bounds)).evidence)
     at, costs = risk_of(bounds), {}
     for cell in bounds:  # what a looser bound saves
         costs[cell] = at - risk_of({**bounds, cell: bounds[cell] + 1e-3})
@@ -51,37 +51,31 @@ def test_the_cell_named_is_the_one_whose_bound_costs_most():
     assert text.index(f"'{most}'") == text.index("'")
 
 
-def test_figures_are_those_of_the_rows():
-    solution = solved(pffl.BoundedGroupLoss(0.66))
-    e, text = solution.evidence, asks_most(solution.evidence)
+def test_shares_are_those_of_the_multipliers():
+    bounds = {"hard": 0.66, "easy": 0.46}  # which cannot both be met
+    e = solved(pffl.BoundedGroupLoss(bounds)).evidence
+    text = binding(e)
     assert text is not None
-    free = solved(None).evidence.seen
-    hard, easy = (list(e.names).index(name) for name in ("hard", "easy"))
-    shown = [part.own_means[z] for z in (hard, easy) for part in (free, e.seen)]
-    told = [float(x) for x in re.findall(r"0\.\d+", text)[:4]]
-    np.testing.assert_allclose(told, shown, atol=2e-4)
-    assert shown[0] > 0.68
-    assert shown[1] == pytest.approx(0.66, abs=2e-3)
-    assert shown[3] > shown[2]
+    told = dict(re.findall(r"'(\w+)' \((\d+) %\)", text))
+    shares = 100 * e.multipliers / e.multipliers.sum()
+    assert {e.names[z]: f"{shares[z]:.0f}" for z in range(2)} == told
 
 
 @pytest.mark.parametrize(
     ("bound", "method", "named"),
     [
+        (pffl.BoundedGroupLoss(0.66), pffl.Exact(), True),
         (pffl.BoundedGroupLoss(0.9), pffl.Exact(), False),
-        (pffl.BoundedGroupLoss(0.9), pffl.PFFL(dual_rounds=2), False),
-        (pffl.BoundedGroupLoss(0.66), pffl.FedAvg(rounds=20), True),
+        (pffl.BoundedGroupLoss(0.66), pffl.PFFL(dual_rounds=2), None),
+        (pffl.BoundedGroupLoss(0.66), pffl.FedAvg(rounds=20), None),
         (None, pffl.Exact(), None),
         (pffl.MinMax(), pffl.Exact(), None),
     ],
 )
-def test_a_cell_is_named_where_a_bound_asks_something(bound, method, named):
-    """By the model without bounds, where the method has no prices."""
-    e = solved(bound, method=method).evidence
-    text = asks_most(e)
+def test_a_group_is_named_where_its_bound_is_binding(bound, method, named):
+    """By multipliers, where the method has found them."""
+    text = binding(solved(bound, method=method).evidence)
     assert (None if text is None else "'hard'" in text) is named
-    if method.name == "fedavg":
-        assert asks_most(replace(e, before=Missing("not asked for"))) is None
 
 
 # Overfitting

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from pffl.cli.options import in_options
 from pffl.evidence import choice, promise, summary, unseen, verdict
-from pffl.evidence.advice import asks_most
+from pffl.evidence.advice import binding
 from pffl.evidence.evidence import Evidence, Training, known
 from pffl.evidence.metrics import GroupRates, Rate, rates
 from pffl.evidence.noise import FEWEST, Noise, between
@@ -334,7 +334,7 @@ def details(console: Console, e: Evidence, *, file: bool) -> None:
     console.print(remarks(footnotes(e)))
     console.print()
     sentences = (f"{one.title}: {one.sentence}" for one in summary.verdicts(e))
-    for text in filter(None, (asks_most(e), *sentences)):
+    for text in filter(None, (binding(e), *sentences)):
         console.print(Text(visible(text)))
     console.print()
 

@@ -10,7 +10,7 @@ import numpy as np
 from pffl.evidence import training
 from pffl.evidence.evidence import Evidence, ModelPath, Sample, known
 from pffl.evidence.noise import FEWEST, Noise
-from pffl.evidence.training import CellLosses, converged, losses
+from pffl.evidence.training import converged, losses
 from pffl.text import words
 from pffl.typing import FloatArray
 
@@ -18,6 +18,7 @@ FEW = 30  # rows in a split, below which a mean says too little
 MUCH = 0.1  # part of the training loss by which held-out loss must be above it
 ERRORS = 3.0  # standard errors by which it must be above it, for one set of rows
 MOST_NAMED = 3
+NO_MULTIPLIER = 1e-9  # multipliers whose sum is this small are 0
 
 
 def no_better(e: Evidence) -> str | None:
@@ -55,70 +56,25 @@ def no_better(e: Evidence) -> str | None:
     return f"On {rows} {'; '.join(told)}." if told else None
 
 
-def asks_most(e: Evidence) -> str | None:
-    """Say of which cell the bounds ask most, and which one pays.
+def binding(e: Evidence) -> str | None:
+    """Name the groups whose bounds are binding, with their shares of the multipliers.
 
-    It is the cell with the largest multiplier, where the pair is near the saddle point;
-    otherwise the one that is furthest above its bound in the model without bounds. None
-    where neither is known.
+    None where multipliers say nothing: without bounds, before convergence, under noise.
     """
-    if isinstance(e.privacy, Noise):
-        return None  # the price of a cell is no figure that was released
-    now = losses(e, e.seen)
-    if not e.promise or not e.trained or now.empty:
+    silent = isinstance(e.privacy, Noise) or not (e.promise and e.trained)
+    if silent or converged(e) != "yes" or losses(e, e.seen).empty:
         return None
-    this = "This bound asks" if np.ptp(e.bounds) == 0 else "These bounds ask"
-    before, total = known(e.before), float(e.multipliers.sum())
-    free = None if before is None else losses(e, before.samples["train"])
-    priced, met = converged(e) == "yes", free is not None and not free.missed
-    if isinstance(e.path, ModelPath):  # bounds were tightened to be shown
-        this, met = "The promise asks", priced and total == 0
-    if met or (free is None and priced and total == 0):
-        return f"{this} nothing of anyone: the model without bounds is within."
-    if priced and total > 0:
-        z = int(np.argmax(e.multipliers))
-        share = 100 * float(e.multipliers[z]) / total
-        reason = f"{share:.0f} % of the price of all bounds is its own"
-    elif free is not None:
-        z = free.worst
-        reason = "without bounds it is the furthest above"
-        if not free.missed:  # as on a path, where bounds were tightened to be shown
-            reason = "without bounds it has the least room"
-    else:
-        return None
-    text = f"{this} most of '{e.names[z]}': {reason}."
-    if free is not None:
-        text += _changes(z, free, now)
-    return text + _constants(e, z)
-
-
-def _changes(z: int, free: CellLosses, now: CellLosses) -> str:
-    """Say what the bounds did to the cell's loss, and to that of the one that pays."""
-    rise = now.means - free.means
-    text = f" Its mean training loss goes from {words(free.means[z])} without bounds "
-    text += f"to {words(now.means[z])}"
-    payer = int(np.argmax(rise))
-    if rise[payer] <= 10 * now.tolerance[payer] or payer == z:
-        return f"{text}."
-    ends = f"from {words(free.means[payer])} to {words(now.means[payer])}"
-    return f"{text}; '{now.names[payer]}' pays most, {ends}."
-
-
-def _constants(e: Evidence, z: int) -> str:
-    """Say how well constants do: a cell with mixed labels has a high loss anyway.
-
-    In a cell of one label there is nothing to guess.
-    """
-    own = e.cells[z].constant
-    if not own:
-        return ""
-    others = [c.constant for i, c in enumerate(e.cells) if i != z]
-    found = [other for other in others if other]
-    text = f" The best constant guess for it has {words(own)}"
-    if not found:
-        return f"{text}."
-    low, high = words(min(found)), words(max(found))
-    return f"{text}, for the others {low if low == high else f'{low} to {high}'}."
+    total = float(e.multipliers.sum())
+    kind = "tightened bound" if isinstance(e.path, ModelPath) else "bound"
+    if total <= NO_MULTIPLIER:
+        return f"No {kind} is binding."
+    shares = [(100 * float(e.multipliers[z]) / total, z) for z in range(len(e.names))]
+    found = sorted((one for one in shares if one[0] >= 0.5), key=lambda one: -one[0])
+    if len(found) == 1:
+        return f"Only the {kind} on '{e.names[found[0][1]]}' is binding."
+    named = [f"'{e.names[z]}' ({share:.0f} %)" for share, z in found[:MOST_NAMED]]
+    more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return f"Binding {kind}s, by their multipliers: {', '.join(named)}{more}."
 
 
 def remarks(e: Evidence) -> list[str]:

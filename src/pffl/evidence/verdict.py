@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pffl.evidence import noise, promise, sites, training, unseen
-from pffl.evidence.advice import asks_most, no_better
+from pffl.evidence.advice import binding, no_better
 from pffl.evidence.certificate import Certificate, Statement, Status
 from pffl.evidence.evidence import (
     Evidence,
@@ -484,7 +484,7 @@ class Result(Record):
         For whom the model is no better than a constant guess; None for nobody.
     chosen
         Why this method, in words, where it was chosen.
-    asks_most
+    binding
         Whom the bounds bind, in words.
     before
         What `train` and `test` are of the same model without bounds.
@@ -516,7 +516,7 @@ class Result(Record):
     gap: float | None
     slack: float | None
     cells: list[CellResult]
-    asks_most: str | None
+    binding: str | None
     groups: list[GroupRates]
     train: Metrics | None
     test: Metrics | None
@@ -565,7 +565,7 @@ def result(e: Evidence) -> dict[str, Any]:
         gap=gap(e),
         slack=allowed,
         cells=list(cell_results(e)),
-        asks_most=asks_most(e),
+        binding=binding(e),
         groups=rates(e),
         train=split_metrics(e, "train"),
         test=split_metrics(e, "test"),

@@ -2248,40 +2248,18 @@ class Told:
             by_error += name * bool(right.sum() <= n.max())
         return by_loss + by_error
 
-    def asks(self) -> list[str]:
-        """Whom the bounds ask most of: price, losses before and now, constants."""
-        e, lam = self.e, [c["multiplier"] for c in self.e["cells"]]
-        if not (self.promise and self.trained and self.full):
+    def binding(self) -> list[str]:
+        """Whose bounds are binding, with their shares of the multipliers."""
+        lam = np.array([c["multiplier"] for c in self.e["cells"]])
+        silent = not (self.promise and self.trained and self.full)
+        if silent or self.converged != "yes" or lam.sum() <= 1e-9:
             return []
-        before, total, free = known(e["before"]), sum(lam), None
-        priced = self.converged == "yes"
-        if self.path and priced and total == 0:
-            return []
-        if before:
-            free = means_of(before["samples"]["train"], "loss")
-            rows = zip(free, self.bounds, self.most, strict=True)
-            within = all(loss <= bound + most for loss, bound, most in rows)
-            if within and not self.path:
-                return []
-        if priced and total > 0:
-            z = int(np.argmax(lam))
-            out = [self.names[z], f"{100 * lam[z] / total:.0f}"]
-        elif free:
-            z = int(np.argmax(np.subtract(free, self.bounds)))
-            out = [self.names[z]]
-        else:
-            return []
-        if free:
-            out += [near(free[z]), near(self.means[z])]
-            rise = np.subtract(self.means, free)
-            payer = int(np.argmax(rise))
-            if rise[payer] > 10 * self.most[payer] and payer != z:
-                out += [self.names[payer], near(free[payer]), near(self.means[payer])]
-        others = [c["constant"] for i, c in enumerate(e["cells"]) if i != z]
-        others = [near(v) for v in sorted(o for o in others if o)]
-        if own := e["cells"][z]["constant"]:
-            out += [near(own), *dict.fromkeys([*others[:1], *others[-1:]])]
-        return out
+        shares = 100 * lam / lam.sum()
+        found = [z for z in np.argsort(-shares, kind="stable") if shares[z] >= 0.5]
+        if len(found) == 1:
+            return [self.names[found[0]]]
+        out = [one for z in found[:3] for one in (self.names[z], f"{shares[z]:.0f}")]
+        return out + [str(len(found) - 3)] * (len(found) > 3)
 
     def groups(self) -> list[Json]:
         """How often the model is wrong about each group, with intervals."""
@@ -2407,8 +2385,8 @@ def check_result(told: Told, stated: Json) -> Iterator[Check]:
     yield from check_words(told, said)
     shown = shown_in(stated["warning"] or "", told.known_names)
     yield from compare("result.json, warning shows", shown, told.no_better())
-    shown = shown_in(stated["asks_most"] or "", told.known_names)
-    yield from compare("result.json, asks_most shows", shown, told.asks())
+    shown = shown_in(stated["binding"] or "", told.known_names)
+    yield from compare("result.json, binding shows", shown, told.binding())
 
 
 def check_words(told: Told, said: Json) -> Iterator[Check]:

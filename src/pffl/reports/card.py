@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pffl import files
 from pffl.errors import ArtefactError
 from pffl.evidence import summary, verdict
-from pffl.evidence.advice import asks_most
+from pffl.evidence.advice import binding
 from pffl.evidence.certificate import Certificate, grounds_of
 from pffl.evidence.evidence import About, Evidence, Missing, Training
 from pffl.evidence.noise import Noise, between, ends
@@ -332,7 +332,7 @@ def _verdicts(e: Evidence) -> str:
 def _groups(e: Evidence) -> list[str]:
     """Losses and bounds of cells, then rates of groups, with what they mean."""
     cells = verdict.cell_results(e)
-    told = asks_most(e)
+    told = binding(e)
     parts = [
         table(summary.table(e, cells)),
         f"{plain(summary.meanings(summary.columns(e, cells)))}.",

@@ -59,7 +59,7 @@ class RunView:
             "cells": True,
             "wrong": self.rates.rows,
             "cost": True,
-            "binds": r["asks_most"],
+            "binds": r["binding"],
             "bounds": self.tried.rows or r["witness"],
             "sites": self.site_text,
             "privacy": self.privacy,
