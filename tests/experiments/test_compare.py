@@ -324,7 +324,7 @@ def test_compare_command(command, tmp_path):
         *("--grid", "bound=0.6,0.65", "--out", tmp_path / "out"),
     )
     assert done.code == 0, done.err
-    assert "a word needs at least 29" in done.out
+    assert "a word needs at least 29 seeds, and there are 2" in done.out
     assert "Fronts" in done.out
     names = ("records.jsonl", "table.csv", "points.csv", "comparison.json")
     for name in (*names, "differences.png", "front.png"):

@@ -232,7 +232,7 @@ def _draw(found: Comparison, folder: Path) -> None:
 
     words = f"{found.measure} on test rows: difference to {found.reference}"
     charts: dict[str, Callable[[], Any]] = {}
-    if len(found.methods) > 1:
+    if len(found.methods) > 1 and len(found.seeds) > 1:
         charts["differences.png"] = lambda: figures.differences(
             found.differences(), words
         )
@@ -265,7 +265,7 @@ def _tell(found: Comparison) -> None:
     )
     if _several(found):
         _tell_front(found)
-    if len(found.methods) > 1:
+    if len(found.methods) > 1 and len(found.seeds) > 1:
         _tell_differences(found)
     failed = table["failed"]
     for method, reason in failed[failed != ""].items():

@@ -97,6 +97,7 @@ CONSTRAINTS: dict[str, Callable[[Any], Constraint]] = {
 Load: TypeAlias = Callable[[int], Federation]
 Grid: TypeAlias = Mapping[str, Sequence[Any]]
 Report: TypeAlias = Callable[[str, int, int], None]
+Keep: TypeAlias = "Callable[[str, TrialRecord, Seed], None]"
 
 
 def compare(
@@ -218,10 +219,17 @@ def compare(
     draw = Draw(first, model, numbers[0], budget, settings)
     records, seen = [], []
     total = len(plan) * len(numbers)
-    for part in _each_seed(data, draw, plan, numbers, journal, jobs):
+    done = itertools.count(1)
+
+    def keep(key: str, record: TrialRecord, seed: Seed) -> None:
+        _keep(journal, key, record, seed)
+        report(f"{record.method}, seed {record.seed}", next(done), total)
+
+    for part in _each_seed(
+        data, draw, plan, numbers, dict(journal.items()), keep, jobs
+    ):
         records += part.records
         seen.append(part.people)
-        report(f"seed {part.records[0].seed}", len(records), total)
     if all(record.reason for record in records):
         raise NotMetError(
             f"[all-failed] every trial failed; the first: {records[0].reason}"
@@ -324,23 +332,23 @@ def _each_seed(
     draw: Draw,
     plan: Sequence[Trial],
     numbers: Sequence[int],
-    journal: Journal,
+    known: Mapping[str, Any],
+    keep: Keep,
     jobs: int,
 ) -> Iterator[Seed]:
-    """Yield all seeds in order; what is in the journal is not trained again."""
+    """Yield all seeds in order; what is known is not trained again."""
     load = data if callable(data) else None
     if jobs == 1:
         for number in numbers:
-            yield _run_seed(load, draw, plan, number, journal, journal)
+            yield _run_seed(load, draw, plan, number, known, keep)
         return
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         shared = (load, draw, plan)
-        known = dict(journal.items())
         asked = [pool.submit(_run_seed, *shared, n, known) for n in numbers]
         for future in asked:
             found = future.result()
             for key, record in zip(found.keys, found.records, strict=True):
-                _keep(journal, key, record, found)
+                keep(key, record, found)
             yield found
 
 
@@ -349,8 +357,8 @@ def _run_seed(
     draw: Draw,
     plan: Sequence[Trial],
     number: int,
-    known: Any,
-    journal: Journal | None = None,
+    known: Mapping[str, Any],
+    keep: Keep = lambda key, record, seed: None,
 ) -> Seed:
     """Train the trials of one seed that are not known."""
     data = draw.federation
@@ -366,8 +374,7 @@ def _run_seed(
     )
     for key, is_done in zip(keys, done, strict=True):
         found.records.append(TrialRecord(**known[key]) if is_done else next(new))
-        if journal is not None:
-            _keep(journal, key, found.records[-1], found)
+        keep(key, found.records[-1], found)
     return found
 
 

@@ -244,7 +244,7 @@ def _reason(rows: FloatArray, pairs: FloatArray) -> str | None:
     if len(pairs) < len(rows):
         return f"{len(rows) - len(pairs)} of {len(rows)} seeds have no pair"
     if len(pairs) < MIN_SEEDS:
-        return f"{len(pairs)} seeds: a word needs at least {MIN_SEEDS}"
+        return f"a word needs at least {MIN_SEEDS} seeds, and there are {len(pairs)}"
     if np.ptp(pairs) == 0 and pairs[0] != 0:
         return "the difference is the same number on every seed"
     return None
