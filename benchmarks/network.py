@@ -30,6 +30,8 @@ from ratios import header, show
 from torch import nn
 
 import pffl
+from pffl.data import Rows
+from pffl.datasets._pictures import picture_schema
 from pffl.engines import Local, Reference
 from pffl.models import celeba_cnn, mlp
 from pffl.models.network import Network
@@ -37,7 +39,6 @@ from pffl.preparation import Options
 from pffl.problem import Problem
 from pffl.questions import Train, TrainTotal, View
 from pffl.solving import prepared as prepare
-from reproduction.faces import faces as drawn
 
 REPEATS = 3
 TurnTaking = dict[str, Callable[[], TrainTotal]]
@@ -165,9 +166,24 @@ def with_one_thread(work: Callable[[], TrainTotal]) -> Callable[[], TrainTotal]:
     return alone
 
 
+def pictures(clients: int, size: int) -> pffl.Federation:
+    """About sixteen pictures of noise for each client, of one gender."""
+    rng = np.random.default_rng(0)
+    silo = np.repeat(np.arange(clients), rng.integers(5, 28, clients))
+    shown = rng.integers(0, 256, (len(silo), size * size * 3), dtype=np.uint8)
+    male = rng.integers(0, 2, clients)[silo]
+    return pffl.Federation.from_rows(
+        picture_schema(size, "Smiling", "Male"),
+        Rows.of(shown, rng.integers(0, 2, len(silo)), male),
+        silo,
+        [f"client {k}" for k in range(clients)],
+        name="noise",
+    )
+
+
 def faces(clients: int, size: int, steps: int, batch: int | None) -> None:
-    """LEAF's CNN on drawn faces."""
-    data = drawn(clients, size=size)
+    """LEAF's CNN on pictures."""
+    data = pictures(clients, size)
     plain, fast, problem = prepared(data, Network(celeba_cnn(size)))
     ask, bare = question(problem, steps, batch), Bare(size)
     a, b = with_one_thread(lambda: plain.ask(ask))(), fast.ask(ask)

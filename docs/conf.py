@@ -70,7 +70,6 @@ include_patterns = [
     "benchmarks/*.md",
     "examples/*/README.md",
     "reproduction/README.md",
-    "reproduction/*/README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "SECURITY.md",

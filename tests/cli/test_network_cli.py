@@ -5,15 +5,32 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pffl import BoundedGroupLoss, FedAvg, runs, solve
+from pffl import BoundedGroupLoss, FedAvg, Federation, runs, solve
+from pffl.data import Rows
 from pffl.datasets import DATASETS, Dataset
-from reproduction.faces import faces
 from tests.cli.helpers import pffl
 from tests.helpers import make_federation
 
 FACES = ("faces", "--set", "data.clients=8", "--set", "data.size=12", "--seed", "1")
 SHORT = ("--dual-rounds", "2", "--rounds-per-dual", "2", "--step-size", "0.05")
 FILES = ("certificate.json", "report.html", "model.safetensors", "spec.toml")
+
+
+def faces(clients: int = 8, *, size: int = 12, seed: int = 0) -> Federation:
+    """Pictures of noise, brighter in the upper half where somebody smiles."""
+    from tests.inside import pictures as module
+
+    rng = np.random.default_rng(seed)
+    silo = np.repeat(np.arange(clients), 20)
+    male, smiling = rng.integers(0, 2, clients)[silo], rng.integers(0, 2, len(silo))
+    shown = rng.integers(0, 150, (len(silo), size, size, 3))
+    shown[:, : size // 2] += 100 * smiling[:, None, None, None]
+    rows = Rows.of(shown.reshape(len(silo), -1).astype(np.uint8), smiling, male)
+    names = [f"person {k}" for k in range(clients)]
+    schema = module.picture_schema(size, "Smiling", "Male")
+    return Federation.from_rows(
+        schema, rows, silo, names, test_fraction=0.3, name="faces", seed=seed
+    )
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,0 +1,331 @@
+"""From records to words: what each claim of the paper comes to, on these draws.
+
+Every claim says that one method is better than another in one panel of a figure. Its
+estimand is the hypervolume of the front that a method's validation rows choose,
+measured on test rows. A word must stand at three reference points. Statistics are those
+of `pffl.experiments`; nothing is decided here but what is compared with what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pffl.experiments import (
+    Decision,
+    Judgement,
+    choose,
+    chosen_front,
+    hypervolume,
+    judge,
+)
+from reproduction.bench import UNIT
+
+# Reference points: (times the loss, plus the error) of the worse of both baselines.
+REFERENCES = ((1.10, 0.05), (1.15, 0.08), (1.25, 0.12))
+SHOWN = 1  # of them, in tables
+SAME_AREA = 0.05  # of FedAvg's hypervolume
+SAME = 0.005  # of a loss, a gap or an error
+ALLOWANCES = (0.0, 0.01, 0.02)  # of error, above FedAvg's on validation rows
+ADDED = {  # what a method may choose beside its own models
+    "PFFL, ridge searched": ("PFFL", "FedAvg"),
+    "FedMinMax": (),
+    "weighted FedAvg": (),
+    "FedAvg": (),
+}
+COLUMNS = {"bgl": "BGL", "cbgl-y1": "CBGL, Y = 1", "cbgl-y0": "CBGL, Y = 0"}
+COLUMNS |= {"dp": "ΔDP", "eo": "ΔEO", "silos": "silos"}
+Record = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """`first` is better than (or like) `second`, in one panel."""
+
+    figure: str
+    study: str
+    panel: str
+    first: str
+    second: str
+    paper: str = "better"
+
+    @property
+    def text(self) -> str:
+        """Who is compared with whom."""
+        return f"{self.first} against {self.second}"
+
+
+def _claims() -> list[Claim]:
+    out = [
+        Claim("figure1", "acs", "bgl", "PFFL", "local BGL"),
+        Claim("figure1", "acs", "bgl", "local BGL", "FedAvg"),
+    ]
+    for study in ("compas", "acs", "celeba", "celeba-pixels"):
+        for panel in ("bgl", "cbgl-y1", "cbgl-y0"):
+            others = ("FedAvg", "weighted FedAvg", "local BGL")
+            out += [Claim("figure2", study, panel, "PFFL", other) for other in others]
+    for study in ("compas-parity", "acs-parity"):
+        for panel in ("dp", "eo"):
+            out.append(Claim("figure3", study, panel, "PFFL", "FedAvg"))
+            for first in ("PFFL", "PFFL (BGL)"):
+                for second in ("FedFB", "FedFair", "FCFL"):
+                    out.append(
+                        Claim("figure3", study, panel, first, second, "not worse")
+                    )
+            second = "FedFB, group as input"
+            out.append(Claim("figure3", study, panel, "PFFL", second, "not said"))
+    out += [
+        Claim("fedminmax", study, "bgl", "PFFL", "FedMinMax", "not worse")
+        for study in ("compas", "acs")
+    ]
+    out += [
+        Claim("qffl", "compas-silos", "silos", "PFFL", "q-FFL", "same"),
+        Claim("qffl", "compas-silos", "silos", "PFFL", "FedAvg"),
+        Claim("qffl", "compas-silos", "silos", "q-FFL", "FedAvg"),
+    ]
+    for study in ("compas", "acs"):
+        for panel in ("bgl", "cbgl-y1", "cbgl-y0"):
+            names = ("PFFL, ridge searched", "FedAvg, ridge searched")
+            out.append(Claim("ridge", study, panel, *names, "not said"))
+    for panel in ("bgl", "cbgl-y1", "cbgl-y0"):
+        names = ("Algorithm 1", "PFFL, same points")
+        out.append(Claim("algorithm1", "compas", panel, *names, "same"))
+    return out
+
+
+CLAIMS = _claims()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a claim comes to.
+
+    Attributes
+    ----------
+    words
+        Conditional on the data, and for the population; "open" unless the same word
+        stands at all reference points.
+    area
+        The decision at the shown reference point, in parts of FedAvg's hypervolume.
+    wins
+        Share of draws on which the first has the larger hypervolume.
+    losses, errors
+        Conditional differences at each allowance of error; the intervals are at 95 %.
+    headroom
+        FedAvg's worst training loss less the smallest possible.
+    """
+
+    claim: Claim
+    words: tuple[str, str]
+    area: Judgement
+    wins: float
+    losses: tuple[Decision, ...]
+    errors: tuple[Decision, ...]
+    headroom: float | None
+
+
+def table(record: Record, panel: str, arm: str) -> list[np.ndarray]:
+    """Return for each draw the rows of a method's models, those it may add included."""
+    added = ADDED.get(arm, ("FedAvg",))
+    out = []
+    for draw in record["draws"]:
+        rows = [row for name in (arm, *added) for row in draw[panel].get(name, [])]
+        out.append(np.array(rows if arm in draw[panel] else [], float).reshape(-1, 4))
+    return [rows / UNIT for rows in out]
+
+
+def reference(record: Record, panel: str, number: int) -> tuple[float, float]:
+    """Return a reference point (error, measure), from validation rows of baselines."""
+    times, plus = REFERENCES[number]
+    names = [n for n in ("FedAvg", "weighted FedAvg") if n in record["draws"][0][panel]]
+    means = [
+        np.mean([r[0, :2] for r in table(record, panel, n)], axis=0) for n in names
+    ]
+    error, measure = np.max(means, axis=0)
+    return float(error) + plus, times * float(measure)
+
+
+def areas(record: Record, panel: str, arm: str, number: int) -> np.ndarray:
+    """Return for each draw the hypervolume on test rows of the front chosen before."""
+    corner = reference(record, panel, number)
+    return np.array(
+        [
+            hypervolume(chosen_front(rows[:, :2], rows[:, 2:]), corner)
+            if len(rows)
+            else np.nan
+            for rows in table(record, panel, arm)
+        ]
+    )
+
+
+def chosen(record: Record, panel: str, arm: str, allowance: float) -> np.ndarray:
+    """Return for each draw (error, measure) on test rows of the model chosen.
+
+    Chosen is the smallest validation measure among models whose validation error is at
+    most FedAvg's plus the allowance; a method with one model has no choice.
+    """
+    out = []
+    free = table(record, panel, "FedAvg")
+    for rows, base in zip(table(record, panel, arm), free, strict=True):
+        limit = base[0, 0] + allowance if len(rows) > 1 else np.inf
+        best = choose(rows[:, 0], rows[:, 1], limit=limit) if len(rows) else None
+        out.append([np.nan, np.nan] if best is None else rows[best, 2:])
+    return np.array(out, float)
+
+
+def single(differences: Sequence[float] | np.ndarray) -> Decision:
+    """Judge one difference by itself: lower is better, at 95 %."""
+    values = np.asarray(differences, float)
+    values = values[~np.isnan(values)]
+    return judge({"": values}, margin=SAME)[""].conditional
+
+
+def findings(records: Mapping[str, Record], figure: str) -> list[Finding]:
+    """Judge all claims of a figure together, as far as there are records."""
+    claims = [
+        c
+        for c in CLAIMS
+        if c.figure == figure
+        and c.study in records
+        and {c.first, c.second} <= set(records[c.study]["draws"][0][c.panel])
+    ]
+    names = {f"{i}": claim for i, claim in enumerate(claims)}
+    judged = []
+    for number in range(len(REFERENCES)):
+        differences, correlation = {}, {}
+        for name, c in names.items():
+            record = records[c.study]
+            unit = np.mean(areas(record, c.panel, "FedAvg", number)) or np.nan
+            first, second = (
+                areas(record, c.panel, arm, number) for arm in (c.first, c.second)
+            )
+            there = ~np.isnan(first) & ~np.isnan(second)  # some ran on some draws
+            differences[name] = ((first - second) / unit)[there]
+            correlation[name] = record["correlation"]
+        judged.append(
+            (
+                differences,
+                judge(
+                    differences,
+                    better="higher",
+                    margin=SAME_AREA,
+                    correlation=correlation,
+                ),
+            )
+        )
+    return [
+        _finding(records[c.study], c, [(d[name], j[name]) for d, j in judged])
+        for name, c in names.items()
+    ]
+
+
+def _finding(
+    record: Record, c: Claim, judged: Sequence[tuple[np.ndarray, Judgement]]
+) -> Finding:
+    words = [
+        {getattr(found, column).word for _, found in judged}
+        for column in ("conditional", "population")
+    ]
+    pairs = [
+        chosen(record, c.panel, c.first, allowance)
+        - chosen(record, c.panel, c.second, allowance)
+        for allowance in ALLOWANCES
+    ]
+    return Finding(
+        c,
+        (_one(words[0]), _one(words[1])),
+        judged[SHOWN][1],
+        float(np.mean(judged[SHOWN][0] > 0)),
+        tuple(single(pair[:, 1]) for pair in pairs),
+        tuple(single(pair[:, 0]) for pair in pairs),
+        headroom(record, c.panel),
+    )
+
+
+def _one(words: set[str]) -> str:
+    return words.pop() if len(words) == 1 else "open"
+
+
+def headroom(record: Record, panel: str) -> float | None:
+    """Return how much a bound can gain at most, on training rows."""
+    ends = [draw[panel].get("range") for draw in record["draws"]]
+    if ends[0] is None:
+        return None
+    return float(np.mean([high - low for high, low in ends])) / UNIT
+
+
+# "Fairer and more accurate"
+
+
+@dataclass(frozen=True)
+class Both:
+    """How often a method beats FedAvg in loss and in error.
+
+    Attributes
+    ----------
+    on_test
+        Share of draws on which some model of it does on test rows.
+    chosen
+        Share of draws on which some model does on validation rows.
+    fairer, more_accurate
+        Of these: share whose chosen model has a lower loss, a lower error on test rows.
+    loss, error
+        Judgements of these differences, all panels of a study together.
+    """
+
+    on_test: float
+    chosen: float
+    fairer: float
+    more_accurate: float
+    loss: Judgement
+    error: Judgement
+
+
+def both(
+    records: Mapping[str, Record], arm: str = "PFFL"
+) -> dict[tuple[str, str], Both]:
+    """Test the paper's headline: chosen on test rows, and chosen on validation rows."""
+    found: dict[tuple[str, str], tuple[float, float, np.ndarray]] = {}
+    for study in ("compas", "acs", "celeba", "celeba-pixels"):
+        for panel in ("bgl", "cbgl-y1", "cbgl-y0") if study in records else ():
+            free = table(records[study], panel, "FedAvg")
+            on_test, picked = [], []
+            for rows, base in zip(table(records[study], panel, arm), free, strict=True):
+                lower = rows < base[0] - 1e-12
+                on_test.append((lower[:, 2] & lower[:, 3]).any())
+                rows = rows[lower[:, 0] & lower[:, 1]]
+                if len(rows):
+                    picked.append(rows[rows[:, 1].argmin(), 2:] - base[0, 2:])
+            found[study, panel] = (
+                float(np.mean(on_test)),
+                len(picked) / len(free),
+                np.array(picked).reshape(-1, 2),
+            )
+    shared = {
+        f"{study} {panel} {i}": records[study]["correlation"]
+        for study, panel in found
+        for i in (0, 1)
+    }
+    judged = judge(
+        {
+            f"{study} {panel} {i}": d[2][:, i]
+            for (study, panel), d in found.items()
+            for i in (0, 1)
+        },
+        margin=SAME,
+        correlation=shared,
+    )
+    return {
+        key: Both(
+            on_test,
+            share,
+            float(np.mean(d[:, 1] < 0)) if len(d) else np.nan,
+            float(np.mean(d[:, 0] < 0)) if len(d) else np.nan,
+            judged[f"{key[0]} {key[1]} 1"],
+            judged[f"{key[0]} {key[1]} 0"],
+        )
+        for key, (on_test, share, d) in found.items()
+    }

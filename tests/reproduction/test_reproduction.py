@@ -1,0 +1,184 @@
+"""The paper's figures: records, words, pictures and page belong together."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pffl
+from pffl.experiments import judge
+from reproduction import __main__ as command
+from reproduction import bench as benches
+from reproduction import claims, page, pictures, studies
+from reproduction.bench import UNIT, Bench
+
+FOLDER = Path(studies.__file__).parent
+
+
+@pytest.fixture(scope="module")
+def records():
+    """What the repository holds."""
+    return studies.load(FOLDER / "records")
+
+
+@pytest.fixture
+def people(monkeypatch):
+    """A draw of made-up people."""
+    monkeypatch.setattr(benches, "LEAST_ROWS", 5)
+
+    def draw(_, seed):
+        return pffl.datasets.synthetic(
+            500, silos=3, features=3, seed=seed, validation_fraction=0.2
+        )
+
+    return draw
+
+
+def made(first, second, draws=40):
+    """A record in which a method has one error and `first` or `second` as loss."""
+    rng = np.random.default_rng(0)
+    out = []
+    for _ in range(draws):
+        a, b = (round(UNIT * (x + rng.normal(0, 0.005))) for x in (first, second))
+        panel = {
+            "FedAvg": [[30_000, b, 30_000, b]],
+            "weighted FedAvg": [[30_000, b, 30_000, b]],
+            "PFFL": [[30_000, a, 30_000, a]],
+            "constant guess": [[45_000, 69_315, 45_000, 69_315]],
+            "range": [b, a],
+        }
+        out.append(dict.fromkeys(("bgl", "cbgl-y1", "cbgl-y0"), panel))
+    return {"study": "compas", "title": "made", "correlation": 0.0, "draws": out}
+
+
+def test_the_page_follows_from_the_records(records):
+    text = (FOLDER / "README.md").read_text("utf-8")
+    assert text == page.page(records)
+    assert text.count("\n") <= 150
+    assert ("celeba" in records) != (page.NO_CELEBA in text)
+
+
+def test_records_are_small_and_none_is_in_the_wheel():
+    files = list((FOLDER / "records").glob("*.json"))
+    assert files
+    assert sum(file.stat().st_size for file in files) <= 1_000_000
+    project = tomllib.loads((FOLDER.parent / "pyproject.toml").read_text("utf-8"))
+    assert "reproduction" not in str(
+        project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "word"),
+    [(0.6, 0.7, "better"), (0.7, 0.7, "same"), (0.7, 0.6, "worse")],
+)
+def test_words_are_those_of_the_statistics(first, second, word):
+    """A front holds FedAvg, too, so that only a method of one model can be worse."""
+    record = made(first, second)
+    for draw in record["draws"]:
+        for panel in draw.values():
+            panel["FedMinMax"] = panel["PFFL"]
+    claim = claims.Claim("test", "compas", "bgl", "FedMinMax", "FedAvg")
+    kept, claims.CLAIMS[:] = claims.CLAIMS[:], [claim]
+    try:
+        (found,) = claims.findings({"compas": record}, "test")
+    finally:
+        claims.CLAIMS[:] = kept
+    assert found.words == (word, word)
+    for number in range(len(claims.REFERENCES)):
+        mine, other = (
+            claims.areas(record, "bgl", arm, number) for arm in ("FedMinMax", "FedAvg")
+        )
+        difference = (mine - other) / other.mean()
+        alone = judge({"": difference}, better="higher", margin=claims.SAME_AREA)[""]
+        assert alone.conditional.word == word
+        if number == claims.SHOWN:
+            assert found.area.conditional.interval == alone.conditional.interval
+    assert found.headroom == pytest.approx(second - first, abs=0.01)
+
+
+def test_a_word_must_stand_at_every_reference_point():
+    assert claims._one({"better"}) == "better"
+    assert claims._one({"better", "open"}) == "open"
+
+
+def test_fairer_and_more_accurate_is_chosen_in_two_ways():
+    record = made(0.6, 0.7)
+    for place, draw in enumerate(record["draws"]):
+        test = 29_000 if place % 2 else 31_000  # half of the draws
+        draw["bgl"]["PFFL"] = [[29_000, 60_000, test, 60_000]]
+    found = claims.both({"compas": record})["compas", "bgl"]
+    assert (found.on_test, found.chosen) == (0.5, 1.0)
+    assert (found.fairer, found.more_accurate) == (1.0, 0.5)
+    assert found.loss.conditional.word == "better"
+    assert found.error.conditional.word in ("open", "same")
+
+
+@pytest.mark.parametrize("figure", list(studies.FIGURES))
+def test_a_figure_has_all_its_panels(records, figure):
+    pytest.importorskip("matplotlib")
+    panels, _ = pictures.PANELS[figure]
+    rows = [row for row in pictures.ROWS[figure] if row in records]
+    picture = pictures.draw(figure, records)
+    titles = [axes.get_title() for axes in picture.axes]
+    for row in rows:
+        for panel in panels:
+            wanted = f"{records[row]['title']}: {claims.COLUMNS[panel]}"
+            assert sum(title.startswith(wanted) for title in titles) == 1
+    for ending in ("svg", "png", "pdf"):
+        assert (FOLDER / "figures" / f"{figure}.{ending}").is_file()
+    import matplotlib.pyplot as plt
+
+    plt.close(picture)
+
+
+def test_a_study_from_rows_to_page(people, tmp_path, monkeypatch):
+    """Two draws of made-up people; a study that was stopped goes on."""
+    pytest.importorskip("matplotlib")
+    few = studies.group_panels("compas", extra=1, algorithm_1=1)
+    small = replace(studies.STUDIES["compas"], draw=people, panels=few, seeds=2)
+    silos = replace(studies.STUDIES["compas-silos"], draw=people, seeds=1)
+    monkeypatch.setattr(studies, "PRICES", (0.1, 100.0))
+    monkeypatch.setattr(command, "STUDIES", {"compas": small})
+    monkeypatch.setattr(command, "FIGURES", {"figure2": ("compas",)})
+    assert command.main(["figure2", "--seeds", "1", "--out", str(tmp_path)]) == 0
+    first = studies.load(tmp_path / "records")["compas"]
+    assert command.main(["figure2", "--out", str(tmp_path)]) == 0
+    record = studies.load(tmp_path / "records")["compas"]
+    assert [len(r["draws"]) for r in (first, record)] == [1, 2]
+    assert record["draws"][0] == first["draws"][0]
+    assert (tmp_path / "figures" / "figure2.svg").is_file()
+    assert "PFFL against FedAvg" in (tmp_path / "README.md").read_text("utf-8")
+    for panel in first["draws"][0].values():
+        assert {"FedAvg", "PFFL", "local BGL", "Algorithm 1"} <= set(panel)
+        assert all(len(row) == 4 for row in panel["PFFL"])
+    studies.run(silos, studies.Sources(), tmp_path / "records")
+    assert "q-FFL" in page.page(studies.load(tmp_path / "records"))
+
+
+def test_bounds_of_a_path_lie_between_the_smallest_and_fedavgs(people):
+    bench = Bench(people(None, 0), 0)
+    fedavg = bench.fedavg("bgl")
+    bounds, models = studies.path(bench, "bgl", fedavg)
+    losses = [bench.worst_training_loss("bgl", model) for model in models]
+    assert losses[0] == pytest.approx(
+        bench.worst_training_loss("bgl", fedavg), abs=1e-5
+    )
+    assert len(models) == studies.POINTS + studies.MORE
+    every = [*bounds, *studies.upper_quarter(bounds)]
+    assert max(np.array(losses) - every) < 1e-4
+    assert (np.diff(bounds) < 0).all()
+
+
+def test_the_papers_grid_is_solved_once_for_each_model(people):
+    bench = Bench(people(None, 0), 0)
+    bounds, prices = (0.0, 0.1, 0.6), (0.1, 1.0, 100.0)
+    _, models = bench.grid("bgl", bounds, prices)
+    every = bench.exact("bgl", [(b, p) for b in bounds for p in prices])
+    few = np.array(studies.rows(models))
+    for row in studies.rows(every):
+        assert (np.abs(few - row).max(axis=1) <= 2).any()
