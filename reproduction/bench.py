@@ -48,60 +48,33 @@ class Model:
     totals: tuple[EvaluateTotal, EvaluateTotal]
 
     def row(self, measure: str = "worst") -> Row:
-        """Return error and a measure on validation rows, then on test rows."""
-        value = {"worst": worst_losses, "dp": parity_gaps, "eo": opportunity_gaps}
-        pairs = zip(
-            map(error_rate, self.totals), value[measure](self.totals), strict=True
-        )
-        return whole(number for pair in pairs for number in pair)
+        """Return error and a measure on validation rows, then on test rows.
+
+        "worst" is the largest mean loss of the constraint's groups; "dp" the largest
+        difference between groups' rates of positive predictions, and "eo" the same
+        among rows whose label is positive.
+        """
+        errors, sums, counts = [], [], []
+        for total in self.totals:
+            count, correct = total.column("count"), total.column("correct")
+            errors.append(1 - correct.sum() / count.sum())
+            if measure == "worst":
+                sums.append(total.column("loss", of="cells"))
+                counts.append(total.column("count", of="cells"))
+            else:
+                labels = slice(1, 2) if measure == "eo" else slice(0, 2)
+                positive = total.column("positive").reshape(-1, 2)[:, labels]
+                sums.append(positive.sum(axis=1))
+                counts.append(count.reshape(-1, 2)[:, labels].sum(axis=1))
+        enough = np.min(counts, axis=0) >= LEAST_ROWS
+        means = [s[enough] / c[enough] for s, c in zip(sums, counts, strict=True)]
+        values = [np.max(m) if measure == "worst" else np.ptp(m) for m in means]
+        return whole([errors[0], values[0], errors[1], values[1]])
 
 
 def whole(numbers: Iterable[float]) -> Row:
     """Return numbers as a record keeps them."""
     return [round(float(number) * UNIT) for number in numbers]
-
-
-def error_rate(total: EvaluateTotal) -> float:
-    """Return the share of rows that are predicted wrongly."""
-    return float(1 - total.column("correct").sum() / total.column("count").sum())
-
-
-def worst_losses(totals: Sequence[EvaluateTotal]) -> list[float]:
-    """Return the largest mean loss of the constraint's groups, one for each split."""
-    return _over_groups(
-        [t.column("loss", of="cells") for t in totals],
-        [t.column("count", of="cells") for t in totals],
-        np.max,
-    )
-
-
-def parity_gaps(totals: Sequence[EvaluateTotal]) -> list[float]:
-    """Return the largest difference between groups' rates of positive predictions."""
-    positive = [_by_group(t, "positive").sum(axis=1) for t in totals]
-    return _over_groups(
-        positive, [_by_group(t, "count").sum(axis=1) for t in totals], np.ptp
-    )
-
-
-def opportunity_gaps(totals: Sequence[EvaluateTotal]) -> list[float]:
-    """Return the same among rows whose label is positive."""
-    positive = [_by_group(t, "positive")[:, 1] for t in totals]
-    return _over_groups(positive, [_by_group(t, "count")[:, 1] for t in totals], np.ptp)
-
-
-def _by_group(total: EvaluateTotal, column: str) -> np.ndarray:
-    return total.column(column).reshape(-1, 2)
-
-
-def _over_groups(
-    sums: Sequence[Any], counts: Sequence[Any], reduce: Any
-) -> list[float]:
-    """Reduce means of the groups that have enough rows in every split."""
-    enough = np.min(counts, axis=0) >= LEAST_ROWS
-    return [
-        float(reduce(total[enough] / count[enough]))
-        for total, count in zip(sums, counts, strict=True)
-    ]
 
 
 def logistic(l2: float) -> Any:
@@ -281,29 +254,34 @@ class Bench:
 def with_group_as_input(federation: pffl.Federation) -> pffl.Federation:
     """Return the federation with one input more for every group but the first."""
     schema = federation.schema
-    names = [f"is {group}" for group in schema.groups[1:]]
-    silos = []
-    for silo in federation.silos:
-        parts = {}
-        for split, rows in silo.splits.items():
-            extra = rows.group[:, None] == np.arange(1, len(schema.groups))
-            parts[split] = replace(rows, X=np.hstack([rows.X, extra.astype(float)]))
-        silos.append(replace(silo, splits=parts))
-    wider = replace(schema, features=(*schema.features, *names))
-    return pffl.Federation(wider, silos, f"{federation.name}, group as input")
+    codes = np.arange(1, len(schema.groups))
+
+    def wider(rows: Any) -> Any:
+        extra = (rows.group[:, None] == codes).astype(float)
+        return replace(rows, X=np.hstack([rows.X, extra]))
+
+    names = (f"is {group}" for group in schema.groups[1:])
+    features = (*schema.features, *names)
+    return _changed(federation, replace(schema, features=features), wider)
 
 
 def in_two_groups(federation: pffl.Federation, first: str) -> pffl.Federation:
     """Return the federation with one group against all others."""
     schema = federation.schema
     place = schema.groups.index(first)
+
+    def narrower(rows: Any) -> Any:
+        return replace(rows, group=(rows.group != place).astype(np.int64))
+
     attribute = replace(schema.attributes[0], values=(first, f"not {first}"))
-    silos = []
-    for silo in federation.silos:
-        parts = {
-            split: replace(rows, group=(rows.group != place).astype(np.int64))
-            for split, rows in silo.splits.items()
-        }
-        silos.append(replace(silo, splits=parts))
-    narrower = replace(schema, attributes=(attribute,))
-    return pffl.Federation(narrower, silos, f"{federation.name}, {first} or not")
+    return _changed(federation, replace(schema, attributes=(attribute,)), narrower)
+
+
+def _changed(
+    federation: pffl.Federation, schema: Any, change: Callable[[Any], Any]
+) -> pffl.Federation:
+    silos = [
+        replace(s, splits={split: change(rows) for split, rows in s.splits.items()})
+        for s in federation.silos
+    ]
+    return pffl.Federation(schema, silos, federation.name)

@@ -13,14 +13,14 @@ from typing import Any
 
 import pffl
 from pffl import methods
-from reproduction.bench import Bench, whole
+from reproduction.bench import Bench, Model
 from reproduction.studies import (
     GROUP_NOTIONS,
     VALIDATION,
     Panels,
     Sources,
     Study,
-    bounds_of,
+    exact_panels,
     rows,
 )
 
@@ -41,39 +41,26 @@ PIXEL_PRICE = 10.0
 
 
 def network_panels(bench: Bench, **shorter: Any) -> Panels:
-    """Train the network: FedAvg, weighted, local BGL, and PFFL at nine points."""
+    """Train the network: FedAvg, weighted, and PFFL at twelve points."""
     settings = TRAINING | shorter
-    shared = {k: v for k, v in settings.items() if "dual" not in k}
     rounds = settings["dual_rounds"] * settings["rounds_per_dual"]
+    shared = {k: v for k, v in settings.items() if "dual" not in k}
+    weighted = methods.GroupWeighted(rounds=rounds, **shared)
+
+    def trained(notion: str, bound: float, price: float) -> Model:
+        own = methods.PFFL(multiplier_bound=price, iterate="recent", **settings)
+        return bench.trained(notion, [own], bound)[0]
+
     out: Panels = {}
     for notion in GROUP_NOTIONS:
-        free = methods.PFFL(multiplier_bound=NO_PRICE, iterate="recent", **settings)
-        fedavg = bench.trained(notion, [free])[0]
+        fedavg = trained(notion, 0.0, NO_PRICE)
         high = bench.worst_training_loss(notion, fedavg)
         points = [(part * high, price) for part in PARTS for price in (0.3, 1.0, 5.0)]
         points += [(bound, 1.0) for bound in PAPER]
-        models = [
-            bench.trained(
-                notion,
-                [methods.PFFL(multiplier_bound=b, iterate="recent", **settings)],
-                bound,
-            )[0]
-            for bound, b in points
-        ]
-        local = [
-            bench.trained(
-                notion,
-                [methods.LocalBGL(multiplier_bound=b, iterate="recent", **settings)],
-                0.7 * high,
-            )[0]
-            for b in (0.3, 1.0)
-        ]
-        weighted = methods.GroupWeighted(rounds=rounds, **shared)
         out[notion] = {
             "FedAvg": rows([fedavg]),
             "weighted FedAvg": rows(bench.trained(notion, [weighted])),
-            "PFFL": rows([fedavg, *models]),
-            "local BGL": rows(local),
+            "PFFL": rows([fedavg, *(trained(notion, *point) for point in points)]),
             "constant guess": [bench.constant(notion)],
         }
     return out
@@ -81,21 +68,7 @@ def network_panels(bench: Bench, **shorter: Any) -> Panels:
 
 def pixel_panels(bench: Bench) -> Panels:
     """Solve a logistic regression on the pixels, along seven bounds."""
-    out: Panels = {}
-    for notion in GROUP_NOTIONS:
-        fedavg = bench.fedavg(notion)
-        high = bench.worst_training_loss(notion, fedavg)
-        least = bench.exact(notion, [(0.0, PIXEL_PRICE)])[0]
-        bounds = bounds_of(high, bench.worst_training_loss(notion, least), 7)
-        along = bench.exact(notion, [(b, PIXEL_PRICE) for b in bounds[1:-1]])
-        out[notion] = {
-            "FedAvg": rows([fedavg]),
-            "weighted FedAvg": rows([bench.weighted(notion)]),
-            "PFFL": rows([fedavg, *along, least]),
-            "constant guess": [bench.constant(notion)],
-            "range": whole([bounds[0], bounds[-1]]),
-        }
-    return out
+    return exact_panels(bench, PIXEL_PRICE)
 
 
 def draw(size: int, **options: Any) -> Callable[[Sources, int], pffl.Federation]:

@@ -36,6 +36,7 @@ ADDED = {  # what a method may choose beside its own models
     "weighted FedAvg": (),
     "FedAvg": (),
 }
+GROUPS = ("bgl", "cbgl-y1", "cbgl-y0")
 COLUMNS = {"bgl": "BGL", "cbgl-y1": "CBGL, Y = 1", "cbgl-y0": "CBGL, Y = 0"}
 COLUMNS |= {"dp": "ΔDP", "eo": "ΔEO", "silos": "silos"}
 Record = Mapping[str, Any]
@@ -63,8 +64,8 @@ def _claims() -> list[Claim]:
         Claim("figure1", "acs", "bgl", "PFFL", "local BGL"),
         Claim("figure1", "acs", "bgl", "local BGL", "FedAvg"),
     ]
-    for study in ("compas", "acs", "celeba", "celeba-pixels"):
-        for panel in ("bgl", "cbgl-y1", "cbgl-y0"):
+    for study in ("compas", "acs", "acs-all", "celeba", "celeba-pixels"):
+        for panel in GROUPS:
             others = ("FedAvg", "weighted FedAvg", "local BGL")
             out += [Claim("figure2", study, panel, "PFFL", other) for other in others]
     for study in ("compas-parity", "acs-parity"):
@@ -87,10 +88,10 @@ def _claims() -> list[Claim]:
         Claim("qffl", "compas-silos", "silos", "q-FFL", "FedAvg"),
     ]
     for study in ("compas", "acs"):
-        for panel in ("bgl", "cbgl-y1", "cbgl-y0"):
+        for panel in GROUPS:
             names = ("PFFL, ridge searched", "FedAvg, ridge searched")
             out.append(Claim("ridge", study, panel, *names, "not said"))
-    for panel in ("bgl", "cbgl-y1", "cbgl-y0"):
+    for panel in GROUPS:
         names = ("Algorithm 1", "PFFL, same points")
         out.append(Claim("algorithm1", "compas", panel, *names, "same"))
     return out
@@ -290,20 +291,21 @@ def both(
     """Test the paper's headline: chosen on test rows, and chosen on validation rows."""
     found: dict[tuple[str, str], tuple[float, float, np.ndarray]] = {}
     for study in ("compas", "acs", "celeba", "celeba-pixels"):
-        for panel in ("bgl", "cbgl-y1", "cbgl-y0") if study in records else ():
+        for panel in GROUPS if study in records else ():
             free = table(records[study], panel, "FedAvg")
             on_test, picked = [], []
             for rows, base in zip(table(records[study], panel, arm), free, strict=True):
+                if not len(rows):
+                    continue  # it ran on some draws only
                 lower = rows < base[0] - 1e-12
                 on_test.append((lower[:, 2] & lower[:, 3]).any())
-                rows = rows[lower[:, 0] & lower[:, 1]]
-                if len(rows):
-                    picked.append(rows[rows[:, 1].argmin(), 2:] - base[0, 2:])
-            found[study, panel] = (
-                float(np.mean(on_test)),
-                len(picked) / len(free),
-                np.array(picked).reshape(-1, 2),
-            )
+                better = rows[lower[:, 0] & lower[:, 1]]
+                if len(better):
+                    picked.append(better[better[:, 1].argmin(), 2:] - base[0, 2:])
+            share = len(picked) / max(1, len(on_test))
+            differences = np.array(picked).reshape(-1, 2)
+            mean = float(np.mean(on_test)) if on_test else np.nan
+            found[study, panel] = (mean, share, differences)
     shared = {
         f"{study} {panel} {i}": records[study]["correlation"]
         for study, panel in found

@@ -28,7 +28,7 @@ from pffl.errors import UsageError
 from pffl.flow import Flow, Run, ask
 from pffl.methods.base import LARGEST, Bounds, Method
 from pffl.methods.descent import LocalTraining, Objective
-from pffl.methods.local_bgl import LocalBGL, own_cells, own_copies
+from pffl.methods.local_bgl import LocalBGL, own_cells
 from pffl.models.linear import LinearModel
 from pffl.problem import Point, Problem
 from pffl.questions import Curvature, CurvatureTotal
@@ -95,8 +95,6 @@ class Lowest:
     ----------
     w, value, below
         Where it is, what it has, and a number below the minimum.
-    first, losses
-        What the objective had at the start, and loss sums of all cells there.
     rounds
         Questions that were asked.
     """
@@ -104,21 +102,13 @@ class Lowest:
     w: FloatArray
     value: float
     below: float
-    first: float
-    losses: FloatArray
     rounds: int
-
-    @property
-    def above(self) -> float:
-        """How far the start is above the minimum, at most."""
-        return self.first - self.below + ROUNDING * abs(self.first)
 
 
 def lowest(objective: Objective, w: FloatArray) -> Flow[Lowest]:
     """Go down an objective from w by Newton's steps."""
     mu, below, rounds = _modulus(objective), -np.inf, 1
     value, gradient, total = yield from _expanded(objective, w)
-    first, losses = value, total.cell_losses
     for _ in range(NEWTON):
         left = float(gradient @ gradient) / (2 * mu)
         below = max(below, value - left)
@@ -133,7 +123,7 @@ def lowest(objective: Objective, w: FloatArray) -> Flow[Lowest]:
             if found[0] <= value:
                 break
         w, (value, gradient, total) = w + scale * step, found
-    return Lowest(w, value, below, first, losses, rounds)
+    return Lowest(w, value, below, rounds)
 
 
 def _expanded(
@@ -208,9 +198,7 @@ def _local(problem: Problem, method: LocalBGL, w: FloatArray) -> Flow[Run]:
     lower = proof.below - float(here.lam @ cells.bounds)
     rounding = ROUNDING * (abs(best.upper) + abs(proof.below))
     bounds: Bounds = (best.upper + rounding, lower, proof.w, np.inf)
-    parent = own_copies(problem) % max(1, problem.n_cells)
-    folded = np.bincount(parent, here.lam, minlength=problem.n_cells)
-    point = Point(best.w, np.asarray(folded, np.float64))
+    point = Point(best.w, np.zeros(problem.n_cells))
     return Run(point, (), rounds + proof.rounds, None, bounds=bounds)
 
 

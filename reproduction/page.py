@@ -17,7 +17,6 @@ from reproduction.claims import (
     Record,
     both,
     findings,
-    table,
 )
 from reproduction.studies import FIGURES, MORE, POINTS
 
@@ -68,7 +67,8 @@ HOW = """\
   validation error than FedAvg, at 95 %. Differences within ±{same} are the same.
 - Headroom: FedAvg's largest training loss less the smallest possible. Groups with fewer
   than 30 validation or test rows are left out of the largest.
-- Largest loss of a constant guess: {guesses}.
+- The constant guess in a picture's title says the training rate to everybody. On all
+  people of ACS there are three splits, too few for a word.
 """
 
 
@@ -207,46 +207,6 @@ def extras(records: Mapping[str, Record]) -> list[str]:
     ]
 
 
-def everyone(records: Mapping[str, Record]) -> list[str]:
-    """Write test figures of all people of ACS: three splits, so no word."""
-    if "acs-all" not in records:
-        return []
-    record = records["acs-all"]
-    lines = [
-        f"On all {sum(record['rows'].values()):,} people of ACS, "
-        f"{len(record['draws'])} splits, means on test rows (error, largest loss):",
-        "",
-        "| | FedAvg | weighted FedAvg | PFFL, error at most FedAvg's + .01 "
-        "| constant guess |",
-        "|---|---|---|---|---|",
-    ]
-    from reproduction.claims import chosen
-
-    for panel in ("bgl", "cbgl-y1", "cbgl-y0"):
-        names = ("FedAvg", "weighted FedAvg", "PFFL", "constant guess")
-        means = [
-            np.mean(chosen(record, panel, name, 0.01), axis=0)
-            if name == "PFFL"
-            else np.mean([r[0, 2:] for r in table(record, panel, name)], axis=0)
-            for name in names
-        ]
-        cells = [COLUMNS[panel], *(f"{e:.4f}, {v:.4f}" for e, v in means)]
-        lines.append("| " + " | ".join(cells) + " |")
-    return [*lines, ""]
-
-
-def guesses(records: Mapping[str, Record]) -> str:
-    """Write what a constant guess has in each panel."""
-    parts = []
-    for name in ("compas", "acs", "celeba"):
-        for panel in ("bgl", "cbgl-y1", "cbgl-y0") if name in records else ():
-            rows = table(records[name], panel, "constant guess")
-            mean = np.mean([r[0, 2:] for r in rows], axis=0)
-            label = f"{NAMES[name]} {COLUMNS[panel]}"
-            parts.append(f"{label} {mean[1]:.3f} (error {mean[0]:.3f})")
-    return "; ".join(parts)
-
-
 def page(records: Mapping[str, Record]) -> str:
     """Write the whole page."""
     corners = [f"× {times:g}, + {plus:g}" for times, plus in REFERENCES]
@@ -269,13 +229,11 @@ def page(records: Mapping[str, Record]) -> str:
             shared=share(records.get("acs", {}).get("shared_people", 0.0)),
             allowance=ALLOWANCES[1],
             same=SAME,
-            guesses=guesses(records),
         ),
     ]
     for figure in TITLES:
         lines += section(figure, records)
         if figure == "figure2":
-            lines += everyone(records)
             if "celeba" not in records:
                 lines += [NO_CELEBA, ""]
             lines += headline(records)

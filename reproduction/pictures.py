@@ -132,31 +132,6 @@ def draw_panel(axes: Any, record: Record, panel: str, arms: tuple[str, ...]) -> 
     axes.grid(alpha=0.3)
 
 
-def draw_difference(axes: Any, record: Record) -> None:
-    """Draw PFFL's loss and error less local BGL's, draw by draw."""
-    pairs = [
-        chosen(record, "bgl", "PFFL", a) - chosen(record, "bgl", "local BGL", a)
-        for a in ALLOWANCES
-    ]
-    for place, name, color in (
-        (1, "largest group loss", "#0b6fb8"),
-        (0, "error", "#444444"),
-    ):
-        found = [interval(pair[:, place]) for pair in pairs]
-        mean, half = np.array(found).T
-        axes.plot(ALLOWANCES, mean, color=color, label=name)
-        axes.fill_between(
-            ALLOWANCES, mean - half, mean + half, color=color, alpha=0.15, lw=0
-        )
-    axes.axhline(0.0, color="#999999", lw=0.8)
-    axes.set_title("PFFL less local BGL, same draws", fontsize=8)
-    axes.set_xlabel("allowance of validation error above FedAvg's", fontsize=8)
-    axes.set_ylabel("difference on test rows", fontsize=8)
-    axes.tick_params(labelsize=7)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=7)
-
-
 def draw(figure: str, records: Mapping[str, Record]) -> Any:
     """Return a figure as far as there are records; None if there is none."""
     import matplotlib as mpl
@@ -169,7 +144,7 @@ def draw(figure: str, records: Mapping[str, Record]) -> Any:
     if not rows:
         return None
     if len(panels) == 1:  # rows side by side
-        shape = (1, len(rows) + (figure == "figure1"))
+        shape = (1, len(rows))
         places = [(0, i, row, panels[0]) for i, row in enumerate(rows)]
     else:
         shape = (len(rows), len(panels))
@@ -180,8 +155,6 @@ def draw(figure: str, records: Mapping[str, Record]) -> Any:
     picture, axes = plt.subplots(*shape, figsize=size, squeeze=False)
     for i, j, row, panel in places:
         draw_panel(axes[i, j], records[row], panel, arms)
-    if figure == "figure1":
-        draw_difference(axes[0, -1], records["acs"])
     handles = {}
     for panel in axes.flat[: len(places)]:
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
