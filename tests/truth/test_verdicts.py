@@ -305,7 +305,7 @@ def test_noise_names_no_wrong_group(
             if said["verdict"] in ("met", "within"):
                 assert all(loss < bound + 0.02 for loss in true.values())
         assert found["warning"] is None
-        assert found["asks_most"] is None
+        assert found["binding"] is None
     assert max(wrong.values()) <= binom.ppf(0.99, 25, 0.05)
     assert "not decided" in words
     assert named or bound > 0.65
