@@ -26,7 +26,7 @@ class Stop(Callback):
         self.targets = targets
         self.last = float("inf")
 
-    def after_round(self, problem: Problem, row: Round) -> bool:
+    def after_round(self, row: Round) -> bool:
         if row.gap is not None:
             self.last = row.gap
             for target in self.targets:

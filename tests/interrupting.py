@@ -12,6 +12,8 @@ from pffl import Solution
 from pffl.engines import Engine
 from pffl.questions import Question, Total
 
+ASIDE = ("seconds", "problem")  # of a round
+
 
 class Stopping:
     """Pass everything on, and raise instead of answering question number `at`."""
@@ -66,7 +68,7 @@ def assert_same_bits(a: Any, b: Any, where: str = "") -> None:
 def outcome(solution: Solution) -> dict[str, Any]:
     """Everything that a run comes to, times left out."""
     rows = [
-        {f.name: getattr(row, f.name) for f in fields(row) if f.name != "seconds"}
+        {f.name: getattr(row, f.name) for f in fields(row) if f.name not in ASIDE}
         for row in solution.rows
     ]
     plain = dict(solution.as_dict())

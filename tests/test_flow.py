@@ -14,22 +14,12 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.driver import Driver, drive, drive_many
+from pffl.callbacks import Round
+from pffl.driver import drive, drive_many
 from pffl.engines import Local, Reference
 from pffl.errors import FederationError
 from pffl.files import json_text
-from pffl.flow import (
-    Asked,
-    Event,
-    Flow,
-    Start,
-    ask,
-    ask_all,
-    given,
-    iterate,
-    stage,
-    together,
-)
+from pffl.flow import Flow, Start, ask, ask_all, given, iterate, together
 from pffl.preparation import Options
 from pffl.questions import Census, Curvature, Slopes
 from pffl.solving import prepared, setting_of, solving
@@ -111,7 +101,7 @@ def test_no_question_is_asked_twice(name: str) -> None:
     assert questions["asked"] == questions["distinct"]
     asked = [q for message in engine.messages for q in message]
     assert questions["asked"] == sum(not isinstance(q, Census) for q in asked)
-    prints = Counter(Driver(1).print_of(q) for q in asked)
+    prints = Counter(q.digest for q in asked)
     assert max(prints.values()) == 1
 
 
@@ -282,16 +272,16 @@ def test_flows_of_different_length_end_together() -> None:
     assert drive(engine, ask_all([])) == []
 
 
-def test_stages_name_questions_and_errors() -> None:
+def test_an_error_says_which_message_it_was() -> None:
     engine = Recording(Reference(FEDERATION), 1, FederationError("down"))
 
     def run() -> Flow[None]:
-        yield from stage("outer", stage("inner", ask(Census(FEDERATION.schema))))
-        yield from stage("outer", stage("later", ask(Census(FEDERATION.schema))))
+        yield from ask(Census(FEDERATION.schema))
+        yield from ask(Census(FEDERATION.schema, "test"))
 
     with pytest.raises(FederationError) as caught:
         drive(engine, run())
-    assert "census of 'outer / later'" in caught.value.__notes__[0]
+    assert "message 2: census" in caught.value.__notes__[0]
 
 
 def test_an_error_in_one_flow_ends_all_and_closes_them() -> None:
@@ -343,19 +333,19 @@ def test_the_whole_run_is_one_generator_that_anybody_can_drive() -> None:
         setting_of(engine), pffl.BoundedGroupLoss(0.66), method=pffl.Exact(), seed=3
     )
     expected = solve("met")
-    answer, kinds, driver = None, [], Driver(3)
+    answer: Any = None
+    kinds = []
     while True:
         try:
             signal = flow.send(answer)
         except StopIteration as done:
             found = done.value
             break
-        if isinstance(signal, Event):
-            answer = driver.answer(signal)
+        if isinstance(signal, Round):
+            answer = 0.0, False
             continue
-        assert all(isinstance(asked, Asked) for asked in signal)
-        kinds.append([asked.question.kind for asked in signal])
-        answer = [engine.ask(asked.question) for asked in signal]
+        kinds.append([question.kind for question in signal])
+        answer = [engine.ask(question) for question in signal]
     np.testing.assert_array_equal(found.w, expected.w)
     assert kinds[0] == ["census"]
 

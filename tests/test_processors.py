@@ -11,7 +11,7 @@ from threadpoolctl import ThreadpoolController
 
 import pffl
 from pffl.callbacks import Callback
-from pffl.driver import Driver
+from pffl.driver import exchanges as conversation
 from pffl.engines import Local
 from pffl.errors import UsageError
 from pffl.flow import ask
@@ -141,7 +141,7 @@ class Seen(Callback):
     def __init__(self):
         self.seen = []
 
-    def after_round(self, problem, row):
+    def after_round(self, row):
         self.seen.append(numbers())
         return False
 
@@ -164,7 +164,7 @@ def test_somebody_elses_loop_keeps_its_threads(three):
         inside.append(numbers())
         return total
 
-    exchanges = Driver(len(federation)).exchanges(flow())
+    exchanges = conversation(flow())
     questions = exchanges.send(None)
     assert set(numbers().values()) == {3}
     with pytest.raises(StopIteration):

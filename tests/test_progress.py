@@ -58,13 +58,13 @@ def test_what_is_measured_after_training_is_shown(
         lambda self, task, **given: told.append(given["description"]),
     )
     shown = progress.Rounds()
+    monkeypatch.setattr(progress, "EVERY", 0.0)
     pffl.solve(people, pffl.BoundedGroupLoss(0.6), seed=0, callbacks=[shown])
     rounds = [text.startswith("round ") for text in told]
-    first, last = rounds.index(True), len(rounds) - rounds[::-1].index(True)
-    assert told[0] == "measuring, question 1: counting rows"
-    assert all(rounds[first:last])
-    assert len(told[last:]) > 1
-    assert all(text.startswith("measuring, question ") for text in told[last:])
+    last = len(rounds) - rounds[::-1].index(True)
+    assert told[0] == "message 1: counting rows"
+    assert told[-1].endswith("evaluating the model")
+    assert all(text.startswith("message ") for text in told[last:])
     assert not capsys.readouterr().out
 
 
@@ -87,28 +87,3 @@ def test_a_bar_ends_with_the_run_that_fails(people: pffl.Federation) -> None:
         pffl.solve(people, None, seed=0, callbacks=[shown, Failing()])
     assert shown.questions == 2
     assert shown.shown is None
-
-
-def test_every_part_of_a_run_has_words() -> None:
-    """A stage that nobody put into words would be measured without a name."""
-    parts: set[str] = set()
-
-    class Listening(Callback):
-        def asking(self, found: object) -> None:
-            parts.update(part[0] for part in found)
-
-    federation = pffl.datasets.synthetic(600, silos=2, seed=0)
-    bounds = pffl.BoundedGroupLoss({"A": 0.5, "B": 0.6})
-    options = pffl.Options(reach=True)
-    method = pffl.PFFL(dual_rounds=2, rounds_per_dual=1)
-    for chosen in (method, pffl.Exact()):
-        pffl.solve(
-            federation,
-            bounds,
-            method=chosen,
-            options=options,
-            seed=0,
-            callbacks=[Listening()],
-        )
-    assert len(parts) > 6
-    assert parts - {"training"} <= set(progress.PARTS)

@@ -313,17 +313,14 @@ class StopAt(Callback):
     def __post_init__(self):
         self.seen = []
 
-    def before(self, problem, planned_rounds):
-        self.seen.append(("before", planned_rounds))
-
-    def after_round(self, problem, row):
-        self.seen.append(row.number)
+    def after_round(self, row):
+        self.seen.append((row.number, row.planned))
         if row.number >= self.number and self.error is not None:
             raise self.error
         return row.number >= self.number
 
-    def after(self, problem):
-        self.seen.append("after")
+    def ended(self):
+        self.seen.append("ended")
 
 
 def test_interrupted():
@@ -335,7 +332,7 @@ def test_interrupted():
     assert len(solution.rows) == 4
     assert np.isfinite(solution.w).all()
     # 100 of training, and those after 10, 20, 30, 50 and 80 that measure the gap
-    assert callback.seen == [("before", 105), 1, 2, 3, 4, "after"]
+    assert callback.seen == [*((number, 105) for number in (1, 2, 3, 4)), "ended"]
     assert solution.gap is not None
 
 
@@ -351,7 +348,7 @@ def test_another_error_is_not_swallowed():
     callback = StopAt(2, RuntimeError)
     with pytest.raises(RuntimeError):
         conflict(0.6, callbacks=[callback])
-    assert callback.seen[-1] == "after"
+    assert callback.seen[-1] == "ended"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What may happen between rounds, and at the end: seven empty methods to fill.
+"""What may happen between rounds, and at the end: five empty methods to fill.
 
 See `progress`.
 """
@@ -6,13 +6,14 @@ See `progress`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from pffl.problem import Problem
 from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
+    from pffl.questions import Question
     from pffl.solution import Solution
 
 
@@ -38,6 +39,10 @@ class Round:
         Time since the start.
     loss
         The largest of F and the cells' mean losses.
+    planned
+        Rounds in all, where that is known.
+    problem
+        What is solved.
     """
 
     number: int
@@ -48,26 +53,22 @@ class Round:
     gap: float | None
     seconds: float
     loss: float = 0.0
+    planned: int | None = None
+    problem: Problem | None = field(default=None, repr=False)
 
 
 class Callback:
     """Override what you need; `after_round` may return True to stop the run."""
 
-    def before(self, problem: Problem, planned_rounds: int | None) -> None:
-        """Before the first round."""
-
-    def after_round(self, problem: Problem, row: Round) -> bool:
-        """After each round."""
+    def after_round(self, row: Round) -> bool:
+        """After each round; of a run that goes on, also after those of before."""
         return False
-
-    def after(self, problem: Problem) -> None:
-        """After the last round, also after an error."""
 
     def releasing(self, lines: Sequence[str]) -> None:
         """Before the first question of a run with noise: what it will release."""
 
-    def asking(self, parts: Sequence[tuple[str, ...]]) -> None:
-        """Before questions go out; `parts` are the stages of the run that ask them."""
+    def asking(self, questions: Sequence[Question[Any]]) -> None:
+        """Before questions go out."""
 
     def ended(self) -> None:
         """After the last question of the run, also after an error."""

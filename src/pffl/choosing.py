@@ -36,7 +36,7 @@ from pffl.evidence.measure import Wanted
 from pffl.evidence.metrics import metrics
 from pffl.evidence.proofs import INTERRUPTED, find_least, of_cells, unmeasurable
 from pffl.fitting import Fitted, fit
-from pffl.flow import Flow, ask, stage
+from pffl.flow import Flow, ask
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
 from pffl.models.base import Model
@@ -154,13 +154,13 @@ class Ways:
         base = problem.cells.bounds
         low = yield from _smallest(problem, chosen)
         others = of_cells(problem, np.flatnonzero(~chosen))
-        found = yield from stage("without", self._fitted(others))
+        found = yield from self._fitted(others)
         total = yield from _evaluated(problem, found, "validation")
         trials = [_trial(problem, chosen, total, None)]
         start = Point(found.run.point.w, np.zeros(problem.n_cells))
         for bound in path:
             at = problem.with_bounds(base + max(bound, low) * chosen)
-            found = yield from stage(f"{bound}", self._fitted(at, start))
+            found = yield from self._fitted(at, start)
             total = yield from _evaluated(problem, found, "validation")
             trials.append(_trial(problem, chosen, total, bound))
             start = found.run.point

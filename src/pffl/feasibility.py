@@ -29,7 +29,7 @@ from pffl.evidence.proofs import (
     find_reach,
     unmeasurable,
 )
-from pffl.flow import Flow, stage, together
+from pffl.flow import Flow, together
 from pffl.methods.auto import Auto
 from pffl.models.base import Model
 from pffl.preparation import Options
@@ -301,7 +301,7 @@ def _each(problem: Problem, places: Sequence[int]) -> Flow[tuple[CellRange, ...]
     """Search for every cell's own smallest bounds side by side."""
     if not places:
         return ()
-    kept = [stage(f"{z} kept", find_lowest(problem, z)) for z in places]
+    kept = [find_lowest(problem, z) for z in places]
     alone, others = yield from together(find_reach(problem, places), together(*kept))
     return tuple(
         CellRange(problem.cells.names[z], int(problem.rows[z]), *pair)

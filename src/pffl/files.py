@@ -50,7 +50,7 @@ def write_all(
         for name, content in files.items():
             path = beside[name]
             if private:
-                _make_private(path)
+                make_private(path)
             write_through(path, content)
         for name in files:
             path = directory / name
@@ -83,7 +83,7 @@ def write_through(path: Path, content: Content) -> None:
         os.fsync(stream.fileno())
 
 
-def _make_private(path: Path) -> None:
+def make_private(path: Path) -> None:
     """Make an empty file that was not there, for its owner alone."""
     path.unlink(missing_ok=True)
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, OWN_FILE))

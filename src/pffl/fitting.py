@@ -55,7 +55,6 @@ from pffl.flow import (
     ask_all,
     given,
     iterate,
-    stage,
     together,
     unless_interrupted,
 )
@@ -110,14 +109,14 @@ def fit(
         watched=watched,
         start=start,
     )
-    training = stage("training", rounds)
+    training = rounds
 
     def others(start: Start | None) -> tuple[Flow[Any], ...]:
         return (
-            stage("before", _spared(_unbounded(problem, wanted, start))),
-            stage("least", _spared(least_of(shown, wanted, start))),
-            stage("excess", _spared(excess_of(problem, wanted, start))),
-            stage("rows", _spared(expected_rows(shown, wanted.present))),
+            _spared(_unbounded(problem, wanted, start)),
+            _spared(least_of(shown, wanted, start)),
+            _spared(excess_of(problem, wanted, start)),
+            _spared(expected_rows(shown, wanted.present)),
         )
 
     found: tuple[Any, ...]
@@ -135,7 +134,7 @@ def fit(
     if problem.n_cells and float(np.ptp(problem.cells.bounds)) == 0:
         excess = least
     first = Fit(problem, method, wanted, run, excess)
-    at, M, seen = yield from stage("bounding", _raised(first, shown))
+    at, M, seen = yield from _raised(first, shown)
     measured = yield from _measured(at, M, shown, seen, free, rows, least)
     return Fitted(at.run, at.problem, measured, M)
 
@@ -176,9 +175,7 @@ class Fit:
 def _raised(at: Fit, shown: Problem) -> Flow[tuple[Fit, float | None, Sample]]:
     """Lines 2 and 3: raise an open price until the bounds are met; choose M."""
     for number in range(1, TIMES + 1):
-        M, seen = yield from stage(
-            f"{number} rows", shipped_sample(shown, at.run.point.w, at.wanted)
-        )
+        M, seen = yield from shipped_sample(shown, at.run.point.w, at.wanted)
         if at.run.stopped is not None:
             return at, M, seen
         if not at.problem.n_cells:
@@ -190,14 +187,12 @@ def _raised(at: Fit, shown: Problem) -> Flow[tuple[Fit, float | None, Sample]]:
             or not (seen.own_means - bounds > allowed).any()
         ):
             break
-        at = yield from stage(f"{number} possible", _judged(at))
+        at = yield from _judged(at)
         if not at.dearer or number == TIMES:
             break
         price = DEARER * at.problem.multiplier_bound
         problem = replace(at.problem, multiplier_bound=price)
-        run = yield from stage(
-            f"{number} training", iterate(problem, at.method, start=start)
-        )
+        run = yield from iterate(problem, at.method, start=start)
         at = replace(at, problem=problem, run=_joined(at.run, run))
     return at, M, seen
 
@@ -300,10 +295,10 @@ def _measured(
         pair = Pair.of(at.run.bounds)
     same = not isinstance(free, Missing) and np.array_equal(free, at.run.point.w)
     found, held, before, alone = yield from together(
-        stage("gap", gap_flow(at.problem, at.run.point, pair)),
-        stage("heldout", heldout_sample(shown, at.run.point.w, wanted, seen, rows)),
-        stage("before rows", measure_before(shown, FOUND if same else free, wanted)),
-        stage("reach", _reach(shown, wanted)),
+        gap_flow(at.problem, at.run.point, pair),
+        heldout_sample(shown, at.run.point.w, wanted, seen, rows),
+        measure_before(shown, FOUND if same else free, wanted),
+        _reach(shown, wanted),
     )
     excess = at.excess if at.run.stopped is None else Missing("the run did not finish")
     if same:  # no bound made a difference: nothing is asked twice

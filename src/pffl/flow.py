@@ -1,21 +1,20 @@
-"""A run is a conversation: a generator that yields questions and receives totals.
+"""A run is a generator that yields queries and receives their totals.
 
     total = yield from ask(question)                 one question
     a, b = yield from together(flow_a, flow_b)       independent parts, in lockstep
     run = yield from iterate(problem, method)        the rounds of a method
     result = drive(engine, flow)                     carry the questions to an engine
 
-Nothing inside a flow has an engine, a file or a clock. What a flow must know or tell of
-them it yields as an `Event`, and its driver answers: engines, stacks of configurations,
-Flower's loop and a site that follows a run are drivers. `stage(name, flow)` names a
-part; by these names a stopped run goes on: `iterate` from the method's state, every
-other part by giving its recorded totals to a fresh generator.
+A flow has no engine, no file and no clock, and draws nothing at random but from the
+run's seed: it follows from the totals that it hears. So a run that was stopped is begun
+anew, and first hears what it heard (`log`). Beside questions a flow yields `Round`s,
+for callbacks: each is answered with the seconds so far, and whether to stop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 import numpy as np
@@ -45,91 +44,7 @@ A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
-Stage: TypeAlias = tuple[str, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """A question on its way, and the stage that asks it."""
-
-    question: Question[Any]
-    stage: Stage = ()
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Event:
-    """What a flow tells its driver, or must be told by it, between questions."""
-
-    stage: Stage = ()
-
-
-@dataclass(frozen=True, eq=False)
-class Recalled(Event):
-    """Answered with the next totals that a stopped run recorded; None if none is left.
-
-    So each part of a run goes on at its own pace until it must ask, and all are again
-    where they were when it was stopped.
-    """
-
-    number: int
-
-
-@dataclass(frozen=True, eq=False)
-class Clock(Event):
-    """Answered with the seconds since the run began, earlier sittings included."""
-
-
-@dataclass(frozen=True, eq=False)
-class Billed(Event):
-    """Answered with the `driver.Cost` of this stage and those inside it, so far."""
-
-
-@dataclass(frozen=True, eq=False)
-class Planned(Event):
-    """What will be released, in words, before anything is; the answer is not used."""
-
-    lines: tuple[str, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class Identified(Event):
-    """What the run is, once the census is in: only a journal of the same run is read.
-
-    The answer is not used.
-    """
-
-    identity: Mapping[str, Any]
-
-
-@dataclass(frozen=True, eq=False)
-class Began(Event):
-    """A method is about to begin; answered with the `Progress` to begin at."""
-
-    problem: Problem
-    planned_rounds: int | None
-    fresh: Progress
-    watched: bool
-
-
-@dataclass(frozen=True, eq=False)
-class Advanced(Event):
-    """A round is over; answered with whether to stop."""
-
-    problem: Problem
-    progress: Progress
-    row: Round | None
-    watched: bool
-
-
-@dataclass(frozen=True, eq=False)
-class Ended(Event):
-    """A method has ended; the answer is not used."""
-
-    problem: Problem
-    watched: bool
-
-
-Signal: TypeAlias = tuple[Asked, ...] | Event
+Signal: TypeAlias = Sequence[Question[Any]] | Round
 Flow: TypeAlias = Generator[Signal, Any, R]
 
 
@@ -143,9 +58,7 @@ def ask_all(questions: Sequence[Question[T]]) -> Flow[list[T]]:
     """Ask several questions that go out together; return their totals, in order."""
     if not questions:
         return []
-    totals: list[T] | None = yield Recalled(len(questions))
-    if totals is None:
-        totals = yield tuple(Asked(question) for question in questions)
+    totals: list[T] = yield questions
     return totals
 
 
@@ -161,32 +74,6 @@ def unless_interrupted(flow: Flow[A], otherwise: B) -> Flow[A | B]:
         return (yield from flow)
     except KeyboardInterrupt:
         return otherwise
-
-
-def stage(name: str, flow: Flow[R]) -> Flow[R]:
-    """Run a flow under a name: its questions and its progress are known by it."""
-    step: Callable[[Any], Signal] = flow.send
-    value: Any = None
-    while True:
-        try:
-            signal = step(value)
-        except StopIteration as done:
-            result: R = done.value
-            return result
-        try:
-            value = yield _under(name, signal)
-            step = flow.send
-        except GeneratorExit:
-            flow.close()
-            raise
-        except BaseException as error:
-            value, step = error, flow.throw
-
-
-def _under(name: str, signal: Signal) -> Signal:
-    if isinstance(signal, Event):
-        return replace(signal, stage=(name, *signal.stage))
-    return tuple(Asked(a.question, (name, *a.stage)) for a in signal)
 
 
 @overload
@@ -209,12 +96,12 @@ def together(*flows: Flow[Any]) -> Flow[tuple[Any, ...]]:
     An exception that is thrown in reaches every flow that waits for an answer.
     """
     results: list[Any] = [None] * len(flows)
-    waiting: dict[int, tuple[Asked, ...]] = {}
+    waiting: dict[int, Sequence[Question[Any]]] = {}
 
     def advance(i: int, step: Callable[[Any], Signal], value: Any) -> Flow[None]:
         """Go on with one flow until it asks or ends."""
         try:
-            while isinstance(signal := step(value), Event):
+            while isinstance(signal := step(value), Round):
                 try:
                     value = yield signal
                     step = flows[i].send
@@ -230,7 +117,7 @@ def together(*flows: Flow[Any]) -> Flow[tuple[Any, ...]]:
         while waiting:
             asked, waiting = waiting, {}
             try:
-                totals = yield tuple(a for part in asked.values() for a in part)
+                totals = yield [q for part in asked.values() for q in part]
             except GeneratorExit:
                 raise
             except BaseException as error:
@@ -247,49 +134,6 @@ def together(*flows: Flow[Any]) -> Flow[tuple[Any, ...]]:
 
 
 # Rounds of a method
-
-
-@dataclass(frozen=True, eq=False)
-class Progress:
-    """Where a method stands between two rounds.
-
-    Attributes
-    ----------
-    state, good
-        State of the method, and the one before, to return to if the run diverges.
-    rounds
-        Questions asked so far.
-    log, recorded
-        Rounds that were recorded: the first `recorded` entries of a list that grows.
-    ended
-        Whether a callback has ended the run.
-    bounds
-        Both ends of the gap of `state`, and where the lower one was proved, if that
-        was measured in this round.
-    """
-
-    state: Any
-    good: Any
-    rounds: int = 0
-    log: list[Round] = field(default_factory=list)
-    recorded: int = 0
-    ended: bool = False
-    bounds: Bounds | None = None
-
-    @property
-    def history(self) -> tuple[Round, ...]:
-        """The rounds that were recorded."""
-        return tuple(self.log[: self.recorded])
-
-    def after(self, state: Any, row: Round | None, bounds: Bounds | None) -> Progress:
-        """Return where the method stands after one more round."""
-        del self.log[self.recorded :]
-        if row is not None:
-            self.log.append(row)
-        rounds, recorded = self.rounds + 1, len(self.log)
-        return Progress(
-            state, self.state, rounds, self.log, recorded, self.ended, bounds
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -396,53 +240,51 @@ def iterate(
     method, _ = method.resolved(problem)
     again = None if start is None else method.resumed(start.point)
     method = again or method
-    first = method.init(problem)
-    fresh = Progress(first, first)  # before what is at hand, which may hold more
-    at: Progress = yield Began(problem, method.planned_rounds, fresh, watched)
-    if start is not None and again is not None and not at.rounds:
-        first = _at_hand(problem, method, first, start)
-        at = Progress(first, first)
+    state = good = method.init(problem)
+    rounds, history, bounds = 0, list[Round](), None
+    if start is not None and again is not None:
+        state = good = _at_hand(problem, method, state, start)
     stopped: Literal["diverged", "interrupted"] | None = None
     try:
-        setup = None if at.rounds else method.setup(problem)
+        setup = method.setup(problem)
         if setup is not None:
-            first = method.init(problem, (yield from ask(setup)))
-            at = Progress(first, first, 1)
-            yield Advanced(problem, at, None, watched)
-        while (question := _next(problem, method, at)) is not None:
+            state = good = method.init(problem, (yield from ask(setup)))
+            rounds = 1
+        while (question := method.question(problem, state)) is not None:
             total = yield from ask(question)
-            seconds: float = yield Clock()
-            lam = method.multipliers(problem, at.state)
+            lam = method.multipliers(problem, state)
             row = observe(problem, question, total, lam)
-            if diverged(row, at.log, total):
+            if diverged(row, history, total):
                 stopped = "diverged"
                 break
-            state, bounds = method.step(problem, at.state, total), None
-            if row is not None:
-                number, gap = at.rounds + 1, method.gap(state)
-                gap = None if gap is None or not np.isfinite(gap) else float(gap)
-                if gap_every and number % gap_every == 0 and gauge is not None:
-                    pair = method.finish(problem, state)
-                    bounds = yield from stage("round", gauge(problem, pair))
-                    gap = gap_of(*bounds[:2])
-                row = replace(row, number=number, gap=gap, seconds=seconds)
-            # One assignment: an interruption comes before a round or after it.
-            at = at.after(state, row, bounds)
-            if (yield Advanced(problem, at, row, watched)):
-                at = replace(at, ended=True)
-                yield Advanced(problem, at, None, watched)
+            good, state = state, method.step(problem, state, total)
+            rounds, bounds = rounds + 1, None
+            if row is None:
+                continue
+            gap = method.gap(state)
+            gap = None if gap is None or not np.isfinite(gap) else float(gap)
+            row = replace(row, number=rounds, gap=gap, planned=method.planned_rounds)
+            history.append(row)
+            if gap_every and rounds % gap_every == 0 and gauge is not None:
+                pair = method.finish(problem, state)
+                bounds = yield from gauge(problem, pair)
+                history[-1] = row = replace(row, gap=gap_of(*bounds[:2]))
+            if watched:
+                seconds, enough = yield row
+                history[-1] = replace(row, seconds=seconds)
+                if enough:
+                    break
     except KeyboardInterrupt:
         stopped = "interrupted"
-    yield Ended(problem, watched)
     failed = stopped == "diverged"
-    state = at.good if failed else at.state
+    state = good if failed else state
     return Run(
         method.finish(problem, state),
-        at.history,
-        at.rounds + failed,
+        tuple(history),
+        rounds + failed,
         stopped,
         method.expansion(state),
-        method.bounds(state) or (None if failed else at.bounds),
+        method.bounds(state) or (None if failed else bounds),
         None if stopped else method.remark(problem, state),
     )
 
@@ -456,10 +298,6 @@ def _at_hand(problem: Problem, method: Method[Any], state: Any, start: Start) ->
     if not enough or not np.array_equal(question.w, known.w):
         return state
     return method.step(problem, state, known)
-
-
-def _next(problem: Problem, method: Method[Any], at: Progress) -> Question[Any] | None:
-    return None if at.ended else method.question(problem, at.state)
 
 
 def observe(
@@ -485,10 +323,10 @@ def observe(
     worst = float(losses.max(initial=0.0))
     loss = max(risk, worst) if heard else worst
     if not np.isfinite(loss):
-        return Round(0, risk, violation, lam, np.inf, None, 0.0, loss)
+        return Round(0, risk, violation, lam, np.inf, None, 0.0, loss, problem=problem)
     # A cell that is not known is not one without a violation (fault 41).
     upper = upper_value(risk, violation, problem) if known.all() else np.nan
-    return Round(0, risk, violation, lam, upper, None, 0.0, loss)
+    return Round(0, risk, violation, lam, upper, None, 0.0, loss, problem=problem)
 
 
 def diverged(row: Round | None, history: Sequence[Round], total: Total) -> bool:

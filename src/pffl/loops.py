@@ -153,8 +153,6 @@ def solve_loaders(
     module = copy.deepcopy(own.module).to(own.torch_device)
     first = engine.vector(module)
     run = Outside.begin(bounding, engine, engine.model, first, rounds, begun)
-    for callback in callbacks:
-        callback.before(run.problem, rounds)
     for number in range(1, rounds + 1):
         run.sent = engine.vector(module)
         counts = run.problem.silo_counts.astype(np.float64)
@@ -162,7 +160,7 @@ def solve_loaders(
         run.step(counts, engine.losses(run.sent), number)
         for row in run.history[before:]:
             for callback in callbacks:
-                callback.after_round(run.problem, row)
+                callback.after_round(row)
         weights, _ = run.weights()
         w = trainer.round(run.sent, weights, run.problem.masses, number)
         run.reach(w, number)
@@ -171,7 +169,7 @@ def solve_loaders(
             break
         engine.load(module, w)
     for callback in callbacks:
-        callback.after(run.problem)
+        callback.ended()
     described = {"kind": "torch-loop", "local_epochs": local_epochs}
     solution = run.concluded(engine, described, len(run.history))
     for callback in callbacks:

@@ -193,7 +193,7 @@ class Outside:
         seconds = time.monotonic() - self.begun
         largest = max(risk, float(np.nanmax(means, initial=0.0)))
         about = (self.multipliers, upper, None, seconds, largest)
-        self.history.append(Round(number, risk, r, *about))
+        self.history.append(Round(number, risk, r, *about, self.rounds, problem))
         reached = self.worth(risk, r)
         if not np.isnan(reached[1]) and (self.best is None or reached < self.best[0]):
             self.best = (reached, self.sent, self.multipliers)

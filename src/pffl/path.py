@@ -40,7 +40,7 @@ from pffl.evidence.measure import (
 from pffl.evidence.response import expand
 from pffl.evidence.vector import kept, numbers_of
 from pffl.fitting import Fitted, fit, measure_before, unchanged
-from pffl.flow import Flow, Run, Start, iterate, stage, together
+from pffl.flow import Flow, Run, Start, iterate, together
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
 from pffl.preparation import Options, Setting
@@ -177,40 +177,35 @@ def fit_path(
     """
     split, shown = calibration_split(wanted.splits), reported(problem)
     bare = replace(wanted, splits=("train",))
-    first = yield from stage("first", fit(problem, method, bare, gap_every=gap_every))
-    rows = yield from stage("calibration rows", expected_rows(shown, (split,)))
+    first = yield from fit(problem, method, bare, gap_every=gap_every)
+    rows = yield from expected_rows(shown, (split,))
     tested = replace(wanted, heldout=(split,))
     if first.run.stopped is not None:
         none = Missing(STOPPED[first.run.stopped])
         return replace(first, measured=replace(first.measured, heldout=none)), none
     spread = _spread(first.measured.seen, rows)
     walk = Walk(problem, method, bare, spread)
-    trained = yield from stage("path", walk.fits(first, models_of(problem, models)))
+    trained = yield from walk.fits(first, models_of(problem, models))
     limited = [one for one in trained if one.loss_bound is not None]
     if not limited:  # by training rows: nothing can be shown of any of them
         flow = heldout_sample(shown, first.run.point.w, wanted, None, ENDLESS)
-        held = yield from stage("report", flow)
+        held = yield from flow
         return replace(first, measured=replace(first.measured, heldout=held)), ENDLESS
     fits = sorted(limited, key=walk.safety, reverse=True)
     asked = [
-        stage(
-            f"{place} calibration",
-            heldout_sample(
-                shown,
-                one.run.point.w,
-                replace(tested, loss_bound=one.loss_bound),
-                one.measured.seen,
-                rows,
-            ),
+        heldout_sample(
+            shown,
+            one.run.point.w,
+            replace(tested, loss_bound=one.loss_bound),
+            one.measured.seen,
+            rows,
         )
-        for place, one in enumerate(fits)
+        for one in fits
     ]
     samples = yield from together(*asked)
     path = replace(_tested(fits, samples, walk, split, tested), overlap=overlap)
     shipped = fits[path.chosen]
-    measured = yield from stage(
-        "report", _reported(shipped, path, first, shown, wanted)
-    )
+    measured = yield from _reported(shipped, path, first, shown, wanted)
     run = replace(shipped.run, **_history(trained, problem.cells.bounds))
     return replace(shipped, run=run, measured=measured), path
 
@@ -228,13 +223,13 @@ def find_safest(
         Calibration rows of each cell, up to a factor.
     """
     bare = replace(wanted, splits=("train",))
-    first = yield from stage("first", fit(problem, method, bare))
+    first = yield from fit(problem, method, bare)
     if first.run.stopped == "interrupted":
         raise KeyboardInterrupt
     if first.run.stopped is not None:
         raise NotMetError(f"[run-stopped] {STOPPED[first.run.stopped]}")
     walk = Walk(problem, method, bare, _spread(first.measured.seen, rows))
-    trained = yield from stage("path", walk.fits(first, 2))
+    trained = yield from walk.fits(first, 2)
     best = max(trained, key=walk.safety)
     return best, walk.safety(best)
 
@@ -285,11 +280,11 @@ class Walk:
     def fits(self, first: Fitted, many: int) -> Flow[list[Fitted]]:
         """Train the models, from the first to the safest (lines 2 and 3)."""
         out, start = [first], first
-        margins = yield from stage("margin", self._margins(first, many))
+        margins = yield from self._margins(first, many)
         wanted = replace(
             self.wanted, baseline=False, least=False, excess=False, reach=False
         )
-        for number, margin in enumerate(margins, start=1):
+        for margin in margins:
             bounds = self.problem.cells.bounds - margin * self.spread
             price = start.problem.multiplier_bound
             problem = replace(self.problem.with_bounds(bounds), multiplier_bound=price)
@@ -302,7 +297,7 @@ class Walk:
                 start=near,
                 asked=self.problem.cells.bounds,
             )
-            found = yield from stage(str(number), flow)
+            found = yield from flow
             if found.run.stopped == "interrupted":
                 raise KeyboardInterrupt
             if found.run.stopped is not None:
@@ -337,7 +332,7 @@ class Walk:
         t, bounds = -FAR / INSIDE, self.problem.cells.bounds
         rough = Auto(target_gap=ROUGH, multiplier_bound=1.0, risk_weight=0.0)
         start = Start.of(first.run, first.problem)
-        for number in range(STEPS):
+        for _ in range(STEPS):
             at = self.problem.with_bounds(bounds + t * self.spread)
             offset = float(at.cells.bounds.max())
             bare = replace(
@@ -347,12 +342,12 @@ class Walk:
             )
             near = start.sharing(1.0, self.problem.n_cells)
             flow = iterate(bare, rough, start=near)
-            run: Run = yield from stage(f"{number} root", flow)
+            run: Run = yield from flow
             if run.stopped == "interrupted":
                 raise KeyboardInterrupt
             if run.stopped is not None:
                 break
-            losses = yield from stage(f"{number} losses", self._losses(bare, run))
+            losses = yield from self._losses(bare, run)
             excess = float((losses - at.cells.bounds).max())
             share = float(run.point.multipliers @ self.spread)
             start = Start.of(run, bare)
@@ -407,7 +402,7 @@ def _reported(
         plain = replace(wanted, heldout=others, loss_bound=one.loss_bound)
         none = Missing("what is promised is shown by calibration rows")
         held = yield from heldout_sample(shown, one.run.point.w, plain, None, none)
-    before = yield from stage("before", _before(one, first, held, shown, wanted))
+    before = yield from _before(one, first, held, shown, wanted)
     proved = replace(first.measured.proofs, gap=one.measured.proofs.gap)
     return Measured(one.measured.seen, held, before, proved)
 

@@ -15,7 +15,7 @@ from pffl.data.encoding import TableEncoding
 from pffl.data.schema import Schema
 from pffl.errors import DataError, Problems, UsageError
 from pffl.evidence.evidence import Data
-from pffl.flow import Flow, ask, stage
+from pffl.flow import Flow, ask
 from pffl.methods import METHODS, Method
 from pffl.methods.base import PRICES
 from pffl.models.base import Inputs, Model, Target
@@ -246,7 +246,7 @@ def begin(
         )
     _check_quorum(setting, method)
     schema = setting.schema
-    counted = yield from stage("census", counting or count(schema))
+    counted = yield from counting or count(schema)
     census, sums = counted.census, (counted.feature_sums, counted.feature_squares)
     mass = float(census.weight.sum())
     bare = model or default_model(schema)

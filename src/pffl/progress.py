@@ -10,31 +10,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from pffl.callbacks import Callback, Round
-from pffl.problem import Problem
 from pffl.text import shorten, visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
+    from pffl.questions import Question
+
 EVERY = 5.0  # seconds between two lines
-#: What a run does beside its rounds, by the name of the stage.
-PARTS = {
-    "census": "counting rows",
-    "rows": "counting held-out rows",
-    "reach": "how low the loss of each cell alone can go",
-    "before": "the model without bounds",
-    "before rows": "the model without bounds",
-    "least": "the smallest bound that is possible",
-    "excess": "how far the bounds are from possible",
-    "bounding": "the bounded predictor",
-    "gap": "the duality gap",
-    "heldout": "held-out rows",
-}
+#: What is asked beside rounds, by the kind of the question.
+KINDS = {"census": "counting rows", "evaluate": "evaluating the model"}
+GRADIENTS = "losses and gradients"  # of all others
 LONGEST_NAME = 30
 UNITS = ("B", "kB", "MB", "GB")
 PICTURES = "pictures"  # what is counted, while all else that arrives is weighed
@@ -157,41 +148,31 @@ def size(number: float) -> str:
 class Rounds(Callback):
     """Shows the rounds of a run, with the worst cell and the measured gap.
 
-    Before and after them, what is counted and measured.
+    Where none comes for a while, what is asked.
     """
 
     def __init__(self) -> None:
-        self.planned: int | None = None
-        self.training = False
-        self.questions = 0
+        self.questions, self.last = 0, -EVERY  # when the last round was shown
         self.shown: Progress | None = None
 
-    def before(self, problem: Problem, planned_rounds: int | None) -> None:
-        """Begin training."""
-        self.ended()
-        self.planned, self.training = planned_rounds, True
-        self.shown = counted("round").__enter__()
-
-    def after_round(self, problem: Problem, row: Round) -> bool:
+    def after_round(self, row: Round) -> bool:
         """Go on."""
-        if self.shown is not None:
-            self.shown(describe(problem, row), row.number, self.planned)
+        if self.shown is None or self.shown.words is _measured:
+            self.ended()
+            self.shown = counted("round").__enter__()
+        self.last = time.monotonic()
+        self.shown(describe(row), row.number, row.planned)
         return False
 
-    def after(self, problem: Problem) -> None:
-        """End training."""
-        self.ended()
-        self.training = False
-
-    def asking(self, parts: Sequence[tuple[str, ...]]) -> None:
-        """Show what is measured; while it trains, rounds tell how far it is."""
-        if self.training:
-            return
-        if self.shown is None:
-            self.questions = 0
-            self.shown = Progress(_measured, patience=EVERY).__enter__()
+    def asking(self, questions: Sequence[Question[Any]]) -> None:
+        """Show what is measured."""
         self.questions += 1
-        self.shown(measured(parts), self.questions)
+        if time.monotonic() - self.last < EVERY:
+            return
+        if self.shown is None or self.shown.words is not _measured:
+            self.ended()
+            self.shown = Progress(_measured, patience=EVERY).__enter__()
+        self.shown(measured(questions), self.questions)
 
     def ended(self) -> None:
         """End."""
@@ -200,24 +181,20 @@ class Rounds(Callback):
         self.shown = None
 
 
-def measured(parts: Sequence[tuple[str, ...]]) -> str:
-    """Say what the stages of a run measure that ask a message's questions.
-
-    >>> measured([("gap", "5"), ("heldout",), ("heldout",)])
-    'the duality gap; held-out rows'
-    """
-    first = dict.fromkeys(PARTS.get(part[0]) for part in parts if part)
-    return "; ".join(what for what in first if what is not None) or "the model"
+def measured(questions: Sequence[Question[Any]]) -> str:
+    """Say what the questions of a message are for."""
+    kinds = (KINDS.get(one.kind, GRADIENTS) for one in questions)
+    return "; ".join(dict.fromkeys(kinds))
 
 
 def _measured(what: str, done: int, total: int | None) -> str:
-    return f"measuring, question {done:,}: {what}"
+    return f"message {done:,}: {what}"
 
 
-def describe(problem: Problem, row: Round) -> str:
+def describe(row: Round) -> str:
     """One line about a round."""
-    parts = [f"risk {row.risk:.4f}"]
-    if problem.n_cells:
+    parts, problem = [f"risk {row.risk:.4f}"], row.problem
+    if problem is not None and problem.n_cells:
         worst = int(np.nan_to_num(row.violation, nan=-np.inf).argmax())
         loss = row.violation[worst] + problem.cells.bounds[worst]
         parts.append(

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 from pffl import files, records
 from pffl.callbacks import Callback
 from pffl.certifying import Request, examine
-from pffl.checkpoint import SPEC as STOPPED
-from pffl.checkpoint import Checkpoint
 from pffl.constraints.base import AUTO, settled
 from pffl.data.alike import read_alike
 from pffl.data.federation import Federation
@@ -38,6 +36,8 @@ from pffl.foreign import (
     read_coefficients,
     with_probabilities,
 )
+from pffl.log import SPEC as STOPPED
+from pffl.log import Log
 from pffl.models.model_file import read_model
 from pffl.models.predictor import Predictor
 from pffl.reports.card import write_card
@@ -103,15 +103,15 @@ def run(
         Told where a run that was stopped goes on, and what takes its time before it.
     """
     fresh = not (place.directory / STOPPED).exists()
-    saved, seed = Checkpoint(place.directory).saved(), job.seed
-    if saved is not None:
-        seed = saved[0]
-        say(f"going on after round {saved[1]}")
+    checkpoint, seed = Log(place.directory), job.seed
+    if checkpoint.seed is not None:
+        seed = checkpoint.seed
+        say(f"going on after message {checkpoint.messages}")
     seed = secrets.randbits(32) if seed is None else seed
     if job.constraint is not None and job.constraint.open:
         say("choosing the bound on training rows that are set aside")
     text = job.dump(place.directory, seed=seed)
-    checkpoint = place.begin(text)
+    place.begin(text)
     try:
         solution = solve(
             job.federation,
@@ -137,7 +137,7 @@ def run(
                 write_report(place)
             checkpoint.remove()
     except BaseException:
-        if fresh and not checkpoint.ready:
+        if fresh and not checkpoint.messages:
             checkpoint.remove()
         raise
     return solution

@@ -9,19 +9,20 @@ from __future__ import annotations
 import os
 import platform
 import secrets
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
 from typing import Any
 
+from pffl import files
 from pffl.callbacks import Callback
-from pffl.checkpoint import Checkpoint, identity
 from pffl.choosing import choose_bound
 from pffl.constraints.base import Cells, Constraint
 from pffl.data.federation import Federation
 from pffl.data.partition import CALIBRATION
-from pffl.driver import Cost, drive, drive_many
+from pffl.driver import Meter, drive, drive_many
 from pffl.engines import DEPLOYED, ENGINES
 from pffl.engines.base import Engine
 from pffl.errors import UsageError
@@ -49,7 +50,8 @@ from pffl.evidence.measure import (
 )
 from pffl.evidence.sites import sites_of
 from pffl.fitting import fit
-from pffl.flow import Billed, Clock, Flow, Identified, Planned, stage
+from pffl.flow import Flow
+from pffl.log import Log, identity
 from pffl.methods import method_of
 from pffl.methods.auto import Auto, check_memory
 from pffl.methods.base import Method
@@ -98,7 +100,7 @@ def solve(
     seed: int | None = None,
     callbacks: Sequence[Callback] = (),
     gap_every: int = 0,
-    checkpoint: Checkpoint | str | os.PathLike[str] | None = None,
+    checkpoint: Log | str | os.PathLike[str] | None = None,
     about: About | None = None,
     secure_sum: bool = False,
     promise: Promise | None = None,
@@ -125,11 +127,11 @@ def solve(
     callbacks, gap_every
         Shown between rounds; see `flow.iterate`.
     checkpoint
-        A directory in which to save where the run stands. If the same run was stopped
+        A directory in which to keep the log of the run. If the same run was stopped
         there, by an interruption, an error or a crash, it goes on, and ends as if it
-        had not been; the seed may be left out. The files go away once the run is
-        finished; those of a `Checkpoint` stay, until its owner removes them. With a
-        privacy budget there is none for rows at hand, since it would tell of them.
+        had not been; the seed may be left out. The log goes away once the run is
+        finished; that of a `Log` stays, until its owner removes it. With a privacy
+        budget there is none for rows at hand, since it would tell of them.
     about
         Purpose, owner and date of the model, for its card.
     secure_sum
@@ -176,13 +178,14 @@ def solve(
         if secure_sum
         else open_engine(federation, engine)
     )
-    keeper = (
+    log = (
         checkpoint
-        if checkpoint is None or isinstance(checkpoint, Checkpoint)
-        else Checkpoint(checkpoint)
+        if checkpoint is None or isinstance(checkpoint, Log)
+        else Log(checkpoint)
     )
-    saved = keeper.saved() if keeper is not None and seed is None else None
-    seed = saved[0] if saved else secrets.randbits(32) if seed is None else int(seed)
+    if seed is None and log is not None:
+        seed = log.seed
+    seed = secrets.randbits(32) if seed is None else int(seed)
     setting, settings, notes = setting_of(asker), options or Options(), []
     if promise is not None:
         settings = promise.among(settings)
@@ -195,6 +198,23 @@ def solve(
                 "[not-between-machines] noise_seed: sites elsewhere draw their noise "
                 "in secret"
             )
+        if asker.federation is not None:
+            log = None  # a changed table could not be noticed without its fingerprint
+        plan = noisy.planned(setting, constraint, model, used, settings, privacy)[0]
+        for callback in callbacks:
+            callback.releasing(plan.lines())
+        if log is not None:
+            log.begin(
+                identity(
+                    data={"schema": setting.schema.hash},
+                    model=bare.describe(),
+                    constraint=constraint and constraint.describe(),
+                    method={"kind": used.name, **vars(used)},
+                    options=settings,
+                    run={"seed": seed},
+                    privacy=privacy.describe(),
+                )
+            )
         flow = with_noise(
             setting,
             constraint,
@@ -205,14 +225,12 @@ def solve(
             privacy=privacy,
             adding=adding_of(setting, privacy, shared=asker.pooled > 0),
         )
-        # Rows at hand: without a hash of them nobody sees whether they have changed.
-        kept = keeper if asker.federation is None else None
         return _finished(
-            drive(asker, flow, callbacks=callbacks, keeper=kept),
+            timed(asker, flow, callbacks, log),
             asker.notes if asker.pooled or asker.federation is None else (),
             about,
             callbacks,
-            None if keeper is checkpoint else keeper,
+            None if log is checkpoint else log,
         )
     check_pooled(setting, constraint, used, settings)
     if settings.l2 == "auto":  # first, and without the bound that is yet to be chosen
@@ -243,14 +261,54 @@ def solve(
         seed=seed,
         gap_every=gap_every,
     )
-    found = drive(asker, flow, callbacks=callbacks, keeper=keeper)
+    if log is not None:
+        log.begin(
+            identity(
+                data=rows_of(setting),
+                model=bare.describe(),
+                constraint=constraint and constraint.describe(),
+                method={"kind": used.name, **vars(used)},
+                options=settings,
+                run={"seed": seed, "gap_every": gap_every},
+            )
+        )
+    found = timed(asker, flow, callbacks, log)
     return _finished(
         _chosen(found, choice),
         [*notes, *asker.notes],
         about,
         callbacks,
-        None if keeper is checkpoint else keeper,
+        None if log is checkpoint else log,
     )
+
+
+def timed(
+    engine: Engine, flow: Flow[Solution], callbacks: Sequence[Callback], log: Log | None
+) -> Solution:
+    """Drive a run, and say how long it took, earlier sittings included."""
+    began = time.monotonic() - (0.0 if log is None else log.seconds)
+    solution = drive(engine, flow, callbacks=callbacks, log=log)
+    return _took(solution, time.monotonic() - began)
+
+
+def _took(
+    solution: Solution, seconds: float, notes: Sequence[str] | None = None
+) -> Solution:
+    e = solution.evidence
+    if isinstance(e.training, Missing):
+        return solution
+    e = replace(e, training=replace(e.training, seconds=seconds))
+    e = e if notes is None else replace(e, notes=[*notes])
+    return replace(solution, evidence=e)
+
+
+def rows_of(setting: Setting) -> dict[str, Any]:
+    """Name the rows of a run."""
+    return {
+        "schema": setting.schema.hash,
+        "silos": files.digest(repr(list(setting.silo_names)))[:32],
+        "fingerprint": setting.data.fingerprint,
+    }
 
 
 def _finished(
@@ -258,14 +316,14 @@ def _finished(
     notes: Iterable[str],
     about: About | None,
     callbacks: Sequence[Callback],
-    keeper: Checkpoint | None,
+    log: Log | None,
 ) -> Solution:
     """Add what came to be known, remove what a stopped run would need, and tell."""
     solution = noted(solution, notes)
     stated = replace(solution.evidence, about=about or About())
     solution = replace(solution, evidence=stated)
-    if keeper is not None and solution.status != "interrupted":
-        keeper.remove()
+    if log is not None and solution.status != "interrupted":
+        log.remove()
     for callback in callbacks:
         callback.solved(solution)
     return solution
@@ -293,24 +351,17 @@ def solving(
     """Solve, as a flow: census, training, every measurement."""
     settings, bare = options or Options(), model or default_model(setting.schema)
     chosen = default_method(bare) if method is None else method
-    problem, notes = yield from begin(setting, constraint, bare, chosen, settings, seed)
-    yield Identified(
-        identity(
-            setting.data,
-            problem,
-            constraint,
-            chosen.resolved(problem)[0],
-            options=settings,
-            gap_every=gap_every,
-        )
-    )
+    meter = Meter(setting.access.pooled or len(setting.silo_names))
+    begun = begin(setting, constraint, bare, chosen, settings, seed)
+    problem, notes = yield from meter.watch(begun)
     more = idle(problem)
     if settings.promise is not None:
         check_promise(setting, constraint, problem)
     check_memory(problem, chosen.resolved(problem)[0])
     wanted = wanted_of(setting, constraint, chosen, settings)
-    flow = fitted(setting, problem, constraint, chosen, settings, wanted, gap_every)
-    solution = yield from flow
+    solution = yield from fitted(
+        setting, problem, constraint, chosen, settings, wanted, gap_every, meter
+    )
     said = [*notes, *more, *solution.evidence.notes]
     return replace(solution, evidence=replace(solution.evidence, notes=said))
 
@@ -414,19 +465,8 @@ def with_noise(
 ) -> Flow[Solution]:
     """Solve with noise, as a flow: see `noisy.running`."""
     plan, clipped = noisy.planned(setting, constraint, model, method, options, privacy)
-    # Before the first release: a stopped run goes on from what was released.
-    yield Identified(
-        {
-            "data": {"schema": setting.schema.hash},
-            "model": dict(clipped.describe()),
-            "constraint": None if constraint is None else dict(constraint.describe()),
-            "method": dict(method.describe()),
-            "run": {"seed": seed, "confidence": options.confidence},
-            "privacy": {**privacy.describe(), "shared": adding.shared},
-        }
-    )
-    yield Planned(tuple(plan.lines()))
-    found = yield from noisy.run(
+    meter = Meter(setting.access.pooled or len(setting.silo_names))
+    flow = noisy.run(
         setting,
         constraint,
         plan,
@@ -436,8 +476,8 @@ def with_noise(
         seed,
         adding,
     )
-    cost: Cost = yield Billed()
-    seconds: float = yield Clock()
+    found = yield from meter.watch(flow)
+    cost = meter.cost
     problem, point = found.problem, found.trained.point
     training = Training(
         {**method.describe(), "kind": plan.method, "rounds": plan.rounds},
@@ -446,7 +486,7 @@ def with_noise(
         plan.rounds,
         None,
         {"asked": cost.asked, "distinct": cost.distinct, "messages": cost.messages},
-        seconds,
+        0.0,
     )
     by_rows = replace(options, weighting="rows")
     terms = terms_of(setting.data, problem, by_rows, method, privacy.loss_bound)
@@ -481,14 +521,20 @@ def fitted(
     options: Options,
     wanted: Wanted,
     gap_every: int = 0,
+    meter: Meter | None = None,
 ) -> Flow[Solution]:
-    """Train one prepared problem and measure it."""
+    """Train one prepared problem and measure it; `meter` has counted what came before.
+
+    How long it took is for its driver to say.
+    """
     method, why = method.resolved(problem)
     path: ModelPath | Missing = NOT_ASKED
+    meter = meter or Meter(setting.access.pooled or len(setting.silo_names))
     if options.promise is None:
-        found = yield from fit(problem, method, wanted, gap_every=gap_every)
+        flow = fit(problem, method, wanted, gap_every=gap_every)
+        found = yield from meter.watch(flow)
     else:
-        found, path = yield from fit_path(
+        walked = fit_path(
             problem,
             method,
             wanted,
@@ -496,9 +542,8 @@ def fitted(
             gap_every=gap_every,
             overlap=calibration_overlap(setting),
         )
-    run, solved = found.run, found.problem
-    cost: Cost = yield Billed()
-    seconds: float = yield Clock()
+        found, path = yield from meter.watch(walked)
+    run, solved, cost = found.run, found.problem, meter.cost
     training = Training(
         dict(method.describe()),
         {} if constraint is None else dict(constraint.describe()),
@@ -510,7 +555,7 @@ def fitted(
             "distinct": cost.distinct,
             "messages": cost.messages,
         },
-        seconds,
+        0.0,
         chosen=f"{method.name} was chosen: {why}" if why else None,
     )
     minimax = constraint is not None and constraint.minimax
@@ -696,12 +741,10 @@ def solve_many(
         )
         for problem, (constraint, method) in zip(problems, points, strict=True)
     ]
-    named = [stage(str(number), flow) for number, flow in enumerate(flows)]
-    solutions = drive_many(asker, named)
-    return [
-        noted(replace(one, evidence=replace(one.evidence, notes=[*notes])), asker.notes)
-        for one in solutions
-    ]
+    began = time.monotonic()
+    solutions = drive_many(asker, flows)
+    seconds = time.monotonic() - began
+    return [noted(_took(one, seconds, notes), asker.notes) for one in solutions]
 
 
 def _repriced(

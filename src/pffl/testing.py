@@ -12,7 +12,6 @@ write a method or a constraint is in CONTRIBUTING.md.
 from __future__ import annotations
 
 import inspect
-import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -21,10 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.checkpoint import content_of, decode, encode, lay_out, take_up
 from pffl.constraints import CONSTRAINTS, BoundedGroupLoss, Cells, Constraint
 from pffl.data import Attribute, Federation, Rows, Schema, Silo
-from pffl.driver import drive
+from pffl.driver import drive, exchanges
 from pffl.engines import Engine, Local, Reference
 from pffl.flow import iterate
 from pffl.methods import METHODS, Exact, Method
@@ -192,37 +190,37 @@ def is_pure(method: Method[Any], setting: Setting) -> None:
     )
 
 
-def resumes(method: Method[Any], setting: Setting) -> None:
-    """Stopped after every question and resumed from a file, it ends at the same bits.
+def follows_from_totals(method: Method[Any], setting: Setting) -> None:
+    """Told the same totals again, it asks the same and ends at the same bits.
 
-    Every sitting has a method and a state of its own: what is kept elsewhere is lost.
+    So a run that was stopped goes on: see `pffl.log`.
     """
     engine = Reference(setting.federation)
-    problem = setting.problem(engine, method)
-    whole = drive(engine, iterate(problem, method)).point
-    setup = method.setup(problem)
-    state = method.init(problem, None if setup is None else engine.ask(setup))
-    asked = 0
-    while True:
-        sitting = replace(method)  # type: ignore[type-var]
-        try:
-            plain, arrays = lay_out(encode(state, finite=False))
-            tree = take_up(json.loads(json.dumps(plain)), arrays)
-            state = decode(tree, sitting.init(problem), finite=False)
-        except Exception as error:
-            raise AssertionError(
-                f"{type(method).__name__}: its state after question {asked} cannot be "
-                f"saved and read again: {error}"
-            ) from error
-        question = sitting.question(problem, state)
-        if question is None:
-            break
-        state, asked = sitting.step(problem, state, engine.ask(question)), asked + 1
+    problem, heard = setting.problem(engine, method), []
+    conversation = exchanges(iterate(problem, method))
+    questions = next(conversation)
+    while questions is not None:
+        heard.append((questions, engine.ask_many(questions)))
+        questions, whole = _sent(conversation, heard[-1][1])
+    again = exchanges(iterate(problem, replace(method)))
+    questions, found = next(again), None
+    for asked, totals in heard:
+        same = [q.digest for q in questions or ()] == [q.digest for q in asked]
+        _demand(same, method, "told the same totals again, it asks something else")
+        questions, found = _sent(again, totals)
     _demand(
-        _bits(sitting.finish(problem, state)) == _bits(whole),
+        found is not None and _bits(found) == _bits(whole),
         method,
-        "stopped and resumed after every question, it ends elsewhere",
+        "told the same totals again, it ends elsewhere",
     )
+
+
+def _sent(conversation: Any, totals: Any) -> tuple[Any, Point | None]:
+    """Go on; return the next questions, or None and where it ended."""
+    try:
+        return conversation.send(totals), None
+    except StopIteration as done:
+        return None, done.value.point
 
 
 def ignores_order(method: Method[Any], setting: Setting) -> None:
@@ -324,7 +322,7 @@ class _Partial(Reference):
 METHOD_CHECKS: tuple[Callable[[Method[Any], Setting], None], ...] = (
     is_declared,
     is_pure,
-    resumes,
+    follows_from_totals,
     ignores_order,
     counts_copies_once,
     ignores_the_split,
@@ -575,11 +573,14 @@ def _values(owner: Any) -> dict[str, object]:
 
 def _bits(value: Any) -> bytes:
     """Every number of a state or a total, to the last bit."""
-    try:
-        return content_of(encode(value, finite=False), {})
-    except TypeError as error:
-        what = type(value).__name__
-        raise AssertionError(f"{what} is not plain data: {error}") from error
+    if is_dataclass(value):
+        return b"".join(_bits(getattr(value, f.name)) for f in fields(value))
+    if isinstance(value, list | tuple):
+        return b"".join(map(_bits, value))
+    plain = value is None or isinstance(value, bool | int | float | str | np.generic)
+    if not (plain or isinstance(value, np.ndarray)):
+        raise AssertionError(f"{type(value).__name__} is not plain data")
+    return repr(value).encode() if plain else value.tobytes()
 
 
 def _fixed(method: Method[Any], **more: int) -> Method[Any]:

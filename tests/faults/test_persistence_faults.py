@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import warnings
+import zlib
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,11 +25,10 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl import checkpoint as file
 from pffl import fitting, runs
-from pffl.checkpoint import CURRENT, PREVIOUS, SPEC, Checkpoint
 from pffl.engines import Local
 from pffl.errors import ArtefactError
+from pffl.log import LOG, SPEC, VERSION, Log
 from pffl.parcel import Parcel, pack, unpack
 from pffl.preparation import Options
 from tests.cli.helpers import SMALL
@@ -76,13 +77,11 @@ def wait_for(path: Path, process: subprocess.Popen[Any]) -> None:
 
 def wait_for_a_round(place: Path, process: subprocess.Popen[Any]) -> None:
     """Wait until the checkpoint of a run has a round in it."""
-    wait_for(place / CURRENT, process)
-    while process.poll() is None:
-        with suppress(ArtefactError):  # between the two renames of a save
-            saved = Checkpoint(place).saved()
-            if saved is not None and saved[1] > 1:  # the setup counts as one
-                return
-        time.sleep(0.002)
+    wait_for(place / LOG, process)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # half written
+        while process.poll() is None and Log(place).messages < 4:
+            time.sleep(0.002)
 
 
 @pytest.fixture(scope="module")
@@ -92,89 +91,22 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return finished_run(place / "run")
 
 
-SAVE_FOREVER = """
-import sys
-import numpy as np
-from pffl.checkpoint import Checkpoint
-checkpoint = Checkpoint(sys.argv[1])
-tree = checkpoint.load() or {"rounds": 0}
-print("ready", flush=True)
-while True:
-    number = tree["rounds"] + 1
-    w = np.full(50_000, float(number))
-    tree = {"rounds": number, "seconds": 0.0, "w": w, "more": [w[:3] + 0.0]}
-    checkpoint.offer(lambda: tree)
-    checkpoint.flush()
-"""
-
-
-def test_fault_65_kill_during_a_save_leaves_a_whole_one(tmp_path):
-    rng, last = np.random.default_rng(0), 0
-    for _ in range(6):
-        process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", SAVE_FOREVER, str(tmp_path)],
-            stdout=subprocess.PIPE,
-        )
-        process.stdout.readline()
-        wait_for(tmp_path / CURRENT, process)
-        time.sleep(rng.uniform(0.0, 0.1))
-        process.kill()
-        process.communicate()
-        for name in (CURRENT, PREVIOUS):
-            if (tmp_path / name).exists():
-                file.read_file(tmp_path / name)  # whole, whatever was going on
-        checkpoint = Checkpoint(tmp_path)
-        if (tmp_path / CURRENT).exists():
-            found = checkpoint.load()
-        else:
-            with pytest.warns(UserWarning, match="going on from the previous one"):
-                found = checkpoint.load()
-        assert found["rounds"] >= last
-        assert (found["w"] == found["rounds"]).all()
-        assert (found["more"][0] == found["rounds"]).all()
-        last = found["rounds"]
-    assert last > 6
-
-
-@pytest.mark.parametrize("how", ["between the renames", "torn"])
-def test_fault_66_a_damaged_checkpoint_gives_way_to_the_previous_one_aloud(
-    stopped, whole, how
-):
-    path = stopped / CURRENT
-    if how == "torn":
-        path.write_bytes(path.read_bytes()[:-1])
-    else:
-        os.replace(path, stopped / PREVIOUS)
-    with pytest.warns(UserWarning, match="going on from the previous one"):
-        assert_same_outcome(run(place=stopped), whole)
-
-
 def test_fault_66_no_bit_may_flip_unnoticed(stopped):
-    content = (stopped / CURRENT).read_bytes()
-    path, good = stopped / "flipped", file.read_file(stopped / CURRENT)
+    content = (stopped / LOG).read_bytes()
+    whole = Log(stopped).messages
     for place in range(0, len(content), 41):
         flipped = bytearray(content)
         flipped[place] ^= 0x04
-        path.write_bytes(flipped)
-        with pytest.raises(file.Damaged):
-            file.read_file(path)
-    assert good.header["tree"]["rounds"] == 6
+        (stopped / LOG).write_bytes(flipped)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert Log(stopped).messages < whole
 
 
-def test_fault_66_the_good_one_is_not_lost_when_the_damaged_one_is_replaced(stopped):
-    (stopped / CURRENT).write_bytes(b"damaged")
-    engine = Stopping(Local(FEDERATION), at=2)
-    with pytest.warns(UserWarning, match="going on from the previous one"):
-        run(engine, stopped)
-    for name in (CURRENT, PREVIOUS):
-        file.read_file(stopped / name)
-
-
-def test_fault_66_without_any_the_run_is_refused(stopped):
-    for name in (CURRENT, PREVIOUS):
-        (stopped / name).write_bytes((stopped / name).read_bytes()[:-1])
-    with raises(ArtefactError, "no-checkpoint", CURRENT, PREVIOUS):
-        run(place=stopped)
+def test_fault_66_a_log_that_cannot_be_read_is_begun_anew_aloud(stopped, whole):
+    (stopped / LOG).write_bytes(b"damaged")
+    with pytest.warns(UserWarning, match="begins anew"):
+        assert_same_outcome(run(place=stopped), whole)
 
 
 #: What is asked otherwise; where it differs, what is in the checkpoint, what is now.
@@ -205,82 +137,77 @@ def test_fault_67_a_checkpoint_of_another_run_is_refused_with_a_diff(
 
 
 def test_fault_67_another_format_version_is_refused(stopped, monkeypatch):
-    monkeypatch.setattr(file, "VERSION", 4)
-    with raises(ArtefactError, "other-run", "version", "3", "4"):
+    monkeypatch.setattr("pffl.log.VERSION", VERSION + 1)
+    with raises(ArtefactError, "other-run", "version", VERSION, VERSION + 1):
         run(place=stopped)
 
 
 def forge(change: Callable[[dict[str, Any], dict[str, Any]], object]) -> Any:
-    """Change header or arrays, and state the hash that goes with it."""
+    """Change a record, and state the checksum that goes with it."""
 
     def damage(content: bytes) -> bytes:
-        parcel = unpack(content)
+        bodies = []
+        while content:
+            size = int.from_bytes(content[:4], "little")
+            bodies.append(content[8 : 8 + size])
+            content = content[8 + size :]
+        parcel = unpack(bodies[4])
         header, arrays = dict(parcel.header), dict(parcel.arrays)
-        header.pop("sha256")
         change(header, arrays)
-        header["sha256"] = file.digest_of(header, arrays)
-        return pack(Parcel(header, arrays))
+        bodies[4] = pack(Parcel(header, arrays))
+        sums = (zlib.crc32(body).to_bytes(4, "little") for body in bodies)
+        parts = zip(bodies, sums, strict=True)
+        return b"".join(len(b).to_bytes(4, "little") + c + b for b, c in parts)
 
     return damage
 
 
-def first(header: dict[str, Any]) -> str:
-    name: str = state(header)["w"]["$array"]
-    return name
-
-
-def progress(header: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = header["tree"]["stages"]["training"]["progress"]
-    return found
-
-
-def state(header: dict[str, Any]) -> dict[str, Any]:
-    fields: dict[str, Any] = progress(header)["state"]["fields"]
-    return fields
-
-
-def column(header: dict[str, Any]) -> str:
-    name: str = progress(header)["history"]["risk"]["$array"]
-    return name
-
-
+W = "0/update"
 FOREIGN: dict[str, Callable[[bytes], bytes]] = {
-    "pickle": lambda _: pickle.dumps({"state": [1.0, 2.0]}),
-    "header of 2^63 bytes": lambda content: (2**63).to_bytes(8, "little") + content[8:],
-    "no hash": lambda c: pack(Parcel({"format": file.FORMAT}, unpack(c).arrays)),
-    "NaN": forge(lambda h, a: a.update({first(h): a[first(h)] * np.nan})),
-    "wrong shape": forge(lambda h, a: a.update({first(h): a[first(h)][:-1]})),
-    "another type": forge(lambda h, a: a.update({first(h): a[first(h)].astype(int)})),
-    "an array less": forge(lambda h, a: a.pop(first(h))),
-    "a field more": forge(lambda h, a: state(h).update(code="import os")),
-    "text as a number": forge(lambda h, a: state(h).update(round="6")),
-    "another kind": forge(lambda h, a: progress(h)["state"].update(kind="Path")),
-    "nothing": forge(lambda h, a: state(h).update(theta=None)),
-    "no state": forge(lambda h, a: progress(h).pop("state")),
-    "no name of an array": forge(lambda h, a: state(h)["theta"].update({"$array": {}})),
-    "short history": forge(lambda h, a: a.update({column(h): np.zeros(2)})),
-    "no history": forge(lambda h, a: progress(h)["history"].pop("gap")),
+    "another question": forge(lambda h, a: h.update(digest="00" * 8)),
+    "wrong shape": forge(lambda h, a: a.update({W: a[W][None]})),
+    "another type": forge(lambda h, a: a.update({W: a[W].astype(np.int64)})),
+    "an array less": forge(lambda h, a: a.pop(W)),
+    "an array more": forge(lambda h, a: a.update({"0/code": a[W]})),
+    "another kind": forge(lambda h, a: h.update(kinds=["Path"])),
+    "no kind": forge(lambda h, a: h.update(kinds=[None])),
+    "no seconds": forge(lambda h, a: h.update(seconds="x")),
+    "no digest": forge(lambda h, a: h.pop("digest")),
+    "axes": forge(lambda h, a: h.update(axes={W: [7]})),
 }
 
 
 @pytest.mark.parametrize("what", FOREIGN)
 def test_fault_68_foreign_checkpoints_are_refused(stopped, what):
-    path = stopped / CURRENT
-    (stopped / PREVIOUS).unlink()
+    path = stopped / LOG
     path.write_bytes(FOREIGN[what](path.read_bytes()))
     with pytest.raises(ArtefactError) as refused:
         run(place=stopped)
-    assert refused.value.code in ("no-checkpoint", "bad-checkpoint")
-    assert CURRENT in str(refused.value)
+    assert refused.value.code in ("other-run", "bad-checkpoint")
+    assert LOG in str(refused.value)
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_fault_69_a_disk_that_is_really_full(stopped):
-    before = {p.name: p.read_bytes() for p in stopped.iterdir()}
-    (stopped / f".{CURRENT}.tmp").symlink_to("/dev/full")
-    with raises(ArtefactError, "cannot-write", "No space left"):
-        run(place=stopped)
-    assert {p.name: p.read_bytes() for p in stopped.iterdir()} == before
+@pytest.mark.parametrize("content", [pickle.dumps({"w": 1}), b"", bytes(99)])
+def test_fault_68_what_is_no_log_is_not_read(stopped, whole, content):
+    (stopped / LOG).write_bytes(content)
+    with pytest.warns(UserWarning, match="begins anew"):
+        assert_same_outcome(run(place=stopped), whole)
+
+
+def test_fault_69_a_write_that_really_fails(stopped, whole):
+    """The system allows files no byte longer than the log: half a record is left."""
+    before = (stopped / LOG).read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 100, limits[1]))
+    try:
+        with raises(ArtefactError, "cannot-write", LOG):
+            run(place=stopped)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert (stopped / LOG).read_bytes() == before
+    assert_same_outcome(run(place=stopped), whole)
 
 
 def test_fault_69_a_directory_that_cannot_be_made(tmp_path):
@@ -289,7 +216,7 @@ def test_fault_69_a_directory_that_cannot_be_made(tmp_path):
     engine = Stopping(Local(FEDERATION), at=-1)
     with raises(ArtefactError, "cannot-write", place):
         run(engine, place)
-    assert engine.asked == 2
+    assert engine.asked == 1
 
 
 def start(place: Path, rounds: int = 100_000) -> subprocess.Popen[str]:
@@ -318,7 +245,7 @@ def test_fault_67_70_a_stopped_run_is_neither_overwritten_nor_edited(capsys, tmp
     end_command(process)
     seen = command(capsys, "run", *SMALL, "--bound", "0.7", "--out", tmp_path / "run")
     assert (seen.code, seen.error) == (6, "stopped-run")
-    assert (tmp_path / "run" / CURRENT).exists()
+    assert (tmp_path / "run" / LOG).exists()
     path = tmp_path / "run" / SPEC
     text = path.read_text("utf-8")
     path.write_text(text.replace("bound = 0.6\n", "bound = 0.7\n", 1), "utf-8")
@@ -339,8 +266,7 @@ def test_fault_71_a_signal_ends_cleanly_and_the_run_goes_on(
     place = tmp_path / "run"
     found = runs.load(place, require_verified=True)
     assert found.result["status"] == "interrupted"
-    saved = Checkpoint(place).saved()
-    assert saved == (1, found.result["rounds"])
+    assert Log(place).seed == 1
     ended, _, err = end_command(
         start_command("run", "--resume", "run", "--no-extras", cwd=tmp_path)
     )
@@ -382,7 +308,7 @@ def test_fault_71_the_second_signal_ends_at_once(number, tmp_path):
     process.communicate(timeout=60)
     assert time.monotonic() - began < 5
     assert process.returncode == -number  # which a shell shows as 130 and 143
-    assert Checkpoint(tmp_path / "run").saved() is not None
+    assert Log(tmp_path / "run").messages > 0
 
 
 def test_fault_71_interrupted_while_measuring(tmp_path, capsys, monkeypatch):

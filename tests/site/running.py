@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any
 
 from pffl.callbacks import Callback
-from pffl.driver import Driver
+from pffl.driver import exchanges as conversation
 from pffl.errors import Problems, UsageError
 from pffl.preparation import Setting
 from pffl.questions import Census, Question, Total
@@ -48,8 +48,8 @@ def run(
     splits = () if terms is not None else agreed.splits
     counts = [Census(agreed.schema, split) for split in splits]
     counted: dict[str, Any] = {}
-    driver = Driver(1, callbacks=callbacks)
-    with warnings.catch_warnings(), closing(driver.exchanges(flow)) as exchanges:
+    talk = conversation(flow, callbacks=callbacks)
+    with warnings.catch_warnings(), closing(talk) as exchanges:
         warnings.simplefilter("ignore")
         questions = next(exchanges)
         while True:

@@ -97,7 +97,7 @@ def _show(entry: Mapping[str, Any]) -> None:
 
 def _say_how_to_go_on(planned: Launch) -> None:
     """Name the command, if there is something to go on with."""
-    from pffl.checkpoint import SPEC
+    from pffl.log import SPEC
 
     if not (planned.out / SPEC).is_file():
         return

@@ -58,7 +58,7 @@ def code_of(seen: list[int]) -> int:
 @contextmanager
 def resumable(directory: Path) -> Iterator[None]:
     """If the run stops, by an error or a signal, say how to go on with it."""
-    from pffl.checkpoint import SPEC
+    from pffl.log import SPEC
 
     try:
         yield

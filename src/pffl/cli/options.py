@@ -514,8 +514,8 @@ class Draft:
         settings: Sequence[str] = (),
     ) -> Draft:
         """Return the run that was stopped in a directory; nothing else may be given."""
-        from pffl.checkpoint import SPEC as STOPPED
         from pffl.errors import ArtefactError, UsageError
+        from pffl.log import SPEC as STOPPED
 
         others = [keys[-1] for keys, value in given.items() if value not in (None, [])]
         others += [] if data is None else [f"DATA {data}"]

@@ -30,7 +30,7 @@ from pffl.evidence.evidence import Evidence, Missing, Sample
 from pffl.evidence.looks import Look, Looks
 from pffl.evidence.measure import Wanted, expected_rows, heldout_sample, reported
 from pffl.evidence.verdict import certificate as certificate_of
-from pffl.flow import Flow, stage
+from pffl.flow import Flow
 from pffl.methods import method_of
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
@@ -341,8 +341,8 @@ def _looked(
     shown: Problem, w: FloatArray, wanted: Wanted, seen: Sample
 ) -> Flow[Sample | Missing]:
     """Count the held-out rows, plan bets by the training rows, and look."""
-    rows = yield from stage("rows", expected_rows(shown, wanted.present))
-    return (yield from stage("heldout", heldout_sample(shown, w, wanted, seen, rows)))
+    rows = yield from expected_rows(shown, wanted.present)
+    return (yield from heldout_sample(shown, w, wanted, seen, rows))
 
 
 def raw(model: LinearModel, w: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:

@@ -35,7 +35,6 @@ from pffl.flow import (
     Start,
     ask,
     ask_all,
-    stage,
     together,
 )
 from pffl.models.linear import LinearModel
@@ -139,9 +138,9 @@ def measure(
     """Measure a pair; of a model from elsewhere (not `trained`) nothing is proved."""
     shown, w = reported(problem), point.w
     if not trained:
-        rows = yield from stage("rows", expected_rows(shown, wanted.present))
+        rows = yield from expected_rows(shown, wanted.present)
         flow = heldout_sample(shown, w, wanted, None, rows)
-        held = yield from stage("heldout", flow)
+        held = yield from flow
         if isinstance(held, Missing):
             raise DataError(
                 f"[no-test-rows] a model is audited by its rows: {held.missing}"
@@ -149,22 +148,22 @@ def measure(
         none = Proofs(UNTRAINED, UNTRAINED, UNTRAINED)
         return Measured(held, held, UNTRAINED, none)
     parts: tuple[Flow[Any], ...] = (
-        stage("gap", gap_flow(problem, point)),
-        stage("training rows", training_sample(shown, w, wanted)),
-        stage("rows", expected_rows(shown, wanted.present)),
-        stage("least", least_of(shown, wanted)),
-        stage("excess", excess_of(problem, wanted)),
+        gap_flow(problem, point),
+        training_sample(shown, w, wanted),
+        expected_rows(shown, wanted.present),
+        least_of(shown, wanted),
+        excess_of(problem, wanted),
     )
     pair, seen, rows, least, excess = yield from together(*parts)
     flow = heldout_sample(shown, w, wanted, seen, rows)
-    held = yield from stage("heldout", flow)
+    held = yield from flow
     if problem.n_cells and float(np.ptp(problem.cells.bounds)) == 0:
         excess = least
     lowest = []
     for cell in wanted.cells:
         place = problem.cells.names.index(cell)
         search = proofs.find_lowest(problem, place)
-        lowest.append((yield from stage(f"lowest {place}", search)))
+        lowest.append((yield from search))
     unknown, proved = Missing("not asked for"), Proofs(pair, least, excess)
     return Measured(seen, held, unknown, replace(proved, lowest=lowest))
 

@@ -25,7 +25,7 @@ from pffl.bounds.infeasible import FAR, SHARP, Support, support
 from pffl.evidence.evidence import Least, Lowest, Missing
 from pffl.evidence.response import expand, newton_step, solver
 from pffl.evidence.vector import kept, numbers_of
-from pffl.flow import Flow, Run, Start, ask, iterate, stage, together
+from pffl.flow import Flow, Run, Start, ask, iterate, together
 from pffl.methods.auto import Auto, choose
 from pffl.methods.saddle_bounds import inside
 from pffl.models.linear import LinearModel
@@ -238,7 +238,7 @@ def askable(problem: Problem) -> list[int]:
 
 def find_reach(problem: Problem, cells: Sequence[int]) -> Flow[tuple[Lowest, ...]]:
     """Enclose how low the loss of each of some cells alone can go, side by side."""
-    flows = [stage(f"{cell} alone", find_alone(problem, cell)) for cell in cells]
+    flows = [find_alone(problem, cell) for cell in cells]
     return (yield from together(*flows)) if flows else ()
 
 

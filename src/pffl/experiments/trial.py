@@ -7,6 +7,7 @@ can be left out of "the worst" later, when all seeds are in.
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -18,13 +19,13 @@ import numpy as np
 
 from pffl.constraints import Constraint, PerSilo
 from pffl.data.federation import Federation
-from pffl.driver import drive_many
+from pffl.driver import Meter, drive_many
 from pffl.engines.base import Engine
 from pffl.errors import PFFLError
 from pffl.evidence.looks import bounds_settings, hashed
 from pffl.evidence.metrics import group_rates, largest, metrics, ratio, spread, top
 from pffl.files import key_of
-from pffl.flow import Clock, Event, Flow, Run, ask_all, iterate, stage
+from pffl.flow import Flow, Run, ask_all, iterate
 from pffl.methods import METHODS
 from pffl.methods.base import Method
 from pffl.models.base import Model
@@ -36,7 +37,6 @@ from pffl.solving import open_engine, setting_of
 from pffl.typing import FloatArray
 
 MAX_STACK = 48  # trials that are trained side by side
-BYTES_PER_NUMBER = 8
 COLUMNS = ("count", "weight", "loss", "correct", "positive")
 MEASURES = (
     "error",
@@ -227,40 +227,6 @@ def counted(
 # Training
 
 
-@dataclass(eq=False)
-class Bill:
-    """What a flow asks, counted as it goes by.
-
-    A stack asks equal questions once; here each trial is billed for all that it asks.
-    """
-
-    silos: int
-    rows: float  # of a silo, on average
-    passes: float = 0.0
-    numbers: int = 0
-
-    def metered(self, flow: Flow[Any]) -> Flow[Any]:
-        """Pass a flow on, and count what it asks."""
-        step, value = flow.send, None
-        while True:
-            try:
-                signal = step(value)
-            except StopIteration as done:
-                return done.value
-            try:
-                value, step = (yield signal), flow.send
-            except BaseException as error:
-                value, step = error, flow.throw
-                continue
-            if isinstance(signal, Event):
-                continue
-            for asked, total in zip(signal, value or (), strict=False):
-                question, some = asked.question, asked.question.silos
-                silos = self.silos if some is None else len(some)
-                self.passes += question.passes(self.rows) * silos / self.silos
-                self.numbers += silos * (question.numbers + total.numbers)
-
-
 @dataclass(frozen=True, eq=False)
 class Draw:
     """The data of one seed, on which trials are trained.
@@ -328,10 +294,7 @@ class Draw:
         self, trials: Sequence[Trial], start: Point | None
     ) -> list[tuple[Run | None, TrialRecord]]:
         """Train trials side by side; where one fails, each by itself."""
-        flows = [
-            stage(str(i), self.training_of(trial, start, len(trials)))
-            for i, trial in enumerate(trials)
-        ]
+        flows = [self.training_of(trial, start, len(trials)) for trial in trials]
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of bounds that are only tried
@@ -352,15 +315,13 @@ class Draw:
         shared = (trial.bounded, model, method, self.options, self.seed)
         problem, _ = yield from prepare(self.setting, *shared)
         rows = float(problem.silo_counts.sum(axis=1).mean())
-        bill = Bill(len(problem.silo_names), rows)
+        meter = Meter(len(problem.silo_names), rows)
         if start is not None:
             method = method.resumed(start) or method
-        began: float = yield Clock()
-        flow = bill.metered(iterate(problem, method))
-        run: Run = yield from stage("training", flow)
-        ended: float = yield Clock()
-        sent, seconds = BYTES_PER_NUMBER * bill.numbers, (ended - began) / beside
-        spent = map(float, (run.rounds, bill.passes, sent, seconds))
+        began = time.monotonic()
+        run = yield from meter.watch(iterate(problem, method))
+        seconds, cost = (time.monotonic() - began) / beside, meter.cost
+        spent = map(float, (run.rounds, cost.passes, cost.bytes, seconds))
         costs = dict(zip(COSTS, spent, strict=True))
         head = (trial.name, self.seed, dict(trial.parameters))
         if run.stopped == "interrupted":

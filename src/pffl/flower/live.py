@@ -14,8 +14,8 @@ import numpy as np
 
 from pffl.callbacks import Callback, Round
 from pffl.engines.remote import Record
-from pffl.problem import Problem
 from pffl.progress import measured
+from pffl.questions import Question
 from pffl.runs.overview import ASKING, ROUND, line
 
 
@@ -29,32 +29,20 @@ class Live(Callback):
     record: Record
     silos: int
     stream: TextIO = field(default_factory=lambda: sys.stdout)
-    _planned: int | None = field(default=None, init=False)
     _first: tuple[int, float] | None = field(default=None, init=False)
-    _training: bool = field(default=False, init=False)
 
-    def before(self, problem: Problem, planned_rounds: int | None) -> None:
-        """Note how many rounds are planned."""
-        self._planned, self._training = planned_rounds, True
-
-    def after(self, problem: Problem) -> None:
-        """Note that the rounds are over."""
-        self._training = False
-
-    def asking(self, parts: Sequence[tuple[str, ...]]) -> None:
-        """Write what is asked; in the log only beside the rounds, which tell of it."""
-        what = "the next round" if self._training else measured(parts)
-        entry = {"event": ASKING, "what": what, "training": self._training}
+    def asking(self, questions: Sequence[Question[Any]]) -> None:
+        """Write what is asked."""
+        entry = {"event": ASKING, "what": measured(questions)}
         self.record.write(entry)
-        if not self._training:
-            print(f"asking: {what}", file=self.stream, flush=True)
 
-    def after_round(self, problem: Problem, row: Round) -> bool:
+    def after_round(self, row: Round) -> bool:
         """Tell how the run goes."""
+        problem, known = row.problem, not np.isnan(row.violation).all()
         entry: dict[str, Any] = {
             "event": ROUND,
             "round": row.number,
-            "planned": self._planned,
+            "planned": row.planned,
             "silos": self.silos,
             "answered": self._answered(),
             "risk": _finite(row.risk),
@@ -62,7 +50,7 @@ class Live(Callback):
             "seconds": round(row.seconds, 3),
             "left": self._left(row),
         }
-        if problem.n_cells and not np.isnan(row.violation).all():
+        if problem is not None and problem.n_cells and known:
             worst = int(np.nanargmax(row.violation))
             violation = float(row.violation[worst])
             entry["worst"] = problem.cells.names[worst]
@@ -84,10 +72,10 @@ class Live(Callback):
         if self._first is None:
             self._first = (row.number, row.seconds)
         number, seconds = self._first
-        if self._planned is None or row.number == number:
+        if row.planned is None or row.number == number:
             return None
         pace = (row.seconds - seconds) / (row.number - number)
-        return round((self._planned - row.number) * pace, 1)
+        return round((row.planned - row.number) * pace, 1)
 
 
 def _finite(value: float | None) -> float | None:

@@ -154,8 +154,6 @@ class BoundedGroupLossMixin:
         engine.meet(self._expected())
         run = self._run = self._begun(engine, initial_arrays, num_rounds, begun)
         log(INFO, "Bounds: %s, for %s", self._bounds, _who(engine))
-        for callback in self.callbacks:
-            callback.before(run.at.problem, num_rounds)
         try:
             result: Result = super().start(  # type: ignore[misc]
                 grid,
@@ -168,7 +166,7 @@ class BoundedGroupLossMixin:
             )
         finally:
             for callback in self.callbacks:
-                callback.after(run.at.problem)
+                callback.ended()
         messages = len(run.at.history) + engine.messages // len(engine.clients)
         self.solution = run.at.concluded(
             engine, self._described(), messages, self._notes()
@@ -317,7 +315,7 @@ class BoundedGroupLossMixin:
         run.at.step(counts, losses, number)
         for row in run.at.history[before:]:
             for callback in self.callbacks:
-                callback.after_round(run.at.problem, row)
+                callback.after_round(row)
 
     @property
     def _bounds(self) -> Mapping[str, object]:

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from pffl.callbacks import Round
-from pffl.flow import Flow, ask, ask_all, stage
+from pffl.flow import Flow, ask, ask_all
 from pffl.methods.base import Method
 from pffl.methods.fedavg import FedAvg
 from pffl.methods.pffl import PFFL
@@ -126,7 +126,7 @@ def train(
         "pffl": _by_steps,
         "fedavg": _by_steps,
     }
-    return (yield from stage("training", steps[plan.method](asking, settings)))
+    return (yield from steps[plan.method](asking, settings))
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +176,7 @@ def _by_models(asking: Asking, settings: Settings) -> Flow[Trained]:
     people = np.maximum(sets @ problem.silo_weights.sum(axis=0), 1.0)
     p = problem.n_parameters
     if plan.method == "exact":
-        bend = yield from stage("curvature", _curvature(asking, sets))
+        bend = yield from _curvature(asking, sets)
     else:
         size = settings.curvature * plan.privacy.clip**2 / 4
         bend = size * people[:, None, None] * np.eye(p)
@@ -321,4 +321,4 @@ def _round(
     r = (member @ losses) / np.maximum(member @ people, 1.0) - problem.cells.bounds
     excess = max(0.0, float(r.max(initial=0.0)))
     upper = problem.risk_weight * risk + problem.multiplier_bound * excess
-    return Round(number, risk, r, lam, upper, None, 0.0)
+    return Round(number, risk, r, lam, upper, None, 0.0, problem=problem)

@@ -19,7 +19,7 @@ from pffl.evidence.evidence import Data, Missing, Proofs, Sample
 from pffl.evidence.measure import Measured, reported
 from pffl.evidence.noise import NOT_AVAILABLE, Figures, Noise, Released, possible
 from pffl.evidence.proofs import unmeasurable
-from pffl.flow import Flow, ask, stage
+from pffl.flow import Flow, ask
 from pffl.methods.base import Method
 from pffl.models.base import Model
 from pffl.models.linear import LogisticRegression, SoftmaxRegression, default_model
@@ -144,14 +144,11 @@ def run(
     trained = yield from train(problem, plan, adding, settings or settings_of(method))
     shown = reported(problem)
     asking = Asking(shown, plan, adding)
-    seen = yield from stage(
-        "training rows", _seen(asking, trained.point.w, tally, counts)
-    )
+    seen = yield from _seen(asking, trained.point.w, tally, counts)
     held = None
     if "test" in setting.splits:
-        held = yield from stage(
-            "heldout",
-            _heldout(asking, trained.point.w, np.array(counts), 1 - options.confidence),
+        held = yield from _heldout(
+            asking, trained.point.w, np.array(counts), 1 - options.confidence
         )
     by_id = setting.data.by_person
     noise = _noise(plan, asking, tally, seen, held, adding, by_id)

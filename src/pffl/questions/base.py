@@ -8,6 +8,7 @@ its own part of the cells, and no names or bounds.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -137,6 +138,18 @@ class Task:
     cells: Cells
     shares: FloatArray
     pool: Pool | None = None
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Hash of all that answers depend on: bounds are no part of it."""
+        cells, inputs = self.cells, self.model.inputs
+        parts = (
+            dict(self.model.describe()),
+            *(*inputs.arrays, inputs.longest),
+            *(str(self.model.target), str(self.pool)),
+            *(cells.membership, cells.silo, self.shares),
+        )
+        return hashlib.blake2b(b"".join(map(_bytes, parts))).digest()
 
     @cached_property
     def scoring(self) -> str:
@@ -349,6 +362,16 @@ class Question(Generic[T_co]):
     split: str
     task: Task | None
     silos: tuple[int, ...] | None = None
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Hash of all that the answer depends on."""
+        digest = hashlib.blake2b(type(self).__name__.encode(), digest_size=8)
+        for part in fields(self):
+            value = getattr(self, part.name)
+            content = value.digest if isinstance(value, Task) else _bytes(value)
+            digest.update(part.name.encode() + content)
+        return digest.digest()
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -620,3 +643,9 @@ _FEATURES = RequestField(axes=("features",))
 _GAPS = RequestField(axes=("gaps",))
 _TARGET = RequestField(axes=("2",))
 _MEMBERSHIP = RequestField(axes=("cells", "atoms"))
+
+
+def _bytes(value: object) -> bytes:
+    if isinstance(value, np.ndarray):
+        return repr(value.shape).encode() + np.ascontiguousarray(value).tobytes()
+    return repr(value).encode()

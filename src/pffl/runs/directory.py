@@ -15,8 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pffl import checkpoint, files, records
-from pffl.checkpoint import Checkpoint
+from pffl import files, log, records
 from pffl.data.schema import Schema
 from pffl.errors import ArtefactError, UsageError
 from pffl.evidence import verdict
@@ -46,7 +45,7 @@ OWNER = ".owner.json"
 RECORD, SESSION = "record.jsonl", "session.json"  # of a deployed run
 LIVE = "live.html"  # the page that `pffl watch --page` keeps
 STEPS = "steps"  # what its server goes on from, under secure sums
-STOPPED = {checkpoint.SPEC, checkpoint.CURRENT, checkpoint.PREVIOUS}
+STOPPED = {log.SPEC, log.LOG}
 FORMAT = "pffl run directory"
 RESULT_FORMAT = "pffl.result"
 VERSION = 2
@@ -78,15 +77,14 @@ class RunDirectory:
         self._write({**derived(audit.evidence, audit.audited.looks), **model}, {})
         return self.directory
 
-    def begin(self, spec_text: str) -> Checkpoint:
-        """Write down which run is about to start; return where to save its rounds.
+    def begin(self, spec_text: str) -> None:
+        """Write down which run is about to start.
 
         Of a run that was stopped there, what was written down then stays.
         """
-        path = self.directory / checkpoint.SPEC
+        path = self.directory / log.SPEC
         if not path.exists():
             files.write(path, spec_text.encode())
-        return Checkpoint(self.directory)
 
     def add(self, name: str, content: bytes) -> None:
         """Write one more file (a page, say) and enter it in the manifest."""

@@ -12,6 +12,7 @@ from typing import Any
 from pffl.runs.directory import RECORD
 from pffl.text import shorten, visible
 
+GRADIENTS = "losses and gradients"  # asked in every round
 BEGUN, ROUND, ASKING, ENDED = "begun", "round", "asking", "ended"  # events
 LONGEST = 200  # characters of a refusal
 MOST = 20  # sites that are shown
@@ -148,7 +149,7 @@ def told(entry: Mapping[str, Any]) -> str:
     texts = []
     if entry.get("event") == ROUND:
         texts.append(line(entry))
-    if entry.get("event") == ASKING and not entry["training"]:
+    if entry.get("event") == ASKING and entry["what"] != GRADIENTS:
         texts.append(f"asking: {entry['what']}")
     if entry.get("event") == ENDED:
         texts.append(f"ended: {entry['message']}")

@@ -1,0 +1,306 @@
+"""The log of a run: a run that was stopped begins anew, and first hears what it heard.
+
+    checkpoint.log    what the run is, then one record per message
+    checkpoint.toml   the run file (written by `pffl run` only)
+
+A record is a length and a checksum of four bytes each, and a parcel: the digest of the
+questions, the kinds of the totals and their arrays, and the seconds so far. What a
+crash left unfinished at the end is dropped. The file is its owner's alone, and goes
+away when the run is finished.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import warnings
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pffl import files
+from pffl.errors import ArtefactError, Malformed
+from pffl.parcel import Parcel, pack, unpack
+from pffl.questions import Question, Total
+
+LOG = "checkpoint.log"
+SPEC = "checkpoint.toml"
+FORMAT = "pffl checkpoint"
+VERSION = 4
+LARGEST = 2 << 30  # bytes of a log
+LONGEST = 60  # characters of a value in a message
+FORCED = 1.0  # seconds between two times that it is forced to the disk
+FRAME = 8  # bytes before a record
+
+
+class Log:
+    """What a run in a directory has heard.
+
+    Parameters
+    ----------
+    directory
+        Where the file lies; made with the first record.
+
+    Attributes
+    ----------
+    seconds
+        What the run took, as far as it was recalled or recorded.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = Path(directory)
+        self.path = self.directory / LOG
+        self.seconds = 0.0
+        self._header: Mapping[str, Any] = {}
+        self._records: list[bytes] = []
+        self._size = self._recalled = 0
+        self._full = False
+        self._forced = -math.inf
+        self._read()
+
+    @property
+    def seed(self) -> int | None:
+        """Seed of the run that was stopped; None if there is none."""
+        seed = self._header.get("identity", {}).get("run", {}).get("seed")
+        return seed if isinstance(seed, int) else None
+
+    @property
+    def messages(self) -> int:
+        """Messages that were recorded."""
+        return len(self._records)
+
+    def begin(self, identity: Mapping[str, Any]) -> None:
+        """Say what the run is: a log of another one is refused (fault 67)."""
+        if not self._header:
+            self._header = {"format": FORMAT, "version": VERSION, "identity": identity}
+            return
+        found = differences(
+            {"version": self._header["version"], **self._header["identity"]},
+            {"version": VERSION, **identity},
+        )
+        if found:
+            listing = "\n".join(
+                f"  - {key}: {old} in the checkpoint, {new} now"
+                for key, old, new in found
+            )
+            raise ArtefactError(
+                f"[other-run] '{self.path}' is of another run:\n{listing}\nRepeat that "
+                "run exactly, or choose another directory"
+            )
+
+    def recall(self, digest: bytes) -> list[Total] | None:
+        """Return the totals of the next message, if it was recorded."""
+        if self._recalled >= len(self._records):
+            return None
+        kinds = {q.total_type.__name__: q.total_type for q in Question.kinds.values()}
+        try:
+            parcel = unpack(self._records[self._recalled])
+            header, arrays = parcel.header, parcel.arrays
+            if header["digest"] != digest.hex():
+                raise ArtefactError(
+                    f"[other-run] '{self.path}': message {self._recalled + 1} asked "
+                    "something else. The data or the program have changed: repeat the "
+                    "run in another directory"
+                )
+            totals = []
+            for place, kind in enumerate(header["kinds"]):
+                prefix = f"{place}/"
+                own = {k[len(prefix) :]: k for k in arrays if k.startswith(prefix)}
+                found = {
+                    name: _turned(arrays[key], header["axes"].get(key))
+                    for name, key in own.items()
+                }
+                totals.append(kinds[kind].from_arrays(found, {}))
+            self.seconds = float(header["seconds"])
+        except (Malformed, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ArtefactError(
+                f"[bad-checkpoint] '{self.path}' cannot be used: {error}"
+            ) from error
+        self._recalled += 1
+        return totals
+
+    @property
+    def counted(self) -> bool:
+        """Whether the first message counts rows, and may be sent again to compare."""
+        return "privacy" not in self._header.get("identity", {})
+
+    def compare(self, recalled: Sequence[Total], heard: Sequence[Total]) -> None:
+        """Refuse to go on where rows have changed that cannot be read here."""
+        if pack(Parcel({}, _arrays(recalled)[0])) != pack(
+            Parcel({}, _arrays(heard)[0])
+        ):
+            raise ArtefactError(
+                f"[other-run] '{self.path}': the rows have changed since the run was "
+                "stopped. Repeat it in another directory"
+            )
+
+    def record(self, digest: bytes, totals: Sequence[Total], seconds: float) -> None:
+        """Write down what was heard."""
+        arrays, axes = _arrays(totals)
+        header = {
+            "digest": digest.hex(),
+            "kinds": [type(total).__name__ for total in totals],
+            "axes": axes,
+            "seconds": seconds,
+        }
+        body = pack(Parcel(header, arrays))
+        if self._full or self._size + len(body) > LARGEST:
+            if not self._full:
+                warnings.warn(
+                    f"'{self.path}' is full: if this run is stopped, it goes on after "
+                    f"message {self.messages}",
+                    stacklevel=2,
+                )
+            self._full = True
+            return
+        self._append(body)
+        self._records.append(b"")  # not read again
+        self._recalled, self.seconds = len(self._records), seconds
+
+    def remove(self) -> None:
+        """Remove the files: the run is over."""
+        files.remove([self.path, self.directory / SPEC])
+
+    def _append(self, body: bytes) -> None:
+        framed = _framed(body)
+        if not self._size:
+            files.folder(self.directory)
+            framed = _framed(pack(Parcel(self._header))) + framed
+        try:
+            if not self._size:
+                files.make_private(self.path)
+            with open(self.path, "r+b") as stream:
+                stream.seek(self._size)
+                stream.truncate()  # what a crash left unfinished
+                stream.write(framed)
+                stream.flush()
+                if time.monotonic() - self._forced >= FORCED:
+                    os.fsync(stream.fileno())
+                    self._forced = time.monotonic()
+        except OSError as error:
+            with suppress(OSError):
+                os.truncate(self.path, self._size)
+            raise files.cannot_write(self.path, error) from error
+        self._size += len(framed)
+
+    def _read(self) -> None:
+        """Read what a stopped run left, as far as it is whole."""
+        if not self.path.is_file():
+            return
+        content, bodies, place = files.read(self.path, largest=LARGEST), [], 0
+        while place + FRAME <= len(content):
+            size = int.from_bytes(content[place : place + 4], "little")
+            known = int.from_bytes(content[place + 4 : place + FRAME], "little")
+            body = content[place + FRAME : place + FRAME + size]
+            if len(body) < size or zlib.crc32(body) != known:
+                break
+            bodies.append(body)
+            place += FRAME + size
+        header = _header(bodies[0]) if bodies else None
+        if header is None:
+            warnings.warn(
+                f"'{self.path}' cannot be read: the run begins anew", stacklevel=3
+            )
+            return
+        self._header, self._records, self._size = header, bodies[1:], place
+
+
+def _header(body: bytes) -> Mapping[str, Any] | None:
+    try:
+        header = unpack(body).header
+    except Malformed:
+        return None
+    known = header.get("format") == FORMAT and "version" in header
+    return header if known and isinstance(header.get("identity"), Mapping) else None
+
+
+def _framed(body: bytes) -> bytes:
+    frame = len(body).to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little")
+    return frame + body
+
+
+def _arrays(totals: Sequence[Total]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Return the arrays of totals by name, and the memory order of some.
+
+    It is kept: sums over rows and over columns round differently.
+    """
+    arrays, axes = {}, {}
+    for place, total in enumerate(totals):
+        for name, array in total.arrays().items():
+            order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
+            arrays[f"{place}/{name}"] = array.transpose(order)
+            if order != list(range(array.ndim)):
+                axes[f"{place}/{name}"] = order
+    return arrays, axes
+
+
+def _turned(array: NDArray[Any], order: Sequence[int] | None) -> NDArray[Any]:
+    """Return an array in the memory order that it had."""
+    if order is None:
+        return array
+    if sorted(order) != list(range(array.ndim)):
+        raise ValueError(f"axes {order}")
+    return array.transpose(np.argsort(order))
+
+
+# What a log belongs to
+
+
+def identity(**parts: Any) -> dict[str, Any]:
+    """Return everything that a run follows from as plain values, by part and name."""
+    return {name: _plain(part) for name, part in parts.items()}
+
+
+def differences(
+    saved: Mapping[str, Any], now: Mapping[str, Any]
+) -> list[tuple[str, str, str]]:
+    """Return key, saved value and present value wherever two identities differ.
+
+    >>> differences({"run": {"seed": 1}}, {"run": {"seed": 2}})
+    [('run.seed', '1', '2')]
+    """
+    old, new = dict(_leaves(saved)), dict(_leaves(now))
+    return [
+        (key, _show(old.get(key)), _show(new.get(key)))
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key)
+    ]
+
+
+def _leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
+
+
+def _show(value: object) -> str:
+    text = "nothing" if value is None else str(value)
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON can hold; an array is named by its hash."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, np.ndarray):
+        return f"sha256:{files.digest_arrays(value)[:32]}"
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return (
+        value if value is None or isinstance(value, int | float | str) else str(value)
+    )
