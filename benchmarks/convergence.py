@@ -13,7 +13,6 @@ import time
 
 import pffl
 from pffl.callbacks import Callback, Round
-from pffl.problem import Problem
 
 TARGETS = (1e-2, 1e-4, 1e-6)
 

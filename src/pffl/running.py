@@ -135,6 +135,7 @@ def run(
             write_card(place)
             if report:
                 write_report(place)
+        if solution.status != "interrupted" or not checkpoint.messages:
             checkpoint.remove()
     except BaseException:
         if fresh and not checkpoint.messages:

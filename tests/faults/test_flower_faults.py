@@ -74,7 +74,7 @@ def test_fault_53_the_serverapp_is_killed_and_the_run_resumed(net):
     in_round(out, 2)
     (server_app,) = net.server_apps()
     os.kill(server_app, signal.SIGKILL)
-    assert (out / "checkpoint.safetensors").exists()
+    assert (out / "checkpoint.log").exists()
     seen = len(entries(out))
     done = net.pffl("run", "--resume", str(out), "--app", str(net.app), "--no-extras")
     assert done.returncode == 0, done.stdout + done.stderr + net.logs()

@@ -181,7 +181,7 @@ def test_a_missing_site_ends_the_run_with_its_name_and_a_checkpoint(
     last = entries(out)[-1]
     assert last["code"] == 5
     assert "'site 1'" in last["message"]
-    assert (out / "checkpoint.safetensors").exists()
+    assert (out / "checkpoint.log").exists()
     again = run(grid_of(federation, state), folder, out, resume=True)
     np.testing.assert_allclose(again.w, local(federation, folder).w, atol=1e-12)
 

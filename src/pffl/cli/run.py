@@ -64,6 +64,7 @@ def run(
     Example: pffl run compas --constraint cbgl --bound 0.7
     """
     from pffl.engines import DEPLOYED
+    from pffl.log import SPEC
     from pffl.progress import Rounds
     from pffl.running import run as run_in
 
@@ -107,7 +108,8 @@ def run(
         _open(directory)
     if solution.status != "interrupted":
         raise typer.Exit(solution.exit_code)
-    console.note(how_to_go_on(directory))
+    if (directory / SPEC).is_file():
+        console.note(how_to_go_on(directory))
     raise typer.Exit(code_of(signals))
 
 
