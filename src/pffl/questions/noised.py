@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -81,7 +81,7 @@ class Adding:
         How many are not counted on: the others' adds up to what is needed.
     """
 
-    source: Source | None
+    source: Source | None = field(repr=False)  # secret, and no part of a digest
     sites: int = 1
     shared: bool = False
     colluding: int = 0
