@@ -30,16 +30,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pffl import files
-from pffl.checkpoint import (
-    Damaged,
-    Tree,
-    Unreadable,
-    content_of,
-    differences,
-    read_file,
-    take_up,
-)
 from pffl.errors import Malformed, Refused, UsageError
+from pffl.log import differences
+from pffl.parcel import Parcel, pack, unpack
 from pffl.privacy.discrete import Source, keyed_source
 from pffl.questions import Question
 from pffl.questions.noised import Releasing
@@ -89,16 +82,24 @@ class Standing:
         """What the site announces."""
         return np.frombuffer(announced(bytes.fromhex(self.secret)), "<u8")
 
-    def tree(self) -> Tree:
-        """Plain form, for the file."""
-        masked = self.masked.view(np.int64)
-        return {**vars(self), "masked": masked, "keys": [*self.keys]}
+    def packed(self, identity: Mapping[str, str]) -> bytes:
+        """Return the content of the file, with its hash."""
+        plain = {**vars(self), "keys": [*self.keys], "masked": None}
+        header = {"identity": dict(identity), "run": plain}
+        arrays = {"masked": self.masked.view(np.int64)}
+        known = files.digest(pack(Parcel(header, arrays)))
+        return pack(Parcel({**header, "sha256": known}, arrays))
 
     @classmethod
-    def of(cls, tree: Tree) -> Standing:
-        """Rebuild from the plain form."""
-        masked, keys = tree["masked"].view(np.uint64), tuple(tree["keys"])
-        return cls(**{**tree, "masked": masked, "keys": keys})
+    def unpacked(cls, content: bytes) -> tuple[Mapping[str, Any], Standing]:
+        """Return which run the content of a file is of, and where that stands."""
+        parcel = unpack(content)
+        header, arrays = dict(parcel.header), parcel.arrays
+        if header.pop("sha256", None) != files.digest(pack(Parcel(header, arrays))):
+            raise Malformed("[bad-frame] it does not have the hash it states")
+        plain, masked = header["run"], arrays["masked"].view(np.uint64)
+        found = cls(**{**plain, "masked": masked, "keys": tuple(plain["keys"])})
+        return header["identity"], found
 
 
 def marks_of(standing: Standing, request: Request) -> list[str]:
@@ -174,10 +175,10 @@ class Member:
         if path is None or not path.exists():
             return self._memory.get(run)
         try:
-            parcel = read_file(path)
-            self._refuse_other(parcel.header["identity"], run)
-            return Standing.of(take_up(parcel.header["tree"], parcel.arrays))
-        except (Damaged, Unreadable, KeyError, TypeError, AttributeError) as error:
+            identity, found = Standing.unpacked(files.read(path))
+            self._refuse_other(identity, run)
+            return found
+        except (Malformed, KeyError, TypeError, AttributeError) as error:
             raise Refused(
                 "[memory-lost] what the site remembers of the run cannot be read "
                 f"('{path.name}'): it does not go on"
@@ -212,8 +213,7 @@ class Member:
         if path is None:
             self._memory[run] = standing
             return
-        content = content_of(standing.tree(), self._identity(run))
-        files.write(path, content, private=True)
+        files.write(path, standing.packed(self._identity(run)), private=True)
 
     def answered(self, standing: Standing, request: Request) -> bool:
         """Whether a request repeats the last step; refuse steps out of their order."""
