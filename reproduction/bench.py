@@ -19,7 +19,7 @@ import numpy as np
 import pffl
 from pffl import methods
 from pffl.driver import drive, drive_many
-from pffl.flow import Flow, Run, Start, ask_all, iterate, stage
+from pffl.flow import Flow, Run, Start, ask_all, iterate
 from pffl.preparation import prepare
 from pffl.problem import Point, Problem
 from pffl.questions import Evaluate, EvaluateTotal
@@ -208,15 +208,12 @@ class Bench:
     ) -> list[Model]:
         """Train methods side by side, with a bound for each or one for all."""
         flows = []
-        for number, (method, bound) in enumerate(
-            zip(trained, np.broadcast_to(bounds, len(trained)), strict=True)
-        ):
+        each = np.broadcast_to(bounds, len(trained))
+        for method, bound in zip(trained, each, strict=True):
             price = method.multiplier_bound or 0.0
             problem = self.priced(notion, L2, float(bound), price)
             problem = replace(problem, risk_weight=method.risk_weight)
-            flows.append(
-                stage(str(number), self._measured(problem, iterate(problem, method)))
-            )
+            flows.append(self._measured(problem, iterate(problem, method)))
         return drive_many(self.engine, flows)
 
     def priced(
@@ -230,7 +227,7 @@ class Bench:
         )
 
     def _measured(self, problem: Problem, flow: Flow[Run]) -> Flow[Model]:
-        run: Run = yield from stage("training", flow)
+        run: Run = yield from flow
         asked = [Evaluate(problem.task, run.point.w, split) for split in SPLITS]
         totals = yield from ask_all(asked)
         return Model(run, (totals[0], totals[1]))

@@ -12,6 +12,7 @@ import pffl
 from pffl import files, runs
 from pffl.errors import ArtefactError
 from pffl.files import json_text
+from pffl.log import Log
 from pffl.parcel import judge, unpack
 from tests.raising import raises
 
@@ -66,7 +67,7 @@ def test_a_run_replaces_a_stopped_one_with_all_that_belonged_to_it(solution, tmp
     assert runs.load(tmp_path).verified
     with runs.lock(tmp_path, unfinished=True) as held:
         held.save(solution, "second = true\n")
-        held.begin("").remove()
+        Log(tmp_path).remove()
     assert visible(tmp_path) == {*FILES, "my notes.txt"}
     assert runs.load(tmp_path, require_verified=True).spec_text != ""
 
