@@ -149,7 +149,8 @@ def as_in_the_first_version(place: Path) -> None:
         "schema": json.dumps(schema),
         "cells": json.dumps(header["cells"]),
     }
-    tensors = {n: a for n, a in parcel.arrays.items() if n != "bounds"}
+    later = ("bounds", "input_fill")
+    tensors = {n: a for n, a in parcel.arrays.items() if n not in later}
     path.write_bytes(save_tensors(tensors, metadata=metadata))
     result = json.loads((place / "result.json").read_text("utf-8"))
     del result["format"], result["version"]

@@ -164,6 +164,11 @@ def compare(
     report
         Called with what runs now, how many are done, and how many there are.
 
+    Returns
+    -------
+    Comparison
+        Tables of methods and points, differences to the reference with words, records.
+
     Raises
     ------
     UsageError
