@@ -264,17 +264,24 @@ DECLARED: Any = {
 }
 
 
-def private(frame: pd.DataFrame, bound: float, epsilon: float, seed: int) -> Any:
-    people = pffl.Federation.from_table(
+def dealt(frame: pd.DataFrame) -> pffl.Federation:
+    return pffl.Federation.from_table(
         frame,
         label="hired",
         group="sex",
         silos=1,
         seed=0,
         columns=columns(frame, **DECLARED),
-    )
-    terms = pffl.Privacy(epsilon=epsilon, noise_seed=seed)
-    return pffl.solve(people, pffl.BoundedGroupLoss(bound), privacy=terms, seed=0)
+    ).keyed()
+
+
+def true_losses(people: pffl.Federation, solution: Any, split: str) -> dict[str, float]:
+    """What each group's mean loss is on the rows of a split, without noise."""
+    rows = people.pooled(split)
+    who = np.array(people.schema.groups)[rows.group]
+    p = solution.predict_proba(pd.DataFrame({"x": rows.X[:, 0], "sex": who}))
+    right = np.asarray(p)[np.arange(len(who)), rows.y.astype(int)]
+    return {f"'{a}'": float(-np.log(right[who == a]).mean()) for a in ("f", "m")}
 
 
 @pytest.mark.parametrize(("bound", "epsilon"), [(0.67, 0.5), (0.6, 4.0)])
@@ -285,16 +292,16 @@ def test_noise_names_no_wrong_group(
 
     One that is named as above its bound is, as often as the sentence says: 95 %.
     """
-    frame = hired(tmp_path)
+    people = dealt(hired(tmp_path))
     named, words, wrong = 0, set(), {"training": 0, "test": 0}
     for seed in range(25):
-        solution = private(frame, bound, epsilon, seed)
-        p = np.asarray(solution.predict_proba(frame))[:, 1]
-        losses = -np.log(np.where(frame["hired"] == 1, p, 1 - p))
-        true = {f"'{a}'": losses[frame["sex"] == a].mean() for a in ("f", "m")}
+        terms = pffl.Privacy(epsilon=epsilon, noise_seed=seed)
+        solution = pffl.solve(
+            people, pffl.BoundedGroupLoss(bound), privacy=terms, seed=0
+        )
         found = solution.as_dict()
-        for key in ("training", "test"):
-            said = found["verdicts"][key]
+        for key, split in (("training", "train"), ("test", "test")):
+            said, true = found["verdicts"][key], true_losses(people, solution, split)
             words.add(said["verdict"])
             assert not re.search("worst|closest|most of", said["sentence"])
             if said["verdict"] in ("not met", "exceeded"):
@@ -303,7 +310,7 @@ def test_noise_names_no_wrong_group(
                 assert who
                 wrong[key] += not all(true[one] > bound for one in who)
             if said["verdict"] in ("met", "within"):
-                assert all(loss < bound + 0.02 for loss in true.values())
+                wrong[key] += not all(loss <= bound for loss in true.values())
         assert found["warning"] is None
         assert found["binding"] is None
     assert max(wrong.values()) <= binom.ppf(0.99, 25, 0.05)
