@@ -306,12 +306,6 @@ def audit(
     certificate = found.certificate
     if json:
         console.print_json(certificate.as_dict())
-    told(
-        found.evidence,
-        held.directory,
-        aside=json,
-        verbose=verbose,
-        file="path" in spec.data.values,
-    )
+    told(found.evidence, held.directory, aside=json, verbose=verbose)
     certificate.insist(None if require is None else require.value)
     raise typer.Exit(exit_code(found.evidence))

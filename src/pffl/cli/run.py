@@ -102,8 +102,7 @@ def run(
     if json:
         console.print_json(solution.as_dict())
     if not quiet:
-        file = "path" in job.source.values
-        told(solution.evidence, directory, aside=json, verbose=verbose, file=file)
+        told(solution.evidence, directory, aside=json, verbose=verbose)
     if show:
         _open(directory)
     if solution.status != "interrupted":
@@ -134,14 +133,7 @@ def _open(directory: Path) -> None:
         open_page(directory / REPORT)
 
 
-def told(
-    evidence: Evidence,
-    directory: Path,
-    *,
-    aside: bool,
-    verbose: bool,
-    file: bool = False,
-) -> None:
+def told(evidence: Evidence, directory: Path, *, aside: bool, verbose: bool) -> None:
     """Show what a run reached, and where it is saved.
 
     Parameters
@@ -154,19 +146,17 @@ def told(
         Whether the result itself went to stdout: then only say how it ended, on stderr.
     verbose
         Whether to show all figures.
-    file
-        Whether the data came from a file.
     """
     from pffl.cli import show
     from pffl.runs.directory import MODEL, REPORT
 
     target = console.stderr() if aside else console.stdout()
     if verbose and not aside:
-        show.details(target, evidence, file=file)
+        show.details(target, evidence)
     (show.verdicts if aside else show.screen)(target, evidence)
     made = {"report": directory / REPORT, "model": directory / MODEL}
     parts = [f"{title:8} {path}" for title, path in made.items() if path.is_file()]
-    if file and not verbose and evidence.data.notes:
+    if evidence.data.notes and not verbose:
         parts.append(f"notes    {len(evidence.data.notes)} on the data: see -v")
     line = (" " * 8).join(parts)
     target.print()

@@ -317,12 +317,9 @@ def _worst(e: Evidence, split: summary.Split) -> str:
 # All else that was measured
 
 
-def details(console: Console, e: Evidence, *, file: bool) -> None:
-    """Show tables with all figures, what they mean, and the verdicts in full.
-
-    With `file`, also what was inferred from the file that held the data.
-    """
-    if file:
+def details(console: Console, e: Evidence) -> None:
+    """Show notes on the data, all figures, what they mean, the verdicts in full."""
+    if e.data.notes:
         console.print(remarks(e.data.notes))
         console.print()
     cells = summary.by_urgency(verdict.cell_results(e))
@@ -430,13 +427,9 @@ def width_of(console: Console, table: Table) -> int:
 
 def plain_table(width: int, *, rule: bool = True) -> Table:
     """A table without a frame, with a rule under its head, dense where it is narrow."""
-    dense = width < ROOMY
-    if rule:
-        padding = (0, 0) if dense else (0, 1, 0, 0)
-        return Table(
-            box=box.SIMPLE_HEAD, padding=padding, pad_edge=False, show_edge=False
-        )
-    return Table(box=None, padding=(0, 1 if dense else 3, 0, 0), pad_edge=False)
+    right = (0 if width < ROOMY else 1) if rule else (1 if width < ROOMY else 3)
+    kind = box.SIMPLE_HEAD if rule else None
+    return Table(box=kind, padding=(0, right, 0, 0), pad_edge=False, show_edge=False)
 
 
 def _table(width: int, first: str, *numbers: str, rule: bool = True) -> Table:
