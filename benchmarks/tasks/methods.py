@@ -27,7 +27,7 @@ import numpy as np
 import pffl
 from pffl import methods
 from pffl.driver import drive, drive_many
-from pffl.flow import iterate, stage
+from pffl.flow import iterate
 from pffl.preparation import prepare
 from pffl.problem import Problem
 from pffl.solving import open_engine, setting_of
@@ -98,14 +98,14 @@ class Draw:
     ) -> list[np.ndarray]:
         """Train methods of pffl side by side, each with its bound."""
         flows = []
-        for number, (method, bound) in enumerate(trials):
+        for method, bound in trials:
             own = self.problem(notion)
             own = replace(
                 own.with_bounds(np.full(own.n_cells, bound)),
                 multiplier_bound=float(method.multiplier_bound or 0.0),
                 risk_weight=float(method.risk_weight),
             )
-            flows.append(stage(str(number), iterate(own, method)))
+            flows.append(iterate(own, method))
         return [run.point.w for run in drive_many(self.engine, flows)]
 
     def bounds(self, notion: str) -> list[float]:
