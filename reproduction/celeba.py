@@ -13,16 +13,9 @@ from typing import Any
 
 import pffl
 from pffl import methods
+from reproduction import studies
 from reproduction.bench import Bench, Model
-from reproduction.studies import (
-    GROUP_NOTIONS,
-    VALIDATION,
-    Panels,
-    Sources,
-    Study,
-    exact_panels,
-    rows,
-)
+from reproduction.studies import Panels, Sources, Study, rows
 
 SILOS = 472
 TRAINING = {
@@ -52,7 +45,7 @@ def network_panels(bench: Bench, **shorter: Any) -> Panels:
         return bench.trained(notion, [own], bound)[0]
 
     out: Panels = {}
-    for notion in GROUP_NOTIONS:
+    for notion in studies.GROUP_NOTIONS:
         fedavg = trained(notion, 0.0, NO_PRICE)
         high = bench.worst_training_loss(notion, fedavg)
         points = [(part * high, price) for part in PARTS for price in (0.3, 1.0, 5.0)]
@@ -66,11 +59,6 @@ def network_panels(bench: Bench, **shorter: Any) -> Panels:
     return out
 
 
-def pixel_panels(bench: Bench) -> Panels:
-    """Solve a logistic regression on the pixels, along seven bounds."""
-    return exact_panels(bench, PIXEL_PRICE)
-
-
 def draw(size: int, **options: Any) -> Callable[[Sources, int], pffl.Federation]:
     """Join people into silos and split them by person, anew for each seed."""
 
@@ -80,7 +68,7 @@ def draw(size: int, **options: Any) -> Callable[[Sources, int], pffl.Federation]
         return pffl.datasets.celeba(
             sources.celeba,
             size=size,
-            validation_fraction=VALIDATION,
+            validation_fraction=studies.VALIDATION,
             seed=seed,
             **given,
         )
@@ -108,7 +96,7 @@ STUDIES = (
         "CelebA (gender), logistic",
         3,
         draw(24),
-        pixel_panels,
+        lambda bench: studies.exact_panels(bench, PIXEL_PRICE),
         model=lambda _: pffl.LogisticRegression(l2=0.01),
         solver=pffl.FirstOrder,
     ),

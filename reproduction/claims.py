@@ -193,33 +193,24 @@ def findings(records: Mapping[str, Record], figure: str) -> list[Finding]:
         and c.study in records
         and {c.first, c.second} <= set(records[c.study]["draws"][0][c.panel])
     ]
-    names = {f"{i}": claim for i, claim in enumerate(claims)}
     judged = []
     for number in range(len(REFERENCES)):
-        differences, correlation = {}, {}
-        for name, c in names.items():
+        differences: dict[Any, np.ndarray] = {}
+        for c in claims:
             record = records[c.study]
-            unit = np.mean(areas(record, c.panel, "FedAvg", number)) or np.nan
-            first, second = (
-                areas(record, c.panel, arm, number) for arm in (c.first, c.second)
+            first, second, free = (
+                areas(record, c.panel, arm, number)
+                for arm in (c.first, c.second, "FedAvg")
             )
             there = ~np.isnan(first) & ~np.isnan(second)  # some ran on some draws
-            differences[name] = ((first - second) / unit)[there]
-            correlation[name] = record["correlation"]
-        judged.append(
-            (
-                differences,
-                judge(
-                    differences,
-                    better="higher",
-                    margin=SAME_AREA,
-                    correlation=correlation,
-                ),
-            )
+            differences[c] = ((first - second) / (free.mean() or np.nan))[there]
+        shared: dict[Any, float] = {c: records[c.study]["correlation"] for c in claims}
+        words = judge(
+            differences, better="higher", margin=SAME_AREA, correlation=shared
         )
+        judged.append((differences, words))
     return [
-        _finding(records[c.study], c, [(d[name], j[name]) for d, j in judged])
-        for name, c in names.items()
+        _finding(records[c.study], c, [(d[c], j[c]) for d, j in judged]) for c in claims
     ]
 
 
@@ -306,28 +297,18 @@ def both(
             differences = np.array(picked).reshape(-1, 2)
             mean = float(np.mean(on_test)) if on_test else np.nan
             found[study, panel] = (mean, share, differences)
-    shared = {
-        f"{study} {panel} {i}": records[study]["correlation"]
-        for study, panel in found
-        for i in (0, 1)
+    every: dict[Any, np.ndarray] = {
+        (*key, i): d[:, i] for key, (_, _, d) in found.items() for i in (0, 1)
     }
-    judged = judge(
-        {
-            f"{study} {panel} {i}": d[2][:, i]
-            for (study, panel), d in found.items()
-            for i in (0, 1)
-        },
-        margin=SAME,
-        correlation=shared,
-    )
+    shared: dict[Any, float] = {k: records[k[0]]["correlation"] for k in every}
+    judged: Any = judge(every, margin=SAME, correlation=shared)
     return {
         key: Both(
             on_test,
             share,
-            float(np.mean(d[:, 1] < 0)) if len(d) else np.nan,
-            float(np.mean(d[:, 0] < 0)) if len(d) else np.nan,
-            judged[f"{key[0]} {key[1]} 1"],
-            judged[f"{key[0]} {key[1]} 0"],
+            *(float(np.mean(d[:, i] < 0)) if len(d) else np.nan for i in (1, 0)),
+            judged[*key, 1],
+            judged[*key, 0],
         )
         for key, (on_test, share, d) in found.items()
     }

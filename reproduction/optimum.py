@@ -63,11 +63,6 @@ def solved(
     return Run(point, (), found.rounds, None, bounds=bounds)
 
 
-def _small(problem: Problem) -> bool:
-    model = problem.task.model
-    return isinstance(model, LinearModel) and model.n_parameters <= LARGEST
-
-
 def _modulus(objective: Objective) -> float:
     """How strongly convex it is."""
     mu = objective.task.model.mu
@@ -76,9 +71,9 @@ def _modulus(objective: Objective) -> float:
 
 def _one_objective(problem: Problem, method: Method[Any]) -> Objective | None:
     """What all rounds of a method descend, if it is one, and strongly convex."""
-    if not (isinstance(method, LocalTraining) and method.one_objective):
-        return None
-    if not _small(problem):
+    model, trains = problem.task.model, isinstance(method, LocalTraining)
+    small = isinstance(model, LinearModel) and model.n_parameters <= LARGEST
+    if not (trains and method.one_objective and small):
         return None
     objective = method.objective(problem, method.start(problem))
     return objective if _modulus(objective) > 0 else None

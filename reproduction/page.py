@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
 from pffl.experiments import Decision, Judgement
-from reproduction.claims import (
-    ALLOWANCES,
-    COLUMNS,
-    REFERENCES,
-    SAME,
-    SAME_AREA,
-    Finding,
-    Record,
-    both,
-    findings,
-)
+from reproduction import claims
+from reproduction.claims import COLUMNS, Finding, Record, both, findings
 from reproduction.studies import FIGURES, MORE, POINTS
 
 PAPER = {
@@ -39,6 +31,7 @@ TITLES = {
     "fedminmax": "FedMinMax",
     "qffl": "q-FFL: every silo a group",
 }
+HERE = Path(__file__).parent
 NAMES = {"compas": "COMPAS", "acs": "ACS", "celeba": "CelebA", "acs-all": "ACS, all"}
 NAMES |= {"celeba-pixels": "CelebA, pixels", "compas-silos": "COMPAS"}
 NAMES |= {"compas-parity": "COMPAS", "acs-parity": "ACS"}
@@ -48,51 +41,21 @@ NO_CELEBA = (
     "the files."
 )
 
-HOW = """\
-- Draws ({draws} in Figure 2): silos and splits (COMPAS) or people (ACS 2024, 48 states
-  and DC, no California and Texas; 1,500 a state, in Figure 3 400 and White or not) are
-  drawn anew. Bounds were fixed after earlier runs on the same data.
-- PFFL is solved exactly along {points} bounds, from FedAvg's own largest training loss
-  to the smallest possible, and {more} more in the upper quarter. The paper's grid is a
-  second curve. FedAvg and weighted FedAvg are one solved model each (l2 = 0.001). Local
-  BGL and FedMinMax are solved, too; other methods are trained.
-- Hypervolume: area dominated on test rows by the front that validation rows choose, in
-  percent of FedAvg's; every front may use FedAvg. A word must stand at three reference
-  points (loss and error of the worse baseline: {corners}).
-- Words: better, worse, same (interval inside ±{area}), open (also with fewer than 29
-  draws). Holm's correction over the claims of a figure; intervals are at its levels.
-  "Data": these data, other splits. "Population": other people; wider by the people
-  that two draws share (COMPAS all, ACS {shared}).
-- Loss (or gap) and error: first less second, both chosen with at most {allowance} more
-  validation error than FedAvg, at 95 %. Differences within ±{same} are the same.
-- Headroom: FedAvg's largest training loss less the smallest possible. Groups with fewer
-  than 30 validation or test rows are left out of the largest.
-- The constant guess in a picture's title says the training rate to everybody. On all
-  people of ACS there are three splits, too few for a word.
-"""
-
 
 def share(value: float) -> str:
     """Write a share in percent; a dash if there is none."""
     return "–" if np.isnan(value) else f"{100 * value:.0f} %"
 
 
-def change(decision: Decision) -> str:
+def change(decision: Decision, scale: float = 1.0, digits: int = 4) -> str:
     """Write a mean difference with its interval."""
     found = decision.interval
     if found is None:
         return "–"
-    mean, low, high = (f"{v:+.4f}" for v in (found.mean, found.low, found.high))
-    return f"{mean} ({low} to {high})".replace("-", "−").replace("inf", "∞")
-
-
-def percent(decision: Decision) -> str:
-    """Write a difference of hypervolumes in percent of FedAvg's."""
-    found = decision.interval
-    if found is None:
-        return "–"
-    mean, low, high = (100 * v for v in (found.mean, found.low, found.high))
-    return f"{mean:+.1f} % ({low:+.1f} to {high:+.1f})".replace("-", "−")
+    ends = (found.mean, found.low, found.high)
+    mean, low, high = (f"{scale * v:+.{digits}f}" for v in ends)
+    unit = " %" if scale > 1 else ""
+    return f"{mean}{unit} ({low} to {high})".replace("-", "−").replace("inf", "∞")
 
 
 def row(found: Finding) -> str:
@@ -103,7 +66,7 @@ def row(found: Finding) -> str:
         f"{NAMES[c.study]} {COLUMNS[c.panel]}",
         c.text,
         c.paper,
-        percent(found.area.conditional),
+        change(found.area.conditional, 100, 1),
         share(found.wins),
         f"**{found.words[0]}** / {found.words[1]}",
         change(found.losses[1]),
@@ -209,7 +172,7 @@ def extras(records: Mapping[str, Record]) -> list[str]:
 
 def page(records: Mapping[str, Record]) -> str:
     """Write the whole page."""
-    corners = [f"× {times:g}, + {plus:g}" for times, plus in REFERENCES]
+    corners = [f"× {times:g}, + {plus:g}" for times, plus in claims.REFERENCES]
     some = [name for name in ("compas", "acs") if name in records]
     lines = [
         "# The paper's figures, run again",
@@ -218,17 +181,17 @@ def page(records: Mapping[str, Record]) -> str:
         "by `python -m reproduction page` from `records/`.",
         "",
         *summary(records),
-        "## How to read it",
-        "",
-        HOW.format(
+        (HERE / "reading.md")
+        .read_text("utf-8")
+        .format(
             draws=", ".join(f"{NAMES[n]} {len(records[n]['draws'])}" for n in some),
             points=POINTS,
             more=MORE,
             corners=f"{corners[0]}; {corners[1]}, which is shown; {corners[2]}",
-            area=share(SAME_AREA),
+            area=share(claims.SAME_AREA),
             shared=share(records.get("acs", {}).get("shared_people", 0.0)),
-            allowance=ALLOWANCES[1],
-            same=SAME,
+            allowance=claims.ALLOWANCES[1],
+            same=claims.SAME,
         ),
     ]
     for figure in TITLES:

@@ -35,25 +35,9 @@ STYLES: dict[str, dict[str, Any]] = {
 BANDED = {"PFFL", "local BGL", "PFFL (BGL)", "FedFB", "FedFair", "FCFL", "q-FFL"}
 POINTS = ("FedAvg", "weighted FedAvg", "FedMinMax")  # methods of one model
 ALLOWANCES = np.arange(0.0, 0.0501, 0.0025)
-GROUPS = (
-    "FedAvg",
-    "weighted FedAvg",
-    "PFFL",
-    "PFFL, paper's grid",
-    "PFFL, ridge searched",
-    "FedAvg, ridge searched",
-    "local BGL",
-    "Algorithm 1",
-)
-PARITY = (
-    "FedAvg",
-    "PFFL",
-    "PFFL (BGL)",
-    "FedFB",
-    "FedFB, group as input",
-    "FedFair",
-    "FCFL",
-)
+OTHERS = {"FedFB", "FedFB, group as input", "FedFair", "FCFL", "PFFL (BGL)"}
+GROUPS = tuple(name for name in STYLES if name not in OTHERS | {"FedMinMax", "q-FFL"})
+PARITY = ("FedAvg", "PFFL", *(name for name in STYLES if name in OTHERS))
 ROWS = {
     "figure1": ("acs",),
     "figure2": ("compas", "acs", "celeba", "celeba-pixels"),

@@ -9,10 +9,9 @@ from the records alone.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +63,7 @@ class Sources:
     `people` is how many people of CelebA are drawn; None for all.
     """
 
-    acs: str | None = field(default_factory=lambda: os.environ.get("PFFL_ACS"))
+    acs: str | None = None
     acs_year: int = 2024
     celeba: str | None = None
     people: int | None = None
@@ -104,20 +103,37 @@ def rows(models: Iterable[Model], measure: str = "worst") -> list[Row]:
     return [list(row) for row in dict.fromkeys(tuple(m.row(measure)) for m in models)]
 
 
-def upper_quarter(bounds: list[float]) -> list[float]:
+def upper_quarter(bounds: list[float], more: int = MORE) -> list[float]:
     """Return further bounds near FedAvg's own, where little error is paid."""
     high, low = bounds[0], bounds[-1]
-    return [float(b) for b in np.linspace(high, high - (high - low) / 4, MORE + 1)[1:]]
+    return [float(b) for b in np.linspace(high, high - (high - low) / 4, more + 1)[1:]]
 
 
-def path(bench: Bench, notion: str, fedavg: Model) -> tuple[list[float], list[Model]]:
-    """Solve PFFL along the path of bounds; return the bounds of the whole path, too."""
+def path(
+    bench: Bench,
+    notion: str,
+    price: float = DEAR,
+    points: int = POINTS,
+    more: int = MORE,
+) -> tuple[dict[str, Any], list[float], list[Model]]:
+    """Solve FedAvg, and PFFL along a path of bounds.
+
+    Returns the panel so far, the bounds of the whole path, and the models of all.
+    """
+    fedavg = bench.fedavg(notion)
     high = bench.worst_training_loss(notion, fedavg)
-    least = bench.exact(notion, [(0.0, DEAR)])[0]
-    bounds = bounds_of(high, bench.worst_training_loss(notion, least))
-    models = bench.exact(notion, [(bound, DEAR) for bound in bounds])
-    more = bench.exact(notion, [(bound, DEAR) for bound in upper_quarter(bounds)])
-    return bounds, models + more
+    least = bench.exact(notion, [(0.0, price)])[0]
+    bounds = bounds_of(high, bench.worst_training_loss(notion, least), points)
+    models = bench.exact(notion, [(bound, price) for bound in bounds])
+    upper = upper_quarter(bounds, more)
+    models += bench.exact(notion, [(bound, price) for bound in upper])
+    panel = {
+        "FedAvg": rows([fedavg]),
+        "PFFL": rows(models),
+        "constant guess": [bench.constant(notion)],
+        "range": whole([bounds[0], bounds[-1]]),
+    }
+    return panel, bounds, models
 
 
 def group_panels(data: str, extra: int, algorithm_1: int) -> Callable[[Bench], Panels]:
@@ -127,20 +143,9 @@ def group_panels(data: str, extra: int, algorithm_1: int) -> Callable[[Bench], P
     `algorithm_1` draws Algorithm 1.
     """
 
-    def panels(bench: Bench) -> Panels:
-        return {n: panel(bench, n) for n in GROUP_NOTIONS}
-
     def panel(bench: Bench, notion: str) -> dict[str, Any]:
-        fedavg = bench.fedavg(notion)
-        bounds, along = path(bench, notion, fedavg)
-        local = LOCAL.get(f"{data} {notion}", LOCAL.get(data))
-        out = {
-            "FedAvg": rows([fedavg]),
-            "weighted FedAvg": rows([bench.weighted(notion)]),
-            "PFFL": rows(along),
-            "constant guess": [bench.constant(notion)],
-            "range": whole([bounds[0], bounds[-1]]),
-        }
+        out, bounds, _ = path(bench, notion)
+        out["weighted FedAvg"] = rows([bench.weighted(notion)])
         if bench.seed < extra:
             pairs, grid = bench.grid(notion, ZETAS[: BOUNDS[data][notion]], PRICES)
             few = [(bound, DEAR) for bound in bounds[::3]]
@@ -149,9 +154,10 @@ def group_panels(data: str, extra: int, algorithm_1: int) -> Callable[[Bench], P
             out["PFFL, paper's grid"] = rows(grid)
             out["FedAvg, ridge searched"] = rows(searched)
             out["PFFL, ridge searched"] = rows(other)
+        local = LOCAL.get(f"{data} {notion}", LOCAL.get(data, []))
         if local:
-            pairs_local = [(bounds[i], price) for i, price in local]
-            out["local BGL"] = rows(bench.local(notion, pairs_local))
+            models = bench.local(notion, [(bounds[i], price) for i, price in local])
+            out["local BGL"] = rows(models)
         if notion == "bgl":
             out["FedMinMax"] = rows([bench.minimax(notion)])
         if bench.seed < algorithm_1:
@@ -160,7 +166,7 @@ def group_panels(data: str, extra: int, algorithm_1: int) -> Callable[[Bench], P
             out["Algorithm 1"] = rows(bench.trained(*as_printed(notion, kept)))
         return out
 
-    return panels
+    return lambda bench: {n: panel(bench, n) for n in GROUP_NOTIONS}
 
 
 def as_printed(
@@ -179,40 +185,20 @@ def as_printed(
 
 def exact_panels(bench: Bench, price: float = DEAR) -> Panels:
     """Figure 2 on many rows or inputs, solved at seven bounds."""
-    out: Panels = {}
-    for notion in GROUP_NOTIONS:
-        fedavg = bench.fedavg(notion)
-        high = bench.worst_training_loss(notion, fedavg)
-        least = bench.exact(notion, [(0.0, price)])[0]
-        bounds = bounds_of(high, bench.worst_training_loss(notion, least), 7)
-        along = bench.exact(notion, [(bound, price) for bound in bounds[1:6]])
-        out[notion] = {
-            "FedAvg": rows([fedavg]),
-            "weighted FedAvg": rows([bench.weighted(notion)]),
-            "PFFL": rows([fedavg, *along, least]),
-            "constant guess": [bench.constant(notion)],
-            "range": whole([bounds[0], bounds[-1]]),
-        }
+    out = {n: path(bench, n, price, 7, 0)[0] for n in GROUP_NOTIONS}
+    for notion, panel in out.items():
+        panel["weighted FedAvg"] = rows([bench.weighted(notion)])
     return out
 
 
 def silo_panels(bench: Bench) -> Panels:
     """q-FFL: every silo is a group."""
-    notion = "silos"
-    fedavg = bench.fedavg(notion)
-    bounds, along = path(bench, notion, fedavg)
-    _, grid = bench.grid(notion, ZETAS[: BOUNDS["compas"][notion]], PRICES)
+    out, _, _ = path(bench, "silos")
+    _, grid = bench.grid("silos", ZETAS[: BOUNDS["compas"]["silos"]], PRICES)
     qffl = [methods.QFFL.within(300, q=q, local_steps=1) for q in QS]
-    return {
-        notion: {
-            "FedAvg": rows([fedavg]),
-            "PFFL": rows(along),
-            "PFFL, paper's grid": rows(grid),
-            "q-FFL": rows(bench.trained(notion, qffl)),
-            "constant guess": [bench.constant(notion)],
-            "range": whole([bounds[0], bounds[-1]]),
-        }
-    }
+    out["PFFL, paper's grid"] = rows(grid)
+    out["q-FFL"] = rows(bench.trained("silos", qffl))
+    return {"silos": out}
 
 
 def parity_panels(
@@ -221,10 +207,9 @@ def parity_panels(
     """Figure 3: demographic parity and equal opportunity."""
 
     def panels(bench: Bench) -> Panels:
-        cbgl, bgl = "cbgl", "bgl"
+        cbgl = "cbgl"
         fedavg = bench.fedavg(cbgl)
-        by_label = path(bench, cbgl, fedavg)[1]
-        by_group = path(bench, bgl, bench.fedavg(bgl))[1]
+        by_label, by_group = path(bench, cbgl)[2], path(bench, "bgl")[2]
         wider = Bench(with_group_as_input(bench.federation), bench.seed)
         fair = [
             methods.FedFair.within(400, gap_bound=gap, dual_step_size=0.05, **more)
@@ -348,17 +333,15 @@ def run(
     for seed in range(len(record["draws"]), seeds or study.seeds):
         began = time.process_time()
         federation = study.draw(sources, seed)
-        sizes = {
-            split: sum(len(silo.splits[split]) for silo in federation.silos)
-            for split in ("train", "validation", "test")
-        }
+        splits, silos = ("train", "validation", "test"), federation.silos
+        sizes = {split: sum(len(s.splits[split]) for s in silos) for split in splits}
         bench = Bench(federation, seed, study.model, study.solver)
         record["draws"].append(study.panels(bench))
         minutes = record["cpu_minutes"] + (time.process_time() - began) / 60
         ratio = sizes["test"] / sizes["train"]
         record |= {
             "data": federation.name,
-            "silos": len(federation.silos),
+            "silos": len(silos),
             "rows": sizes,
             "correlation": round(record["shared_people"] * ratio, 4),
             "cpu_minutes": round(minutes, 2),

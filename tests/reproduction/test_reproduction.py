@@ -167,7 +167,7 @@ def test_a_study_from_rows_to_page(people, tmp_path, monkeypatch):
 def test_bounds_of_a_path_lie_between_the_smallest_and_fedavgs(people):
     bench = Bench(people(None, 0), 0)
     fedavg = bench.fedavg("bgl")
-    bounds, models = studies.path(bench, "bgl", fedavg)
+    _, bounds, models = studies.path(bench, "bgl")
     losses = [bench.worst_training_loss("bgl", model) for model in models]
     assert losses[0] == pytest.approx(
         bench.worst_training_loss("bgl", fedavg), abs=1e-5
