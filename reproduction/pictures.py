@@ -113,6 +113,7 @@ def draw_panel(axes: Any, record: Record, panel: str, arms: tuple[str, ...]) -> 
     axes.set_xlabel("error rate, test", fontsize=8)
     axes.set_ylabel(MEASURES.get(panel, "largest group loss, test"), fontsize=8)
     axes.tick_params(labelsize=7)
+    axes.locator_params(axis="x", nbins=5)
     axes.grid(alpha=0.3)
 
 
