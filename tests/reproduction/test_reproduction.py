@@ -186,3 +186,38 @@ def test_the_papers_grid_is_solved_once_for_each_model(people):
     few = np.array(studies.rows(models))
     for row in studies.rows(every):
         assert (np.abs(few - row).max(axis=1) <= 2).any()
+
+
+def test_celebas_row_is_made_of_a_folder_of_pictures(tmp_path, monkeypatch):
+    """Drawn ones, a network of four rounds and few points."""
+    pytest.importorskip("torch", reason="networks need the extra 'torch'")
+    pytest.importorskip("PIL", reason="pictures need the extra 'celeba'")
+    from reproduction import celeba
+    from tests.datasets.celeba_files import Drawn
+
+    monkeypatch.setenv("PFFL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(benches, "LEAST_ROWS", 1)
+    monkeypatch.setattr(studies, "GROUP_NOTIONS", ("bgl",))
+    monkeypatch.setattr(celeba, "PARTS", (0.7,))
+    monkeypatch.setattr(celeba, "PAPER", (0.3,))
+    drawn = Drawn(tmp_path / "files")
+    drawn.unzipped()
+    sources = studies.Sources(celeba=str(drawn.folder))
+    draw = celeba.draw(12, edition="any", silos=2, test_fraction=0.3)
+    network, pixels = celeba.STUDIES
+
+    def short(bench):
+        return celeba.network_panels(
+            bench, dual_rounds=2, rounds_per_dual=2, participation=1.0
+        )
+
+    small = celeba.cnn(12, width=2)
+    for study in (
+        replace(network, draw=draw, panels=short, model=small),
+        replace(pixels, draw=draw),
+    ):
+        record = studies.run(study, sources, tmp_path / "records", 1)
+        panel = record["draws"][0]["bgl"]
+        assert {"FedAvg", "weighted FedAvg", "PFFL", "constant guess"} <= set(panel)
+    found = studies.load(tmp_path / "records")
+    assert set(found) == {"celeba", "celeba-pixels"}
