@@ -10,7 +10,7 @@ import numpy as np
 from pffl.experiments import Decision, Judgement
 from reproduction import claims
 from reproduction.claims import COLUMNS, Finding, Record, both, findings
-from reproduction.studies import FIGURES, MORE, POINTS
+from reproduction.studies import FIGURES, MORE, POINTS, STUDIES
 
 PAPER = {
     "figure1": "ACS: bounds on all silos together beat bounds in each silo, and these "
@@ -88,12 +88,14 @@ def section(figure: str, records: Mapping[str, Record]) -> list[str]:
     studies = [name for name in FIGURES[figure] if name in records]
     if not studies:
         return []
+    absent = [STUDIES[n].title for n in FIGURES[figure] if n not in records]
+    note = f" Not run yet: {', '.join(absent)}." if absent else ""
     minutes = sum(records[name]["cpu_minutes"] for name in studies)
     return [
         f"## {TITLES[figure]}",
         "",
         f"The paper: {PAPER[figure]} Command: `python -m reproduction {figure}` "
-        f"({minutes:.1f} CPU minutes).",
+        f"({minutes:.1f} CPU minutes).{note}",
         "",
         f"![{TITLES[figure]}](figures/{figure}.png)",
         "",
