@@ -90,7 +90,7 @@ HOMES = {
     "evidence.vector": "LONG Packed kept numbers_of",
     "evidence.verdict": ":verdict EXIT_CODES Result judge split_metrics verdicts",
     "evidence.verify": ":evidence_verify mean_ends verify:evidence_verify_verify",
-    "experiments.comparison": "L2_GRID points_of",
+    "experiments.comparison": "L2_GRID name_methods points_of",
     "figures.chart": "Axis axis_of",
     "figures.html": "as_html",
     "flower.address": "Address",

@@ -118,7 +118,7 @@ def test_a_solution_and_its_directory_are_certified_alike(place):
 
 
 def test_fault_87_what_was_given_to_the_run_is_the_certificates(tmp_path):
-    given = {"confidence": 0.9, "loss_bound": 5.0}
+    given = {"confidence": 0.9}
     with runs.lock(tmp_path / "run") as held:
         running.run(job(**given), held, report=False)
     record, engine = runs.load(tmp_path / "run"), Local(job().federation)

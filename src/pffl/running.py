@@ -138,7 +138,7 @@ def run(
         if solution.status != "interrupted" or not checkpoint.messages:
             checkpoint.remove()
     except BaseException:
-        if fresh and not checkpoint.messages:
+        if fresh and checkpoint.messages < 2:  # rows were counted at most
             checkpoint.remove()
         raise
     return solution

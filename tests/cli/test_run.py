@@ -128,4 +128,4 @@ def test_a_federation_that_fails_says_where(command, monkeypatch):
     monkeypatch.setattr("pffl.engines.local.Local.ask_many", down)
     seen = command(*RUN, "--bound", "0.8")
     assert (seen.code, seen.error) == (5, "site-down")
-    assert "question 1: census" in one_line(seen.err)
+    assert "message 1: census" in one_line(seen.err)

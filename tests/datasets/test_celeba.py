@@ -316,24 +316,3 @@ def test_present_pictures_are_used_and_counted(drawn, load, packed):
     assert set(fewer.silo_names) < set(own)
     with raises(DataError, "too-few-people", "least_images="):
         load(drawn.folder, pictures="present", least_images=9)
-
-
-def test_panels_of_figure_2_open_a_folder_of_pictures(drawn, tmp_path, monkeypatch):
-    """`pffl reproduce tradeoff --data celeba --source DIR`, up to the training."""
-    pytest.importorskip("torch", reason="networks need the extra 'torch'")
-    from tests.inside import Seeds, open_panel
-    from tests.inside import load as figure
-
-    monkeypatch.setenv("PFFL_CACHE_DIR", str(tmp_path / "cache"))
-    folder = drawn.unzipped()
-    (folder / "img_align_celeba" / drawn.names[0]).unlink()
-    drawn.as_tables()
-    spec = figure("tradeoff")
-    names = spec.names(None, "celeba")
-    assert names == ["celeba-bgl", "celeba-cbgl-y1", "celeba-cbgl-y0"]
-    for panel in (panel for panel in spec.panels if panel.name in names):
-        found = open_panel({**panel.data, "size": 12}, Seeds(1, 1, 1), str(folder))
-        assert "67 of 12" in found.notes[0]
-        assert set(found.splits) == {"train", "validation", "test"}
-        steps = {len(curve.grid.get("step_size", ())) for curve in panel.curves}
-        assert min(steps) >= 2, "step sizes are tuned on validation pictures"

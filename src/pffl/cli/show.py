@@ -93,6 +93,8 @@ def headline(e: Evidence, width: int) -> str:
         f"{e.data.silos:,} silo{'' if e.data.silos == 1 else 's'}",
         about + " / ".join(f"{rows[split]:,} {split}" for split in rows) + " rows",
     ]
+    if clipped := unseen.named(e):
+        parts[2] += f" · {clipped}"
     if isinstance(e.training, Training):
         parts.append(str(e.training.method.get("kind", "")))
         parts.append(f"{e.training.rounds:,} rounds")
@@ -267,7 +269,7 @@ def verdicts(console: Console, e: Evidence) -> None:
 def reasons(e: Evidence, found: Sequence[Verdict]) -> list[str]:
     """Say why each verdict is what it is: in few words, or by its first sentence."""
     out = [re.split(r"(?<=\.) (?=[A-Z])", one.sentence)[0] for one in found]
-    out[3:] = [f"{one.word}. {one.sentence}" for one in found[3:]]
+    out = [one.partition(": ")[0] if len(one) > LONGEST_CELL else one for one in out]
     words = [one.word for one in found]
     least, alike = verdict.smallest_bound(e), len(set(e.bounds.tolist())) == 1
     if words[0] == "met":

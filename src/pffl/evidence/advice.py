@@ -35,7 +35,7 @@ def no_better(e: Evidence) -> str | None:
     count, weight, loss, right = (sample.of_atoms(c, len(e.groups)) for c in columns)
     bounded = {group for cell in e.cells if e.promise for group, _ in cell.of}
     sets = {f"'{a}'": [i] for i, a in enumerate(e.groups) if a in bounded}
-    found: dict[str, list[str]] = {"loss": [], "error": []}
+    found: dict[str, list[str]] = {"loss": [], "errors": []}
     for name, i in {**sets, "all rows together": list(range(len(e.groups)))}.items():
         n = weight[i].sum(axis=0)
         if count[i].sum() < FEWEST or np.count_nonzero(n) < 2:
@@ -43,17 +43,12 @@ def no_better(e: Evidence) -> str | None:
         if loss[i].sum() >= -(n[n > 0] * np.log(n[n > 0] / n.sum())).sum():
             found["loss"].append(name)
         if right[i].sum() <= n.max():
-            found["error"].append(name)
-    told = [
-        f"{guess} of {', '.join(found[of])}"
-        for of, guess in (
-            ("loss", "its loss is not below that of guessing the own rates"),
-            ("error", "its error not below that of the most frequent label"),
-        )
-        if found[of]
-    ]
-    rows = "test rows" if sample is not e.seen else training.rows_word(e)
-    return f"On {rows} {'; '.join(told)}." if told else None
+            found["errors"].append(name)
+    told = [f"{of} of {', '.join(sets)}" for of, sets in found.items() if sets]
+    apart = e.trained and known(e.heldout) is not None
+    rows = "test rows" if apart else training.rows_word(e)
+    guess = f"On {rows} the model is no better than a guess"
+    return f"{guess}: {'; '.join(told)}." if told else None
 
 
 def binding(e: Evidence) -> str | None:
