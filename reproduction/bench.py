@@ -248,20 +248,6 @@ class Bench:
         return Model(Run(point, (), 0, None), (validation, test)).row()
 
 
-def with_group_as_input(federation: pffl.Federation) -> pffl.Federation:
-    """Return the federation with one input more for every group but the first."""
-    schema = federation.schema
-    codes = np.arange(1, len(schema.groups))
-
-    def wider(rows: Any) -> Any:
-        extra = (rows.group[:, None] == codes).astype(float)
-        return replace(rows, X=np.hstack([rows.X, extra]))
-
-    names = (f"is {group}" for group in schema.groups[1:])
-    features = (*schema.features, *names)
-    return _changed(federation, replace(schema, features=features), wider)
-
-
 def in_two_groups(federation: pffl.Federation, first: str) -> pffl.Federation:
     """Return the federation with one group against all others."""
     schema = federation.schema

@@ -27,7 +27,6 @@ from reproduction.bench import (
     in_two_groups,
     logistic,
     whole,
-    with_group_as_input,
 )
 
 VALIDATION = 0.2
@@ -210,7 +209,7 @@ def parity_panels(
         cbgl = "cbgl"
         fedavg = bench.fedavg(cbgl)
         by_label, by_group = path(bench, cbgl)[2], path(bench, "bgl")[2]
-        wider = Bench(with_group_as_input(bench.federation), bench.seed)
+        wider = Bench(bench.federation.with_groups_as_inputs(), bench.seed)
         fair = [
             methods.FedFair.within(400, gap_bound=gap, dual_step_size=0.05, **more)
             for gap in GAPS
@@ -283,7 +282,7 @@ def acs_share(people: int) -> Callable[[Sources], float]:
 STUDIES = {
     study.name: study
     for study in (
-        Study("compas", "COMPAS (sex)", 100, compas, group_panels("compas", 100, 30)),
+        Study("compas", "COMPAS (sex)", 100, compas, group_panels("compas", 60, 30)),
         Study(
             "acs",
             "ACS employment (race)",
