@@ -51,7 +51,7 @@ class Log:
     Attributes
     ----------
     seconds
-        What the run took, as far as it was recalled or recorded.
+        What the run took until its last record.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
@@ -118,7 +118,7 @@ class Log:
                     for name, key in own.items()
                 }
                 totals.append(kinds[kind].from_arrays(found, {}))
-            self.seconds = float(header["seconds"])
+            float(header["seconds"])
         except (Malformed, KeyError, TypeError, ValueError, AttributeError) as error:
             raise ArtefactError(
                 f"[bad-checkpoint] '{self.path}' cannot be used: {error}"
@@ -210,6 +210,8 @@ class Log:
             )
             return
         self._header, self._records, self._size = header, bodies[1:], place
+        with suppress(Malformed, IndexError, KeyError, TypeError, ValueError):
+            self.seconds = float(unpack(bodies[-1]).header["seconds"])
 
 
 def _header(body: bytes) -> Mapping[str, Any] | None:

@@ -10,7 +10,7 @@ import os
 import platform
 import secrets
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from importlib.metadata import version
@@ -203,18 +203,12 @@ def solve(
         plan = noisy.planned(setting, constraint, model, used, settings, privacy)[0]
         for callback in callbacks:
             callback.releasing(plan.lines())
-        if log is not None:
-            log.begin(
-                identity(
-                    data={"schema": setting.schema.hash},
-                    model=bare.describe(),
-                    constraint=constraint and constraint.describe(),
-                    method={"kind": used.name, **vars(used)},
-                    options=settings,
-                    run={"seed": seed},
-                    privacy=privacy.describe(),
-                )
-            )
+        about_run: dict[str, Any] = {
+            "data": {"schema": setting.schema.hash},
+            "run": {"seed": seed},
+            "privacy": privacy.describe(),
+        }
+        _begin(log, bare, constraint, used, settings, about_run)
         flow = with_noise(
             setting,
             constraint,
@@ -261,17 +255,9 @@ def solve(
         seed=seed,
         gap_every=gap_every,
     )
-    if log is not None:
-        log.begin(
-            identity(
-                data=rows_of(setting),
-                model=bare.describe(),
-                constraint=constraint and constraint.describe(),
-                method={"kind": used.name, **vars(used)},
-                options=settings,
-                run={"seed": seed, "gap_every": gap_every},
-            )
-        )
+    run = {"seed": seed, "gap_every": gap_every}
+    more = {"data": rows_of(setting), "run": run}
+    _begin(log, bare, constraint, used, settings, more)
     found = timed(asker, flow, callbacks, log)
     return _finished(
         _chosen(found, choice),
@@ -280,6 +266,27 @@ def solve(
         callbacks,
         None if log is checkpoint else log,
     )
+
+
+def _begin(
+    log: Log | None,
+    model: Model,
+    constraint: Constraint | None,
+    method: Method[Any],
+    options: Options,
+    more: Mapping[str, Any],
+) -> None:
+    """Say what the run is, in its log."""
+    if log is not None:
+        log.begin(
+            identity(
+                model=model.describe(),
+                constraint=constraint and constraint.describe(),
+                method={"kind": method.name, **vars(method)},
+                options=options,
+                **more,
+            )
+        )
 
 
 def timed(
