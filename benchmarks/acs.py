@@ -37,7 +37,7 @@ from pffl.solving import prepared
 FILE = Path(__file__).parents[2] / "shared/data/acs_employment_2024_48st_dc.parquet"
 BOUNDS = (0.55, 0.565, 0.58, 0.65)
 PRICES = (1.0, 10.0, 500.0)
-EVALUATIONS = 4  # questions that make no product: train and test, before and after
+EVALUATIONS = 4  # queries that make no product: train and test, before and after
 TARGET = 1e-4
 BLOCK = 4096
 
@@ -124,7 +124,7 @@ def whole(engine: Local, bound: float, product: Product | None = None) -> Spent:
         solution, spent = timed(work)
     else:
         solution, spent, bare = product.around(work)
-    asked = solution.training.questions["asked"] - EVALUATIONS
+    asked = solution.training.queries["asked"] - EVALUATIONS
     words = f"solve at {bound:g}: {solution.status}, {solution.rounds} rounds"
     print(f"{words} and {asked - solution.rounds} to measure, {spent.wall:.1f} s")
     if product is not None:

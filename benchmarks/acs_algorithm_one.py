@@ -31,7 +31,7 @@ from pffl.evidence.response import measure_gap
 from pffl.methods.base import Method
 from pffl.preparation import Options
 from pffl.problem import upper_value
-from pffl.questions import Evaluate
+from pffl.queries import Evaluate
 from pffl.solving import prepared
 
 FILE = Path(__file__).parents[2] / "shared/data/acs_employment_2024_48st_dc.parquet"

@@ -29,7 +29,7 @@ import pffl
 from pffl.engines import Local
 from pffl.engines.local.by_silo import BySilo
 from pffl.preparation import Options
-from pffl.questions import Curvature
+from pffl.queries import Curvature
 from pffl.solving import prepared
 
 BOUND, L2 = 0.58, 1e-3
@@ -61,7 +61,7 @@ def solved(path: Path) -> dict[str, float]:
     return {
         "processor": spent.processor,
         "rounds": float(done.rounds),
-        "asked": float(done.training.questions["asked"]),
+        "asked": float(done.training.queries["asked"]),
         "memory": peak() / matrix,
     }
 
@@ -86,14 +86,14 @@ def merged(path: Path) -> dict[str, float]:
     engine = Local(federation)
     constraint = pffl.BoundedGroupLoss(BOUND)
     problem, _ = prepared(engine, constraint, None, pffl.Exact(), Options(), seed=0)
-    question = Curvature(problem.task, np.zeros(problem.n_parameters))
-    _, first = timed(lambda: engine.ask(question))
-    pass_of = min(timed(lambda: engine.ask(question))[1].processor for _ in range(5))
-    rows = len(engine.layout([question]))
+    query = Curvature(problem.task, np.zeros(problem.n_parameters))
+    _, first = timed(lambda: engine.ask(query))
+    pass_of = min(timed(lambda: engine.ask(query))[1].processor for _ in range(5))
+    rows = len(engine.layout([query]))
     inputs = problem.task.model.inputs
     layout, laid = timed(lambda: BySilo.of(federation, "train", inputs))
     engine._layouts = dict.fromkeys(engine._layouts, layout)
-    apart = min(timed(lambda: engine.ask(question))[1].processor for _ in range(5))
+    apart = min(timed(lambda: engine.ask(query))[1].processor for _ in range(5))
     return {
         "rows": float(len(layout)),
         "distinct": float(rows),

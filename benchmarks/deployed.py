@@ -1,4 +1,4 @@
-"""Seconds a question and a run take with real processes: Flower's own nodes, and ours.
+"""Seconds a query and a run take with real processes: Flower's own nodes, and ours.
 
     python benchmarks/deployed.py [PAIRS]
 
@@ -28,7 +28,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def main(pairs: int) -> None:
-    print("nodes      load  s a question  s a run  processor s a run  questions")
+    print("nodes      load  s a query  s a run  processor s a run  queries")
     with tempfile.TemporaryDirectory() as folder:
         net = Net(Path(folder) / "net", run_file(Path(folder), secure_sum=True))
         try:
@@ -40,13 +40,13 @@ def main(pairs: int) -> None:
             ]
         finally:
             net.stop()
-    for what, number in (("a question", 0), ("a run", 1), ("processor time", 2)):
+    for what, number in (("a query", 0), ("a run", 1), ("processor time", 2)):
         ratios = [before[number] / after[number] for before, after in pairs_of]
         print(f"{what}: {', '.join(f'{r:.1f}' for r in ratios)} times less")
 
 
 def _run(net: Net, name: str, *, plain: bool = False) -> tuple[float, float, float]:
-    """Start nodes, run, end the nodes; return seconds a question and a run."""
+    """Start nodes, run, end the nodes; return seconds a query and a run."""
     logs = {site: f"{name}-{number}" for number, site in enumerate(net.sites)}
     for site, log in logs.items():
         net.start_node(site, log=log, plain=plain)
@@ -62,17 +62,17 @@ def _run(net: Net, name: str, *, plain: bool = False) -> tuple[float, float, flo
     assert done.returncode == 0, done.stdout + done.stderr + net.logs()
     used = _processor(net) - before
     asked = [e["seconds"] for e in entries(out) if "seconds" in e and "event" not in e]
-    question = statistics.median(asked)
+    query = statistics.median(asked)
     for log in logs.values():
         net.processes[log].terminate()
     for log in logs.values():
         net.processes.pop(log).wait(60)
     print(
         f"{'Flower' if plain else 'ours':8}{os.getloadavg()[0]:7.1f}"
-        f"{question:14.2f}{seconds:9.1f}{used:19.1f}{len(asked):11}",
+        f"{query:14.2f}{seconds:9.1f}{used:19.1f}{len(asked):11}",
         flush=True,
     )
-    return question, seconds, used
+    return query, seconds, used
 
 
 def _processor(net: Net) -> float:

@@ -146,8 +146,8 @@ def run(engine: Local, problem: Problem, method: GapMethod[Any]) -> tuple[Any, f
     """Run a method; return its last state and its CPU seconds."""
     began = time.process_time()
     state: Standing = method.init(problem)
-    while (question := method.question(problem, state)) is not None:
-        state = method.step(problem, state, engine.ask(question))
+    while (query := method.query(problem, state)) is not None:
+        state = method.step(problem, state, engine.ask(query))
     return state, time.process_time() - began
 
 

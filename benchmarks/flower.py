@@ -24,7 +24,7 @@ from pffl.engines import Reference
 from pffl.engines.remote import Remote
 from pffl.flower import GridTransport
 from pffl.preparation import Options
-from pffl.questions import Train
+from pffl.queries import Train
 from pffl.solving import prepared as prepare
 from tests.flower.memory import MemoryGrid, grid_of, lasting_grid
 
@@ -61,9 +61,9 @@ def _seconds(engine: pffl.engines.Engine) -> float:
     times = []
     for number in range(ROUNDS):
         w = np.full(problem.n_parameters, 0.01 * number)
-        question = Train(problem.task, w, 1.0, weights, np.full(5, 0.1), round=number)
+        query = Train(problem.task, w, 1.0, weights, np.full(5, 0.1), round=number)
         began = time.process_time()
-        engine.ask(question)
+        engine.ask(query)
         times.append(time.process_time() - began)
     return float(np.median(times))
 

@@ -2,8 +2,8 @@
 
     .venv/bin/python benchmarks/masks.py
 
-One message with a `curvature` question of Z cells, as COMPAS (p = 10) and ACS (p = 24)
-ask it, and with a `slopes` question of a wide model. `first` is a site's mask in a new
+One message with a `curvature` query of Z cells, as COMPAS (p = 10) and ACS (p = 24)
+ask it, and with a `slopes` query of a wide model. `first` is a site's mask in a new
 process, which agrees with every other site on a secret; `mask` the next one; `write`
 the numbers on their grid; `sign` and `verify` the signature of the site's answer and of
 all answers; `add` and `read` what the server, and every site that follows, does with
@@ -77,7 +77,7 @@ def measure(gradients: np.ndarray, sums: np.ndarray, sites: int) -> list[float]:
 def main() -> None:
     """Print the table."""
     rng = np.random.default_rng(0)
-    print("| question | bytes | sites |", " | ".join(COLUMNS), "|")
+    print("| query | bytes | sites |", " | ".join(COLUMNS), "|")
     print("|---" * (3 + len(COLUMNS)) + "|")
     for name, (many, few) in CASES.items():
         gradients, sums = rng.normal(size=many), rng.normal(size=few)

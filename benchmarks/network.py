@@ -37,14 +37,14 @@ from pffl.models import celeba_cnn, mlp
 from pffl.models.network import Network
 from pffl.preparation import Options
 from pffl.problem import Problem
-from pffl.questions import Train, TrainTotal, View
+from pffl.queries import Train, TrainTotal, View
 from pffl.solving import prepared as prepare
 
 REPEATS = 3
 TurnTaking = dict[str, Callable[[], TrainTotal]]
 
 
-def question(problem: Problem, steps: int, batch: int | None) -> Train:
+def query(problem: Problem, steps: int, batch: int | None) -> Train:
     """Ask for local steps with weighted cells."""
     weights = problem.cell_weights(np.linspace(0.3, 0.7, problem.n_cells))
     w = problem.task.model.start(0)
@@ -185,7 +185,7 @@ def faces(clients: int, size: int, steps: int, batch: int | None) -> None:
     """LEAF's CNN on pictures."""
     data = pictures(clients, size)
     plain, fast, problem = prepared(data, Network(celeba_cnn(size)))
-    ask, bare = question(problem, steps, batch), Bare(size)
+    ask, bare = query(problem, steps, batch), Bare(size)
     a, b = with_one_thread(lambda: plain.ask(ask))(), fast.ask(ask)
     assert np.abs(a.update - b.update).max() < 1e-4 * np.abs(a.update).max()
     views = plain.views(ask)
@@ -204,7 +204,7 @@ def tables(clients: int, rows: int, steps: int) -> None:
     """A perceptron on a table."""
     data = pffl.datasets.synthetic(clients * rows, silos=clients, features=20)
     plain, fast, problem = prepared(data, Network(mlp(20, (64,), 2)))
-    ask = question(problem, steps, 20)
+    ask = query(problem, steps, 20)
     tell(
         f"perceptron 20–64–2, {clients} clients of {rows} rows, J = {steps}, batch 20",
         {

@@ -411,7 +411,7 @@ def silos(repeats: int, python: str) -> list[Line]:
 def one_pass(repeats: int) -> dict[str, Spent]:
     """Time a pass, and the product that it cannot do without, on one thread each."""
     from pffl.engines import Local
-    from pffl.questions import Curvature
+    from pffl.queries import Curvature
 
     silos = 10_000
     X, y, group = people(20 * silos, 20, 2)

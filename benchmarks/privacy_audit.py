@@ -28,7 +28,7 @@ from pffl.methods import method_of
 from pffl.noisy import running
 from pffl.preparation import Options
 from pffl.privacy.accounting import epsilon_of
-from pffl.questions.noised import Adding
+from pffl.queries.noised import Adding
 from pffl.solving import adding_of, setting_of
 
 DELTA = 1e-6
@@ -40,11 +40,11 @@ WORDS = {
 
 
 class Overheard(Local):
-    """Keeps every release: the question, and what came back with noise."""
+    """Keeps every release: the query, and what came back with noise."""
 
-    def ask_many(self, questions):
-        found = super().ask_many(questions)
-        self.heard = [*getattr(self, "heard", []), *zip(questions, found, strict=True)]
+    def ask_many(self, queries):
+        found = super().ask_many(queries)
+        self.heard = [*getattr(self, "heard", []), *zip(queries, found, strict=True)]
         return found
 
 
@@ -81,19 +81,19 @@ def federations(far: float = 4.0) -> tuple[object, object]:
 def score(engine: Overheard, without: Local, bare: Local) -> float:
     """Return the log-likelihood ratio of everything heard: with against without."""
     total = 0.0
-    for question, heard in engine.heard:
-        if question.split != "train":
+    for query, heard in engine.heard:
+        if query.split != "train":
             continue
-        silent = replace(question, adding=None)
+        silent = replace(query, adding=None)
         views, others = bare.views(silent), without.views(silent)
         mine, theirs = silent.answer(views[0]), silent.answer(others[0])
         rest = [silent.answer(view) for view in others[1:]]
-        for name in question.asked_for:
-            unit = 2.0 ** -question.total_type.declared[name].unit
+        for name in query.asked_for:
+            unit = 2.0 ** -query.total_type.declared[name].unit
             shift = (getattr(mine, name) - getattr(theirs, name)) * unit
             base = sum((getattr(one, name) for one in rest), getattr(theirs, name))
             off = (getattr(heard, name) - base) * unit
-            sigma = question.sigma[name]
+            sigma = query.sigma[name]
             total += float((off * shift).sum() - (shift * shift).sum() / 2) / sigma**2
     return total
 

@@ -26,7 +26,7 @@ import pffl
 from pffl.engines import Local
 from pffl.engines.remote import InMemory, Remote
 from pffl.preparation import Options
-from pffl.questions import Census, Curvature, Question, Slopes
+from pffl.queries import Census, Curvature, Query, Slopes
 from pffl.solving import prepared
 from pffl.wire import Policy
 
@@ -48,7 +48,7 @@ def sites_of(data: pffl.Federation) -> dict[str, PlainSite]:
     return {s.name: PlainSite(s, data.schema) for s in data.silos}
 
 
-def questions(data: pffl.Federation) -> list[Question[Any]]:
+def queries(data: pffl.Federation) -> list[Query[Any]]:
     """One of each kind that a certified run asks again and again."""
     engine = Local(data)
     constraint = pffl.BoundedGroupLoss(0.6)
@@ -81,21 +81,21 @@ def messages(sites: int, rows: int = 20, p: int = 20) -> None:
     """Ask all sites; what the server itself does is timed apart."""
     X, y, group = people(sites * rows, p, 2)
     data = federation(X, y, group, sites)
-    asked = questions(data)
+    asked = queries(data)
     print(f"{machine()}\n\n{sites:,} sites × {rows} rows, {p} inputs, 2 cells\n")
     print(
-        "| question | messages at the server | MB out | MB back | server CPU s "
+        "| query | messages at the server | MB out | MB back | server CPU s "
         "| all CPU s |\n|---|---|---|---|---|---|"
     )
     at = sites_of(data)
     engine = Remote(InMemory(at), data.schema, data.silo_names, policy=PATIENT)
-    for question in [Census(data.schema), *asked]:  # the first also finds the sites
+    for query in [Census(data.schema), *asked]:  # the first also finds the sites
         clock = Clocked(at)
         engine._transport = clock
-        done = spent(lambda q=question: engine.ask(q))
+        done = spent(lambda q=query: engine.ask(q))
         entry = engine.record.entries[-1]
         print(
-            f"| {question.kind} | {len(entry['answered']):,} "
+            f"| {query.kind} | {len(entry['answered']):,} "
             f"| {entry['bytes_sent'] / 1e6:.2f} "
             f"| {entry['bytes_received'] / 1e6:.2f} | {done.cpu - clock.below:.3f} "
             f"| {done.cpu:.2f} |",
@@ -153,14 +153,14 @@ def measured(kind: type[Any], cells: int, inputs: int) -> tuple[float, ...]:
     """Bytes to and from a site, and seconds of server and site, of one message."""
     X, y, group = people(SITES * ROWS, inputs, cells)
     data = federation(X, y, group, SITES)
-    question = next(q for q in questions(data) if type(q) is kind)
+    query = next(q for q in queries(data) if type(q) is kind)
     transport = Clocked(sites_of(data))
     engine = Remote(transport, data.schema, data.silo_names, policy=PATIENT)
-    engine.ask(question)
+    engine.ask(query)
     best = (np.inf, np.inf)
     for _ in range(3):
         transport.below = 0.0
-        done = spent(lambda: engine.ask(question))
+        done = spent(lambda: engine.ask(query))
         best = min(best, (done.cpu - transport.below, transport.below))
     entry = engine.record.entries[-1]
     sent, back = entry["bytes_sent"] / SITES, entry["bytes_received"] / SITES
@@ -179,7 +179,7 @@ def model() -> None:
     """Fit what a message costs; compute what a nation would pay."""
     print(f"{machine()}; {SITES} sites × {ROWS} rows, best of 3\n")
     print(
-        "| question | cells | inputs | bytes out | bytes back | numbers back "
+        "| query | cells | inputs | bytes out | bytes back | numbers back "
         "| server ms | site ms |\n|---|---|---|---|---|---|---|---|"
     )
     found: dict[str, list[tuple[float, ...]]] = {}
@@ -195,7 +195,7 @@ def model() -> None:
                 flush=True,
             )
     fits = {}
-    print("\n| question | bytes back | server s | off by at most |\n|---|---|---|---|")
+    print("\n| query | bytes back | server s | off by at most |\n|---|---|---|---|")
     for name, rows in found.items():
         n, _, back, server, _ = np.array(rows).T
         (a, b), (c, d) = fitted(n, back), fitted(n, server)
@@ -218,7 +218,7 @@ def nation(fits: dict[str, tuple[float, ...]]) -> None:
     run = ready(Local(data), bound, method)[1]()
     print(f"{run.rounds} rounds of FirstOrder, in process, 50,000 rows\n")
     print(
-        "| question | MB a site | read by the server | server CPU s | at 1 Gbit/s "
+        "| query | MB a site | read by the server | server CPU s | at 1 Gbit/s "
         "| a round on Flower |\n|---|---|---|---|---|---|"
     )
     for name, (a, b, c, d) in fits.items():

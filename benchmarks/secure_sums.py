@@ -20,7 +20,7 @@ import pffl
 from pffl.data import Attribute, Federation, Rows, Schema, Silo
 from pffl.engines.remote import InMemory, Remote
 from pffl.preparation import Options
-from pffl.questions import Curvature, Question, Slopes, Train
+from pffl.queries import Curvature, Query, Slopes, Train
 from pffl.site import Site
 from pffl.site.at_hand import OPEN, secured
 from pffl.solving import prepared
@@ -81,7 +81,7 @@ def engines_of(federation: Federation) -> dict[str, tuple[Remote, Clock]]:
     return found
 
 
-def asked(engine: Remote, rng: np.random.Generator) -> dict[str, Question]:
+def asked(engine: Remote, rng: np.random.Generator) -> dict[str, Query]:
     """Return what `Exact`, `FirstOrder` and `PFFL` ask in a round, at another w."""
     constraint, method = pffl.BoundedGroupLoss(0.6), pffl.Exact()
     problem, _ = prepared(engine, constraint, None, method, Options(), 0)
@@ -95,7 +95,7 @@ def asked(engine: Remote, rng: np.random.Generator) -> dict[str, Question]:
 
 def main() -> None:
     """Print the table."""
-    columns = "sites", "question", "", "site ms", "server ms", "kB both ways"
+    columns = "sites", "query", "", "site ms", "server ms", "kB both ways"
     print("|", " | ".join(columns), "|")
     print("|---" * len(columns) + "|")
     for sites, repeats in SITES.items():
@@ -103,10 +103,10 @@ def main() -> None:
         times: dict[tuple[str, str], list[tuple[float, float, float]]] = {}
         for _ in range(repeats):
             for name, (engine, clock) in engines.items():
-                for kind, question in asked(engine, rng).items():
+                for kind, query in asked(engine, rng).items():
                     clock.seconds = clock.bytes = 0
                     start = time.process_time()
-                    engine.ask(question)
+                    engine.ask(query)
                     whole = time.process_time() - start
                     spent = (clock.seconds, whole - clock.seconds, clock.bytes)
                     times.setdefault((kind, name), []).append(spent)

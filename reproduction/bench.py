@@ -22,7 +22,7 @@ from pffl.driver import drive, drive_many
 from pffl.flow import Flow, Run, Start, ask_all, iterate
 from pffl.preparation import prepare
 from pffl.problem import Point, Problem
-from pffl.questions import Evaluate, EvaluateTotal
+from pffl.queries import Evaluate, EvaluateTotal
 from pffl.solving import open_engine, setting_of
 from reproduction import optimum
 

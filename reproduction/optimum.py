@@ -31,7 +31,7 @@ from pffl.methods.descent import LocalTraining, Objective
 from pffl.methods.local_bgl import LocalBGL, own_cells
 from pffl.models.linear import LinearModel
 from pffl.problem import Point, Problem
-from pffl.questions import Curvature, CurvatureTotal
+from pffl.queries import Curvature, CurvatureTotal
 from pffl.typing import FloatArray, IntArray
 
 NEWTON = 30  # steps on one objective
@@ -91,7 +91,7 @@ class Lowest:
     w, value, below
         Where it is, what it has, and a number below the minimum.
     rounds
-        Questions that were asked.
+        Queries that were asked.
     """
 
     w: FloatArray

@@ -49,7 +49,7 @@ QUICK = (
     "methods/test_pffl.py",
     "models/test_base.py",
     "models/test_linear.py",
-    "questions",
+    "queries",
     "runs/test_directory.py",
     "test_elsewhere.py",
     "test_estimator.py",

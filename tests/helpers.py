@@ -14,7 +14,7 @@ from pffl.data import Attribute, Federation, Rows, Schema, Silo
 from pffl.engines import Reference
 from pffl.preparation import Options
 from pffl.problem import Problem
-from pffl.questions import Evaluate, Train, Witness
+from pffl.queries import Evaluate, Train, Witness
 from tests.driving import prepare
 from tests.oracles import MODELS
 from tests.saddle import Oracle
@@ -127,7 +127,7 @@ def draw_multipliers(rng: np.random.Generator, problem: Problem) -> np.ndarray:
     return problem.multiplier_bound * lam
 
 
-def train_question(
+def train_query(
     problem: Problem,
     w: np.ndarray,
     lam: np.ndarray,
@@ -135,7 +135,7 @@ def train_question(
     steps: Sequence[float] = (0.1,),
     **changes: Any,
 ) -> Train:
-    """Build the question that asks for local steps on G(·; λ)."""
+    """Build the query that asks for local steps on G(·; λ)."""
     return Train(
         problem.task,
         w,
@@ -146,7 +146,7 @@ def train_question(
     )
 
 
-def evaluate_question(task: Any, w: np.ndarray, split: str = "test") -> Evaluate:
+def evaluate_query(task: Any, w: np.ndarray, split: str = "test") -> Evaluate:
     """Ask for all that `evaluate` can tell of a model: trials and bets with it."""
     if task.model.n_classes == 0:
         return Evaluate(task, w, split, task.model.loss_bound() or np.inf)
@@ -154,10 +154,10 @@ def evaluate_question(task: Any, w: np.ndarray, split: str = "test") -> Evaluate
     return Evaluate(task, w, split, 1.5, np.array([1.2, 4.0]), bets)
 
 
-def witness_question(
+def witness_query(
     problem: Problem, w: np.ndarray, lam: np.ndarray, *, risk_weight: float = 0.7
 ) -> Witness:
-    """Build the question for a plane below βF + λᵀr, its slopes moved along −w/3."""
+    """Build the query for a plane below βF + λᵀr, its slopes moved along −w/3."""
     weights = problem.cell_weights(lam)
     return Witness(problem.task, w, risk_weight, weights, -w / 3)
 

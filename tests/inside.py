@@ -138,15 +138,15 @@ HOMES = {
     "privacy.discrete": (
         ":discrete Source discrete_gaussian keyed_source secret_source seeded_source"
     ),
-    "questions.declared": (
-        "Row:questions_declared_Row agreed array number places scalar vector"
+    "queries.declared": (
+        "Row:queries_declared_Row agreed array number places scalar vector"
     ),
-    "questions.evaluate": "COLUMNS:questions_evaluate_COLUMNS",
-    "questions.noised": "Adding CURVED UNIT scores_alone unfolded",
-    "questions.plausible": "Ceilings",
-    "questions.smoothness": "STEPS curvature",
-    "questions.stakes": "STAKES check_log_sums check_stakes",
-    "questions.train": "TINY",
+    "queries.evaluate": "COLUMNS:queries_evaluate_COLUMNS",
+    "queries.noised": "Adding CURVED UNIT scores_alone unfolded",
+    "queries.plausible": "Ceilings",
+    "queries.smoothness": "STEPS curvature",
+    "queries.stakes": "STAKES check_log_sums check_stakes",
+    "queries.train": "TINY",
     "reports.card": "plain table:reports_card_table",
     "reports.explorer": "path_of",
     "reports.inputs": "InputsThatMatter MOST",
@@ -165,7 +165,7 @@ HOMES = {
     "site.releases": "Releases",
     "site.store": ":store",
     "spec.run_file": "SECTIONS",
-    "wire.envelope": "MOST_QUESTIONS",
+    "wire.envelope": "MOST_QUERIES",
     "wire.keys": (
         "FILE:wire_keys_FILE PUBLIC_FILE PublicKeys SiteKeys announced collect"
         " read_public shared"

@@ -1,4 +1,4 @@
-"""An engine that stops a run at a chosen question, and a way to compare two runs."""
+"""An engine that stops a run at a chosen query, and a way to compare two runs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 
 from pffl import Solution
 from pffl.engines import Engine
-from pffl.questions import Question, Total
+from pffl.queries import Query, Total
 
 ASIDE = ("seconds", "problem")  # of a round
 
 
 class Stopping:
-    """Pass everything on, and raise instead of answering question number `at`."""
+    """Pass everything on, and raise instead of answering query number `at`."""
 
     def __init__(
         self, engine: Engine, at: int, error: type[BaseException] = KeyboardInterrupt
@@ -26,18 +26,18 @@ class Stopping:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
 
-    def ask(self, question: Question) -> Any:
+    def ask(self, query: Query) -> Any:
         self._count()
-        return self.engine.ask(question)
+        return self.engine.ask(query)
 
-    def ask_many(self, questions: Sequence[Question]) -> list[Total]:
+    def ask_many(self, queries: Sequence[Query]) -> list[Total]:
         self._count()
-        return self.engine.ask_many(questions)
+        return self.engine.ask_many(queries)
 
     def _count(self) -> None:
         self.asked += 1
         if self.asked == self.at:
-            raise self.error(f"question {self.at}")
+            raise self.error(f"query {self.at}")
 
 
 def assert_same_bits(a: Any, b: Any, where: str = "") -> None:

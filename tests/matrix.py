@@ -31,7 +31,7 @@ PYTHONS = ("3.11", "3.12", "3.13")
 EXTRAS = ("report", "parquet")
 TOOLS = ("pytest", "hypothesis", "cloudpickle")
 BRIEF = (
-    "tests/questions",
+    "tests/queries",
     "tests/runs",
     "tests/test_files.py",
     "tests/test_records.py",

@@ -33,7 +33,7 @@ from pffl.errors import ArtefactError, PrivacyBudgetError, UsageError
 from pffl.models import Inputs, LinearModel, Target
 from pffl.preparation import Options
 from pffl.problem import Point, Problem
-from pffl.questions import (
+from pffl.queries import (
     Census,
     Curvature,
     Evaluate,
@@ -298,9 +298,9 @@ class Solved:
         return int(self.raw.rounds)
 
     @property
-    def questions(self) -> tuple[int, int]:
+    def queries(self) -> tuple[int, int]:
         """How many queries were asked, and how many different ones."""
-        found = self.raw.training.questions
+        found = self.raw.training.queries
         return int(found["asked"]), int(found["distinct"])
 
     @property
@@ -550,9 +550,9 @@ def refuse_hessians(monkeypatch: Any) -> None:
     """Make every engine in this process fail if it is asked for Hessians."""
     plain = Local.ask_many
 
-    def ask_many(self: Local, questions: Any) -> Any:
-        assert not any(isinstance(one, Curvature) for one in questions)
-        return plain(self, questions)
+    def ask_many(self: Local, queries: Any) -> Any:
+        assert not any(isinstance(one, Curvature) for one in queries)
+        return plain(self, queries)
 
     monkeypatch.setattr(Local, "ask_many", ask_many)
 
@@ -663,8 +663,8 @@ def measured_at(
     engine: Any, problem: Problem, w: Any, *, hessians: bool, sparse: bool = True
 ) -> Measured:
     """Ask for the expansion at w; `sparse=False` charges sparse rows as dense ones."""
-    question = Curvature if hessians else Slopes
-    at = problem.expand(w, engine.ask(question(problem.task, w)))
+    query = Curvature if hessians else Slopes
+    at = problem.expand(w, engine.ask(query(problem.task, w)))
     errors = (problem if sparse else replace(problem, stored=0)).errors(at)
     gradients = [at.risk_gradient, *at.jacobian]
     return Measured(
@@ -713,8 +713,8 @@ def ask_steps(
     """Ask every silo for steps of these sizes on G(·; λ) from w."""
     weights = problem.cell_weights(lam)
     steps = np.asarray(sizes, dtype=float)
-    question = Train(problem.task, w, problem.risk_weight, weights, steps, **more)
-    total = engine.ask(question)
+    query = Train(problem.task, w, problem.risk_weight, weights, steps, **more)
+    total = engine.ask(query)
     violation = problem.violation(total.cell_losses)
     return Stepped(total.update, problem.risk(w, total), violation)
 
@@ -813,8 +813,8 @@ class SolverRound(NamedTuple):
 def solver_rounds(engine: Any, problem: Problem, method: Any) -> Iterator[SolverRound]:
     """Run a solver round by round."""
     state = method.init(problem)
-    while (question := method.question(problem, state)) is not None:
-        state = method.step(problem, state, engine.ask(question))
+    while (query := method.query(problem, state)) is not None:
+        state = method.step(problem, state, engine.ask(query))
         point, bounds = method.finish(problem, state), method.bounds(state)
         upper, lower, at, _ = bounds
         yield SolverRound(
@@ -863,11 +863,11 @@ def noisy_gradients(
     only = np.array([0.0, 0, 0, noise, 0, 0])
     out = []
     for w in ws:
-        question = Noised(task, w, only, sets=np.eye(4), adding=adding)
-        total = question.answer(view)
+        query = Noised(task, w, only, sets=np.eye(4), adding=adding)
+        total = query.answer(view)
         if noise > 0.01:
-            total = question.pooled(total, [view])
-        out.append(question.real(total, "gradients"))
+            total = query.pooled(total, [view])
+        out.append(query.real(total, "gradients"))
     return np.array(out)
 
 

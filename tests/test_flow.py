@@ -21,7 +21,7 @@ from pffl.errors import FederationError
 from pffl.files import json_text
 from pffl.flow import Flow, Start, ask, ask_all, given, iterate, together
 from pffl.preparation import Options
-from pffl.questions import Census, Curvature, Slopes
+from pffl.queries import Census, Curvature, Slopes
 from pffl.solving import prepared, setting_of, solving
 from tests.methods.biased import biased
 
@@ -38,15 +38,15 @@ class Recording:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
 
-    def ask(self, question: Any) -> Any:
-        return self.ask_many([question])[0]
+    def ask(self, query: Any) -> Any:
+        return self.ask_many([query])[0]
 
-    def ask_many(self, questions: Any) -> Any:
+    def ask_many(self, queries: Any) -> Any:
         if len(self.messages) == self.fail_at:
             self.fail_at = -1
             raise self.error
-        self.messages.append(list(questions))
-        return self.engine.ask_many(list(questions))
+        self.messages.append(list(queries))
+        return self.engine.ask_many(list(queries))
 
 
 def plain(solution: pffl.Solution) -> dict[str, Any]:
@@ -94,13 +94,13 @@ def solve(name: str, engine: Any = None, **more: Any) -> pffl.Solution:
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_no_question_is_asked_twice(name: str) -> None:
+def test_no_query_is_asked_twice(name: str) -> None:
     engine = Recording(Local(FEDERATION))
     solution = solve(name, engine)
-    questions = solution.training.questions
-    assert questions["asked"] == questions["distinct"]
+    queries = solution.training.queries
+    assert queries["asked"] == queries["distinct"]
     asked = [q for message in engine.messages for q in message]
-    assert questions["asked"] == sum(not isinstance(q, Census) for q in asked)
+    assert queries["asked"] == sum(not isinstance(q, Census) for q in asked)
     prints = Counter(q.digest for q in asked)
     assert max(prints.values()) == 1
 
@@ -241,9 +241,9 @@ def test_killed_and_resumed_with_hessians_at_hand_for_who_asks_for_none(
         assert plain(found) == expected, at
 
 
-def test_together_goes_out_at_once_and_shares_equal_questions() -> None:
+def test_together_goes_out_at_once_and_shares_equal_queries() -> None:
     engine = Recording(Reference(FEDERATION))
-    question = Census(FEDERATION.schema, "train")
+    query = Census(FEDERATION.schema, "train")
     other = Census(FEDERATION.schema, "test")
 
     def twice(first: Any, second: Any) -> Flow[list[Any]]:
@@ -251,7 +251,7 @@ def test_together_goes_out_at_once_and_shares_equal_questions() -> None:
         two = yield from ask(second)
         return [one, two]
 
-    a, b = drive(engine, together(twice(question, other), twice(question, question)))
+    a, b = drive(engine, together(twice(query, other), twice(query, query)))
     assert [len(message) for message in engine.messages] == [1, 2]
     assert a[0] is b[0]
     np.testing.assert_array_equal(a[0].counts, b[1].counts)
@@ -259,11 +259,11 @@ def test_together_goes_out_at_once_and_shares_equal_questions() -> None:
 
 def test_flows_of_different_length_end_together() -> None:
     engine = Recording(Reference(FEDERATION))
-    question = Census(FEDERATION.schema, "train")
+    query = Census(FEDERATION.schema, "train")
 
     def several(n: int) -> Flow[int]:
         for _ in range(n):
-            yield from ask(question)
+            yield from ask(query)
         return n
 
     assert drive_many(engine, [several(n) for n in (3, 0, 1)]) == [3, 0, 1]
@@ -344,8 +344,8 @@ def test_the_whole_run_is_one_generator_that_anybody_can_drive() -> None:
         if isinstance(signal, Round):
             answer = 0.0, False
             continue
-        kinds.append([question.kind for question in signal])
-        answer = [engine.ask(question) for question in signal]
+        kinds.append([query.kind for query in signal])
+        answer = [engine.ask(query) for query in signal]
     np.testing.assert_array_equal(found.w, expected.w)
     assert kinds[0] == ["census"]
 
@@ -358,7 +358,7 @@ def test_a_stack_shares_messages() -> None:
     alone = [
         pffl.solve(FEDERATION, c, method=m, options=options, seed=0) for c, m in points
     ]
-    longest = max(one.training.questions["messages"] for one in alone)
+    longest = max(one.training.queries["messages"] for one in alone)
     assert len(engine.messages) <= longest + 2  # and the census
     for one, other in zip(stack, alone, strict=True):
         np.testing.assert_allclose(one.w, other.w, rtol=0, atol=1e-12)

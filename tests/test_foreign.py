@@ -28,7 +28,7 @@ from pffl.foreign import (
     with_probabilities,
 )
 from pffl.preparation import Options
-from pffl.questions import Census, Evaluate
+from pffl.queries import Census, Evaluate
 from tests.inside import Evidence, Missing
 from tests.raising import raises
 
@@ -298,9 +298,9 @@ class Counting(Reference):
 
     asked: list[type]
 
-    def ask(self, question):
-        self.asked = [*getattr(self, "asked", []), type(question)]
-        return super().ask(question)
+    def ask(self, query):
+        self.asked = [*getattr(self, "asked", []), type(query)]
+        return super().ask(query)
 
 
 def test_an_audit_only_asks_for_evaluations_and_proves_nothing(tmp_path):

@@ -315,11 +315,11 @@ def test_calibration_rows_are_training_rows_set_apart_with_their_people():
         apart.with_calibration(0.3)
 
 
-def test_stopped_at_any_question_it_ends_as_if_it_had_not_been(tmp_path):
+def test_stopped_at_any_query_it_ends_as_if_it_had_not_been(tmp_path):
     federation = unlike(rows=200)
     asked = {"promise": pffl.Promise(models=3)}
     whole = promised(federation, 0.7, **asked)
-    messages = whole.evidence.training.questions["messages"]
+    messages = whole.evidence.training.queries["messages"]
     for at in range(2, messages + 1, 5):
         engine = Stopping(Local(federation), at)
         place = tmp_path / str(at)

@@ -16,7 +16,7 @@ from pffl.engines import Local
 from pffl.errors import UsageError
 from pffl.flow import ask
 from pffl.processors import blas_threads, free_memory, processors
-from pffl.questions import Census
+from pffl.queries import Census
 from tests.helpers import make_federation
 from tests.raising import raises
 
@@ -165,10 +165,10 @@ def test_somebody_elses_loop_keeps_its_threads(three):
         return total
 
     exchanges = conversation(flow())
-    questions = exchanges.send(None)
+    queries = exchanges.send(None)
     assert set(numbers().values()) == {3}
     with pytest.raises(StopIteration):
-        exchanges.send(Local(federation).ask_many(questions))
+        exchanges.send(Local(federation).ask_many(queries))
     assert all(set(found.values()) == {1} for found in inside)
     assert set(numbers().values()) == {3}
 

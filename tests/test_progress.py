@@ -79,11 +79,11 @@ def test_short_measuring_has_no_line_of_its_own(
 def test_a_bar_ends_with_the_run_that_fails(people: pffl.Federation) -> None:
     class Failing(Callback):
         def asking(self, parts: object) -> None:
-            if shown.questions == 2:
+            if shown.queries == 2:
                 raise ZeroDivisionError
 
     shown = progress.Rounds()
     with pytest.raises(ZeroDivisionError):
         pffl.solve(people, None, seed=0, callbacks=[shown, Failing()])
-    assert shown.questions == 2
+    assert shown.queries == 2
     assert shown.shown is None

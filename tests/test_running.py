@@ -77,7 +77,7 @@ def test_another_confidence_is_said_everywhere(place):
     assert pffl.report(place) == page
 
 
-def test_new_questions_need_the_rows(place):
+def test_new_queries_need_the_rows(place):
     record = runs.load(place)
     with raises(UsageError, "needs-data"):
         running.recertify(record, Request(cell="A"))

@@ -583,14 +583,14 @@ def test_a_radius_and_a_confidence_are_taken_over():
         assert narrow.test_upper < wide.test_upper
 
 
-def test_engines_are_only_asked_the_questions():
+def test_engines_are_only_asked_the_queries():
     # Nothing but what docs/architecture.md lists ever reaches a silo.
     asked = []
 
     class Watched(Local):
-        def ask_many(self, questions):
-            asked.extend(type(question).__name__ for question in questions)
-            return super().ask_many(questions)
+        def ask_many(self, queries):
+            asked.extend(type(query).__name__ for query in queries)
+            return super().ask_many(queries)
 
     engine = Watched(make_federation(0))
     pffl.solve(engine, pffl.BoundedGroupLoss(0.3), seed=0)

@@ -14,8 +14,8 @@ from pffl.data import Rows, Silo
 from pffl.engines import Local
 from pffl.errors import DataError
 from pffl.models import Inputs
-from pffl.questions import Evaluate, Slopes, Smoothness
-from tests.helpers import make_problem, make_schema, train_question, witness_question
+from pffl.queries import Evaluate, Slopes, Smoothness
+from tests.helpers import make_problem, make_schema, train_query, witness_query
 from tests.inside import ScaledRows, as_csr, spreads
 from tests.raising import raises
 from tests.verifying import not_verified
@@ -54,14 +54,14 @@ def test_no_step_makes_the_rows_dense(poisoned):
     engine = Local(federation, threads=1)
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.6))
     w, lam = np.zeros(problem.n_parameters), np.ones(3)
-    for question in (
+    for query in (
         Evaluate(problem.task, w),
         Slopes(problem.task, w),
         Smoothness(problem.task, w),
-        witness_question(problem, w, lam),
-        train_question(problem, w, lam, steps=[0.1] * 2, batch_size=50),
+        witness_query(problem, w, lam),
+        train_query(problem, w, lam, steps=[0.1] * 2, batch_size=50),
     ):
-        engine.ask(question)
+        engine.ask(query)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 8 * 400 * 4_000 / 4

@@ -23,12 +23,12 @@ from pffl.engines import Local, Reference
 from pffl.errors import DataError
 from pffl.methods import METHODS
 from pffl.models import Inputs
-from pffl.questions import Census, Curvature, Evaluate, Slopes, Task, Train, Witness
+from pffl.queries import Census, Curvature, Evaluate, Slopes, Task, Train, Witness
 from pffl.site import Agreement, Rules, Site, SiteConfig, prepare
 from pffl.spec import parse
 from tests.driving import iterate
 from tests.engines.sites import remote
-from tests.helpers import make_problem, train_question
+from tests.helpers import make_problem, train_query
 from tests.inside import evidence_metrics_rates as rates
 from tests.inside import store
 from tests.raising import raises
@@ -129,7 +129,7 @@ def test_engines_agree_on_weighted_rows_and_equal_copies(kind):
     lam = np.linspace(0.01, 0.05, len(cells))
     M, trials = (3.0, np.array([5.0])) if schema.labels else (np.inf, np.zeros(0))
     sharp = 0.0 if model.n_outputs > 1 else 2.0
-    questions = [
+    queries = [
         Census(schema),
         Evaluate(task, w, "train", M, trials),
         Curvature(task, w),
@@ -140,9 +140,9 @@ def test_engines_agree_on_weighted_rows_and_equal_copies(kind):
         Train(task, w, 0.7, lam, np.array([0.3]), silos=(0, 2)),
     ]
     engines = [Reference(weighted), Local(weighted, threads=1), Reference(copied)]
-    for question in questions:
-        totals = [engine.ask(question) for engine in engines]
-        for name in question.total_type.declared:
+    for query in queries:
+        totals = [engine.ask(query) for engine in engines]
+        for name in query.total_type.declared:
             values = [_comparable(getattr(total, name), name) for total in totals]
             if name in ("rows", "counts"):
                 assert (values[0] == values[1]).all()
@@ -272,7 +272,7 @@ def test_networks_take_weights():
         w = problem.task.model.start(3)
         totals.append(
             (
-                asked.ask(train_question(problem, w, lam, steps=[0.1, 0.05])),
+                asked.ask(train_query(problem, w, lam, steps=[0.1, 0.05])),
                 asked.ask(Evaluate(problem.task, w, "train", 3.0)),
             )
         )

@@ -13,7 +13,7 @@ from pffl.problem import Problem
 from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
-    from pffl.questions import Question
+    from pffl.queries import Query
     from pffl.solution import Solution
 
 
@@ -65,13 +65,13 @@ class Callback:
         return False
 
     def releasing(self, lines: Sequence[str]) -> None:
-        """Before the first question of a run with noise: what it will release."""
+        """Before the first query of a run with noise: what it will release."""
 
-    def asking(self, questions: Sequence[Question[Any]]) -> None:
-        """Before questions go out."""
+    def asking(self, queries: Sequence[Query[Any]]) -> None:
+        """Before queries go out."""
 
     def ended(self) -> None:
-        """After the last question of the run, also after an error."""
+        """After the last query of the run, also after an error."""
 
     def solved(self, solution: Solution) -> None:
         """After everything was measured, at the end of `solve`."""

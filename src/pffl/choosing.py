@@ -43,7 +43,7 @@ from pffl.models.base import Model
 from pffl.models.linear import LinearModel
 from pffl.preparation import Options, Setting, prepare, prices
 from pffl.problem import Point, Problem
-from pffl.questions import Evaluate, EvaluateTotal
+from pffl.queries import Evaluate, EvaluateTotal
 from pffl.text import up, words
 from pffl.tuning import set_aside
 from pffl.typing import BoolArray

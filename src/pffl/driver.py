@@ -1,4 +1,4 @@
-"""Drivers: what carries a flow's questions to silos, and shows its rounds.
+"""Drivers: what carries a flow's queries to silos, and shows its rounds.
 
 `drive` is the only loop. It drops what is asked twice in a message, shows rounds to
 callbacks, and writes down what it hears, so that a run that was stopped anywhere goes
@@ -20,11 +20,11 @@ from pffl.engines.base import Engine
 from pffl.flow import Flow, Signal, together
 from pffl.log import Log
 from pffl.processors import blas_threads
-from pffl.questions import CensusTotal, Question, Total
+from pffl.queries import CensusTotal, Query, Total
 
 R = TypeVar("R")
 BYTES = 8  # of a number
-Exchanges: TypeAlias = Generator[list[Question[Any]], list[Any], R]
+Exchanges: TypeAlias = Generator[list[Query[Any]], list[Any], R]
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Cost:
     Attributes
     ----------
     asked, distinct
-        Questions, and different ones among them; the census left out.
+        Queries, and different ones among them; the census left out.
     messages
-        Times that questions went out together.
+        Times that queries went out together.
     passes
         What silos compute, in gradients over all of their rows, per silo.
     bytes
@@ -57,20 +57,20 @@ def drive(
     callbacks: Sequence[Callback] = (),
     log: Log | None = None,
 ) -> R:
-    """Carry a flow's questions to an engine; return what the flow returns."""
+    """Carry a flow's queries to an engine; return what the flow returns."""
     conversation = exchanges(flow, callbacks=callbacks, log=log)
-    step: Callable[[Any], list[Question[Any]]] = conversation.send
+    step: Callable[[Any], list[Query[Any]]] = conversation.send
     value: Any = None
     with blas_threads(1), Held() as signals:
         while True:
             try:
-                questions = step(value)
+                queries = step(value)
             except StopIteration as done:
                 result: R = done.value
                 return result
             try:
                 with signals.let():
-                    value, step = engine.ask_many(questions), conversation.send
+                    value, step = engine.ask_many(queries), conversation.send
             except BaseException as error:
                 value, step = error, conversation.throw
 
@@ -110,9 +110,9 @@ def exchanges(
                     value = seconds, any(seen)
                     continue
                 number += 1
-                once: dict[bytes, Question[Any]] = {}
-                for question in told:
-                    once.setdefault(question.digest, question)
+                once: dict[bytes, Query[Any]] = {}
+                for query in told:
+                    once.setdefault(query.digest, query)
                 asked = b"".join(once)
                 totals = None if log is None else log.recall(asked)
                 if totals is None:
@@ -122,7 +122,7 @@ def exchanges(
                 elif number == 1 and log is not None and log.counted:
                     log.compare(totals, (yield from _sent(once, number, callbacks)))
                 found = dict(zip(once, totals, strict=True))
-                value = [found[question.digest] for question in told]
+                value = [found[query.digest] for query in told]
             except KeyboardInterrupt as stop:
                 # What is asked from here on is about a model that is unfinished.
                 log, value, step = None, stop, flow.throw
@@ -133,15 +133,15 @@ def exchanges(
 
 
 def _sent(
-    once: Mapping[bytes, Question[Any]], number: int, callbacks: Sequence[Callback]
+    once: Mapping[bytes, Query[Any]], number: int, callbacks: Sequence[Callback]
 ) -> Exchanges[list[Total]]:
-    questions = list(once.values())
+    queries = list(once.values())
     for callback in callbacks:
-        callback.asking(questions)
+        callback.asking(queries)
     try:
-        totals: list[Total] = yield questions
+        totals: list[Total] = yield queries
     except Exception as error:
-        kinds = ", ".join(question.kind for question in questions)
+        kinds = ", ".join(query.kind for query in queries)
         error.add_note(f"while asking message {number}: {kinds}")
         raise
     return totals
@@ -237,19 +237,17 @@ class Meter:
             if not isinstance(told, Round):
                 self._charge(told, value)
 
-    def _charge(
-        self, questions: Sequence[Question[Any]], totals: Sequence[Total]
-    ) -> None:
+    def _charge(self, queries: Sequence[Query[Any]], totals: Sequence[Total]) -> None:
         counted = set[bytes]()
-        for question, total in zip(questions, totals, strict=True):
-            if question.digest in counted:
+        for query, total in zip(queries, totals, strict=True):
+            if query.digest in counted:
                 continue
             if isinstance(total, CensusTotal):
                 self._rows = float(total.rows.mean())
                 continue
             self._messages += not counted
-            counted.add(question.digest)
-            self._asked.append(question.digest)
-            silos = self._silos if question.silos is None else len(question.silos)
-            self._passes += question.passes(self._rows) * silos / self._silos
-            self._bytes += silos * BYTES * (question.numbers + total.numbers)
+            counted.add(query.digest)
+            self._asked.append(query.digest)
+            silos = self._silos if query.silos is None else len(query.silos)
+            self._passes += query.passes(self._rows) * silos / self._silos
+            self._bytes += silos * BYTES * (query.numbers + total.numbers)

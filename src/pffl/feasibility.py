@@ -2,7 +2,7 @@
 
 One minimax problem for all cells together, and for each cell a search for how low its
 own bound can go: alone, and with the others' bounds kept. They are independent, so
-their questions go out together. See `evidence.proofs`.
+their queries go out together. See `evidence.proofs`.
 """
 
 from __future__ import annotations

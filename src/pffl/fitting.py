@@ -62,7 +62,7 @@ from pffl.methods.auto import Auto
 from pffl.methods.base import Method
 from pffl.methods.saddle_bounds import GapMethod
 from pffl.problem import Problem
-from pffl.questions import Evaluate
+from pffl.queries import Evaluate
 from pffl.typing import FloatArray
 
 DEARER = 10.0  # B grows by this factor

@@ -1,13 +1,13 @@
 """A run is a generator that yields queries and receives their totals.
 
-    total = yield from ask(question)                 one question
+    total = yield from ask(query)                 one query
     a, b = yield from together(flow_a, flow_b)       independent parts, in lockstep
     run = yield from iterate(problem, method)        the rounds of a method
-    result = drive(engine, flow)                     carry the questions to an engine
+    result = drive(engine, flow)                     carry the queries to an engine
 
 A flow has no engine, no file and no clock, and draws nothing at random but from the
 run's seed: it follows from the totals that it hears. So a run that was stopped is begun
-anew, and first hears what it heard (`log`). Beside questions a flow yields `Round`s,
+anew, and first hears what it heard (`log`). Beside queries a flow yields `Round`s,
 for callbacks: each is answered with the seconds so far, and whether to stop.
 """
 
@@ -23,10 +23,10 @@ from pffl.bounds.gap import gap_of
 from pffl.callbacks import Round
 from pffl.methods.base import Bounds, Method
 from pffl.problem import Expansion, Point, Problem, upper_value
-from pffl.questions import (
+from pffl.queries import (
     Curvature,
     CurvatureTotal,
-    Question,
+    Query,
     Slopes,
     SlopesTotal,
     Total,
@@ -44,21 +44,21 @@ A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
-Signal: TypeAlias = Sequence[Question[Any]] | Round
+Signal: TypeAlias = Sequence[Query[Any]] | Round
 Flow: TypeAlias = Generator[Signal, Any, R]
 
 
-def ask(question: Question[T]) -> Flow[T]:
-    """Ask one question; return its total."""
-    totals = yield from ask_all([question])
+def ask(query: Query[T]) -> Flow[T]:
+    """Ask one query; return its total."""
+    totals = yield from ask_all([query])
     return totals[0]
 
 
-def ask_all(questions: Sequence[Question[T]]) -> Flow[list[T]]:
-    """Ask several questions that go out together; return their totals, in order."""
-    if not questions:
+def ask_all(queries: Sequence[Query[T]]) -> Flow[list[T]]:
+    """Ask several queries that go out together; return their totals, in order."""
+    if not queries:
         return []
-    totals: list[T] = yield questions
+    totals: list[T] = yield queries
     return totals
 
 
@@ -96,7 +96,7 @@ def together(*flows: Flow[Any]) -> Flow[tuple[Any, ...]]:
     An exception that is thrown in reaches every flow that waits for an answer.
     """
     results: list[Any] = [None] * len(flows)
-    waiting: dict[int, Sequence[Question[Any]]] = {}
+    waiting: dict[int, Sequence[Query[Any]]] = {}
 
     def advance(i: int, step: Callable[[Any], Signal], value: Any) -> Flow[None]:
         """Go on with one flow until it asks or ends."""
@@ -147,7 +147,7 @@ class Run:
     history
         One entry per round.
     rounds
-        Questions asked of the federation.
+        Queries asked of the federation.
     stopped
         Why the run ended before the method was finished, if it did.
     expansion
@@ -250,10 +250,10 @@ def iterate(
         if setup is not None:
             state = good = method.init(problem, (yield from ask(setup)))
             rounds = 1
-        while (question := method.question(problem, state)) is not None:
-            total = yield from ask(question)
+        while (query := method.query(problem, state)) is not None:
+            total = yield from ask(query)
             lam = method.multipliers(problem, state)
-            row = observe(problem, question, total, lam)
+            row = observe(problem, query, total, lam)
             if diverged(row, history, total):
                 stopped = "diverged"
                 break
@@ -291,28 +291,28 @@ def iterate(
 
 def _at_hand(problem: Problem, method: Method[Any], state: Any, start: Start) -> Any:
     """Take a method's first step by what is known already, if that is what it asks."""
-    known, question = start.under(problem), method.question(problem, state)
-    if known is None or not isinstance(question, Curvature | Slopes):
+    known, query = start.under(problem), method.query(problem, state)
+    if known is None or not isinstance(query, Curvature | Slopes):
         return state
-    enough = isinstance(question, Slopes) or known.risk_hessian.size > 0
-    if not enough or not np.array_equal(question.w, known.w):
+    enough = isinstance(query, Slopes) or known.risk_hessian.size > 0
+    if not enough or not np.array_equal(query.w, known.w):
         return state
     return method.step(problem, state, known)
 
 
 def observe(
-    problem: Problem, question: Question[Any], total: Total, multipliers: FloatArray
+    problem: Problem, query: Query[Any], total: Total, multipliers: FloatArray
 ) -> Round | None:
     """Read risk and violation at the w that was sent; None if there is none to read."""
     heard = True  # whether a silo that counts was among those asked
-    if isinstance(question, Train) and isinstance(total, TrainTotal):
-        risk, heard = problem.risk(question.w, total), total.share > 0
-        lam: FloatArray = question.cell_weights[: problem.n_cells] * problem.counts
-        silos = question.silos
-    elif isinstance(question, Curvature | Slopes) and isinstance(
+    if isinstance(query, Train) and isinstance(total, TrainTotal):
+        risk, heard = problem.risk(query.w, total), total.share > 0
+        lam: FloatArray = query.cell_weights[: problem.n_cells] * problem.counts
+        silos = query.silos
+    elif isinstance(query, Curvature | Slopes) and isinstance(
         total, CurvatureTotal | SlopesTotal
     ):
-        risk = total.risk + problem.ridge(question.w)
+        risk = total.risk + problem.ridge(query.w)
         lam = multipliers
         silos = None
     else:

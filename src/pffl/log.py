@@ -4,7 +4,7 @@
     checkpoint.toml   the run file (written by `pffl run` only)
 
 A record is a length and a checksum of four bytes each, and a parcel: the digest of the
-questions, the kinds of the totals and their arrays, and the seconds so far. What a
+queries, the kinds of the totals and their arrays, and the seconds so far. What a
 crash left unfinished at the end is dropped. The file is its owner's alone, and goes
 away when the run is finished.
 """
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from pffl import files
 from pffl.errors import ArtefactError, Malformed
 from pffl.parcel import Parcel, pack, unpack
-from pffl.questions import Question, Total
+from pffl.queries import Query, Total
 
 LOG = "checkpoint.log"
 SPEC = "checkpoint.toml"
@@ -99,7 +99,7 @@ class Log:
         """Return the totals of the next message, if it was recorded."""
         if self._recalled >= len(self._records):
             return None
-        kinds = {q.total_type.__name__: q.total_type for q in Question.kinds.values()}
+        kinds = {q.total_type.__name__: q.total_type for q in Query.kinds.values()}
         try:
             parcel = unpack(self._records[self._recalled])
             header, arrays = parcel.header, parcel.arrays

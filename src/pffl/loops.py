@@ -30,7 +30,7 @@ from pffl.models.network import LOSSES, Network, numbers, seeded
 from pffl.models.reported import CLASSES, NUMBERS, Reported
 from pffl.outside import Bounding, Groups, Kept, Outside, named
 from pffl.preparation import Options
-from pffl.questions import Census, CensusTotal, Evaluate, Question, Total, View, add_all
+from pffl.queries import Census, CensusTotal, Evaluate, Query, Total, View, add_all
 from pffl.solution import Solution
 from pffl.typing import FloatArray, IntArray
 from pffl.wire import Gate, Policy
@@ -266,24 +266,22 @@ class Loops:
         """Splits that every silo has."""
         return tuple(s for s in SPLITS if all(s in rows for rows in self.rows.values()))
 
-    def ask(self, question: Question[T]) -> T:
+    def ask(self, query: Query[T]) -> T:
         """Ask every silo, and add the answers."""
         answer: Any
-        if isinstance(question, Census):
-            parts = [self._census(question, k) for k in range(len(self.rows))]
+        if isinstance(query, Census):
+            parts = [self._census(query, k) for k in range(len(self.rows))]
             return add_all(parts)  # type: ignore[return-value]
-        if not isinstance(question, Evaluate):
-            raise UsageError(
-                f"[unknown-question] loaders do not answer '{question.kind}'"
-            )
-        self.load(self.module, question.w)
-        totals = [self._evaluated(question, k) for k in range(len(self.rows))]
-        answer = question.keeping(add_all(totals), totals)
+        if not isinstance(query, Evaluate):
+            raise UsageError(f"[unknown-query] loaders do not answer '{query.kind}'")
+        self.load(self.module, query.w)
+        totals = [self._evaluated(query, k) for k in range(len(self.rows))]
+        answer = query.keeping(add_all(totals), totals)
         return answer
 
-    def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
+    def ask_many(self, queries: Sequence[Query[Any]]) -> list[Any]:
         """Ask one after the other."""
-        return [self.ask(question) for question in questions]
+        return [self.ask(query) for query in queries]
 
     def losses(self, w: FloatArray) -> FloatArray:
         """Return loss sums of the training rows by silo and atom, shape (K, atoms)."""
@@ -375,17 +373,17 @@ class Loops:
         guess = np.concatenate(guesses) if guesses else None
         return view, np.concatenate([np.zeros(0), *losses]), guess
 
-    def _census(self, question: Census, index: int) -> CensusTotal:
-        view, _, _ = self._measured(index, question.split)
-        return self.gate.census(index, question.split, question.answer(view), 0)
+    def _census(self, query: Census, index: int) -> CensusTotal:
+        view, _, _ = self._measured(index, query.split)
+        return self.gate.census(index, query.split, query.answer(view), 0)
 
-    def _evaluated(self, question: Evaluate, index: int) -> Any:
-        view, losses, classes = self._measured(index, question.split)
-        counted = Census(self.schema, question.split)
-        self.gate.census(index, question.split, counted.answer(view), 0)
+    def _evaluated(self, query: Evaluate, index: int) -> Any:
+        view, losses, classes = self._measured(index, query.split)
+        counted = Census(self.schema, query.split)
+        self.gate.census(index, query.split, counted.answer(view), 0)
         bounded = partial(self.model.bounded, losses)
-        total = question.total(view, losses, classes, bounded)
-        return self.gate.report(question, index, total).total
+        total = query.total(view, losses, classes, bounded)
+        return self.gate.report(query, index, total).total
 
 
 @dataclass(frozen=True, eq=False)

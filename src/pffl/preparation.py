@@ -22,8 +22,8 @@ from pffl.models.base import Inputs, Model, Target
 from pffl.models.linear import LinearModel, default_model
 from pffl.numerics import divisors, is_number
 from pffl.problem import Access, Problem
-from pffl.questions import Census, CensusTotal, Moments, MomentsTotal, Pool, Task
-from pffl.questions.plausible import lengths
+from pffl.queries import Census, CensusTotal, Moments, MomentsTotal, Pool, Task
+from pffl.queries.plausible import lengths
 from pffl.text import up
 from pffl.typing import FloatArray
 

@@ -20,12 +20,12 @@ from pffl.bounds.rounding import Errors, Sizes
 from pffl.constraints.base import Cells
 from pffl.data.schema import Schema
 from pffl.numerics import divisors
-from pffl.questions.base import Task
-from pffl.questions.curvature import CurvatureTotal
-from pffl.questions.evaluate import EvaluateTotal
-from pffl.questions.plausible import SHAPES, sparse_sizes
-from pffl.questions.slopes import SlopesTotal
-from pffl.questions.train import TrainTotal
+from pffl.queries.base import Task
+from pffl.queries.curvature import CurvatureTotal
+from pffl.queries.evaluate import EvaluateTotal
+from pffl.queries.plausible import SHAPES, sparse_sizes
+from pffl.queries.slopes import SlopesTotal
+from pffl.queries.train import TrainTotal
 from pffl.typing import FloatArray, IntArray
 
 MOST_MADE = 32  # things that are made once for all rounds

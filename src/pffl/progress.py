@@ -20,10 +20,10 @@ from pffl.text import shorten, visible
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-    from pffl.questions import Question
+    from pffl.queries import Query
 
 EVERY = 5.0  # seconds between two lines
-#: What is asked beside rounds, by the kind of the question.
+#: What is asked beside rounds, by the kind of the query.
 KINDS = {"census": "counting rows", "evaluate": "evaluating the model"}
 GRADIENTS = "losses and gradients"  # of all others
 LONGEST_NAME = 30
@@ -152,7 +152,7 @@ class Rounds(Callback):
     """
 
     def __init__(self) -> None:
-        self.questions, self.last = 0, -EVERY  # when the last round was shown
+        self.queries, self.last = 0, -EVERY  # when the last round was shown
         self.shown: Progress | None = None
 
     def after_round(self, row: Round) -> bool:
@@ -164,15 +164,15 @@ class Rounds(Callback):
         self.shown(describe(row), row.number, row.planned)
         return False
 
-    def asking(self, questions: Sequence[Question[Any]]) -> None:
+    def asking(self, queries: Sequence[Query[Any]]) -> None:
         """Show what is measured."""
-        self.questions += 1
+        self.queries += 1
         if time.monotonic() - self.last < EVERY:
             return
         if self.shown is None or self.shown.words is not _measured:
             self.ended()
             self.shown = Progress(_measured, patience=EVERY).__enter__()
-        self.shown(measured(questions), self.questions)
+        self.shown(measured(queries), self.queries)
 
     def ended(self) -> None:
         """End."""
@@ -181,9 +181,9 @@ class Rounds(Callback):
         self.shown = None
 
 
-def measured(questions: Sequence[Question[Any]]) -> str:
-    """Say what the questions of a message are for."""
-    kinds = (KINDS.get(one.kind, GRADIENTS) for one in questions)
+def measured(queries: Sequence[Query[Any]]) -> str:
+    """Say what the queries of a message are for."""
+    kinds = (KINDS.get(one.kind, GRADIENTS) for one in queries)
     return "; ".join(dict.fromkeys(kinds))
 
 

@@ -118,7 +118,7 @@ class Solution:
 
     @property
     def training(self) -> Training:
-        """How the model came about: method, rounds, questions, seconds."""
+        """How the model came about: method, rounds, queries, seconds."""
         found = self.evidence.training
         if not isinstance(found, Training):
             raise UsageError(f"[not-available] {found.missing}")

@@ -80,7 +80,7 @@ from pffl.preparation import (
 from pffl.privacy.discrete import Source, secret_source, seeded_source
 from pffl.privacy.terms import Privacy
 from pffl.problem import Access, Point, Problem
-from pffl.questions.noised import Adding
+from pffl.queries.noised import Adding
 from pffl.solution import Solution
 from pffl.tuning import choose_l2
 from pffl.typing import FloatArray

@@ -30,7 +30,7 @@ from pffl.models.base import Model
 from pffl.models.scaled import Design
 from pffl.preparation import Options, Weighting
 from pffl.problem import Point, Problem
-from pffl.questions import Evaluate, Question, TrainTotal
+from pffl.queries import Evaluate, Query, TrainTotal
 from pffl.solving import prepared
 from pffl.typing import FloatArray, IntArray
 
@@ -156,13 +156,13 @@ def is_pure(method: Method[Any], setting: Setting) -> None:
         "init gives two states for the same constants",
     )
     asked = 0
-    while (question := method.question(problem, state)) is not None:
-        again = method.question(problem, state)
-        total, asked = engine.ask(question), asked + 1
+    while (query := method.query(problem, state)) is not None:
+        again = method.query(problem, state)
+        total, asked = engine.ask(query), asked + 1
         _demand(
             again is not None and _bits(engine.ask(again)) == _bits(total),
             method,
-            f"question {asked} is another one when asked for twice",
+            f"query {asked} is another one when asked for twice",
         )
         before = _bits(state), _bits(total)
         after = method.step(problem, state, total)
@@ -182,7 +182,7 @@ def is_pure(method: Method[Any], setting: Setting) -> None:
     _demand(
         planned is None or asked <= planned,
         method,
-        f"it asked {asked} questions, and planned {planned}",
+        f"it asked {asked} queries, and planned {planned}",
     )
     _demand(
         bool(np.isfinite(method.finish(problem, state).w).all()),
@@ -199,16 +199,16 @@ def follows_from_totals(method: Method[Any], setting: Setting) -> None:
     engine = Reference(setting.federation)
     problem, heard = setting.problem(engine, method), []
     conversation = exchanges(iterate(problem, method))
-    questions = next(conversation)
-    while questions is not None:
-        heard.append((questions, engine.ask_many(questions)))
-        questions, whole = _sent(conversation, heard[-1][1])
+    queries = next(conversation)
+    while queries is not None:
+        heard.append((queries, engine.ask_many(queries)))
+        queries, whole = _sent(conversation, heard[-1][1])
     again = exchanges(iterate(problem, method))
-    questions, found = next(again), None
+    queries, found = next(again), None
     for asked, totals in heard:
-        same = [q.digest for q in questions or ()] == [q.digest for q in asked]
+        same = [q.digest for q in queries or ()] == [q.digest for q in asked]
         _demand(same, method, "told the same totals again, it asks something else")
-        questions, found = _sent(again, totals)
+        queries, found = _sent(again, totals)
     _demand(
         found is not None and _bits(found) == _bits(whole),
         method,
@@ -217,7 +217,7 @@ def follows_from_totals(method: Method[Any], setting: Setting) -> None:
 
 
 def _sent(conversation: Any, totals: Any) -> tuple[Any, Point | None]:
-    """Go on; return the next questions, or None and where it ended."""
+    """Go on; return the next queries, or None and where it ended."""
     try:
         return conversation.send(totals), None
     except StopIteration as done:
@@ -311,12 +311,12 @@ def knows_its_quorum(method: Method[Any], setting: Setting) -> None:
 class _Partial(Reference):
     """Leaves the losses of all cells out of training, as a partial round does."""
 
-    def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
+    def ask_many(self, queries: Sequence[Query[Any]]) -> list[Any]:
         return [
             replace(total, cell_losses=np.full_like(total.cell_losses, np.nan))
             if isinstance(total, TrainTotal)
             else total
-            for total in super().ask_many(questions)
+            for total in super().ask_many(queries)
         ]
 
 

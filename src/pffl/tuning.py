@@ -28,7 +28,7 @@ from pffl.models.base import Model
 from pffl.models.linear import LinearModel
 from pffl.preparation import Options, Setting, prepare, prices
 from pffl.problem import Point
-from pffl.questions import Evaluate
+from pffl.queries import Evaluate
 from pffl.text import words
 
 GRID = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)

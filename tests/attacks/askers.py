@@ -1,6 +1,6 @@
 """Whom an attacker asks: a site as version 0.1.0 had it, and a site as it is.
 
-An asker takes a question and returns its total, or None if it was refused. Every attack
+An asker takes a query and returns its total, or None if it was refused. Every attack
 is run against `Former` first: an attack that reads nothing there proves nothing. `Real`
 is a site without noise, which holds limits and floor; `Private` one with a budget.
 """
@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from pffl.data import Federation, Rows, Schema, Silo
-from pffl.questions import (
+from pffl.queries import (
     Census,
     CensusTotal,
-    ModelQuestion,
+    ModelQuery,
     Noised,
-    Question,
+    Query,
     View,
 )
 from pffl.site import Agreement, Rules, Site, SiteConfig
@@ -34,7 +34,7 @@ from tests.inside import wire_keys_FILE as KEY
 from tests.site.secure import Server, agree, keys_of, sites_of
 from tests.site.sites import message
 
-Ask = Callable[[Question[Any]], Any]
+Ask = Callable[[Query[Any]], Any]
 
 FLOOR, QUESTIONS, RADIUS = 10, 200, 100.0  # defaults of version 0.1.0
 LINE = "| {} | {} | {} |"
@@ -46,32 +46,32 @@ class Former:
 
     (group, label) with fewer than ten rows, and the next smallest, are in no cell, and
     stay in F; parameters are in a ball of 100, in which each input has spread 1; a run
-    has 200 questions.
+    has 200 queries.
     """
 
     def __init__(self, silo: Silo, schema: Schema) -> None:
         self.silo, self.schema, self.asked = silo, schema, 0
 
-    def __call__(self, question: Question[Any]) -> Any:
-        model = None if question.task is None else question.task.model
-        view = View.of(self.silo, self.schema, model, question.split)
+    def __call__(self, query: Query[Any]) -> Any:
+        model = None if query.task is None else query.task.model
+        view = View.of(self.silo, self.schema, model, query.split)
         if model is not None:
             self.asked += 1
-            assert isinstance(question, ModelQuestion)
-            ratio = self.silo.rows(question.split).spread / model.inputs.scale
+            assert isinstance(query, ModelQuery)
+            ratio = self.silo.rows(query.split).spread / model.inputs.scale
             long = max(
                 float(np.linalg.norm(v * scale))
-                for v in question.parameters
+                for v in query.parameters
                 for scale in (1.0, np.append(ratio, 0.0))
             )
             if long > RADIUS or ratio.max() > 1000 or self.asked > QUESTIONS:
                 return None
         shown = ~_withheld(view.atom, self.schema.n_atoms)[view.atom]
-        total = question.answer(view)
+        total = query.answer(view)
         if model is None or shown.all():
             return total
         kept = replace(view, X=view.X[shown], y=view.y[shown], atom=view.atom[shown])
-        cells = question.answer(kept)
+        cells = query.answer(kept)
         names = [name for name in total.declared if name.startswith("cell_")]
         return replace(total, **{name: getattr(cells, name) for name in names})
 
@@ -93,16 +93,16 @@ class Real:
         self.site, self.run, self.number = site, run, 0
         self.refusals: list[str] = []
 
-    def __call__(self, question: Question[Any]) -> Any:
+    def __call__(self, query: Query[Any]) -> Any:
         if len(self.refusals) > PATIENCE:
             return None
         self.number += 1
-        asked = message(self.site, question, (0, self.number), run=self.run)
+        asked = message(self.site, query, (0, self.number), run=self.run)
         answer = read_answer(self.site.answer(asked))
         if answer.refusal:
             self.refusals.append(answer.refusal)
             return None
-        return read_total(answer.bodies[0], question, 0, self.site.schema.hash)[0]
+        return read_total(answer.bodies[0], query, 0, self.site.schema.hash)[0]
 
 
 EPSILON = 8.0  # a large one: what attacks do not read here they read nowhere below
@@ -118,7 +118,7 @@ class Private:
     silo, schema
         The rows.
     asked
-        How many questions the attacker means to ask: they share the budget.
+        How many queries the attacker means to ask: they share the budget.
     run
         Name of the run.
     """
@@ -131,15 +131,15 @@ class Private:
         self.ask = Real(self.site, run)
         self.noise = math.sqrt(3 * asked + 1e-6) / mu_of(EPSILON, Rules().delta)
 
-    def __call__(self, question: Question[Any]) -> Any:
+    def __call__(self, query: Query[Any]) -> Any:
         """Return what is released of the cells: losses, gradients and curvatures."""
-        task: Any = question.task
-        assert isinstance(question, ModelQuestion)
+        task: Any = query.task
+        assert isinstance(query, ModelQuery)
         model = replace(task.model, input_bound=float(np.sqrt(task.model.n_parameters)))
         task = replace(task, model=model)
         noise = self.noise * np.array([0.0, 1, 0, 1, 1, 0])
         sets = task.cells.membership.astype(float)
-        noised = Noised(task, question.w, noise, sets, loss_bound=3.0)
+        noised = Noised(task, query.w, noise, sets, loss_bound=3.0)
         total = self.ask(noised)
         assert total is not None, self.ask.refusals  # it is the noise that stops it
         losses, gradients, curvatures = (
@@ -167,9 +167,9 @@ class Pooled:
         schema, splits = federation.schema, federation.splits
         self.server.ask([Census(schema, split) for split in splits])
 
-    def __call__(self, question: Question[Any]) -> Any:
+    def __call__(self, query: Query[Any]) -> Any:
         try:
-            return self.server.ask([question])[0]
+            return self.server.ask([query])[0]
         except AssertionError as error:  # a site refused
             self.refusals.append(str(error))
             return None

@@ -14,12 +14,12 @@ import numpy as np
 import pffl
 from pffl.data import Federation, Silo
 from pffl.engines import Reference
-from pffl.questions import Pool, Question, Task
+from pffl.queries import Pool, Query, Task
 from pffl.site import Agreement, Site
 from pffl.wire import (
     Answer,
     Request,
-    question_body,
+    query_body,
     read_answer,
     read_masked,
     read_request,
@@ -124,7 +124,7 @@ class Masked:
         self.relay = run.steps[step - 1].relay
         self.refusals: list[str] = []
 
-    def __call__(self, question: Question[Any]) -> Any:
+    def __call__(self, query: Query[Any]) -> Any:
         if len(self.refusals) > PATIENCE:
             return None
         schema = next(iter(self.sites.values())).schema.hash
@@ -134,7 +134,7 @@ class Masked:
             1000 + self.step,
             VERSION,
             schema,
-            (question_body(question, 0),),
+            (query_body(query, 0),),
             step=self.step + 1,
             relay=self.relay,
         )
@@ -144,8 +144,8 @@ class Masked:
         if any(one.refusal for one in answers):
             return None
         self.step, self.relay = asked.step, content
-        flats = [read_masked(one, masks.size(question)) for one in answers]
-        return masks.decode(question, masks.add(flats), len(flats))
+        flats = [read_masked(one, masks.size(query)) for one in answers]
+        return masks.decode(query, masks.add(flats), len(flats))
 
 
 def tell_all(sites: Mapping[str, Site], requests: Sequence[Request]) -> list[Answer]:

@@ -13,7 +13,7 @@ from pffl.data import Federation, Rows, Schema, Silo
 from pffl.errors import DataError, Refused, UsageError
 from pffl.models import Inputs
 from pffl.parcel import Parcel
-from pffl.questions import (
+from pffl.queries import (
     Census,
     Curvature,
     CurvatureTotal,
@@ -27,7 +27,7 @@ from pffl.wire import (
     Answer,
     Policy,
     Request,
-    question_body,
+    query_body,
     read_answer,
     read_masked,
     read_request,
@@ -42,7 +42,7 @@ from tests.inside import EVERY_SILO, InMemory, masks, mu_of
 class Unguarded(Site):
     """A site without limits and floor, which keeps what it answered last."""
 
-    said: tuple[Any, Any] | None = None  # questions, and its own totals
+    said: tuple[Any, Any] | None = None  # queries, and its own totals
 
     def hidden(self, split: str) -> Any:
         return np.zeros(self.schema.n_atoms, dtype=bool)

@@ -45,8 +45,8 @@ def test_the_canary_is_as_long_as_the_clip_allows():
     half = audit.Halved(adding.source, adding.sites, adding.shared, 0)
     steep = [q for q, _ in engine.heard if "gradients" in q.asked_for]
     assert len(steep) == plan.rounds
-    for question in steep:
-        row = Local(more).views(question)[0].X[-1]
+    for query in steep:
+        row = Local(more).views(query)[0].X[-1]
         assert np.sqrt(row @ row + 1) == pytest.approx(privacy.clip, rel=1e-9)
-        sigma = question.sigma["gradients"]
-        assert question.deviation("gradients", half) == pytest.approx(sigma / 2)
+        sigma = query.sigma["gradients"]
+        assert query.deviation("gradients", half) == pytest.approx(sigma / 2)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pffl.errors import FederationError
-from pffl.questions import Census
+from pffl.queries import Census
 from pffl.wire import Policy, read_answer, signed_content, write_answer
 from tests.attacks.askers import tell
 from tests.engines.sites import PlainSite

@@ -14,7 +14,7 @@ from scipy.optimize import nnls
 from scipy.special import expit
 
 from pffl.data import Rows, Silo
-from pffl.questions import Slopes
+from pffl.queries import Slopes
 from pffl.site import Rules, Site
 from tests.attacks.askers import Former, Private, Real, modes, tell
 from tests.attacks.rebuilding import Told, Trained, of_cell

@@ -16,7 +16,7 @@ import pytest
 
 from pffl.errors import Refused
 from pffl.parcel import Parcel
-from pffl.questions import Place, read_question
+from pffl.queries import Place, read_query
 from pffl.site import Site
 from pffl.wire import (
     Answer,
@@ -69,7 +69,7 @@ def test_a_window_on_the_totals(moved: Moved | None) -> None:
 
 
 def with_array(name: str, change: Callable[[Any], Any]) -> Callable[[Request], Request]:
-    """Change an array of every question that has it."""
+    """Change an array of every query that has it."""
 
     def twist(request: Request) -> Request:
         bodies = [
@@ -140,7 +140,7 @@ def test_a_server_chooses_what_it_asks_and_cannot_invent_what_others_said() -> N
             assert all(one.refusal for one in answers), name
             if step == STEP:
                 tell(f"server asks with {name}", "–", answers[0].refusal)
-        # The honest question is answered still, and a second one at its step is not.
+        # The honest query is answered still, and a second one at its step is not.
         assert not any(one.refusal for one in everybody(sites, asked))
         other = CHOSEN["w a little off"](asked)
         assert all("answered once" in one.refusal for one in everybody(sites, other))
@@ -183,7 +183,7 @@ def summed(request: Request, answers: Sequence[Answer]) -> list[Any]:
     """The totals that a server can read."""
     place = Place(0, 1000.0)
     asked = [
-        read_question(body.header, body.arrays, crowd().schema, place=place)[0]
+        read_query(body.header, body.arrays, crowd().schema, place=place)[0]
         for body in request.bodies
     ]
     length = sum(map(masks.size, asked))

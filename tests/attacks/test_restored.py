@@ -207,7 +207,7 @@ def test_a_folder_that_is_put_back_begins_anew_under_other_masks(
     assert read_from(folder, data, log[1], said) == NOTHING
 
 
-def test_another_question_at_a_step_has_another_mask(monday: tuple[Path, Log]) -> None:
+def test_another_query_at_a_step_has_another_mask(monday: tuple[Path, Log]) -> None:
     """A copy of before the step does not know that it was answered."""
     folder, log = monday
     put_back(folder, "during")

@@ -33,12 +33,12 @@ def test_dry_run_prints_exactly_the_bytes_that_leave(
     folder = write_site(tmp_path)
     assert pffl(capsys, "site", "prepare", folder).code == 0
     site = Site.open(folder)
-    question = tmp_path / "question"
-    question.write_bytes(message(site, census(site, "test"), (3, 4)))
-    arguments = ("site", "answer", folder, "--dry-run", "--question", question)
+    query = tmp_path / "query"
+    query.write_bytes(message(site, census(site, "test"), (3, 4)))
+    arguments = ("site", "answer", folder, "--dry-run", "--query", query)
     seen = pffl(capsys, *arguments, "--json")
     assert not (folder / "guard.json").exists()
-    content = site.answer(question.read_bytes())  # what does leave
+    content = site.answer(query.read_bytes())  # what does leave
     assert bytes.fromhex(seen.json["bytes"]) == content
     assert seen.json["size"] == len(content)
     assert seen.json["sha256"] == hashlib.sha256(content).hexdigest()
@@ -155,8 +155,8 @@ def test_show_says_what_the_run_asks_and_what_the_site_allows(
     assert pffl(capsys, "site", "prepare", folder).code == 0
     shown = one_line(pffl(capsys, "site", "show", folder).out)
     assert "kind bgl, bound 0.7" in shown
-    assert "200 questions" in shown
+    assert "200 queries" in shown
     assert "No secure sums" in shown
     whole = pffl(capsys, "site", "show", folder, "--json").json
     assert whole["run"] == run
-    assert whole["limits"]["questions"] == 200
+    assert whole["limits"]["queries"] == 200

@@ -14,7 +14,7 @@ import numpy as np
 import pffl
 from pffl.data import Federation, Schema, Silo
 from pffl.parcel import Parcel
-from pffl.questions import Census, Total, View, read_question
+from pffl.queries import Census, Total, View, read_query
 from pffl.site import Rules, Site
 from pffl.wire import (
     Answer,
@@ -33,7 +33,7 @@ QUICK = Policy(seconds=5.0, join_seconds=5.0)
 
 @dataclass
 class PlainSite:
-    """Answers every question, and keeps nothing but the scaled rows."""
+    """Answers every query, and keeps nothing but the scaled rows."""
 
     silo: Silo
     schema: Schema
@@ -42,8 +42,7 @@ class PlainSite:
     def __call__(self, content: bytes) -> bytes:
         request = read_request(content)
         posed = [
-            read_question(body.header, body.arrays, self.schema)
-            for body in request.bodies
+            read_query(body.header, body.arrays, self.schema) for body in request.bodies
         ]
         answer = Answer(
             request.run,
@@ -56,17 +55,17 @@ class PlainSite:
         )
         return write_answer(answer)
 
-    def total(self, question, index) -> Total:
-        return question.answer(self.view(question, index))
+    def total(self, query, index) -> Total:
+        return query.answer(self.view(query, index))
 
-    def view(self, question, index) -> View:
-        if question.task is None:
-            return View.of(self.silo, self.schema, None, question.split)
-        inputs = question.task.model.inputs
-        key = (index, question.split, inputs.mean.tobytes(), inputs.scale.tobytes())
+    def view(self, query, index) -> View:
+        if query.task is None:
+            return View.of(self.silo, self.schema, None, query.split)
+        inputs = query.task.model.inputs
+        key = (index, query.split, inputs.mean.tobytes(), inputs.scale.tobytes())
         if self._view is None or self._view[0] != key:
             here = replace(self.silo, index=index)
-            model, split = question.task.model, question.split
+            model, split = query.task.model, query.split
             self._view = (key, View.of(here, self.schema, model, split))
         return self._view[1]
 
@@ -100,7 +99,7 @@ def counted(engine, split="train"):
 
 
 def spoil(site, kinds=("train",), *, change=None, header=None, body=None, times=None):
-    """Change a site's answers to some kinds of question.
+    """Change a site's answers to some kinds of query.
 
     `change` takes the arrays (copies) and returns them; `header` the envelope's
     fields; `body` the first parcel. Only the first `times` answers are changed, or all.
@@ -205,7 +204,7 @@ def slow(site, seconds):
 def deployed() -> dict[str, Any]:
     """A run of PFFL over three sites with rules, before its first round."""
     federation = make_federation(0, sizes=(60, 80, 50))
-    rules = Rules(floor=1, questions=10**6)
+    rules = Rules(floor=1, queries=10**6)
     sites = {
         silo.name: Site(silo, federation.schema, rules).answer
         for silo in federation.silos
@@ -222,6 +221,6 @@ def one_round() -> None:
     """Ask, answer and step once: what `benchmarks/house.py` follows."""
     run = deployed()
     method, problem = run["method"], run["problem"]
-    question = method.question(problem, run["state"])
-    total = run["engine"].ask(question)
+    query = method.query(problem, run["state"])
+    total = run["engine"].ask(query)
     run["state"] = method.step(problem, run["state"], total)

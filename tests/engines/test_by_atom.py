@@ -14,17 +14,17 @@ import pffl
 from pffl.data import Rows
 from pffl.engines import Local, Reference
 from pffl.preparation import Options
-from pffl.questions import Curvature, Evaluate, Slopes, Smoothness, WitnessTotal
+from pffl.queries import Curvature, Evaluate, Slopes, Smoothness, WitnessTotal
 from tests.helpers import (
     assert_same_total,
     draw_multipliers,
-    evaluate_question,
+    evaluate_query,
     from_silos,
     make_federation,
     make_problem,
     make_schema,
-    train_question,
-    witness_question,
+    train_query,
+    witness_query,
 )
 from tests.inside import ByAtom, BySilo, Raw, by_atom, merge, merging, threads
 from tests.inside import layout as layouts
@@ -65,16 +65,16 @@ def repeated(seed, *, sizes, labels=2, weights=False, groups=2, test=8):
     return from_silos(federation, silos)
 
 
-def questions_about(problem, seed):
-    """Return every question that does not have to tell silos apart."""
+def queries_about(problem, seed):
+    """Return every query that does not have to tell silos apart."""
     rng = np.random.default_rng(seed)
     w, lam = rng.normal(size=problem.n_parameters), draw_multipliers(rng, problem)
     task = problem.task
-    yield train_question(problem, w, lam)
-    yield witness_question(problem, w, lam)
+    yield train_query(problem, w, lam)
+    yield witness_query(problem, w, lam)
     yield Evaluate(task, w, "train")
-    yield evaluate_question(task, w)
-    yield evaluate_question(task, w, "train")
+    yield evaluate_query(task, w)
+    yield evaluate_query(task, w, "train")
     yield Curvature(task, w)
     yield Slopes(task, w, rng.normal(size=(len(w), 2)))
     if task.model.n_outputs == 1:
@@ -107,11 +107,11 @@ def test_all_totals_are_those_of_the_plain_loop(
         model=MODELS[kind][0](l2=0.01),
         options=Options(weighting=weighting),
     )
-    for question in questions_about(problem, seed):
-        assert_same_total(fast.ask(question), plain.ask(question), 1e-12)
-        layout = fast.layout([question])
+    for query in queries_about(problem, seed):
+        assert_same_total(fast.ask(query), plain.ask(query), 1e-12)
+        layout = fast.layout([query])
         assert isinstance(layout, ByAtom)
-        assert len(layout) <= sum(len(s.rows(question.split)) for s in federation.silos)
+        assert len(layout) <= sum(len(s.rows(query.split)) for s in federation.silos)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -124,18 +124,18 @@ def test_what_silos_have_to_be_told_apart_for_is_by_silo(always, kind):
     w, lam = rng.normal(size=problem.n_parameters), draw_multipliers(rng, problem)
     own = make_problem(plain, pffl.PerSilo(0.5), model=model)
     none = replace(problem, task=replace(problem.task, shares=np.array([0.5, 0, 0.5])))
-    for question in (
-        train_question(problem, w, lam, steps=[0.01, 0.01]),
-        train_question(problem, w, lam, steps=[0.01], batch_size=5),
-        train_question(problem, w, lam, steps=[0.01], silos=(1,)),
-        train_question(problem, w, lam, steps=[0.01], loss_power=1.0),
-        train_question(none, w, lam, steps=[0.01]),
+    for query in (
+        train_query(problem, w, lam, steps=[0.01, 0.01]),
+        train_query(problem, w, lam, steps=[0.01], batch_size=5),
+        train_query(problem, w, lam, steps=[0.01], silos=(1,)),
+        train_query(problem, w, lam, steps=[0.01], loss_power=1.0),
+        train_query(none, w, lam, steps=[0.01]),
         Smoothness(problem.task, w),
         Evaluate(own.task, w),
         Slopes(own.task, w),
     ):
-        assert isinstance(fast.layout([question]), BySilo)
-        assert_same_total(fast.ask(question), plain.ask(question), 1e-12)
+        assert isinstance(fast.layout([query]), BySilo)
+        assert_same_total(fast.ask(query), plain.ask(query), 1e-12)
 
 
 def test_many_silos_and_empty_cells_are_laid_out_by_atom():
@@ -143,9 +143,9 @@ def test_many_silos_and_empty_cells_are_laid_out_by_atom():
     federation = repeated(3, sizes=sizes, groups=6, test=[0] * 89 + [4])
     fast, plain = Local(federation), Reference(federation)
     problem = make_problem(plain, pffl.BoundedGroupLoss(0.5))
-    for question in questions_about(problem, 3):
-        assert isinstance(fast.layout([question]), ByAtom)
-        assert_same_total(fast.ask(question), plain.ask(question), 1e-12)
+    for query in queries_about(problem, 3):
+        assert isinstance(fast.layout([query]), ByAtom)
+        assert_same_total(fast.ask(query), plain.ask(query), 1e-12)
 
 
 def test_sparse_rows_are_laid_out_by_atom_too(always):
@@ -163,9 +163,9 @@ def test_sparse_rows_are_laid_out_by_atom_too(always):
     fast = Local(from_silos(federation, csr), threads=2)
     plain = Reference(federation)
     problem = make_problem(plain, pffl.BoundedGroupLoss(0.5))
-    for question in questions_about(problem, 5):
-        assert isinstance(fast.layout([question]), ByAtom)
-        total, expected = fast.ask(question), plain.ask(question)
+    for query in queries_about(problem, 5):
+        assert isinstance(fast.layout([query]), ByAtom)
+        total, expected = fast.ask(query), plain.ask(query)
         if isinstance(total, WitnessTotal):  # what bounds rounding is of other sums
             total = replace(total, sizes=expected.sizes)
         assert_same_total(total, expected, 1e-12)

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local, Reference
-from pffl.questions import Census, Curvature, Evaluate, Slopes, Smoothness, Train
+from pffl.queries import Census, Curvature, Evaluate, Slopes, Smoothness, Train
 from tests.helpers import (
     assert_same_total,
     draw_multipliers,
-    evaluate_question,
+    evaluate_query,
     from_silos,
     make_federation,
     make_problem,
     make_schema,
-    train_question,
-    witness_question,
+    train_query,
+    witness_query,
 )
 from tests.inside import counting, evaluations, threads
 from tests.inside import layout as layouts
@@ -121,10 +121,8 @@ def test_train(local_engine, shape, kind):
         multipliers = np.zeros_like(lam) if training == "no cells" else lam
         # Steps as small as the largest local curvature asks for: nothing explodes.
         steps = 0.02 * np.asarray(changes["steps"])
-        question = train_question(
-            problem, w, multipliers, **{**changes, "steps": steps}
-        )
-        assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
+        query = train_query(problem, w, multipliers, **{**changes, "steps": steps})
+        assert_same_total(fast.ask(query), plain.ask(query), 1e-10)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -132,21 +130,21 @@ def test_train(local_engine, shape, kind):
 def test_evaluate_and_curvature(local_engine, shape, kind):
     federation = FEDERATIONS[shape](MODELS[kind][1])
     fast, plain, problem, w, lam = both(federation, kind, local_engine)
-    questions = [
+    queries = [
         Census(problem.schema),
         Census(problem.schema, "test"),
-        witness_question(problem, w, lam),
+        witness_query(problem, w, lam),
         Evaluate(problem.task, w, "train"),
-        evaluate_question(problem.task, w),
+        evaluate_query(problem.task, w),
         Curvature(problem.task, w),
         Smoothness(problem.task, w),
         Slopes(problem.task, w),
         Slopes(problem.task, w, np.stack([w, w[::-1]], axis=1)),
     ]
     if kind != "softmax":
-        questions.append(Slopes(problem.task, w, sharpness=10.0))
-    for question in questions:
-        assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
+        queries.append(Slopes(problem.task, w, sharpness=10.0))
+    for query in queries:
+        assert_same_total(fast.ask(query), plain.ask(query), 1e-10)
 
 
 @pytest.mark.parametrize("silos", [(0,), (2, 0), (0, 1, 2)])
@@ -155,25 +153,25 @@ def test_evaluate_and_curvature(local_engine, shape, kind):
 def test_some_silos_only(local_engine, kind, steps, silos):
     federation = make_federation(0, labels=MODELS[kind][1])
     fast, plain, problem, w, lam = both(federation, kind, local_engine)
-    question = train_question(problem, w, lam, steps=steps, silos=silos)
-    total = fast.ask(question)
+    query = train_query(problem, w, lam, steps=steps, silos=silos)
+    total = fast.ask(query)
     assert total.share == pytest.approx(len(silos) / 3)
-    assert_same_total(total, plain.ask(question), 1e-10)
+    assert_same_total(total, plain.ask(query), 1e-10)
 
 
 @pytest.mark.parametrize("batch_size", [None, 16])
 @pytest.mark.parametrize("steps", [1, 4])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_stack_is_its_questions_one_by_one(local_engine, kind, steps, batch_size):
+def test_a_stack_is_its_queries_one_by_one(local_engine, kind, steps, batch_size):
     federation = make_federation(1, sizes=(1, 40, 300, 41), labels=MODELS[kind][1])
     fast, plain, problem, _, _ = both(federation, kind, local_engine)
     rng = np.random.default_rng(3)
-    questions = []
+    queries = []
     for s in range(5):
         bounds = rng.uniform(0.1, 1, problem.n_cells)
         other = replace(problem.with_bounds(bounds), risk_weight=0.2 * s)
-        questions.append(
-            train_question(
+        queries.append(
+            train_query(
                 other,
                 0.3 * rng.normal(size=problem.n_parameters),
                 draw_multipliers(rng, problem),
@@ -182,15 +180,15 @@ def test_a_stack_is_its_questions_one_by_one(local_engine, kind, steps, batch_si
                 round=4,
             )
         )
-    together = fast.ask_many(questions)
+    together = fast.ask_many(queries)
     assert len(together) == 5
-    for question, total in zip(questions, together, strict=True):
-        assert_same_total(total, fast.ask(question), 1e-12)
-        assert_same_total(total, plain.ask(question), 1e-10)
+    for query, total in zip(queries, together, strict=True):
+        assert_same_total(total, fast.ask(query), 1e-12)
+        assert_same_total(total, plain.ask(query), 1e-10)
 
 
 def mixed(problem, w, lam):
-    """Return questions of all kinds, about one task, an equal one and another."""
+    """Return queries of all kinds, about one task, an equal one and another."""
     again = replace(
         problem.task,
         model=replace(problem.task.model),
@@ -199,46 +197,46 @@ def mixed(problem, w, lam):
     )
     bare = replace(problem.task, cells=problem.task.cells.take([]))
     return [
-        train_question(problem, w, lam),
+        train_query(problem, w, lam),
         Evaluate(problem.task, w),
         Census(problem.schema),
-        train_question(problem, w, lam, steps=[0.1, 0.1]),
+        train_query(problem, w, lam, steps=[0.1, 0.1]),
         Evaluate(problem.task, 2 * w, "train"),
-        train_question(problem, -w, lam, proximal=2.0, steps=[0.1, 0.1]),
+        train_query(problem, -w, lam, proximal=2.0, steps=[0.1, 0.1]),
         Curvature(problem.task, w),
-        witness_question(problem, w, lam),
-        replace(train_question(problem, -w, lam), task=again),
+        witness_query(problem, w, lam),
+        replace(train_query(problem, -w, lam), task=again),
         Evaluate(again, w.copy()),
-        evaluate_question(problem.task, w),
+        evaluate_query(problem.task, w),
         Slopes(again, -w),
-        replace(witness_question(problem, -w, lam, risk_weight=0.0), task=again),
+        replace(witness_query(problem, -w, lam, risk_weight=0.0), task=again),
         Census(problem.schema),
         Census(problem.schema, "test"),
         Curvature(problem.task, w.copy()),
         Curvature(bare, w),
-        train_question(problem, w, lam),
-        train_question(problem, w, lam, silos=(2,)),
+        train_query(problem, w, lam),
+        train_query(problem, w, lam, silos=(2,)),
     ]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_any_mix_of_questions_is_answered_in_order(local_engine, kind):
+def test_any_mix_of_queries_is_answered_in_order(local_engine, kind):
     federation = make_federation(1, labels=MODELS[kind][1])
     fast, plain, problem, w, lam = both(federation, kind, local_engine)
-    questions = mixed(problem, w, lam)
-    totals = fast.ask_many(questions)
-    for question, total, plain_total in zip(
-        questions, totals, plain.ask_many(questions), strict=True
+    queries = mixed(problem, w, lam)
+    totals = fast.ask_many(queries)
+    for query, total, plain_total in zip(
+        queries, totals, plain.ask_many(queries), strict=True
     ):
         assert_same_total(total, plain_total, 1e-10)
-        if not isinstance(question, Train):  # a stack of them is another product
-            assert_same_total(total, fast.ask(question), 0.0)
+        if not isinstance(query, Train):  # a stack of them is another product
+            assert_same_total(total, fast.ask(query), 0.0)
     assert fast.ask_many([]) == []
 
 
 def test_models_that_differ_are_never_taken_for_one():
     federation = make_federation(1, labels=0)
-    engine, questions = Local(federation), []
+    engine, queries = Local(federation), []
     for model in (
         pffl.HuberRegression(delta=1.0),
         pffl.HuberRegression(delta=0.1),
@@ -248,23 +246,23 @@ def test_models_that_differ_are_never_taken_for_one():
     ):
         problem = make_problem(engine, pffl.BoundedGroupLoss(0.5), model=model)
         w = np.ones(4)
-        questions += [
-            train_question(problem, w, np.ones(2), steps=[0.01]),
+        queries += [
+            train_query(problem, w, np.ones(2), steps=[0.01]),
             Evaluate(problem.task, w, "train"),
             Curvature(problem.task, w),
         ]
-    for question, total in zip(questions, engine.ask_many(questions), strict=True):
-        assert_same_total(total, Reference(federation).ask(question), 1e-10)
+    for query, total in zip(queries, engine.ask_many(queries), strict=True):
+        assert_same_total(total, Reference(federation).ask(query), 1e-10)
 
 
 def test_a_stack_of_evaluations_is_limited_in_memory(local_engine, monkeypatch):
     federation = make_federation(1)
     fast, _, problem, w, _ = both(federation, "logistic", local_engine)
-    questions = [Evaluate(problem.task, s * w) for s in range(7)]
-    together = fast.ask_many(questions)
+    queries = [Evaluate(problem.task, s * w) for s in range(7)]
+    together = fast.ask_many(queries)
     units = len(federation) * problem.schema.n_atoms
     monkeypatch.setattr(evaluations, "MOST_SUMS", 3 * units * 7)
-    for total, again in zip(together, fast.ask_many(questions), strict=True):
+    for total, again in zip(together, fast.ask_many(queries), strict=True):
         assert_same_total(total, again, 0.0)
 
 
@@ -275,8 +273,8 @@ def test_another_scaling_lays_the_rows_out_anew():
     for standardize in (True, False, True):
         model = pffl.LogisticRegression(standardize=standardize)
         problem = make_problem(plain, None, model=model)
-        question = Evaluate(problem.task, w, "train")
-        assert_same_total(fast.ask(question), plain.ask(question), 1e-12)
+        query = Evaluate(problem.task, w, "train")
+        assert_same_total(fast.ask(query), plain.ask(query), 1e-12)
 
 
 @settings(max_examples=20)
@@ -294,14 +292,12 @@ def test_any_silos(seed, sizes, kind, steps, batch, bare):
     options = {"intercept": False, "standardize": False} if bare else {}
     engine = lambda f: Local(f, threads=1)  # noqa: E731
     fast, plain, problem, w, lam = both(federation, kind, engine, **options)
-    for question in (
-        train_question(
-            problem, w, lam, steps=[1e-3] * steps, batch_size=batch, seed=seed
-        ),
+    for query in (
+        train_query(problem, w, lam, steps=[1e-3] * steps, batch_size=batch, seed=seed),
         Evaluate(problem.task, w, "test"),
         Curvature(problem.task, w),
     ):
-        assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
+        assert_same_total(fast.ask(query), plain.ask(query), 1e-10)
 
 
 def test_the_answer_does_not_depend_on_the_number_of_threads(monkeypatch):
@@ -312,12 +308,12 @@ def test_the_answer_does_not_depend_on_the_number_of_threads(monkeypatch):
     rng = np.random.default_rng(0)
     w, lam = rng.normal(size=4), draw_multipliers(rng, problem)
     for steps in ([0.1], [0.1, 0.1]):
-        question = train_question(problem, w, lam, steps=steps)
-        totals = [Local(federation, threads=n).ask(question) for n in (1, 2, 5)]
+        query = train_query(problem, w, lam, steps=steps)
+        totals = [Local(federation, threads=n).ask(query) for n in (1, 2, 5)]
         assert_same_total(totals[0], totals[1], 1e-13)
         assert_same_total(totals[0], totals[2], 1e-13)
         # … and twice the same number of threads, the same bits.
-        again = Local(federation, threads=5).ask(question)
+        again = Local(federation, threads=5).ask(query)
         np.testing.assert_array_equal(again.update, totals[2].update)
 
 

@@ -11,14 +11,14 @@ import pytest
 import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import FederationError
-from pffl.questions import Census, Curvature, Evaluate, Slopes
+from pffl.queries import Census, Curvature, Evaluate, Slopes
 from tests.helpers import (
     assert_same_total,
     draw_multipliers,
-    evaluate_question,
+    evaluate_query,
     make_federation,
     make_problem,
-    train_question,
+    train_query,
 )
 from tests.raising import raises
 
@@ -93,13 +93,13 @@ def test_train_and_evaluate(shape, kind):
     fast, plain, problem, w, lam = both(federation, MODULES[kind]().double())
     for changes in TRAINING.values():
         steps = 0.02 * np.asarray(changes["steps"])
-        question = train_question(problem, w, lam, **{**changes, "steps": steps})
-        assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
-    for question in (
+        query = train_query(problem, w, lam, **{**changes, "steps": steps})
+        assert_same_total(fast.ask(query), plain.ask(query), 1e-10)
+    for query in (
         Evaluate(problem.task, w, "train"),
-        evaluate_question(problem.task, w),
+        evaluate_query(problem.task, w),
     ):
-        assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
+        assert_same_total(fast.ask(query), plain.ask(query), 1e-10)
 
 
 @pytest.mark.parametrize("kind", ["convolution", "dropout", "dense", "batch norm"])
@@ -107,7 +107,7 @@ def test_two_threads_give_the_same_and_are_given_back(kind):
     federation = make_federation(1, sizes=(9,) * 40, test=9)
     module = MODULES[kind]().double()
     _, plain, problem, w, lam = both(federation, module, batch_size=16)
-    train = train_question(problem, w, lam, steps=[0.01] * 2)
+    train = train_query(problem, w, lam, steps=[0.01] * 2)
     evaluate = Evaluate(problem.task, w, "test")
     expected = plain.ask(train)
     for engine_threads in (2, 3, 2):
@@ -122,14 +122,14 @@ def test_two_threads_give_the_same_and_are_given_back(kind):
 def test_single_precision_agrees_within_its_rounding(kind):
     federation = FEDERATIONS["unequal"]()
     fast, plain, problem, w, lam = both(federation, MODULES[kind]())
-    question = train_question(problem, w, lam, steps=[0.002] * 3)
-    assert_same_total(fast.ask(question), plain.ask(question), 3e-6)
+    query = train_query(problem, w, lam, steps=[0.002] * 3)
+    assert_same_total(fast.ask(query), plain.ask(query), 3e-6)
 
 
 def test_tensors_go_with_the_engine(monkeypatch):
     fast, _, problem, w, lam = both(FEDERATIONS["three silos"](), MODULES["dense"]())
     before = len(networks._KEPT)
-    fast.ask(train_question(problem, w, lam, steps=[0.01]))
+    fast.ask(train_query(problem, w, lam, steps=[0.01]))
     assert len(networks._KEPT) == before + 3
     del fast
     gc.collect()
@@ -139,21 +139,21 @@ def test_tensors_go_with_the_engine(monkeypatch):
 def test_blocks_are_limited_in_memory_and_padding(monkeypatch):
     federation = make_federation(1, sizes=(5, 6, 7, 30, 31, 40, 300))
     fast, plain, problem, w, lam = both(federation, MODULES["dense"]().double())
-    question = train_question(problem, w, lam, steps=[0.01] * 2)
+    query = train_query(problem, w, lam, steps=[0.01] * 2)
     monkeypatch.setattr(networks, "BLOCK_NUMBERS", 2 * len(w))
-    assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
+    assert_same_total(fast.ask(query), plain.ask(query), 1e-10)
 
 
 def test_fault_40_a_silo_that_fails_is_named():
     federation = make_federation(1, sizes=(9, 7, *[8] * 20))
     fast, plain, problem, w, lam = both(federation, Failing())
-    question = train_question(problem, w, lam, steps=[0.01])
+    query = train_query(problem, w, lam, steps=[0.01])
     for engine, threads in ((fast, 1), (fast, 2), (plain, 1)):
         with (
             torch_threads(threads),
             raises(FederationError, "silo-failed", "site 1"),
         ):
-            engine.ask(question)
+            engine.ask(query)
 
 
 def test_a_mix_about_networks_is_answered_in_order():
@@ -161,15 +161,15 @@ def test_a_mix_about_networks_is_answered_in_order():
     fast, plain, problem, w, lam = both(federation, MODULES["dense"]().double())
     linear = make_problem(plain, pffl.BoundedGroupLoss(0.5))
     assert problem.task.model.n_outputs == 2
-    questions = [
+    queries = [
         Evaluate(problem.task, w),
         Evaluate(linear.task, np.ones(4)),
-        train_question(problem, w, lam, steps=[0.01]),
+        train_query(problem, w, lam, steps=[0.01]),
         Census(federation.schema),
         Evaluate(problem.task, 2 * w),
         Curvature(linear.task, np.ones(4)),
     ]
-    totals = zip(fast.ask_many(questions), plain.ask_many(questions), strict=True)
+    totals = zip(fast.ask_many(queries), plain.ask_many(queries), strict=True)
     for total, plain_total in totals:
         assert_same_total(total, plain_total, 1e-10)
 
@@ -177,11 +177,11 @@ def test_a_mix_about_networks_is_answered_in_order():
 def test_networks_have_neither_curvature_nor_slopes_per_cell():
     fast, _, problem, w, _ = both(make_federation(0), Own())
     task = problem.task
-    for question in (
+    for query in (
         Curvature(task, w),
         Slopes(task, w),
         Slopes(task, w, sharpness=10.0),
         Slopes(task, w, directions=w[:, None]),
     ):
         with raises(pffl.PFFLError, "not-linear"):
-            fast.ask(question)
+            fast.ask(query)

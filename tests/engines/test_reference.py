@@ -10,8 +10,8 @@ import pytest
 import pffl
 from pffl.engines import ENGINES, Local, Reference
 from pffl.errors import FederationError, UsageError
-from pffl.questions import Census, Evaluate
-from tests.helpers import make_federation, make_problem, train_question
+from pffl.queries import Census, Evaluate
+from tests.helpers import make_federation, make_problem, train_query
 from tests.raising import raises
 
 
@@ -45,9 +45,9 @@ def test_a_silo_that_fails_is_named():
 
     engine = Reference(make_federation(0, sizes=(40, 25, 60)))
     problem = make_problem(engine, None, model=Broken())
-    question = train_question(problem, np.zeros(4), np.zeros(0))
+    query = train_query(problem, np.zeros(4), np.zeros(0))
     with raises(FederationError, "silo-failed", "site 1"):
-        engine.ask(question)
+        engine.ask(query)
 
 
 def test_models_that_are_not_linear_are_asked_silo_by_silo():
@@ -64,8 +64,8 @@ def test_models_that_are_not_linear_are_asked_silo_by_silo():
     problem = make_problem(Reference(federation), pffl.BoundedGroupLoss(0.5))
     w, lam = np.ones(4), np.ones(2)
     task = replace(problem.task, model=Wrapped(problem.task.model))
-    plain = Reference(federation).ask(train_question(problem, w, lam, steps=[0.1, 0.1]))
+    plain = Reference(federation).ask(train_query(problem, w, lam, steps=[0.1, 0.1]))
     fast = Local(federation).ask(
-        replace(train_question(problem, w, lam, steps=[0.1, 0.1]), task=task)
+        replace(train_query(problem, w, lam, steps=[0.1, 0.1]), task=task)
     )
     np.testing.assert_array_equal(plain.update, fast.update)

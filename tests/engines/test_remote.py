@@ -15,7 +15,7 @@ from pffl.data import Rows
 from pffl.engines import Local
 from pffl.errors import ArtefactError, DataError, FederationError, UsageError
 from pffl.methods import METHODS
-from pffl.questions import Census, Evaluate, Train
+from pffl.queries import Census, Evaluate, Train
 from pffl.site import Rules, Site
 from pffl.wire import read_request
 from tests.engines.sites import QUICK, counted, remote, sites_of, spoil
@@ -157,7 +157,7 @@ def test_some_silos_can_be_asked():
     there = run(engine, None, method)
     here = run(Local(federation), None, method)
     np.testing.assert_allclose(there.w, here.w, rtol=0, atol=1e-10)
-    asked = [e["asked"] for e in engine.record.entries if e["question"] == "train"]
+    asked = [e["asked"] for e in engine.record.entries if e["query"] == "train"]
     assert all(len(names) == 2 for names in asked)
 
 
@@ -176,11 +176,11 @@ class Shuffled:
 def test_the_order_of_arrival_changes_no_bit():
     federation = biased(0, sizes=(40, 50, 60, 70, 80, 90, 45))
     engine = remote(federation, wrap=Shuffled)
-    question = ask(engine)
-    first = engine.ask(question)
+    query = ask(engine)
+    first = engine.ask(query)
     orders = {tuple(last(engine)["answered"])}
     for _ in range(3):
-        assert_same_total(engine.ask(question), first, 0.0)
+        assert_same_total(engine.ask(query), first, 0.0)
         orders.add(tuple(last(engine)["answered"]))
     assert len(orders) > 1
 
@@ -206,10 +206,10 @@ class Slow:
 def test_an_answer_to_the_first_of_two_messages_counts_once():
     federation, slow = biased(0), []
     engine = remote(federation, wrap=lambda t: slow.append(Slow(t)) or slow[0])
-    question = ask(engine)
+    query = ask(engine)
     slow[0].armed = True
-    total = engine.ask(question)
-    assert_same_total(total, Local(federation).ask(question), 1e-10)
+    total = engine.ask(query)
+    assert_same_total(total, Local(federation).ask(query), 1e-10)
     assert len(last(engine)["messages"]["site 1"]["requests"]) == 2
     assert last(engine)["answered"] == ["site 0", "site 2", "site 1"]
 
@@ -218,14 +218,14 @@ def test_a_restarted_node_is_found_at_its_new_address():
     federation = biased(0)
     sites = sites_of(federation)
     engine = remote(federation, sites)
-    question = ask(engine)
-    engine.ask(question)
+    query = ask(engine)
+    engine.ask(query)
     sites["node 7"] = sites.pop("node 1")
-    total = engine.ask(question)
-    assert_same_total(total, Local(federation).ask(question), 1e-10)
+    total = engine.ask(query)
+    assert_same_total(total, Local(federation).ask(query), 1e-10)
     # … also where the old address is still listed, and does not answer.
     sites["node 8"], sites["node 7"] = sites["node 7"], lambda content: b""
-    assert_same_total(engine.ask(question), total, 1e-12)
+    assert_same_total(engine.ask(query), total, 1e-12)
     assert last(engine)["answered"] == ["site 0", "site 2", "site 1"]
 
 
@@ -233,11 +233,11 @@ def test_a_restarted_node_with_other_rows_is_refused():
     federation, other = biased(0), biased(9)
     sites = sites_of(federation)
     engine = remote(federation, sites, policy=replace(QUICK, seconds=0.3))
-    question = ask(engine)
+    query = ask(engine)
     del sites["node 1"]
     sites["node 7"] = sites_of(other)["node 1"]
     with raises(FederationError, "sites-missing", "'site 1'"):
-        engine.ask(question)
+        engine.ask(query)
     assert ["node 7", "the census changed since it was frozen"] in last(engine)[
         "refused"
     ]
@@ -259,11 +259,11 @@ def test_a_namesake_that_comes_later_does_not_stop_the_run():
     federation = biased(0)
     sites = sites_of(federation)
     engine = remote(federation, sites)
-    question = ask(engine)
+    query = ask(engine)
     sites["node y"] = sites["node 1"]
     sites["node z"] = sites.pop("node 0")
-    total = engine.ask(question)
-    assert_same_total(total, Local(federation).ask(question), 1e-10)
+    total = engine.ask(query)
+    assert_same_total(total, Local(federation).ask(query), 1e-10)
     ((node, reason),) = last(engine)["refused"]
     assert node == "node y"
     assert "node 1 and node y" in reason
@@ -281,12 +281,12 @@ def test_another_schema_is_refused_with_both_shown():
 def test_a_site_that_refuses_is_quoted_on_one_line():
     federation = biased(0)
     sites = sites_of(federation)
-    header = {"refusal": "no\nmore \x1b[2J questions"}
+    header = {"refusal": "no\nmore \x1b[2J queries"}
     sites["node 2"] = spoil(
         sites["node 2"], header=header, body=lambda p: replace(p, arrays={})
     )
     engine = remote(federation, sites)
-    with raises(FederationError, "sites-missing", "no more  [2J questions"):
+    with raises(FederationError, "sites-missing", "no more  [2J queries"):
         engine.ask(ask(engine))
     assert len(last(engine)["refused"]) == 1 + QUICK.retries
 
@@ -303,12 +303,12 @@ def test_the_census_is_asked_once_a_split_and_numbers_only_grow():
 
     sites["node 0"] = noted
     engine = remote(federation, sites, run="r", session=3)
-    question = ask(engine)
+    query = ask(engine)
     for _ in range(2):
         counted(engine)
-        engine.ask(question)
-        engine.ask(Evaluate(question.task, question.w))
-    kinds = [entry["question"] for entry in engine.record.entries]
+        engine.ask(query)
+        engine.ask(Evaluate(query.task, query.w))
+    kinds = [entry["query"] for entry in engine.record.entries]
     assert kinds == ["census", "train", "census", "evaluate", "train", "evaluate"]
     assert all(session == 3 and name == "r" for session, _, name in numbers)
     assert all(a < b for a, b in pairwise(number for _, number, _ in numbers))

@@ -14,7 +14,7 @@ import pffl
 from pffl.errors import ArtefactError, FederationError, UsageError
 from pffl.methods import METHODS
 from pffl.preparation import Options
-from pffl.questions import (
+from pffl.queries import (
     Census,
     Evaluate,
     Moments,
@@ -31,7 +31,7 @@ from tests.inside import InMemory, Record, Transcript, masks
 from tests.inside import engines_remote_Secured as Secured
 from tests.raising import raises
 from tests.site.secure import agree, keys_of, sites_of
-from tests.wire.test_admission import MODELS, questions, wild
+from tests.wire.test_admission import MODELS, queries, wild
 
 BGL, CBGL = pffl.BoundedGroupLoss(0.68), pffl.ConditionalBoundedGroupLoss(0.9)
 STRONG = pffl.LogisticRegression(l2=0.1)
@@ -187,12 +187,12 @@ def test_sums_of_true_answers_are_never_refused(name, by_rows):
         pool = Pool(4, by_rows, float(problem.masses.sum()))
         task = replace(problem.task, shares=np.ones(1), pool=pool)
         pooled = replace(problem, task=task)
-        for question in questions(pooled, rng, J=1 + seed % 3):
-            if heaviest and isinstance(question, Evaluate) and question.bets.size:
+        for query in queries(pooled, rng, J=1 + seed % 3):
+            if heaviest and isinstance(query, Evaluate) and query.bets.size:
                 continue  # nobody asks that of weighted rows
             shares = problem.task.shares
-            total = sums(replace(question, task=replace(task, shares=shares)))
-            gate.report(question, 0, total)
+            total = sums(replace(query, task=replace(task, shares=shares)))
+            gate.report(query, 0, total)
 
 
 class Sums:
@@ -201,18 +201,18 @@ class Sums:
     def __init__(self, federation):
         self.federation = federation
 
-    def own(self, question) -> list[Total]:
+    def own(self, query) -> list[Total]:
         """Return each silo's answer."""
         schema = self.federation.schema
-        model = None if question.task is None else question.task.model
+        model = None if query.task is None else query.task.model
         return [
-            question.answer(View.of(silo, schema, model, question.split))
+            query.answer(View.of(silo, schema, model, query.split))
             for silo in self.federation.silos
         ]
 
-    def __call__(self, question) -> Total:
-        flats = [masks.encode(question, total) for total in self.own(question)]
-        return masks.decode(question, masks.add(flats), len(flats))
+    def __call__(self, query) -> Total:
+        flats = [masks.encode(query, total) for total in self.own(query)]
+        return masks.decode(query, masks.add(flats), len(flats))
 
 
 def test_a_sum_that_no_rows_have_ends_the_run():
@@ -289,8 +289,8 @@ def overheard(site, told):
     """Note what a site would say without masks, as numbers and as they are encoded."""
     inner = site._total
 
-    def noting(question, *rest):
-        total = inner(question, *rest)
+    def noting(query, *rest):
+        total = inner(query, *rest)
         told.extend(np.ravel(array) for array in total.sent().values())
         return total
 
@@ -359,7 +359,7 @@ def test_a_site_that_stays_away_ends_the_run_and_no_sum_is_over_fewer(tmp_path):
     assert entry["asked"] == list(agreed.sites)
     assert entry["missing"] == ["site 2"]
     asked = entry["messages"]["site 2"]["requests"]
-    assert len(asked) == len(set(asked)) == 3  # new numbers, the same questions
+    assert len(asked) == len(set(asked)) == 3  # new numbers, the same queries
     assert len((tmp_path / "sums.jsonl").read_text().splitlines()) == 1  # the census
 
 
@@ -421,7 +421,7 @@ def test_an_answer_of_another_key_step_or_transcript_is_not_taken():
         "not signed with the site's key": lambda a: replace(a, signature="00" * 64),
         "to step 7": lambda a: signed(replace(a, step=7)),
         "told other answers": lambda a: signed(replace(a, **elsewhere)),
-        "other questions": lambda a: signed(replace(a, asked="0" * 64)),
+        "other queries": lambda a: signed(replace(a, asked="0" * 64)),
         "masked": lambda a: signed(replace(a, bodies=())),
     }
     opening = {  # answers that announce keys of the run
@@ -475,7 +475,7 @@ def signed(answer):
 # Steps, and words
 
 
-def test_counts_come_first_and_many_questions_take_several_steps():
+def test_counts_come_first_and_many_queries_take_several_steps():
     federation = make_federation(3, sizes=(60, 60, 60))
     problem = make_problem(pffl.engines.Reference(federation), BGL)
     pool = Pool(3, False, 180.0)

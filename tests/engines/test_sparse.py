@@ -13,18 +13,18 @@ import pffl
 from pffl.data import Rows
 from pffl.engines import Local, Reference
 from pffl.models import Inputs
-from pffl.questions import Census, Curvature, Evaluate, Moments, Slopes
+from pffl.queries import Census, Curvature, Evaluate, Moments, Slopes
 from tests.engines.sites import counted, remote
 from tests.helpers import (
     assert_same_total,
     draw_multipliers,
-    evaluate_question,
+    evaluate_query,
     from_silos,
     make_federation,
     make_problem,
     make_schema,
-    train_question,
-    witness_question,
+    train_query,
+    witness_query,
 )
 from tests.inside import store
 from tests.oracles import MODELS
@@ -84,20 +84,20 @@ def everything(problem, w, lam):
         Census(problem.schema, "test"),
         Moments(problem.schema, centre),
         Evaluate(problem.task, w, "train"),
-        evaluate_question(problem.task, w),
+        evaluate_query(problem.task, w),
         Curvature(problem.task, w),
         Slopes(problem.task, w, np.stack([w, np.ones_like(w)], axis=1)),
-        witness_question(problem, w, lam),
-        train_question(problem, w, lam),
-        train_question(problem, w, lam, steps=[0.01] * 3, proximal=0.5),
-        train_question(problem, w, lam, steps=[0.01] * 3, batch_size=7, seed=3),
-        train_question(problem, w, lam, steps=[0.01] * 2, loss_power=0.5),
-        train_question(problem, w, lam, silos=(1,)),
-        train_question(problem, w, lam, steps=[0.01] * 2, slope=True, **anchor),
+        witness_query(problem, w, lam),
+        train_query(problem, w, lam),
+        train_query(problem, w, lam, steps=[0.01] * 3, proximal=0.5),
+        train_query(problem, w, lam, steps=[0.01] * 3, batch_size=7, seed=3),
+        train_query(problem, w, lam, steps=[0.01] * 2, loss_power=0.5),
+        train_query(problem, w, lam, silos=(1,)),
+        train_query(problem, w, lam, steps=[0.01] * 2, slope=True, **anchor),
     ]
     if problem.task.model.n_outputs == 1:
         found.append(Slopes(problem.task, w, sharpness=3.0))
-        found.append(train_question(problem, -w, lam, steps=[0.01] * 3, proximal=0.5))
+        found.append(train_query(problem, -w, lam, steps=[0.01] * 3, proximal=0.5))
     return found
 
 
@@ -140,10 +140,10 @@ def test_all_answers_are_those_of_dense_rows(
     rng = np.random.default_rng(seed)
     w = 0.3 * rng.normal(size=problem.n_parameters)
     lam = draw_multipliers(rng, problem)
-    questions = everything(problem, w, lam)
-    expected = plain.ask_many(questions)
+    queries = everything(problem, w, lam)
+    expected = plain.ask_many(queries)
     for engine in (Reference(sparse), Local(sparse, threads=1)):
-        for total, other in zip(engine.ask_many(questions), expected, strict=True):
+        for total, other in zip(engine.ask_many(queries), expected, strict=True):
             same(total, other)
 
 
@@ -153,8 +153,8 @@ def test_sites_answer_alike_over_the_wire():
     w = np.full(problem.n_parameters, 0.1)
     here, there = Reference(dense), remote(sparse)
     same(counted(there), counted(here))
-    for question in everything(problem, w, np.full(2, 0.5))[3:12]:
-        same(there.ask(question), here.ask(question))
+    for query in everything(problem, w, np.full(2, 0.5))[3:12]:
+        same(there.ask(query), here.ask(query))
 
 
 def test_prepared_rows_stay_sparse(tmp_path):

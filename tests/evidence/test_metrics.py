@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score
 import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local
-from pffl.questions import Evaluate
+from pffl.queries import Evaluate
 from tests.helpers import (
     from_silos,
     group_masks,

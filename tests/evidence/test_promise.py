@@ -17,7 +17,7 @@ from pffl.data import Federation, Rows
 from pffl.engines import Local
 from pffl.files import json_text
 from pffl.preparation import Options
-from pffl.questions import Evaluate, Question
+from pffl.queries import Evaluate, Query
 from tests.inside import (
     Evidence,
     Missing,
@@ -41,16 +41,16 @@ class Recording(Stopping):
         super().__init__(engine, at=0)
         self.asked_of: list[list[str]] = []
 
-    def ask(self, question: Question) -> Any:
-        self._note([question])
-        return super().ask(question)
+    def ask(self, query: Query) -> Any:
+        self._note([query])
+        return super().ask(query)
 
-    def ask_many(self, questions: Sequence[Question]) -> Any:
-        self._note(questions)
-        return super().ask_many(questions)
+    def ask_many(self, queries: Sequence[Query]) -> Any:
+        self._note(queries)
+        return super().ask_many(queries)
 
-    def _note(self, questions: Sequence[Question]) -> None:
-        splits = [one.split for one in questions if isinstance(one, Evaluate)]
+    def _note(self, queries: Sequence[Query]) -> None:
+        splits = [one.split for one in queries if isinstance(one, Evaluate)]
         self.asked_of += [splits] if splits else []
 
 

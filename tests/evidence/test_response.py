@@ -11,7 +11,7 @@ import pytest
 import pffl
 from pffl.engines import Local
 from pffl.problem import Point
-from pffl.questions import Curvature, Question
+from pffl.queries import Curvature, Query
 from tests.driving import drive, expand, least, lowest, measure
 from tests.evidence.test_gap import drawn, random_pair
 from tests.helpers import make_federation, make_problem, make_schema
@@ -22,12 +22,12 @@ KINDS = ("logistic", "softmax", "least-squares")
 
 
 def watch(patch: pytest.MonkeyPatch) -> None:
-    """Let no question for Hessians pass."""
+    """Let no query for Hessians pass."""
     passed = Local.ask_many
 
-    def ask_many(self: Local, questions: Sequence[Question[Any]]) -> list[Any]:
-        assert not any(isinstance(q, Curvature) for q in questions), "a Hessian"
-        return passed(self, questions)
+    def ask_many(self: Local, queries: Sequence[Query[Any]]) -> list[Any]:
+        assert not any(isinstance(q, Curvature) for q in queries), "a Hessian"
+        return passed(self, queries)
 
     patch.setattr(Local, "ask_many", ask_many)
 

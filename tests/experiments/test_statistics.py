@@ -81,7 +81,7 @@ def test_at_most_16_false_words_in_200_populations_of_shared_people():
         plain += found.conditional.word != "open"
         widened += found.population.word != "open"
     assert widened <= 16
-    assert plain > 60  # the other column answers another question
+    assert plain > 60  # the other column answers another query
 
 
 @pytest.mark.parametrize("margin", [0.005, 0.01])

@@ -11,7 +11,7 @@ import pytest
 import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import DataError, NotMetError
-from pffl.questions import Curvature, Evaluate
+from pffl.queries import Curvature, Evaluate
 from tests.helpers import (
     assert_same_total,
     from_silos,
@@ -19,7 +19,7 @@ from tests.helpers import (
     make_federation,
     make_problem,
     make_schema,
-    train_question,
+    train_query,
 )
 from tests.raising import raises
 from tests.saddle import Oracle
@@ -59,7 +59,7 @@ def test_fault_02_silo_without_a_group(method, engine):
         rtol=1e-9,
         atol=1e-12,
     )
-    answer = train_question(solution.problem, solution.w, np.ones(2))
+    answer = train_query(solution.problem, solution.w, np.ones(2))
     own = answer.answer(Reference(federation).views(answer)[1])
     assert own.cell_losses[1] == 0.0
 
@@ -161,14 +161,14 @@ def test_fault_17_very_unequal_silos_answer_as_the_plain_loop():
     problem = make_problem(plain, pffl.BoundedGroupLoss(0.5))
     rng = np.random.default_rng(0)
     w, lam = 0.3 * rng.normal(size=9), np.array([1.0, 2.0])
-    for question in (
-        train_question(problem, w, lam, steps=[0.01]),
-        train_question(problem, w, lam, steps=[0.01] * 5),
-        train_question(problem, w, lam, steps=[0.01] * 5, batch_size=64),
+    for query in (
+        train_query(problem, w, lam, steps=[0.01]),
+        train_query(problem, w, lam, steps=[0.01] * 5),
+        train_query(problem, w, lam, steps=[0.01] * 5, batch_size=64),
         Curvature(problem.task, w),
         Evaluate(problem.task, w, "train"),
     ):
-        assert_same_total(fast.ask(question), plain.ask(question), 1e-10)
+        assert_same_total(fast.ask(query), plain.ask(query), 1e-10)
 
 
 def test_fault_17_very_unequal_silos_fit_in_memory():
@@ -187,7 +187,7 @@ def test_fault_17_very_unequal_silos_fit_in_memory():
         problem = make_problem(engine, pffl.BoundedGroupLoss(0.5))
         w, lam = np.zeros(9), np.ones(2)
         for steps in ([0.1], [0.1] * 5):
-            engine.ask(train_question(problem, w, lam, steps=steps))
+            engine.ask(train_query(problem, w, lam, steps=steps))
         engine.ask(Curvature(problem.task, w))
         after, peak = tracemalloc.get_traced_memory()
     finally:
@@ -294,5 +294,5 @@ def test_fault_38_cell_of_one_row():
     weights = problem.cell_weights(np.array([0.0, 1000.0]))
     np.testing.assert_array_equal(weights, [0.0, 1000.0])
     for engine in (Local(federation), Reference(federation)):
-        total = engine.ask(train_question(problem, solution.w, np.array([0.0, 1000.0])))
+        total = engine.ask(train_query(problem, solution.w, np.array([0.0, 1000.0])))
         assert np.isfinite(total.update).all()

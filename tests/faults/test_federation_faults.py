@@ -16,7 +16,7 @@ from pffl.engines import Local
 from pffl.errors import FederationError, UsageError
 from pffl.methods import METHODS
 from pffl.parcel import HEADER, Parcel
-from pffl.questions import Evaluate, Train
+from pffl.queries import Evaluate, Train
 from pffl.wire import read_request
 from tests.driving import iterate
 from tests.engines.sites import QUICK, Faulty, counted, remote, sites_of, slow, spoil
@@ -31,12 +31,12 @@ TWO = replace(ONCE, quorum=2)
 
 
 def ask(engine, w=0.1, **changes):
-    """Return a problem and a `train` question over an engine."""
+    """Return a problem and a `train` query over an engine."""
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.6))
     weights = problem.cell_weights(np.ones(problem.n_cells))
     start = np.full(problem.n_parameters, w)
-    question = Train(problem.task, start, 1.0, weights, np.full(2, 0.1))
-    return problem, replace(question, **changes)
+    query = Train(problem.task, start, 1.0, weights, np.full(2, 0.1))
+    return problem, replace(query, **changes)
 
 
 def spoiled(k=1, policy=ONCE, kinds=("train",), **spoiling):
@@ -79,22 +79,22 @@ def test_fault_41_a_silo_that_is_late_is_left_out_only_with_a_quorum():
     sites = sites_of(federation)
     tardy = slow(sites["node 2"], 0.6)
     engine = remote(federation, sites, policy=replace(ONCE, seconds=0.3))
-    _, question = ask(engine)
+    _, query = ask(engine)
     sites["node 2"] = tardy
     with raises(FederationError, "sites-missing", "'site 2' (late"):
-        engine.ask(question)
+        engine.ask(query)
     engine = remote(federation, sites_of(federation), policy=TWO)
-    problem, question = ask(engine)
+    problem, query = ask(engine)
     engine._transport.sites["node 2"] = lambda content: b""
-    total = engine.ask(question)
+    total = engine.ask(query)
     assert np.isnan(total.cell_losses).all()  # never "no violation"
-    part = Local(federation).ask(replace(question, silos=(0, 1)))
+    part = Local(federation).ask(replace(query, silos=(0, 1)))
     np.testing.assert_allclose(total.update, part.update, atol=1e-12)
     assert total.share == pytest.approx(2 / 3)
     assert last(engine)["missing"] == ["site 2"]
     for partial in (
-        Evaluate(problem.task, question.w),
-        Evaluate(problem.task, question.w, "train"),
+        Evaluate(problem.task, query.w),
+        Evaluate(problem.task, query.w, "train"),
     ):
         with raises(FederationError, "sites-missing", "site 2"):
             engine.ask(partial)
@@ -108,10 +108,10 @@ def test_fault_41_a_partial_quorum_skips_the_dual_step_of_uncovered_cells():
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.6))
     state, thetas = begin(engine, problem, method), []
     honest = sites["node 1"]
-    while (question := method.question(problem, state)) is not None:
-        away = isinstance(question, Train) and state.round in (1, 2)
+    while (query := method.query(problem, state)) is not None:
+        away = isinstance(query, Train) and state.round in (1, 2)
         sites["node 1"] = (lambda content: b"") if away else honest
-        state = method.step(problem, state, engine.ask(question))
+        state = method.step(problem, state, engine.ask(query))
         thetas.append(state.theta)
     assert (thetas[0] != 0).all()
     np.testing.assert_array_equal(thetas[1], thetas[0])
@@ -175,13 +175,13 @@ def test_fault_41_methods_that_need_every_cell_are_refused_with_a_quorum(name):
     class Gaps(Local):
         """Leave the losses of all cells out, as a partial round does."""
 
-        def ask_many(self, questions):
-            totals = super().ask_many(questions)
+        def ask_many(self, queries):
+            totals = super().ask_many(queries)
             return [
                 replace(total, cell_losses=np.full_like(total.cell_losses, np.nan))
-                if isinstance(question, Train)
+                if isinstance(query, Train)
                 else total
-                for question, total in zip(questions, totals, strict=True)
+                for query, total in zip(queries, totals, strict=True)
             ]
 
     with warnings.catch_warnings():
@@ -208,13 +208,13 @@ def test_fault_42_a_silo_that_stays_away_ends_the_run():
     federation = biased(0)
     sites = sites_of(federation)
     engine = remote(federation, sites, policy=replace(TWO, patience=2, seconds=0.5))
-    _, question = ask(engine)
-    engine.ask(question)
+    _, query = ask(engine)
+    engine.ask(query)
     del sites["node 0"]
     for _ in range(2):
-        engine.ask(question)
+        engine.ask(query)
     with raises(FederationError, "participation-lost", "site 0"):
-        engine.ask(question)
+        engine.ask(query)
     assert last(engine)["event"] == "participation_lost"
     assert last(engine)["silos"] == ["site 0"]
 
@@ -231,9 +231,9 @@ def test_fault_43_a_duplicate_counts_once():
                 yield from (reply, reply)
 
     engine = remote(federation, policy=ONCE, wrap=Twice)
-    _, question = ask(engine)
-    total = engine.ask(question)
-    assert_same_total(total, Local(federation).ask(question), 1e-10)
+    _, query = ask(engine)
+    total = engine.ask(query)
+    assert_same_total(total, Local(federation).ask(query), 1e-10)
     assert reasons(engine, "site 0") == ["duplicate: counted once"]
     assert last(engine)["answered"] == ["site 0", "site 1", "site 2"]
 
@@ -252,13 +252,13 @@ def test_fault_44_a_late_reply_of_an_earlier_round_is_discarded():
                 yield reply
 
     engine = remote(federation, policy=ONCE, wrap=Late)
-    _, question = ask(engine)
-    engine.ask(question)
+    _, query = ask(engine)
+    engine.ask(query)
     kept[:] = kept[-3:]
-    other = replace(question, w=question.w * 3)
+    other = replace(query, w=query.w * 3)
     total = engine.ask(other)
     assert_same_total(total, Local(federation).ask(other), 1e-10)
-    assert reasons(engine) == ["late: an answer to an earlier question"]
+    assert reasons(engine) == ["late: an answer to an earlier query"]
 
 
 @pytest.mark.parametrize(
@@ -296,10 +296,10 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 def test_fault_46_wrong_shapes_types_and_keys_are_refused(shape):
     engine = spoiled(change=SHAPES[shape], policy=TWO)
-    _, question = ask(engine)
-    total = engine.ask(question)
+    _, query = ask(engine)
+    total = engine.ask(query)
     assert len(reasons(engine)) == 1
-    part = Local(biased(0)).ask(replace(question, silos=(0, 2)))
+    part = Local(biased(0)).ask(replace(query, silos=(0, 2)))
     np.testing.assert_allclose(total.update, part.update, atol=1e-12)
 
 
@@ -322,9 +322,9 @@ def test_fault_48_counts_that_change_after_the_census_are_refused():
         return arrays
 
     engine = spoiled(kinds=("evaluate",), change=grow)
-    problem, question = ask(engine)
+    problem, query = ask(engine)
     with pytest.raises(FederationError, match="counts changed since the census"):
-        engine.ask(Evaluate(problem.task, question.w))
+        engine.ask(Evaluate(problem.task, query.w))
 
 
 @pytest.mark.parametrize("factor", [-1.0, 0.0, 1e3])
@@ -343,10 +343,10 @@ def test_fault_49_a_loss_sum_that_cannot_be_is_refused(factor):
 def test_fault_50_long_updates_are_clipped_and_far_longer_ones_refused():
     federation = biased(0)
     engine = remote(federation, policy=ONCE)
-    _, question = ask(engine)
-    known = engine.gate.known(question, 1)
-    limit = question.longest_update(known, 0.7)
-    honest = engine.ask(replace(question, silos=(1,)))
+    _, query = ask(engine)
+    known = engine.gate.known(query, 1)
+    limit = query.longest_update(known, 0.7)
+    honest = engine.ask(replace(query, silos=(1,)))
     norm = np.linalg.norm(honest.update) / honest.share
     for over, clipped in ((3.0, True), (200.0, False)):
         factor = over * limit / norm
@@ -354,10 +354,10 @@ def test_fault_50_long_updates_are_clipped_and_far_longer_ones_refused():
             change=lambda a, f=factor: first(a, "update", lambda u: f * u),
             policy=replace(ONCE, quorum=1),
         )
-        total = engine.ask(replace(question, silos=(0, 1)))
+        total = engine.ask(replace(query, silos=(0, 1)))
         assert (last(engine)["clipped"] == ["site 1"]) is clipped
         assert bool(reasons(engine)) is not clipped
-        rest = engine.ask(replace(question, silos=(0,)))
+        rest = engine.ask(replace(query, silos=(0,)))
         moved = np.linalg.norm(total.update - rest.update)
         np.testing.assert_allclose(moved, known.share * limit * clipped, rtol=1e-6)
 
@@ -383,10 +383,10 @@ def test_fault_51_oversized_messages_are_refused_before_memory_is_given():
     for content in contents:
         sites = sites_of(federation)
         engine = remote(federation, sites, policy=replace(TWO, seconds=60.0))
-        _, question = ask(engine)
+        _, query = ask(engine)
         sites["node 1"] = lambda _, content=content: content
         tracemalloc.start()
-        engine.ask(question)
+        engine.ask(query)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert peak < 8 << 20
@@ -419,15 +419,15 @@ def test_fault_52_an_attack_on_updates_is_bounded_and_recorded(attack):
     sites = sites_of(federation)
     sites["node 1"] = spoil(sites["node 1"], change=ATTACKS[attack])
     engine = remote(federation, sites, policy=replace(ONCE, quorum=4))
-    problem, question = ask(engine, w=0.0)
-    limit = question.longest_update(engine.gate.known(question, 1), np.log(2))
+    problem, query = ask(engine, w=0.0)
+    limit = query.longest_update(engine.gate.known(query, 1), np.log(2))
     marks = set()
     for _ in range(2):
-        total = engine.ask(question)
-        honest = Local(federation).ask(question)
+        total = engine.ask(query)
+        honest = Local(federation).ask(query)
         moved = total.update / total.share
         far = np.linalg.norm(moved - honest.update)
-        alone = Local(federation).ask(replace(question, silos=(1,)))
+        alone = Local(federation).ask(replace(query, silos=(1,)))
         own = np.linalg.norm(alone.update)
         # A refused report leaves the mean of the others: no more than p_k/(1 − p_k).
         others = np.linalg.norm(honest.update)
@@ -436,7 +436,7 @@ def test_fault_52_an_attack_on_updates_is_bounded_and_recorded(attack):
         entry = last(engine)
         marks |= {"clipped" for name in entry["clipped"] if name == "site 1"}
         marks |= {"refused" for name, _ in entry["refused"] if name == "site 1"}
-        question = replace(question, w=question.w + honest.update)
+        query = replace(query, w=query.w + honest.update)
     assert bool(marks) == (attack == "a thousand times")
 
 
@@ -451,14 +451,14 @@ def test_fault_52_false_group_losses_are_refused_or_bounded():
         return arrays
 
     engine = spoiled(change=flatter, policy=TWO)
-    _, question = ask(engine, w=0.0)
-    engine.ask(question)  # at w = 0 every loss is log 2: there is no room for a lie
+    _, query = ask(engine, w=0.0)
+    engine.ask(query)  # at w = 0 every loss is log 2: there is no room for a lie
     assert reasons(engine) == ["a loss sum outside what is possible"]
     engine = remote(federation, sites := sites_of(federation), policy=TWO)
-    _, question = ask(engine, w=0.3)
-    true = engine.ask(question)
+    _, query = ask(engine, w=0.3)
+    true = engine.ask(query)
     sites["node 1"] = spoil(sites["node 1"], change=flatter)
-    nearby = replace(question, w=question.w * 1.01)
+    nearby = replace(query, w=query.w * 1.01)
     false = engine.ask(nearby)
     known = engine.gate.known(nearby, 1)
     low, high = known.ceilings.losses(nearby.w, known.sizes)
@@ -494,8 +494,8 @@ def test_fault_58_deadlines_do_not_follow_the_wall_clock(monkeypatch):
     monkeypatch.setattr(time, "time", lambda: float(next(jumps)))
     federation = biased(0)
     engine = remote(federation, policy=replace(QUICK, seconds=2.0, join_seconds=2.0))
-    _, question = ask(engine)
-    assert_same_total(engine.ask(question), Local(federation).ask(question), 1e-10)
+    _, query = ask(engine)
+    assert_same_total(engine.ask(query), Local(federation).ask(query), 1e-10)
     sites = sites_of(federation)
     del sites["node 0"]
     started = time.monotonic()
@@ -526,14 +526,14 @@ def test_methods_survive_faults_that_pass(name):
     assert refused
 
 
-def test_the_record_is_one_json_line_a_question_and_tells_no_figures(tmp_path):
+def test_the_record_is_one_json_line_a_query_and_tells_no_figures(tmp_path):
     path = tmp_path / "record.jsonl"
     federation = biased(0)
     engine = remote(federation, policy=ONCE, record=Record(path), session=4)
-    _, question = ask(engine)
-    total = engine.ask(question)
+    _, query = ask(engine)
+    total = engine.ask(query)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert [line["question"] for line in lines] == ["census", "train"]
+    assert [line["query"] for line in lines] == ["census", "train"]
     assert all(line["session"] == 4 for line in lines)
     assert [line["round"] for line in lines] == [1, 2]
     entry = lines[-1]

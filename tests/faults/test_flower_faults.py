@@ -50,7 +50,7 @@ def rounds(out):
 
 
 def in_round(out, number):
-    """Wait until a round is over, and the next question is out."""
+    """Wait until a round is over, and the next query is out."""
     wait_for(lambda: number in rounds(out), f"round {number}")
 
 
@@ -83,8 +83,8 @@ def test_fault_53_the_serverapp_is_killed_and_the_run_resumed(net):
     # A round may be told twice, from what was recorded; it is not asked for twice.
     assert list(dict.fromkeys(rounds(out)))[:3] == [1, 2, 3]
     if not masked(net):  # a step may be repeated, from the sites' caches
-        asked = [e for e in entries(out) if e.get("question") not in (None, "census")]
-        assert len(asked) == runs.load(out).result["questions"]["messages"]
+        asked = [e for e in entries(out) if e.get("query") not in (None, "census")]
+        assert len(asked) == runs.load(out).result["queries"]["messages"]
     assert {e["session"] for e in later if "session" in e} == {1}
     assert not any("checkpoint" in path.name for path in out.iterdir())
 

@@ -13,7 +13,7 @@ import pffl
 from pffl.engines import Local, Reference
 from pffl.models import Inputs
 from pffl.numerics import capped_softmax
-from pffl.questions import Census, Curvature, Evaluate
+from pffl.queries import Census, Curvature, Evaluate
 from tests.driving import iterate
 from tests.helpers import (
     assert_same_total,
@@ -23,7 +23,7 @@ from tests.helpers import (
     make_problem,
     make_schema,
     repartition,
-    train_question,
+    train_query,
 )
 from tests.oracles import MODELS
 
@@ -102,7 +102,7 @@ def test_fault_36_margins_of_ten_thousand(kind, engine_type):
     w = 1e4 * np.random.default_rng(0).normal(size=problem.n_parameters)
     lam = np.ones(2)
     for steps in ([0.1], [0.1, 0.1]):
-        total = engine.ask(train_question(problem, w, lam, steps=steps))
+        total = engine.ask(train_query(problem, w, lam, steps=steps))
         assert np.isfinite(total.update).all()
         assert np.isfinite(total.risk)
         assert total.risk > 1e3
@@ -139,16 +139,16 @@ def test_fault_37_single_precision(kind):
     rng = np.random.default_rng(0)
     w = 0.5 * rng.normal(size=problem.n_parameters)
     lam = draw_multipliers(rng, problem)
-    for question in (
-        train_question(problem, w, lam, steps=[0.05]),
-        train_question(problem, w, lam, steps=[0.05] * 3),
-        train_question(problem, w, lam, steps=[0.05] * 3, batch_size=50),
+    for query in (
+        train_query(problem, w, lam, steps=[0.05]),
+        train_query(problem, w, lam, steps=[0.05] * 3),
+        train_query(problem, w, lam, steps=[0.05] * 3, batch_size=50),
         Evaluate(problem.task, w, "train"),
         Curvature(problem.task, w),
     ):
-        truth = engines[3].ask(question)
+        truth = engines[3].ask(query)
         for engine in engines[:3]:
-            assert_same_total(engine.ask(question), truth, 1e-10)
+            assert_same_total(engine.ask(query), truth, 1e-10)
     asked = Census(problem.schema)
     for engine in engines[:3]:
         census, exact = engine.ask(asked), engines[3].ask(asked)

@@ -164,7 +164,7 @@ def forge(change: Callable[[dict[str, Any], dict[str, Any]], object]) -> Any:
 
 W = "0/update"
 FOREIGN: dict[str, Callable[[bytes], bytes]] = {
-    "another question": forge(lambda h, a: h.update(digest="00" * 8)),
+    "another query": forge(lambda h, a: h.update(digest="00" * 8)),
     "wrong shape": forge(lambda h, a: a.update({W: a[W][None]})),
     "another type": forge(lambda h, a: a.update({W: a[W].astype(np.int64)})),
     "an array less": forge(lambda h, a: a.pop(W)),

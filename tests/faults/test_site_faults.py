@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pffl.questions import Census, Curvature, Evaluate
+from pffl.queries import Census, Curvature, Evaluate
 from pffl.site import Rules, Site
 from pffl.wire import PROTOCOL, read_answer
 from tests.site.sites import (
@@ -104,11 +104,11 @@ def test_064_debug_logs_hold_no_group_figure(
     site = small_site(Rules(floor=10), tmp_path, f0=1237, f1=1553, m0=7, m1=1019)
     task = problem_of(small_site(f0=1237, f1=1553, m0=7, m1=1019)).task
     w = np.full(task.model.n_parameters, 0.1)
-    for number, question in enumerate(
+    for number, query in enumerate(
         [Census(site.schema), Evaluate(task, w, "train"), Curvature(task, w)]
     ):
-        assert not send(site, question, (0, number)).refusal
-        assert send(site, question, (0, number)).refusal
+        assert not send(site, query, (0, number)).refusal
+        assert send(site, query, (0, number)).refusal
     seen = [record.getMessage() for record in caplog.records]
     streams = capfd.readouterr()
     files = [path.read_text() for path in tmp_path.iterdir() if path.is_file()]

@@ -20,7 +20,7 @@ from pffl.data import Federation
 from pffl.flower import client_app
 from pffl.site import Rules, Site
 
-EASY = Rules(floor=0, questions=10_000, layouts=100, batches=True)
+EASY = Rules(floor=0, queries=10_000, layouts=100, batches=True)
 
 
 class MemoryGrid(Grid):

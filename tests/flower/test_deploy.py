@@ -294,24 +294,24 @@ def test_deploying_from_a_federation_file(trial: Path, tmp_path: Path) -> None:
     [
         ({"kind": "pffl", "dual_rounds": 40, "rounds_per_dual": 25}, 1008),  # and looks
         ({"kind": "fcfl", "stage_one_rounds": 300, "stage_two_rounds": 100}, 400),
-        ({"kind": "fairfed", "rounds": 200}, 400),  # two questions a round
+        ({"kind": "fairfed", "rounds": 200}, 400),  # two queries a round
         ({"kind": "fedavg", "rounds": 200, "batch_size": 32}, 200),
         # Without a plan, what it may ask at most.
         ({"kind": "reductions", "iterations": 200}, 600),
         ({"kind": "first-order"}, 500),  # twice its rounds at most, and proofs
     ],
 )
-def test_questions_are_enough_for_the_method(
+def test_queries_are_enough_for_the_method(
     tmp_path: Path, method: dict[str, Any], asked: int
 ) -> None:
     out = made(tmp_path / "out", SECTIONS | {"method": method})
     config = SiteConfig.load(out / "sites" / "silo-1")
-    assert config.rules.questions == asked + 50
+    assert config.rules.queries == asked + 50
     assert config.rules.batches == ("batch_size" in method)
     assert f" {asked:,}" in (out / "sites/silo-1/site.toml").read_text()
 
 
-def test_questions_are_enough_for_what_auto_takes(
+def test_queries_are_enough_for_what_auto_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sections = {key: SECTIONS[key] for key in ("data", "constraint", "privacy")}
@@ -319,7 +319,7 @@ def test_questions_are_enough_for_what_auto_takes(
     monkeypatch.setattr("pffl.methods.auto.LARGEST", 2)
     many = made(tmp_path / "many", sections)
     rules = [SiteConfig.load(out / "sites" / "silo-1").rules for out in (few, many)]
-    assert [rule.questions for rule in rules] == [200, 550]
+    assert [rule.queries for rule in rules] == [200, 550]
 
 
 def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Real processes: a SuperLink and three nodes, with TLS and registered keys.
 
 During the first run another account of the machine tries to answer for the sites, and
-the app that the server sends with its questions is a foreign one.
+the app that the server sends with its queries is a foreign one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 
 from pffl import runs
 from pffl.engines import Local
-from pffl.questions import Census
+from pffl.queries import Census
 from pffl.site import Agreement
 from pffl.spec import load
 

@@ -75,7 +75,7 @@ def test_an_exact_run_takes_at_most_ten_messages(tmp_path, bound):
         remote(grid, federation), pffl.BoundedGroupLoss(bound), method=pffl.Exact()
     )
     assert len(grid.kinds) <= 3 * 10
-    assert found.evidence.training.questions["asked"] >= 14
+    assert found.evidence.training.queries["asked"] >= 14
 
 
 def test_nothing_but_one_byte_string_travels(tmp_path):

@@ -16,7 +16,7 @@ from pffl.engines import Local
 from pffl.errors import DataError, FederationError, UsageError
 from pffl.outside import bounded
 from pffl.preparation import Options
-from pffl.questions import Evaluate
+from pffl.queries import Evaluate
 from tests.driving import prepare
 from tests.helpers import make_federation
 from tests.inside import Ascent, Reported, example_weights
@@ -404,8 +404,8 @@ def test_sums_are_those_of_a_plain_loop():
         sums.add(loss[rows], group[rows], y[rows])
     member = np.array(one.cells, bool)
     cells = Cells(("a", "b"), np.zeros(2), member, np.full(2, -1))
-    question = replace(one.question(), task=replace(one.question().task, cells=cells))
-    total = total_of(question, sums.record(), 0, 1.0)
+    query = replace(one.query(), task=replace(one.query().task, cells=cells))
+    total = total_of(query, sums.record(), 0, 1.0)
     p = np.exp(-loss)
     cut = {m: -np.log(np.clip(p, np.exp(-m), 1 - np.exp(-m))) for m in (M, *trials)}
     right = (scores_class(w, x) == y).astype(float)

@@ -45,13 +45,13 @@ def accounts(net: Net) -> list[list[Line]]:
 
 def answered(out: Any) -> int:
     """How many messages of a run all sites have answered."""
-    return sum(e.get("question") in ("tally", "noised") for e in entries(out))
+    return sum(e.get("query") in ("tally", "noised") for e in entries(out))
 
 
 def assert_one_account(net: Net, before: list[list[Line]]) -> None:
     """All sites entered the same since then: each release of the plan, once."""
     new = [lines[len(old) :] for lines, old in zip(accounts(net), before, strict=True)]
-    marks = [[(line.question, line.split, line.mu) for line in one] for one in new]
+    marks = [[(line.query, line.split, line.mu) for line in one] for one in new]
     assert marks[0] == marks[1] == marks[2]
     assert len(set(marks[0])) == len(marks[0]) == RELEASES
     for split in ("train", "test"):

@@ -164,7 +164,7 @@ def told(solution: Any) -> Figures:
         },
         "exit_code": solution.exit_code,
         "rounds": result["rounds"],
-        "questions": result["questions"],
+        "queries": result["queries"],
         "silos": result["data"]["silos"],
         "cells": {row["cell"]: _some(row, CELL) for row in result["cells"]},
         "groups": _groups(result["groups"] or ()),

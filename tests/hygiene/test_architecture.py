@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pffl.questions import Question
+from pffl.queries import Query
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
@@ -17,10 +17,10 @@ NAMED = re.compile(r"`((?:[a-z_]+/)*[a-z_]+\.py)`")
 @pytest.mark.parametrize(
     "page", ["docs/architecture.md", "docs/deploy.md", "SECURITY.md"]
 )
-def test_every_question_is_told_of(page):
+def test_every_query_is_told_of(page):
     text = (ROOT / page).read_text("utf-8")
-    # Only what the package declares: tests add questions of their own.
-    ours = {n: k for n, k in Question.kinds.items() if k.__module__.startswith("pffl.")}
+    # Only what the package declares: tests add queries of their own.
+    ours = {n: k for n, k in Query.kinds.items() if k.__module__.startswith("pffl.")}
     kinds = sorted(ours)
     assert [kind for kind in kinds if f"`{kind}`" not in text] == []
 

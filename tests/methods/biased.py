@@ -119,8 +119,8 @@ def set_up(federation, *, engine=Local, l2=0.02, weighting="silos"):
 def states(engine, problem, method):
     """Yield the state after every answer."""
     state = begin(engine, problem, method)
-    while (question := method.question(problem, state)) is not None:
-        state = method.step(problem, state, engine.ask(question))
+    while (query := method.query(problem, state)) is not None:
+        state = method.step(problem, state, engine.ask(query))
         yield state
 
 

@@ -9,10 +9,10 @@ import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import Malformed, UsageError
 from pffl.methods import METHODS, FedMinMax, LocalBGL
-from pffl.questions import Train, read_question
-from pffl.wire import question_body
+from pffl.queries import Train, read_query
+from pffl.wire import query_body
 from tests.driving import iterate
-from tests.helpers import make_problem, train_question
+from tests.helpers import make_problem, train_query
 from tests.methods.test_naive import apart, arena
 from tests.raising import raises
 
@@ -34,9 +34,9 @@ def test_no_price_makes_a_step_longer_than_that_of_the_steepest_row(dual):
     steepest = np.linalg.norm(oracle.X, axis=1).max() + L2 * np.linalg.norm(w)
     lam, longest = np.array([dual, dual]), {}
     for by_mass in (False, True):
-        question = train_question(problem, w, lam, steps=[eta], by_mass=by_mass)
-        views = Reference(federation).views(question)
-        reached = [question.descend(view) for view in views]
+        query = train_query(problem, w, lam, steps=[eta], by_mass=by_mass)
+        views = Reference(federation).views(query)
+        reached = [query.descend(view) for view in views]
         longest[by_mass] = max(np.linalg.norm(v - w) for v in reached)
     assert longest[True] <= eta * steepest
     if dual == 50.0:
@@ -46,16 +46,16 @@ def test_no_price_makes_a_step_longer_than_that_of_the_steepest_row(dual):
 def test_weights_below_zero_count_by_their_size_and_nobody_without_weight_moves():
     federation, _, engine, problem = set_up()
     w, lam = np.full(4, 0.3), np.array([-2.0, 1.0])
-    total = engine.ask(train_question(problem, w, lam, by_mass=True))
+    total = engine.ask(train_query(problem, w, lam, by_mass=True))
     assert total.powers[0] == pytest.approx(BETA + 3.0)
     for steps in ([0.1], [0.1, 0.1]):
-        question = Train(
+        query = Train(
             problem.task, w, 0.0, problem.cell_weights(np.array([0.0, 1.0])),
             np.array(steps), ridge=0.1, by_mass=True,
         )  # fmt: skip
-        women = Reference(federation).views(question)[0]
-        np.testing.assert_array_equal(question.descend(women), w)
-        fast, slow = (e(federation).ask(question) for e in (Local, Reference))
+        women = Reference(federation).views(query)[0]
+        np.testing.assert_array_equal(query.descend(women), w)
+        fast, slow = (e(federation).ask(query) for e in (Local, Reference))
         np.testing.assert_allclose(fast.update, slow.update, atol=1e-14)
         np.testing.assert_allclose(fast.powers, slow.powers, atol=1e-14)
         assert fast.powers[0] == pytest.approx(1.0)
@@ -90,9 +90,7 @@ def test_what_has_no_meaning_is_refused():
         iterate(engine, problem, both)
     w, none = np.zeros(4), np.zeros(2)
     anchor = {"anchor": w, "anchor_weights": none, "anchor_gradient": w}
-    question = Train(
-        problem.task, w, 0.0, none, np.array([0.1]), by_mass=True, **anchor
-    )
-    body = question_body(question, 0)
+    query = Train(problem.task, w, 0.0, none, np.array([0.1]), by_mass=True, **anchor)
+    body = query_body(query, 0)
     with raises(Malformed, "bad-message", "mass"):
-        read_question(body.header, body.arrays, problem.schema)
+        read_query(body.header, body.arrays, problem.schema)

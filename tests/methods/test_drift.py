@@ -11,7 +11,7 @@ import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local
 from pffl.errors import Malformed
-from pffl.questions import Curvature, Slopes, Smoothness, read_question
+from pffl.queries import Curvature, Slopes, Smoothness, read_query
 from tests.driving import expand, iterate, measure
 from tests.helpers import (
     assert_same_total,
@@ -19,7 +19,7 @@ from tests.helpers import (
     make_federation,
     make_problem,
     setting,
-    train_question,
+    train_query,
 )
 from tests.inside import curvature
 from tests.oracles import MODELS
@@ -52,7 +52,7 @@ def optimum(engine, problem, lam):
 
 def anchored(engine, problem, w, lam):
     """Return what a round at (w, λ) leaves for the next."""
-    slope = engine.ask(train_question(problem, w, lam, slope=True)).gradient
+    slope = engine.ask(train_query(problem, w, lam, slope=True)).gradient
     weights = problem.cell_weights(lam)
     return {"anchor": w, "anchor_weights": weights, "anchor_gradient": slope}
 
@@ -66,7 +66,7 @@ def test_at_the_optimum_corrected_steps_do_not_move(kind, batch):
     lam = np.array([0.5, 1.5])
     w = optimum(engine, problem, lam)
     steps = np.full(5, 0.02) / problem.unit
-    plain = train_question(problem, w, lam, steps=steps, batch_size=batch)
+    plain = train_query(problem, w, lam, steps=steps, batch_size=batch)
     assert np.abs(engine.ask(plain).update).max() > 1e-4  # each silo drifts
     still = replace(plain, **anchored(engine, problem, w, lam))
     np.testing.assert_allclose(engine.ask(still).update, 0.0, atol=1e-12)
@@ -79,27 +79,27 @@ def test_a_corrected_round_is_the_plain_loops(kind, changes):
     fast = Local(federation, threads=2)
     old = 0.5 * w, 2.0 * lam
     past = anchored(fast, problem, *old)
-    question = train_question(
+    query = train_query(
         problem, w, lam, steps=(0.02, 0.01, 0.03), slope=True, **past, **changes
     )
-    found = fast.ask(question)
-    assert_same_total(found, plain.ask(question), 1e-11)
+    found = fast.ask(query)
+    assert_same_total(found, plain.ask(query), 1e-11)
     update, gradient, model = 0.0, 0.0, problem.task.model
-    for view in plain.views(question):
-        if question.silos is not None and view.index not in question.silos:
+    for view in plain.views(query):
+        if query.silos is not None and view.index not in query.silos:
             continue
-        c, share = question.row_weights(view), problem.task.shares[view.index]
-        there = replace(question, cell_weights=past["anchor_weights"]).row_weights(view)
+        c, share = query.row_weights(view), problem.task.shares[view.index]
+        there = replace(query, cell_weights=past["anchor_weights"]).row_weights(view)
 
         def slope(v, rows, weights, view=view):
             part = view.X[rows], view.y[rows], weights[rows]
             return model.losses_and_gradient(v, *part)[1] * len(view) / len(part[1])
 
         v = w.copy()
-        batches = question.batches(view.index, len(view))
-        for size, rows in zip(question.step_sizes, batches, strict=True):
+        batches = query.batches(view.index, len(view))
+        for size, rows in zip(query.step_sizes, batches, strict=True):
             own = slope(v, rows, c) - slope(old[0], rows, there)
-            pull = question.ridge_weight * v
+            pull = query.ridge_weight * v
             v = v - size * (own + past["anchor_gradient"] + pull)
         update = update + share * (v - w)
         gradient = gradient + share * slope(w, slice(None), c)
@@ -107,16 +107,16 @@ def test_a_corrected_round_is_the_plain_loops(kind, changes):
     np.testing.assert_allclose(found.gradient, gradient, atol=1e-11)
 
 
-def test_a_question_with_half_an_anchor_is_malformed():
+def test_a_query_with_half_an_anchor_is_malformed():
     _, engine, problem, _, w, lam = setting("logistic")
-    question = train_question(problem, w, lam, **anchored(engine, problem, w, lam))
-    header, arrays = question.plain(0)
-    read, _ = read_question(header, arrays, problem.schema)
-    np.testing.assert_array_equal(read.anchor_gradient, question.anchor_gradient)
+    query = train_query(problem, w, lam, **anchored(engine, problem, w, lam))
+    header, arrays = query.plain(0)
+    read, _ = read_query(header, arrays, problem.schema)
+    np.testing.assert_array_equal(read.anchor_gradient, query.anchor_gradient)
     for name in ("anchor", "anchor_weights", "anchor_gradient"):
         for wrong in (np.zeros(0), np.zeros(9)):
             with raises(Malformed, "bad-message", "anchor"):
-                read_question(header, {**arrays, name: wrong}, problem.schema)
+                read_query(header, {**arrays, name: wrong}, problem.schema)
 
 
 RECIPE = pffl.PFFL(
@@ -156,16 +156,16 @@ def test_some_silos_only_are_corrected_too_and_nobody_else_is_asked():
     asked = []
 
     class Listening(Local):
-        def ask_many(self, questions):
-            asked.extend(questions)
-            return super().ask_many(questions)
+        def ask_many(self, queries):
+            asked.extend(queries)
+            return super().ask_many(queries)
 
     engine = Listening(differing(), threads=1)
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.45), budget=5.0)
     asked.clear()
     run = iterate(engine, problem, replace(RECIPE, participation=0.7, dual_rounds=20))
     assert run.stopped is None
-    assert not any(isinstance(question, Slopes) for question in asked)
+    assert not any(isinstance(query, Slopes) for query in asked)
 
 
 def test_fedavg_reaches_the_optimum_with_many_local_steps():

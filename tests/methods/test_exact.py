@@ -21,8 +21,8 @@ from tests.saddle import Oracle
 def states(engine, problem, method):
     """Return the state after every round."""
     found = [method.init(problem)]
-    while (question := method.question(problem, found[-1])) is not None:
-        found.append(method.step(problem, found[-1], engine.ask(question)))
+    while (query := method.query(problem, found[-1])) is not None:
+        found.append(method.step(problem, found[-1], engine.ask(query)))
     return found[1:]
 
 
@@ -112,12 +112,12 @@ def test_numbers_that_are_not_finite_stop_the_run_at_the_best_pair():
     method = pffl.Exact()
     state = method.init(problem)
     for _ in range(2):
-        state = method.step(problem, state, engine.ask(method.question(problem, state)))
-    total = engine.ask(method.question(problem, state))
+        state = method.step(problem, state, engine.ask(method.query(problem, state)))
+    total = engine.ask(method.query(problem, state))
     total.cell_hessians[0, 0, 0] = np.nan
     after = method.step(problem, state, total)
     assert after.stalled
-    assert method.question(problem, after) is None
+    assert method.query(problem, after) is None
     assert method.finish(problem, after) is state.best
 
 
@@ -144,8 +144,8 @@ def test_hessians_of_no_convex_function_are_survived():
     _, engine, problem, _, _, _ = setting(seed=15)
     method = pffl.Exact(max_rounds=6)
     state = method.init(problem)
-    while (question := method.question(problem, state)) is not None:
-        total = engine.ask(question)
+    while (query := method.query(problem, state)) is not None:
+        total = engine.ask(query)
         spoilt = replace(
             total,
             risk_hessian=-total.risk_hessian,

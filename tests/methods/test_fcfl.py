@@ -64,8 +64,8 @@ def test_losses_gaps_and_gradients_are_those_of_the_rows(name, notion, pooled, e
     method = FCFL(notion=notion, pooled=pooled, step_size=0.1)
     w = np.array([0.3, -0.2, 0.1, 0.05])
     state = method.init(problem)
-    question = method.question(problem, type(state)(0, w, state.temperatures))
-    at_w = method.slopes(problem, asker.ask(question))
+    query = method.query(problem, type(state)(0, w, state.temperatures))
+    at_w = method.slopes(problem, asker.ask(query))
     kind = {"notion": notion, "pooled": pooled}
     np.testing.assert_allclose(at_w.losses, silo_losses(raw, w), atol=1e-12)
     np.testing.assert_allclose(at_w.gaps, smooth_gaps(raw, w, **kind), atol=1e-12)

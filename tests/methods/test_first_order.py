@@ -130,17 +130,17 @@ def test_columns_of_hessians_are_asked_for_when_gradients_are_slow(monkeypatch):
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.2), model=model)
     method, widths = pffl.FirstOrder(max_rounds=40), []
     state = method.init(problem)
-    while (question := method.question(problem, state)) is not None:
-        widths.append(question.directions.shape[1])
-        state = method.step(problem, state, engine.ask(question))
+    while (query := method.query(problem, state)) is not None:
+        widths.append(query.directions.shape[1])
+        state = method.step(problem, state, engine.ask(query))
     assert widths[:4] == [0] * 4
     assert set(widths[4:]) == {40}
     assert state.closed
     assert SLOW > 4
     late = replace(state, closed=False, stalled=False)
-    assert method.question(problem, late).directions.size > 0
+    assert method.query(problem, late).directions.size > 0
     hidden = replace(problem, access=Access(hessians=False))
-    assert method.question(hidden, late).directions.size == 0  # column by column
+    assert method.query(hidden, late).directions.size == 0  # column by column
 
 
 def _widened(federation, width):

@@ -16,7 +16,7 @@ from pffl.engines import Local
 from pffl.errors import UsageError
 from pffl.methods import METHODS, Auto, Method
 from pffl.problem import Access
-from pffl.questions import Curvature, Question
+from pffl.queries import Curvature, Query
 from tests.driving import iterate, least
 from tests.helpers import make_federation, make_problem, make_schema
 from tests.inside import Before, Least, Pair
@@ -32,12 +32,12 @@ def wide() -> Federation:
 
 
 class Watched(Local):
-    """Refuse to pass on a question for Hessians."""
+    """Refuse to pass on a query for Hessians."""
 
-    def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
-        for question in questions:
-            assert not isinstance(question, Curvature), "a Hessian was asked for"
-        return super().ask_many(questions)
+    def ask_many(self, queries: Sequence[Query[Any]]) -> list[Any]:
+        for query in queries:
+            assert not isinstance(query, Curvature), "a Hessian was asked for"
+        return super().ask_many(queries)
 
 
 def test_the_watch_notices() -> None:

@@ -116,7 +116,7 @@ def test_the_gap_is_above_that_of_the_means(ridge, step):
     for t in range(60):
         ws.append(state.w)
         lams.append(state.weights)
-        state = method.step(problem, state, engine.ask(method.question(problem, state)))
+        state = method.step(problem, state, engine.ask(method.query(problem, state)))
         rounds = state.stretch.rounds
         assert rounds == (t % WAIT) + 1 if t else 1
     w, lam = np.mean(ws[-rounds:], axis=0), np.mean(lams[-rounds:], axis=0)
@@ -161,5 +161,5 @@ def test_a_group_that_nobody_reports_keeps_its_standing():
     problem = make_problem(engine, pffl.PerSilo(0.0), beta=0.0, budget=1.0)
     method = FedMinMax(participation=0.5, step_size=0.1, dual_step_size=0.3)
     state = method.init(problem)
-    after = method.step(problem, state, engine.ask(method.question(problem, state)))
+    after = method.step(problem, state, engine.ask(method.query(problem, state)))
     np.testing.assert_allclose(after.weights, state.weights, atol=1e-15)

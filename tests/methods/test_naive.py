@@ -61,8 +61,8 @@ class Arena:
 
     def states(self, method):
         state = method.init(self.problem)
-        while (question := method.question(self.problem, state)) is not None:
-            answer = self.engine.ask(question)
+        while (query := method.query(self.problem, state)) is not None:
+            answer = self.engine.ask(query)
             state = method.step(self.problem, state, answer)
             yield state
 
@@ -165,8 +165,8 @@ def test_server_optimisers_are_their_formulas(server):
     own = {"server": server, "server_step_size": 0.05, "server_momentum": 0.8}
     method = pffl.FedAvg(rounds=6, step_size=0.2, **own)
     updates, state = [], method.init(at.problem)
-    while (question := method.question(at.problem, state)) is not None:
-        total = at.engine.ask(question)
+    while (query := method.query(at.problem, state)) is not None:
+        total = at.engine.ask(query)
         updates.append(total.update)
         state = method.step(at.problem, state, total)
         close(state.w, naive_server(updates, server, 0.05, 0.8), 1e-13)
@@ -359,7 +359,7 @@ def test_some_silos_at_a_time_move_only_their_own_prices():
         participation=0.5, rounds_per_dual=1, step_size=0.1, dual_step_size=1.0
     )
     state = method.init(at.problem)
-    asked = method.question(at.problem, state)
+    asked = method.query(at.problem, state)
     after = method.step(at.problem, state, at.engine.ask(asked))
     moved = np.isin(after.cells.silo, asked.silos)
     assert (after.theta[moved] > 0).all()
@@ -556,7 +556,7 @@ def test_a_response_begins_with_what_is_known_of_the_one_before():
     """Each w is asked about once, however many responses it is."""
     federation = make_federation(sizes=(200, 150, 250), test=60)
     found = pffl.solve(federation, pffl.BoundedGroupLoss(0.7), method=Reductions())
-    asked = found.evidence.training.questions
+    asked = found.evidence.training.queries
     assert asked["asked"] == asked["distinct"] < 100
 
 

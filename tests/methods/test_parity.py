@@ -14,7 +14,7 @@ from pffl.datasets import compas
 from pffl.engines import Local
 from pffl.methods import FairFed, FairGrad, FedFair, FedFB
 from pffl.preparation import Options
-from pffl.questions import Evaluate
+from pffl.queries import Evaluate
 from tests.datasets.compas_file import is_cached
 from tests.driving import iterate, prepare
 from tests.inside import constants, distances, move_eo, parity_surrogate

@@ -8,7 +8,7 @@ import pytest
 import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local
-from pffl.questions import Smoothness
+from pffl.queries import Smoothness
 from tests.driving import expand, iterate, measure
 from tests.helpers import (
     draw_multipliers,

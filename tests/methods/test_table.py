@@ -265,9 +265,9 @@ def test_over_all_draws_asking_some_silos_is_asking_all(method, changes, weighti
     state = replace(method.init(problem), **changes)
 
     def after(method):
-        question = method.question(problem, state)
-        step = method.step(problem, state, engine.ask(question))
-        return question.silos, step.w, getattr(step, "weights", step.w)
+        query = method.query(problem, state)
+        step = method.step(problem, state, engine.ask(query))
+        return query.silos, step.w, getattr(step, "weights", step.w)
 
     _, w, weights = after(method)
     pairs = list(combinations(range(4), 2))

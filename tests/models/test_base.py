@@ -13,8 +13,8 @@ import pffl
 from pffl.engines import ENGINES
 from pffl.errors import UsageError
 from pffl.models import Inputs, Model
-from pffl.questions import Evaluate
-from tests.helpers import make_federation, make_problem, make_schema, train_question
+from pffl.queries import Evaluate
+from tests.helpers import make_federation, make_problem, make_schema, train_query
 from tests.inside import Step
 from tests.raising import raises
 
@@ -125,7 +125,7 @@ def test_an_engine_asks_about_a_model_of_ones_own(engine_type):
     problem = make_problem(engine, pffl.BoundedGroupLoss(9.0), model=Constant())
     w = np.array([0.3])
     pooled = engine.federation.pooled("test")
-    asked = [Evaluate(problem.task, w), train_question(problem, w, np.ones(2))]
+    asked = [Evaluate(problem.task, w), train_query(problem, w, np.ones(2))]
     evaluated, trained = engine.ask_many(asked)
     assert evaluated.column("loss").sum() == pytest.approx(
         np.sum((0.3 - pooled.y) ** 2)

@@ -9,7 +9,7 @@ import pffl
 from pffl.engines import Local
 from pffl.errors import ArtefactError
 from pffl.methods import METHODS
-from pffl.questions import Evaluate
+from pffl.queries import Evaluate
 from pffl.solving import default_method
 from tests.driving import iterate
 from tests.helpers import make_federation, make_problem

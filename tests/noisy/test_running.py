@@ -30,11 +30,11 @@ def ranges_for(data) -> dict[str, tuple[float, float]]:
 
 
 class Watched(Local):
-    """Keeps every question that is asked."""
+    """Keeps every query that is asked."""
 
-    def ask_many(self, questions):
-        self.asked = [*getattr(self, "asked", []), *questions]
-        return super().ask_many(questions)
+    def ask_many(self, queries):
+        self.asked = [*getattr(self, "asked", []), *queries]
+        return super().ask_many(queries)
 
 
 def solve(data, method="exact", bound=0.69, **terms):
@@ -55,7 +55,7 @@ def data():
 @pytest.mark.parametrize("method", sorted(PARTS))
 @pytest.mark.parametrize("bound", [0.69, None])
 def test_all_that_is_asked_is_paid_for(data, method, bound):
-    """The account is that of the questions themselves, not of the plan's words."""
+    """The account is that of the queries themselves, not of the plan's words."""
     found, asked = solve(data, method, bound)
     assert {q.kind for q in asked} == {"tally", "noised"}
     for split, limit in (("train", 4.0), ("test", 4.0)):

@@ -143,7 +143,7 @@ def test_a_range_that_is_wrong_is_said_aloud():
     for name, ends in ((first, ("-90", "-50")), (second, ("-5", "90000"))):
         (note,) = (n for n in about if f"'{name}'" in n)
         assert all(end in note for end in ends)
-    # What is said costs nothing: the same questions are asked.
+    # What is said costs nothing: the same queries are asked.
     assert [type(q) for q in asked] == [type(q) for q in again]
 
 

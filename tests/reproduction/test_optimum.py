@@ -13,7 +13,7 @@ from pffl import methods
 from pffl.driver import drive
 from pffl.errors import UsageError
 from pffl.flow import ask
-from pffl.questions import Curvature
+from pffl.queries import Curvature
 from reproduction import optimum
 from reproduction.bench import L2, Bench
 from tests.inside import own_cells

@@ -13,7 +13,7 @@ from pffl.engines import Local, Reference
 from pffl.errors import ArtefactError, FederationError
 from pffl.log import LOG, Log, identity
 from pffl.methods import METHODS
-from pffl.questions import Census
+from pffl.queries import Census
 from tests.helpers import make_federation
 from tests.interrupting import Stopping, assert_same_bits, assert_same_outcome
 from tests.methods.biased import biased
@@ -220,17 +220,17 @@ def test_a_log_that_is_full_says_so_and_the_run_goes_on(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_totals_come_back_in_their_memory_order(order, tmp_path):
-    question = Census(FEDERATION.schema)
-    (total,) = Local(FEDERATION).ask_many([question])
+    query = Census(FEDERATION.schema)
+    (total,) = Local(FEDERATION).ask_many([query])
     counts = np.arange(total.counts.size).reshape(total.counts.shape)
     counts = np.asarray(counts, order=order)
     log = Log(tmp_path)
     log.begin({})
-    log.record(question.digest, [replace(total, counts=counts)], 1.5)
+    log.record(query.digest, [replace(total, counts=counts)], 1.5)
     log = Log(tmp_path)
     assert log.seconds == 1.5  # the run took so long before it was stopped
     log.begin({})
-    (back,) = log.recall(question.digest)
+    (back,) = log.recall(query.digest)
     assert_same_bits(back.counts, counts)
     assert back.counts.flags.f_contiguous == counts.flags.f_contiguous
     assert log.seconds == 1.5

@@ -11,7 +11,7 @@ from pffl.callbacks import Callback
 from pffl.driver import exchanges as conversation
 from pffl.errors import Problems, UsageError
 from pffl.preparation import Setting
-from pffl.questions import Census, Question, Total
+from pffl.queries import Census, Query, Total
 from pffl.sections import read_plan
 from pffl.site import Agreement
 from pffl.solution import Solution
@@ -24,7 +24,7 @@ def run(
     agreed: Agreement,
     *,
     callbacks: Sequence[Callback] = (),
-    ask: Callable[[list[Question[Any]]], list[Total]] | None = None,
+    ask: Callable[[list[Query[Any]]], list[Total]] | None = None,
     sections: dict[str, Any] | None = None,
 ) -> Solution:
     """Run the agreed sections, or others, over sites; `ask` may lie about a step."""
@@ -51,19 +51,19 @@ def run(
     talk = conversation(flow, callbacks=callbacks)
     with warnings.catch_warnings(), closing(talk) as exchanges:
         warnings.simplefilter("ignore")
-        questions = next(exchanges)
+        queries = next(exchanges)
         while True:
             told = ask or server.ask
             if counts and not counted:
                 counted = dict(zip(splits, told(counts), strict=True))
-            posed = [q for q in questions if not isinstance(q, Census)]
+            posed = [q for q in queries if not isinstance(q, Census)]
             found = iter(told(posed) if posed else ())
             totals = [
                 counted[q.split] if isinstance(q, Census) else next(found)
-                for q in questions
+                for q in queries
             ]
             try:
-                questions = exchanges.send(totals)
+                queries = exchanges.send(totals)
             except StopIteration as done:
                 solution: Solution = done.value
                 return solution

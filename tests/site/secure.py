@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from pffl.data import Federation
-from pffl.questions import Question, Total
+from pffl.queries import Query, Total
 from pffl.site import Agreement, Rules, Site
 from pffl.wire import (
     Answer,
     Request,
-    question_body,
+    query_body,
     read_answer,
     read_masked,
     write_request,
@@ -72,12 +72,12 @@ class Server:
     relay: tuple[bytes, ...] = ()
     log: list[tuple[Request, tuple[bytes, ...]]] = field(default_factory=list)
 
-    def request(self, questions: Sequence[Question[Any]], **changes: Any) -> Request:
+    def request(self, queries: Sequence[Query[Any]], **changes: Any) -> Request:
         """The next step, as a message."""
-        if questions and not self.step and not self.relay:
+        if queries and not self.step and not self.relay:
             self.open()
         self.number += 1
-        bodies = tuple(question_body(q, 0) for q in questions)
+        bodies = tuple(query_body(q, 0) for q in queries)
         made = Request(
             self.run,
             0,
@@ -101,14 +101,14 @@ class Server:
         """What one site says."""
         return read_answer(self.sites[name].answer(write_request(request)))
 
-    def ask(self, questions: Sequence[Question[Any]]) -> list[Total]:
+    def ask(self, queries: Sequence[Query[Any]]) -> list[Total]:
         """Ask all sites, add their answers, and go on to the next step."""
-        request = self.request(questions)
+        request = self.request(queries)
         content = tuple(s.answer(write_request(request)) for s in self.sites.values())
         answers = [read_answer(one) for one in content]
         assert not any(a.refusal for a in answers), [a.refusal for a in answers]
         self.step, self.relay = request.step, content
         self.log.append((request, content))
-        length = sum(masks.size(q) for q in questions)
+        length = sum(masks.size(q) for q in queries)
         flats = [read_masked(answer, length) for answer in answers]
-        return masks.decode_all(questions, masks.add(flats), len(flats))
+        return masks.decode_all(queries, masks.add(flats), len(flats))

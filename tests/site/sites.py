@@ -1,4 +1,4 @@
-"""Sites over small rows, and questions as a server would send them."""
+"""Sites over small rows, and queries as a server would send them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pffl.data import Rows, Schema, Silo
 from pffl.engines import Reference
 from pffl.preparation import Options
 from pffl.problem import Problem
-from pffl.questions import Census
+from pffl.queries import Census
 from pffl.site import Agreement, Rules, Site
 from pffl.wire import (
     Answer,
     Request,
-    question_body,
+    query_body,
     read_answer,
     read_total,
     write_request,
@@ -28,7 +28,7 @@ from tests.driving import prepare
 from tests.helpers import make_federation, make_rows, make_schema
 from tests.inside import Entry, Log
 
-OPEN = Rules(floor=1, questions=10_000, batches=True, radius=100.0)
+OPEN = Rules(floor=1, queries=10_000, batches=True, radius=100.0)
 
 
 def make_silo(
@@ -71,7 +71,7 @@ def problem_of(site: Site, constraint: Any = None, model: Any = None) -> Problem
 
 def message(
     site: Site,
-    question: Any,
+    query: Any,
     number: tuple[int, int] = (0, 1),
     *,
     index: int = 0,
@@ -80,25 +80,23 @@ def message(
 ) -> bytes:
     """The bytes that a server sends."""
     fields = {"version": version("pffl"), "schema": site.schema.hash} | changes
-    questions = question if isinstance(question, list) else [question]
-    bodies = tuple(question_body(one, index) for one in questions)
+    queries = query if isinstance(query, list) else [query]
+    bodies = tuple(query_body(one, index) for one in queries)
     return write_request(Request(run, *number, bodies=bodies, **fields))
 
 
-def ask(
-    site: Site, question: Any, number: tuple[int, int] = (0, 1), **more: Any
-) -> Any:
+def ask(site: Site, query: Any, number: tuple[int, int] = (0, 1), **more: Any) -> Any:
     """The total that a site answers with."""
-    answer = send(site, question, number, **more)
+    answer = send(site, query, number, **more)
     assert not answer.refusal, answer.refusal
-    return read_total(answer.bodies[0], question, 0, site.schema.hash)[0]
+    return read_total(answer.bodies[0], query, 0, site.schema.hash)[0]
 
 
 def send(
-    site: Site, question: Any, number: tuple[int, int] = (0, 1), **more: Any
+    site: Site, query: Any, number: tuple[int, int] = (0, 1), **more: Any
 ) -> Answer:
     """What a site answers with."""
-    return read_answer(site.answer(message(site, question, number, **more)))
+    return read_answer(site.answer(message(site, query, number, **more)))
 
 
 def census(site: Site, split: str = "train") -> Census:

@@ -12,7 +12,7 @@ import pytest
 import pffl
 from pffl.errors import ArtefactError, FederationError, PrivacyBudgetError, Refused
 from pffl.privacy import Privacy
-from pffl.questions import Census, Tally
+from pffl.queries import Census, Tally
 from pffl.site import Rules, Site, SiteConfig, prepare
 from pffl.wire import Policy
 from tests.cli.helpers import pffl as pffl_command
@@ -255,9 +255,9 @@ def tally(schema, noise=9.0):
 def test_the_same_release_again_is_the_same_and_free(data, tmp_path):
     """A server that asks again learns nothing more, in this run or in another."""
     sites = sites_of(data, tmp_path, 10.0)
-    engine, question = engine_of(data, sites), tally(data.schema)
-    first, again = engine.ask(question), engine.ask(question)
-    other = engine_of(data, sites).ask(question)
+    engine, query = engine_of(data, sites), tally(data.schema)
+    first, again = engine.ask(query), engine.ask(query)
+    other = engine_of(data, sites).ask(query)
     for name in ("counts", "features"):
         assert np.array_equal(getattr(first, name), getattr(again, name))
         assert np.array_equal(getattr(first, name), getattr(other, name))

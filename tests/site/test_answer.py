@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from pffl.data import Silo
-from pffl.questions import Curvature, Evaluate, Train, View, Witness
+from pffl.queries import Curvature, Evaluate, Train, View, Witness
 from pffl.site import Rules, Site
 from pffl.wire import read_answer
-from tests.helpers import evaluate_question, make_federation
+from tests.helpers import evaluate_query, make_federation
 from tests.inside import withheld
 from tests.site.sites import (
     OPEN,
@@ -28,7 +28,7 @@ from tests.site.sites import (
 )
 
 
-def questions(site: Site) -> list[Any]:
+def queries(site: Site) -> list[Any]:
     problem = problem_of(site)
     task, p = problem.task, problem.task.model.n_parameters
     w = np.linspace(-0.5, 0.5, p)
@@ -36,7 +36,7 @@ def questions(site: Site) -> list[Any]:
     return [
         Train(task, w, 1.0, np.full(z, 0.1), np.full(3, 0.2), batch_size=32, seed=5),
         Evaluate(task, w, "test", 0.9),
-        evaluate_question(task, w),
+        evaluate_query(task, w),
         Evaluate(task, w, "train"),
         Curvature(task, w),
         Witness(task, w, 0.5, np.full(z, 0.1), -w),
@@ -53,9 +53,9 @@ def same(a: Any, b: Any) -> None:
 @pytest.mark.parametrize("place", range(6))
 def test_answers_are_those_of_the_plain_functions(place: int) -> None:
     site = small_site()
-    question = questions(site)[place]
-    view = View.of(site.silo, site.schema, question.task.model, question.split)
-    same(ask(site, question), question.answer(view))
+    query = queries(site)[place]
+    view = View.of(site.silo, site.schema, query.task.model, query.split)
+    same(ask(site, query), query.answer(view))
 
 
 def test_census_is_that_of_the_rows() -> None:
@@ -69,22 +69,22 @@ def test_census_is_that_of_the_rows() -> None:
     assert answer.bodies[0].header["withheld"] == 0
 
 
-def test_a_question_for_another_place_uses_that_place() -> None:
+def test_a_query_for_another_place_uses_that_place() -> None:
     federation = make_federation(3, sizes=(60, 80))
     site = Site(federation.silos[1], federation.schema, OPEN)
-    question = questions(small_site())[0]
+    query = queries(small_site())[0]
     both = np.array([0.25, 0.75])
-    question = Train(
-        type(question.task)(question.task.model, question.task.cells, both),
-        question.w,
+    query = Train(
+        type(query.task)(query.task.model, query.task.cells, both),
+        query.w,
         1.0,
-        question.cell_weights,
-        question.step_sizes,
+        query.cell_weights,
+        query.step_sizes,
         batch_size=16,
     )
-    answer = send(site, question, index=1)
-    view = View.of(federation.silos[1], site.schema, question.task.model, "train")
-    expected = question.answer(view)
+    answer = send(site, query, index=1)
+    view = View.of(federation.silos[1], site.schema, query.task.model, "train")
+    expected = query.answer(view)
     assert answer.bodies[0].arrays["update"] == pytest.approx(
         expected.update, rel=1e-13
     )
@@ -111,19 +111,19 @@ def test_withheld(counts: list[int], floor: int, expected: list[int]) -> None:
 def test_withheld_rows_are_as_if_not_there(place: int) -> None:
     """Against an oracle that takes the rows out by hand, of F too."""
     site = small_site(Rules(floor=10, batches=True), f1=4, f0=12)
-    question = questions(small_site(f1=4, f0=12))[place]
-    total = ask(site, question)
-    rows = site.silo.rows(question.split)
+    query = queries(small_site(f1=4, f0=12))[place]
+    total = ask(site, query)
+    rows = site.silo.rows(query.split)
     others = rows.take(np.flatnonzero(rows.group == 1))
-    left = Silo(site.name, 0, {question.split: others})
-    view = View.of(left, site.schema, question.task.model, question.split)
-    same(total, question.answer(view))
+    left = Silo(site.name, 0, {query.split: others})
+    view = View.of(left, site.schema, query.task.model, query.split)
+    same(total, query.answer(view))
 
 
 def test_preview_is_the_answer_and_remembers_nothing() -> None:
-    site = small_site(Rules(questions=1, floor=1))
-    question = questions(site)[1]
-    content = message(site, question)
+    site = small_site(Rules(queries=1, floor=1))
+    query = queries(site)[1]
+    content = message(site, query)
     first = site.preview(content)
     assert site.preview(content) == first
     assert site.answer(content) == first
@@ -144,8 +144,8 @@ def test_nonsense_is_refused_and_never_raises(content: bytes, tmp_path: Any) -> 
     "changes",
     [
         {"protocol": 2, "version": "\ud800", "body": {}},
-        {"body": {"question": "census", "split": "\ud800"}},
-        {"version": "\x1b[2J", "body": {"question": "census", "split": "train"}},
+        {"body": {"query": "census", "split": "\ud800"}},
+        {"version": "\x1b[2J", "body": {"query": "census", "split": "train"}},
         {"x" * 10_000: 1, "body": {}},
     ],
     ids=["half a pair in a version", "in a split", "control", "long"],
@@ -154,7 +154,7 @@ def test_a_servers_text_is_told_back_printable_and_short(
     changes: dict[str, Any], tmp_path: Any
 ) -> None:
     site = small_site(state=tmp_path)
-    header: dict[str, Any] = {"format": "pffl question", "protocol": 1, "run": "run"}
+    header: dict[str, Any] = {"format": "pffl query", "protocol": 1, "run": "run"}
     header |= {"session": 0, "sequence": 1, "schema": site.schema.hash}
     header |= {"version": version("pffl")} | changes
     table = json.dumps({"__metadata__": {"pffl": json.dumps(header)}}).encode()
@@ -167,11 +167,11 @@ def test_a_servers_text_is_told_back_printable_and_short(
 
 def test_other_errors_leave_by_name_only() -> None:
     site = small_site()
-    question = questions(site)[1]
+    query = queries(site)[1]
     rows = site.silo.rows("test")
     secret = rows.X[:, :2]  # too few columns: NumPy says so, with the shapes
     site.silo.splits["test"] = type(rows)(secret, rows.y, rows.group)  # type: ignore[index]
-    answer = send(site, question)
+    answer = send(site, query)
     assert answer.refusal == "ValueError at the site"
 
 
@@ -184,9 +184,9 @@ def test_large_messages_and_unknown_splits_are_refused() -> None:
 
 def test_split_below_the_floor_is_not_answered() -> None:
     site = small_site(Rules(floor=300))
-    for number, question in enumerate((census(site), *questions(small_site())), 1):
-        answer = send(site, question, (0, number))
-        if question.split == "train":
+    for number, query in enumerate((census(site), *queries(small_site())), 1):
+        answer = send(site, query, (0, number))
+        if query.split == "train":
             assert "fewer training rows than the site's floor" in answer.refusal
         else:  # nobody to be told of
             assert not any(a.any() for a in answer.bodies[0].arrays.values())

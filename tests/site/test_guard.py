@@ -18,13 +18,13 @@ import pffl
 from pffl.errors import Malformed, UsageError
 from pffl.methods import FCFL
 from pffl.models import Inputs
-from pffl.questions import (
+from pffl.queries import (
     Evaluate,
     Slopes,
     Task,
     Train,
     Witness,
-    read_question,
+    read_query,
 )
 from pffl.site import Rules, Site
 from tests.inside import Log
@@ -46,72 +46,70 @@ def evaluate(site: Site, **changes: Any) -> Evaluate:
     return replace(Evaluate(task, w, "train"), **changes)
 
 
-def with_scale(question: Evaluate, factor: float) -> Evaluate:
-    model = question.task.model
+def with_scale(query: Evaluate, factor: float) -> Evaluate:
+    model = query.task.model
     inputs = Inputs(model.inputs.mean, model.inputs.scale * factor)
-    return replace(
-        question, task=replace(question.task, model=replace(model, inputs=inputs))
-    )
+    return replace(query, task=replace(query.task, model=replace(model, inputs=inputs)))
 
 
-def with_cells(question: Evaluate, seed: int) -> Evaluate:
-    cells = question.task.cells
+def with_cells(query: Evaluate, seed: int) -> Evaluate:
+    cells = query.task.cells
     chosen = np.random.default_rng(seed).integers(0, 2, cells.membership.shape) > 0
     return replace(
-        question,
+        query,
         task=Task(
-            question.task.model, replace(cells, membership=chosen), question.task.shares
+            query.task.model, replace(cells, membership=chosen), query.task.shares
         ),
     )
 
 
-def train(question: Evaluate, **changes: Any) -> Train:
-    z = np.zeros(len(question.task.cells))
-    start = Train(question.task, question.w, 1.0, z, np.array([0.1]))
+def train(query: Evaluate, **changes: Any) -> Train:
+    z = np.zeros(len(query.task.cells))
+    start = Train(query.task, query.w, 1.0, z, np.array([0.1]))
     return replace(start, **changes)
 
 
 def test_numbers_only_grow() -> None:
     site = small_site()
-    question = evaluate(site)
-    assert not send(site, question, (0, 5)).refusal
+    query = evaluate(site)
+    assert not send(site, query, (0, 5)).refusal
     for number in [(0, 5), (0, 4)]:
-        refusal = send(site, question, number).refusal
+        refusal = send(site, query, number).refusal
         assert "no number is answered twice" in refusal
         assert str(number) in refusal
-    assert not send(site, question, (0, 6)).refusal
-    assert not send(site, question, (1, 0)).refusal  # a restarted server
-    assert send(site, question, (0, 7)).refusal
-    assert not send(site, question, (0, 1), run="another").refusal
+    assert not send(site, query, (0, 6)).refusal
+    assert not send(site, query, (1, 0)).refusal  # a restarted server
+    assert send(site, query, (0, 7)).refusal
+    assert not send(site, query, (0, 1), run="another").refusal
 
 
 def test_census_takes_a_number_but_no_budget() -> None:
-    site = small_site(Rules(questions=1, floor=1))
+    site = small_site(Rules(queries=1, floor=1))
     for sequence in range(5):
         assert not send(site, census(site), (0, sequence)).refusal
     assert send(site, census(site), (0, 3)).refusal
     assert not send(site, evaluate(site), (0, 5)).refusal
 
 
-def test_budget_of_questions_and_runs() -> None:
-    site = small_site(Rules(questions=3, runs=2, floor=1))
-    question = evaluate(site)
-    refusals = [send(site, question, (0, i)).refusal for i in range(5)]
+def test_budget_of_queries_and_runs() -> None:
+    site = small_site(Rules(queries=3, runs=2, floor=1))
+    query = evaluate(site)
+    refusals = [send(site, query, (0, i)).refusal for i in range(5)]
     assert refusals[:3] == ["", "", ""]
-    assert all("3 questions, which is the site's budget" in r for r in refusals[3:])
-    assert not send(site, question, run="second").refusal
-    assert "answers 2 runs" in send(site, question, run="third").refusal
+    assert all("3 queries, which is the site's budget" in r for r in refusals[3:])
+    assert not send(site, query, run="second").refusal
+    assert "answers 2 runs" in send(site, query, run="third").refusal
 
 
 def test_layouts_of_cells() -> None:
     site = small_site(Rules(layouts=2, floor=1))
-    question = evaluate(site)
-    asked = [question, with_cells(question, 1), question, with_cells(question, 1)]
+    query = evaluate(site)
+    asked = [query, with_cells(query, 1), query, with_cells(query, 1)]
     for number, one in enumerate(asked):
         assert not send(site, one, (0, number)).refusal
-    refusal = send(site, with_cells(question, 2), (0, 9)).refusal
+    refusal = send(site, with_cells(query, 2), (0, 9)).refusal
     assert "the site allows 2 in a run" in refusal
-    assert not send(site, with_cells(question, 2), (0, 1), run="another").refusal
+    assert not send(site, with_cells(query, 2), (0, 1), run="another").refusal
 
 
 @pytest.mark.parametrize(
@@ -128,12 +126,12 @@ def test_layouts_of_cells() -> None:
 )
 def test_scaling_and_model_are_fixed(change: Callable[[Evaluate], Evaluate]) -> None:
     site = small_site()
-    question = evaluate(site)
-    assert not send(site, question, (0, 1)).refusal
-    refusal = send(site, change(question), (0, 2)).refusal
+    query = evaluate(site)
+    assert not send(site, query, (0, 1)).refusal
+    refusal = send(site, change(query), (0, 2)).refusal
     assert refusal == "the input scaling or model changed within the run"
-    ridge = replace(question.task, model=replace(question.task.model, l2=0.5))
-    assert not send(site, replace(question, task=ridge), (0, 3)).refusal
+    ridge = replace(query.task, model=replace(query.task.model, l2=0.5))
+    assert not send(site, replace(query, task=ridge), (0, 3)).refusal
 
 
 def test_norm_ball() -> None:
@@ -155,13 +153,13 @@ def test_steep_inputs_do_not_evade_the_ball() -> None:
 def test_a_mean_far_away_is_no_free_intercept() -> None:
     """10⁴ spreads away, a column is an intercept that costs no norm."""
     site = small_site()
-    question = evaluate(site)
-    model = question.task.model
+    query = evaluate(site)
+    model = query.task.model
     for spreads, refused in ((9.0, False), (11.0, True), (1e4, True)):
         mean = model.inputs.mean + spreads * site.silo.rows().spread
         moved = Inputs(mean, model.inputs.scale)
-        task = replace(question.task, model=model.bind(site.schema, moved))
-        refusal = send(site, replace(question, task=task), run=str(spreads)).refusal
+        task = replace(query.task, model=model.bind(site.schema, moved))
+        refusal = send(site, replace(query, task=task), run=str(spreads)).refusal
         assert ("spreads from what it is at this site" in refusal) == refused
 
 
@@ -180,9 +178,9 @@ def test_what_missing_values_are_filled_with_does_not_evade_it() -> None:
     for far, refused in ((0.0, False), (10.0, False), (1e5, True)):
         inputs = replace(model.inputs, fill=model.inputs.fill + far)
         moved = replace(model, inputs=inputs)
-        question = evaluate(site)
-        question = replace(question, task=replace(question.task, model=moved))
-        refusal = send(site, question, run=str(far)).refusal
+        query = evaluate(site)
+        query = replace(query, task=replace(query.task, model=moved))
+        refusal = send(site, query, run=str(far)).refusal
         assert ("below a thousandth of its spread" in refusal) == refused
 
 
@@ -212,9 +210,9 @@ def test_a_site_that_is_steeper_than_the_others_counts_in_its_own_units() -> Non
 def test_local_steps_do_not_lead_out_of_the_ball(steps: dict[str, Any]) -> None:
     """With a ridge of 10⁶, w is 10⁵ times as long after one step."""
     site = small_site(Rules())
-    question = train(evaluate(site, w=np.array([1.0, 0.0, 0.0, 0.0])))
-    assert not send(site, question).refusal
-    refusal = send(site, replace(question, **steps), (0, 2)).refusal
+    query = train(evaluate(site, w=np.array([1.0, 0.0, 0.0, 0.0])))
+    assert not send(site, query).refusal
+    refusal = send(site, replace(query, **steps), (0, 2)).refusal
     assert "out of the norm ball" in refusal
 
 
@@ -329,16 +327,16 @@ def test_bets_that_would_count_single_rows_are_refused() -> None:
     site = small_site()
     header, arrays = evaluate(site, loss_bound=3.0).plain(0)
     z = len(problem_of(site).cells)
-    read_question(header, {**arrays, "bets": np.full((z, 9), 0.5)}, site.schema)
+    read_query(header, {**arrays, "bets": np.full((z, 9), 0.5)}, site.schema)
     for bets in (np.full((z, 1), 0.9999), np.full((z, 17), 0.5), np.zeros((z, 1))):
         with pytest.raises((UsageError, Malformed)):
-            read_question(header, {**arrays, "bets": bets}, site.schema)
+            read_query(header, {**arrays, "bets": bets}, site.schema)
     with raises(Malformed, "bad-message", "trials", "9"):
-        read_question(header, {**arrays, "trials": 3.0 + np.arange(9)}, site.schema)
+        read_query(header, {**arrays, "trials": 3.0 + np.arange(9)}, site.schema)
 
 
-def test_refused_questions_cost_nothing() -> None:
-    site = small_site(Rules(questions=2, radius=1.0, floor=1))
+def test_refused_queries_cost_nothing() -> None:
+    site = small_site(Rules(queries=2, radius=1.0, floor=1))
     far = evaluate(site, w=np.full(4, 9.0))
     for number in range(5):
         assert send(site, far, (0, number)).refusal
@@ -347,15 +345,15 @@ def test_refused_questions_cost_nothing() -> None:
 
 
 def test_the_guard_remembers_over_processes(tmp_path: Path) -> None:
-    rules = Rules(questions=2, floor=1)
+    rules = Rules(queries=2, floor=1)
     first = small_site(rules, tmp_path)
-    question = evaluate(first)
-    assert not send(first, question, (0, 1)).refusal
+    query = evaluate(first)
+    assert not send(first, query, (0, 1)).refusal
     second = small_site(rules, tmp_path)
-    assert "answered twice" in send(second, question, (0, 1)).refusal
-    assert not send(second, question, (0, 2)).refusal
+    assert "answered twice" in send(second, query, (0, 1)).refusal
+    assert not send(second, query, (0, 2)).refusal
     third = small_site(rules, tmp_path)
-    assert "budget" in send(third, question, (0, 3)).refusal
+    assert "budget" in send(third, query, (0, 3)).refusal
     assert stat.S_IMODE((tmp_path / "guard.json").stat().st_mode) == 0o600
 
 
@@ -368,22 +366,22 @@ def test_a_damaged_memory_answers_nothing(tmp_path: Path) -> None:
 
 def test_no_figure_of_the_rows_is_remembered_or_logged(tmp_path: Path) -> None:
     site = small_site(Rules(floor=10), tmp_path, f1=7, f0=23)
-    question = evaluate(site)
-    send(site, question)
-    send(site, question)
+    query = evaluate(site)
+    send(site, query)
+    send(site, query)
     send(site, census(site), (0, 2), schema="0" * 64)
     kept = json.loads((tmp_path / "guard.json").read_text())["runs"]["run"]
-    assert set(kept) == {"last", "questions", "layouts", "kept", "caps"}
+    assert set(kept) == {"last", "queries", "layouts", "kept", "caps"}
     assert set(kept["kept"]) == {"the input scaling or model"}
     lines = Log(tmp_path).read()
-    assert [line.questions for line in lines] == [
+    assert [line.queries for line in lines] == [
         ("evaluate",),
         ("evaluate",),
         ("census",),
     ]
     assert [bool(line.refused) for line in lines] == [False, True, True]
     assert set(asdict(lines[0])) == {
-        *("time", "run", "number", "step", "questions", "size", "refused", "left"),
+        *("time", "run", "number", "step", "queries", "size", "refused", "left"),
     }
     assert stat.S_IMODE((tmp_path / "answers.jsonl").stat().st_mode) == 0o600
 
@@ -392,7 +390,7 @@ def _ask_many(folder: Path, contents: list[bytes], answered: Any) -> None:
     from pffl.wire import read_answer
 
     for content in contents:
-        site = small_site(Rules(questions=10, floor=1), folder)
+        site = small_site(Rules(queries=10, floor=1), folder)
         if not read_answer(site.answer(content)).refusal:
             with answered.get_lock():
                 answered.value += 1
@@ -400,8 +398,8 @@ def _ask_many(folder: Path, contents: list[bytes], answered: Any) -> None:
 
 def test_processes_at_once_answer_no_number_twice(tmp_path: Path) -> None:
     site = small_site()
-    question = evaluate(site)
-    contents = [message(site, question, (0, i)) for i in range(1, 9)]
+    query = evaluate(site)
+    contents = [message(site, query, (0, i)) for i in range(1, 9)]
     context = multiprocessing.get_context("spawn")
     answered = context.Value("i", 0)
     workers = [
@@ -415,5 +413,5 @@ def test_processes_at_once_answer_no_number_twice(tmp_path: Path) -> None:
     assert [worker.exitcode for worker in workers] == [0, 0]
     assert 1 <= answered.value <= 8
     kept = json.loads((tmp_path / "guard.json").read_text())["runs"]["run"]
-    assert kept["questions"] == answered.value
+    assert kept["queries"] == answered.value
     assert kept["last"] == [0, 8]

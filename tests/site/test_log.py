@@ -14,7 +14,7 @@ from tests.inside import site_pause_FILE as FILE
 from tests.raising import raises
 from tests.site.sites import OPEN, census, message, refusals_of, send, small_site
 
-LIMITED = Rules(floor=1, questions=7, runs=3)
+LIMITED = Rules(floor=1, queries=7, runs=3)
 
 
 def test_every_answer_and_refusal_has_a_line(tmp_path: Path) -> None:
@@ -26,7 +26,7 @@ def test_every_answer_and_refusal_has_a_line(tmp_path: Path) -> None:
     refused = [read_answer(content).refusal for content in sent]
     assert [entry.refused for entry in entries] == refused
     assert [entry.number for entry in entries] == [(0, 1), (0, 2), (0, 2), None]
-    assert entries[0].left == {"questions": 7, "runs": 2}
+    assert entries[0].left == {"queries": 7, "runs": 2}
 
 
 def test_what_cannot_be_logged_does_not_leave(tmp_path: Path) -> None:

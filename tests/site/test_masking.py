@@ -13,7 +13,7 @@ import pffl
 from pffl.data import Rows
 from pffl.engines import Reference
 from pffl.errors import Refused, UsageError
-from pffl.questions import Census, Pool, Slopes
+from pffl.queries import Census, Pool, Slopes
 from pffl.site import Site
 from pffl.wire import (
     masked_body,
@@ -41,7 +41,7 @@ def serve(folder: Path | None = None, **agreed: Any) -> Server:
 
 
 def slopes(w: float = 0.1, silos: int = len(SIZES)) -> Slopes:
-    """A question to the pool about the model at (w, w, …)."""
+    """A query to the pool about the model at (w, w, …)."""
     task = replace(PROBLEM.task, pool=Pool(silos, False, float(sum(SIZES))))
     return Slopes(task, np.full(PROBLEM.n_parameters, w))
 
@@ -373,8 +373,8 @@ def test_a_site_judges_its_own_answer_before_it_is_masked(monkeypatch) -> None:
     server.ask([CENSUS])
     answer = Slopes.answer
 
-    def wrong(question: Slopes, view: Any) -> Any:
-        total = answer(question, view)
+    def wrong(query: Slopes, view: Any) -> Any:
+        total = answer(query, view)
         return replace(total, cell_losses=-total.cell_losses)
 
     with monkeypatch.context() as patch:

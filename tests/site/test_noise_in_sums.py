@@ -13,7 +13,7 @@ from scipy import stats
 
 import pffl
 from pffl.errors import FederationError, PrivacyBudgetError, UsageError
-from pffl.questions import Tally
+from pffl.queries import Tally
 from pffl.solving import sharing
 from pffl.wire import read_answer, write_request
 from tests.inside import (
@@ -49,7 +49,7 @@ from tests.site.secure import Server, agree
 
 
 def tally(data: pffl.Federation, noise: float = 3.0) -> Tally:
-    """A question for counts and sums of inputs."""
+    """A query for counts and sums of inputs."""
     n = data.schema.n_features
     ends = np.full(n, -6.0), np.full(n, 6.0)
     longest = math.sqrt(2 * n)
@@ -69,14 +69,12 @@ def truth(data: pffl.Federation) -> np.ndarray:
     return np.concatenate([counts, sums])
 
 
-def drawn(engine: Secured, question: Tally, times: int) -> np.ndarray:
+def drawn(engine: Secured, query: Tally, times: int) -> np.ndarray:
     """Totals as a server reads them, in units of σ of a single number."""
     found = []
     for _ in range(times):
-        total = engine.ask(question)
-        found.append(
-            np.concatenate([question.real(total, name) for name in question.fields])
-        )
+        total = engine.ask(query)
+        found.append(np.concatenate([query.real(total, name) for name in query.fields]))
     return np.array(found)
 
 
@@ -84,12 +82,12 @@ def drawn(engine: Secured, question: Tally, times: int) -> np.ndarray:
 def test_the_totals_have_the_noise_that_was_agreed_on(sites, colluding):
     """Against N(0, σ²K/(K − c)) about the true sums; as little as σ² is caught."""
     data = people(sites, 60)
-    question, terms = tally(data), budget(data, colluding=colluding)
+    query, terms = tally(data), budget(data, colluding=colluding)
     sigma = np.repeat(
         [3.0 * 1.0, 3.0 * math.sqrt(2 * data.schema.n_features)],
         [data.schema.n_atoms, 2 * data.schema.n_features],
     )
-    off = (drawn(secured(data, None, terms), question, 60) - truth(data)) / sigma
+    off = (drawn(secured(data, None, terms), query, 60) - truth(data)) / sigma
     expected = sites / (sites - colluding)
     assert off.size >= 600
     ratio = float((off**2).sum()) / expected
@@ -102,7 +100,7 @@ def test_the_totals_have_the_noise_that_was_agreed_on(sites, colluding):
 def test_what_is_left_against_sites_that_work_together():
     """They take off what they added: σ² is left, and no less; half of it is caught."""
     data, colluding = people(4, 60), 2
-    question, terms = tally(data), budget(data, colluding=colluding)
+    query, terms = tally(data), budget(data, colluding=colluding)
 
     def left(share: Adding) -> tuple[float, int]:
         engine = secured(data, None, terms)
@@ -111,18 +109,16 @@ def test_what_is_left_against_sites_that_work_together():
         for name, site in sites_behind(engine).items():
             source = seeded_source(name) if name in known else share.source
             site.adding = replace(share, source=source)
-        totals, told = drawn(engine, question, 50), np.zeros(0)
+        totals, told = drawn(engine, query, 50), np.zeros(0)
         for name in known:
             source, parts = seeded_source(name), []
             for _ in range(50):
-                none = question.total_type(
+                none = query.total_type(
                     np.zeros(data.schema.n_atoms, np.int64),
                     np.zeros(2 * data.schema.n_features, np.int64),
                 )
-                one = question.noised(none, source, factor=share.each)
-                parts.append(
-                    np.concatenate([question.real(one, f) for f in question.fields])
-                )
+                one = query.noised(none, source, factor=share.each)
+                parts.append(np.concatenate([query.real(one, f) for f in query.fields]))
             told = np.array(parts) + (told if told.size else 0.0)
         off = totals - truth(data) - told
         off[:, : data.schema.n_atoms] /= 3.0
@@ -179,8 +175,8 @@ def test_the_same_account_at_all_sites(whole):
         own = composed(line.mu for line in accounts[0] if line.split == split)
         assert own == pytest.approx(mu)
         assert epsilon_of(own, 1e-6) == pytest.approx(2.0, rel=1e-6)
-    # One line for each question that was asked, and nothing of it is told exactly.
-    assert len(accounts[0]) == found.evidence.training.questions["asked"]
+    # One line for each query that was asked, and nothing of it is told exactly.
+    assert len(accounts[0]) == found.evidence.training.queries["asked"]
     assert all(count % 1 for count in part.seen.counts)
 
 
@@ -233,8 +229,8 @@ def test_the_budget_ends_with_exit_7_and_goes_on_after_a_raise(tmp_path):
     class Heard(Secured):
         """Keeps what was released."""
 
-        def ask_many(self, questions):
-            told = super().ask_many(questions)
+        def ask_many(self, queries):
+            told = super().ask_many(queries)
             heard.append(told)
             return told
 
@@ -261,7 +257,7 @@ def test_the_budget_ends_with_exit_7_and_goes_on_after_a_raise(tmp_path):
     total = composed(line.mu for line in after["site 0"] if line.split == "train")
     assert epsilon_of(total, 1e-6) == pytest.approx(2.0, rel=1e-6)
     told = iter(heard)
-    direct = run(None, agreed, ask=lambda questions: next(told))
+    direct = run(None, agreed, ask=lambda queries: next(told))
     assert np.array_equal(direct.w, found.w)
     assert next(told, None) is None
 
@@ -377,9 +373,9 @@ def test_killed_while_it_answers(tmp_path, monkeypatch, stage):
             raise Killed
         enter(self, run, marks, asked)
 
-    def ask(questions):
+    def ask(queries):
         if server.step != 2:
-            return server.ask(questions)
+            return server.ask(queries)
         for owner, what, how in (
             (Releases, "shared", counted),
             (Releases, "enter", entering),
@@ -388,16 +384,16 @@ def test_killed_while_it_answers(tmp_path, monkeypatch, stage):
             monkeypatch.setattr(owner, what, how)
         before = len(lines_of(tmp_path, name))
         with pytest.raises(Killed):
-            server.ask(questions)
+            server.ask(queries)
         kept = member.standing(server.run)
         # Another process takes its place.
         sites[name] = members(data, agreed, tmp_path)[name]
-        told = server.ask(questions)
+        told = server.ask(queries)
         answer = read_answer(server.relay[0])
         if kept.step == 3:
             masked = answer.bodies[0].arrays["masked"].view(np.uint64)
             assert np.array_equal(masked, kept.masked)
-        assert len(lines_of(tmp_path, name)) == before + len(questions)
+        assert len(lines_of(tmp_path, name)) == before + len(queries)
         first, *again = ([sums_of(one) for one in found] for found in drawn)
         assert len(again) == (stage == "before it is kept")
         assert again in ([], [first])  # the same draw
@@ -425,9 +421,9 @@ def test_a_release_whose_answer_was_forgotten_has_no_other_draw(tmp_path):
     shutil.copytree(runs, copy)
     asked: list[Any] = []
 
-    def ask(questions):
-        asked.append(questions)
-        return server.ask(questions)
+    def ask(queries):
+        asked.append(queries)
+        return server.ask(queries)
 
     run(None, agreed, ask=ask)
     shutil.rmtree(runs)
@@ -464,11 +460,11 @@ def test_a_folder_that_is_put_back_draws_the_same_noise(tmp_path):
     server, name = Server(sites, data.schema.hash), data.silo_names[0]
     place, copy = tmp_path / name, tmp_path / "copy"
 
-    def ask(questions):
+    def ask(queries):
         if server.step != 2:
-            return server.ask(questions)
+            return server.ask(queries)
         shutil.copytree(place, copy)
-        request = server.request(questions)
+        request = server.request(queries)
         first = server.send(name, request)
         shutil.rmtree(place)
         shutil.copytree(copy, place)
@@ -488,8 +484,8 @@ def test_nothing_is_shown_beforehand(tmp_path):
     sites = members(data, agreed, tmp_path)
     server = Server(sites, data.schema.hash)
 
-    def ask(questions):
-        content = write_request(server.request(questions))
+    def ask(queries):
+        content = write_request(server.request(queries))
         shown = read_answer(sites["site 0"].preview(content))
         assert "not shown beforehand" in shown.refusal
         raise Killed
@@ -505,11 +501,11 @@ def test_a_site_whose_account_is_gone_as_a_whole_stops(tmp_path):
     sites = members(data, agreed, tmp_path)
     server, asked = Server(sites, data.schema.hash), []
 
-    def ask(questions):
+    def ask(queries):
         if asked:
             raise Killed
-        asked.append(questions)
-        return server.ask(questions)
+        asked.append(queries)
+        return server.ask(queries)
 
     with pytest.raises(Killed):
         run(None, agreed, ask=ask)

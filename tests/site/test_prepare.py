@@ -89,12 +89,12 @@ table = 3
 [splitt]
 [limits]
 flor = 3
-questions = -1
+queries = -1
 radius = "big"
 [columns]
 x = 3
 """
-    named = ("'name'", "'table'", "'split'", "'floor'", "'questions'", "'radius'")
+    named = ("'name'", "'table'", "'split'", "'floor'", "'queries'", "'radius'")
     with raises(UsageError, "missing-key", *named, "[columns]") as error:
         SiteConfig.load(write_site(tmp_path, text))
     assert len(error.value.codes) == 7

@@ -14,7 +14,7 @@ import pffl
 from pffl import testing
 from pffl.constraints import CONSTRAINTS, Cells, Constraint
 from pffl.methods import METHODS, FedAvg, Method
-from pffl.questions import TrainTotal
+from pffl.queries import TrainTotal
 from pffl.testing import (
     CONSTRAINT_CHECKS,
     METHOD_CHECKS,
@@ -124,13 +124,13 @@ class Broken(FedAvg):
     bug: str = "none"
     name: ClassVar[str] = "broken"
 
-    def question(self, problem, state):
-        question = super().question(problem, state)
-        if question is None or self.bug != "the first silo is asked in vain":
-            return question
+    def query(self, problem, state):
+        query = super().query(problem, state)
+        if query is None or self.bug != "the first silo is asked in vain":
+            return query
         shares = np.array(problem.task.shares)
         shares[0] = 1e-12
-        return replace(question, task=replace(problem.task, shares=shares))
+        return replace(query, task=replace(problem.task, shares=shares))
 
     def objective(self, problem, state):
         objective = super().objective(problem, state)
@@ -166,7 +166,7 @@ class Plain(Method[Any]):
     def init(self, problem, constants=None):
         return None
 
-    def question(self, problem, state):
+    def query(self, problem, state):
         return None
 
     def step(self, problem, state, total):
@@ -196,7 +196,7 @@ class Borrowed(Broken):
 
 @dataclass(frozen=True, kw_only=True)
 class Overtime(Broken):
-    """More questions than planned."""
+    """More queries than planned."""
 
     @property
     def planned_rounds(self):
@@ -243,7 +243,7 @@ class Boasting(METHODS["afl"]):  # type: ignore[misc, name-defined]
             Broken(bug="a state that no file can hold"),
             "is not plain data",
         ),
-        (Overtime(), "it asked 4 questions, and planned 3"),
+        (Overtime(), "it asked 4 queries, and planned 3"),
         (Broken(bug="the first silo is asked in vain"), "the order of silos matters"),
         (
             Broken(bug="the mean over silos where that over rows is meant"),
@@ -264,9 +264,9 @@ def test_planted_bugs_of_methods_are_caught(method, reason):
 def test_a_silo_that_is_never_heard_is_missed():
     @dataclass(frozen=True, kw_only=True)
     class Deaf(Broken):
-        def question(self, problem, state):
-            question = super().question(problem, state)
-            return None if question is None else replace(question, silos=(0, 1))
+        def query(self, problem, state):
+            query = super().query(problem, state)
+            return None if query is None else replace(query, silos=(0, 1))
 
         def asked(self, problem, round):
             return (0, 1)
@@ -278,12 +278,12 @@ def test_a_silo_that_is_never_heard_is_missed():
 def test_a_method_that_only_one_engine_answers_alike_is_caught(monkeypatch):
     true = testing.Local.ask_many
 
-    def crooked(self, questions):
+    def crooked(self, queries):
         return [
             replace(total, update=1.001 * total.update)
             if isinstance(total, TrainTotal)
             else total
-            for total in true(self, questions)
+            for total in true(self, queries)
         ]
 
     monkeypatch.setattr(testing.Local, "ask_many", crooked)

@@ -288,11 +288,11 @@ def test_a_stopped_private_run_leaves_nothing(tmp_path: Path) -> None:
     class Stops(Local):
         asked = 0
 
-        def ask_many(self, questions: Any) -> Any:
-            type(self).asked += len(questions)
+        def ask_many(self, queries: Any) -> Any:
+            type(self).asked += len(queries)
             if self.asked > 4:
                 raise RuntimeError("stopped")
-            return super().ask_many(questions)
+            return super().ask_many(queries)
 
     rows = federation(frame=hiring()).keyed()
     with pytest.raises(RuntimeError, match="stopped"):

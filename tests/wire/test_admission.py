@@ -13,7 +13,7 @@ import pffl
 from pffl.data import Federation, Rows, Silo
 from pffl.engines import Reference
 from pffl.errors import Refused, UsageError
-from pffl.questions import (
+from pffl.queries import (
     Census,
     Curvature,
     Evaluate,
@@ -25,12 +25,12 @@ from pffl.questions import (
 )
 from pffl.wire import Gate, Policy
 from tests.helpers import (
-    evaluate_question,
+    evaluate_query,
     make_federation,
     make_problem,
     make_schema,
-    train_question,
-    witness_question,
+    train_query,
+    witness_query,
 )
 from tests.inside import Ceilings
 from tests.models.test_target import in_units
@@ -71,8 +71,8 @@ def wild(rng, labels, n_silos=3, heaviest=None) -> Federation:
     return Federation(schema, tuple(silos))
 
 
-def questions(problem, rng, J):
-    """Draw one question of each kind, at a w that may be large."""
+def queries(problem, rng, J):
+    """Draw one query of each kind, at a w that may be large."""
     w = rng.normal(size=problem.n_parameters) * rng.choice([0.0, 0.1, 1.0, 30.0])
     z = problem.n_cells
     batch = rng.choice([None, 1, 7])
@@ -97,7 +97,7 @@ def questions(problem, rng, J):
     past = {"anchor": near, "anchor_weights": lam, "anchor_gradient": mean}
     yield replace(train, round=3, slope=True, loss_power=0.0, **past)
     yield replace(train, round=4, slope=True, loss_power=0.0, by_mass=True)
-    yield evaluate_question(problem.task, w)
+    yield evaluate_query(problem.task, w)
     yield Evaluate(problem.task, w, "train")
     yield Curvature(problem.task, w)
     yield Smoothness(problem.task, w)
@@ -127,11 +127,11 @@ def opened(federation, policy=None) -> Gate:
     return gate
 
 
-def answer(federation, question, k):
+def answer(federation, query, k):
     view = View.of(
-        federation.silos[k], federation.schema, question.task.model, question.split
+        federation.silos[k], federation.schema, query.task.model, query.split
     )
-    return question.answer(view)
+    return query.answer(view)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -170,15 +170,15 @@ def honest_silos_pass(name, seed):
     gate = opened(federation, Policy(weight_bound=heaviest))
     steps = int(rng.choice([1, 1, 2, 5]))
     for _ in range(2):
-        for question in questions(problem, rng, steps):
-            if heaviest is not None and isinstance(question, Evaluate):
-                question = replace(question, bets=np.zeros((problem.n_cells, 0)))
+        for query in queries(problem, rng, steps):
+            if heaviest is not None and isinstance(query, Evaluate):
+                query = replace(query, bets=np.zeros((problem.n_cells, 0)))
             for k in range(len(federation)):
                 with np.errstate(over="ignore", invalid="ignore"):
-                    total = answer(federation, question, k)
-                if isinstance(question, Train) and not np.isfinite(total.update).all():
+                    total = answer(federation, query, k)
+                if isinstance(query, Train) and not np.isfinite(total.update).all():
                     continue  # squares with too large a step
-                verdict = gate.report(question, k, total)
+                verdict = gate.report(query, k, total)
                 assert not verdict.clipped
                 assert verdict.total is total
 
@@ -201,15 +201,15 @@ def test_weights_are_judged_like_counts():
             gate.census(0, "train", lie, 0)
     problem = make_problem(Reference(federation), pffl.PerSilo(1.0))
     gate = opened(federation, Policy(weight_bound=5.0))
-    question = Evaluate(problem.task, np.ones(problem.n_parameters), "train", 3.0)
-    found = answer(federation, question, 1)
-    assert gate.report(question, 1, found).total is found
+    query = Evaluate(problem.task, np.ones(problem.n_parameters), "train", 3.0)
+    found = answer(federation, query, 1)
+    assert gate.report(query, 1, found).total is found
     for column in range(8):
         table = found.atoms.copy()
         table[:, column] *= 1.001
         lie = replace(found, atoms=table)
         with pytest.raises(Refused):
-            gate.report(question, 1, lie)
+            gate.report(query, 1, lie)
 
 
 @pytest.mark.parametrize("unit", [1e-4, 1e9])
@@ -218,17 +218,17 @@ def test_a_target_in_any_unit_is_answered_about_and_not_lied_about(unit):
     model = pffl.LeastSquares()
     problem = make_problem(Reference(federation), pffl.PerSilo(unit**2), model=model)
     rng, gate = np.random.default_rng(0), opened(federation)
-    for question in questions(problem, rng, 1):
-        if question.split != "train":
+    for query in queries(problem, rng, 1):
+        if query.split != "train":
             continue
         for k in range(3):
-            total = answer(federation, question, k)
-            assert gate.report(question, k, total).total is total
+            total = answer(federation, query, k)
+            assert gate.report(query, k, total).total is total
             for name in ("risk", "cell_losses", "cells", "atoms"):
                 if name in total.declared:
                     lie = replace(total, **{name: 1.001 * getattr(total, name)})
                     with pytest.raises(Refused):
-                        gate.report(question, k, lie)
+                        gate.report(query, k, lie)
 
 
 def test_the_ceiling_of_a_loss_sum_is_the_formula():
@@ -237,7 +237,7 @@ def test_the_ceiling_of_a_loss_sum_is_the_formula():
     problem = make_problem(Reference(federation), pffl.BoundedGroupLoss(0.6))
     w = rng.normal(size=4)
     gate = opened(federation)
-    ceilings = gate.known(train_question(problem, w, np.zeros(2)), 0).ceilings
+    ceilings = gate.known(train_query(problem, w, np.zeros(2)), 0).ceilings
     rows = federation.silos[0].rows("train")
     X = problem.task.model.inputs.apply(rows.X)
     S = (X**2).sum() + len(X)
@@ -263,10 +263,10 @@ def test_the_ceiling_of_an_update_is_reached_when_all_pull_one_way():
     model = pffl.LogisticRegression(l2=0.0, standardize=False)
     problem = make_problem(Reference(federation), None, model=model)
     w = np.array([-40.0, -40.0])  # everyone with label 1 is far on the wrong side
-    question = train_question(problem, w, np.zeros(0), steps=[0.5])
+    query = train_query(problem, w, np.zeros(0), steps=[0.5])
     gate = opened(federation)
-    reached = np.linalg.norm(answer(federation, question, 0).update)
-    limit = question.longest_update(gate.known(question, 0), 72.0)
+    reached = np.linalg.norm(answer(federation, query, 0).update)
+    limit = query.longest_update(gate.known(query, 0), 72.0)
     assert reached <= limit <= reached / 0.9 * (1 + 1e-6)
 
 
@@ -337,14 +337,14 @@ EVALUATE_LIES = {
 @pytest.mark.parametrize("bound", [np.inf, 1.0])
 def test_an_evaluate_report_that_cannot_be_is_refused(lie, bound):
     federation, problem, w, gate = setting()
-    question = Evaluate(problem.task, w, "test", bound)
-    total = answer(federation, question, 1)
-    gate.report(question, 1, total)
+    query = Evaluate(problem.task, w, "test", bound)
+    total = answer(federation, query, 1)
+    gate.report(query, 1, total)
     false = tampered(total, *EVALUATE_LIES[lie])
     if EVALUATE_LIES[lie][0] == "atoms":  # a careful liar keeps the cells in line
         false = replace(false, cells=problem.cells.of_silo(1) @ false.atoms)
     with pytest.raises(Refused):
-        gate.report(question, 1, false)
+        gate.report(query, 1, false)
 
 
 SUM_LIES = {
@@ -367,16 +367,16 @@ SUM_LIES = {
 
 def test_people_who_were_not_asked_for_are_refused():
     federation, problem, w, gate = setting()
-    question = Evaluate(problem.task, w, "test", 3.0)
-    total = answer(federation, question, 1)
+    query = Evaluate(problem.task, w, "test", 3.0)
+    total = answer(federation, query, 1)
     with raises(Refused, "implausible-answer"):
-        gate.report(question, 1, tampered(total, "people", put(1.0, 0, 0)))
+        gate.report(query, 1, tampered(total, "people", put(1.0, 0, 0)))
 
 
 def test_a_silo_that_knows_its_people_is_never_refused():
     for seed in range(5):
         federation, problem, w, gate = setting(seed=seed)
-        question = evaluate_question(problem.task, w)
+        query = evaluate_query(problem.task, w)
         silo = federation.silos[1]
         for people in (1, 3, 30):
             rows = silo.rows("test")
@@ -384,7 +384,7 @@ def test_a_silo_that_knows_its_people_is_never_refused():
             known = replace(rows, person=rng.integers(people, size=len(rows)))
             own = replace(silo, splits={**silo.splits, "test": known})
             view = View.of(own, federation.schema, problem.task.model, "test")
-            gate.report(question, 1, question.answer(view))
+            gate.report(query, 1, query.answer(view))
 
 
 CURVATURE_LIES = {
@@ -429,14 +429,14 @@ WITNESS_LIES = {
 TOO_STEEP = {"gradient": ("gradient", lambda a: a + 1e3)}
 REPORTS = {  # what is asked, and what no rows can give for an answer
     "train": (
-        lambda p, w: train_question(p, 0.1 * w, np.ones(2), loss_power=1.0),
+        lambda p, w: train_query(p, 0.1 * w, np.ones(2), loss_power=1.0),
         TRAIN_LIES,
     ),
     "train with a slope": (
         lambda p, w: Train(p.task, w, 1.0, np.zeros(2), np.array([0.01]), slope=True),
         TOO_STEEP,
     ),
-    "sums": (lambda p, w: evaluate_question(p.task, w), SUM_LIES),
+    "sums": (lambda p, w: evaluate_query(p.task, w), SUM_LIES),
     "curvature": (lambda p, w: Curvature(p.task, w), CURVATURE_LIES),
     "smoothness": (lambda p, w: Smoothness(p.task, w), SMOOTHNESS_LIES),
     "slopes": (
@@ -444,7 +444,7 @@ REPORTS = {  # what is asked, and what no rows can give for an answer
         SLOPES_LIES,
     ),
     "witness": (
-        lambda p, w: witness_question(p, w, np.ones(p.n_cells) / 2),
+        lambda p, w: witness_query(p, w, np.ones(p.n_cells) / 2),
         WITNESS_LIES,
     ),
 }
@@ -457,11 +457,11 @@ REPORTS = {  # what is asked, and what no rows can give for an answer
 def test_a_report_that_cannot_be_is_refused(kind, lie):
     federation, problem, w, gate = setting()
     asking, lies = REPORTS[kind]
-    question = asking(problem, w)
-    total = answer(federation, question, 1)
-    gate.report(question, 1, total)
+    query = asking(problem, w)
+    total = answer(federation, query, 1)
+    gate.report(query, 1, total)
     with pytest.raises(Refused):
-        gate.report(question, 1, tampered(total, *lies[lie]))
+        gate.report(query, 1, tampered(total, *lies[lie]))
 
 
 CENSUS_LIES = {
@@ -505,9 +505,9 @@ def test_a_loss_bound_of_ones_own_replaces_none():
     federation, problem, w, gate = setting(
         "least squares", policy=Policy(loss_bound=50)
     )
-    question = Slopes(problem.task, 0 * w)
-    total = answer(federation, question, 0)
-    gate.report(question, 0, total)
+    query = Slopes(problem.task, 0 * w)
+    total = answer(federation, query, 0)
+    gate.report(query, 0, total)
     far = Slopes(problem.task, 100 * w)
     with raises(Refused, "implausible-answer", "loss"):
         gate.report(far, 0, answer(federation, far, 0))
@@ -515,39 +515,39 @@ def test_a_loss_bound_of_ones_own_replaces_none():
 
 def test_an_update_above_the_clip_is_shortened_and_far_above_refused():
     federation, problem, w, _ = setting()
-    question = train_question(problem, w, np.ones(2), loss_power=1.0)
-    total = answer(federation, question, 0)
+    query = train_query(problem, w, np.ones(2), loss_power=1.0)
+    total = answer(federation, query, 0)
     norm = np.linalg.norm(total.update) / total.powers[0]
     gate = opened(federation, Policy(update_clip=norm / 4))
-    verdict = gate.report(question, 0, total)
+    verdict = gate.report(query, 0, total)
     assert verdict.clipped
     np.testing.assert_allclose(verdict.total.update, total.update / 4, rtol=1e-6)
     np.testing.assert_allclose(verdict.total.powers[1], total.powers[1] / 16, rtol=1e-6)
     gate = opened(federation, Policy(update_clip=norm / 200))
     with raises(Refused, "implausible-answer", "longer"):
-        gate.report(question, 0, total)
+        gate.report(query, 0, total)
 
 
 def test_cells_of_a_missing_silo_have_no_loss():
     federation, problem, w, _ = setting()
-    question = train_question(problem, w, np.zeros(2))
-    total = answer(federation, question, 0)
+    query = train_query(problem, w, np.zeros(2))
+    total = answer(federation, query, 0)
 
-    def open_cells(question, rows):
-        return np.isnan(question.lacking(total, np.array(rows)).cell_losses).tolist()
+    def open_cells(query, rows):
+        return np.isnan(query.lacking(total, np.array(rows)).cell_losses).tolist()
 
-    assert open_cells(question, [0.0, 0.0]) == [False, False]
-    assert open_cells(question, [3.0, 5.0]) == [True, True]
-    assert open_cells(question, [0.0, 5.0]) == [False, True]
+    assert open_cells(query, [0.0, 0.0]) == [False, False]
+    assert open_cells(query, [3.0, 5.0]) == [True, True]
+    assert open_cells(query, [0.0, 5.0]) == [False, True]
 
 
 def test_reasons_hold_no_figures():
     federation, problem, w, gate = setting()
-    question = train_question(problem, w, np.ones(2), loss_power=1.0)
-    total = answer(federation, question, 1)
+    query = train_query(problem, w, np.ones(2), loss_power=1.0)
+    total = answer(federation, query, 1)
     for lie in TRAIN_LIES.values():
         with pytest.raises(Refused) as error:
-            gate.report(question, 1, tampered(total, *lie))
+            gate.report(query, 1, tampered(total, *lie))
         assert not any(letter.isdigit() for letter in str(error.value))
 
 
@@ -590,11 +590,11 @@ def test_slopes_of_a_model_nobody_knows_are_admitted():
     federation = make_federation(0)
     problem = make_problem(Reference(federation), pffl.PerSilo(0.5), model=Own())
     shares = np.append(0.0, problem.task.shares[1:])  # a silo without a share
-    question = Slopes(replace(problem.task, shares=shares), np.ones(4))
+    query = Slopes(replace(problem.task, shares=shares), np.ones(4))
     gate = opened(federation)
     for k in range(len(federation.silos)):
-        total = answer(federation, question, k)
-        assert gate.report(question, k, total).total is total
+        total = answer(federation, query, k)
+        assert gate.report(query, k, total).total is total
         total.cell_gradients[k - 1] += 1.0  # of a cell in which it has no rows
         with raises(Refused, "implausible-answer", "gradient"):
-            gate.report(question, k, total)
+            gate.report(query, k, total)

@@ -1,4 +1,4 @@
-"""Questions and answers as bytes: what goes in comes out, and nothing else comes in."""
+"""Queries and answers as bytes: what goes in comes out, and nothing else comes in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pffl
 from pffl.engines import Reference
 from pffl.errors import Malformed, PFFLError
 from pffl.parcel import Parcel, pack, unpack
-from pffl.questions import (
+from pffl.queries import (
     Census,
     Curvature,
     Evaluate,
@@ -22,12 +22,12 @@ from pffl.questions import (
     Train,
     View,
     Witness,
-    read_question,
+    read_query,
 )
 from pffl.wire import (
     Answer,
     Request,
-    question_body,
+    query_body,
     read_answer,
     read_request,
     read_total,
@@ -36,8 +36,8 @@ from pffl.wire import (
     write_answer,
     write_request,
 )
-from tests.helpers import evaluate_question, make_federation, make_problem
-from tests.inside import MOST_QUESTIONS
+from tests.helpers import evaluate_query, make_federation, make_problem
+from tests.inside import MOST_QUERIES
 from tests.raising import raises
 
 MODELS = {
@@ -61,7 +61,7 @@ def setting(name, seed=0):
 
 
 def ask(problem, rng, kind):
-    """Draw a question."""
+    """Draw a query."""
     w = rng.normal(size=problem.n_parameters)
     if kind == "train":
         p, z = problem.n_parameters, problem.n_cells
@@ -84,7 +84,7 @@ def ask(problem, rng, kind):
         )
     if kind == "evaluate":
         if rng.integers(2):
-            return evaluate_question(problem.task, w)
+            return evaluate_query(problem.task, w)
         return Evaluate(problem.task, w, "test")
     if kind == "witness":
         beta, weights = float(rng.random()), rng.random(problem.n_cells)
@@ -99,11 +99,11 @@ def ask(problem, rng, kind):
 
 
 def decoded(body, schema):
-    return read_question(body.header, body.arrays, schema)
+    return read_query(body.header, body.arrays, schema)
 
 
-def answered(schema_hash, question, total):
-    return Answer("r", 1, 2, "0", schema_hash, (total_body(question, total),), "s")
+def answered(schema_hash, query, total):
+    return Answer("r", 1, 2, "0", schema_hash, (total_body(query, total),), "s")
 
 
 def same(a, b):
@@ -128,34 +128,34 @@ def same(a, b):
     k=st.integers(0, 2),
 )
 @settings(max_examples=40, deadline=None)
-def test_a_question_and_its_answer_arrive_as_they_were_sent(name, seed, kind, k):
+def test_a_query_and_its_answer_arrive_as_they_were_sent(name, seed, kind, k):
     federation, problem = setting(name)
-    question = ask(problem, np.random.default_rng(seed), kind)
+    query = ask(problem, np.random.default_rng(seed), kind)
     schema = federation.schema
-    request = Request("r", 1, 2, "0", schema.hash, (question_body(question, k),))
+    request = Request("r", 1, 2, "0", schema.hash, (query_body(query, k),))
     arrived = read_request(write_request(request))
     again, index = decoded(arrived.bodies[0], schema)
     assert index == k
-    assert type(again) is type(question)
-    same(question, again)
+    assert type(again) is type(query)
+    same(query, again)
     assert again.task.shares[k] == problem.task.shares[k]
     assert again.task.model.describe() == problem.task.model.describe()
     np.testing.assert_array_equal(again.task.cells.of_silo(k), problem.cells.of_silo(k))
-    model, split = problem.task.model, question.split
+    model, split = problem.task.model, query.split
     view = View.of(federation.silos[k], schema, model, split)
     far = View.of(federation.silos[k], schema, again.task.model, split)
-    total = question.answer(view)
+    total = query.answer(view)
     same(total, again.answer(far))  # to the last bit
-    answer = answered(schema.hash, question, total)
+    answer = answered(schema.hash, query, total)
     came = read_answer(write_answer(answer))
-    same(total, read_total(came.bodies[0], question, k, schema.hash)[0])
+    same(total, read_total(came.bodies[0], query, k, schema.hash)[0])
 
 
-def test_a_question_tells_nothing_of_other_silos():
+def test_a_query_tells_nothing_of_other_silos():
     federation, _ = setting("logistic")
     own = make_problem(Reference(federation), pffl.PerSilo(0.5))
-    question = Evaluate(own.task, np.zeros(own.n_parameters))
-    parcel = question_body(question, 1)
+    query = Evaluate(own.task, np.zeros(own.n_parameters))
+    parcel = query_body(query, 1)
     assert parcel.arrays["membership"].sum(axis=1).tolist() == [0.0, 4.0, 0.0]
     text = str(parcel.header)
     assert "site" not in text
@@ -192,15 +192,15 @@ def test_every_array_of_a_message_belongs_to_one_of_its_bodies(name):
     content = write_request(Request("r", 1, 2, "0", "h", bodies))
     parcel = unpack(content)
     changed = Parcel(parcel.header, {**parcel.arrays, name: np.zeros(1)})
-    if name == " 1":  # an array without a name is for its question to refuse
+    if name == " 1":  # an array without a name is for its query to refuse
         assert "" in read_request(pack(changed)).bodies[1].arrays
         return
     with raises(Malformed, "bad-message", name):
         read_request(pack(changed))
 
 
-def test_a_message_holds_not_too_many_questions():
-    bodies = (Parcel({}, {}),) * (MOST_QUESTIONS + 1)
+def test_a_message_holds_not_too_many_queries():
+    bodies = (Parcel({}, {}),) * (MOST_QUERIES + 1)
     with pytest.raises(Malformed):
         read_request(write_request(Request("r", 1, 2, "0", "h", bodies)))
 
@@ -237,16 +237,16 @@ def test_half_a_character_is_no_name():
         ({"model": {**LOGISTIC, "l2": 10**400}}, "model"),
         ({"model": {**LOGISTIC, "l2": True}}, "model"),
         ({"model": {**LOGISTIC, "kind": "huber", "delta": 10**400}}, "model"),
-        ({"question": "rows"}, "question"),
+        ({"query": "rows"}, "query"),
         ({"seed": 1.5}, "seed"),
         ({"loss_power": 1e301}, "loss_power"),
         ({"more": 1}, "more"),
     ],
 )
-def test_a_question_with_a_wrong_field_is_refused(change, named):
+def test_a_query_with_a_wrong_field_is_refused(change, named):
     code = "unknown-key" if "more" in change else "bad-message"
     federation, problem = setting("logistic")
-    parcel = question_body(ask(problem, np.random.default_rng(0), "train"), 0)
+    parcel = query_body(ask(problem, np.random.default_rng(0), "train"), 0)
     with raises(Malformed, code, named):
         decoded(Parcel({**parcel.header, **change}, parcel.arrays), federation.schema)
 
@@ -266,9 +266,9 @@ def test_a_question_with_a_wrong_field_is_refused(change, named):
         {"more": np.zeros(1)},
     ],
 )
-def test_a_question_with_a_wrong_array_is_refused(change):
+def test_a_query_with_a_wrong_array_is_refused(change):
     federation, problem = setting("logistic")
-    parcel = question_body(ask(problem, np.random.default_rng(0), "train"), 0)
+    parcel = query_body(ask(problem, np.random.default_rng(0), "train"), 0)
     with pytest.raises(Malformed):
         decoded(Parcel(parcel.header, {**parcel.arrays, **change}), federation.schema)
 
@@ -278,20 +278,20 @@ def messages():
     federation, problem = setting("logistic")
     rng, schema = np.random.default_rng(0), federation.schema
     for kind in ("census", "train", "evaluate", "slopes", "curvature", "witness"):
-        question = Census(schema) if kind == "census" else ask(problem, rng, kind)
+        query = Census(schema) if kind == "census" else ask(problem, rng, kind)
         model = None if kind == "census" else problem.task.model
-        view = View.of(federation.silos[0], schema, model, question.split)
-        total = question.answer(view)
-        bodies = (question_body(question, 0),)
+        view = View.of(federation.silos[0], schema, model, query.split)
+        total = query.answer(view)
+        bodies = (query_body(query, 0),)
         sent = write_request(Request("r", 1, 2, "0", schema.hash, bodies))
-        back = write_answer(answered(schema.hash, question, total))
+        back = write_answer(answered(schema.hash, query, total))
 
         def read_sent(content):
             return [decoded(body, schema) for body in read_request(content).bodies]
 
-        def read_back(content, question=question):
+        def read_back(content, query=query):
             bodies = read_answer(content).bodies
-            return [read_total(body, question, 0, schema.hash) for body in bodies]
+            return [read_total(body, query, 0, schema.hash) for body in bodies]
 
         yield sent, read_sent
         yield back, read_back

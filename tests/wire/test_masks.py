@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import pffl
 from pffl.engines import Reference
 from pffl.errors import Malformed, MissingExtraError, Refused
-from pffl.questions import (
+from pffl.queries import (
     Census,
     CensusTotal,
     Curvature,
@@ -28,7 +28,7 @@ from pffl.questions import (
     Witness,
 )
 from tests.helpers import (
-    evaluate_question,
+    evaluate_query,
     make_federation,
     make_problem,
     make_schema,
@@ -84,7 +84,7 @@ def masks_of(names, info, length):
 
 
 def census(**changes):
-    """Return a census of one site, and the question."""
+    """Return a census of one site, and the query."""
     plain = CensusTotal(
         silos=np.zeros(1, np.int64),
         rows=np.array([5]),
@@ -163,41 +163,41 @@ WRONG = [math.nan, math.inf, -math.inf, 1e300]
 
 @pytest.mark.parametrize("value", [*WRONG, float(np.nextafter(SUMS.largest, np.inf))])
 def test_what_the_grid_does_not_hold_is_refused(value):
-    question, total = census(feature_squares=np.array([0.0, value]))
+    query, total = census(feature_squares=np.array([0.0, value]))
     with raises(Refused, "too-large-numbers", "feature_squares"):
-        encode(question, total)
-    question, total = census(feature_squares=np.array([SUMS.largest, 0.0]))
-    encode(question, total)
+        encode(query, total)
+    query, total = census(feature_squares=np.array([SUMS.largest, 0.0]))
+    encode(query, total)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.floats() | st.floats(SUMS.largest) | st.floats(max_value=-SUMS.largest))
 def test_wrapping_around_is_never_silent(value):
     """Either a number is refused, or the sum with it is right."""
-    question, total = census(feature_sums=np.array([value, 0.0]))
+    query, total = census(feature_sums=np.array([value, 0.0]))
     try:
-        flat = encode(question, total)
+        flat = encode(query, total)
     except Refused:
         assert not abs(value) <= SUMS.largest
         return
-    found = decode(question, add([flat] * 3), 3).feature_sums[0]
+    found = decode(query, add([flat] * 3), 3).feature_sums[0]
     assert found == float(Fraction(3 * on_grid(value, SUMS), 2**SUMS.exponent))
 
 
 @pytest.mark.parametrize("count", [2**50 + 1, -(2**50) - 1, 2**62, -(2**63)])
 def test_a_count_too_large_is_refused(count):
-    question, total = census(rows=np.array([count]))
+    query, total = census(rows=np.array([count]))
     with raises(Refused, "too-large-numbers", "rows"):
-        encode(question, total)
+        encode(query, total)
 
 
 def test_a_part_of_a_row_is_refused():
     federation, problem = setting("logistic")
-    question = evaluate_question(problem.task, np.zeros(problem.n_parameters))
-    total = question.answer(view_of(federation, problem, question, 0))
+    query = evaluate_query(problem.task, np.zeros(problem.n_parameters))
+    total = query.answer(view_of(federation, problem, query, 0))
     total.atoms[0, 0] += 0.5
     with raises(Refused, "not-whole"):
-        encode(question, total)
+        encode(query, total)
 
 
 # Masks
@@ -229,7 +229,7 @@ def test_masks_cancel_for_any_set_in_any_order(names, sites, length, info, rando
     assert add(made[1:]).any()  # whoever is left out
 
 
-def test_a_mask_is_of_one_question_one_pair_and_one_set():
+def test_a_mask_is_of_one_query_one_pair_and_one_set():
     names = sorted(KEYS)[:4]
     found = masks_of(names, b"step 1", 8)
     again = masks_of(names, b"step 1", 8)
@@ -267,13 +267,13 @@ def test_a_masked_answer_is_uniform_and_a_sum_tells_nothing_but_itself():
 
 
 def test_masks_that_do_not_cancel_are_noticed():
-    """Of another question, run or set; the limb that counts sites says so."""
+    """Of another query, run or set; the limb that counts sites says so."""
     names = sorted(KEYS)[:3]
-    question, total = census()
-    flat = encode(question, total)
+    query, total = census()
+    flat = encode(query, total)
     own = masks_of(names, b"one", len(flat))
     masked = {name: add([flat, own[name]]) for name in names}
-    assert decode(question, add(list(masked.values())), 3).rows == 15
+    assert decode(query, add(list(masked.values())), 3).rows == 15
     wrong = dict(masked)
     elsewhere = mask(KEYS[names[0]], names[0], others(names[0], names), b"2", len(flat))
     wrong[names[0]] = add([flat, elsewhere])
@@ -281,35 +281,35 @@ def test_masks_that_do_not_cancel_are_noticed():
     twice = [*left_out, left_out[0]]
     for flats in (list(wrong.values()), [*left_out, flat], twice):
         with raises(Refused, "masks-left-over"):
-            decode(question, add(flats), 3)
+            decode(query, add(flats), 3)
     with raises(Refused, "masks-left-over"):
-        decode(question, add([flat] * 4), 3)
+        decode(query, add([flat] * 4), 3)
 
 
 def test_a_sum_out_of_range_is_noticed():
-    question, total = census()
-    flat = encode(question, total)
+    query, total = census()
+    flat = encode(query, total)
     flat[0] = 2**60  # of a site that does not keep to the rules
     with raises(Refused, "masks-left-over"):
-        decode(question, add([flat] * 3), 3)
+        decode(query, add([flat] * 3), 3)
 
 
 @pytest.mark.parametrize("sites", [1, 2, masks.MOST_SITES + 1])
 def test_fewer_than_three_sites_or_too_many_are_refused(sites):
-    question, total = census()
+    query, total = census()
     with raises(Refused, "too-few-sites", sites):
-        decode(question, encode(question, total), sites)
+        decode(query, encode(query, total), sites)
     public = {str(i): announced(KEYS["site 1"]) for i in range(sites - 1)}
     with raises(Refused, "too-few-sites", sites):
         mask(KEYS["site 0"], "site 0", public, b"", 3)
 
 
 def test_other_lengths_are_refused():
-    question, total = census()
-    flat = encode(question, total)
-    assert len(flat) == masks.size(question)
+    query, total = census()
+    flat = encode(query, total)
+    assert len(flat) == masks.size(query)
     with raises(Malformed, "bad-message", "census"):
-        decode(question, flat[:-1], 3)
+        decode(query, flat[:-1], 3)
     with raises(Malformed, "wrong-length"):
         add([flat, flat[:-1]])
 
@@ -323,10 +323,10 @@ def test_without_cryptography_the_extra_is_named(monkeypatch):
 # Answers
 
 
-def view_of(federation, problem, question, index):
-    model = None if question.task is None else problem.task.model
+def view_of(federation, problem, query, index):
+    model = None if query.task is None else problem.task.model
     silo = federation.silos[index]
-    return View.of(silo, federation.schema, model, question.split)
+    return View.of(silo, federation.schema, model, query.split)
 
 
 def setting(name):
@@ -336,7 +336,7 @@ def setting(name):
     return federation, make_problem(Reference(federation), bound, model=model)
 
 
-def questions(federation, problem):
+def queries(federation, problem):
     rng = np.random.default_rng(3)
     task, p, z = problem.task, problem.n_parameters, problem.n_cells
     w, weights, steps = rng.normal(size=p), rng.random(z), np.full(3, 0.1)
@@ -346,7 +346,7 @@ def questions(federation, problem):
         Census(federation.schema),
         Moments(federation.schema, centre),
         Train(task, w, 0.5, weights, steps, loss_power=2.0, slope=True),
-        evaluate_question(task, w),
+        evaluate_query(task, w),
         Slopes(task, w, rng.normal(size=(p, 2)), sharp),
         Curvature(task, w),
         Smoothness(task, w),
@@ -360,12 +360,11 @@ def test_every_answer_comes_back_as_the_sum_of_the_sites(name):
     federation, problem = setting(name)
     sites = len(federation.silos)
     assert sites >= 3
-    for question in questions(federation, problem):
+    for query in queries(federation, problem):
         answers = [
-            question.answer(view_of(federation, problem, question, k))
-            for k in range(sites)
+            query.answer(view_of(federation, problem, query, k)) for k in range(sites)
         ]
-        found = decode(question, add([encode(question, a) for a in answers]), sites)
+        found = decode(query, add([encode(query, a) for a in answers]), sites)
         got, sent = found.sent(), [answer.sent() for answer in answers]
         for field in set(got) - {"stored"}:
             parts = np.stack([np.float64(each[field]).ravel() for each in sent], axis=1)
@@ -381,11 +380,11 @@ def test_sums_of_a_census_the_size_of_a_country_and_of_tiny_units():
     for unit in (1.7e12, 1e-16):
         rows, sums = 330_000_000, np.array([unit * 3.3e8, -unit])
         squares = np.array([unit**2 * 3.3e8, unit**2])
-        question, total = census(
+        query, total = census(
             rows=np.array([rows]), feature_sums=sums, feature_squares=squares
         )
-        flats = [encode(question, total)] * 200
-        found = decode(question, add(flats), 200)
+        flats = [encode(query, total)] * 200
+        found = decode(query, add(flats), 200)
         assert found.rows.tolist() == [200 * rows]
         for mine, theirs in (
             (found.feature_sums, sums),
@@ -406,31 +405,29 @@ def test_sums_of_a_census_the_size_of_a_country_and_of_tiny_units():
 )
 def test_most_inputs_stored_is_a_bound_under_masks(stored, pooled):
     schema = make_schema(features=50)
-    question = Census(schema)
+    query = Census(schema)
     blank = {
         "feature_sums": np.zeros(50),
         "feature_squares": np.zeros(50),
         "schema_hash": schema.hash,
     }
     totals = [census(stored=np.array([s]), **blank)[1] for s in stored]
-    found = decode(question, add([encode(question, t) for t in totals]), 3)
+    found = decode(query, add([encode(query, t) for t in totals]), 3)
     assert found.stored.tolist() == [pooled]
     assert found.schema_hash == schema.hash
     assert found.silos.tolist() == [0]
 
 
-def test_answers_to_the_questions_of_a_message_stand_one_after_another():
+def test_answers_to_the_queries_of_a_message_stand_one_after_another():
     federation, problem = setting("logistic")
-    asked = questions(federation, problem)
+    asked = queries(federation, problem)
     answers = [
         [q.answer(view_of(federation, problem, q, k)) for q in asked] for k in range(3)
     ]
     flats = [masks.encode_all(asked, own) for own in answers]
     found = masks.decode_all(asked, add(flats), 3)
-    for question, total, own in zip(
-        asked, found, zip(*answers, strict=True), strict=True
-    ):
-        alone = decode(question, add([encode(question, one) for one in own]), 3)
+    for query, total, own in zip(asked, found, zip(*answers, strict=True), strict=True):
+        alone = decode(query, add([encode(query, one) for one in own]), 3)
         for name, array in total.arrays().items():
             assert np.array_equal(array, alone.arrays()[name])
     for wrong in (add(flats)[:-1], np.append(add(flats), np.uint64(3))):

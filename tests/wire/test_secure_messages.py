@@ -11,7 +11,7 @@ import pffl
 from pffl.engines import Reference
 from pffl.errors import Malformed
 from pffl.parcel import Parcel
-from pffl.questions import Place, Pool, Slopes, View, read_question
+from pffl.queries import Place, Pool, Slopes, View, read_query
 from pffl.wire import (
     Answer,
     Request,
@@ -19,7 +19,7 @@ from pffl.wire import (
     first_transcript,
     masked_body,
     next_transcript,
-    question_body,
+    query_body,
     read_answer,
     read_masked,
     read_request,
@@ -83,16 +83,16 @@ def test_a_pool_is_told_the_same_and_each_finds_its_share(by_rows: bool) -> None
     shares = np.array([pool.share(mass) for mass in masses])
     task = replace(problem.task, pool=pool)
     w = np.full(problem.n_parameters, 0.1)
-    bodies = [question_body(Slopes(task, w), k) for k in range(len(masses))]
+    bodies = [query_body(Slopes(task, w), k) for k in range(len(masses))]
     assert len({bodies_digest([body]) for body in bodies}) == 1
     plain = Slopes(replace(problem.task, shares=shares), w)
     for k, silo in enumerate(federation.silos):
         view = View.of(silo, federation.schema, task.model, "train")
         place = Place(k, masses[k])
-        read, index = read_question(
+        read, index = read_query(
             bodies[k].header, bodies[k].arrays, federation.schema, place=place
         )
         assert index == k
         assert read.answer(view).risk == pytest.approx(plain.answer(view).risk)
     with raises(Malformed, "bad-message", "pool"):
-        read_question(bodies[0].header, bodies[0].arrays, federation.schema)
+        read_query(bodies[0].header, bodies[0].arrays, federation.schema)

@@ -44,7 +44,7 @@ def version() -> str:
 
 
 def _where(error: BaseException) -> list[str]:
-    """Say at which question a federation failed: its driver has noted that."""
+    """Say at which query a federation failed: its driver has noted that."""
     from pffl.errors import FederationError
 
     return getattr(error, "__notes__", []) if isinstance(error, FederationError) else []

@@ -113,7 +113,7 @@ def run(
 
 
 def _releases() -> Callback:
-    """Return what shows the plan of a run with noise, before its first question."""
+    """Return what shows the plan of a run with noise, before its first query."""
     from pffl.callbacks import Callback
 
     class Releases(Callback):

@@ -380,7 +380,7 @@ def footnotes(e: Evidence) -> list[str]:
         run, gap = e.training, verdict.gap(e)
         notes.append(
             f"duality gap {'not available' if gap is None else f'{gap:.2g}'}, "
-            f"{run.rounds:,} rounds, {run.questions['messages']:,} messages to every "
+            f"{run.rounds:,} rounds, {run.queries['messages']:,} messages to every "
             f"silo, {run.seconds:.1f} s, seed {run.seed}"
         )
         notes += [run.chosen] if run.chosen else []

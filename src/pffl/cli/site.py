@@ -46,7 +46,7 @@ def answer(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Required: nothing is sent from here.")
     ] = False,
-    question: Annotated[
+    query: Annotated[
         str,
         typer.Option(
             help="File with a message of a server, or 'census' (under secure sums, "
@@ -73,7 +73,7 @@ def answer(
         )
     config = SiteConfig.load(path)
     site = Site.configured(config)
-    asked = _first(config, split) if question == CENSUS else read(Path(question))
+    asked = _first(config, split) if query == CENSUS else read(Path(query))
     content = site.preview(asked)
     if json:
         console.print_json(_plain(content))
@@ -151,8 +151,8 @@ def _first(config: SiteConfig, split: str) -> bytes:
     from importlib.metadata import version
 
     from pffl.errors import UsageError
-    from pffl.questions import Census
-    from pffl.wire import Request, question_body, write_request
+    from pffl.queries import Census
+    from pffl.wire import Request, query_body, write_request
 
     agreed = config.agreement()
     if "privacy" in agreed.run:
@@ -161,7 +161,7 @@ def _first(config: SiteConfig, split: str) -> bytes:
             "is drawn once and charged: nothing of it is shown beforehand (pffl site "
             "show says what)"
         )
-    census = question_body(Census(agreed.schema, split), 0)
+    census = query_body(Census(agreed.schema, split), 0)
     known = ("dry run", 0, 0, version("pffl"), agreed.schema.hash)
     return write_request(Request(*known, () if agreed.secure_sum else (census,)))
 

@@ -58,8 +58,8 @@ def show(
     _show_run(site, agreed)
     rules = site.rules
     console.show(
-        f"A run may ask {rules.questions:,} questions about models within a norm of "
-        f"{rules.radius:g}; {rules.runs:,} runs are answered in all ('questions', "
+        f"A run may ask {rules.queries:,} queries about models within a norm of "
+        f"{rules.radius:g}; {rules.runs:,} runs are answered in all ('queries', "
         "'radius' and 'runs' in site.toml)."
     )
     for line in (*(MASKED if agreed.secure_sum else PLAIN), NO_PROOF):

@@ -219,7 +219,7 @@ def _run(run: RunStatus) -> str:
     from pffl.progress import size
 
     parts = [
-        f"{run.answered:,} messages answered ({run.questions:,} questions)",
+        f"{run.answered:,} messages answered ({run.queries:,} queries)",
         f"{run.refused:,} refused",
         f"{size(run.size)} left the site",
     ]
@@ -230,9 +230,9 @@ def _run(run: RunStatus) -> str:
 
 
 def _asked(entry: Entry) -> str:
-    if not entry.questions:
+    if not entry.queries:
         return "a greeting" if entry.run else "nothing that could be read"
-    counted = Counter(entry.questions).items()
+    counted = Counter(entry.queries).items()
     return ", ".join(kind if n == 1 else f"{n} {kind}" for kind, n in counted)
 
 

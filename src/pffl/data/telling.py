@@ -54,7 +54,7 @@ class Telling:
 def tell(encoding: TableEncoding, parts: Sequence[Rows]) -> list[Telling]:
     """Return what each column tells on training rows; nothing of many columns.
 
-    Texts are left out: what single words tell is no question of one column.
+    Texts are left out: what single words tell is no query of one column.
     """
     schema = encoding.schema
     if not any(map(len, parts)) or len(encoding.columns) > MOST_COLUMNS:

@@ -2,7 +2,7 @@
 
 Codes are those of the Census data dictionaries. The vocabulary of a category is fixed
 (it does not depend on the rows at hand), so models of different states and years have
-the same inputs. A missing value is 0, as in folktables, and where a question is not put
+the same inputs. A missing value is 0, as in folktables, and where a query is not put
 to everyone, 0 is a category of its own.
 
 The tasks are those of folktables 0.0.12 (Ding, Hardt, Miller, Schmidt: *Retiring Adult:
@@ -157,7 +157,7 @@ class Input:
 
     @property
     def vocabulary(self) -> tuple[int, ...]:
-        """Codes with a place; 0 only where the question is not put to everyone."""
+        """Codes with a place; 0 only where the query is not put to everyone."""
         asked = self.column.asked_from
         everyone = asked is not None and asked <= self.lowest_age
         codes = self.column.codes or tuple(start for start, _ in self.column.ranges)

@@ -1,4 +1,4 @@
-"""An engine asks a question of every silo and returns the total."""
+"""An engine asks a query of every silo and returns the total."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 from pffl.data.encoding import TableEncoding
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
-from pffl.questions import Question, Total
+from pffl.queries import Query, Total
 
 T = TypeVar("T", bound=Total)
 
@@ -56,8 +56,8 @@ class Engine(Protocol):
     def splits(self) -> tuple[str, ...]:
         """Splits that every silo has."""
 
-    def ask(self, question: Question[T]) -> T:
+    def ask(self, query: Query[T]) -> T:
         """Ask every silo and add the answers."""
 
-    def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
-        """Ask several questions of any kinds at once: one total for each, in order."""
+    def ask_many(self, queries: Sequence[Query[Any]]) -> list[Any]:
+        """Ask several queries of any kinds at once: one total for each, in order."""

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 from pffl.data.federation import Federation
 from pffl.errors import FederationError, PFFLError
 from pffl.models.base import Inputs, Model
-from pffl.questions import Question, Total, View, add_all
+from pffl.queries import Query, Total, View, add_all
 
 T = TypeVar("T", bound=Total)
 
 
 @contextmanager
-def naming(silo: str, question: Question[Any]) -> Iterator[None]:
+def naming(silo: str, query: Query[Any]) -> Iterator[None]:
     """Say which silo failed, where an error does not come from us (fault 40)."""
     try:
         yield
@@ -23,7 +23,7 @@ def naming(silo: str, question: Question[Any]) -> Iterator[None]:
         raise
     except Exception as error:
         raise FederationError(
-            f"[silo-failed] silo '{silo}' failed to answer {question.kind}: {error}"
+            f"[silo-failed] silo '{silo}' failed to answer {query.kind}: {error}"
         ) from error
 
 
@@ -41,31 +41,31 @@ class Reference:
         self._inputs: Inputs | None = None
         self._views: dict[str, list[View]] = {}
 
-    def ask(self, question: Question[T]) -> T:
+    def ask(self, query: Query[T]) -> T:
         """Ask every silo and add the answers."""
-        answers, views = [], self.views(question)
+        answers, views = [], self.views(query)
         for view in views:
-            with naming(self.silo_names[view.index], question):
-                answers.append(question.answer(view))
-        total: T = question.pooled(add_all(answers), views)
+            with naming(self.silo_names[view.index], query):
+                answers.append(query.answer(view))
+        total: T = query.pooled(add_all(answers), views)
         return total
 
-    def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
-        """Ask several questions, one after the other."""
-        return [self.ask(question) for question in questions]
+    def ask_many(self, queries: Sequence[Query[Any]]) -> list[Any]:
+        """Ask several queries, one after the other."""
+        return [self.ask(query) for query in queries]
 
-    def views(self, question: Question[Any]) -> list[View]:
+    def views(self, query: Query[Any]) -> list[View]:
         """Every silo's rows as the model sees them, scaled once per scaling."""
-        if question.task is None:
-            views = self._seen_by(None, question.split)
+        if query.task is None:
+            views = self._seen_by(None, query.split)
         else:
-            model = question.task.model
+            model = query.task.model
             if self._inputs is None or not self._inputs.same(model.inputs):
                 self._inputs, self._views = model.inputs, {}
-            if question.split not in self._views:
-                self._views[question.split] = self._seen_by(model, question.split)
-            views = self._views[question.split]
-        return views if question.silos is None else [views[k] for k in question.silos]
+            if query.split not in self._views:
+                self._views[query.split] = self._seen_by(model, query.split)
+            views = self._views[query.split]
+        return views if query.silos is None else [views[k] for k in query.silos]
 
     def _seen_by(self, model: Model | None, split: str) -> list[View]:
         return [

@@ -1,6 +1,6 @@
 """Evidence: all that was declared and measured of one model, in one plain record.
 
-After training every further question is asked once (`measure`), and what came back is
+After training every further query is asked once (`measure`), and what came back is
 kept here. Status, sentences, tables, result.json, certificate, page and exit code are
 pure functions of it. It is saved as evidence.json; its schema is shipped beside this
 file. A part that could not be had is `Missing`, and says why.
@@ -24,7 +24,7 @@ from pffl.bounds.weighted import MOMENTS, Moments
 from pffl.errors import ArtefactError, Problems, UsageError, wrong
 from pffl.evidence.noise import Noise
 from pffl.evidence.vector import Vector, kept
-from pffl.questions.stakes import STAKES
+from pffl.queries.stakes import STAKES
 from pffl.records import Record, read
 from pffl.typing import FloatArray
 
@@ -694,7 +694,7 @@ class Training(Record):
         Plain forms.
     rounds, stopped
         Rounds of the method, and why it ended early, if it did.
-    questions
+    queries
         Asked of the federation in all, different ones among them, and the messages in
         which they went out.
     choice
@@ -710,7 +710,7 @@ class Training(Record):
     seed: int
     rounds: int
     stopped: Stopped
-    questions: dict[str, int]
+    queries: dict[str, int]
     seconds: float
     choice: Choice | None = None
     chosen: str | None = None

@@ -39,9 +39,9 @@ from pffl.flow import (
 )
 from pffl.models.linear import LinearModel
 from pffl.problem import Point, Problem
-from pffl.questions import Census, Evaluate, EvaluateTotal
-from pffl.questions.evaluate import COLUMNS
-from pffl.questions.stakes import STAKES
+from pffl.queries import Census, Evaluate, EvaluateTotal
+from pffl.queries.evaluate import COLUMNS
+from pffl.queries.stakes import STAKES
 from pffl.typing import FloatArray
 
 UNTRAINED = Missing("nothing is known of how the model was trained")
@@ -124,7 +124,7 @@ class Wanted:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """What was measured of one pair: the parts of `Evidence` that ask questions."""
+    """What was measured of one pair: the parts of `Evidence` that ask queries."""
 
     seen: Sample
     heldout: Sample | Missing
@@ -399,7 +399,7 @@ def reported(problem: Problem) -> Problem:
     )
 
 
-# Facts that need no question
+# Facts that need no query
 
 
 def cell_facts(

@@ -5,7 +5,7 @@ form, the minimum is bounded from below: see `evidence.response`.
 
 Whether bounds can be met at all is the sign of min_w max_z r_z(w), a minimax problem:
 the method that fits solves it, with β = 0 and B = 1, and its λ is the witness. What it
-proves of all models is asked with the question `witness`; see `bounds.infeasible`.
+proves of all models is asked with the query `witness`; see `bounds.infeasible`.
 
 How low the bound of one cell c can go while the others keep theirs,
 t* = min R_c(w) subject to r_z(w) ≤ 0 for z ≠ c, is the root of
@@ -30,12 +30,12 @@ from pffl.methods.auto import Auto, choose
 from pffl.methods.saddle_bounds import inside
 from pffl.models.linear import LinearModel
 from pffl.problem import Expansion, Problem
-from pffl.questions import Witness
+from pffl.queries import Witness
 from pffl.typing import FloatArray, IntArray
 
 POLISH = 6  # rounds spent on a sharper witness
 PRODUCTS = 80  # with Hessians, where these are not known, spent on it
-CORRECTIONS = 30  # questions that may correct its slopes at one w, while they help
+CORRECTIONS = 30  # queries that may correct its slopes at one w, while they help
 ENCLOSED = 1e-4  # target gap of an enclosure: what its proof reaches for costs as much
 ROUNDS = 100  # that it may take
 NEWTON_ROUNDS = 50  # that it may take with Hessians

@@ -22,7 +22,7 @@ from pffl.methods.first_order import sizes_of, used_of
 from pffl.methods.quasi_newton import MOST, Span, learnt
 from pffl.methods.saddle_bounds import inside
 from pffl.problem import Expansion, Point, Problem, lower_value, upper_value, value
-from pffl.questions import Curvature, Slopes
+from pffl.queries import Curvature, Slopes
 from pffl.typing import FloatArray
 
 EFFORT = 30  # rounds that a best response may take
@@ -182,7 +182,7 @@ def solver(
     """Return what solves H v = target, H = Σ λ_z ∇²r_z at a w; it may be singular.
 
     Each product with a Hessian that is not known takes one of `products`; what is found
-    when there are no more of them is the best so far. Where every question is a
+    when there are no more of them is the best so far. Where every query is a
     message, one Hessian is less than all these products.
     """
     if here.hessians.size:

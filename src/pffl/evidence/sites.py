@@ -20,8 +20,8 @@ from pffl.evidence.certificate import Assumption, Statement
 from pffl.evidence.evidence import AT_HAND, Evidence, Missing, Sample, Sites, known
 from pffl.models.linear import LinearModel
 from pffl.problem import Problem
-from pffl.questions.evaluate import EvaluateTotal
-from pffl.questions.plausible import SHAPES
+from pffl.queries.evaluate import EvaluateTotal
+from pffl.queries.plausible import SHAPES
 from pffl.text import up, words
 from pffl.typing import FloatArray
 

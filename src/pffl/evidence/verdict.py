@@ -511,7 +511,7 @@ class Result(Record):
     weighting: str
     seed: int | None
     rounds: int | None
-    questions: dict[str, int] | None
+    queries: dict[str, int] | None
     seconds: float | None
     gap: float | None
     slack: float | None
@@ -560,7 +560,7 @@ def result(e: Evidence) -> dict[str, Any]:
         weighting=e.terms.weighting,
         seed=None if run is None else run.seed,
         rounds=None if run is None else run.rounds,
-        questions=None if run is None else run.questions,
+        queries=None if run is None else run.queries,
         seconds=None if run is None else round(run.seconds, 3),
         gap=gap(e),
         slack=allowed,

@@ -2115,7 +2115,7 @@ class Told:
         """The figures of result.json."""
         e, held = self.e, self.held
         run, data = known(e["training"]) or {}, e["data"]
-        same = ("method", "constraint", "seed", "rounds", "questions", "seconds")
+        same = ("method", "constraint", "seed", "rounds", "queries", "seconds")
         facts = ("name", "silos", "schema", "synthetic", "fingerprint", "notes", "card")
         seen = self.trained and round(run["seconds"], 3)
         lam = self.proofs["excess"].get("multipliers", [])

@@ -32,7 +32,7 @@ from pffl.models.base import Model
 from pffl.models.linear import LinearModel
 from pffl.preparation import Options, Setting, prepare
 from pffl.problem import Point, Problem
-from pffl.questions import Evaluate, EvaluateTotal
+from pffl.queries import Evaluate, EvaluateTotal
 from pffl.solving import open_engine, setting_of
 from pffl.typing import FloatArray
 

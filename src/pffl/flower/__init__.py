@@ -1,6 +1,6 @@
 """Flower: the same run on real machines (extra ``flower``).
 
-client_app     a site's ClientApp: answers the questions of a run
+client_app     a site's ClientApp: answers the queries of a run
 server_app     the ServerApp of a folder that `pffl deploy` wrote: `solve`, unchanged
 BoundedGroupLossMixin   bounds over any strategy of Flower's, and a model of one's own:
                `group_weights` and `GroupSums` at the clients; `FairFedAvg` is the

@@ -1,4 +1,4 @@
-"""A site's side of Flower: a ClientApp that answers questions.
+"""A site's side of Flower: a ClientApp that answers queries.
 
 Flower starts a new process for every message, so the rows are opened each time: from
 the folder that `pffl site prepare` wrote (memory-mapped), or by a function of the
@@ -23,8 +23,8 @@ from pffl.errors import PFFLError, UsageError
 from pffl.flower.message import OWN_TYPES, unwrap, wrap
 from pffl.flower.weights import PARTITION, name_of
 from pffl.processors import blas_threads, processors
-from pffl.questions import Question
-from pffl.questions.base import Rebuild
+from pffl.queries import Query
+from pffl.queries.base import Rebuild
 from pffl.site import Rules, Site
 from pffl.wire.envelope import HELLO, SEVERAL
 
@@ -64,7 +64,7 @@ def client_app(
     test_fraction
         Share of arrays that is kept for testing, drawn alike each time.
     own_model
-        Rebuilds models with a module of the user's own; see `read_question`.
+        Rebuilds models with a module of the user's own; see `read_query`.
     """
     if rows is not None and schema is None:
         raise UsageError("[needs-schema] client_app: rows of your own need a schema")
@@ -95,7 +95,7 @@ def client_app(
 
     app.train()(answer)
     app.evaluate()(answer)
-    for kind in (*Question.kinds, SEVERAL, HELLO):
+    for kind in (*Query.kinds, SEVERAL, HELLO):
         if kind not in OWN_TYPES:
             app.query(kind)(answer)
     return app

@@ -41,7 +41,7 @@ from pffl.wire.keys import SiteKeys, collect
 
 RUN_FILE = "spec.toml"
 FIRST_PORT = 9094  # of the nodes' loopback interfaces, one for each
-SPARE = 50  # questions beyond those that a method plans: start, gap, verdict
+SPARE = 50  # queries beyond those that a method plans: start, gap, verdict
 OLDEST_FLOWER = "1.41.0"
 SPLIT = "split"  # column of a trial's rows
 APP = {  # files of a folder, and their templates
@@ -336,17 +336,17 @@ def _listings(agreed: Agreement, names: Mapping[str, str]) -> dict[str, object]:
 
 
 def _limits(spec: RunSpec, agreed: Agreement) -> tuple[Rules, str]:
-    """Return limits that the planned run keeps, and how many questions it asks."""
+    """Return limits that the planned run keeps, and how many queries it asks."""
     method = _method(spec, agreed)
     name, most = method.name, method.most_rounds
     rules = Rules(batches=spec.method.batch_size is not None)
     if most is None:
         return rules, f"The method is {name}, which asks until it is done."
-    if most + SPARE <= rules.questions:
+    if most + SPARE <= rules.queries:
         return rules, f"The method is {name}."
     about = "about" if method.planned_rounds else "up to"
     asks = f"The method is {name}, which asks {about} {most:,}."
-    return replace(rules, questions=most + SPARE), asks
+    return replace(rules, queries=most + SPARE), asks
 
 
 def _method(spec: RunSpec, agreed: Agreement) -> Method[Any]:

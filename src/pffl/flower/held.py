@@ -26,7 +26,7 @@ NUMBER = "pffl-number"  # of a message, in the answer to a look
 SEEN = "pffl-seen"  # of the last that came, in the next look
 NODE = b"flwr-public-key"  # Flower's header, which it has checked where it answers 200
 LONGEST = 20.0  # seconds; Flower's clients give up after 30
-LARGEST = 2**20  # bytes of a question for messages
+LARGEST = 2**20  # bytes of a query for messages
 COMMANDS = "/v1/control/"
 WAKES = {  # a look, and what may have brought a message
     "/v1/fleet/pull-messages": "/v1/runtime/push-messages",

@@ -15,7 +15,7 @@ import numpy as np
 from pffl.callbacks import Callback, Round
 from pffl.engines.remote import Record
 from pffl.progress import measured
-from pffl.questions import Question
+from pffl.queries import Query
 from pffl.runs.overview import ASKING, ROUND, line
 
 
@@ -31,9 +31,9 @@ class Live(Callback):
     stream: TextIO = field(default_factory=lambda: sys.stdout)
     _first: tuple[int, float] | None = field(default=None, init=False)
 
-    def asking(self, questions: Sequence[Question[Any]]) -> None:
+    def asking(self, queries: Sequence[Query[Any]]) -> None:
         """Write what is asked."""
-        entry = {"event": ASKING, "what": measured(questions)}
+        entry = {"event": ASKING, "what": measured(queries)}
         self.record.write(entry)
 
     def after_round(self, row: Round) -> bool:
@@ -61,7 +61,7 @@ class Live(Callback):
         return False
 
     def _answered(self) -> int:
-        """How many silos answered the last question."""
+        """How many silos answered the last query."""
         for entry in reversed(self.record.entries):
             if "answered" in entry and "asked" in entry:
                 return len(entry["answered"])

@@ -1,6 +1,6 @@
 """One of our messages inside one of Flower's: bytes under one key, both ways.
 
-Flower's type of it is `train` or `evaluate` where all its questions are of that kind,
+Flower's type of it is `train` or `evaluate` where all its queries are of that kind,
 and `query.…` otherwise.
 """
 
@@ -13,7 +13,7 @@ OWN_TYPES = ("train", "evaluate")  # those that Flower has a type for
 
 
 def type_of(kind: str) -> str:
-    """Return Flower's type of a message with questions of this kind."""
+    """Return Flower's type of a message with queries of this kind."""
     return kind if kind in OWN_TYPES else f"query.{kind}"
 
 

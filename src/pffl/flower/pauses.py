@@ -1,7 +1,7 @@
 """Flower's own waits, made short in the versions of Flower that this was tried with.
 
 A part of a message that has not arrived yet is asked for again after a second, and then
-after two: that is longer than a whole question takes. And the SuperLink looks for tasks
+after two: that is longer than a whole query takes. And the SuperLink looks for tasks
 whose time is over at nearly every request, with a lock on its database each time.
 """
 

@@ -25,7 +25,7 @@ from pffl.data.schema import Schema
 from pffl.errors import FederationError, Malformed, Refused
 from pffl.flower.weights import KEY, VERSION, Order, numbers, total_of
 from pffl.models.reported import Reported
-from pffl.questions import Census, CensusTotal, Evaluate, Question, Total, add_all
+from pffl.queries import Census, CensusTotal, Evaluate, Query, Total, add_all
 from pffl.typing import FloatArray, IntArray
 from pffl.wire import Gate, Policy
 
@@ -168,23 +168,23 @@ class Reports:
         self.clients = tuple(found)
         self._take_census("train", told)
 
-    def ask(self, question: Question[T]) -> T:
+    def ask(self, query: Query[T]) -> T:
         """Ask every client, and add the answers."""
         answer: Any
-        if isinstance(question, Census):
-            answer = self._counted(question.split)
-        elif isinstance(question, Evaluate):
-            answer = self._evaluated(question)
+        if isinstance(query, Census):
+            answer = self._counted(query.split)
+        elif isinstance(query, Evaluate):
+            answer = self._evaluated(query)
         else:
             raise FederationError(
-                "[unknown-question] clients of the weights protocol do not answer "
-                f"'{question.kind}'"
+                "[unknown-query] clients of the weights protocol do not answer "
+                f"'{query.kind}'"
             )
         return answer  # type: ignore[no-any-return]
 
-    def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
+    def ask_many(self, queries: Sequence[Query[Any]]) -> list[Any]:
         """Ask one after the other: a message brings one model and one split."""
-        return [self.ask(question) for question in questions]
+        return [self.ask(query) for query in queries]
 
     def losses(self, arrays: ArrayRecord) -> FloatArray:
         """Return loss sums of the training rows, by client and atom, shape (K, atoms).
@@ -214,28 +214,28 @@ class Reports:
             self.withheld += hidden
         self._census[split] = add_all(parts)
 
-    def _evaluated(self, question: Evaluate) -> Any:
-        model, cells = question.task.model, question.task.cells
+    def _evaluated(self, query: Evaluate) -> Any:
+        model, cells = query.task.model, query.task.cells
         if not isinstance(model, Reported):
             raise FederationError(
-                "[unknown-question] clients evaluate the model of their own app only"
+                "[unknown-query] clients evaluate the model of their own app only"
             )
         arrays = ArrayRecord(
             {
                 n: Array(np.ascontiguousarray(a))
-                for n, a in model.arrays(question.w).items()
+                for n, a in model.arrays(query.w).items()
             }
         )
-        self._counted(question.split)
-        M = question.loss_bound
+        self._counted(query.split)
+        M = query.loss_bound
         orders = [
             replace(
                 self._order,
-                split=question.split,
+                split=query.split,
                 cells=cells.of_silo(k).astype(int).tolist(),
                 loss_bound=float(M) if np.isfinite(M) else None,
-                trials=question.trials.tolist(),
-                bets=question.bets.tolist(),
+                trials=query.trials.tolist(),
+                bets=query.bets.tolist(),
             )
             for k in range(len(self.clients))
         ]
@@ -243,10 +243,10 @@ class Reports:
         parts = []
         for k, record in enumerate(self._in_order(told)):
             with self._naming(k):
-                share = float(question.task.shares[k])
-                total = total_of(question, record, k, share)
-                parts.append(self.gate.report(question, k, total).total)
-        return question.keeping(add_all(parts), parts)
+                share = float(query.task.shares[k])
+                total = total_of(query, record, k, share)
+                parts.append(self.gate.report(query, k, total).total)
+        return query.keeping(add_all(parts), parts)
 
     def _known_nodes(self) -> list[int]:
         """Return the nodes of the clients; those that started again have new ones."""

@@ -23,8 +23,8 @@ from pffl.constraints.base import EVERY_SILO, Cells
 from pffl.data.schema import Attribute, Schema, withheld
 from pffl.errors import DataError, Malformed, UsageError
 from pffl.models.reported import CLASSES, Reported
-from pffl.questions import Evaluate, EvaluateTotal, Task, View
-from pffl.questions.evaluate import COLUMNS
+from pffl.queries import Evaluate, EvaluateTotal, Task, View
+from pffl.queries.evaluate import COLUMNS
 from pffl.records import Record, read
 from pffl.typing import FloatArray, IntArray
 
@@ -82,8 +82,8 @@ class Order(Record):
         named = tuple(Attribute(n, tuple(values)) for n, values in self.attributes)
         return Schema((), named, tuple(self.labels))
 
-    def question(self) -> Evaluate:
-        """Return the question, as the one silo that there is sees it."""
+    def query(self) -> Evaluate:
+        """Return the query, as the one silo that there is sees it."""
         schema = self.schema
         bare = Reported(loss=CLASSES if schema.labels else "squared")
         member = np.array(self.cells, dtype=bool).reshape(-1, schema.n_atoms)
@@ -295,14 +295,14 @@ class GroupSums:
 def _sums(
     order: Order, view: View, losses: FloatArray, guess: FloatArray
 ) -> dict[str, list[float]]:
-    """Return the fields of the question's answer that tell something of their own."""
+    """Return the fields of the query's answer that tell something of their own."""
     if not order.cells:  # a round of training needs no more
         atoms = order.schema.n_atoms
         return {"losses": np.bincount(view.atom, losses, atoms).tolist()}
-    question = order.question()
-    bounded = partial(question.task.model.bounded, losses)
+    query = order.query()
+    bounded = partial(query.task.model.bounded, losses)
     classes = guess if order.labels else None
-    total = question.total(view, losses, classes, bounded)
+    total = query.total(view, losses, classes, bounded)
     return {name: _flat(getattr(total, name)) for name in FIELDS}
 
 
@@ -310,10 +310,10 @@ FIELDS = ("atoms", "trials", "people", "below")
 
 
 def total_of(
-    question: Evaluate, told: ConfigRecord, index: int, share: float
+    query: Evaluate, told: ConfigRecord, index: int, share: float
 ) -> EvaluateTotal:
-    """Return what a client told as an answer to the question that it was asked."""
-    dims = question.dims
+    """Return what a client told as an answer to the query that it was asked."""
+    dims = query.dims
     shapes = {
         "atoms": (dims["atoms"], len(COLUMNS)),
         "trials": (dims["z"], dims["trials"]),
@@ -321,7 +321,7 @@ def total_of(
         "below": (dims["z"], dims["bets"]),
     }
     parts = {name: numbers(told, name, shape) for name, shape in shapes.items()}
-    atoms, here = parts["atoms"], question.task.cells.of_silo(index)
+    atoms, here = parts["atoms"], query.task.cells.of_silo(index)
     column = {name: atoms[:, COLUMNS.index(name)].sum() for name in COLUMNS}
     rows = column["weight"]
     mean = {n: column[n] / rows if rows else 0.0 for n in ("loss", "bounded_loss")}

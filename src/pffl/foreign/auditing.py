@@ -40,7 +40,7 @@ from pffl.models.base import Model
 from pffl.models.predictor import Predictor
 from pffl.preparation import Options
 from pffl.problem import Point
-from pffl.questions.stakes import IMPOSSIBLE
+from pffl.queries.stakes import IMPOSSIBLE
 from pffl.solution import Solution
 from pffl.solving import evidence_of, open_engine, prepared, setting_of, terms_of
 from pffl.typing import FloatArray

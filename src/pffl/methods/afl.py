@@ -27,7 +27,7 @@ from pffl.constraints.per_silo import PerSilo
 from pffl.methods.descent import Iterates, Objective
 from pffl.methods.minimax import DescentAscent, Weighing
 from pffl.problem import Problem
-from pffl.questions import TrainTotal
+from pffl.queries import TrainTotal
 from pffl.typing import FloatArray
 
 

@@ -24,7 +24,7 @@ from pffl.methods.quasi_newton import room
 from pffl.models.linear import LinearModel
 from pffl.problem import Access, Point, Problem
 from pffl.processors import free_memory, processors
-from pffl.questions import Question
+from pffl.queries import Query
 from pffl.typing import FloatArray
 
 EXACT_ROUNDS, FIRST_ROUNDS = 5, 30  # as a rule, on data of people
@@ -105,13 +105,13 @@ class Auto(Method[Any]):
         """Start the method that fits."""
         return self.resolved(problem)[0].init(problem, constants)
 
-    def setup(self, problem: Problem) -> Question[Any] | None:
+    def setup(self, problem: Problem) -> Query[Any] | None:
         """Return what the method that fits asks before round 1."""
         return self.resolved(problem)[0].setup(problem)
 
-    def question(self, problem: Problem, state: Any) -> Question[Any] | None:
+    def query(self, problem: Problem, state: Any) -> Query[Any] | None:
         """Return what the method that fits asks next."""
-        return self.resolved(problem)[0].question(problem, state)
+        return self.resolved(problem)[0].query(problem, state)
 
     def step(self, problem: Problem, state: Any, total: Any) -> Any:
         """Return what a total does to the state of the method that fits."""

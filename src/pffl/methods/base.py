@@ -1,6 +1,6 @@
 """What a method is: pure functions over a frozen state, fed with totals.
 
-A method never talks to anyone. `setup` and `question` say what to ask, `init` and
+A method never talks to anyone. `setup` and `query` say what to ask, `init` and
 `step` take the total; so the same file runs in one process, as one of a stack, over
 machines, and can be stopped and resumed between any two rounds.
 """
@@ -21,7 +21,7 @@ from pffl.constraints.group_loss import attribute_names
 from pffl.data.schema import Schema
 from pffl.errors import Problems, UsageError
 from pffl.problem import Expansion, Point, Problem
-from pffl.questions import Question
+from pffl.queries import Query
 from pffl.typing import FloatArray
 
 S = TypeVar("S")
@@ -88,12 +88,12 @@ class Method(ABC, Generic[S]):
 
     @property
     def planned_rounds(self) -> int | None:
-        """Questions that `question` asks; None if that is not known beforehand."""
+        """Queries that `query` asks; None if that is not known beforehand."""
         return None
 
     @property
     def most_rounds(self) -> int | None:
-        """Questions that a site should be ready for; None for some dozens."""
+        """Queries that a site should be ready for; None for some dozens."""
         return self.planned_rounds
 
     @property
@@ -118,7 +118,7 @@ class Method(ABC, Generic[S]):
         """
         return self, ""
 
-    def setup(self, problem: Problem) -> Question[Any] | None:
+    def setup(self, problem: Problem) -> Query[Any] | None:
         """Return what to ask once, before round 1: constants that step sizes need."""
         return None
 
@@ -127,7 +127,7 @@ class Method(ABC, Generic[S]):
         """Return the first state; `constants` is the total of `setup`, if it asked."""
 
     @abstractmethod
-    def question(self, problem: Problem, state: S) -> Question[Any] | None:
+    def query(self, problem: Problem, state: S) -> Query[Any] | None:
         """Return what to ask next; None when finished."""
 
     @abstractmethod
@@ -145,7 +145,7 @@ class Method(ABC, Generic[S]):
     def multipliers(self, problem: Problem, state: S) -> FloatArray:
         """Return the λ that goes with the w asked at, for the history of a run.
 
-        A `train` question says it itself: this is for methods that ask another.
+        A `train` query says it itself: this is for methods that ask another.
         """
         return np.zeros(problem.n_cells)
 

@@ -16,7 +16,7 @@ Drift correction (SCAFFOLD, Karimireddy et al. 2020; FedLin, Mitra et al. 2021):
 steps on silos that differ lead each to its own optimum, and their mean is not that of
 all. Each local gradient loses the silo's own at the last round's w and gains that of
 all silos there, so that at the optimum nobody moves. Silos keep nothing: that w, its
-weights and its gradient come with the next question.
+weights and its gradient come with the next query.
 Steps by mass (`by_mass`; Agnostic FedAvg, Ro et al. 2021): under bounds a silo of few
 groups has a heavy objective, and steps that suit FedAvg are too long for it. It takes
 them shorter by what its rows weigh, and its update counts that much more.
@@ -37,10 +37,10 @@ from pffl.methods.base import Method, check_choice, check_parameters
 from pffl.methods.step_sizes import curvatures, smoothness, typical
 from pffl.models.linear import LinearModel
 from pffl.problem import Point, Problem
-from pffl.questions import (
+from pffl.queries import (
     Evaluate,
     EvaluateTotal,
-    Question,
+    Query,
     Smoothness,
     SmoothnessTotal,
     Task,
@@ -235,7 +235,7 @@ class LocalTraining(Method[S]):
 
     @property
     def planned_rounds(self) -> int:
-        """Rounds of training, where each is one question."""
+        """Rounds of training, where each is one query."""
         return self.last_round
 
     @abstractmethod
@@ -278,7 +278,7 @@ class LocalTraining(Method[S]):
         found = curvatures(self.own(problem), constants)
         return self.tuned(problem, replace(state, curvatures=found))
 
-    def question(self, problem: Problem, state: S) -> Question[Any] | None:
+    def query(self, problem: Problem, state: S) -> Query[Any] | None:
         """Ask for a round of local training on the objective."""
         return self.training(problem, state)
 
@@ -464,7 +464,7 @@ class MeasuredDescent(Descent[M]):
 
     @property
     def planned_rounds(self) -> int:
-        """Two questions a round."""
+        """Two queries a round."""
         return 2 * self.rounds
 
     @abstractmethod
@@ -475,7 +475,7 @@ class MeasuredDescent(Descent[M]):
     def weigh(self, problem: Problem, state: M, total: EvaluateTotal) -> M:
         """Return the state with the weights that the rates at w ask for."""
 
-    def question(self, problem: Problem, state: M) -> Train | Evaluate | None:
+    def query(self, problem: Problem, state: M) -> Train | Evaluate | None:
         """Ask for rates at w, then for training."""
         if state.measured or state.round == self.rounds:
             return self.training(problem, state)

@@ -35,7 +35,7 @@ from pffl.methods.saddle_bounds import (
     inside,
 )
 from pffl.problem import Expansion, Prices, Problem
-from pffl.questions import Curvature, CurvatureTotal
+from pffl.queries import Curvature, CurvatureTotal
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,7 @@ class Exact(GapMethod[State]):
         check_hessians(self, problem, GRADIENTS_ONLY)
         return self.begun(problem, State)
 
-    def question(self, problem: Problem, state: State) -> Curvature | None:
+    def query(self, problem: Problem, state: State) -> Curvature | None:
         """Ask for the expansion at the next w (line 5)."""
         over = self.finished(state)
         return None if over else Curvature(problem.task, state.w)

@@ -5,7 +5,7 @@ Enabling Group Fairness in Federated Learning*, AAAI 2023 (and the version of 20
 
     1  ω_k ← m_k/m, w ← 0
     2  for t = 1 … T:
-    3      rates of ŷ = 1 per silo, label and group, at w      questions.evaluate
+    3      rates of ŷ = 1 per silo, label and group, at w      queries.evaluate
     4      F ← gap over all rows, F_k ← gap in silo k
     5      Δ_k ← |F − F_k|;  where F_k is undefined, |accuracy − accuracy of silo k|
     6      2023:  ω_k ← max(0, ω_k − β(Δ_k − mean of Δ));  ω ← ω/Σω
@@ -32,7 +32,7 @@ from pffl.errors import DataError
 from pffl.methods.base import check_choice, check_two_classes, label_groups
 from pffl.methods.descent import Measured, MeasuredDescent, Objective
 from pffl.problem import Problem
-from pffl.questions import EvaluateTotal
+from pffl.queries import EvaluateTotal
 from pffl.typing import FloatArray
 
 

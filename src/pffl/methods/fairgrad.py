@@ -5,7 +5,7 @@ Gaurav Maheshwari, Michaël Perrot. *FairGrad: Fairness Aware Gradient Descent*,
 
     1  up ← 0, lo ← 0, w ← 0
     2  for t = 1 … T:
-    3      err_g ← share of wrong predictions in g, at w          questions.evaluate
+    3      err_g ← share of wrong predictions in g, at w          queries.evaluate
     4      F ← C⁰ + C err                                         the fairness levels
     5      up ← max(0, up + η(F − ε));   lo ← max(0, lo − η(F + ε))
     6      c_g ← [m_g/m + Σ_l (up_l − lo_l) C_lg] / m_g           negative now and then
@@ -35,7 +35,7 @@ from pffl.methods.descent import Measured, MeasuredDescent, Objective
 from pffl.methods.step_sizes import weighted_smoothness
 from pffl.numerics import divisors
 from pffl.problem import Problem
-from pffl.questions import EvaluateTotal
+from pffl.queries import EvaluateTotal
 from pffl.typing import FloatArray
 
 Notion = Literal["accuracy", "dp", "eo", "eodds"]

@@ -6,7 +6,7 @@ l_k is the mean loss and g_k = |Δ_k| the gap between two groups' means of σ(s�
 rates of positive predictions (among y = 1 for equal opportunity).
 
     1  w ← 0, temperatures δ_l ← δ_g ← 0.5
-    2  every round: l_k, ∇l_k, g_k, ∇g_k at w                  questions.slopes
+    2  every round: l_k, ∇l_k, g_k, ∇g_k at w                  queries.slopes
     3      a^l ← softmax(l/δ_l), a^g ← softmax(g/δ_g)
     4      d_L ← Σ a^l_k ∇l_k,   d_G ← Σ a^g_k ∇g_k
     5      stage 1: c on the 2-simplex, with d(c) = c₁ d_L + c₂ d_G, in closed form
@@ -42,7 +42,7 @@ from pffl.methods.base import (
 from pffl.methods.step_sizes import curvatures, smoothness, typical
 from pffl.numerics import divisors
 from pffl.problem import Point, Problem
-from pffl.questions import Slopes, SlopesTotal, Smoothness, SmoothnessTotal
+from pffl.queries import Slopes, SlopesTotal, Smoothness, SmoothnessTotal
 from pffl.typing import FloatArray
 
 START = 0.5  # first temperature
@@ -177,7 +177,7 @@ class FCFL(Method[State]):
         chosen = sums.sum(axis=1) if self.notion == "dp" else sums[:, 1]
         return chosen.sum(axis=0, keepdims=True) if self.pooled else chosen
 
-    def question(self, problem: Problem, state: State) -> Slopes | None:
+    def query(self, problem: Problem, state: State) -> Slopes | None:
         """Line 2."""
         if state.round == self.planned_rounds:
             return None

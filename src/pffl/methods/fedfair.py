@@ -34,7 +34,7 @@ from pffl.methods.base import label_groups
 from pffl.methods.descent import Descent, Objective, State
 from pffl.methods.step_sizes import concentration
 from pffl.problem import Problem
-from pffl.questions import TrainTotal
+from pffl.queries import TrainTotal
 from pffl.typing import FloatArray
 
 START = 0.1  # of λ_a and λ_b

@@ -38,7 +38,7 @@ from pffl.methods.descent import Descent, Objective, State
 from pffl.methods.step_sizes import weighted_smoothness
 from pffl.numerics import divisors, project_simplex
 from pffl.problem import Problem
-from pffl.questions import TrainTotal
+from pffl.queries import TrainTotal
 from pffl.typing import FloatArray
 
 ROUNDING = 1e-12  # mean losses that differ by less are the same

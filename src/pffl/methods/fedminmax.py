@@ -30,7 +30,7 @@ from pffl.methods.descent import Iterates, Objective
 from pffl.methods.minimax import DescentAscent, Weighing
 from pffl.methods.step_sizes import STABLE
 from pffl.problem import Point, Problem
-from pffl.questions import TrainTotal
+from pffl.queries import TrainTotal
 from pffl.typing import FloatArray
 
 

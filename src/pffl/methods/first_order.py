@@ -39,9 +39,9 @@ from pffl.methods.saddle_bounds import (
     inside,
 )
 from pffl.problem import Expansion, Prices, Problem
-from pffl.questions import Slopes, SlopesTotal
-from pffl.questions.plausible import SHAPES
-from pffl.questions.slopes import MOST_DIRECTIONS
+from pffl.queries import Slopes, SlopesTotal
+from pffl.queries.plausible import SHAPES
+from pffl.queries.slopes import MOST_DIRECTIONS
 from pffl.typing import FloatArray, IntArray
 
 SLOW = 30  # rounds after which columns of Hessians are asked for
@@ -134,7 +134,7 @@ class FirstOrder(GapMethod[State]):
             found[-1][cells] = lam
         return found
 
-    def question(self, problem: Problem, state: State) -> Slopes | None:
+    def query(self, problem: Problem, state: State) -> Slopes | None:
         """Ask for values and gradients at the next w (line 6)."""
         if self.finished(state):
             return None

@@ -32,7 +32,7 @@ from pffl.methods.descent import Iterates, Objective
 from pffl.methods.pffl import Prices, PrimalDual
 from pffl.methods.step_sizes import STABLE
 from pffl.problem import Point, Problem
-from pffl.questions import TrainTotal
+from pffl.queries import TrainTotal
 from pffl.typing import FloatArray, IntArray
 
 

@@ -25,7 +25,7 @@ from pffl.methods.descent import Descent, State
 from pffl.methods.step_sizes import answered_step, ascent_regret_step
 from pffl.numerics import project_simplex
 from pffl.problem import Problem
-from pffl.questions import TrainTotal
+from pffl.queries import TrainTotal
 from pffl.text import up
 from pffl.typing import FloatArray
 

@@ -6,7 +6,7 @@ Shengyuan Hu, Zhiwei Steven Wu, Virginia Smith. Corrected as docs/paper.md says.
     2  for e = 1 … E:                                       dual rounds
     3      λ_z ← B e^{θ_z} / (1 + Σ e^θ)                    numerics.capped_softmax
     4      for t = 1 … T:                                   rounds per dual round
-    5          each silo: J steps of size η_w on G_k(·; λ)  questions.train
+    5          each silo: J steps of size η_w on G_k(·; λ)  queries.train
     6          w ← w + Σ p_k Δ_k / Σ p_k
     7          w̄, λ̄ ← averages over all E·T rounds
     8      θ ← θ + η_θ r(w)
@@ -44,7 +44,7 @@ from pffl.methods.step_sizes import (
 from pffl.models.linear import LinearModel
 from pffl.numerics import capped_softmax
 from pffl.problem import Expansion, Point, Problem, lower_value, upper_value
-from pffl.questions import Slopes, SlopesTotal, Train, TrainTotal
+from pffl.queries import Slopes, SlopesTotal, Train, TrainTotal
 from pffl.typing import FloatArray
 
 FIRST_LOOK = 10  # rounds before the gap is measured for the first time, at least
@@ -336,7 +336,7 @@ class PFFL(PrimalDual[State]):
         wait = max(FIRST_LOOK, math.ceil(LATER * round) - round)
         return round + math.ceil(wait / self.rounds_per_dual) * self.rounds_per_dual
 
-    def question(self, problem: Problem, state: State) -> Train | Slopes | None:
+    def query(self, problem: Problem, state: State) -> Train | Slopes | None:
         """Ask for training; or, now and then, for the gap of what stands so far."""
         if state.seen.closed:
             return None

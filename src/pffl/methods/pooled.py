@@ -23,8 +23,8 @@ import numpy as np
 
 from pffl.methods.base import Method, check_hessians, check_parameters
 from pffl.problem import Point, Problem
-from pffl.questions import Curvature, CurvatureTotal, Task
-from pffl.questions.slopes import linear
+from pffl.queries import Curvature, CurvatureTotal, Task
+from pffl.queries.slopes import linear
 from pffl.typing import FloatArray
 
 ARMIJO = 1e-4
@@ -113,7 +113,7 @@ class Pooled(Method[State]):
         check_hessians(self, problem, "`method=FirstOrder()` without bounds")
         return State(0, Newton.at(linear(problem.task).start(problem.seed)))
 
-    def question(self, problem: Problem, state: State) -> Curvature | None:
+    def query(self, problem: Problem, state: State) -> Curvature | None:
         """Line 3."""
         if state.search.done or state.round == self.max_rounds:
             return None

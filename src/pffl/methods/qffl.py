@@ -30,7 +30,7 @@ from pffl.methods.base import Grid
 from pffl.methods.descent import Objective, State
 from pffl.methods.fedavg import FedAvg
 from pffl.problem import Problem
-from pffl.questions import TrainTotal
+from pffl.queries import TrainTotal
 
 
 @dataclass(frozen=True, kw_only=True)

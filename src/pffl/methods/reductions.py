@@ -37,8 +37,8 @@ from pffl.methods.base import (
 from pffl.methods.pooled import Newton
 from pffl.numerics import capped_softmax
 from pffl.problem import Expansion, Point, Problem, upper_value, value
-from pffl.questions import Curvature, CurvatureTotal
-from pffl.questions.slopes import linear
+from pffl.queries import Curvature, CurvatureTotal
+from pffl.queries.slopes import linear
 from pffl.typing import FloatArray
 
 CHECK = 1.5  # times as many iterations until the gap is checked again
@@ -133,7 +133,7 @@ class Reductions(Method[State]):
             0.0,
         )
 
-    def question(self, problem: Problem, state: State) -> Curvature | None:
+    def query(self, problem: Problem, state: State) -> Curvature | None:
         """Line 4: look where the search for h_t is."""
         over = self._over(problem, state)
         return None if over else Curvature(problem.task, state.search.w)

@@ -12,8 +12,8 @@ import math
 import numpy as np
 
 from pffl.problem import Problem
-from pffl.questions import SmoothnessTotal
-from pffl.questions.smoothness import POWER
+from pffl.queries import SmoothnessTotal
+from pffl.queries.smoothness import POWER
 from pffl.typing import FloatArray
 
 STABLE = 1.9  # steps of less than 2/L do not diverge

@@ -43,7 +43,7 @@ from pffl.models.predictor import Predictor
 from pffl.monitoring.watched import Deployed, Wish, cells_of
 from pffl.preparation import task_of
 from pffl.problem import Access
-from pffl.questions import Census, Evaluate
+from pffl.queries import Census, Evaluate
 from pffl.solving import open_engine
 
 if TYPE_CHECKING:
@@ -330,7 +330,7 @@ class Counting:
             )
         cells = cells_of(settings.cells, schema, self.engine.silo_names)
         predictor, access = self.deployed.predictor, Access(pooled=pooled)
-        questions = [
+        queries = [
             Evaluate(
                 task_of(predictor.model, cells, census, "silos", access),
                 predictor.w,
@@ -343,7 +343,7 @@ class Counting:
             )
             for census, split in zip(counted, splits, strict=True)
         ]
-        totals = yield from ask_all(questions)
+        totals = yield from ask_all(queries)
         count, loss = (
             np.sum([total.column(name) for total in totals], axis=0)
             for name in ("count", "bounded_loss")

@@ -37,8 +37,8 @@ from pffl.methods.saddle import maximise_capped
 from pffl.noisy.plan import Plan, blocks_of
 from pffl.numerics import capped_softmax
 from pffl.problem import Point, Problem
-from pffl.questions import Noised, NoisedTotal
-from pffl.questions.noised import Adding, unfolded
+from pffl.queries import Noised, NoisedTotal
+from pffl.queries.noised import Adding, unfolded
 from pffl.typing import BoolArray, FloatArray
 
 SURE = 3.0  # z of the curvature's noise
@@ -102,7 +102,7 @@ class Asking:
         bets: FloatArray | None = None,
         noise: Mapping[str, float],
     ) -> Noised:
-        """Return the question for some fields, each with its noise."""
+        """Return the query for some fields, each with its noise."""
         return Noised(
             self.problem.task,
             w,
@@ -185,20 +185,20 @@ def _by_models(asking: Asking, settings: Settings) -> Flow[Trained]:
     noise = {"gradients": plan.noise("gradients"), "losses": plan.noise("losses")}
     noise = {name: times for name, times in noise.items() if times}
     for number in range(1, plan.rounds + 1):
-        question = asking.release(w, sets, noise=noise)
-        total: NoisedTotal = yield from ask(question)
-        gradients = question.real(total, "gradients")
-        losses = _losses(question, total, people)
+        query = asking.release(w, sets, noise=noise)
+        total: NoisedTotal = yield from ask(query)
+        gradients = query.real(total, "gradients")
+        losses = _losses(query, total, people)
         model = model.with_round(w, losses, gradients, float(number))
         rows.append(_round(problem, number, w, losses, people, member, lam))
         w, lam = _saddle(problem, model, member, people, lam)
     return Trained(Point(w, lam), tuple(rows))
 
 
-def _losses(question: Noised, total: NoisedTotal, people: FloatArray) -> FloatArray:
-    if "losses" not in question.asked_for:
+def _losses(query: Noised, total: NoisedTotal, people: FloatArray) -> FloatArray:
+    if "losses" not in query.asked_for:
         return np.zeros(len(people))
-    return question.real(total, "losses")
+    return query.real(total, "losses")
 
 
 def _curvature(asking: Asking, sets: FloatArray) -> Flow[FloatArray]:
@@ -209,11 +209,11 @@ def _curvature(asking: Asking, sets: FloatArray) -> Flow[FloatArray]:
     """
     p, plan = asking.problem.n_parameters, asking.plan
     noise = {"curvatures": plan.noise("curvature")}
-    question = asking.release(np.zeros(p), sets, noise=noise)
-    total = yield from ask(question)
-    sigma = question.deviation("curvatures", asking.adding)
+    query = asking.release(np.zeros(p), sets, noise=noise)
+    total = yield from ask(query)
+    sigma = query.deviation("curvatures", asking.adding)
     lift = sigma * (2 * math.sqrt(p) + math.sqrt(2) * SURE)
-    found = unfolded(question.real(total, "curvatures"), p) + lift * np.eye(p)
+    found = unfolded(query.real(total, "curvatures"), p) + lift * np.eye(p)
     values, vectors = np.linalg.eigh(found)
     kept = np.maximum(values, 1e-9 * np.abs(values).max())
     return np.einsum("kij,kj,klj->kil", vectors, kept, vectors)

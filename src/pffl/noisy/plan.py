@@ -1,6 +1,6 @@
 """The plan of a run with noise: which releases there are, and what each costs.
 
-Fixed before the first question, from what was declared and from the public schema: no
+Fixed before the first query, from what was declared and from the public schema: no
 figure of the rows enters it. Each release has a part of μ²; parts add up to 1, so that
 all releases about a training row together are μ-GDP, μ from (ε, δ). Held-out rows are
 other people, and have a budget of their own.

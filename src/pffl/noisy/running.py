@@ -1,6 +1,6 @@
 """The whole run with noise, as a flow: tally, training, and two measurements.
 
-Every question of it is a release of the plan. Nothing else is asked of the rows, and
+Every query of it is a release of the plan. Nothing else is asked of the rows, and
 nothing that is not released enters what follows.
 """
 
@@ -28,9 +28,9 @@ from pffl.noisy.plan import BETS, Plan, bets_of, blocks_of, plan_of
 from pffl.preparation import Counted, Options, Setting, begin, with_missing
 from pffl.privacy.terms import Privacy
 from pffl.problem import Problem
-from pffl.questions import CensusTotal, Noised, Tally
-from pffl.questions.evaluate import COLUMNS
-from pffl.questions.noised import Adding
+from pffl.queries import CensusTotal, Noised, Tally
+from pffl.queries.evaluate import COLUMNS
+from pffl.queries.noised import Adding
 from pffl.typing import FloatArray
 
 FEW = 4.0  # deviations of its noise: a cell of fewer people is refused
@@ -297,7 +297,7 @@ def _seen(
     """Release losses and correct predictions of training rows, per atom."""
     plan, adding = asking.plan, asking.adding
     atoms = asking.problem.schema.n_atoms
-    question = asking.release(
+    query = asking.release(
         w,
         np.eye(atoms),
         noise={
@@ -305,13 +305,13 @@ def _seen(
             "correct": plan.noise("final errors"),
         },
     )
-    total = yield from ask(question)
+    total = yield from ask(query)
     return Figures(
         counts,
-        question.real(total, "losses").tolist(),
-        question.real(total, "correct").tolist(),
+        query.real(total, "losses").tolist(),
+        query.real(total, "correct").tolist(),
         tally.deviation("counts", adding),
-        question.deviation("losses", adding),
+        query.deviation("losses", adding),
     )
 
 
@@ -476,8 +476,8 @@ def _releases(
                 which = np.ones((1, n_atoms))
             bets = np.full(BETS, 0.5) if name == "logs" else None
             noise = {name: one.noise}
-            question = asking.release(w, which, split=one.split, bets=bets, noise=noise)
-            delta = question.sensitivity[name]
+            query = asking.release(w, which, split=one.split, bets=bets, noise=noise)
+            delta = query.sensitivity[name]
         sigma, mu = one.noise * delta, math.sqrt(one.times) / one.noise
         out.append(
             Released(one.name, one.split, one.times, mu, delta, sigma, sigma * root)

@@ -34,7 +34,7 @@ from pffl.models.base import Model
 from pffl.path import check_bounded, find_safest
 from pffl.preparation import Options, Setting, prepare
 from pffl.problem import Problem
-from pffl.questions import Census
+from pffl.queries import Census
 from pffl.solving import setting_of
 from pffl.typing import BoolArray, FloatArray, IntArray
 

@@ -17,7 +17,7 @@ GLOSSARY = {
     "one label",
     "bound": "what the mean loss of a cell was asked to stay at, or under",
     "silo": "a place where rows live and stay: a hospital, a bank, a state",
-    "site": "a silo on a machine of its own, which answers questions about its rows",
+    "site": "a silo on a machine of its own, which answers queries about its rows",
     "loss": "how wrong a model's probabilities are; its mean over a cell is what a "
     "bound limits",
     "risk": "the mean loss of all, each silo weighed alike or by its rows",

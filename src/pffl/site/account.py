@@ -49,7 +49,7 @@ class Line:
     ----------
     number, time, run
         Which it is, when, and for which run.
-    question
+    query
         Digest of what was asked.
     split, mu
         About which rows, and its μ.
@@ -62,7 +62,7 @@ class Line:
     number: int
     time: str
     run: str
-    question: str
+    query: str
     split: str
     mu: float
     spent: float
@@ -191,12 +191,12 @@ class Account:
         """Return ε of all releases so far."""
         return epsilon_of(math.sqrt(self.spent), self.delta)
 
-    def kept(self, question: str) -> Parcel | None:
-        """Return what was answered to the very same question; None if nothing was."""
-        place = self.folder / KEPT / f"{question}.bin"
+    def kept(self, query: str) -> Parcel | None:
+        """Return what was answered to the very same query; None if nothing was."""
+        place = self.folder / KEPT / f"{query}.bin"
         if not place.is_file():
             return None
-        if question not in {line.question for line in self.lines()}:
+        if query not in {line.query for line in self.lines()}:
             raise Refused(self._broken("it does not know a release that was made"))
         return unpack(place.read_bytes())
 
@@ -215,18 +215,18 @@ class Account:
             )
         return after
 
-    def charge(self, run: str, question: str, split: str, mu: float) -> None:
+    def charge(self, run: str, query: str, split: str, mu: float) -> None:
         """Enter a release, on disk when it returns; or refuse it and enter nothing."""
         found, after = self.lines(), self.allow([mu])
         first = files.digest((self.folder / OPENING).read_text())
         before = found[-1].hash if found else first
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        line = Line(len(found) + 1, now, run, question, split, mu, after, before)
+        line = Line(len(found) + 1, now, run, query, split, mu, after, before)
         files.append(self.folder / LINES, asdict(line), private=True)
         head = json.dumps([line.number, line.hash])
         files.write(self.folder / HEAD, head.encode(), private=True)
 
-    def keep(self, question: str, body: Parcel) -> None:
+    def keep(self, query: str, body: Parcel) -> None:
         """Keep an answer, to be repeated as it is."""
         place = files.folder(self.folder / KEPT, private=True)
-        files.write(place / f"{question}.bin", pack(body), private=True)
+        files.write(place / f"{query}.bin", pack(body), private=True)

@@ -4,7 +4,7 @@ Rows that the floor leaves out are as if not there: were they in F, then F less 
 cells would be theirs. Under secure sums it acts on the sets of the agreed constraint
 (`site.floor`), otherwise on atoms (group × label): no difference of cells is smaller.
 
-The guard (`site.guard`) says which questions are answered.
+The guard (`site.guard`) says which queries are answered.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from pffl.errors import (
     UsageError,
 )
 from pffl.parcel import Parcel
-from pffl.questions import (
+from pffl.queries import (
     Census,
-    ModelQuestion,
+    ModelQuery,
     Place,
-    Question,
+    Query,
     Total,
     View,
-    read_question,
+    read_query,
 )
-from pffl.questions.base import Rebuild
-from pffl.questions.noised import Adding, Releasing
+from pffl.queries.base import Rebuild
+from pffl.queries.noised import Adding, Releasing
 from pffl.site import consent, store
 from pffl.site.account import Account
 from pffl.site.agreement import Agreement
@@ -225,21 +225,21 @@ class Site:
                 "agree to"
             )
         posed = [self._read(body) for body in request.bodies]
-        asked = [question for question, _ in posed]
-        noisy = any(isinstance(question, Releasing) for question in asked)
+        asked = [query for query, _ in posed]
+        noisy = any(isinstance(query, Releasing) for query in asked)
         if noisy or self.releases.account is not None:
             return self._release(request, asked, remember=remember)
-        for question in asked:
-            self._check_floor(question)
-            self._check(question, int(self.shown(question.split).sum()))
+        for query in asked:
+            self._check_floor(query)
+            self._check(query, int(self.shown(query.split).sum()))
         with self.guard.turn(remember=remember):
             self.guard.admit(request, asked, remember=remember)
         views: dict[tuple[str, str], View] = {}
-        bodies = [self._body(question, index, views) for question, index in posed]
+        bodies = [self._body(query, index, views) for query, index in posed]
         return self._write(request, tuple(bodies))
 
     def _release(
-        self, request: Request, asked: Sequence[Question[Any]], *, remember: bool
+        self, request: Request, asked: Sequence[Query[Any]], *, remember: bool
     ) -> bytes:
         """Answer with noise.
 
@@ -252,12 +252,10 @@ class Site:
         bodies = self.releases.apart(request, asked, remember=remember)
         return self._write(request, tuple(bodies))
 
-    def _read(
-        self, body: Parcel, place: Place | None = None
-    ) -> tuple[Question[Any], int]:
+    def _read(self, body: Parcel, place: Place | None = None) -> tuple[Query[Any], int]:
         own = self.own_model
         header, arrays = body.header, body.arrays
-        return read_question(header, arrays, self.schema, own_model=own, place=place)
+        return read_query(header, arrays, self.schema, own_model=own, place=place)
 
     def _write(
         self, request: Request, bodies: tuple[Parcel, ...], transcript: str = ""
@@ -329,8 +327,8 @@ class Site:
         """Answer a step that was not answered; return where the run then stands."""
         standing, place = member.hear(standing, request), self._place(member)
         asked = [self._read(body, place)[0] for body in request.bodies]
-        for question in asked:
-            member.admit(question, noise=self.adding is not None)
+        for query in asked:
+            member.admit(query, noise=self.adding is not None)
         if self.adding is None:
             self._check_all(asked)
         elif remember:
@@ -353,33 +351,33 @@ class Site:
             member.save(request.run, standing)
         return standing
 
-    def _check_all(self, asked: Sequence[Question[Any]]) -> None:
+    def _check_all(self, asked: Sequence[Query[Any]]) -> None:
         self.releases.check(asked)
-        for question in asked:
-            self._check(question, int(self.shown(question.split).sum()))
+        for query in asked:
+            self._check(query, int(self.shown(query.split).sum()))
 
-    def _check_budget(self, asked: Sequence[Question[Any]]) -> None:
+    def _check_budget(self, asked: Sequence[Query[Any]]) -> None:
         """Refuse what has no budget, or is no release."""
         self.releases.check(asked)
         self.releases.open(fresh=self.fresh, remember=True)
 
-    def _totals(self, asked: Sequence[Question[Any]], index: int) -> list[Total]:
+    def _totals(self, asked: Sequence[Query[Any]], index: int) -> list[Total]:
         """Answer, and judge the answers as a server would that could read them.
 
         Under masks nobody else can.
         """
         views: dict[tuple[str, str], View] = {}
         gate, totals = Gate(Policy(), self.schema), []
-        for question in asked:
-            split, hidden = question.split, self.hidden(question.split)
+        for query in asked:
+            split, hidden = query.split, self.hidden(query.split)
             if gate.frozen(index, split) is None:
                 counting = Census(self.schema, split)
                 census: Any = self._total(counting, index, hidden, views)
                 gate.freeze(index, split, census, 0)
-            totals.append(self._total(question, index, hidden, views))
-            if isinstance(question, ModelQuestion):  # as to a silo by itself
-                question = replace(question, task=replace(question.task, pool=None))
-            gate.report(question, index, totals[-1])
+            totals.append(self._total(query, index, hidden, views))
+            if isinstance(query, ModelQuery):  # as to a silo by itself
+                query = replace(query, task=replace(query.task, pool=None))
+            gate.report(query, index, totals[-1])
         return totals
 
     def _place(self, member: Member) -> Place:
@@ -403,50 +401,50 @@ class Site:
                 "everywhere"
             )
 
-    def _check_floor(self, question: Question[Any]) -> None:
+    def _check_floor(self, query: Query[Any]) -> None:
         """Refuse what tells of fewer rows than the floor."""
-        if question.split == "train" and not self.shown("train").any():
+        if query.split == "train" and not self.shown("train").any():
             raise Refused(
                 "[small-counts] every (group, label) has fewer training rows than the "
                 "site's floor"
             )
 
-    def _check(self, question: Question[Any], shown: int) -> None:
+    def _check(self, query: Query[Any], shown: int) -> None:
         """Refuse what is not answered whoever asks, and however often."""
-        if isinstance(question, ModelQuestion):
+        if isinstance(query, ModelQuery):
             if self.own_model is None:
-                check_model(question, self._model)
-            self._ball(question).check()
-            check_batches(question, self.rules, shown)
+                check_model(query, self._model)
+            self._ball(query).check()
+            check_batches(query, self.rules, shown)
 
-    def _ball(self, question: ModelQuestion[Any]) -> Ball:
-        return Ball(question, self.rules.radius, self.silo.rows(question.split))
+    def _ball(self, query: ModelQuery[Any]) -> Ball:
+        return Ball(query, self.rules.radius, self.silo.rows(query.split))
 
     def _body(
-        self, question: Question[Any], index: int, views: dict[tuple[str, str], View]
+        self, query: Query[Any], index: int, views: dict[tuple[str, str], View]
     ) -> Parcel:
-        hidden = self.hidden(question.split)
-        total = self._total(question, index, hidden, views)
-        return total_body(question, total, int(hidden.sum()))
+        hidden = self.hidden(query.split)
+        total = self._total(query, index, hidden, views)
+        return total_body(query, total, int(hidden.sum()))
 
     def _total(
         self,
-        question: Question[Any],
+        query: Query[Any],
         index: int,
         hidden: BoolArray,
         views: dict[tuple[str, str], View],
     ) -> Total:
-        """Answer a question without hidden rows; rows are scaled once a message."""
-        key = question.view_key
+        """Answer a query without hidden rows; rows are scaled once a message."""
+        key = query.view_key
         if key not in views:
-            model = None if question.task is None else question.task.model
-            whole = View.of(self.silo, self.schema, model, question.split)
+            model = None if query.task is None else query.task.model
+            whole = View.of(self.silo, self.schema, model, query.split)
             views[key] = whole.without(hidden)
         view = replace(views[key], index=index)
-        if not isinstance(question, ModelQuestion):
-            total: Total = question.answer(view)
+        if not isinstance(query, ModelQuery):
+            total: Total = query.answer(view)
             return total
-        total = question.within(view, self._ball(question).check_step)
+        total = query.within(view, self._ball(query).check_step)
         return total
 
     def _refuse_if_paused(self) -> None:

@@ -20,8 +20,8 @@ from pffl.models import rebuild
 from pffl.models.base import Model
 from pffl.parcel import LARGEST
 from pffl.privacy.terms import Privacy
-from pffl.questions import Question
-from pffl.questions.base import Rebuild
+from pffl.queries import Query
+from pffl.queries.base import Rebuild
 from pffl.site.agreement import Agreement
 from pffl.site.answer import Site
 from pffl.site.config import Rules
@@ -35,7 +35,7 @@ ALL = 1 << 50  # more than is ever asked
 FOR_EVER = 1e9  # seconds: there is nothing to wait for
 OPEN = Rules(
     floor=1,
-    questions=ALL,
+    queries=ALL,
     runs=ALL,
     radius=math.inf,
     batches=True,
@@ -47,10 +47,10 @@ OPEN = Rules(
 class Unguarded(Site):
     """A site that answers whatever is asked under masks."""
 
-    def _check(self, question: Question[Any], shown: int) -> None:
+    def _check(self, query: Query[Any], shown: int) -> None:
         """Refuse nothing: whoever asks has the rows."""
 
-    def _check_budget(self, asked: Sequence[Question[Any]]) -> None:
+    def _check_budget(self, asked: Sequence[Query[Any]]) -> None:
         """Have no budget: whoever asks has the rows."""
 
 

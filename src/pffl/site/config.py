@@ -34,8 +34,8 @@ class Rules:
     floor
         Fewest people of a cell, in a split, that the site answers about; below 2 it
         answers about all.
-    questions
-        Questions that a run may ask, the census not counted. `Exact` asks about twenty,
+    queries
+        Queries that a run may ask, the census not counted. `Exact` asks about twenty,
         `PFFL` asks E·T, and with the defaults that is in the thousands.
     runs
         Runs that are answered in all: names of runs are the server's to choose.
@@ -55,7 +55,7 @@ class Rules:
     """
 
     floor: int = 10
-    questions: int = 200
+    queries: int = 200
     runs: int = 100
     radius: float = 15.0
     batches: bool = False

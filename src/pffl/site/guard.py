@@ -1,7 +1,7 @@
-"""The guard: which questions a site answers, and how many.
+"""The guard: which queries a site answers, and how many.
 
 A client process lives for one message, so what a run has asked lies in a file, which is
-written before the answer is computed: whoever ends the process gains no question.
+written before the answer is computed: whoever ends the process gains no query.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pffl.data.silo import Rows
 from pffl.errors import Problems, Refused, UsageError
 from pffl.models import LINEAR_MODELS, LinearModel, Model
 from pffl.models.linear import default_model
-from pffl.questions import ModelQuestion, Question
+from pffl.queries import ModelQuery, Query
 from pffl.records import Record, check, parameters, read
 from pffl.site.agreement import Agreement
 from pffl.site.config import Rules
@@ -56,7 +56,7 @@ class RunMemory(Record):
     """
 
     last: tuple[int, int] = (-1, -1)
-    questions: int = 0
+    queries: int = 0
     layouts: list[str] = field(default_factory=list)
     kept: dict[str, str] = field(default_factory=dict)
     caps: list[float] = field(default_factory=list)
@@ -72,7 +72,7 @@ class Memory(Record):
 
 
 class Guard:
-    """Admits questions by the site's rules.
+    """Admits queries by the site's rules.
 
     Parameters
     ----------
@@ -95,23 +95,23 @@ class Guard:
             yield
 
     def admit(
-        self, request: Request, questions: Sequence[Question[Any]], *, remember: bool
+        self, request: Request, queries: Sequence[Query[Any]], *, remember: bool
     ) -> None:
-        """Enter the questions of a message into its run, or raise `Refused`.
+        """Enter the queries of a message into its run, or raise `Refused`.
 
         In its turn.
         """
         runs = self.runs()
-        self._enter(runs, request, questions)
+        self._enter(runs, request, queries)
         if remember:
             self._save(runs)
 
     def left(self, run: str) -> dict[str, float]:
-        """Return how many questions a run may still ask, and runs the site takes."""
+        """Return how many queries a run may still ask, and runs the site takes."""
         runs = self.runs()
-        asked = runs[run].questions if run in runs else 0
+        asked = runs[run].queries if run in runs else 0
         return {
-            "questions": max(self.rules.questions - asked, 0),
+            "queries": max(self.rules.queries - asked, 0),
             "runs": max(self.rules.runs - len(runs), 0),
         }
 
@@ -139,7 +139,7 @@ class Guard:
         self,
         runs: dict[str, RunMemory],
         request: Request,
-        questions: Sequence[Question[Any]],
+        queries: Sequence[Query[Any]],
     ) -> None:
         self._check_new(runs, request.run)
         asked = runs.setdefault(request.run, RunMemory())
@@ -148,24 +148,24 @@ class Guard:
                 f"[repeated-number] number {request.number} is not above "
                 f"{asked.last}, which this run has used: no number is answered twice"
             )
-        for question in questions:
-            if isinstance(question, ModelQuestion):
-                self._count(asked, question)
+        for query in queries:
+            if isinstance(query, ModelQuery):
+                self._count(asked, query)
         asked.last = request.number
 
-    def _count(self, asked: RunMemory, question: ModelQuestion[Any]) -> None:
-        asked.questions += 1
-        if asked.questions > self.rules.questions:
+    def _count(self, asked: RunMemory, query: ModelQuery[Any]) -> None:
+        asked.queries += 1
+        if asked.queries > self.rules.queries:
             raise Refused(
-                f"[too-many-queries] the run has asked {self.rules.questions} "
-                "questions, which is the site's budget ('questions' in site.toml)"
+                f"[too-many-queries] the run has asked {self.rules.queries} "
+                "queries, which is the site's budget ('queries' in site.toml)"
             )
-        scoring = question.task.scoring
-        kept = {"the input scaling or model": scoring, **question.kept}
+        scoring = query.task.scoring
+        kept = {"the input scaling or model": scoring, **query.kept}
         for what, value in kept.items():
             if asked.kept.setdefault(what, value) != value:
                 raise Refused(f"[changed-task] {what} changed within the run")
-        layout = files.digest_arrays(question.task.cells.membership.astype(np.uint8))
+        layout = files.digest_arrays(query.task.cells.membership.astype(np.uint8))
         if layout not in asked.layouts:
             asked.layouts.append(layout)
         if len(asked.layouts) > self.rules.layouts:
@@ -173,7 +173,7 @@ class Guard:
                 "[too-many-layouts] another layout of cells, and the site allows "
                 f"{self.rules.layouts} in a run ('layouts' in site.toml)"
             )
-        asked.caps = sorted({*asked.caps, *question.caps})
+        asked.caps = sorted({*asked.caps, *query.caps})
         if len(asked.caps) > CAPS:
             raise Refused(
                 f"[too-many-loss-bounds] more than {CAPS} loss bounds in a run"
@@ -190,9 +190,7 @@ class Guard:
             with files.lock(lock, seconds=SECONDS, private=True):
                 yield
         except files.Locked as error:
-            raise Refused(
-                "[site-busy] the site is busy with other questions"
-            ) from error
+            raise Refused("[site-busy] the site is busy with other queries") from error
 
     def runs(self) -> dict[str, RunMemory]:
         """Return what all runs have asked so far."""
@@ -212,7 +210,7 @@ class Guard:
 
 
 def model_of(agreed: Agreement) -> dict[str, object]:
-    """Return what all questions of the agreed run say of their model.
+    """Return what all queries of the agreed run say of their model.
 
     A ridge may differ; of a network only its name is compared, since no ball makes one
     tame. Nothing where no run was agreed on.
@@ -230,9 +228,9 @@ def model_of(agreed: Agreement) -> dict[str, object]:
     return _described(kind(**values))
 
 
-def check_model(question: ModelQuestion[Any], agreed: Mapping[str, object]) -> None:
+def check_model(query: ModelQuery[Any], agreed: Mapping[str, object]) -> None:
     """Refuse another model than the agreed run has: one may be as steep as it likes."""
-    found = _described(question.task.model)
+    found = _described(query.task.model)
     for name, wanted in agreed.items():
         if found.get(name) != wanted:
             raise Refused(
@@ -248,12 +246,12 @@ def _described(model: Model) -> dict[str, object]:
     return plain
 
 
-def check_batches(question: ModelQuestion[Any], rules: Rules, rows: int) -> None:
+def check_batches(query: ModelQuery[Any], rules: Rules, rows: int) -> None:
     """Refuse batches, unless the site allows them, and all but all of the rows.
 
     What a batch is short of the whole is a batch, too.
     """
-    size = question.batch
+    size = query.batch
     if size is None or size >= rows:
         return
     if not rules.batches:
@@ -270,7 +268,7 @@ def check_batches(question: ModelQuestion[Any], rules: Rules, rows: int) -> None
 
 @dataclass(frozen=True)
 class Ball:
-    """The norm ball of a question's model, in the units of a site's rows.
+    """The norm ball of a query's model, in the units of a site's rows.
 
     Steep inputs have the effect of large parameters, and so have sharp scores: with
     them a sum takes in, or leaves out, single rows. So the parameters count with the
@@ -280,17 +278,17 @@ class Ball:
 
     Attributes
     ----------
-    question, radius, rows
+    query, radius, rows
         What is asked, the ball's radius, and the rows.
     """
 
-    question: ModelQuestion[Any]
+    query: ModelQuery[Any]
     radius: float
     rows: Rows
 
     def check(self) -> None:
         """Refuse what is outside, and inputs or steps by which it would be evaded."""
-        model, rows = self.question.task.model, self.rows
+        model, rows = self.query.task.model, self.rows
         if isinstance(model, LinearModel):
             spread, mean = self._filled
             if (spread > STEEPEST * model.inputs.scale).any():
@@ -306,9 +304,9 @@ class Ball:
                     "spreads from what it is at this site: the norm ball needs "
                     "centred inputs (standardize = true)"
                 )
-        if self.question.leaves_ball:
+        if self.query.leaves_ball:
             raise Refused(f"[outside-ball] {STEPS_OUT} whatever the rows are")
-        if not all(map(self.holds, self.question.parameters)):
+        if not all(map(self.holds, self.query.parameters)):
             raise Refused(
                 "[outside-ball] parameters outside the site's norm ball of "
                 f"{self.radius:g} ('radius' in site.toml)"
@@ -323,7 +321,7 @@ class Ball:
 
     def holds(self, v: FloatArray) -> bool:
         """Whether a vector that rows are scored with is in the ball."""
-        model = self.question.task.model
+        model = self.query.task.model
         v = v[: model.n_trained]
         norm = float(np.linalg.norm(v))
         if isinstance(model, LinearModel):
@@ -334,18 +332,18 @@ class Ball:
             # In units in which inputs have mean 0 and spread 1 at the site.
             own = [slopes * spread, slopes @ away + intercept.sum(axis=1)]
             norm = max(norm, float(np.linalg.norm(np.column_stack(own))))
-        return norm * self.question.steepness <= self.radius * (1 + 1e-9)
+        return norm * self.query.steepness <= self.radius * (1 + 1e-9)
 
     @cached_property
     def _units(self) -> tuple[FloatArray, FloatArray]:
         """Return the site's spreads and means, as the model scales and centres them."""
-        inputs, (spread, mean) = self.question.task.model.inputs, self._filled
+        inputs, (spread, mean) = self.query.task.model.inputs, self._filled
         return spread / inputs.scale, (mean - inputs.mean) / inputs.scale
 
     @cached_property
     def _filled(self) -> tuple[FloatArray, FloatArray]:
         """Return the site's spreads and means, missing inputs as the model has them."""
-        rows, inputs = self.rows, self.question.task.model.inputs
+        rows, inputs = self.rows, self.query.task.model.inputs
         mean, second = inputs.fill_sums(rows.mean, rows.spread**2 + rows.mean**2)
         spread, some = rows.spread.copy(), inputs.gaps[0]
         spread[some] = np.sqrt(np.maximum(second - mean**2, 0.0)[some])

@@ -28,7 +28,7 @@ class Entry(Record):
         When it was dealt with, in UTC.
     run, number, step
         Of the server's message; None and 0 where it could not be read.
-    questions
+    queries
         What was asked for, by kind.
     size
         Bytes that left the site.
@@ -42,7 +42,7 @@ class Entry(Record):
     run: str | None
     number: tuple[int, int] | None
     step: int = 0
-    questions: tuple[str, ...] = ()
+    queries: tuple[str, ...] = ()
     size: int
     refused: str = ""
     left: dict[str, float] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Entry(Record):
             run=request.run if request else None,
             number=request.number if request else None,
             step=request.step if request else 0,
-            questions=request.kinds if request else (),
+            queries=request.kinds if request else (),
             size=len(sent),
             refused=refused,
             left=dict(left or {}),

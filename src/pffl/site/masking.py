@@ -34,8 +34,8 @@ from pffl.errors import Malformed, Refused, UsageError
 from pffl.log import differences
 from pffl.parcel import Parcel, pack, unpack
 from pffl.privacy.discrete import Source, keyed_source
-from pffl.questions import Question
-from pffl.questions.noised import Releasing
+from pffl.queries import Query
+from pffl.queries.noised import Releasing
 from pffl.site.agreement import Agreement
 from pffl.wire import Answer, Request, masks, read_answer, read_masked, signed_content
 from pffl.wire.envelope import bodies_digest, first_transcript, next_transcript
@@ -64,7 +64,7 @@ class Standing:
     step
         The last step that was answered; 0 before the first.
     asked
-        Digest of its questions.
+        Digest of its queries.
     keys
         What all sites announced, in their order, once that was heard.
     """
@@ -103,7 +103,7 @@ class Standing:
 
 
 def marks_of(standing: Standing, request: Request) -> list[str]:
-    """Return what tells each question of the next step from all others.
+    """Return what tells each query of the next step from all others.
 
     Sites that were told the same have the same marks.
     """
@@ -166,7 +166,7 @@ class Member:
                     yield
             except files.Locked as error:
                 raise Refused(
-                    "[site-busy] the site is busy with another question"
+                    "[site-busy] the site is busy with another query"
                 ) from error
 
     def standing(self, run: str) -> Standing | None:
@@ -222,7 +222,7 @@ class Member:
                 return True
             raise Refused(
                 f"[repeated-step] step {request.step} was answered, and is asked "
-                "again with other questions: each step is answered once"
+                "again with other queries: each step is answered once"
             )
         if request.step != standing.step + 1:
             raise Refused(
@@ -245,14 +245,14 @@ class Member:
             raise Refused("[repeated-key] two sites announced the same key of the run")
         return replace(standing, transcript=transcript, keys=keys)
 
-    def admit(self, question: Question[Any], *, noise: bool = False) -> None:
-        """Refuse a question of another set of sites; with `noise` all but releases."""
-        if noise != isinstance(question, Releasing):
+    def admit(self, query: Query[Any], *, noise: bool = False) -> None:
+        """Refuse a query of another set of sites; with `noise` all but releases."""
+        if noise != isinstance(query, Releasing):
             agreed = "all is released with noise" if noise else "there is no noise"
             raise Refused(
-                f"[other-question] '{question.kind}', and in the agreed run {agreed}"
+                f"[other-query] '{query.kind}', and in the agreed run {agreed}"
             )
-        pool = None if question.task is None else question.task.pool
+        pool = None if query.task is None else query.task.pool
         if pool is not None and pool.silos != len(self.agreement.sites):
             raise Refused(
                 f"[wrong-sites] a sum over {pool.silos} sites, and "
@@ -308,7 +308,7 @@ class Member:
         return flats
 
     def _judge(self, site: str, answer: Answer, run: str, standing: Standing) -> None:
-        """Refuse an answer that is not the one site's, to the very same questions."""
+        """Refuse an answer that is not the one site's, to the very same queries."""
         wanted = {
             "silo": site,
             "run": run,

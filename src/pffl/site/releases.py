@@ -1,7 +1,7 @@
 """A site's releases with noise: each is charged before it is drawn, and drawn once.
 
 Without secure sums a site adds all of the noise to its own answer, which its server
-reads, and keeps the answer: the same question again, byte for byte, gets the same
+reads, and keeps the answer: the same query again, byte for byte, gets the same
 numbers. Inside a secure sum it adds its share, 1/(K − c) of the variance, so that the
 K − c sites that are counted on add up to all of it; its draws follow from the site's
 secrets of the run and all that was said (`site.masking`). So whoever ends the process
@@ -21,8 +21,8 @@ from pffl.data.silo import Silo
 from pffl.errors import Refused
 from pffl.parcel import Parcel
 from pffl.privacy.discrete import Source, secret_source
-from pffl.questions import Question, Total, View
-from pffl.questions.noised import Adding, Releasing
+from pffl.queries import Query, Total, View
+from pffl.queries.noised import Adding, Releasing
 from pffl.site import store
 from pffl.site.account import Account
 from pffl.wire import Request, bodies_digest, total_body
@@ -44,9 +44,9 @@ class Releases:
     def __init__(self, silo: Silo, schema: Schema, account: Account | None) -> None:
         self._silo, self._schema, self.account = silo, schema, account
 
-    def check(self, asked: Sequence[Question[Any]]) -> None:
+    def check(self, asked: Sequence[Query[Any]]) -> None:
         """Refuse releases where there is no budget, and all else where there is one."""
-        noised = sum(isinstance(question, Releasing) for question in asked)
+        noised = sum(isinstance(query, Releasing) for query in asked)
         if noised and self.account is None:
             raise Refused(
                 "[no-privacy-budget] a release with noise, for which this site has no "
@@ -91,25 +91,23 @@ class Releases:
             raise Refused("[no-account] a release with noise, and no account")
         with self.account.turn():
             return [
-                self._once(request.run, question, body, views, remember=remember)
-                for question, body in zip(asked, request.bodies, strict=True)
+                self._once(request.run, query, body, views, remember=remember)
+                for query, body in zip(asked, request.bodies, strict=True)
             ]
 
     def _once(
-        self, run: str, question: Any, body: Parcel, views: Views, *, remember: bool
+        self, run: str, query: Any, body: Parcel, views: Views, *, remember: bool
     ) -> Parcel:
-        """Return what was answered to the very same question, or draw and charge it."""
+        """Return what was answered to the very same query, or draw and charge it."""
         account: Any = self.account
         mark = files.digest(self._schema.hash, bodies_digest((body,)))
         kept: Parcel | None = account.kept(mark)
         if kept is not None:
             return kept
-        noisy = question.noised(
-            self._exactly(question, views), secret_source(), factor=1.0
-        )
-        told = total_body(question, noisy)
+        noisy = query.noised(self._exactly(query, views), secret_source(), factor=1.0)
+        told = total_body(query, noisy)
         if remember:
-            account.charge(run, mark, question.split, float(question.mu))
+            account.charge(run, mark, query.split, float(query.mu))
             account.keep(mark, told)
         return told
 
@@ -121,8 +119,8 @@ class Releases:
         """Return sums over the site's rows, with its share of the noise."""
         views: Views = {}
         return [
-            question.noised(self._exactly(question, views), source, factor=adding.each)
-            for question in asked
+            query.noised(self._exactly(query, views), source, factor=adding.each)
+            for query in asked
         ]
 
     def enter(self, run: str, marks: Sequence[str], asked: Sequence[Any]) -> None:
@@ -130,18 +128,18 @@ class Releases:
         if self.account is None:
             return
         with self.account.turn():
-            known = {line.question for line in self.account.lines()}
+            known = {line.query for line in self.account.lines()}
             pairs = zip(marks, asked, strict=True)
             new = [(mark, q) for mark, q in pairs if mark not in known]
             self.account.allow([float(q.mu) for _, q in new])
             for mark, q in new:
                 self.account.charge(run, mark, q.split, float(q.mu))
 
-    def _exactly(self, question: Any, views: Views) -> Total:
+    def _exactly(self, query: Any, views: Views) -> Total:
         """Return what a release is before noise: it never leaves."""
-        key = question.view_key
+        key = query.view_key
         if key not in views:
-            model = None if question.task is None else question.task.model
-            views[key] = View.of(self._silo, self._schema, model, question.split)
-        total: Total = question.answer(views[key])
+            model = None if query.task is None else query.task.model
+            views[key] = View.of(self._silo, self._schema, model, query.split)
+        total: Total = query.answer(views[key])
         return total

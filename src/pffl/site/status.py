@@ -24,8 +24,8 @@ class RunStatus:
         When its first and its last message came.
     answered, refused
         Messages.
-    questions
-        Questions that were answered.
+    queries
+        Queries that were answered.
     size
         Bytes that left the site.
     left
@@ -37,7 +37,7 @@ class RunStatus:
     last: str
     answered: int
     refused: int
-    questions: int
+    queries: int
     size: int
     left: dict[str, float]
 
@@ -109,7 +109,7 @@ def _summary(run: str | None, entries: list[Entry]) -> RunStatus:
         entries[-1].time,
         len(answered),
         len(entries) - len(answered),
-        sum(len(entry.questions) for entry in answered),
+        sum(len(entry.queries) for entry in answered),
         sum(entry.size for entry in entries),
         answered[-1].left if answered else {},
     )

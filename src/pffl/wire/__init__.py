@@ -11,7 +11,7 @@ from pffl.wire.envelope import bodies_digest as bodies_digest
 from pffl.wire.envelope import first_transcript as first_transcript
 from pffl.wire.envelope import masked_body as masked_body
 from pffl.wire.envelope import next_transcript as next_transcript
-from pffl.wire.envelope import question_body as question_body
+from pffl.wire.envelope import query_body as query_body
 from pffl.wire.envelope import read_answer as read_answer
 from pffl.wire.envelope import read_masked as read_masked
 from pffl.wire.envelope import read_request as read_request

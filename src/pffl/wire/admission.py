@@ -16,8 +16,8 @@ from pffl.errors import Problems, Refused, UsageError
 from pffl.models.base import Model
 from pffl.numerics import is_number
 from pffl.parcel import LARGEST
-from pffl.questions import Census, CensusTotal, ModelQuestion, Moments, Question
-from pffl.questions.plausible import Ceilings, Known
+from pffl.queries import Census, CensusTotal, ModelQuery, Moments, Query
+from pffl.queries.plausible import Ceilings, Known
 from pffl.typing import FloatArray
 
 
@@ -29,7 +29,7 @@ class Policy:
     ----------
     quorum
         How many silos must answer a round of training: a number, a fraction, or None
-        for all that are asked. Every other question needs all of them.
+        for all that are asked. Every other query needs all of them.
     seconds
         How long one message may take until its answer counts as missing.
     join_seconds
@@ -149,22 +149,22 @@ class Gate:
         """Rows per atom of a silo."""
         return self._frozen[index, split].total.counts[0].astype(np.float64)
 
-    def report(self, question: Question[Any], index: int, total: Any) -> Verdict:
+    def report(self, query: Query[Any], index: int, total: Any) -> Verdict:
         """Judge one silo's report, or raise `Refused`."""
         total.check_size()
-        if isinstance(question, Moments):
-            question.check(self._frozen[index, question.split].total, total)
-        if not isinstance(question, ModelQuestion):
+        if isinstance(query, Moments):
+            query.check(self._frozen[index, query.split].total, total)
+        if not isinstance(query, ModelQuery):
             return Verdict(total)
-        known = self.known(question, index)
+        known = self.known(query, index)
         with np.errstate(over="ignore", invalid="ignore"):
-            admitted = question.check(known, total)
+            admitted = query.check(known, total)
         return Verdict(admitted, admitted is not total)
 
-    def known(self, question: ModelQuestion[Any], index: int) -> Known:
-        """Gather what is known of a silo for a question."""
-        census = self._frozen[index, question.split].total
-        counts, task = self.counts(index, question.split), question.task
+    def known(self, query: ModelQuery[Any], index: int) -> Known:
+        """Gather what is known of a silo for a query."""
+        census = self._frozen[index, query.split].total
+        counts, task = self.counts(index, query.split), query.task
         pool = task.pool
         member = task.cells.of_silo(index)
         return Known(
@@ -174,18 +174,18 @@ class Gate:
             float(task.shares[index]),
             member,
             member @ census.weights[0],
-            self._ceiling(question, index, census),
+            self._ceiling(query, index, census),
             self.schema,
             self.policy.loss_bound,
             self.policy.update_clip,
             1 if pool is None else pool.silos,
-            1.0 if pool is None else pool.uneven(question.split),
+            1.0 if pool is None else pool.uneven(query.split),
         )
 
     def _ceiling(
-        self, question: ModelQuestion[Any], index: int, census: CensusTotal
+        self, query: ModelQuery[Any], index: int, census: CensusTotal
     ) -> Ceilings:
-        model, key = question.task.model, (index, question.split)
+        model, key = query.task.model, (index, query.split)
         cached = self._ceilings.get(key)
         if cached and cached[0] is model:
             return cached[1]

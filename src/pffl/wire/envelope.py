@@ -1,6 +1,6 @@
 """Envelopes: who asks or answers, in which run, under which number and schema.
 
-A message carries a list of questions, and its answer the list of their totals. Every
+A message carries a list of queries, and its answer the list of their totals. Every
 message of a run has a number that only grows, as a pair (session, sequence): a server
 that was restarted begins a new session. A site answers no number twice, and the server
 takes an answer only under the number that it asked with.
@@ -24,15 +24,15 @@ from numpy.typing import NDArray
 from pffl import files
 from pffl.errors import Malformed
 from pffl.parcel import LARGEST, Parcel, pack, unpack
-from pffl.questions import Question, Total
+from pffl.queries import Query, Total
 
 PROTOCOL = 3
-QUESTION = "pffl question"
+QUESTION = "pffl query"
 ANSWER = "pffl answer"
 REFUSAL = "pffl refusal"
 LONGEST = 300  # characters of a name, or of a reason
-MOST_QUESTIONS = 24  # of a message, whose arrays a parcel can hold
-SEVERAL = "questions"  # the kind of a message with questions of different kinds
+MOST_QUERIES = 24  # of a message, whose arrays a parcel can hold
+SEVERAL = "queries"  # the kind of a message with queries of different kinds
 HELLO = "hello"  # and of one without any: who is there?
 RELAY, MASKED = "relay", "masked"  # arrays of a message under secure sums
 KEY = 4  # masked numbers that are a site's key of a run
@@ -54,7 +54,7 @@ class Message:
     schema
         Hash of the schema.
     bodies
-        The questions, or their totals, as parcels.
+        The queries, or their totals, as parcels.
     """
 
     run: str
@@ -72,12 +72,12 @@ class Message:
 
 @dataclass(frozen=True, eq=False)
 class Request(Message):
-    """Questions on their way to a site; none to ask who is there.
+    """Queries on their way to a site; none to ask who is there.
 
     Attributes
     ----------
     step
-        Place in the run of a question under secure sums, from 1; 0 for all else.
+        Place in the run of a query under secure sums, from 1; 0 for all else.
     relay
         What all sites answered to the step before, in their order, as they sent it.
     """
@@ -88,7 +88,7 @@ class Request(Message):
     @property
     def kinds(self) -> tuple[str, ...]:
         """What is asked for, by name."""
-        named = (str(body.header.get("question"))[:40] for body in self.bodies)
+        named = (str(body.header.get("query"))[:40] for body in self.bodies)
         return tuple(shown(name) for name in named)
 
     @property
@@ -110,7 +110,7 @@ class Answer(Message):
     refusal
         Why the site does not answer; then there are no totals.
     asked
-        Digest of the questions that it answers.
+        Digest of the queries that it answers.
     step, transcript
         Under secure sums: as in the request, and what was said before it.
     signature
@@ -127,37 +127,35 @@ class Answer(Message):
 
 
 def kind_of(kinds: Sequence[str]) -> str:
-    """Return what to call a message with questions of these kinds."""
+    """Return what to call a message with queries of these kinds."""
     return kinds[0] if len(set(kinds)) == 1 else SEVERAL
 
 
-def question_body(question: Question[Any], index: int) -> Parcel:
-    """Write a question for the silo at `index`."""
-    return Parcel(*question.plain(index))
+def query_body(query: Query[Any], index: int) -> Parcel:
+    """Write a query for the silo at `index`."""
+    return Parcel(*query.plain(index))
 
 
-def total_body(question: Question[T], total: T, withheld: int = 0) -> Parcel:
+def total_body(query: Query[T], total: T, withheld: int = 0) -> Parcel:
     """Write one silo's answer, which leaves out so many (group, label)s."""
-    header = {"total": question.kind, "withheld": withheld}
+    header = {"total": query.kind, "withheld": withheld}
     return Parcel(header, total.sent())
 
 
-def read_total(
-    body: Parcel, question: Question[T], index: int, schema: str
-) -> tuple[T, int]:
-    """Read silo `index`'s answer to a question, and how many counts it withholds."""
+def read_total(body: Parcel, query: Query[T], index: int, schema: str) -> tuple[T, int]:
+    """Read silo `index`'s answer to a query, and how many counts it withholds."""
     withheld = body.header.get("withheld")
-    if dict(body.header) != {"total": question.kind, "withheld": withheld}:
-        raise Malformed(f"not an answer to {question.kind}")
+    if dict(body.header) != {"total": query.kind, "withheld": withheld}:
+        raise Malformed(f"not an answer to {query.kind}")
     if not _whole(withheld):
         raise Malformed(f"'withheld' is {str(withheld)[:40]!r}")
     who = {"silos": np.array([index]), "schema_hash": schema}
-    total: Any = question.total_type.received(body.arrays, question.dims, **who)
+    total: Any = query.total_type.received(body.arrays, query.dims, **who)
     return total, int(withheld or 0)
 
 
 def masked_body(flat: NDArray[np.uint64]) -> Parcel:
-    """Write one site's masked numbers, those of all questions of a message."""
+    """Write one site's masked numbers, those of all queries of a message."""
     header = {"total": MASKED, "withheld": 0}
     return Parcel(header, {MASKED: flat.view(np.int64)})
 
@@ -176,7 +174,7 @@ def read_masked(answer: Answer, length: int) -> NDArray[np.uint64]:
 
 
 def bodies_digest(bodies: Sequence[Parcel]) -> str:
-    """Return a digest of questions, as they are written."""
+    """Return a digest of queries, as they are written."""
     return files.digest(*(pack(body) for body in bodies))
 
 
@@ -337,6 +335,6 @@ FITS: Mapping[str, Callable[[object], bool]] = {
     "relay": lambda value: _list(value, MOST_SITES, _whole),
     "splits": lambda value: _list(value, 16, _name),
     "bodies": lambda value: _list(
-        value, MOST_QUESTIONS, lambda body: isinstance(body, dict)
+        value, MOST_QUERIES, lambda body: isinstance(body, dict)
     ),
 }

@@ -28,8 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pffl.errors import Malformed, Refused
-from pffl.questions import Question, Total
-from pffl.questions.declared import AnswerField
+from pffl.queries import Query, Total
+from pffl.queries.declared import AnswerField
 from pffl.typing import FloatArray
 from pffl.wire.keys import shared
 
@@ -39,7 +39,7 @@ BIAS = np.uint64(1 << 50)  # in the highest limb: 2^(bits − 14)
 LIMB = np.dtype("<u8")
 LANE = np.dtype("<u4")  # half a limb: lanes of many sites add in 64 bits
 LEFT_OVER = (
-    "[masks-left-over] the masks do not cancel: an answer is of another question, run "
+    "[masks-left-over] the masks do not cancel: an answer is of another query, run "
     "or set"
 )
 
@@ -116,37 +116,37 @@ RELEASES = WholeGrid(2, 0)  # of sums with noise
 EVERY_GRID = (*GRIDS, RELEASES)
 
 
-def size(question: Question[Any]) -> int:
+def size(query: Query[Any]) -> int:
     """Return how many limbs an answer takes."""
-    codes = _codes(question)
+    codes = _codes(query)
     counts = np.bincount(codes, minlength=len(EVERY_GRID)).tolist()
     return 1 + sum(n * of.limbs for n, of in zip(counts, EVERY_GRID, strict=True))
 
 
-def encode(question: Question[T], total: T) -> Limbs:
+def encode(query: Query[T], total: T) -> Limbs:
     """Write one site's answer; refuse a number that the grid does not hold."""
-    arrays = question.addend(total).sent()
-    if not _released(question):
+    arrays = query.addend(total).sent()
+    if not _released(query):
         arrays = {name: array.astype(np.float64) for name, array in arrays.items()}
-        for name, of in _fields(question).items():
+        for name, of in _fields(query).items():
             _check(name, arrays[name], of)
     numbers = np.concatenate([array.ravel() for array in arrays.values()])
-    codes = _codes(question)
+    codes = _codes(query)
     if len(numbers) != len(codes):
-        raise Malformed(f"not an answer to {question.kind}")
+        raise Malformed(f"not an answer to {query.kind}")
     parts = [of.write(numbers[codes == i]).ravel() for i, of in enumerate(EVERY_GRID)]
     return np.concatenate([*parts, np.ones(1, np.uint64)])
 
 
-def decode(question: Question[T], flat: Limbs, sites: int) -> T:
+def decode(query: Query[T], flat: Limbs, sites: int) -> T:
     """Read the sum of so many sites' answers, as that of one silo."""
     _check_sites(sites)
-    codes = _codes(question)
-    if flat.shape != (size(question),):
-        raise Malformed(f"{len(flat)} limbs are not an answer to {question.kind}")
+    codes = _codes(query)
+    if flat.shape != (size(query),):
+        raise Malformed(f"{len(flat)} limbs are not an answer to {query.kind}")
     if flat[-1] != sites:
         raise Refused(LEFT_OVER)
-    released = _released(question)
+    released = _released(query)
     numbers, start = np.zeros(len(codes), np.int64 if released else np.float64), 0
     for i, of in enumerate(EVERY_GRID):
         mine = codes == i
@@ -154,15 +154,15 @@ def decode(question: Question[T], flat: Limbs, sites: int) -> T:
         numbers[mine] = of.read(flat[start:end].reshape(-1, of.limbs), sites)
         start = end
     arrays: dict[str, NDArray[Any]] = {}
-    for name, field in _fields(question).items():
-        shape = _shape(question, field)
+    for name, field in _fields(query).items():
+        shape = _shape(query, field)
         own, numbers = np.split(numbers, [int(np.prod(shape))])
         arrays[name] = own.reshape(shape).astype(field.dtype)
     who = {"silos": np.zeros(1, np.int64)}
-    if "schema_hash" in question.total_type.declared:
-        who["schema_hash"] = question.schema.hash  # type: ignore[attr-defined]
-    total: Any = question.total_type.received(arrays, question.dims, **who)
-    return question.summed(total, sites)
+    if "schema_hash" in query.total_type.declared:
+        who["schema_hash"] = query.schema.hash  # type: ignore[attr-defined]
+    total: Any = query.total_type.received(arrays, query.dims, **who)
+    return query.summed(total, sites)
 
 
 def add(flats: Sequence[Limbs]) -> Limbs:
@@ -224,19 +224,19 @@ def _limbs(number: int, length: int) -> Limbs:
     return np.frombuffer(content, LIMB).astype(np.uint64)
 
 
-def _fields(question: Question[Any]) -> dict[str, AnswerField]:
+def _fields(query: Query[Any]) -> dict[str, AnswerField]:
     """Return the fields that are sent, as they are sent."""
-    declared = question.total_type.declared
+    declared = query.total_type.declared
     return {name: of.sent for name, of in declared.items() if not of.envelope}
 
 
-def _released(question: Question[Any]) -> bool:
+def _released(query: Query[Any]) -> bool:
     """Whether an answer is whole numbers with noise, which are added as they are."""
-    return all(of.norm is not None for of in _fields(question).values())
+    return all(of.norm is not None for of in _fields(query).values())
 
 
-def _shape(question: Question[Any], of: AnswerField) -> tuple[int, ...]:
-    dims = {"K": 1, **question.dims}
+def _shape(query: Query[Any], of: AnswerField) -> tuple[int, ...]:
+    dims = {"K": 1, **query.dims}
     dims |= {f"△{name}": n * (n + 1) // 2 for name, n in dims.items()}
     return tuple(axis if isinstance(axis, int) else dims[axis] for axis in of.axes)
 
@@ -251,12 +251,12 @@ def _grids(of: AnswerField) -> list[Grid]:
     return [COUNTS if row.whole and not row.weighted else other for row in of.rows]
 
 
-def _codes(question: Question[Any]) -> NDArray[np.int8]:
+def _codes(query: Query[Any]) -> NDArray[np.int8]:
     """Return which of `EVERY_GRID` each number is on."""
     parts = []
-    for of in _fields(question).values():
+    for of in _fields(query).values():
         codes = np.array([EVERY_GRID.index(grid) for grid in _grids(of)], np.int8)
-        parts.append(np.broadcast_to(codes, _shape(question, of) or (1,)).ravel())
+        parts.append(np.broadcast_to(codes, _shape(query, of) or (1,)).ravel())
     return np.concatenate(parts)
 
 
@@ -317,16 +317,14 @@ def _bit_length(numbers: Limbs) -> NDArray[np.int64]:
     return lengths.astype(np.int64)
 
 
-def encode_all(questions: Sequence[Question[Any]], totals: Sequence[Total]) -> Limbs:
-    """Write one site's answers to the questions of a message, one after another."""
-    pairs = zip(questions, totals, strict=True)
-    return np.concatenate([encode(question, total) for question, total in pairs])
+def encode_all(queries: Sequence[Query[Any]], totals: Sequence[Total]) -> Limbs:
+    """Write one site's answers to the queries of a message, one after another."""
+    pairs = zip(queries, totals, strict=True)
+    return np.concatenate([encode(query, total) for query, total in pairs])
 
 
-def decode_all(
-    questions: Sequence[Question[Any]], flat: Limbs, sites: int
-) -> list[Total]:
-    """Read the sum of so many sites' answers to the questions of a message."""
-    ends = np.cumsum([size(question) for question in questions])
+def decode_all(queries: Sequence[Query[Any]], flat: Limbs, sites: int) -> list[Total]:
+    """Read the sum of so many sites' answers to the queries of a message."""
+    ends = np.cumsum([size(query) for query in queries])
     parts = np.split(flat, ends[:-1])
-    return [decode(q, part, sites) for q, part in zip(questions, parts, strict=True)]
+    return [decode(q, part, sites) for q, part in zip(queries, parts, strict=True)]

@@ -14,7 +14,7 @@ from pffl.data import Schema
 from pffl.methods.descent import Descent, Objective, State
 from pffl.methods.step_sizes import weighted_smoothness
 from pffl.problem import Problem
-from pffl.questions import TrainTotal
+from pffl.queries import TrainTotal
 from pffl.typing import FloatArray
 
 

@@ -1,8 +1,8 @@
 """The fast engine for one process: all silos' rows in one array, passes in threads.
 
 It answers as `Reference` does, up to the order of summation. Its memory is one scaled
-copy of the rows plus buffers that fit in cache. Of several questions, those that ask
-the same kind of thing about the same rows share a pass: a stack of S `Train` questions
+copy of the rows plus buffers that fit in cache. Of several queries, those that ask
+the same kind of thing about the same rows share a pass: a stack of S `Train` queries
 that differ in w, weights and step sizes is one matrix product; the others read each
 piece of the rows once.
 """
@@ -29,12 +29,12 @@ from pffl.engines.reference import Reference
 from pffl.models.base import Inputs, Model
 from pffl.models.linear import LinearModel
 from pffl.processors import blas_threads, processors
-from pffl.questions import (
+from pffl.queries import (
     Census,
     Curvature,
     Evaluate,
-    ModelQuestion,
-    Question,
+    ModelQuery,
+    Query,
     Slopes,
     Smoothness,
     Task,
@@ -72,56 +72,56 @@ class Local(Reference):
         self._layouts: dict[tuple[str, type[Layout]], Layout] = {}
         self._scaling: Inputs | None = None
 
-    def ask(self, question: Question[T]) -> T:
+    def ask(self, query: Query[T]) -> T:
         """Ask every silo and add the answers."""
-        total: T = self.ask_many([question])[0]
+        total: T = self.ask_many([query])[0]
         return total
 
-    def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
-        """Ask several questions: those that can share a pass do."""
+    def ask_many(self, queries: Sequence[Query[Any]]) -> list[Any]:
+        """Ask several queries: those that can share a pass do."""
         tasks: list[Task] = []
         stacks: dict[Stack, list[int]] = {}
-        for place, question in enumerate(questions):
-            stacks.setdefault(_stack(question, place, tasks), []).append(place)
+        for place, query in enumerate(queries):
+            stacks.setdefault(_stack(query, place, tasks), []).append(place)
         totals: dict[int, Any] = {}
         for _, places in sorted(stacks.items(), key=lambda stack: stack[0][0]):
-            answers = self._answer([questions[place] for place in places])
+            answers = self._answer([queries[place] for place in places])
             totals |= zip(places, answers, strict=True)
-        return [totals[place] for place in range(len(questions))]
+        return [totals[place] for place in range(len(queries))]
 
-    def _answer(self, questions: Sequence[Any]) -> Sequence[Any]:
-        """Answer questions of one kind, about one task and split."""
-        task = questions[0].task
+    def _answer(self, queries: Sequence[Any]) -> Sequence[Any]:
+        """Answer queries of one kind, about one task and split."""
+        task = queries[0].task
         model = None if task is None else task.model
-        kind = type(questions[0])
+        kind = type(queries[0])
         if kind is Census:
-            return [census(self.federation, question) for question in questions]
+            return [census(self.federation, query) for query in queries]
         work = IN_ONE_PASS.get(kind)
-        if kind is Evaluate and any(q.by_row for q in questions):
-            parts = [silo.rows(questions[0].split) for silo in self.federation.silos]
+        if kind is Evaluate and any(q.by_row for q in queries):
+            parts = [silo.rows(queries[0].split) for silo in self.federation.silos]
             if any(rows.person is not None for rows in parts):
                 work = None  # the layout does not know whom rows are about
         if isinstance(model, LinearModel) and work is not None:
             # One BLAS thread each: ours are the threads, and BLAS's would compete.
             with blas_threads(1):
-                return work(self.layout(questions), questions, self._spread)
+                return work(self.layout(queries), queries, self._spread)
         if model is not None and model.framework == "torch":
             from pffl.engines.local.networks import BATCHED  # needs torch
 
             if alone := BATCHED.get(kind):
                 names = self.silo_names
-                return [alone(self.views(q), q, self._spread, names) for q in questions]
-        return [Reference.ask(self, question) for question in questions]
+                return [alone(self.views(q), q, self._spread, names) for q in queries]
+        return [Reference.ask(self, query) for query in queries]
 
-    def layout(self, questions: Sequence[ModelQuestion[Any]]) -> Layout:
-        """Rows of the questions' split, laid out once per scaling.
+    def layout(self, queries: Sequence[ModelQuery[Any]]) -> Layout:
+        """Rows of the queries' split, laid out once per scaling.
 
         By atom where no silo has to be told from others, if that pays.
         """
-        split, inputs = questions[0].split, questions[0].task.model.inputs
+        split, inputs = queries[0].split, queries[0].task.model.inputs
         if self._scaling is None or not self._scaling.same(inputs):
             self._scaling, self._layouts = inputs, {}
-        kind: type[Layout] = BySilo if _by_silo(questions) else ByAtom
+        kind: type[Layout] = BySilo if _by_silo(queries) else ByAtom
         key = split, kind
         if key not in self._layouts and kind is ByAtom:
             found = ByAtom.of(self.federation, split, inputs)
@@ -135,12 +135,12 @@ class Local(Reference):
         return self._layouts[key]
 
 
-def _by_silo(questions: Sequence[ModelQuestion[Any]]) -> bool:
+def _by_silo(queries: Sequence[ModelQuery[Any]]) -> bool:
     """Whether answers depend on which silo has which rows, beyond its share."""
-    first = questions[0]
+    first = queries[0]
     if not first.task.cells.everywhere.all():
         return True
-    trainings = [q for q in questions if isinstance(q, Train)]
+    trainings = [q for q in queries if isinstance(q, Train)]
     if trainings and (first.silos is not None or not in_one_step(trainings)):
         return True
     if trainings and not (first.task.shares > 0).all():
@@ -148,25 +148,25 @@ def _by_silo(questions: Sequence[ModelQuestion[Any]]) -> bool:
     return isinstance(first, Smoothness)
 
 
-def _stack(question: Question[Any], place: int, tasks: list[Task]) -> Stack:
-    """Return what questions of one pass have in common; `place` if it goes alone.
+def _stack(query: Query[Any], place: int, tasks: list[Task]) -> Stack:
+    """Return what queries of one pass have in common; `place` if it goes alone.
 
     The scaling stands first: rows are laid out once for all that share it.
     """
-    if question.task is None:
+    if query.task is None:
         return -1, place
-    task = next((known for known in tasks if _same(known, question.task)), None)
+    task = next((known for known in tasks if _same(known, query.task)), None)
     if task is None:
-        tasks.append(task := question.task)
+        tasks.append(task := query.task)
     scaling = next(
         i for i, known in enumerate(tasks) if known.model.inputs.same(task.model.inputs)
     )
-    common = (scaling, task, question.split, question.kind)
-    if isinstance(question, Train):
-        steps = (len(question.step_sizes), question.batch_size, question.proximal)
-        asked = (question.slope, question.corrected, question.by_mass, question.silos)
-        return *common, *steps, *asked, question.seed, question.round
-    return common if type(question) in IN_ONE_PASS else (*common, place)
+    common = (scaling, task, query.split, query.kind)
+    if isinstance(query, Train):
+        steps = (len(query.step_sizes), query.batch_size, query.proximal)
+        asked = (query.slope, query.corrected, query.by_mass, query.silos)
+        return *common, *steps, *asked, query.seed, query.round
+    return common if type(query) in IN_ONE_PASS else (*common, place)
 
 
 def _same(one: Task, other: Task) -> bool:

@@ -15,7 +15,7 @@ from pffl.engines.local.layout import InRisk, Layout, in_pieces, piece_rows
 from pffl.engines.local.merging import Raw, merge
 from pffl.models.base import Inputs
 from pffl.models.scaled import Design
-from pffl.questions import Evaluate
+from pffl.queries import Evaluate
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 LONG = 128  # rows of a silo's atom: a run of more costs less than a further weight
@@ -111,16 +111,14 @@ class ByAtom(Layout):
         """Return what says which rows are in a cell."""
         return lambda cell: cells.membership[cell][self.units]
 
-    def row_sums(
-        self, question: Evaluate, bounded: FloatArray
-    ) -> tuple[FloatArray, ...]:
+    def row_sums(self, query: Evaluate, bounded: FloatArray) -> tuple[FloatArray, ...]:
         """Return what `Evaluate.row_sums` does, from each row's bounded loss."""
-        member = self.member(question.task.cells)
-        if self.times is None or not question.weighs:
-            return question.row_sums(bounded, member, weight=self.own, times=self.times)
+        member = self.member(query.task.cells)
+        if self.times is None or not query.weighs:
+            return query.row_sums(bounded, member, weight=self.own, times=self.times)
         # Each row of the federation puts in its own weight.
         rows = np.repeat(np.arange(len(self)), self.times.astype(np.int64))
-        return question.row_sums(
+        return query.row_sums(
             bounded[rows], lambda cell: member(cell)[rows], weight=self.own
         )
 

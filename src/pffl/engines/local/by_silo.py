@@ -14,7 +14,7 @@ from pffl.data.sparse import Matrix, stacked
 from pffl.engines.local.layout import InRisk, Layout, in_pieces, piece_rows
 from pffl.models.base import Inputs
 from pffl.models.scaled import Design, ScaledRows
-from pffl.questions import Evaluate
+from pffl.queries import Evaluate
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 GROUP_COST = 3000  # a group of silos costs as much as so many scores
@@ -163,12 +163,10 @@ class BySilo(Layout):
 
         return member
 
-    def row_sums(
-        self, question: Evaluate, bounded: FloatArray
-    ) -> tuple[FloatArray, ...]:
+    def row_sums(self, query: Evaluate, bounded: FloatArray) -> tuple[FloatArray, ...]:
         """Return what `Evaluate.row_sums` does, from each row's bounded loss."""
-        member = self.member(question.task.cells)
-        return question.row_sums(bounded, member, weight=self.weight)
+        member = self.member(query.task.cells)
+        return query.row_sums(bounded, member, weight=self.weight)
 
     def _in_risk(self, per_mass: FloatArray) -> InRisk:
         return InRisk(by_unit=np.repeat(per_mass[self.order], self.n_atoms))

@@ -10,24 +10,24 @@ from pffl.data.federation import Federation
 from pffl.data.silo import Rows
 from pffl.data.sparse import stored_width
 from pffl.models.scaled import Design, ScaledRows
-from pffl.questions import Census, CensusTotal, add_all
-from pffl.questions.base import raw, weighed
-from pffl.questions.census import feature_powers, target_powers
+from pffl.queries import Census, CensusTotal, add_all
+from pffl.queries.base import raw, weighed
+from pffl.queries.census import feature_powers, target_powers
 from pffl.typing import FloatArray, IntArray
 
 NUMBERS = 2**21  # of inputs that are joined: a large silo stands alone, uncopied
 
 
-def census(federation: Federation, question: Census) -> CensusTotal:
+def census(federation: Federation, query: Census) -> CensusTotal:
     """Answer for all silos, as `Census.answer` does for one."""
-    parts = [silo.rows(question.split).counting for silo in federation.silos]
+    parts = [silo.rows(query.split).counting for silo in federation.silos]
     sizes = np.array([len(rows) for rows in parts])
     width = max(1, *(stored_width(rows.X) for rows in parts))
     found = []
     for some in _batches(sizes, NUMBERS // width):
         own = parts[some]
         rows = own[0] if len(own) == 1 else Rows.joined(own)
-        found.append(_count(question, rows, some.start, sizes[some]))
+        found.append(_count(query, rows, some.start, sizes[some]))
     return add_all(found)
 
 
@@ -41,9 +41,9 @@ def _batches(sizes: IntArray, most: int) -> Iterator[slice]:
         first = max(first + 1, after)
 
 
-def _count(question: Census, rows: Rows, first: int, sizes: IntArray) -> CensusTotal:
+def _count(query: Census, rows: Rows, first: int, sizes: IntArray) -> CensusTotal:
     """Count silos whose rows stand one after another, from the silo at `first` on."""
-    schema, silos = question.schema, len(sizes)
+    schema, silos = query.schema, len(sizes)
     atoms, weight, X = schema.n_atoms, rows.weight, raw(rows.X)
     place = np.repeat(np.arange(silos) * atoms, sizes)
     unit = place + schema.atoms(rows.group, rows.y)

@@ -18,9 +18,9 @@ from pffl.engines.local.layout import InRisk, Layout, Piece
 from pffl.engines.local.threads import Threads
 from pffl.models.linear import LinearModel
 from pffl.models.scaled import Design
-from pffl.questions import Curvature, CurvatureTotal, Slopes, SlopesTotal, Task
-from pffl.questions.base import weighed
-from pffl.questions.slopes import linear
+from pffl.queries import Curvature, CurvatureTotal, Slopes, SlopesTotal, Task
+from pffl.queries.base import weighed
+from pffl.queries.slopes import linear
 from pffl.typing import FloatArray
 
 RISK = 0  # where the sums for F are kept; those of atoms follow, then cells of one silo
@@ -28,25 +28,25 @@ Expanding = Curvature | Slopes
 
 
 def expand(
-    layout: Layout, questions: Sequence[Expanding], spread: Threads
+    layout: Layout, queries: Sequence[Expanding], spread: Threads
 ) -> list[CurvatureTotal | SlopesTotal]:
-    """Answer questions of one kind about one task, for all silos."""
-    task = questions[0].task
+    """Answer queries of one kind about one task, for all silos."""
+    task = queries[0].task
     kept = Kept(layout, task, layout.in_risk(task.shares))
-    p, bent = task.model.n_parameters, isinstance(questions[0], Curvature)
+    p, bent = task.model.n_parameters, isinstance(queries[0], Curvature)
     parts = spread(
-        lambda pieces: _sums(kept, questions, pieces),
+        lambda pieces: _sums(kept, queries, pieces),
         # A Hessian is added to p² numbers: not for a few rows each time.
         layout.pieces(least=p if bent else 1),
         len(layout) * p,
     )
     found: list[CurvatureTotal | SlopesTotal] = []
-    for question, *each in zip(questions, *parts, strict=True):
+    for query, *each in zip(queries, *parts, strict=True):
         sums = added(each)
-        if isinstance(question, Slopes):
-            found.append(_sloped(kept, question, sums))
+        if isinstance(query, Slopes):
+            found.append(_sloped(kept, query, sums))
         else:
-            found.append(_curved(kept, question, sums))
+            found.append(_curved(kept, query, sums))
     return found
 
 
@@ -136,16 +136,16 @@ def added(parts: Sequence[Sums]) -> Sums:
 
 
 def _sums(
-    kept: Kept, questions: Sequence[Expanding], pieces: Sequence[Piece]
+    kept: Kept, queries: Sequence[Expanding], pieces: Sequence[Piece]
 ) -> list[Sums]:
     """Sum up run by run: each row enters one product, or two where F needs one."""
     layout, model = kept.layout, linear(kept.task)
-    found: list[Sums] = [{} for _ in questions]
+    found: list[Sums] = [{} for _ in queries]
     for piece in pieces:
         X, y = layout.X[piece.rows], layout.y[piece.rows]
         weight, per_row = layout.weights(piece.rows), kept.in_risk.rows(piece.rows)
-        for question, sums in zip(questions, found, strict=True):
-            terms = Terms.of(question, model, X, y)
+        for query, sums in zip(queries, found, strict=True):
+            terms = Terms.of(query, model, X, y)
             if per_row is not None:
                 add(sums, RISK, *terms.times(per_row).sums())
             counted = terms if weight is None else terms.times(weight)
@@ -180,19 +180,19 @@ class Terms:
 
     @classmethod
     def of(
-        cls, question: Expanding, model: LinearModel, X: Design, y: FloatArray
+        cls, query: Expanding, model: LinearModel, X: Design, y: FloatArray
     ) -> Terms:
-        """Return the terms of a question."""
-        z = model.scores(question.w, X)
+        """Return the terms of a query."""
+        z = model.scores(query.w, X)
         losses, slopes = model.score_losses_and_slopes(z, y)
         values, pulled = [losses], [slopes.reshape(len(y), 1, model.n_outputs)]
-        if isinstance(question, Curvature):
+        if isinstance(query, Curvature):
             bent = model.score_curvatures(z, y, majorant=False)
             return cls(model, X, (losses,), pulled[0], bent)
-        if question.directions.size:
-            pulled.append(model.bent_along(question.directions, X, z, y))
-        if question.sharpness:
-            scores, steep = question.scores(z)
+        if query.directions.size:
+            pulled.append(model.bent_along(query.directions, X, z, y))
+        if query.sharpness:
+            scores, steep = query.scores(z)
             values.append(scores)
             pulled.append(steep[:, None, None])
         return cls(model, X, tuple(values), np.concatenate(pulled, axis=1), None)
@@ -226,9 +226,9 @@ class Terms:
         return vector, self.model.gram(self.X, self.curvatures)
 
 
-def _curved(kept: Kept, question: Curvature, sums: Sums) -> CurvatureTotal:
+def _curved(kept: Kept, query: Curvature, sums: Sums) -> CurvatureTotal:
     """Return the total from what was summed up."""
-    p = question.task.model.n_parameters
+    p = query.task.model.n_parameters
     vectors, hessians = kept.gathered(sums, 0, (1 + p,)), kept.gathered(sums, 1, (p, p))
     return CurvatureTotal(
         float(vectors[0, 0]),
@@ -240,9 +240,9 @@ def _curved(kept: Kept, question: Curvature, sums: Sums) -> CurvatureTotal:
     )
 
 
-def _sloped(kept: Kept, question: Slopes, sums: Sums) -> SlopesTotal:
+def _sloped(kept: Kept, query: Slopes, sums: Sums) -> SlopesTotal:
     """Return the total from what was summed up."""
-    (p, d), s = question.directions.shape, question.dims["s"]
+    (p, d), s = query.directions.shape, query.dims["s"]
     vectors = kept.gathered(sums, 0, ((1 + s) + (1 + d + s) * p,))
     values, gradients = vectors[:, : 1 + s], vectors[:, 1 + s :]
     gradients = gradients.reshape(len(vectors), 1 + d + s, p)

@@ -18,8 +18,8 @@ from pffl.constraints.base import Cells
 from pffl.data.sparse import stored_width
 from pffl.models.scaled import Design, ScaledRows
 from pffl.numerics import divisors
-from pffl.questions import Evaluate
-from pffl.questions.base import weighed
+from pffl.queries import Evaluate
+from pffl.queries.base import weighed
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 PIECE_BYTES = 2**20  # of inputs: a piece stays in cache between its two products
@@ -121,9 +121,7 @@ class Layout(ABC):
         """Return what says which rows are in a cell."""
 
     @abstractmethod
-    def row_sums(
-        self, question: Evaluate, bounded: FloatArray
-    ) -> tuple[FloatArray, ...]:
+    def row_sums(self, query: Evaluate, bounded: FloatArray) -> tuple[FloatArray, ...]:
         """Return what `Evaluate.row_sums` does, from each row's bounded loss."""
 
     @abstractmethod

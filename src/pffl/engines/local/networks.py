@@ -35,7 +35,7 @@ from pffl.engines.reference import naming
 from pffl.errors import UsageError
 from pffl.models.network import Network, join
 from pffl.models.scaled import dense
-from pffl.questions import (
+from pffl.queries import (
     Evaluate,
     EvaluateTotal,
     Train,
@@ -72,16 +72,16 @@ _KEPT: WeakKeyDictionary[View, tuple[Kept, int]] = WeakKeyDictionary()
 
 
 def train(
-    views: Sequence[View], question: Train, spread: Threads, names: Sequence[str]
+    views: Sequence[View], query: Train, spread: Threads, names: Sequence[str]
 ) -> TrainTotal:
     """Answer for all silos."""
-    model = network_of(question)
-    losses = [found[0] for found in evaluated(model, question.w, views, spread)]
+    model = network_of(query)
+    losses = [found[0] for found in evaluated(model, query.w, views, spread)]
 
     def together(part: slice) -> TrainTotal:
-        return stacked_train(model, views[part], question, losses[part])
+        return stacked_train(model, views[part], query, losses[part])
 
-    if stackable(model) and not question.corrected:
+    if stackable(model) and not query.corrected:
         try:
             return add_all(side_by_side(spread, together, parts(len(views), spread)))
         except RuntimeError:  # vmap cannot stack this module
@@ -90,9 +90,9 @@ def train(
     def one_by_one(block: range) -> TrainTotal:
         totals = []
         for k in block:
-            with naming(names[views[k].index], question):
-                reached = question.descend(views[k])
-                totals.append(question.total(views[k], losses[k], reached))
+            with naming(names[views[k].index], query):
+                reached = query.descend(views[k])
+                totals.append(query.total(views[k], losses[k], reached))
         return add_all(totals)
 
     blocks = [range(a, min(a + BLOCK, len(views))) for a in range(0, len(views), BLOCK)]
@@ -102,16 +102,16 @@ def train(
 
 
 def evaluate(
-    views: Sequence[View], question: Evaluate, spread: Threads, names: Sequence[str]
+    views: Sequence[View], query: Evaluate, spread: Threads, names: Sequence[str]
 ) -> EvaluateTotal:
     """Answer for all silos, from one pass over their rows."""
-    model = network_of(question)
-    found = evaluated(model, question.w, views, spread)
+    model = network_of(query)
+    found = evaluated(model, query.w, views, spread)
     totals = [
-        question.total(view, losses, classes, partial(model.bounded, losses))
+        query.total(view, losses, classes, partial(model.bounded, losses))
         for view, (losses, classes) in zip(views, found, strict=True)
     ]
-    return question.pooled(add_all(totals), views)
+    return query.pooled(add_all(totals), views)
 
 
 BATCHED: dict[Any, Callable[..., Any]] = {
@@ -120,9 +120,9 @@ BATCHED: dict[Any, Callable[..., Any]] = {
 }
 
 
-def network_of(question: Train | Evaluate) -> Network:
+def network_of(query: Train | Evaluate) -> Network:
     """Return the task's model, which must be a network."""
-    model = question.task.model
+    model = query.task.model
     if not isinstance(model, Network):
         raise UsageError(f"[not-a-network] {type(model).__name__} is not a network")
     return model
@@ -223,10 +223,10 @@ class Batches:
     weights: list[FloatArray]
 
     @classmethod
-    def of(cls, question: Train, view: View) -> Batches:
+    def of(cls, query: Train, view: View) -> Batches:
         """Draw the batches as the plain loop does."""
-        weights, everything = question.row_weights(view), np.arange(len(view))
-        rows = [everything[b] for b in question.batches(view.index, len(view))]
+        weights, everything = query.row_weights(view), np.arange(len(view))
+        rows = [everything[b] for b in query.batches(view.index, len(view))]
         return cls(view, rows, [weights[r] * (len(view) / len(r)) for r in rows])
 
     @property
@@ -238,16 +238,16 @@ class Batches:
 def stacked_train(
     model: Network,
     views: Sequence[View],
-    question: Train,
+    query: Train,
     losses: Sequence[FloatArray],
 ) -> TrainTotal:
     """Answer for all silos; `losses` are those at the w that was sent."""
-    silos = [Batches.of(question, view) for view in views]
+    silos = [Batches.of(query, view) for view in views]
     totals = []
     for block in blocks(model, silos):
-        reached = steps(model, question, [silos[k] for k in block])
+        reached = steps(model, query, [silos[k] for k in block])
         answers = [
-            question.total(views[k], losses[k], w)
+            query.total(views[k], losses[k], w)
             for k, w in zip(block, reached, strict=True)
         ]
         totals.append(add_all(answers))
@@ -277,10 +277,10 @@ def blocks(model: Network, silos: Sequence[Batches]) -> Iterator[list[int]]:
         yield block
 
 
-def steps(model: Network, question: Train, silos: Sequence[Batches]) -> FloatArray:
+def steps(model: Network, query: Train, silos: Sequence[Batches]) -> FloatArray:
     """Take all local steps of a block; return each silo's w, shape (silos, p)."""
     replica = model.replica
-    replica.load(question.w)
+    replica.load(query.w)
     replica.training(silos[0].length)
     anchor = {n: t.detach().clone() for n, t in replica.trained.items()}
     state = {
@@ -293,11 +293,11 @@ def steps(model: Network, question: Train, silos: Sequence[Batches]) -> FloatArr
         if name not in replica.statistics
     }
     gathered = None
-    masses = [question.mass(silo.view) for silo in silos]
-    sizes = np.stack([question.over_mass(question.step_sizes, m) for m in masses])
-    for j in range(len(question.step_sizes)):
+    masses = [query.mass(silo.view) for silo in silos]
+    sizes = np.stack([query.over_mass(query.step_sizes, m) for m in masses])
+    for j in range(len(query.step_sizes)):
         size = model.column(sizes[:, j])
-        if gathered is None or question.batch_size is not None:
+        if gathered is None or query.batch_size is not None:
             gathered = _gather(model, silos, j)
         weights = {n: state[n].requires_grad_() for n in replica.trained}
         gradients = _gradients(
@@ -305,9 +305,9 @@ def steps(model: Network, question: Train, silos: Sequence[Batches]) -> FloatArr
         )
         with torch.no_grad():
             for (name, w), gradient in zip(weights.items(), gradients, strict=True):
-                gradient = gradient + question.ridge_weight * w
-                if question.proximal:
-                    gradient += question.proximal * (w - anchor[name])
+                gradient = gradient + query.ridge_weight * w
+                if query.proximal:
+                    gradient += query.proximal * (w - anchor[name])
                 state[name] = w - size.reshape(-1, *[1] * (w.ndim - 1)) * gradient
     return join(list(state.values()), stack=1)
 

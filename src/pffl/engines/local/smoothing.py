@@ -9,17 +9,17 @@ import numpy as np
 from pffl.engines.local.by_silo import BySilo
 from pffl.engines.local.layout import Layout
 from pffl.engines.local.threads import Threads
-from pffl.questions import Smoothness, SmoothnessTotal
-from pffl.questions.slopes import linear
-from pffl.questions.smoothness import curvature
+from pffl.queries import Smoothness, SmoothnessTotal
+from pffl.queries.slopes import linear
+from pffl.queries.smoothness import curvature
 from pffl.typing import FloatArray
 
 
 def smooth(
-    layout: Layout, questions: Sequence[Smoothness], spread: Threads
+    layout: Layout, queries: Sequence[Smoothness], spread: Threads
 ) -> list[SmoothnessTotal]:
-    """Answer questions about one task, for all silos: they ask the same."""
-    first = questions[0]
+    """Answer queries about one task, for all silos: they ask the same."""
+    first = queries[0]
     if not isinstance(layout, BySilo):
         raise TypeError("silos' own curvatures need rows by silo")
 
@@ -32,12 +32,12 @@ def smooth(
 
     numbers = len(layout) * first.task.model.n_parameters
     parts = spread(part, range(layout.n_silos), numbers)
-    return [SmoothnessTotal(*np.sum(parts, axis=0))] * len(questions)
+    return [SmoothnessTotal(*np.sum(parts, axis=0))] * len(queries)
 
 
-def _silo(layout: BySilo, question: Smoothness, position: int) -> SmoothnessTotal:
+def _silo(layout: BySilo, query: Smoothness, position: int) -> SmoothnessTotal:
     """Answer for one silo, one cell after the other."""
-    task, model, index = question.task, linear(question.task), layout.order[position]
+    task, model, index = query.task, linear(query.task), layout.order[position]
     rows = slice(*layout.starts[position : position + 2].tolist())
     X, y, share = layout.X[rows], layout.y[rows], float(task.shares[index])
     atoms = layout.units[rows] % layout.n_atoms
@@ -49,4 +49,4 @@ def _silo(layout: BySilo, question: Smoothness, position: int) -> SmoothnessTota
     for cell in np.flatnonzero(here).tolist():
         member = cells[cell, atoms].astype(np.float64)
         sums[1 + cell] = curvature(model, X, y, layout.weigh(member, rows))
-    return question.total(sums, share)
+    return query.total(sums, share)

@@ -1,6 +1,6 @@
 """`train` for linear models over laid-out rows.
 
-A stack of questions that differ in w, weights and step sizes is one matrix product:
+A stack of queries that differ in w, weights and step sizes is one matrix product:
 scores of one model with q outputs, or of S models with one output each, are its
 columns.
 """
@@ -21,9 +21,9 @@ from pffl.engines.local.threads import Threads, added
 from pffl.models.linear import LinearModel
 from pffl.models.scaled import Design
 from pffl.numerics import divisors
-from pffl.questions import Train, TrainTotal
-from pffl.questions.slopes import linear
-from pffl.questions.train import TINY
+from pffl.queries import Train, TrainTotal
+from pffl.queries.slopes import linear
+from pffl.queries.train import TINY
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 R = TypeVar("R")
@@ -32,27 +32,27 @@ R = TypeVar("R")
 LocalRows = tuple[Design, FloatArray, FloatArray]
 
 
-def in_one_step(questions: Sequence[Train]) -> bool:
+def in_one_step(queries: Sequence[Train]) -> bool:
     """Whether the silos' mean is one full step on the whole."""
-    first = questions[0]
+    first = queries[0]
     whole = first.batch_size is None and len(first.step_sizes) == 1
-    tilted = any(q.loss_power for q in questions)
+    tilted = any(q.loss_power for q in queries)
     # By mass, silos without any take no step, not even towards 0.
-    apart = first.by_mass and not all(q.risk_weight for q in questions)
+    apart = first.by_mass and not all(q.risk_weight for q in queries)
     return whole and not tilted and not first.corrected and not apart
 
 
 def train(
-    layout: Layout, questions: Sequence[Train], spread: Threads
+    layout: Layout, queries: Sequence[Train], spread: Threads
 ) -> list[TrainTotal]:
-    """Answer a stack of questions that share one pass, for all silos."""
-    if linear(questions[0].task).n_outputs > 1 and len(questions) > 1:
-        return [train(layout, [question], spread)[0] for question in questions]
-    if in_one_step(questions):
-        return OneStep(layout, questions, spread).totals()
+    """Answer a stack of queries that share one pass, for all silos."""
+    if linear(queries[0].task).n_outputs > 1 and len(queries) > 1:
+        return [train(layout, [query], spread)[0] for query in queries]
+    if in_one_step(queries):
+        return OneStep(layout, queries, spread).totals()
     if not isinstance(layout, BySilo):
         raise TypeError("local steps need rows by silo")
-    return LocalSteps(layout, questions, spread).totals()
+    return LocalSteps(layout, queries, spread).totals()
 
 
 L_co = TypeVar("L_co", bound=Layout, covariant=True)
@@ -60,25 +60,25 @@ L_co = TypeVar("L_co", bound=Layout, covariant=True)
 
 @dataclass(frozen=True, eq=False)
 class Stack(Generic[L_co]):
-    """A stack of `Train` questions over laid-out rows."""
+    """A stack of `Train` queries over laid-out rows."""
 
     layout: L_co
-    questions: Sequence[Train]
+    queries: Sequence[Train]
     spread: Threads
 
     @cached_property
     def columns(self) -> Columns:
-        """Coefficients of all questions."""
-        model = linear(self.questions[0].task)
+        """Coefficients of all queries."""
+        model = linear(self.queries[0].task)
         return Columns(
             model,
-            np.concatenate([q.w.reshape(-1, model.n_columns) for q in self.questions]),
+            np.concatenate([q.w.reshape(-1, model.n_columns) for q in self.queries]),
         )
 
     @cached_property
     def asked(self) -> FloatArray:
         """Shares p_k; 0 for silos that are not asked."""
-        first = self.questions[0]
+        first = self.queries[0]
         if first.silos is None:
             return first.task.shares
         return np.where(self.telling, first.task.shares, 0.0)
@@ -86,24 +86,24 @@ class Stack(Generic[L_co]):
     @cached_property
     def telling(self) -> BoolArray:
         """Which silos are asked: one without weight still tells its losses."""
-        first = self.questions[0]
+        first = self.queries[0]
         if first.silos is None:
             return np.ones(len(first.task.shares), dtype=bool)
         return np.isin(np.arange(len(first.task.shares)), first.silos)
 
     @property
     def risk_weights(self) -> FloatArray:
-        """β of each question."""
-        return np.array([q.risk_weight for q in self.questions])
+        """β of each query."""
+        return np.array([q.risk_weight for q in self.queries])
 
     @property
     def unit_weights(self) -> FloatArray:
-        """c_i/s_i per unit and question; without F's part where that is by row."""
-        return self.weights_of([q.cell_weights for q in self.questions])
+        """c_i/s_i per unit and query; without F's part where that is by row."""
+        return self.weights_of([q.cell_weights for q in self.queries])
 
     def weights_of(self, cell_weights: Sequence[FloatArray]) -> FloatArray:
-        """Return the same from weights of cells, one vector a question."""
-        layout, cells = self.layout, self.questions[0].task.cells
+        """Return the same from weights of cells, one vector a query."""
+        layout, cells = self.layout, self.queries[0].task.cells
         by_cell = np.stack(cell_weights, axis=1)
         weights = layout.unit_weights(cells, by_cell)
         in_risk = layout.in_risk(self.asked).by_unit
@@ -113,15 +113,15 @@ class Stack(Generic[L_co]):
 
     @property
     def in_cells(self) -> FloatArray:
-        """Σ_z |λ_z|m_z'/m_z: what the rows of each unit weigh in cells, by question."""
-        layout, cells = self.layout, self.questions[0].task.cells
-        sizes = np.stack([np.abs(q.cell_weights) for q in self.questions], axis=1)
+        """Σ_z |λ_z|m_z'/m_z: what the rows of each unit weigh in cells, by query."""
+        layout, cells = self.layout, self.queries[0].task.cells
+        sizes = np.stack([np.abs(q.cell_weights) for q in self.queries], axis=1)
         mass = np.bincount(layout.units, layout.weight, layout.n_units)
         return layout.unit_weights(cells, sizes) * mass[:, None]
 
     def per_column(self, values: Sequence[Any]) -> FloatArray:
-        """Repeat one value of each question for each of its columns."""
-        return np.repeat(values, len(self.columns.w) // len(self.questions), axis=0)
+        """Repeat one value of each query for each of its columns."""
+        return np.repeat(values, len(self.columns.w) // len(self.queries), axis=0)
 
     def told(
         self,
@@ -132,7 +132,7 @@ class Stack(Generic[L_co]):
         gradient: FloatArray,
     ) -> list[TrainTotal]:
         """Return the totals from updates, loss sums per unit, risks and the rest."""
-        layout, first = self.layout, self.questions[0]
+        layout, first = self.layout, self.queries[0]
         cells = layout.cell_sums(first.task.cells, sums)
         share = float(self.asked.sum())
         slopes = (gradient if first.slope else gradient[:, :0]).reshape(len(risks), -1)
@@ -152,14 +152,14 @@ class OneStep(Stack[Layout]):
     """A single full step: one pass over the rows, whoever has them."""
 
     def totals(self) -> list[TrainTotal]:
-        """Answer all questions."""
+        """Answer all queries."""
         sums, risks, gradient = self.slopes()
-        ridge = self.per_column([q.ridge_weight for q in self.questions])
-        rates = self.per_column([q.step_sizes[0] for q in self.questions])
+        ridge = self.per_column([q.ridge_weight for q in self.queries])
+        rates = self.per_column([q.step_sizes[0] for q in self.queries])
         pull = (ridge * self.asked.sum())[:, None] * self.columns.w
-        powers = np.zeros((2, len(self.questions)))
+        powers = np.zeros((2, len(self.queries)))
         powers[0] = self.asked.sum()
-        if self.questions[0].by_mass:
+        if self.queries[0].by_mass:
             own = self.layout.units_of(self.asked > 0) @ self.in_cells
             powers[0] = self.risk_weights * self.asked.sum() + own
         update = -rates[:, None] * (gradient + pull)
@@ -169,7 +169,7 @@ class OneStep(Stack[Layout]):
         """Loss sums per unit, risks, and Σ c_i ∇ℓ_i, at the w that was sent."""
         layout, columns, weights = self.layout, self.columns, self.unit_weights
         in_risk, betas = layout.in_risk(self.asked), self.risk_weights
-        models = len(self.questions)
+        models = len(self.queries)
 
         def work(pieces: Sequence[Piece]) -> FloatArray:
             """Return sums per unit, those for F, and gradients, packed."""
@@ -204,15 +204,15 @@ class LocalSteps(Stack[BySilo]):
     """Several steps, or steps on batches: each silo has a w of its own."""
 
     def totals(self) -> list[TrainTotal]:
-        """Answer all questions."""
-        layout, powers = self.layout, [q.loss_power for q in self.questions]
+        """Answer all queries."""
+        layout, powers = self.layout, [q.loss_power for q in self.queries]
         sums = self.losses() * layout.units_of(self.telling)[:, None]
         by_silo = layout.by_silo(sums).sum(axis=1)
         means = by_silo / divisors(layout.masses)[:, None]
         tilts = self.asked[:, None] * self.tilts(means) * self.masses
         update, lengths, gradient = self.local_steps(tilts[layout.order])
-        if self.questions[0].slope and self.questions[0].batch_size is not None:
-            whole = OneStep(self.layout, self.questions, self.spread)
+        if self.queries[0].slope and self.queries[0].batch_size is not None:
+            whole = OneStep(self.layout, self.queries, self.spread)
             gradient = whole.slopes()[2]
         moved = tilts[layout.order] * lengths / (means[layout.order] + TINY)
         both = np.stack([tilts.sum(axis=0), powers * moved.sum(axis=0)])
@@ -223,7 +223,7 @@ class LocalSteps(Stack[BySilo]):
         layout, columns = self.layout, self.columns
 
         def work(pieces: Sequence[Piece]) -> FloatArray:
-            sums = np.zeros((layout.n_units, len(self.questions)))
+            sums = np.zeros((layout.n_units, len(self.queries)))
             for piece in pieces:
                 z = columns.scores(layout.X[piece.rows])
                 losses = columns.losses(z, layout.y[piece.rows])
@@ -234,21 +234,21 @@ class LocalSteps(Stack[BySilo]):
         return added(self.over_pieces(work))
 
     def tilts(self, means: FloatArray) -> FloatArray:
-        """F_k^q by silo and question."""
-        powers = np.array([q.loss_power for q in self.questions])
+        """F_k^q by silo and query."""
+        powers = np.array([q.loss_power for q in self.queries])
         if not powers.any():
             return np.ones_like(means)
         return np.asarray((means + TINY) ** powers)
 
     @cached_property
     def masses(self) -> FloatArray:
-        """M_k by silo and question, by which steps are divided; 1 where they are not.
+        """M_k by silo and query, by which steps are divided; 1 where they are not.
 
         A silo without weight has 0, and takes no step.
         """
-        shares = self.questions[0].task.shares
-        if not self.questions[0].by_mass:
-            return np.ones((len(shares), len(self.questions)))
+        shares = self.queries[0].task.shares
+        if not self.queries[0].by_mass:
+            return np.ones((len(shares), len(self.queries)))
         cells = self.layout.by_silo(self.in_cells).sum(axis=1)
         per_share = np.divide(1.0, shares, out=np.zeros_like(shares), where=shares > 0)
         return self.risk_weights + cells * per_share[:, None]
@@ -264,12 +264,12 @@ class LocalSteps(Stack[BySilo]):
         shape (positions, models). Steps descend c_i/p_k; silos that are not asked take
         none.
         """
-        layout, first = self.layout, self.questions[0]
+        layout, first = self.layout, self.queries[0]
         shares = first.task.shares[layout.order]
         divisors = np.repeat(np.where(shares > 0, shares, 1.0), layout.n_atoms)
         weights = self.unit_weights
         if first.corrected:  # those at the anchor stand behind
-            there = self.weights_of([q.anchor_weights for q in self.questions])
+            there = self.weights_of([q.anchor_weights for q in self.queries])
             weights = np.concatenate([weights, there], axis=1)
         weights = weights / divisors[:, None]
         groups = layout.groups(len(self.columns.w))
@@ -288,11 +288,11 @@ class LocalSteps(Stack[BySilo]):
         self, groups: Sequence[range], weights: FloatArray, tilts: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Take the local steps of some groups, see `local_steps`."""
-        columns, models, first = self.columns, len(self.questions), self.questions[0]
+        columns, models, first = self.columns, len(self.queries), self.queries[0]
         shares = self.asked[self.layout.order]
         column_of = self.per_column(range(models))
-        rates = self.per_column([q.step_sizes for q in self.questions])  # (columns, J)
-        ridge = self.per_column([q.ridge_weight for q in self.questions])
+        rates = self.per_column([q.step_sizes for q in self.queries])  # (columns, J)
+        ridge = self.per_column([q.ridge_weight for q in self.queries])
         masses = self.masses[self.layout.order]
         per_mass = np.divide(1.0, masses, out=np.zeros_like(masses), where=masses > 0)
         per_mass = per_mass[:, column_of]
@@ -322,17 +322,17 @@ class LocalSteps(Stack[BySilo]):
 
     def _shift(self, X: Design, y: FloatArray, weights: FloatArray) -> FloatArray:
         """All silos' gradient at the anchor, less each one's own on these rows."""
-        shape, questions = (-1, self.columns.w.shape[1]), self.questions
-        anchor = np.concatenate([q.anchor.reshape(shape) for q in questions])
-        mean = np.concatenate([q.anchor_gradient.reshape(shape) for q in questions])
+        shape, queries = (-1, self.columns.w.shape[1]), self.queries
+        anchor = np.concatenate([q.anchor.reshape(shape) for q in queries])
+        mean = np.concatenate([q.anchor_gradient.reshape(shape) for q in queries])
         at = np.repeat(anchor[None], len(weights), axis=0)
         return mean - _gradient(self.columns.model, at, X, y, weights)
 
     def _local_rows(self, group: range, unit_weights: FloatArray) -> list[LocalRows]:
         """Rows and weights of each local step."""
-        layout, question = self.layout, self.questions[0]
+        layout, query = self.layout, self.queries[0]
         sizes = layout.sizes[group.start : group.stop]
-        batch, steps = question.batch_size, len(question.step_sizes)
+        batch, steps = query.batch_size, len(query.step_sizes)
         if batch is None or batch >= sizes.max():
             lo, hi = layout.starts[group.start], layout.starts[group.stop]
             if sizes[0] == sizes[-1]:
@@ -350,7 +350,7 @@ class LocalSteps(Stack[BySilo]):
         for position in group:
             places = layout.places(position)
             index = int(layout.order[position])
-            drawn.append([places[b] for b in question.batches(index, len(places))])
+            drawn.append([places[b] for b in query.batches(index, len(places))])
         return [
             _gather(layout, list(step), sizes, unit_weights)
             for step in zip(*drawn, strict=True)

@@ -1,6 +1,6 @@
 """The engine for sites on other machines: asks by messages, admits, adds.
 
-One message a silo, with one question or many. Answers are judged one by one (`wire`),
+One message a silo, with one query or many. Answers are judged one by one (`wire`),
 those who did not answer are asked again under new numbers, and what was admitted is
 added in the silos' order, so that the same answers give the same total however they
 arrive.
@@ -36,9 +36,9 @@ from pffl.errors import (
     UsageError,
 )
 from pffl.parcel import Parcel
-from pffl.questions import Census, CensusTotal, Question, Total, add_all
-from pffl.wire import Answer, Gate, Policy, Verdict, question_body, read_total
-from pffl.wire.envelope import HELLO, LONGEST, MOST_QUESTIONS, shown
+from pffl.queries import Census, CensusTotal, Query, Total, add_all
+from pffl.wire import Answer, Gate, Policy, Verdict, query_body, read_total
+from pffl.wire.envelope import HELLO, LONGEST, MOST_QUERIES, shown
 from pffl.wire.keys import PublicKeys
 
 EARLY = ("test",)  # splits whose census is not waited for
@@ -155,27 +155,27 @@ class Remote:
         known = [self.gate.frozen(k, split) for k in range(len(self._members))]
         return sum(census.withheld for census in known if census)
 
-    def ask(self, question: Question[T]) -> T:
+    def ask(self, query: Query[T]) -> T:
         """Ask every silo and add the answers."""
-        total: T = self.ask_many([question])[0]
+        total: T = self.ask_many([query])[0]
         return total
 
-    def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
-        """Ask several questions in one message, and add the answers to each.
+    def ask_many(self, queries: Sequence[Query[Any]]) -> list[Any]:
+        """Ask several queries in one message, and add the answers to each.
 
         Where a round of training may do without some silos, it goes out by itself. The
         census of the test rows, which a run needs at its end, otherwise goes with the
-        first message that has several questions anyway.
+        first message that has several queries anyway.
         """
         self._meet()
         common = self._common()
-        splits = dict.fromkeys(question.split for question in questions)
+        splits = dict.fromkeys(query.split for query in queries)
         for split in splits:
             if split not in common:
                 raise UsageError(
                     f"[unknown-split] not every site has a split '{split}'"
                 )
-        posed = [q for q in questions if not isinstance(q, Census)]
+        posed = [q for q in queries if not isinstance(q, Census)]
         several = len(posed) > 1 and not self.partial
         early = [split for split in EARLY if several and split in common]
         parts = {
@@ -183,33 +183,30 @@ class Remote:
             "all": self._uncounted(s for s in early if s not in splits),
             "some": [],
         }
-        for question in posed:
-            parts["some" if self.partial and question.quorum else "all"].append(
-                question
-            )
+        for query in posed:
+            parts["some" if self.partial and query.quorum else "all"].append(query)
         found: dict[int, Any] = {}
         for part in parts.values():
-            for first in range(0, len(part), MOST_QUESTIONS):
-                some = part[first : first + MOST_QUESTIONS]
+            for first in range(0, len(part), MOST_QUERIES):
+                some = part[first : first + MOST_QUERIES]
                 told = self._gather(some)
                 for i, q in enumerate(some):
                     own = {k: told[k][i] for k in sorted(told) if i in told[k]}
                     found[id(q)] = self._added(q, own)
         counted = {split: self._counted(split) for split in splits}
         return [
-            counted[q.split] if isinstance(q, Census) else found[id(q)]
-            for q in questions
+            counted[q.split] if isinstance(q, Census) else found[id(q)] for q in queries
         ]
 
-    def _greeting(self) -> tuple[Question[Any], ...]:
+    def _greeting(self) -> tuple[Query[Any], ...]:
         """Return what a node is asked first."""
         return (Census(self.schema),)
 
-    def _body(self, question: Question[Any], index: int) -> Parcel:
-        """Write a question for one of those who are asked."""
-        return question_body(question, index)
+    def _body(self, query: Query[Any], index: int) -> Parcel:
+        """Write a query for one of those who are asked."""
+        return query_body(query, index)
 
-    def _uncounted(self, splits: Iterable[str]) -> list[Question[Any]]:
+    def _uncounted(self, splits: Iterable[str]) -> list[Query[Any]]:
         """Return the census of those splits that some silo has not told yet."""
         every = range(len(self._members))
         new = [s for s in splits if any(self.gate.frozen(k, s) is None for k in every)]
@@ -230,21 +227,21 @@ class Remote:
             self._census[split] = total
         return self._census[split]
 
-    def _added(self, question: Question[Any], found: dict[int, Any]) -> Any:
-        """Add the silos' answers to one question of a message."""
+    def _added(self, query: Query[Any], found: dict[int, Any]) -> Any:
+        """Add the silos' answers to one query of a message."""
         parts = list(found.values())
-        total = question.keeping(add_all(parts), parts)
-        missing = [k for k in self._asked(question) if k not in found]
-        if not missing or question.task is None:
+        total = query.keeping(add_all(parts), parts)
+        missing = [k for k in self._asked(query) if k not in found]
+        if not missing or query.task is None:
             return total
-        cells = question.task.cells
-        rows = [cells.of_silo(k) @ self.gate.counts(k, question.split) for k in missing]
-        return question.lacking(total, np.sum(rows, axis=0))
+        cells = query.task.cells
+        rows = [cells.of_silo(k) @ self.gate.counts(k, query.split) for k in missing]
+        return query.lacking(total, np.sum(rows, axis=0))
 
-    def _asked(self, question: Question[Any]) -> Sequence[int]:
-        """Return who is asked a question."""
+    def _asked(self, query: Query[Any]) -> Sequence[int]:
+        """Return who is asked a query."""
         every = range(len(self._members))
-        return every if question.silos is None else question.silos
+        return every if query.silos is None else query.silos
 
     def _meet(self) -> None:
         """Wait until every silo has been there once (fault 56)."""
@@ -279,42 +276,42 @@ class Remote:
         self._splits[index] = answer.splits
 
     def _admit(
-        self, questions: Sequence[Question[Any]], index: int, answer: Answer
+        self, queries: Sequence[Query[Any]], index: int, answer: Answer
     ) -> list[Verdict]:
         """Decode and judge an answer to a message."""
-        if len(answer.bodies) != len(questions):
+        if len(answer.bodies) != len(queries):
             raise Refused(
                 f"[wrong-number-of-totals] {len(answer.bodies)} totals for "
-                f"{len(questions)} questions"
+                f"{len(queries)} queries"
             )
         try:
             found = [
-                read_total(body, question, index, self.schema.hash)
-                for body, question in zip(answer.bodies, questions, strict=True)
+                read_total(body, query, index, self.schema.hash)
+                for body, query in zip(answer.bodies, queries, strict=True)
             ]
         except Malformed as error:
             raise Refused(error) from error
         return [
-            self._judge(question, index, total, withheld)
-            for question, (total, withheld) in zip(questions, found, strict=True)
+            self._judge(query, index, total, withheld)
+            for query, (total, withheld) in zip(queries, found, strict=True)
         ]
 
     def _judge(
-        self, question: Question[Any], index: int, total: Any, withheld: int
+        self, query: Query[Any], index: int, total: Any, withheld: int
     ) -> Verdict:
-        """Judge a site's total for one question of a message."""
-        if isinstance(question, Census):
-            return Verdict(self.gate.census(index, question.split, total, withheld))
-        return self.gate.report(question, index, total)
+        """Judge a site's total for one query of a message."""
+        if isinstance(query, Census):
+            return Verdict(self.gate.census(index, query.split, total, withheld))
+        return self.gate.report(query, index, total)
 
-    def _gather(self, questions: Sequence[Question[Any]]) -> dict[int, dict[int, Any]]:
+    def _gather(self, queries: Sequence[Query[Any]]) -> dict[int, dict[int, Any]]:
         """Ask silos until enough have answered; record it.
 
-        Return, by silo, its total for each question's place in the message.
+        Return, by silo, its total for each query's place in the message.
         """
         places: dict[int, list[int]] = {k: [] for k in range(len(self._members))}
-        for i, question in enumerate(questions):
-            for k in self._asked(question):
+        for i, query in enumerate(queries):
+            for k in self._asked(query):
                 places[k].append(i)
         asked = [k for k in places if places[k]]
         exchange = Exchange(
@@ -322,11 +319,11 @@ class Remote:
             self._nodes,
             self.policy.seconds,
             self._admit,
-            {k: [questions[i] for i in places[k]] for k in asked},
+            {k: [queries[i] for i in places[k]] for k in asked},
             Entry(asked=[self._members[k] for k in asked]),
         )
         found = exchange.found
-        partly = all(question.quorum for question in questions)
+        partly = all(query.quorum for query in queries)
         needed = self.policy.needed(len(asked)) if partly else len(asked)
         self._carry_out(exchange, asked, needed)
         if partly:
@@ -351,7 +348,7 @@ class Remote:
     def _look(self, missing: Sequence[int], entry: Entry, *, wait: bool) -> None:
         """Call new nodes, and wait for silos that have none, if they were there.
 
-        A node may be lost before a question or while it is out (fault 54).
+        A node may be lost before a query or while it is out (fault 54).
         """
         there, nodes = set(self._transport.addresses()), self._nodes
         if all(
@@ -406,7 +403,7 @@ class Remote:
             {
                 "session": self._session.session,
                 "round": self._round,
-                "question": kind,
+                "query": kind,
                 **entry.as_dict(),
                 "seconds": round(time.monotonic() - started, 6),
             }
@@ -437,8 +434,7 @@ def lacking(reason: str) -> str:
     """Say what a node lacks that failed when it was asked for the first time."""
     if "function registered with name" in reason:
         return (
-            "its ClientApp does not answer questions: make it with "
-            "pffl.flower.client_app"
+            "its ClientApp does not answer queries: make it with pffl.flower.client_app"
         )
     if "Unanswered" in reason:
         return "its rows could not be opened: the log of that node says why"

@@ -1,6 +1,6 @@
 """Exchanges with sites: transport, sequence numbers, discovery, retry, and a record.
 
-Which silo answers at which address is found by greeting a node, with a question for its
+Which silo answers at which address is found by greeting a node, with a query for its
 census: the answer names the silo. A restarted node has a new address and is found the
 same way.
 
@@ -29,7 +29,7 @@ from typing import Any, Protocol
 from pffl import files
 from pffl.errors import FederationError, PFFLError, Refused
 from pffl.parcel import Parcel
-from pffl.questions import Question
+from pffl.queries import Query
 from pffl.wire import (
     Answer,
     Request,
@@ -58,7 +58,7 @@ class Reply:
 
 
 class Transport(Protocol):
-    """Carries bytes. It knows neither questions nor silos."""
+    """Carries bytes. It knows neither queries nor silos."""
 
     def addresses(self) -> Collection[str]:
         """Return the nodes that are there now."""
@@ -69,7 +69,7 @@ class Transport(Protocol):
         """Send all requests at once, and yield replies as they come.
 
         Ends after `seconds` on the monotonic clock at the latest. `kind` is that of all
-        questions, or "questions". Late and repeated replies may be among those that are
+        queries, or "queries". Late and repeated replies may be among those that are
         yielded: the engine judges them.
         """
 
@@ -123,7 +123,7 @@ class Session:
     largest
         Bytes of an answer.
     body
-        Writes a question for one of those who are asked.
+        Writes a query for one of those who are asked.
     greeting
         What a node is asked first.
     keys
@@ -138,8 +138,8 @@ class Session:
     session: int
     schema: str
     largest: int
-    body: Callable[[Question[Any], int], Parcel]
-    greeting: tuple[Question[Any], ...]
+    body: Callable[[Query[Any], int], Parcel]
+    greeting: tuple[Query[Any], ...]
     keys: Mapping[str, PublicKeys]
     sequence: int = 0
     step: int = 0
@@ -160,16 +160,14 @@ class Session:
         """Put the greeting into an envelope with the last number: no step of a run."""
         return self._written(self.bodies(self.greeting, 0))
 
-    def write(self, questions: Sequence[Question[Any]], index: int) -> bytes:
-        """Put questions to a silo into an envelope with the last number."""
-        bodies = self.bodies(questions, index)
+    def write(self, queries: Sequence[Query[Any]], index: int) -> bytes:
+        """Put queries to a silo into an envelope with the last number."""
+        bodies = self.bodies(queries, index)
         return self._written(bodies, step=self.step, relay=self.relay)
 
-    def bodies(
-        self, questions: Sequence[Question[Any]], index: int
-    ) -> tuple[Parcel, ...]:
-        """Write questions to a silo."""
-        return tuple(self.body(question, index) for question in questions)
+    def bodies(self, queries: Sequence[Query[Any]], index: int) -> tuple[Parcel, ...]:
+        """Write queries to a silo."""
+        return tuple(self.body(query, index) for query in queries)
 
     def _written(self, bodies: tuple[Parcel, ...], **more: Any) -> bytes:
         head = (self.run, *self.number, self.version, self.schema)
@@ -192,8 +190,8 @@ class Session:
             raise Refused("[other-run] an answer of another run")
         if answer.number not in numbers:
             if answer.number <= self.number:
-                raise Late("[late-answer] late: an answer to an earlier question")
-            raise Refused("[never-asked] an answer to a question that was never asked")
+                raise Late("[late-answer] late: an answer to an earlier query")
+            raise Refused("[never-asked] an answer to a query that was never asked")
         if self.keys:
             key = self.keys.get(answer.silo)
             if key is None or not key.verify(signed_content(answer), answer.signature):
@@ -357,7 +355,7 @@ class Nodes:
 
 @dataclass
 class Exchange:
-    """One message of questions to silos, sent again to those who do not answer.
+    """One message of queries to silos, sent again to those who do not answer.
 
     An answer to any of the message's numbers counts, once (fault 43): a slow site
     that answers the first message after the second was sent has answered.
@@ -369,13 +367,13 @@ class Exchange:
     seconds
         How long an exchange may take.
     admit
-        Judges a silo's answer to these questions, or raises `Refused`.
-    questions
+        Judges a silo's answer to these queries, or raises `Refused`.
+    queries
         What each silo is asked.
     entry
         What the record says of it.
     found
-        What was admitted, by silo: a total for each of its questions.
+        What was admitted, by silo: a total for each of its queries.
     numbers
         Under which the message was sent.
     """
@@ -383,8 +381,8 @@ class Exchange:
     session: Session
     nodes: Nodes
     seconds: float
-    admit: Callable[[Sequence[Question[Any]], int, Answer], list[Verdict]]
-    questions: Mapping[int, Sequence[Question[Any]]]
+    admit: Callable[[Sequence[Query[Any]], int, Answer], list[Verdict]]
+    queries: Mapping[int, Sequence[Query[Any]]]
     entry: Entry
     found: dict[int, list[Any]] = field(default_factory=dict)
     numbers: set[Number] = field(default_factory=set)
@@ -392,7 +390,7 @@ class Exchange:
     @property
     def kind(self) -> str:
         """What a transport, and the record, call the message."""
-        return kind_of([q.kind for asked in self.questions.values() for q in asked])
+        return kind_of([q.kind for asked in self.queries.values() for q in asked])
 
     def send(self, transport: Transport, silos: Sequence[int]) -> None:
         """Send one message to each of these silos, and take what comes back."""
@@ -400,7 +398,7 @@ class Exchange:
         requests = {}
         for k in silos:
             if k in self.nodes.address:
-                content = self.session.write(self.questions[k], k)
+                content = self.session.write(self.queries[k], k)
                 requests[self.nodes.address[k]] = content
                 self.entry.out(self.nodes.names[k], content)
         waiting, index = set(requests), {at: k for k, at in self.nodes.address.items()}
@@ -445,12 +443,10 @@ class Exchange:
         if index in self.found:
             raise Refused("[repeated-answer] duplicate: counted once")
         if self.session.keys:
-            asked = self.session.bodies(self.questions[index], index)
+            asked = self.session.bodies(self.queries[index], index)
             if answer.asked != bodies_digest(asked):
-                raise Refused(
-                    "[other-questions] an answer to other questions than these"
-                )
-        verdicts = self.admit(self.questions[index], index, answer)
+                raise Refused("[other-queries] an answer to other queries than these")
+        verdicts = self.admit(self.queries[index], index, answer)
         self.found[index] = [verdict.total for verdict in verdicts]
         return verdicts
 

@@ -12,9 +12,9 @@ from typing import Any
 from pffl.engines.remote.engine import Remote
 from pffl.errors import Refused
 from pffl.parcel import Parcel
-from pffl.questions import CensusTotal, Question
-from pffl.questions.noised import Releasing
-from pffl.wire import Answer, Verdict, question_body
+from pffl.queries import CensusTotal, Query
+from pffl.queries.noised import Releasing
+from pffl.wire import Answer, Verdict, query_body
 
 
 class Noisy(Remote):
@@ -25,14 +25,14 @@ class Noisy(Remote):
         """Say nothing of single sites."""
         return ()
 
-    def _greeting(self) -> tuple[Question[Any], ...]:
+    def _greeting(self) -> tuple[Query[Any], ...]:
         return ()
 
-    def _body(self, question: Question[Any], index: int) -> Parcel:
+    def _body(self, query: Query[Any], index: int) -> Parcel:
         # All are told the same: no share of a single site is known.
-        return question_body(question, 0)
+        return query_body(query, 0)
 
-    def _uncounted(self, splits: Iterable[str]) -> list[Question[Any]]:
+    def _uncounted(self, splits: Iterable[str]) -> list[Query[Any]]:
         return []
 
     def _counted(self, split: str) -> CensusTotal:
@@ -42,11 +42,9 @@ class Noisy(Remote):
         self._splits[index] = answer.splits
 
     def _judge(
-        self, question: Question[Any], index: int, total: Any, withheld: int
+        self, query: Query[Any], index: int, total: Any, withheld: int
     ) -> Verdict:
         """Judge nothing: with noise any sum is possible."""
-        if not isinstance(question, Releasing):
-            raise Refused(
-                f"[not-under-noise] {question.kind} is not released with noise"
-            )
+        if not isinstance(query, Releasing):
+            raise Refused(f"[not-under-noise] {query.kind} is not released with noise")
         return Verdict(total)

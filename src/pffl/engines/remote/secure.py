@@ -17,9 +17,9 @@ from pffl.engines.remote.engine import Remote
 from pffl.engines.remote.exchange import Entry, Exchange, Record, Transport
 from pffl.engines.remote.transcript import Transcript
 from pffl.errors import DataError, FederationError, Malformed, Refused, UsageError
-from pffl.questions import Census, CensusTotal, Question
+from pffl.queries import Census, CensusTotal, Query
 from pffl.wire import KEY, Answer, Policy, Verdict, bodies_digest, masks, read_masked
-from pffl.wire.envelope import HELLO, MOST_QUESTIONS, kind_of
+from pffl.wire.envelope import HELLO, MOST_QUERIES, kind_of
 from pffl.wire.keys import PublicKeys
 
 LAST = 30.0  # seconds to wait for the last answers, which nobody needs
@@ -121,33 +121,33 @@ class Secured(Remote):
             )
         return tuple(notes)
 
-    def ask_many(self, questions: Sequence[Question[Any]]) -> list[Any]:
-        """Ask several questions, in as many steps as they need; return the totals.
+    def ask_many(self, queries: Sequence[Query[Any]]) -> list[Any]:
+        """Ask several queries, in as many steps as they need; return the totals.
 
         Rows of all splits are counted before anything else is asked.
         """
         self._meet()
         if not self._transcript.begun:
             self._transcript.open([self._keyed[k] for k in range(self.pooled)])
-        for question in questions:
-            if question.split not in self.splits:
+        for query in queries:
+            if query.split not in self.splits:
                 raise UsageError(
-                    f"[unknown-split] not every site has a split '{question.split}'"
+                    f"[unknown-split] not every site has a split '{query.split}'"
                 )
         if self._counting and not self._census:
             told = self._step([Census(self.schema, split) for split in self.splits])
             self._census = dict(zip(self.splits, told, strict=True))
-        posed = [q for q in questions if not isinstance(q, Census)]
+        posed = [q for q in queries if not isinstance(q, Census)]
         found: dict[int, Any] = {}
-        for first in range(0, len(posed), MOST_QUESTIONS):
-            some = posed[first : first + MOST_QUESTIONS]
+        for first in range(0, len(posed), MOST_QUERIES):
+            some = posed[first : first + MOST_QUERIES]
             found |= zip(map(id, some), self._step(some), strict=True)
         return [
             self._census[q.split] if isinstance(q, Census) else found[id(q)]
-            for q in questions
+            for q in queries
         ]
 
-    def _step(self, asked: Sequence[Question[Any]]) -> list[Any]:
+    def _step(self, asked: Sequence[Query[Any]]) -> list[Any]:
         """Ask all sites one step, or recall it; judge the totals."""
         digest = bodies_digest(self._session.bodies(asked, 0))
         total = self._transcript.recalled(digest)
@@ -155,7 +155,7 @@ class Secured(Remote):
             answers = self._answers(asked)
             length = _length(asked)
             total = self._transcript.add(digest, answers, length)
-        kind = kind_of([question.kind for question in asked])
+        kind = kind_of([query.kind for query in asked])
         try:
             found = masks.decode_all(asked, total, self.pooled)
             return [self._judged(q, one) for q, one in zip(asked, found, strict=True)]
@@ -165,7 +165,7 @@ class Secured(Remote):
                 f"{self.pooled} sites' answers cannot be true: {error}. {LOST}"
             ) from error
 
-    def _answers(self, asked: Sequence[Question[Any]]) -> list[Answer]:
+    def _answers(self, asked: Sequence[Query[Any]]) -> list[Answer]:
         """Have all sites answer a step, in their order."""
         every = range(self.pooled)
         self._session.step = self._transcript.step
@@ -182,7 +182,7 @@ class Secured(Remote):
         return [exchange.found[k][0] for k in every]
 
     def _admit(
-        self, questions: Sequence[Question[Any]], index: int, answer: Answer
+        self, queries: Sequence[Query[Any]], index: int, answer: Answer
     ) -> list[Verdict]:
         """Take a masked answer to the very same step, after the very same answers."""
         if answer.step != self._transcript.step:
@@ -194,31 +194,31 @@ class Secured(Remote):
                 "[other-transcript] it was told other answers than this server has"
             )
         try:
-            read_masked(answer, _length(questions))
+            read_masked(answer, _length(queries))
         except Malformed as error:
             raise Refused(error) from error
         return [Verdict(answer)]
 
-    def _judged(self, question: Question[Any], total: Any) -> Any:
+    def _judged(self, query: Query[Any], total: Any) -> Any:
         """Judge a total as that of one silo, which all sites are together."""
         if not self._counting:
             return total
-        if isinstance(question, Census):
-            return self._frozen(question, total)
-        verdict = self.gate.report(question, 0, total)
+        if isinstance(query, Census):
+            return self._frozen(query, total)
+        verdict = self.gate.report(query, 0, total)
         if verdict.clipped:  # sites know the sum as it is
             raise Refused("[implausible-update] an update longer than its steps allow")
         return verdict.total
 
-    def _frozen(self, question: Census, total: CensusTotal) -> CensusTotal:
-        if question.split == "train" and not total.rows.any():
+    def _frozen(self, query: Census, total: CensusTotal) -> CensusTotal:
+        if query.split == "train" and not total.rows.any():
             raise DataError(
                 "[no-training-rows] every site leaves out all of its training rows: "
                 "fewer people than the floor"
             )
-        return self.gate.census(0, question.split, total, 0)
+        return self.gate.census(0, query.split, total, 0)
 
-    def _greeting(self) -> tuple[Question[Any], ...]:
+    def _greeting(self) -> tuple[Query[Any], ...]:
         """Ask nothing of a node, but who is there."""
         return ()
 
@@ -252,9 +252,9 @@ class Secured(Remote):
             pass
 
 
-def _length(questions: Sequence[Question[Any]]) -> int:
+def _length(queries: Sequence[Query[Any]]) -> int:
     """How many limbs an answer to all of them takes."""
-    return sum(masks.size(question) for question in questions)
+    return sum(masks.size(query) for query in queries)
 
 
 def _check(

@@ -11,16 +11,16 @@ import pffl
 from pffl.data import Federation
 from pffl.engines import Local, Reference
 from pffl.errors import Refused, UsageError
-from pffl.questions import Evaluate
+from pffl.queries import Evaluate
 from tests.helpers import (
     assert_same_total,
-    evaluate_question,
+    evaluate_query,
     from_silos,
     make_federation,
     make_problem,
 )
 from tests.inside import STAKES, Bets, check_log_sums, check_stakes, sample
-from tests.questions.test_people import with_people
+from tests.queries.test_people import with_people
 from tests.raising import raises
 
 M, S_MAX = 1.5, 5.0
@@ -40,7 +40,7 @@ def with_weights(people: int | None = None) -> Federation:
     return from_silos(federation, silos)
 
 
-def question_of(engine: Reference) -> Evaluate:
+def query_of(engine: Reference) -> Evaluate:
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.5))
     w = np.random.default_rng(1).normal(size=problem.n_parameters)
     bets = np.array([[0.1, 0.5, 0.99], [0.2, 0.3, 0.7]])
@@ -49,14 +49,14 @@ def question_of(engine: Reference) -> Evaluate:
     return Evaluate(problem.task, w, "test", M, **more)
 
 
-def plain(federation: Federation, question: Evaluate, cell: int):
+def plain(federation: Federation, query: Evaluate, cell: int):
     """Person by person: `STAKES`, and log-sums by bet and level."""
-    model, rows = question.task.model, [s.rows("test") for s in federation.silos]
+    model, rows = query.task.model, [s.rows("test") for s in federation.silos]
     people: dict[object, list[tuple[float, float]]] = {}
     above = 0
     for k, part in enumerate(rows):
         X = model.inputs.apply(part.X)
-        losses = model.bounded_losses(question.w, X, part.y, M)
+        losses = model.bounded_losses(query.w, X, part.y, M)
         for i in np.flatnonzero(part.group == cell):
             who = (k, i) if part.person is None else int(part.person[i])
             t = min(part.weight[i] / S_MAX, 1.0)
@@ -67,9 +67,9 @@ def plain(federation: Federation, question: Evaluate, cell: int):
     logs = [
         [
             sum(np.log(1 - g * (u + (1 - t) * zeta / M)) for t, u in pairs)
-            for zeta in question.levels[cell]
+            for zeta in query.levels[cell]
         ]
-        for g in question.bets[cell]
+        for g in query.bets[cell]
     ]
     return [len(pairs), above, *sums], logs
 
@@ -79,10 +79,10 @@ def plain(federation: Federation, question: Evaluate, cell: int):
 def test_the_sums_are_those_of_plain_loops(engine, people) -> None:
     federation = with_weights(people)
     asker = engine(federation)
-    question = question_of(asker)
-    total = asker.ask(question)
+    query = query_of(asker)
+    total = asker.ask(query)
     for cell in range(2):
-        stakes, logs = plain(federation, question, cell)
+        stakes, logs = plain(federation, query, cell)
         np.testing.assert_allclose(total.stakes[cell], stakes, rtol=1e-12)
         np.testing.assert_allclose(total.diluted[cell], logs, rtol=1e-12)
     assert total.stakes[:, STAKES.index("above")].any()
@@ -93,9 +93,9 @@ def test_the_sums_are_those_of_plain_loops(engine, people) -> None:
 def test_engines_agree_and_only_moments_come_without_bets() -> None:
     federation = with_weights()
     fast, slow = Local(federation), Reference(federation)
-    question = question_of(slow)
-    assert_same_total(fast.ask(question), slow.ask(question), 1e-12)
-    task, w = question.task, question.w
+    query = query_of(slow)
+    assert_same_total(fast.ask(query), slow.ask(query), 1e-12)
+    task, w = query.task, query.w
     moments = Evaluate(task, w, "train", M, weight_bound=S_MAX)
     assert_same_total(fast.ask(moments), slow.ask(moments), 1e-12)
     assert fast.ask(moments).stakes.shape == (2, len(STAKES))
@@ -106,15 +106,15 @@ def test_engines_agree_and_only_moments_come_without_bets() -> None:
 def test_true_sums_are_plausible_and_others_are_refused(people) -> None:
     federation = with_weights(people)
     engine = Local(federation)
-    question = question_of(engine)
-    total = engine.ask(question)
+    query = query_of(engine)
+    total = engine.ask(query)
     rows, weight, loss = (
         total.column(name, of="cells") for name in ("count", "weight", "bounded_loss")
     )
     known = {"rows": rows, "weight": weight / S_MAX, "loss": loss / (S_MAX * M)}
     check_stakes(total.stakes, **known)
-    levels = question.levels / M
-    check_log_sums(total.diluted, total.stakes, question.bets, levels)
+    levels = query.levels / M
+    check_log_sums(total.diluted, total.stakes, query.bets, levels)
     for column in range(len(STAKES)):
         for factor in (10.0, -0.3):
             odd = total.stakes.copy()
@@ -124,15 +124,15 @@ def test_true_sums_are_plausible_and_others_are_refused(people) -> None:
     for factor in (0.5, 1.5):
         odd = factor * total.diluted
         with raises(Refused, "implausible-answer"):
-            check_log_sums(odd, total.stakes, question.bets, levels)
+            check_log_sums(odd, total.stakes, query.bets, levels)
 
 
 def test_levels_need_bets_a_bound_on_weights_and_one_on_losses() -> None:
-    question = question_of(Local(with_weights()))
+    query = query_of(Local(with_weights()))
     nothing = np.zeros(0)
     for wrong in (
-        {"levels": question.levels[:, ::-1]},
-        {"levels": question.levels + 1},
+        {"levels": query.levels[:, ::-1]},
+        {"levels": query.levels + 1},
         {"levels": nothing},
         {"bets": nothing},
         {"weight_bound": np.inf},
@@ -140,7 +140,7 @@ def test_levels_need_bets_a_bound_on_weights_and_one_on_losses() -> None:
         {"bets": nothing, "levels": nothing, "loss_bound": np.inf},
     ):
         with raises(UsageError, "wrong-levels"):
-            replace(question, **wrong)
+            replace(query, **wrong)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -151,17 +151,17 @@ def test_networks_count_people_and_weights_too(weighted) -> None:
     fast, slow = Local(federation), Reference(federation)
     problem = make_problem(slow, pffl.BoundedGroupLoss(0.5), model=model)
     w = problem.task.model.start(0)
-    question = evaluate_question(problem.task, w)
+    query = evaluate_query(problem.task, w)
     if weighted:
-        question = replace(question_of(slow), task=problem.task, w=w)
-    assert_same_total(fast.ask(question), slow.ask(question), 1e-10)
+        query = replace(query_of(slow), task=problem.task, w=w)
+    assert_same_total(fast.ask(query), slow.ask(query), 1e-10)
 
 
 def test_a_sample_keeps_them() -> None:
     engine = Local(with_weights())
-    question = question_of(engine)
-    bets = Bets(question.bets, np.full_like(question.bets, 0.3))
-    found = sample(["test"], engine.ask(question), bets, question.levels)
+    query = query_of(engine)
+    bets = Bets(query.bets, np.full_like(query.bets, 0.3))
+    found = sample(["test"], engine.ask(query), bets, query.levels)
     assert found.fits(2)
     assert found.plain.fits(2)
     assert found.plain.stakes == {}

@@ -18,9 +18,9 @@ from pffl.errors import UsageError
 from pffl.models.linear import LinearModel
 from pffl.models.scaled import Design
 from pffl.numerics import sigmoid
-from pffl.questions.base import ModelQuestion, Task, View
-from pffl.questions.declared import Dims, Row, Total, array, number, scalar, table
-from pffl.questions.plausible import LOSS, Known, check_length
+from pffl.queries.base import ModelQuery, Task, View
+from pffl.queries.declared import Dims, Row, Total, array, number, scalar, table
+from pffl.queries.plausible import LOSS, Known, check_length
 from pffl.typing import FloatArray
 
 SCORE = Row(0.0, 1.0, weighted=True, called="a score")
@@ -44,7 +44,7 @@ class SlopesTotal(Total):
     cell_score_gradients: FloatArray = array("z", "s", "p")
 
 
-class Slopes(ModelQuestion[SlopesTotal]):
+class Slopes(ModelQuery[SlopesTotal]):
     """Ask for values and gradients at `w`.
 
     Attributes

@@ -14,9 +14,9 @@ import numpy as np
 
 from pffl.bounds.logsum import LARGEST
 from pffl.errors import UsageError
-from pffl.questions.base import ModelQuestion, View
-from pffl.questions.census import COUNT, WEIGHT
-from pffl.questions.declared import (
+from pffl.queries.base import ModelQuery, View
+from pffl.queries.census import COUNT, WEIGHT
+from pffl.queries.declared import (
     NOTHING,
     ROUNDING,
     Dims,
@@ -31,8 +31,8 @@ from pffl.questions.declared import (
     table,
     text,
 )
-from pffl.questions.plausible import LOSS, Known, require, within
-from pffl.questions.stakes import (
+from pffl.queries.plausible import LOSS, Known, require, within
+from pffl.queries.stakes import (
     IMPOSSIBLE,
     RISES,
     STAKES,
@@ -121,7 +121,7 @@ class EvaluateTotal(Total):
         return column
 
 
-class Evaluate(ModelQuestion[EvaluateTotal]):
+class Evaluate(ModelQuery[EvaluateTotal]):
     """Ask how `w` does on a split.
 
     Attributes

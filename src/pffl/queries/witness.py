@@ -21,10 +21,10 @@ import numpy as np
 from pffl.bounds.infeasible import BLOCK
 from pffl.models.linear import LinearModel
 from pffl.models.scaled import Design, ScaledRows, row_squares
-from pffl.questions.base import ModelQuestion, View
-from pffl.questions.declared import ROUNDING, Row, Total, array, number, scalar, vector
-from pffl.questions.plausible import Known, check_length, within
-from pffl.questions.slopes import linear
+from pffl.queries.base import ModelQuery, View
+from pffl.queries.declared import ROUNDING, Row, Total, array, number, scalar, vector
+from pffl.queries.plausible import Known, check_length, within
+from pffl.queries.slopes import linear
 from pffl.typing import FloatArray
 
 SIZE = Row(0.0, called="a size")
@@ -49,7 +49,7 @@ class WitnessTotal(Total):
     sizes: FloatArray = array(2, row=SIZE)
 
 
-class Witness(ModelQuestion[WitnessTotal]):
+class Witness(ModelQuery[WitnessTotal]):
     """Ask for the plane of the slopes at `w`, moved along `direction`.
 
     Attributes

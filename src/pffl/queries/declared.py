@@ -24,7 +24,7 @@ UNBOUNDED = math.inf
 ROUNDING = 1e-9  # relative, of sums that are computed in another order
 HUGE = 1e150  # sums of any number of silos, and their squares, stay finite
 
-Bound: TypeAlias = float | str  # a number, or the name of one that the question gives
+Bound: TypeAlias = float | str  # a number, or the name of one that the query gives
 Dims: TypeAlias = Mapping[str, int]
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
@@ -238,7 +238,7 @@ class Total:
     ) -> Self:
         """Read what one silo sent, or `K` together; the envelope says who they are.
 
-        Keys, types and shapes must be exactly those that the question asks for, and
+        Keys, types and shapes must be exactly those that the query asks for, and
         every number finite (faults 46, 47).
         """
         sent = {name: of.sent for name, of in cls.declared.items() if not of.envelope}

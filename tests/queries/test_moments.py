@@ -13,7 +13,7 @@ from pffl.driver import drive
 from pffl.engines import Local, Reference
 from pffl.errors import Refused
 from pffl.preparation import count
-from pffl.questions import Census, Moments, View, read_question
+from pffl.queries import Census, Moments, View, read_query
 from tests.helpers import from_silos, make_federation, make_problem
 from tests.raising import raises
 
@@ -83,9 +83,9 @@ def test_it_is_asked_only_where_sums_cancel():
 def test_it_travels_adds_and_is_judged():
     federation = dated(0, target=50.0)
     schema, centre = federation.schema, np.array([50.0, DATE, 0.0, 1.0])
-    question = Moments(schema, centre)
-    header, arrays = question.plain(0)
-    again, _ = read_question(header, arrays, schema)
+    query = Moments(schema, centre)
+    header, arrays = query.plain(0)
+    again, _ = read_query(header, arrays, schema)
     views = [View.of(silo, schema, None, "train") for silo in federation.silos]
     total = sum((again.answer(v) for v in views[1:]), again.answer(views[0]))
     rows = federation.pooled("train")

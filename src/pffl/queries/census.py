@@ -12,8 +12,8 @@ from pffl.data.schema import Schema
 from pffl.data.sparse import powers
 from pffl.models.scaled import Design, ScaledRows
 from pffl.numerics import divisors
-from pffl.questions.base import RowsQuestion, View
-from pffl.questions.declared import (
+from pffl.queries.base import RowsQuery, View
+from pffl.queries.declared import (
     ROUNDING,
     Row,
     Total,
@@ -22,7 +22,7 @@ from pffl.questions.declared import (
     places,
     text,
 )
-from pffl.questions.plausible import require, within
+from pffl.queries.plausible import require, within
 from pffl.typing import FloatArray, IntArray
 
 COUNT = Row(0.0, 1.0, whole=True, called="a count")
@@ -71,7 +71,7 @@ class CensusTotal(Total):
         )
 
 
-class Census(RowsQuestion[CensusTotal]):
+class Census(RowsQuery[CensusTotal]):
     """Ask for counts and feature sums, of rows as they are."""
 
     total_type: ClassVar = CensusTotal

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pffl.bounds.weighted import MOMENTS
-from pffl.questions.declared import ROUNDING
-from pffl.questions.plausible import require, within
+from pffl.queries.declared import ROUNDING
+from pffl.queries.plausible import require, within
 from pffl.typing import FloatArray, IntArray
 
 STAKES = ("count", "above", *MOMENTS)

@@ -12,10 +12,10 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 
 from pffl.models.scaled import Design, ScaledRows, filled
-from pffl.questions.base import RowsQuestion, View, raw
-from pffl.questions.census import CensusTotal, feature_powers, target_powers
-from pffl.questions.declared import ROUNDING, Total, array, places, text, vector
-from pffl.questions.plausible import within
+from pffl.queries.base import RowsQuery, View, raw
+from pffl.queries.census import CensusTotal, feature_powers, target_powers
+from pffl.queries.declared import ROUNDING, Total, array, places, text, vector
+from pffl.queries.plausible import within
 from pffl.typing import FloatArray, IntArray
 
 Sums: TypeAlias = tuple[Any, ...]  # Σx and Σx²
@@ -34,7 +34,7 @@ class MomentsTotal(Total):
     feature_squares: FloatArray = array("features")
 
 
-class Moments(RowsQuestion[MomentsTotal]):
+class Moments(RowsQuery[MomentsTotal]):
     """Ask for sums about `centre`: that of the target, then one for each feature."""
 
     total_type: ClassVar = MomentsTotal

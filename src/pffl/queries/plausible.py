@@ -41,11 +41,11 @@ from pffl.models.linear import (
     LogisticRegression,
     SoftmaxRegression,
 )
-from pffl.questions.declared import ROUNDING, Row
+from pffl.queries.declared import ROUNDING, Row
 from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
-    from pffl.questions.census import CensusTotal
+    from pffl.queries.census import CensusTotal
 
 LOSS = Row(0.0, weighted=True, called="a loss sum")
 LOOSE = 1e-6  # relative, of sums in another order, after powers of them

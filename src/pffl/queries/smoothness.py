@@ -17,10 +17,10 @@ import numpy as np
 
 from pffl.models.linear import LinearModel
 from pffl.models.scaled import Design
-from pffl.questions.base import ModelQuestion, View
-from pffl.questions.declared import Row, Total, array, empty, table
-from pffl.questions.plausible import Known, near, require, within
-from pffl.questions.slopes import linear, row_weights
+from pffl.queries.base import ModelQuery, View
+from pffl.queries.declared import Row, Total, array, empty, table
+from pffl.queries.plausible import Known, near, require, within
+from pffl.queries.slopes import linear, row_weights
 from pffl.typing import FloatArray
 
 POWER = 8  # q: the bound on the largest of K silos is loose by K^(1/8) at most
@@ -46,7 +46,7 @@ class SmoothnessTotal(Total):
     peaks: FloatArray = array("1+z", row=CURVED)
 
 
-class Smoothness(ModelQuestion[SmoothnessTotal]):
+class Smoothness(ModelQuery[SmoothnessTotal]):
     """Ask for what holds at every w; `w` is any.
 
     `typical` says what L/p_k is about, so that powers of it stay in the range of fixed

@@ -15,7 +15,7 @@ from pffl.constraints import Cells
 from pffl.data import Attribute, Schema
 from pffl.errors import Malformed, UsageError
 from pffl.models import Inputs, LeastSquares, LogisticRegression, SoftmaxRegression
-from pffl.questions import Noised, Tally, Task, View
+from pffl.queries import Noised, Tally, Task, View
 from tests.inside import CURVED, UNIT, Adding, seeded_source, unfolded
 from tests.raising import raises
 
@@ -78,37 +78,37 @@ def test_no_person_changes_more_than_declared(row, others, w, sets, atom, clip, 
     task = task_of(clip, 3 if kind == "softmax" else 2, intercept=kind[:2] != "no")
     atoms = task.cells.membership.shape[1]
     weights = sets[:, :atoms] if kind != "blocks" else np.eye(atoms)
-    question = noised(task, np.resize(w, task.model.n_parameters), weights)
+    query = noised(task, np.resize(w, task.model.n_parameters), weights)
     codes = np.arange(4) % atoms
-    before = question.answer(view_of(task, others, codes))
-    after = question.answer(
+    before = query.answer(view_of(task, others, codes))
+    after = query.answer(
         view_of(task, np.vstack([others, row]), np.append(codes, atom))
     )
-    for name in question.asked_for:
-        unit = 2.0 ** -question.total_type.declared[name].unit
+    for name in query.asked_for:
+        unit = 2.0 ** -query.total_type.declared[name].unit
         change = (getattr(after, name) - getattr(before, name)) * unit
         length = math.sqrt(float((change.astype(float) ** 2).sum()))
-        assert length <= question.sensitivity[name] * (1 + 1e-12), name
+        assert length <= query.sensitivity[name] * (1 + 1e-12), name
         if name in ("counts", "losses", "correct"):  # no looser than it must be
-            assert question.sensitivity[name] <= 3.01 * math.sqrt(3)
+            assert query.sensitivity[name] <= 3.01 * math.sqrt(3)
 
 
 def test_the_declared_bounds_are_reached():
     """Rows for which they are sharp: half of them would be too little."""
     task, atoms = task_of(4.0), 4
     far = np.full((1, FEATURES), 1e9)
-    question = noised(task, np.array([-1e3, -1e3, -1e3, 0]), np.eye(atoms))
-    total = question.answer(view_of(task, far, [1]))
-    gradient = np.linalg.norm(question.real(total, "gradients"))
-    assert gradient == pytest.approx(question.sensitivity["gradients"], rel=1e-3)
-    bent = unfolded(question.real(total, "curvatures"), 4)
+    query = noised(task, np.array([-1e3, -1e3, -1e3, 0]), np.eye(atoms))
+    total = query.answer(view_of(task, far, [1]))
+    gradient = np.linalg.norm(query.real(total, "gradients"))
+    assert gradient == pytest.approx(query.sensitivity["gradients"], rel=1e-3)
+    bent = unfolded(query.real(total, "curvatures"), 4)
     # The triangle has each product once: at most the whole matrix's length.
     assert np.linalg.norm(bent) == pytest.approx(
-        question.sensitivity["curvatures"], rel=1e-3
+        query.sensitivity["curvatures"], rel=1e-3
     )
-    assert question.real(total, "losses").sum() == pytest.approx(3.0)
-    logs = np.linalg.norm(question.real(total, "logs"))
-    assert logs == pytest.approx(question.sensitivity["logs"], rel=1e-6)
+    assert query.real(total, "losses").sum() == pytest.approx(3.0)
+    logs = np.linalg.norm(query.real(total, "logs"))
+    assert logs == pytest.approx(query.sensitivity["logs"], rel=1e-6)
 
 
 @settings(max_examples=60, deadline=None)
@@ -120,13 +120,13 @@ def test_the_declared_bounds_are_reached():
 def test_no_person_changes_more_of_a_tally(row, others, longest):
     schema = schema_of(2)
     low, high = np.array([-1.0, 0.0, 0.0]), np.array([1.0, 1e6, 1.0])
-    question = Tally(schema, low, high, longest, np.ones(2))
+    query = Tally(schema, low, high, longest, np.ones(2))
     view = View(0, others, np.zeros(4), np.arange(4))
     more = View(0, np.vstack([others, row]), np.zeros(5), np.append(np.arange(4), 2))
-    before, after = question.answer(view), question.answer(more)
+    before, after = query.answer(view), query.answer(more)
     for name in ("counts", "features"):
         change = (getattr(after, name) - getattr(before, name)) * 2.0**-UNIT
-        assert np.linalg.norm(change) <= question.sensitivity[name] * (1 + 1e-12)
+        assert np.linalg.norm(change) <= query.sensitivity[name] * (1 + 1e-12)
 
 
 def test_sums_are_the_plain_ones():
@@ -135,8 +135,8 @@ def test_sums_are_the_plain_ones():
     X, atom = random.normal(size=(200, FEATURES)) * 3, random.integers(0, 4, 200)
     w = random.normal(size=4)
     sets = np.array([[1.0, 1, 0, 0], [0, 0, 1, 1]])
-    question, view = noised(task, w, sets), view_of(task, X, atom)
-    total, model = question.answer(view), task.model
+    query, view = noised(task, w, sets), view_of(task, X, atom)
+    total, model = query.answer(view), task.model
     for k, weights in enumerate(sets):
         gradient, loss, bent, right, many = np.zeros(4), 0.0, np.zeros((4, 4)), 0, 0
         logs = np.zeros(3)
@@ -151,44 +151,44 @@ def test_sums_are_the_plain_ones():
             gradient += (p - y) * one
             bent += np.outer(one, one) / 4
             loss, many, right = loss + own, many + 1, right + ((p > 0.5) == y)
-            logs += np.log(1 - question.bets * own / 3.0)
-        assert question.real(total, "gradients")[k] == pytest.approx(gradient, abs=0.1)
-        found = unfolded(question.real(total, "curvatures"), 4)[k]
+            logs += np.log(1 - query.bets * own / 3.0)
+        assert query.real(total, "gradients")[k] == pytest.approx(gradient, abs=0.1)
+        found = unfolded(query.real(total, "curvatures"), 4)[k]
         assert found == pytest.approx(bent, abs=0.1)
-        assert question.real(total, "losses")[k] == pytest.approx(loss, abs=1e-4)
-        assert question.real(total, "losses")[k] >= loss
-        assert question.log_sums(total)[k] == pytest.approx(logs, abs=1e-3)
-        assert (question.log_sums(total)[k] <= logs + 1e-12).all()
-        assert question.real(total, "counts")[k] == many
-        assert question.real(total, "correct")[k] == right
+        assert query.real(total, "losses")[k] == pytest.approx(loss, abs=1e-4)
+        assert query.real(total, "losses")[k] >= loss
+        assert query.log_sums(total)[k] == pytest.approx(logs, abs=1e-3)
+        assert (query.log_sums(total)[k] <= logs + 1e-12).all()
+        assert query.real(total, "counts")[k] == many
+        assert query.real(total, "correct")[k] == right
     assert model.inputs.longest == pytest.approx(math.sqrt(2.5**2 - 1))
 
 
 def test_a_person_counts_once():
     task = task_of(4.0)
-    question = noised(task, np.ones(4), np.eye(4))
+    query = noised(task, np.ones(4), np.eye(4))
     X = np.arange(12.0).reshape(4, 3)
     several = view_of(task, X, [0, 1, 2, 0], np.array([7, 8, 7, 7]))
     alone = view_of(task, X[:2], [0, 1], np.array([7, 8]))
-    first, second = question.answer(several), question.answer(alone)
-    for name in question.asked_for:
+    first, second = query.answer(several), query.answer(alone)
+    for name in query.asked_for:
         assert np.array_equal(getattr(first, name), getattr(second, name))
 
 
 def test_noise_has_the_deviation_that_the_account_says():
     task = task_of(4.0)
     adding = Adding(seeded_source(3))
-    question = replace(noised(task, np.ones(4), np.eye(4)), adding=adding)
+    query = replace(noised(task, np.ones(4), np.eye(4)), adding=adding)
     view = view_of(task, np.zeros((5, 3)), [0, 1, 2, 3, 0])
-    exact = question.answer(view)
-    drawn = [question.pooled(exact, [view]) for _ in range(400)]
-    for name, sigma in question.sigma.items():
-        unit = 2.0 ** -question.total_type.declared[name].unit
+    exact = query.answer(view)
+    drawn = [query.pooled(exact, [view]) for _ in range(400)]
+    for name, sigma in query.sigma.items():
+        unit = 2.0 ** -query.total_type.declared[name].unit
         many = [getattr(one, name) - getattr(exact, name) for one in drawn]
         spread = np.std(np.array(many) * unit)
         assert spread == pytest.approx(sigma, rel=0.1)
-        assert question.deviation(name, adding) == sigma
-    assert question.mu == pytest.approx(math.sqrt(6))
+        assert query.deviation(name, adding) == sigma
+    assert query.mu == pytest.approx(math.sqrt(6))
 
 
 @pytest.mark.parametrize(
@@ -205,17 +205,17 @@ def test_shares_of_noise(shared, colluding, each, total):
 def test_refusals():
     task = task_of(4.0)
     view = view_of(task, np.zeros((2, 3)), [0, 1])
-    question = noised(task, np.zeros(4), np.eye(4))
+    query = noised(task, np.zeros(4), np.eye(4))
     with raises(UsageError, "no-noise"):
-        question.pooled(question.answer(view), [view])
+        query.pooled(query.answer(view), [view])
     with raises(UsageError, "not-under-noise"):
-        question.answer(replace(view, weight=np.ones(2)))
+        query.answer(replace(view, weight=np.ones(2)))
     with raises(Malformed, "bad-message", "0", "1"):
         noised(task, np.zeros(4), 2 * np.eye(4))
     with raises(Malformed, "wrong-noise"):
-        replace(question, noise=np.full(6, 1e-9))
+        replace(query, noise=np.full(6, 1e-9))
     with raises(Malformed, "bad-message", "nothing"):
-        replace(question, noise=np.zeros(6), bets=np.zeros(0))
+        replace(query, noise=np.zeros(6), bets=np.zeros(0))
     free = replace(task.model, input_bound=None)
     with raises(UsageError, "not-under-noise"):
         noised(replace(task, model=free), np.zeros(4), np.eye(4))

@@ -29,8 +29,8 @@ from pffl.models.linear import LinearModel
 from pffl.models.scaled import dense
 from pffl.numerics import shortened
 from pffl.privacy.discrete import Source, discrete_gaussian
-from pffl.questions.base import ModelQuestion, RowsQuestion, View
-from pffl.questions.declared import (
+from pffl.queries.base import ModelQuery, RowsQuery, View
+from pffl.queries.declared import (
     Dims,
     Row,
     Total,
@@ -40,7 +40,7 @@ from pffl.questions.declared import (
     text,
     vector,
 )
-from pffl.questions.slopes import linear
+from pffl.queries.slopes import linear
 from pffl.typing import FloatArray, IntArray
 
 UNIT = 24  # a released number is a whole number times 2^−24,
@@ -60,7 +60,7 @@ RELEASED = Row(whole=True, called="a released sum")
 def released(*axes: str | int, norm: str, unit: int = UNIT) -> Any:
     """Declare a field that is released with noise.
 
-    `norm` names the length of what one row adds to it, in the question's `scales`.
+    `norm` names the length of what one row adds to it, in the query's `scales`.
     """
     return array(*axes, row=RELEASED, norm=norm, unit=unit)
 
@@ -188,7 +188,7 @@ class TallyTotal(Total):
     features: IntArray = released("features", norm="inputs")
 
 
-class Tally(Releasing[TallyTotal], RowsQuestion[TallyTotal]):
+class Tally(Releasing[TallyTotal], RowsQuery[TallyTotal]):
     """Ask how many people there are, and for sums of their inputs.
 
     Attributes
@@ -286,7 +286,7 @@ class NoisedTotal(Total):
     logs: IntArray = released("staked", "bets", norm="logs")
 
 
-class Noised(Releasing[NoisedTotal], ModelQuestion[NoisedTotal]):
+class Noised(Releasing[NoisedTotal], ModelQuery[NoisedTotal]):
     """Ask for sums over sets of rows at `w`, with noise.
 
     Attributes

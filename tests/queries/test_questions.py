@@ -1,4 +1,4 @@
-"""The four questions against an oracle over pooled rows, and the laws of their sums."""
+"""The four queries against an oracle over pooled rows, and the laws of their sums."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from hypothesis import strategies as st
 import pffl
 from pffl.engines import Reference
 from pffl.errors import FederationError, UsageError
-from pffl.questions import Census, Curvature, Evaluate, Slopes, View
+from pffl.queries import Census, Curvature, Evaluate, Slopes, View
 from tests.engines.test_formulas import bounded_losses
 from tests.helpers import (
-    evaluate_question,
+    evaluate_query,
     make_federation,
     make_problem,
     make_schema,
     setting,
-    train_question,
+    train_query,
 )
-from tests.inside import questions_evaluate_COLUMNS as COLUMNS
+from tests.inside import queries_evaluate_COLUMNS as COLUMNS
 from tests.oracles import MODELS
 from tests.raising import raises
 
@@ -44,8 +44,8 @@ def test_census_of_another_schema_is_refused():
 @pytest.mark.parametrize("kind", KINDS)
 def test_evaluate_adds_up_losses_and_predictions(kind):
     federation, engine, problem, oracle, w, _ = setting(kind)
-    question = evaluate_question(problem.task, w, "train")
-    total = engine.ask(question)
+    query = evaluate_query(problem.task, w, "train")
+    total = engine.ask(query)
     losses, z = oracle.losses(w), oracle.scores(w)
     if kind == "least-squares":
         correct = positive = np.zeros(len(losses))
@@ -85,8 +85,8 @@ def test_evaluate_adds_up_losses_and_predictions(kind):
         return
     tried = [oracle.cells @ losses for losses in bounded[1:]]
     np.testing.assert_allclose(total.trials, np.transpose(tried), rtol=1e-11)
-    for z, j in np.ndindex(*question.bets.shape):
-        x, gamma = cut[oracle.cells[z] > 0] / 1.5, question.bets[z, j]
+    for z, j in np.ndindex(*query.bets.shape):
+        x, gamma = cut[oracle.cells[z] > 0] / 1.5, query.bets[z, j]
         below = np.log(1 - gamma * x)
         assert total.below[z, j] == pytest.approx(below.sum(), rel=1e-11)
 
@@ -116,17 +116,17 @@ def test_batches_pass_through_all_rows_before_they_repeat(seed, batch, steps):
     engine = Reference(federation)
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.5))
     w, lam = np.zeros(4), np.zeros(2)
-    question = train_question(
+    query = train_query(
         problem, w, lam, steps=[0.1] * steps, batch_size=batch, seed=seed, round=3
     )
-    drawn = [np.arange(rows)[b] for b in question.batches(1, rows)]
+    drawn = [np.arange(rows)[b] for b in query.batches(1, rows)]
     assert [len(b) for b in drawn] == [batch] * steps
     flat = np.concatenate(drawn)
     for start in range(0, len(flat) - rows + 1, rows):
         np.testing.assert_array_equal(
             np.sort(flat[start : start + rows]), np.arange(rows)
         )
-    again = [np.arange(rows)[b] for b in question.batches(1, rows)]
+    again = [np.arange(rows)[b] for b in query.batches(1, rows)]
     np.testing.assert_array_equal(flat, np.concatenate(again))
 
 
@@ -135,7 +135,7 @@ def test_batches_differ_between_rounds_silos_and_seeds():
     problem = make_problem(engine, None)
     drawn = set()
     for seed, number, silo in [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)]:
-        question = train_question(
+        query = train_query(
             problem,
             np.zeros(4),
             np.zeros(0),
@@ -143,7 +143,7 @@ def test_batches_differ_between_rounds_silos_and_seeds():
             seed=seed,
             round=number,
         )
-        drawn.add(tuple(next(iter(question.batches(silo, 40)))))
+        drawn.add(tuple(next(iter(query.batches(silo, 40)))))
     assert len(drawn) == 4
 
 
@@ -151,7 +151,7 @@ def test_batch_gradients_are_unbiased():
     _, engine, problem, oracle, w, lam = setting(sizes=(40, 20, 40))
     updates = [
         engine.ask(
-            train_question(problem, w, lam, batch_size=10, seed=0, round=number)
+            train_query(problem, w, lam, batch_size=10, seed=0, round=number)
         ).update
         for number in range(500)
     ]

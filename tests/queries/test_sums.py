@@ -11,7 +11,7 @@ import pffl
 from pffl.data import Silo
 from pffl.engines import Local
 from pffl.preparation import Options
-from pffl.questions import Curvature, Evaluate, View, add_all
+from pffl.queries import Curvature, Evaluate, View, add_all
 from tests.helpers import (
     assert_same_total,
     draw_multipliers,
@@ -21,8 +21,8 @@ from tests.helpers import (
     make_problem,
     repartition,
     setting,
-    train_question,
-    witness_question,
+    train_query,
+    witness_query,
 )
 from tests.oracles import MODELS
 from tests.saddle import Oracle
@@ -34,23 +34,23 @@ KINDS = list(MODELS)
 def test_the_total_is_the_sum_of_the_silos_answers(kind):
     federation, _, problem, _, w, lam = setting(kind)
     engine = Local(federation)
-    for question in (
-        train_question(problem, w, lam, steps=[0.1, 0.1]),
+    for query in (
+        train_query(problem, w, lam, steps=[0.1, 0.1]),
         Evaluate(problem.task, w, "train"),
         Evaluate(problem.task, w, "test"),
         Curvature(problem.task, w),
-        witness_question(problem, w, lam),
+        witness_query(problem, w, lam),
     ):
         answers = [
-            question.answer(
-                View.of(silo, federation.schema, problem.task.model, question.split)
+            query.answer(
+                View.of(silo, federation.schema, problem.task.model, query.split)
             )
             for silo in federation.silos
         ]
         one_by_one = answers[0] + answers[1] + answers[2]
         other_way = answers[2] + (answers[1] + answers[0])
         assert_same_total(one_by_one, other_way, 1e-13)
-        assert_same_total(engine.ask(question), one_by_one, 1e-12)
+        assert_same_total(engine.ask(query), one_by_one, 1e-12)
         assert_same_total(add_all(answers), one_by_one, 1e-13)
 
 
@@ -68,7 +68,7 @@ def test_splitting_and_merging_silos_changes_neither_g_nor_r(seed, parts):
             engine, pffl.BoundedGroupLoss(0.5), options=Options(weighting="rows")
         )
         lam = draw_multipliers(np.random.default_rng(seed), problem)
-        total = engine.ask(train_question(problem, w, lam))
+        total = engine.ask(train_query(problem, w, lam))
         found.append((problem.risk(w, total), total))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-12)
     assert_same_total(found[0][1], found[1][1], 1e-12)
@@ -93,18 +93,18 @@ def test_identical_silos_train_like_one_pooled_silo(kind):
     problem = make_problem(
         engine, pffl.BoundedGroupLoss(0.4), model=cls(l2=l2), beta=beta
     )
-    total = engine.ask(train_question(problem, w, lam, steps=steps))
+    total = engine.ask(train_query(problem, w, lam, steps=steps))
     np.testing.assert_allclose(w + total.update / total.share, v, rtol=1e-10)
 
 
-def test_a_question_does_not_change_what_it_was_asked_with():
+def test_a_query_does_not_change_what_it_was_asked_with():
     federation, engine, problem, _, w, lam = setting()
     kept = w.copy()
     rows = federation.silos[0].rows("train")
     inputs = rows.X.copy()
     for asker in (engine, Local(federation)):
-        asker.ask(train_question(problem, w, lam, steps=[0.1] * 3))
-        asker.ask(train_question(problem, w, lam, steps=[0.1] * 3, batch_size=5))
+        asker.ask(train_query(problem, w, lam, steps=[0.1] * 3))
+        asker.ask(train_query(problem, w, lam, steps=[0.1] * 3, batch_size=5))
         asker.ask(Curvature(problem.task, w))
     np.testing.assert_array_equal(w, kept)
     np.testing.assert_array_equal(rows.X, inputs)

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from pffl.questions.base import ModelQuestion, View
-from pffl.questions.declared import ROUNDING, Total, array, number
-from pffl.questions.plausible import LOSS, Known, within
-from pffl.questions.slopes import (
+from pffl.queries.base import ModelQuery, View
+from pffl.queries.declared import ROUNDING, Total, array, number
+from pffl.queries.plausible import LOSS, Known, within
+from pffl.queries.slopes import (
     check_first_order,
     linear,
     pulled_back,
@@ -31,7 +31,7 @@ class CurvatureTotal(Total):
     cell_hessians: FloatArray = array("z", "p", "p", symmetric=True)
 
 
-class Curvature(ModelQuestion[CurvatureTotal]):
+class Curvature(ModelQuery[CurvatureTotal]):
     """Ask for expansions at `w`."""
 
     total_type: ClassVar = CurvatureTotal

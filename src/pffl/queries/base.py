@@ -1,6 +1,6 @@
-"""What every question shares: the task, a silo's rows as the model sees them, requests.
+"""What every query shares: the task, a silo's rows as the model sees them, requests.
 
-A question is a frozen request with ``answer(view)``, a pure function of one silo's
+A query is a frozen request with ``answer(view)``, a pure function of one silo's
 rows. Answers add, and only their total is used: that is the whole protocol. What is
 sent is all that a site needs to answer, and nothing of other sites: its own share p_k,
 its own part of the cells, and no names or bounds.
@@ -37,7 +37,7 @@ from pffl.files import digest_arrays
 from pffl.models import Inputs, Model, Target, rebuild
 from pffl.models.base import UNSCALED
 from pffl.models.scaled import Design, ScaledRows
-from pffl.questions.declared import (
+from pffl.queries.declared import (
     DECLARED,
     HUGE,
     Arrays,
@@ -54,7 +54,7 @@ from pffl.questions.declared import (
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from pffl.questions.plausible import Known
+    from pffl.queries.plausible import Known
 
 MOST_CELLS = 10_000
 MOST_SILOS = 1_000_000
@@ -111,7 +111,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Place:
-    """Which silo of a pool it is that reads a question, and what its rows weigh."""
+    """Which silo of a pool it is that reads a query, and what its rows weigh."""
 
     index: int
     mass: float
@@ -187,7 +187,7 @@ class Task:
     ) -> tuple[Task, int]:
         """Take a task out of a message; return also the place of the silo.
 
-        A pool's is not known yet: see `read_question`.
+        A pool's is not known yet: see `read_query`.
         """
         index, pool, share = 0, None, 0.0
         if "pool" in header:
@@ -333,7 +333,7 @@ def weighed(values: FloatArray, weight: FloatArray | None) -> FloatArray:
     frozen_default=True,
     field_specifiers=(vector, table, scalar, whole, choice, text, field),
 )
-class Question(Generic[T_co]):
+class Query(Generic[T_co]):
     """A request that a silo can answer from one split of its rows.
 
     A subclass is a frozen class of fields, is known under its name in small letters,
@@ -353,7 +353,7 @@ class Question(Generic[T_co]):
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-    kinds: ClassVar[dict[str, type[Question[Any]]]] = {}
+    kinds: ClassVar[dict[str, type[Query[Any]]]] = {}
     kind: ClassVar[str]
     total_type: ClassVar[type[Total]]
     quorum: ClassVar[bool] = False
@@ -447,7 +447,7 @@ class Question(Generic[T_co]):
 
     def plain(self, index: int) -> tuple[dict[str, Any], Arrays]:
         """Return what is sent to the silo at `index`: plain values, and arrays."""
-        header: dict[str, Any] = {"question": self.kind}
+        header: dict[str, Any] = {"query": self.kind}
         arrays: Arrays = {}
         for name, of in self.asked.items():
             value = getattr(self, name)
@@ -461,7 +461,7 @@ class Question(Generic[T_co]):
     def read(
         cls, header: dict[str, Any], arrays: Arrays, schema: Schema, build: Rebuild
     ) -> tuple[Self, int]:
-        """Take a question out of a message; return also the place of the silo."""
+        """Take a query out of a message; return also the place of the silo."""
         known = {f.name: schema for f in fields(cls) if f.name == "schema"}
         dims = {"1+features": 1 + schema.n_features}
         return cls(**cls._taken(header, arrays, dims), **known), 0
@@ -480,8 +480,8 @@ class Question(Generic[T_co]):
         }
 
 
-class RowsQuestion(Question[T_co]):
-    """A question about rows as they are, before a model is agreed on."""
+class RowsQuery(Query[T_co]):
+    """A query about rows as they are, before a model is agreed on."""
 
     schema: Schema
     task: None = field(default=None, init=False)
@@ -494,8 +494,8 @@ class RowsQuestion(Question[T_co]):
         return {"features": schema.n_features, "atoms": schema.n_atoms, "sums": sums}
 
 
-class ModelQuestion(Question[T_co]):
-    """A question about the model at `w`, on rows as the model sees them."""
+class ModelQuery(Query[T_co]):
+    """A query about the model at `w`, on rows as the model sees them."""
 
     task: Task
     w: FloatArray = vector("p")
@@ -526,7 +526,7 @@ class ModelQuestion(Question[T_co]):
     def read(
         cls, header: dict[str, Any], arrays: Arrays, schema: Schema, build: Rebuild
     ) -> tuple[Self, int]:
-        """Take a question out of a message; return also the place of the silo."""
+        """Take a query out of a message; return also the place of the silo."""
         w = _VECTOR.take_array("w", arrays, {})
         task, index = Task.read(header, arrays, schema, lambda d: build(d, len(w)))
         if len(w) != task.model.n_parameters:
@@ -585,39 +585,39 @@ def anywhere(w: FloatArray) -> None:
     """Refuse no w."""
 
 
-def read_question(
+def read_query(
     header: Mapping[str, Any],
     arrays: Mapping[str, NDArray[Any]],
     schema: Schema,
     *,
     own_model: Rebuild | None = None,
     place: Place | None = None,
-) -> tuple[Question[Any], int]:
-    """Read a question, and the place of the silo that it is meant for.
+) -> tuple[Query[Any], int]:
+    """Read a query, and the place of the silo that it is meant for.
 
     Every type, length and range is checked against the site's schema. `own_model`
     rebuilds models with a module of the user's own. `place` is that of a silo in a
-    pool; without one, questions to a pool are refused, and with one all others.
+    pool; without one, queries to a pool are refused, and with one all others.
     """
     left, left_arrays = dict(header), dict(arrays)
-    known = tuple(Question.kinds)
+    known = tuple(Query.kinds)
     kind = RequestField(lambda v: v if v in known else None, f"one of {known}").take(
-        "question", left, None
+        "query", left, None
     )
     build = own_model or rebuild
-    question, index = Question.kinds[kind].read(left, left_arrays, schema, build)
+    query, index = Query.kinds[kind].read(left, left_arrays, schema, build)
     if left:
         raise Malformed(f"[unknown-key] unknown fields {sorted(left)[:5]}")
     if left_arrays:
         raise Malformed(f"[unknown-key] unknown arrays {sorted(left_arrays)}")
-    task = question.task
+    task = query.task
     if task is not None and (task.pool is None) != (place is None):
-        raise Malformed("a question to a pool of silos, or one that should be")
+        raise Malformed("a query to a pool of silos, or one that should be")
     if place is None:
-        return question, index
+        return query, index
     if task is not None:
-        question = replace(question, task=task.at(place))
-    return question, place.index
+        query = replace(query, task=task.at(place))
+    return query, place.index
 
 
 def _read_pool(value: Any) -> Pool | None:

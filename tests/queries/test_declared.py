@@ -1,4 +1,4 @@
-"""Answers that declare themselves; a new question needs no line elsewhere."""
+"""Answers that declare themselves; a new query needs no line elsewhere."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pffl
 from pffl.data import Silo
 from pffl.engines import Local, Reference
 from pffl.errors import FederationError, Malformed
-from pffl.questions import (
+from pffl.queries import (
     Census,
     Curvature,
     Evaluate,
-    ModelQuestion,
+    ModelQuery,
     Slopes,
     Total,
     View,
@@ -27,11 +27,11 @@ from tests.engines.sites import remote, sites_of, spoil
 from tests.helpers import (
     make_federation,
     make_problem,
-    train_question,
-    witness_question,
+    train_query,
+    witness_query,
 )
 from tests.inside import agreed, array, number, places, scalar, vector
-from tests.inside import questions_declared_Row as Row
+from tests.inside import queries_declared_Row as Row
 from tests.raising import raises
 
 
@@ -47,7 +47,7 @@ class SharesTotal(Total):
     total: float = number(Row(0.0, "cap", called="a capped sum"))
 
 
-class Shares(ModelQuestion[SharesTotal]):
+class Shares(ModelQuery[SharesTotal]):
     """Ask how scores are spread."""
 
     total_type: ClassVar = SharesTotal
@@ -81,7 +81,7 @@ def federation():
 
 
 @pytest.fixture
-def question(federation):
+def query(federation):
     problem = make_problem(Reference(federation), pffl.BoundedGroupLoss(0.6))
     w = np.random.default_rng(1).normal(size=problem.n_parameters)
     return Shares(problem.task, w, np.array([0.2, -0.1]), 0.7)
@@ -94,24 +94,24 @@ def equal(one: Total, other: Total) -> None:
         )
 
 
-def test_a_question_of_ones_own_is_asked_by_every_engine(federation, question):
-    total = Reference(federation).ask(question)
+def test_a_query_of_ones_own_is_asked_by_every_engine(federation, query):
+    total = Reference(federation).ask(query)
     assert total.below.sum() > 0
     assert total.own.shape == (3, 4)
-    equal(total, Local(federation).ask(question))
-    equal(total, remote(federation).ask(question))
+    equal(total, Local(federation).ask(query))
+    equal(total, remote(federation).ask(query))
     open_to_all = Rules(floor=1)
     sites = {
         silo.name: Site(silo, federation.schema, open_to_all).answer
         for silo in federation.silos
     }
-    equal(total, remote(federation, sites).ask(question))
+    equal(total, remote(federation, sites).ask(query))
 
 
-def test_what_a_question_of_ones_own_costs(federation, question):
+def test_what_a_query_of_ones_own_costs(federation, query):
     p, z, atoms = 4, 2, 4
-    assert question.numbers == p + z + 1
-    assert Reference(federation).ask(question).numbers == (
+    assert query.numbers == p + z + 1
+    assert Reference(federation).ask(query).numbers == (
         z + p * (p + 1) // 2 + 3 * atoms + 1
     )
 
@@ -130,8 +130,8 @@ def test_what_a_question_of_ones_own_costs(federation, question):
         ("more", lambda _: np.zeros(1), "'more'"),
     ],
 )
-def test_false_answers_to_a_question_of_ones_own_are_refused(
-    federation, question, name, change, said
+def test_false_answers_to_a_query_of_ones_own_are_refused(
+    federation, query, name, change, said
 ):
     sites = sites_of(federation)
 
@@ -141,17 +141,17 @@ def test_false_answers_to_a_question_of_ones_own_are_refused(
 
     sites["node 1"] = spoil(sites["node 1"], ("shares",), change=lie)
     with raises(FederationError, "sites-missing", "'site 1'", said):
-        remote(federation, sites).ask(question)
+        remote(federation, sites).ask(query)
 
 
-def test_small_cells_are_withheld_of_any_question(federation, question):
+def test_small_cells_are_withheld_of_any_query(federation, query):
     silo, schema = federation.silos[1], federation.schema
     counts = Site(silo, schema, Rules(floor=1)).counts("train")
     site = Site(silo, schema, Rules(floor=int(np.sort(counts)[0]) + 1))
     hidden = site.hidden("train")
     assert hidden.any()
     assert not hidden.all()
-    alone = replace(question, task=replace(question.task, shares=np.ones(1)))
+    alone = replace(query, task=replace(query.task, shares=np.ones(1)))
     only = pffl.Federation(schema, (replace(silo, index=0),), "one")
     seen = remote(only, {"1": site.answer}).ask(alone)
     rows = silo.rows("train")
@@ -163,15 +163,15 @@ def test_small_cells_are_withheld_of_any_question(federation, question):
     assert seen.total == pytest.approx(whole.total)
 
 
-def test_many_questions_go_out_in_one_message(federation, question):
+def test_many_queries_go_out_in_one_message(federation, query):
     engine = remote(federation)
     engine.ask(Census(federation.schema))
     before = len(engine.record.entries)
     asked = [
-        question,
-        Evaluate(question.task, question.w, "train"),
-        Curvature(question.task, question.w),
-        train_question_of(question),
+        query,
+        Evaluate(query.task, query.w, "train"),
+        Curvature(query.task, query.w),
+        train_query_of(query),
     ]
     totals = engine.ask_many(asked)
     assert len(engine.record.entries) == before + 1
@@ -179,22 +179,22 @@ def test_many_questions_go_out_in_one_message(federation, question):
         equal(total, Reference(federation).ask(one))
 
 
-def train_question_of(question):
+def train_query_of(query):
     federation = make_federation(0, sizes=(40, 60, 30), test=20)
     problem = make_problem(Reference(federation), pffl.BoundedGroupLoss(0.6))
-    return train_question(problem, question.w, np.ones(2))
+    return train_query(problem, query.w, np.ones(2))
 
 
-def test_totals_are_kept_to_the_last_bit(federation, question):
+def test_totals_are_kept_to_the_last_bit(federation, query):
     problem = make_problem(Reference(federation), pffl.BoundedGroupLoss(0.6))
     for asked in (
-        question,
+        query,
         Census(federation.schema),
-        Evaluate(question.task, question.w, "train"),
-        Curvature(question.task, question.w),
-        Slopes(question.task, question.w),
-        witness_question(problem, question.w, np.ones(2)),
-        train_question(problem, question.w, np.ones(2)),
+        Evaluate(query.task, query.w, "train"),
+        Curvature(query.task, query.w),
+        Slopes(query.task, query.w),
+        witness_query(problem, query.w, np.ones(2)),
+        train_query(problem, query.w, np.ones(2)),
     ):
         total = Local(federation).ask(asked)
         for dims in (asked.dims, {}):
@@ -204,15 +204,15 @@ def test_totals_are_kept_to_the_last_bit(federation, question):
                 assert np.array_equal(one, other), name
                 assert np.asarray(one).dtype == np.asarray(other).dtype, name
     with raises(Malformed, "bad-message"):
-        type(total).from_arrays(Local(federation).ask(question).arrays(), {})
+        type(total).from_arrays(Local(federation).ask(query).arrays(), {})
 
 
-def test_addition_follows_the_declaration(federation, question):
+def test_addition_follows_the_declaration(federation, query):
     views = [
-        View.of(silo, federation.schema, question.task.model, "train")
+        View.of(silo, federation.schema, query.task.model, "train")
         for silo in federation.silos
     ]
-    parts = [question.answer(view) for view in views]
+    parts = [query.answer(view) for view in views]
     total = add_all([parts[2], parts[0], parts[1]])
     assert total.silos.tolist() == [0, 1, 2]
     np.testing.assert_array_equal(total.own, np.concatenate([p.own for p in parts]))
@@ -229,13 +229,13 @@ def test_texts_are_compared_and_never_added():
         Named(1.0, "a") + Named(2.0, "b")
 
 
-def test_sensitivity_is_that_of_one_row(question):
-    found = SharesTotal.sensitivity(question.scales)
+def test_sensitivity_is_that_of_one_row(query):
+    found = SharesTotal.sensitivity(query.scales)
     assert found["below"].tolist() == [1.0]
     assert found["own"].tolist() == [0.7]
     assert np.isinf(found["moments"]).all()
     assert "silos" not in found
-    columns = Evaluate(question.task, question.w, loss_bound=3.0)
+    columns = Evaluate(query.task, query.w, loss_bound=3.0)
     cells = columns.total_type.sensitivity(columns.scales)["cells"]
     unbounded = np.inf
     assert cells.tolist() == [1, unbounded, unbounded, 3, 9, 1, 1, 1]

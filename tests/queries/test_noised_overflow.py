@@ -1,4 +1,4 @@
-"""A question whose numbers overflow lets one person change no more than is declared."""
+"""A query whose numbers overflow lets one person change no more than is declared."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pffl.questions import Tally
-from tests.questions.test_noised import FEATURES, noised, schema_of, task_of, view_of
+from pffl.queries import Tally
+from tests.queries.test_noised import FEATURES, noised, schema_of, task_of, view_of
 
 HUGE = [np.array([1e308, -1e308, 1e308, 0.0]), np.array([1e308, 1e308, 1e308, 1e308])]
 
@@ -23,22 +23,22 @@ def test_a_server_cannot_make_one_row_count_as_millions(w, scale, row):
     inputs = replace(task.model.inputs, scale=np.full(FEATURES, scale))
     task = replace(task, model=replace(task.model, inputs=inputs))
     with np.errstate(all="ignore"):
-        question = noised(task, w, np.eye(4))
+        query = noised(task, w, np.eye(4))
         others = np.ones((3, FEATURES))
-        before = question.answer(view_of(task, others, [0, 1, 2]))
-        after = question.answer(view_of(task, np.vstack([others, row]), [0, 1, 2, 3]))
-    for name in question.asked_for:
-        unit = 2.0 ** -question.total_type.declared[name].unit
+        before = query.answer(view_of(task, others, [0, 1, 2]))
+        after = query.answer(view_of(task, np.vstack([others, row]), [0, 1, 2, 3]))
+    for name in query.asked_for:
+        unit = 2.0 ** -query.total_type.declared[name].unit
         change = (getattr(after, name) - getattr(before, name)).astype(float) * unit
         length = math.sqrt(float((change**2).sum()))
-        assert length <= question.sensitivity[name] * (1 + 1e-12), name
+        assert length <= query.sensitivity[name] * (1 + 1e-12), name
 
 
 def test_ranges_that_overflow():
     low, high = np.full(FEATURES, -1.7e308), np.full(FEATURES, 1.7e308)
-    question = Tally(schema_of(2), low, high, 2.0, np.ones(2))
+    query = Tally(schema_of(2), low, high, 2.0, np.ones(2))
     task = task_of(4.0)
     view = view_of(task, np.zeros((1, FEATURES)), [0])
     view = replace(view, X=np.full((1, FEATURES), 1.7e308))
-    found = question.real(question.answer(view), "features")
-    assert np.linalg.norm(found) <= question.sensitivity["features"]
+    found = query.real(query.answer(view), "features")
+    assert np.linalg.norm(found) <= query.sensitivity["features"]

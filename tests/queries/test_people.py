@@ -10,8 +10,8 @@ import pytest
 import pffl
 from pffl.data import Federation
 from pffl.engines import Local, Reference
-from pffl.questions import Evaluate
-from tests.helpers import evaluate_question, from_silos, make_federation, make_problem
+from pffl.queries import Evaluate
+from tests.helpers import evaluate_query, from_silos, make_federation, make_problem
 from tests.inside import logsum, sample
 
 
@@ -27,15 +27,12 @@ def with_people(federation: Federation, seed: int = 0, people: int = 9) -> Feder
     return from_silos(federation, silos)
 
 
-def expected(federation, problem, question):
+def expected(federation, problem, query):
     """People of each cell, person by person: count, sums and log-sums."""
-    model, M = problem.task.model, question.loss_bound
+    model, M = problem.task.model, query.loss_bound
     parts = [silo.rows("test") for silo in federation.silos]
     losses = np.concatenate(
-        [
-            model.bounded_losses(question.w, model.inputs.apply(r.X), r.y, M)
-            for r in parts
-        ]
+        [model.bounded_losses(query.w, model.inputs.apply(r.X), r.y, M) for r in parts]
     )
     group = np.concatenate([rows.group for rows in parts])
     person = np.concatenate([rows.person for rows in parts])
@@ -45,7 +42,7 @@ def expected(federation, problem, question):
             for p in sorted(set(person[group == z].tolist()))
         ]
         x = np.array(own) / M
-        g = question.bets[z][:, None]
+        g = query.bets[z][:, None]
         yield (
             [len(x), M * x.sum(), M**2 * (x**2).sum()],
             np.log(1 - g * x).sum(axis=1),
@@ -58,14 +55,14 @@ def test_each_person_counts_once_in_a_cell(engine) -> None:
     asker = engine(federation)
     problem = make_problem(asker, pffl.BoundedGroupLoss(0.5))
     w = np.random.default_rng(0).normal(size=problem.n_parameters)
-    question = evaluate_question(problem.task, w)
-    total = asker.ask(question)
-    found = list(expected(federation, problem, question))
+    query = evaluate_query(problem.task, w)
+    total = asker.ask(query)
+    found = list(expected(federation, problem, query))
     for z, (people, below) in enumerate(found):
         np.testing.assert_allclose(total.people[z], people, rtol=1e-12)
         np.testing.assert_allclose(total.below[z], below, rtol=1e-12)
     # All else is about rows, as ever.
-    bare = engine(make_federation(0, sizes=(20, 30, 40), test=25)).ask(question)
+    bare = engine(make_federation(0, sizes=(20, 30, 40), test=25)).ask(query)
     np.testing.assert_allclose(total.cells, bare.cells, rtol=1e-12)
     assert (total.people[:, 0] < total.cells[:, 0]).all()
     np.testing.assert_allclose(bare.people, bare.cells[:, [0, 3, 4]], rtol=1e-12)

@@ -12,8 +12,8 @@ import numpy as np
 from pffl.data.schema import Schema
 from pffl.errors import Malformed
 from pffl.models.base import Step
-from pffl.questions.base import Judge, ModelQuestion, Rebuild, View, anywhere
-from pffl.questions.declared import (
+from pffl.queries.base import Judge, ModelQuery, Rebuild, View, anywhere
+from pffl.queries.declared import (
     NOTHING,
     ROUNDING,
     Arrays,
@@ -28,7 +28,7 @@ from pffl.questions.declared import (
     vector,
     whole,
 )
-from pffl.questions.plausible import LOSS, Known, check_length, near, require
+from pffl.queries.plausible import LOSS, Known, check_length, near, require
 from pffl.typing import FloatArray, IntArray
 
 MOST_STEPS = 1_000_000
@@ -64,7 +64,7 @@ class TrainTotal(Total):
     gradient: FloatArray = array("g")
 
 
-class Train(ModelQuestion[TrainTotal]):
+class Train(ModelQuery[TrainTotal]):
     """Ask for local training from `w`.
 
     Silo k descends G_k = (1/p_k) Σ_i c_i ℓ_i + β(μ/2)‖w‖² with
@@ -127,15 +127,15 @@ class Train(ModelQuestion[TrainTotal]):
     def read(
         cls, header: dict[str, Any], arrays: Arrays, schema: Schema, build: Rebuild
     ) -> tuple[Self, int]:
-        """Take a question out of a message; the anchor is whole, or there is none."""
-        question, index = super().read(header, arrays, schema, build)
-        z = len(question.cell_weights) if question.corrected else 0
-        found = len(question.anchor_gradient), len(question.anchor_weights)
-        if found != (len(question.anchor), z):
+        """Take a query out of a message; the anchor is whole, or there is none."""
+        query, index = super().read(header, arrays, schema, build)
+        z = len(query.cell_weights) if query.corrected else 0
+        found = len(query.anchor_gradient), len(query.anchor_weights)
+        if found != (len(query.anchor), z):
             raise Malformed("an anchor without weights and gradient, or the reverse")
-        if question.corrected and question.by_mass and not question.risk_weight > 0:
+        if query.corrected and query.by_mass and not query.risk_weight > 0:
             raise Malformed("a correction for drift, and steps by mass without a risk")
-        return question, index
+        return query, index
 
     @property
     def corrected(self) -> bool:

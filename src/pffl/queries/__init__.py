@@ -1,0 +1,31 @@
+"""The boundary: the queries that a silo answers, and nothing else."""
+
+from pffl.queries.base import ModelQuery as ModelQuery
+from pffl.queries.base import Place as Place
+from pffl.queries.base import Pool as Pool
+from pffl.queries.base import Query as Query
+from pffl.queries.base import Task as Task
+from pffl.queries.base import View as View
+from pffl.queries.base import read_query as read_query
+from pffl.queries.census import Census as Census
+from pffl.queries.census import CensusTotal as CensusTotal
+from pffl.queries.curvature import Curvature as Curvature
+from pffl.queries.curvature import CurvatureTotal as CurvatureTotal
+from pffl.queries.declared import Total as Total
+from pffl.queries.declared import add_all as add_all
+from pffl.queries.evaluate import Evaluate as Evaluate
+from pffl.queries.evaluate import EvaluateTotal as EvaluateTotal
+from pffl.queries.moments import Moments as Moments
+from pffl.queries.moments import MomentsTotal as MomentsTotal
+from pffl.queries.noised import Noised as Noised
+from pffl.queries.noised import NoisedTotal as NoisedTotal
+from pffl.queries.noised import Tally as Tally
+from pffl.queries.noised import TallyTotal as TallyTotal
+from pffl.queries.slopes import Slopes as Slopes
+from pffl.queries.slopes import SlopesTotal as SlopesTotal
+from pffl.queries.smoothness import Smoothness as Smoothness
+from pffl.queries.smoothness import SmoothnessTotal as SmoothnessTotal
+from pffl.queries.train import Train as Train
+from pffl.queries.train import TrainTotal as TrainTotal
+from pffl.queries.witness import Witness as Witness
+from pffl.queries.witness import WitnessTotal as WitnessTotal
