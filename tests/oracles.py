@@ -298,7 +298,7 @@ class Solved:
         return int(self.raw.rounds)
 
     @property
-    def queries(self) -> tuple[int, int]:
+    def questions(self) -> tuple[int, int]:
         """How many queries were asked, and how many different ones."""
         found = self.raw.training.queries
         return int(found["asked"]), int(found["distinct"])

@@ -22,7 +22,8 @@ from pffl.queries import (
     Task,
     Train,
 )
-from pffl.site import Agreement, Rules, Site
+from pffl.site import Agreement, Site
+from pffl.site import Rules as SiteRules
 from pffl.wire import (
     Answer,
     Policy,
@@ -37,6 +38,11 @@ from pffl.wire import (
 )
 from tests.engines.test_secure import engine_of
 from tests.inside import EVERY_SILO, InMemory, masks, mu_of
+
+
+def Rules(*, questions: int | None = None, **given: Any) -> SiteRules:
+    """A site's limits; attacks say questions for queries."""
+    return SiteRules(**given | ({} if questions is None else {"queries": questions}))
 
 
 class Unguarded(Site):

@@ -24,12 +24,12 @@ from tests.attacks.product import (
     Request,
     masks,
     mu_of,
-    question_body,
     read_answer,
     read_masked,
     signed_content,
     write_answer,
 )
+from tests.attacks.product import query_body as question_body
 from tests.site.noisy import (
     agreement,
     budget,
