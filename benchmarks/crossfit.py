@@ -41,7 +41,7 @@ from scipy import stats
 from scipy.optimize import brentq
 
 import pffl
-from pffl.bounds import logsum
+from pffl.bounds import mean as mean_bounds
 from pffl.data.silo import Rows
 from pffl.driver import drive
 from pffl.engines import Local
@@ -295,9 +295,10 @@ def score(
     M = chosen_bound(scores, data.cell[own], Z)
     mean, variance = moments(losses(scores, M), data.cell[own], Z)
     level, n = cut.level, cut.counts
-    bets = logsum.plan_bets(
-        n, delta=DELTA, mean=level * mean, variance=level**2 * variance, loss_bound=M
-    )
+    pairs = zip(level * mean, level**2 * variance, strict=True)
+    known = [mean_bounds.Moments.alike(*pair, M) for pair in pairs]
+    bound = {"loss_bound": M, "delta": DELTA}
+    bets, _ = mean_bounds.plan(n, known=known, **bound)
     sums, totals = np.zeros(bets.gammas.shape), np.zeros(Z)
     left = data.rows.take(np.flatnonzero(cut.aside))
     told = np.zeros(len(left))
@@ -311,10 +312,10 @@ def score(
         for j, gamma in enumerate(bets.gammas.T):
             sums[:, j] += np.bincount(cell, np.log1p(-gamma[cell] * x), minlength=Z)
         told += probabilities(fitted.scores(left), M) / len(cut.seen)
-    upper = np.minimum(logsum.upper(bets, sums, n, M, DELTA) / level, M)
+    upper = np.minimum(mean_bounds.upper(bets, sums, n, **bound) / level, M)
     product = np.full(Z, np.nan)
     if len(cut.seen) == 1:
-        product = logsum.upper_bounds(bets, sums, n, totals, loss_bound=M, delta=DELTA)
+        product = mean_bounds.upper_bounds(bets, sums, n, totals, **bound)
     paid = -np.log(told)
     means, error = moments(paid, data.cell[cut.aside], Z)[0], float(np.mean(told < 0.5))
     risk = float(paid.mean())

@@ -25,7 +25,8 @@ from dataclasses import dataclass
 import numpy as np
 from crossfit import DELTA, row_weights
 
-from pffl.bounds import logsum
+from pffl.bounds.mean import Moments, plan
+from pffl.bounds.mean import upper as log_sum_upper
 
 
 @dataclass(frozen=True)
@@ -135,13 +136,12 @@ def covered(setting: Setting, repetitions: int, seed: int) -> tuple[float, ...]:
             size = flat.sum(axis=-1)
             mean = np.einsum("rzo,ro->rz", flat, both) / size
             square = np.einsum("rzo,ro->rz", flat, both**2) / size
-            bets = logsum.plan_bets(
-                np.tile(n, R),
-                delta=DELTA,
-                mean=(level * mean).ravel(),
-                variance=(level**2 * (square - mean**2)).ravel(),
-                loss_bound=CAP,
-            )
+            moments = ((level * mean), (level**2 * (square - mean**2)))
+            known = [
+                Moments.alike(*pair, CAP)
+                for pair in zip(*map(np.ravel, moments), strict=False)
+            ]
+            bets, _ = plan(np.tile(n, R), delta=DELTA, loss_bound=CAP, known=known)
             gammas = bets.gammas.reshape(R, Z, -1)
             sums = np.zeros(gammas.shape)
         risks = both @ mixture.T
@@ -157,7 +157,8 @@ def covered(setting: Setting, repetitions: int, seed: int) -> tuple[float, ...]:
         expected += risks[:, 0] * np.count_nonzero(cells[now] == 0)
         rows_so_far = np.count_nonzero(scored & (blocks <= b) & (cells == 0))
         lucky = met < expected - 0.5 * np.sqrt(rows_so_far)
-    flat = logsum.upper(bets, sums.reshape(R * Z, -1), np.tile(n, R), CAP, DELTA)
+    sizes = {"loss_bound": CAP, "delta": DELTA}
+    flat = log_sum_upper(bets, sums.reshape(R * Z, -1), np.tile(n, R), **sizes)
     upper = np.minimum(flat.reshape(R, Z) / level, CAP)
     shipped = -np.log(np.stack([1 - told, told], axis=-1)).reshape(R, -1) @ mixture.T
     return (

@@ -22,7 +22,7 @@ import numpy as np
 
 import pffl
 from pffl.bounds import alarm
-from pffl.bounds.logsum import BETS, Bets
+from pffl.bounds.mean import BETS, Bets
 from pffl.typing import FloatArray
 
 DELTA, ROWS = 0.05, 10_000

@@ -25,7 +25,7 @@ import numpy as np
 from scipy.special import expit
 
 import pffl
-from pffl.bounds.logsum import Bets, upper_bounds
+from pffl.bounds.mean import Bets, upper_bounds
 from pffl.data import Federation
 from pffl.evidence.evidence import ModelPath
 from pffl.evidence.vector import numbers_of

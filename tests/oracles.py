@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from subprocess import PIPE, Popen
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,6 +57,7 @@ from tests.inside import (
     Filter,
     Interval,
     Least,
+    Moments,
     NumericModel,
     Pair,
     Support,
@@ -66,21 +68,19 @@ from tests.inside import (
     discrete_gaussian,
     epsilon_of,
     gap,
-    holdout,
     least_norm,
     log_sum_upper,
-    logsum,
     mu_of,
     read_model,
     secret_source,
     seeded_source,
     support,
-    weighted,
 )
 from tests.inside import Source as NoiseSource
 from tests.inside import bets_of as noisy_bets
 from tests.inside import bounds_rates as rates
 from tests.inside import fieller as noisy_mean_ends
+from tests.inside import mean as mean_bounds
 from tests.inside import noisy_plan_BETS as NOISY_BETS
 
 MODELS = {
@@ -88,6 +88,112 @@ MODELS = {
     "softmax": (pffl.SoftmaxRegression, 3),
     "least-squares": (pffl.LeastSquares, 0),
 }
+
+# ---------------------------------------------------------------- bounds on means
+
+
+def plan_bets(
+    counts: Any,
+    *,
+    delta: float,
+    mean: Any = None,
+    variance: Any = None,
+    loss_bound: Any,
+) -> Any:
+    """Plan bets for rows that count alike, from mean and variance of training rows."""
+    known = None
+    if mean is not None and variance is not None:
+        shape = np.atleast_1d(counts).shape
+        pairs = zip(*(np.broadcast_to(a, shape) for a in (mean, variance)), strict=True)
+        known = [
+            Moments.alike(*pair, loss_bound) if np.isfinite(pair).all() else None
+            for pair in pairs
+        ]
+    bound = {"delta": delta, "loss_bound": loss_bound}
+    return mean_bounds.plan(counts, known=known, **bound)[0]
+
+
+def _upper(bets: Any, below: Any, counts: Any, loss_bound: float, delta: float) -> Any:
+    bound = {"loss_bound": loss_bound, "delta": delta}
+    return mean_bounds.upper(bets, below, counts, **bound)
+
+
+def _lower(bets: Any, above: Any, counts: Any, loss_bound: float, delta: float) -> Any:
+    return loss_bound - _upper(bets, above, counts, loss_bound, delta)
+
+
+def _lower_bounds(
+    bets: Any, above: Any, counts: Any, totals: Any, *, loss_bound: float, delta: float
+) -> Any:
+    """Turn losses round: the mean of M − ℓ is at most so much."""
+    left = np.maximum(loss_bound * np.asarray(counts) - np.asarray(totals), 0.0)
+    bound = {"loss_bound": loss_bound, "delta": delta}
+    found = mean_bounds.upper_bounds(bets, above, counts, left, **bound)
+    return np.maximum(loss_bound - found, 0.0)
+
+
+def _rows_needed(
+    bound: float, *, mean: float, variance: float, loss_bound: float, delta: float
+) -> int | None:
+    known = Moments.alike(mean, variance, loss_bound)
+    given = {"loss_bound": loss_bound, "delta": delta, "weighted": False}
+    found: int | None = mean_bounds.rows_needed(bound, known=known, **given)
+    return found
+
+
+def _weighted_plan(
+    counts: Any,
+    *,
+    delta: float,
+    moments: Any = None,
+    seen: Any = None,
+    bounds: Any,
+    loss_bound: float,
+) -> Any:
+    known = None
+    if moments is not None and seen is not None:
+        known = [Moments.of(*pair) for pair in zip(moments, seen, strict=True)]
+    given = {"delta": delta, "loss_bound": loss_bound, "bounds": bounds}
+    return mean_bounds.plan(counts, known=known, **given)
+
+
+def _weighted_upper(
+    bets: Any, levels: Any, sums: Any, *, counts: Any, loss_bound: float, delta: float
+) -> Any:
+    bound = {"loss_bound": loss_bound, "delta": delta, "levels": levels}
+    return mean_bounds.upper(bets, sums, counts, **bound)
+
+
+def _weighted_rows_needed(
+    bound: float, *, moments: Any, loss_bound: float, delta: float
+) -> int | None:
+    given = {"loss_bound": loss_bound, "delta": delta, "weighted": True}
+    found: int | None = mean_bounds.rows_needed(bound, known=moments, **given)
+    return found
+
+
+holdout = SimpleNamespace(
+    chernoff_upper=mean_bounds.chernoff_upper, split_delta=mean_bounds.split_delta
+)
+#: The bound on means for rows that count alike.
+logsum = SimpleNamespace(
+    Bets=mean_bounds.Bets,
+    BETS=mean_bounds.BETS,
+    PLANNED=mean_bounds.PLANNED,
+    plan_bets=plan_bets,
+    upper=_upper,
+    lower=_lower,
+    upper_bounds=mean_bounds.upper_bounds,
+    lower_bounds=_lower_bounds,
+    rows_needed=_rows_needed,
+)
+#: The same for rows with weights.
+weighted = SimpleNamespace(
+    Moments=Moments,
+    plan=_weighted_plan,
+    upper=_weighted_upper,
+    rows_needed=_weighted_rows_needed,
+)
 
 # ------------------------------------------------------------------- rows and cells
 

@@ -26,12 +26,11 @@ from tests.inside import (
     Evidence,
     ModelPath,
     numbers_of,
-    plan_bets,
     promise,
-    upper_bounds,
     verdict,
 )
 from tests.interrupting import Stopping, assert_same_bits
+from tests.oracles import logsum, plan_bets
 from tests.raising import raises
 
 QUICK = Options(baseline=False, least=False)
@@ -206,7 +205,7 @@ def test_promises_are_broken_no_more_often_than_said():
         logs = [np.log1p(-bets.gammas * value / M) for value in pair]
         below = (n - ones)[..., None] * logs[0] + ones[..., None] * logs[1]
         total = (n - ones) * pair[0] + ones * pair[1]
-        upper = upper_bounds(bets, below, n, total, loss_bound=M, delta=delta)
+        upper = logsum.upper_bounds(bets, below, n, total, loss_bound=M, delta=delta)
         within = upper <= bound
         shown &= within[:, :1] & within[:, 1:].T
         chosen[shown] = place

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from pffl.bounds import gap
-from pffl.bounds.rounding import Errors, Sizes
+from pffl.bounds.gap import Errors, Sizes
 from pffl.constraints.base import Cells
 from pffl.data.schema import Schema
 from pffl.numerics import divisors

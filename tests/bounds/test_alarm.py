@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pffl.errors import UsageError
 from tests.inside import Bets, alarm
-from tests.inside import bounds_logsum_BETS as BETS
+from tests.inside import mean_BETS as BETS
 from tests.raising import raises
 
 M = 3.0

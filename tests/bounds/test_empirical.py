@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pffl.errors import UsageError
 from tests.bounds.problems import Problem, draw, draw_model, draw_multipliers
-from tests.inside import empirical as e
+from tests.inside import gap as e
 from tests.inside import gap as g
 from tests.raising import raises
 

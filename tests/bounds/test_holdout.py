@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 from scipy.stats import binom
 
 from pffl.errors import UsageError
-from tests.inside import holdout as h
+from tests.inside import mean as h
 from tests.raising import raises
 
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.inside import Moments, Outlook, chance, plan_bets, times, upper_bounds
+from tests.inside import Moments, Outlook, chance, times
+from tests.oracles import logsum, plan_bets
 
 M, DELTA = 3.0, 0.05
 
@@ -30,7 +31,7 @@ def shown(mean: float, deviation: float, n: int, draws: int, seed: int) -> np.nd
     below = np.log1p(-bets.gammas[0][:, None, None] * x).sum(axis=-1).T[:, None, :]
     args = {"loss_bound": M, "delta": DELTA}
     counts, totals = np.full((draws, 1), n), M * x.sum(axis=1, keepdims=True)
-    return upper_bounds(bets, below, counts, totals, **args)[:, 0]
+    return logsum.upper_bounds(bets, below, counts, totals, **args)[:, 0]
 
 
 @pytest.mark.parametrize("n", [40, 200, 2000])

@@ -24,7 +24,7 @@ from tests.helpers import (
     make_federation,
     make_problem,
 )
-from tests.inside import Certificate, holdout, unseen, verdict
+from tests.inside import Certificate, mean, unseen, verdict
 from tests.inside import bounds_rates as rates
 from tests.raising import raises
 from tests.saddle import Oracle
@@ -229,7 +229,7 @@ def test_holdout_bounds_from_the_rows():
                 for g, p in zip(gammas, weights, strict=True)
             ]
             inside = M * grid[np.sum(wealth, axis=0) < 1 / (0.8 * delta)].max()
-            rare = holdout.chernoff_upper(len(own), own.sum(), M, 0.2 * delta)
+            rare = mean.chernoff_upper(len(own), own.sum(), M, 0.2 * delta)
             assert row[name] == pytest.approx(min(inside, float(rare)), abs=2e-5 * M)
         assert row["loss"] == pytest.approx(own.mean())
 

@@ -12,7 +12,7 @@ import pytest
 import pffl
 from pffl.data import DataWarning
 from tests.inside import evidence_metrics_rates as rates
-from tests.inside import logsum, unseen
+from tests.inside import mean, unseen
 
 OPTIONS = {"label": "y", "group": "sex", "silos": 3, "seed": 0, "test_fraction": 0.4}
 
@@ -46,7 +46,7 @@ def test_people_are_counted_and_rows_are_not(run):
     assert e.data.several
     np.testing.assert_array_equal(people * 4, rows)
     args = {"loss_bound": e.terms.loss_bound, "delta": 1 - e.terms.confidence}
-    found = logsum.upper_bounds(
+    found = mean.upper_bounds(
         e.heldout.planned,
         np.array(e.heldout.below),
         people,

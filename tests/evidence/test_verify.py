@@ -540,7 +540,8 @@ def test_models_that_are_not_known_are_checked_by_evidence_alone(shelf, tmp_path
 
 
 def test_second_implementations_of_the_bounds_agree_with_the_first():
-    from tests.inside import clopper_pearson_upper, plan_bets, upper_bounds
+    from tests.inside import clopper_pearson_upper, mean
+    from tests.oracles import plan_bets
 
     rng = np.random.default_rng(0)
     for n in (0, 1, 2, 30, 500):
@@ -548,7 +549,7 @@ def test_second_implementations_of_the_bounds_agree_with_the_first():
         bets = plan_bets([n], delta=0.01, mean=[0.4], variance=[0.2], loss_bound=3.0)
         below = np.log1p(-bets.gammas * (losses / 3.0)[:, None, None]).sum(axis=0)
         total = float(losses.sum())
-        found = upper_bounds(bets, below, [n], [total], loss_bound=3.0, delta=0.01)
+        found = mean.upper_bounds(bets, below, [n], [total], loss_bound=3.0, delta=0.01)
         planned = (bets.gammas[0], bets.weights[0], below[0])
         again = module.mean_upper(n, total, planned, 3.0, 0.01)
         assert again == pytest.approx(float(found[0]), rel=1e-9)

@@ -24,12 +24,12 @@ from tests.inside import (
     Terms,
     Training,
     judge,
-    logsum,
     spread,
     training,
     unseen,
     verdicts,
 )
+from tests.oracles import plan_bets
 
 NAMES = ("female", "male")
 NONE = Missing("not asked for")
@@ -231,7 +231,7 @@ def test_about_how_many_more_rows_would_show_it():
     for times, shown in ((1.1, True), (0.5, False)):
         count = int(times * (40 + (lacking["female"] or 0)))
         like = evidence(heldout=sample((0.5, 0.5), counts=(count, 10**6)))
-        found = logsum.plan_bets(
+        found = plan_bets(
             [count, 10**6], delta=0.05, mean=0.5, variance=0.0, loss_bound=3.0
         )
         below = np.log1p(-found.gammas * 0.5 / 3.0) * [[count], [10**6]]

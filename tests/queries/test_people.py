@@ -12,7 +12,7 @@ from pffl.data import Federation
 from pffl.engines import Local, Reference
 from pffl.queries import Evaluate
 from tests.helpers import evaluate_query, from_silos, make_federation, make_problem
-from tests.inside import logsum, sample
+from tests.inside import mean, sample
 
 
 def with_people(federation: Federation, seed: int = 0, people: int = 9) -> Federation:
@@ -72,7 +72,7 @@ def test_a_sample_tells_rows_from_people() -> None:
     federation = with_people(make_federation(0))
     engine = Local(federation)
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.5))
-    bets = logsum.plan_bets([40, 40], delta=0.05, loss_bound=3.0)
+    bets = mean.plan([40, 40], delta=0.05, loss_bound=3.0)[0]
     w = np.full(problem.n_parameters, 0.3)
     total = engine.ask(Evaluate(problem.task, w, "test", 3.0, bets=bets.gammas))
     found = sample(["test"], total, bets)

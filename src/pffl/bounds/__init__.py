@@ -1,6 +1,5 @@
 """Bounds: pure mathematics, one bound a file, from sums to numbers.
 
-`gap`, `empirical` and `infeasible` speak of the training rows, `holdout`, `logsum`,
-`weighted`, `rates` and `risk` of people not seen. Nothing here asks a silo, reads a
-file or writes a sentence.
+`gap` and `infeasible` speak of the training rows, `mean`, `rates`, `risk` and `alarm`
+of new people. Nothing here asks a silo, reads a file or writes a sentence.
 """

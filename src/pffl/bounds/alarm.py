@@ -48,7 +48,7 @@ from decimal import Decimal
 import numpy as np
 
 from pffl.bounds.checks import Numbers, nonnegative, probability, refuse, whole
-from pffl.bounds.logsum import BETS, EPS, LARGEST, Bets, logsumexp
+from pffl.bounds.mean import BETS, EPS, LARGEST, Bets, logsumexp
 from pffl.typing import FloatArray
 
 #: Rises of the mean above the bound, in parts of it, that bets are planned for.

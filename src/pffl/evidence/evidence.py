@@ -19,8 +19,7 @@ import numpy as np
 from pffl.bounds.checks import Interval
 from pffl.bounds.gap import gap_of
 from pffl.bounds.infeasible import FAR, NEAR, Support
-from pffl.bounds.logsum import Bets
-from pffl.bounds.weighted import MOMENTS, Moments
+from pffl.bounds.mean import MOMENTS, Bets, Moments
 from pffl.errors import ArtefactError, Problems, UsageError, wrong
 from pffl.evidence.noise import Noise
 from pffl.evidence.vector import Vector, kept

@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pffl.bounds import weighted
-from pffl.bounds.logsum import Bets, plan_bets
+from pffl.bounds.mean import Bets, Moments, plan
 from pffl.constraints.group_loss import BoundedGroupLoss
 from pffl.errors import DataError
 from pffl.evidence import proofs
@@ -289,13 +288,13 @@ def planned(
     seen: Sample | None, rows: FloatArray, *, loss_bound: float, delta: float
 ) -> Bets:
     """Plan bets for so many held-out rows per cell, from losses on training rows."""
-    return plan_bets(
-        rows,
-        delta=delta,
-        mean=None if seen is None else seen.means,
-        variance=None if seen is None else seen.variances,
-        loss_bound=loss_bound,
-    )
+    known = None
+    if seen is not None:
+        known = [
+            Moments.alike(*pair, loss_bound) if np.isfinite(pair).all() else None
+            for pair in zip(seen.means, seen.variances, strict=True)
+        ]
+    return plan(rows, delta=delta, loss_bound=loss_bound, known=known)[0]
 
 
 def planned_weighted(
@@ -307,13 +306,10 @@ def planned_weighted(
     delta: float,
 ) -> tuple[Bets, FloatArray]:
     """Plan bets and levels for weighted rows, from losses on training rows."""
-    known = {}
+    known = None
     if seen is not None and seen.stakes:
-        sums = [seen.stakes[name] for name in weighted.MOMENTS]
-        known = {"moments": np.array(sums).T, "seen": np.array(seen.stakes["count"])}
-    return weighted.plan(
-        rows, delta=delta, bounds=bounds, loss_bound=loss_bound, **known
-    )
+        known = [seen.moments(z) for z in range(len(bounds))]
+    return plan(rows, delta=delta, loss_bound=loss_bound, known=known, bounds=bounds)
 
 
 def columns(table: FloatArray) -> dict[str, list[float]]:

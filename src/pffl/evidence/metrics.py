@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pffl.bounds.holdout import split_delta
+from pffl.bounds.mean import split_delta
 from pffl.bounds.rates import clopper_pearson_lower, clopper_pearson_upper
 from pffl.evidence import unseen
 from pffl.evidence.evidence import Evidence, Sample, known

@@ -24,7 +24,7 @@ import numpy as np
 from pffl import files, records
 from pffl.bounds import alarm
 from pffl.bounds.checks import probability
-from pffl.bounds.logsum import Bets
+from pffl.bounds.mean import Bets
 from pffl.errors import ArtefactError, UsageError
 from pffl.records import Record
 from pffl.text import decimals, down, element, few, text_table, words

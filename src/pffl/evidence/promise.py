@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from pffl.bounds.holdout import split_delta
+from pffl.bounds.mean import split_delta
 from pffl.evidence import noise, unseen
 from pffl.evidence.certificate import Assumption, Statement
 from pffl.evidence.evidence import (

@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from pffl.bounds.checks import Interval, Numbers, finite, nonnegative, refuse, whole
-from pffl.bounds.empirical import slack as slack_of
 from pffl.bounds.gap import gap_unit
+from pffl.bounds.gap import slack as slack_of
 from pffl.bounds.infeasible import FAR
 from pffl.evidence.certificate import Assumption, Statement
 from pffl.evidence.evidence import Evidence, Least, Lowest, Missing, Sample, known

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from pffl.bounds import logsum, rates, weighted
-from pffl.bounds.holdout import chernoff_upper, split_delta
+from pffl.bounds import mean, rates
+from pffl.bounds.mean import Moments, split_delta
 from pffl.evidence.certificate import Assumption, State, Statement
 from pffl.evidence.evidence import (
     WEIGHTED,
@@ -369,19 +369,19 @@ def upper_ends(
     if weighs:
         if bets is None or not sample.levels or any(sample.stakes["above"]):
             return None
-        return weighted.upper(
+        return mean.upper(
             bets,
-            np.array(sample.levels),
             np.array(sample.diluted),
-            counts=np.array(sample.stakes["count"]),
+            np.array(sample.stakes["count"]),
             loss_bound=loss_bound,
             delta=delta,
+            levels=np.array(sample.levels),
         )
     count, total = sample.of_people("count"), sample.of_people("bounded_loss")
     if bets is None:
-        return chernoff_upper(count, total, loss_bound, delta)
+        return mean.chernoff_upper(count, total, loss_bound, delta)
     below = np.array(sample.below)
-    return logsum.upper_bounds(
+    return mean.upper_bounds(
         bets, below, count, total, loss_bound=loss_bound, delta=delta
     )
 
@@ -459,39 +459,37 @@ def more_rows(e: Evidence) -> dict[str, int | None]:
     if sample is None or M is None or found is None or not e.promise:
         return {}
     delta = split_delta(1.0 - e.terms.confidence, 1, parts(e))
-    if e.heldout_weighted:
-        return _more_weighted(e, sample, found, M, delta)
-    counts = sample.of_people("count")
-    means = sample.of_people("bounded_loss") / np.maximum(counts, 1.0)
-    squares = sample.of_people("bounded_loss_squared") / np.maximum(counts, 1.0)
     out: dict[str, int | None] = {}
     for z in np.flatnonzero(found > e.bounds):
+        known, there = _moments(sample, int(z), M, weighs=e.heldout_weighted)
         needed = None
-        if counts[z] > 0:
-            needed = logsum.rows_needed(
+        if known is not None:
+            needed = mean.rows_needed(
                 float(e.bounds[z]),
-                mean=float(means[z]),
-                variance=max(0.0, float(squares[z] - means[z] ** 2)),
+                known=known,
                 loss_bound=M,
                 delta=delta,
-            )
-        out[e.names[z]] = None if needed is None else max(1, needed - int(counts[z]))
-    return out
-
-
-def _more_weighted(
-    e: Evidence, sample: Sample, found: FloatArray, loss_bound: float, delta: float
-) -> dict[str, int | None]:
-    """Return how many more weighted rows would show the bounds that are not shown."""
-    out: dict[str, int | None] = {}
-    for z in np.flatnonzero(found > e.bounds):
-        needed, there = None, int(sample.stakes["count"][z])
-        if (known := sample.moments(int(z))) is not None:
-            needed = weighted.rows_needed(
-                float(e.bounds[z]), moments=known, loss_bound=loss_bound, delta=delta
+                weighted=e.heldout_weighted,
             )
         out[e.names[z]] = None if needed is None else max(1, needed - there)
     return out
+
+
+def _moments(
+    sample: Sample, z: int, loss_bound: float, *, weighs: bool
+) -> tuple[Moments | None, int]:
+    """Return the moments of a cell's held-out people, and how many they are."""
+    if weighs:
+        return sample.moments(z), int(sample.stakes["count"][z])
+    count, total, squares = (
+        float(sample.of_people(name)[z])
+        for name in ("count", "bounded_loss", "bounded_loss_squared")
+    )
+    if count == 0:
+        return None, 0
+    level = total / count
+    variance = max(0.0, squares / count - level**2)
+    return Moments.alike(level, variance, loss_bound), int(count)
 
 
 def _lacking(e: Evidence, cells: CellLosses) -> str:

@@ -17,8 +17,7 @@ from typing import ClassVar, Self, TypeVar
 
 import numpy as np
 
-from pffl.bounds.gap import gap_unit
-from pffl.bounds.rounding import Errors
+from pffl.bounds.gap import Errors, gap_unit
 from pffl.errors import UsageError
 from pffl.methods import saddle
 from pffl.methods.base import PRICES, Bounds, Grid, Method, check_parameters

@@ -17,7 +17,7 @@ import numpy as np
 from pffl import files
 from pffl.bounds import alarm
 from pffl.bounds.checks import positive
-from pffl.bounds.weighted import MOMENTS, Moments
+from pffl.bounds.mean import MOMENTS, Moments
 from pffl.constraints import BoundedGroupLoss, ConditionalBoundedGroupLoss
 from pffl.constraints.base import AUTO, EVERY_SILO, Bound, Cells, Constraint
 from pffl.data.schema import Schema

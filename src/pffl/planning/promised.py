@@ -6,7 +6,7 @@
        and measured on the one that is left (`path.find_safest`)
     3  from its losses on rows that it was fitted to, and on others, the mean loss for
        any number of training rows is forecast, and the upper end that any number of
-       calibration rows will about show (`bounds.outlook`)
+       calibration rows will about show (`outlook`)
     4  the share of rows for calibration is taken at which all bounds are shown most
        probably; of about equal ones the smallest
 
@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 
-from pffl.bounds import outlook
 from pffl.constraints.base import Constraint
 from pffl.data.federation import Federation
 from pffl.data.partition import CALIBRATION
@@ -35,6 +34,7 @@ from pffl.methods import method_of
 from pffl.methods.base import Method
 from pffl.models.base import Model
 from pffl.models.linear import default_model
+from pffl.planning import outlook
 from pffl.planning.trial import FEWEST, Looked, Report, Trial
 from pffl.preparation import Options
 from pffl.solving import default_method

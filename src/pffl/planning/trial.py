@@ -3,7 +3,7 @@
     1  the rows are cut into folds, inside each silo, all rows of a person together
     2  on all but one fold the safest model of a path is trained (`path.find_safest`),
        and its losses are measured on the fold that is left
-    3  what these come to is what `bounds.outlook` forecasts from
+    3  what these come to is what `outlook` forecasts from
 
 Of other splits nothing is asked but a census: how many rows each cell has.
 """
@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from pffl.bounds.outlook import Outlook
-from pffl.bounds.weighted import MOMENTS, Moments
+from pffl.bounds.mean import MOMENTS, Moments
 from pffl.constraints.base import Constraint
 from pffl.data.checks import listing
 from pffl.data.federation import Federation
@@ -32,6 +31,7 @@ from pffl.flow import Flow, ask_all
 from pffl.methods.base import Method
 from pffl.models.base import Model
 from pffl.path import check_bounded, find_safest
+from pffl.planning.outlook import Outlook
 from pffl.preparation import Options, Setting, prepare
 from pffl.problem import Problem
 from pffl.queries import Census

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pffl.bounds.logsum import LARGEST
+from pffl.bounds.mean import LARGEST
 from pffl.errors import UsageError
 from pffl.queries.base import ModelQuery, View
 from pffl.queries.census import COUNT, WEIGHT
@@ -93,7 +93,7 @@ class EvaluateTotal(Total):
         loss / M.
     stakes, diluted
         Where rows have weights, instead of the last two: sums of `STAKES` per cell,
-        and Σ log(1 − γu) per cell, bet and level; see `bounds.weighted`.
+        and Σ log(1 − γu) per cell, bet and level; see `bounds.mean`.
     rises
         For an alarm: sums of `RISES` per cell; then `diluted` are the log-sums of
         `bounds.alarm`.

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pffl.bounds.rounding import Sparse
+from pffl.bounds.gap import Sparse
 from pffl.data.schema import Schema
 from pffl.errors import Refused
 from pffl.models.base import Inputs, Model, Target

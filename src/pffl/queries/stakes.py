@@ -1,4 +1,4 @@
-"""Sums over weighted rows, for statements on unseen people; see `bounds.weighted`.
+"""Sums over weighted rows, for statements on unseen people; see `bounds.mean`.
 
 With x = bounded loss / M and t = weight / s_max, both in [0, 1]: how many people there
 are, how many rows weigh more than s_max (then nothing is said, and t counts as 1), the
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pffl.bounds.weighted import MOMENTS
+from pffl.bounds.mean import MOMENTS
 from pffl.queries.declared import ROUNDING
 from pffl.queries.plausible import require, within
 from pffl.typing import FloatArray, IntArray

@@ -8,7 +8,7 @@ model that was fitted to n₀ rows, whose mean losses are m_in there and m_out o
     a = (m_in + m_out)/2,     b = n₀(m_out − m_in)/2 ≥ 0,     μ(n) = a + b/n
 
 The upper end U that m calibration rows show is forecast from mean and variance, as bets
-are planned (`logsum`, `weighted`); what comes will lie around it as their mean does
+are planned (`bounds.mean`); what comes will lie around it as their mean does
 around μ. The cell's bound ζ is shown with a probability of about
 
     Φ((ζ − U)/se),     se² = σ²(1/m + 1/m₀)
@@ -27,9 +27,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from pffl.bounds import logsum, weighted
 from pffl.bounds.checks import probability
-from pffl.bounds.weighted import Moments
+from pffl.bounds.mean import LOG_SUM, Moments, best
 
 POWER = 0.8  # of a promise for which rows are forecast: it is made in 4 of 5 cases
 MOST, LEAST = 1e6, 1e-6  # times the rows that there are
@@ -114,12 +113,8 @@ class Outlook:
             return self.loss_bound
         M, risk = self.loss_bound, probability("delta", delta)
         known = self._moved(self.mean(trained) / M)
-        if self.weighted:
-            return M * weighted.best(people, -float(np.log(risk)), known)[1]
-        level, square = known.mean, known.deviation**2
-        ends = logsum.scaled(M * level, M * M * square, M)
-        log_term = -float(np.log(logsum.LOG_SUM * risk))
-        return M * min(logsum.best(people, log_term, *ends)[1], 1.0)
+        risk *= 1.0 if self.weighted else LOG_SUM
+        return M * best(people, -float(np.log(risk)), known)[1]
 
     def room(self, people: float, trained: float, delta: float) -> float:
         """Return (ζ − U)/se: by how many standard errors the bound is shown."""
