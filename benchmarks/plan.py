@@ -22,7 +22,7 @@ from scipy.special import expit
 import pffl
 from pffl.data.silo import Rows
 from pffl.evidence import promise, unseen
-from pffl.evidence.evidence import ModelPath
+from pffl.evidence.record import ModelPath
 from pffl.preparation import Options
 
 QUICK = Options(baseline=False, least=False)

@@ -29,7 +29,7 @@ import numpy as np
 import pffl
 from pffl.data import Federation, Rows
 from pffl.evidence import promise
-from pffl.evidence.evidence import Evidence, ModelPath, Sample
+from pffl.evidence.record import Evidence, ModelPath, Sample
 from pffl.preparation import Options
 
 REPORT, CALIBRATION = 0.3, 0.35

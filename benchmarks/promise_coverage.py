@@ -27,7 +27,7 @@ from scipy.special import expit
 import pffl
 from pffl.bounds.mean import Bets, upper_bounds
 from pffl.data import Federation
-from pffl.evidence.evidence import ModelPath
+from pffl.evidence.record import ModelPath
 from pffl.evidence.vector import numbers_of
 from pffl.preparation import Options
 

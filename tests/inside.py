@@ -65,7 +65,7 @@ HOMES = {
     "evidence.advice": "binding overfitted",
     "evidence.certificate": ":certificate Assumption Certificate Statement VERSION",
     "evidence.choice": "table:evidence_choice_table",
-    "evidence.evidence": (
+    "evidence.record": (
         ":evidence About Before Cell Choice Data Evidence Least Lowest Missing Model "
         "ModelPath Pair Proofs Sample Settling Terms Training "
         "Trial:evidence_evidence_Trial"
@@ -83,7 +83,6 @@ HOMES = {
     "evidence.summary": ":summary",
     "evidence.training": ":training",
     "evidence.unseen": ":unseen",
-    "evidence.vector": "LONG Packed kept numbers_of",
     "evidence.verdict": ":verdict EXIT_CODES Result judge split_metrics verdicts",
     "evidence.verify": ":evidence_verify mean_ends verify:evidence_verify_verify",
     "experiments.comparison": "L2_GRID name_methods points_of",

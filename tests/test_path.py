@@ -25,7 +25,6 @@ from tests.helpers import make_federation
 from tests.inside import (
     Evidence,
     ModelPath,
-    numbers_of,
     promise,
     verdict,
 )
@@ -101,7 +100,7 @@ def test_what_is_shown_is_what_the_rows_show():
         for z, group in enumerate(federation.schema.groups):
             mine = rows.group == federation.schema.groups.index(group)
             part = Rows.of(rows.X[mine], rows.y[mine], rows.group[mine])
-            w = numbers_of(one.model)
+            w = np.array(one.model)
             x = losses_of(tight, part, w, one.loss_bound) / one.loss_bound
             args = one.calibration.bets[z], one.calibration.bet_weights[z]
             upper = one.loss_bound * upper_of(x, *args, 0.8 * 0.05)
@@ -110,7 +109,7 @@ def test_what_is_shown_is_what_the_rows_show():
     assert promise.tested(tight.evidence, path) == shown[: shown.index(False) + 1]
     assert 0 < shown.index(False) < len(shown)  # the test had something to decide
     assert path.chosen == shown.index(False) - 1
-    np.testing.assert_array_equal(tight.w, numbers_of(path.shipped.model))
+    np.testing.assert_array_equal(tight.w, np.array(path.shipped.model))
     assert tight.exit_code == 0
 
 
@@ -174,7 +173,7 @@ def rows_of(rows: Any, group: int) -> Rows:
 
 def first_of(path: ModelPath) -> Any:
     """Return the model that was trained first: for the bounds as they are."""
-    return numbers_of(path.candidates[-1].model)
+    return np.array(path.candidates[-1].model)
 
 
 def test_promises_are_broken_no_more_often_than_said():
@@ -284,7 +283,7 @@ def test_a_network_along_tightened_bounds():
     assert len(path.candidates) == 2
     margins = [one.margin for one in path.candidates]
     assert margins == sorted(margins, reverse=True)
-    np.testing.assert_array_equal(found.w, numbers_of(path.shipped.model))
+    np.testing.assert_array_equal(found.w, np.array(path.shipped.model))
     assert found.exit_code == (0 if promise.holds(found.evidence, path) else 4)
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pffl.estimator import FairRegressor as FairRegressor
     from pffl.estimator import feasible_bound as feasible_bound
     from pffl.evidence.certificate import Certificate as Certificate
-    from pffl.evidence.evidence import About as About
+    from pffl.evidence.record import About as About
     from pffl.evidence.verify import verify as verify
     from pffl.experiments.comparison import compare as compare
     from pffl.feasibility import Feasible as Feasible

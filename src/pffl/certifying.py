@@ -21,7 +21,10 @@ from pffl.engines.base import Engine
 from pffl.errors import DataError, UsageError
 from pffl.evidence.certificate import Certificate
 from pffl.evidence.consistency import consistent
-from pffl.evidence.evidence import (
+from pffl.evidence.looks import Looks
+from pffl.evidence.measure import Wanted, measure
+from pffl.evidence.noise import Noise
+from pffl.evidence.record import (
     Data,
     Evidence,
     Lowest,
@@ -30,9 +33,6 @@ from pffl.evidence.evidence import (
     Terms,
     known,
 )
-from pffl.evidence.looks import Looks
-from pffl.evidence.measure import Wanted, measure
-from pffl.evidence.noise import Noise
 from pffl.evidence.verdict import certificate as certificate_of
 from pffl.models.base import Model
 from pffl.models.predictor import Predictor

@@ -21,7 +21,6 @@ from pffl.data.federation import Federation
 from pffl.driver import drive
 from pffl.engines.base import Engine
 from pffl.errors import UsageError
-from pffl.evidence.evidence import Least, Lowest, Missing
 from pffl.evidence.proofs import (
     askable,
     find_least,
@@ -29,6 +28,7 @@ from pffl.evidence.proofs import (
     find_reach,
     unmeasurable,
 )
+from pffl.evidence.record import Least, Lowest, Missing
 from pffl.flow import Flow, together
 from pffl.methods.auto import Auto
 from pffl.models.base import Model

@@ -21,16 +21,6 @@ import numpy as np
 
 from pffl.constraints.base import Cells
 from pffl.evidence import proofs
-from pffl.evidence.evidence import (
-    Before,
-    Least,
-    Lowest,
-    Missing,
-    Pair,
-    Proofs,
-    Sample,
-    known,
-)
 from pffl.evidence.measure import (
     Measured,
     Wanted,
@@ -43,10 +33,19 @@ from pffl.evidence.measure import (
     sample,
     training_sample,
 )
+from pffl.evidence.record import (
+    Before,
+    Least,
+    Lowest,
+    Missing,
+    Pair,
+    Proofs,
+    Sample,
+    known,
+)
 from pffl.evidence.response import measure_gap
 from pffl.evidence.sites import by_site
 from pffl.evidence.training import harmless, tolerance, unmoved
-from pffl.evidence.vector import kept
 from pffl.flow import (
     Flow,
     Run,
@@ -324,7 +323,7 @@ def unchanged(w: FloatArray, seen: Sample, held: Sample | Missing) -> Before:
     samples = {"train": seen.plain}
     if isinstance(held, Sample) and held.splits == ["test"]:
         samples["test"] = held.plain
-    return Before(kept(w), samples)
+    return Before(w.tolist(), samples)
 
 
 def measure_before(
@@ -338,4 +337,4 @@ def measure_before(
     asked = [Evaluate(shown.task, free, split, M) for split in splits]
     totals = yield from ask_all(asked)
     pairs = zip(splits, totals, strict=True)
-    return Before(kept(free), {s: sample([s], total) for s, total in pairs})
+    return Before(free.tolist(), {s: sample([s], total) for s, total in pairs})

@@ -20,8 +20,8 @@ from pffl.constraints.base import Constraint
 from pffl.driver import drive
 from pffl.engines.base import Engine
 from pffl.errors import Problems, UsageError, wrong
-from pffl.evidence.evidence import Missing, Proofs, Settling, Training
 from pffl.evidence.measure import Measured, Wanted, expected_rows, heldout_sample
+from pffl.evidence.record import Missing, Proofs, Settling, Training
 from pffl.fitting import shipped_sample
 from pffl.flow import Flow
 from pffl.methods.ascent import Ascent, example_weights

@@ -29,7 +29,6 @@ from pffl.constraints.base import Constraint
 from pffl.data.partition import CALIBRATION
 from pffl.errors import DataError, NotMetError, UsageError
 from pffl.evidence import promise, proofs
-from pffl.evidence.evidence import Before, Candidate, Missing, ModelPath, Sample
 from pffl.evidence.measure import (
     Measured,
     Wanted,
@@ -37,8 +36,8 @@ from pffl.evidence.measure import (
     heldout_sample,
     reported,
 )
+from pffl.evidence.record import Before, Candidate, Missing, ModelPath, Sample
 from pffl.evidence.response import expand
-from pffl.evidence.vector import kept, numbers_of
 from pffl.fitting import Fitted, fit, measure_before, unchanged
 from pffl.flow import Flow, Run, Start, iterate, together
 from pffl.methods.auto import Auto
@@ -375,7 +374,7 @@ def _tested(
     candidates = [
         Candidate(
             walk.safety(one),
-            kept(one.run.point.w),
+            one.run.point.w.tolist(),
             one.loss_bound,
             replace(one.measured.seen.plain, stakes=one.measured.seen.stakes),
             held,
@@ -418,7 +417,7 @@ def _before(
     old = first.measured.before
     if isinstance(old, Missing):
         return old
-    w = numbers_of(old.model)
+    w = np.array(old.model)
     if np.array_equal(w, one.run.point.w):
         return unchanged(w, one.measured.seen, held)
     known = old.samples if one.loss_bound == first.loss_bound else {}

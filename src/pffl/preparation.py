@@ -14,7 +14,7 @@ from pffl.data.checks import listing
 from pffl.data.encoding import TableEncoding
 from pffl.data.schema import Schema
 from pffl.errors import DataError, Problems, UsageError
-from pffl.evidence.evidence import Data
+from pffl.evidence.record import Data
 from pffl.flow import Flow, ask
 from pffl.methods import METHODS, Method
 from pffl.methods.base import PRICES

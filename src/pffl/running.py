@@ -25,9 +25,9 @@ from pffl.data.table import TableOptions
 from pffl.engines.base import Engine
 from pffl.errors import ArtefactError, DataError, PFFLError, UsageError
 from pffl.evidence.certificate import Certificate
-from pffl.evidence.evidence import About, Evidence, Training
 from pffl.evidence.looks import Looks
-from pffl.evidence.verdict import certificate
+from pffl.evidence.record import About, Evidence, Training
+from pffl.evidence.verdict import certificate_file
 from pffl.files import digest
 from pffl.foreign import (
     Audit,
@@ -195,7 +195,7 @@ def describe(directory: Path, about: About) -> Evidence:
     with lock(directory, finished=True) as place:
         place.add(EVIDENCE, files.json_text(evidence.as_dict()).encode())
         if (directory / CERTIFICATE).is_file():  # it has the date
-            certified = certificate(evidence).as_dict()
+            certified = certificate_file(evidence)
             place.add(CERTIFICATE, files.json_text(certified).encode())
         if (directory / SPEC).is_file():
             sections = records.read_toml(directory / SPEC)

@@ -19,9 +19,9 @@ from pffl.errors import NotMetError, UsageError
 from pffl.evidence import summary, training, verdict
 from pffl.evidence.advice import binding
 from pffl.evidence.certificate import Certificate, Status
-from pffl.evidence.evidence import Data, Evidence, Training
 from pffl.evidence.looks import Looks
 from pffl.evidence.metrics import Metrics
+from pffl.evidence.record import Data, Evidence, Training
 from pffl.evidence.training import Converged
 from pffl.evidence.verdict import CellResult
 from pffl.figures import group_losses

@@ -29,7 +29,14 @@ from pffl.errors import UsageError
 from pffl.evidence.advice import remarks
 from pffl.evidence.choice import told
 from pffl.evidence.consistency import consistent
-from pffl.evidence.evidence import (
+from pffl.evidence.measure import (
+    Measured,
+    Wanted,
+    cell_facts,
+    model_facts,
+    reported,
+)
+from pffl.evidence.record import (
     NOT_ASKED,
     About,
     Choice,
@@ -40,13 +47,6 @@ from pffl.evidence.evidence import (
     Sample,
     Terms,
     Training,
-)
-from pffl.evidence.measure import (
-    Measured,
-    Wanted,
-    cell_facts,
-    model_facts,
-    reported,
 )
 from pffl.evidence.sites import sites_of
 from pffl.fitting import fit

@@ -22,7 +22,6 @@ from tests.inside import (
     Evidence,
     Missing,
     Sample,
-    numbers_of,
     promise,
     settings,
     unseen,
@@ -65,7 +64,7 @@ def test_no_calibration_row_is_asked_about_before_the_path_is_fixed():
     assert not isinstance(before, Missing)
     assert set(before.samples) == {"train", "test"}
     for split, sample in before.samples.items():
-        own = losses_of(found, rows_of(federation, split), numbers_of(before.model), M)
+        own = losses_of(found, rows_of(federation, split), np.array(before.model), M)
         assert sum(sample.atoms["bounded_loss"]) == pytest.approx(own.sum())
 
 

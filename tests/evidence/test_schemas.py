@@ -47,6 +47,9 @@ def bare(schema: Any) -> Any:
 def generated(name: str) -> dict[str, Any]:
     kind, form, version = KINDS[name]
     schema = bare(TypeAdapter(kind).json_schema())
+    if name == "certificate":  # the other two schemas say what these are
+        inside = {key: {"type": "object"} for key in certificate.INSIDE}
+        schema["properties"] |= inside
     marks = {"format": {"const": form}, "version": {"const": version}}
     schema["properties"] = {**marks, **schema["properties"]}
     schema["required"] = list(schema["properties"])
@@ -84,7 +87,7 @@ def test_real_files_are_valid(name, solved):
         whole = {
             "evidence": solution.evidence.as_dict(),
             "result": solution.as_dict(),
-            "certificate": solution.certificate.as_dict(),
+            "certificate": verdict.certificate_file(solution.evidence),
         }[name]
         value = json.loads(json.dumps(plain(whole)))
         assert valid(value, schema)
@@ -96,7 +99,8 @@ def test_evidence_is_read_back_and_read_strictly(solved):
     for solution in solved:
         written = json.loads(json.dumps(plain(solution.evidence.as_dict())))
         assert Evidence.from_dict(written) == solution.evidence
-        assert Evidence.from_dict(written).as_dict() == solution.evidence.as_dict()
+        again = Evidence.from_dict(written).as_dict()
+        assert json.dumps(again) == json.dumps(solution.evidence.as_dict())
     less = {key: part for key, part in written.items() if key != "terms"}
     for changed, code, *named in (
         ({**written, "more": 1}, "unknown-key", "'more'"),

@@ -38,7 +38,7 @@ def card(
 
     Example: pffl card runs/compas-001 --owner 'Unit 7' --purpose 'Triage of …'
     """
-    from pffl.evidence.evidence import About
+    from pffl.evidence.record import About
     from pffl.files import read, write
     from pffl.reports.card import missing_of
     from pffl.running import describe

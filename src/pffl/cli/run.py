@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pffl.callbacks import Callback
-    from pffl.evidence.evidence import Evidence
+    from pffl.evidence.record import Evidence
     from pffl.runs import RunDirectory
 
 

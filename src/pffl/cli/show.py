@@ -22,9 +22,9 @@ from rich.text import Text
 from pffl.cli.options import in_options
 from pffl.evidence import choice, promise, summary, unseen, verdict
 from pffl.evidence.advice import binding
-from pffl.evidence.evidence import Evidence, Training, known
 from pffl.evidence.metrics import GroupRates, Rate, rates
 from pffl.evidence.noise import FEWEST, Noise, between
+from pffl.evidence.record import Evidence, Training, known
 from pffl.text import LOWER, UPPER, decimals, figure, shorten, up, visible
 
 if TYPE_CHECKING:

@@ -26,9 +26,9 @@ from pffl.errors import NotMetError, UsageError, wrong
 from pffl.estimator.rows import federation_of, held_out, known_groups, weights
 from pffl.evidence.certificate import Certificate
 from pffl.evidence.consistency import consistent
-from pffl.evidence.evidence import Evidence, Missing, Sample
 from pffl.evidence.looks import Look, Looks
 from pffl.evidence.measure import Wanted, expected_rows, heldout_sample, reported
+from pffl.evidence.record import Evidence, Missing, Sample
 from pffl.evidence.verdict import certificate as certificate_of
 from pffl.flow import Flow
 from pffl.methods import method_of

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from pffl.evidence import training
-from pffl.evidence.evidence import Evidence, ModelPath, Sample, known
 from pffl.evidence.noise import FEWEST, Noise
+from pffl.evidence.record import Evidence, ModelPath, Sample, known
 from pffl.evidence.training import converged, losses
 from pffl.text import words
 from pffl.typing import FloatArray

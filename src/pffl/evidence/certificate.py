@@ -47,7 +47,9 @@ VERDICTS = {
     ),
 }
 FORMAT = "pffl.certificate"
-VERSION = 3
+VERSION = 4
+#: What a file has beside the claims: every figure, and what all of it follows from.
+INSIDE = ("figures", "evidence")
 TITLES = {
     "measured": "Measured",
     "privacy": "Privacy",
@@ -290,7 +292,8 @@ class Certificate(Record):
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> Certificate:
         """Read the plain form; refuse another format or version, or contradictions."""
-        known = dict(data)
+        head = {key: part for key, part in data.items() if key not in INSIDE}
+        known = dict(head)
         seen = (known.pop("format", None), known.pop("version", None))
         if seen != (FORMAT, VERSION):
             raise ArtefactError(
@@ -301,7 +304,7 @@ class Certificate(Record):
             built = read(cls, known, source="certificate")
         except (UsageError, OverflowError) as error:
             raise ArtefactError(f"[bad-certificate] certificate: {error}") from error
-        if built.as_dict() != plain(dict(data)):
+        if built.as_dict() != plain(head):
             raise ArtefactError(
                 "[bad-certificate] certificate: contradicts itself (a failed "
                 "assumption or a non-finite number beside a claim), or has parts that "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pffl.evidence.evidence import Choice, Evidence, Training, Trial
+from pffl.evidence.record import Choice, Evidence, Training, Trial
 from pffl.text import decimals, words
 
 EQUAL = 1e-12  # errors this close are equal

@@ -6,8 +6,8 @@ import numpy as np
 
 from pffl.errors import PFFLError
 from pffl.evidence import promise, training, unseen
-from pffl.evidence.evidence import Evidence, ModelPath, known
 from pffl.evidence.noise import Noise
+from pffl.evidence.record import Evidence, ModelPath, known
 from pffl.evidence.verdict import exit_code, judge, verdicts
 
 ROUNDING = 1e-9  # of a figure

@@ -20,8 +20,8 @@ from typing import Any
 
 from pffl import files
 from pffl.errors import PFFLError
-from pffl.evidence.evidence import Evidence, Missing, ModelPath, Sample, Training
 from pffl.evidence.noise import Noise
+from pffl.evidence.record import Evidence, Missing, ModelPath, Sample, Training
 from pffl.records import Record, read
 
 LOOKS = "looks.jsonl"

@@ -16,7 +16,7 @@ from pffl.bounds.mean import Bets, Moments, plan
 from pffl.constraints.group_loss import BoundedGroupLoss
 from pffl.errors import DataError
 from pffl.evidence import proofs
-from pffl.evidence.evidence import (
+from pffl.evidence.record import (
     PEOPLE,
     Before,
     Cell,
@@ -46,7 +46,6 @@ from pffl.typing import FloatArray
 UNTRAINED = Missing("nothing is known of how the model was trained")
 LARGEST = float(np.finfo(np.float64).max)
 T = TypeVar("T")
-COUNTS = ("count", "correct", "positive")  # but where rows have weights
 
 
 @dataclass(frozen=True)
@@ -314,10 +313,7 @@ def planned_weighted(
 
 def columns(table: FloatArray) -> dict[str, list[float]]:
     """Turn a table of sums, shape (n, columns), into lists by name."""
-    out = {
-        name: [int(v) if name in COUNTS and v % 1 == 0 else v for v in column]
-        for name, column in zip(COLUMNS, table.T.tolist(), strict=True)
-    }
+    out = dict(zip(COLUMNS, table.T.tolist(), strict=True))
     # Nothing is said of a square that is beyond all numbers, and JSON has no infinity.
     out["loss_squared"] = [min(v, LARGEST) for v in out["loss_squared"]]
     return out

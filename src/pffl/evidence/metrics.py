@@ -14,8 +14,8 @@ import numpy as np
 from pffl.bounds.mean import split_delta
 from pffl.bounds.rates import clopper_pearson_lower, clopper_pearson_upper
 from pffl.evidence import unseen
-from pffl.evidence.evidence import Evidence, Sample, known
 from pffl.evidence.noise import Noise, Share, between
+from pffl.evidence.record import Evidence, Sample, known
 from pffl.records import Record
 from pffl.typing import FloatArray
 

@@ -42,7 +42,7 @@ from pffl.text import down, up, words
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from pffl.evidence.evidence import Evidence
+    from pffl.evidence.record import Evidence
 
 FEWEST = 10  # rows of a cell, for its mean loss to be held against its bound
 Share: TypeAlias = Literal["loss", "wrong", "selected"]

@@ -25,7 +25,8 @@ import numpy as np
 from pffl.bounds.mean import split_delta
 from pffl.evidence import noise, unseen
 from pffl.evidence.certificate import Assumption, Statement
-from pffl.evidence.evidence import (
+from pffl.evidence.noise import Noise
+from pffl.evidence.record import (
     NOT_ASKED,
     Candidate,
     Evidence,
@@ -34,7 +35,6 @@ from pffl.evidence.evidence import (
     Sample,
     known,
 )
-from pffl.evidence.noise import Noise
 from pffl.evidence.training import losses
 from pffl.text import decimals, up, words
 from pffl.typing import FloatArray

@@ -22,9 +22,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pffl.bounds.infeasible import FAR, SHARP, Support, support
-from pffl.evidence.evidence import Least, Lowest, Missing
+from pffl.evidence.record import Least, Lowest, Missing
 from pffl.evidence.response import expand, newton_step, solver
-from pffl.evidence.vector import kept, numbers_of
 from pffl.flow import Flow, Run, Start, ask, iterate, together
 from pffl.methods.auto import Auto, choose
 from pffl.methods.saddle_bounds import inside
@@ -106,12 +105,12 @@ def find_least(
         min(found.within(reach), upper),
         upper,
         lam.tolist(),
-        kept(proof.w),
-        kept(proof.direction),
+        proof.w.tolist(),
+        proof.direction.tolist(),
         reach,
         found.slope,
         longest,
-        kept(at.w),
+        at.w.tolist(),
         at.risk,
     )
 
@@ -285,7 +284,7 @@ def of_cells(problem: Problem, chosen: IntArray) -> Problem:
 
 def _nothing(problem: Problem, name: str) -> Lowest:
     """Return what is known before anything is asked."""
-    cells, w = [0.0] * problem.n_cells, kept(np.zeros(problem.n_parameters))
+    cells, w = [0.0] * problem.n_cells, np.zeros(problem.n_parameters).tolist()
     return Lowest(name, 0.0, None, cells, w, w, 0.0, 0.0, 0.0, w)
 
 
@@ -311,13 +310,13 @@ def _raised(best: Lowest, found: Least, cell: int, lower: float) -> Lowest:
 
 def _attained(problem: Problem, cell: int, best: Lowest, found: Least) -> Flow[Lowest]:
     """Take a model that keeps the others' bounds."""
-    here = yield from expand(problem, numbers_of(found.model))
+    here = yield from expand(problem, np.array(found.model))
     kept = not (np.delete(here.violation, cell) > 0).any()
     if not kept:
         return replace(best, model=found.model)
     reached = float(here.violation[cell] + problem.cells.bounds[cell])
     proved = Support(best.lower + best.reach * best.slope, best.slope)
-    longest = _longest(problem, here.w, numbers_of(best.at))
+    longest = _longest(problem, here.w, np.array(best.at))
     reach = proved.reach(longest, reached)
     return replace(
         best,

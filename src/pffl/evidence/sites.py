@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from pffl.evidence.certificate import Assumption, Statement
-from pffl.evidence.evidence import AT_HAND, Evidence, Missing, Sample, Sites, known
+from pffl.evidence.record import AT_HAND, Evidence, Missing, Sample, Sites, known
 from pffl.models.linear import LinearModel
 from pffl.problem import Problem
 from pffl.queries.evaluate import EvaluateTotal

@@ -14,9 +14,9 @@ from typing import Literal, TypeAlias
 from pffl.evidence import promise, verdict
 from pffl.evidence.advice import no_better
 from pffl.evidence.certificate import VERDICTS
-from pffl.evidence.evidence import Evidence, known
 from pffl.evidence.metrics import Rate, rates
 from pffl.evidence.noise import Noise, between, ends
+from pffl.evidence.record import Evidence, known
 from pffl.evidence.training import losses
 from pffl.evidence.verdict import CellResult
 from pffl.text import decimals, down, up, visible, words

@@ -12,8 +12,7 @@ from pffl.bounds.gap import gap_unit
 from pffl.bounds.gap import slack as slack_of
 from pffl.bounds.infeasible import FAR
 from pffl.evidence.certificate import Assumption, Statement
-from pffl.evidence.evidence import Evidence, Least, Lowest, Missing, Sample, known
-from pffl.evidence.vector import numbers_of
+from pffl.evidence.record import Evidence, Least, Lowest, Missing, Sample, known
 from pffl.text import down, up, words
 from pffl.typing import FloatArray
 
@@ -302,7 +301,7 @@ def missed(e: Evidence) -> bool:
 def longest(e: Evidence) -> float:
     """Return the length of the longest w that is known of."""
     before = known(e.before)
-    other = [0.0] if before is None else numbers_of(before.model)
+    other = [0.0] if before is None else np.array(before.model)
     return max(e.model.length, float(np.linalg.norm(other)))
 
 

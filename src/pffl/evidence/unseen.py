@@ -21,7 +21,8 @@ import numpy as np
 from pffl.bounds import mean, rates
 from pffl.bounds.mean import Moments, split_delta
 from pffl.evidence.certificate import Assumption, State, Statement
-from pffl.evidence.evidence import (
+from pffl.evidence.noise import Noise
+from pffl.evidence.record import (
     WEIGHTED,
     Evidence,
     Missing,
@@ -29,7 +30,6 @@ from pffl.evidence.evidence import (
     Sample,
     known,
 )
-from pffl.evidence.noise import Noise
 from pffl.evidence.training import HONEST, CellLosses, losses, rows_word
 from pffl.models.base import LOSS_BOUNDS
 from pffl.models.linear import NumericModel, rebuild

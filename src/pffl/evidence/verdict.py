@@ -14,7 +14,9 @@ import numpy as np
 from pffl.evidence import noise, promise, sites, training, unseen
 from pffl.evidence.advice import binding, no_better
 from pffl.evidence.certificate import Certificate, Statement, Status
-from pffl.evidence.evidence import (
+from pffl.evidence.metrics import GroupRates, Metrics, metrics, rates
+from pffl.evidence.noise import FEWEST, Noise
+from pffl.evidence.record import (
     Evidence,
     Missing,
     Pair,
@@ -23,8 +25,6 @@ from pffl.evidence.evidence import (
     Training,
     known,
 )
-from pffl.evidence.metrics import GroupRates, Metrics, metrics, rates
-from pffl.evidence.noise import FEWEST, Noise
 from pffl.evidence.training import TOLERANCE, CellLosses, Converged, converged, losses
 from pffl.records import Record
 from pffl.text import down, up, words
@@ -432,6 +432,12 @@ def certificate(e: Evidence) -> Certificate:
         fingerprints(e),
         notes(e),
     )
+
+
+def certificate_file(e: Evidence) -> dict[str, Any]:
+    """Return what certificate.json holds: the claims, every figure, the evidence."""
+    inside = {"figures": result(e), "evidence": e.as_dict()}
+    return {**certificate(e).as_dict(), **inside}
 
 
 def _statements(e: Evidence) -> list[Statement]:

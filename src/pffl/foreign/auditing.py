@@ -27,10 +27,10 @@ from pffl.errors import DataError, UsageError
 from pffl.evidence.advice import remarks
 from pffl.evidence.certificate import Certificate
 from pffl.evidence.consistency import consistent
-from pffl.evidence.evidence import Data, Evidence, Missing
 from pffl.evidence.looks import Looks
 from pffl.evidence.measure import UNTRAINED, Wanted, measure
 from pffl.evidence.noise import Noise
+from pffl.evidence.record import Data, Evidence, Missing
 from pffl.evidence.unseen import named
 from pffl.evidence.verdict import certificate as certificate_of
 from pffl.foreign.at_hand import People, at_hand

@@ -22,8 +22,8 @@ from pffl.constraints import BoundedGroupLoss, ConditionalBoundedGroupLoss
 from pffl.constraints.base import AUTO, EVERY_SILO, Bound, Cells, Constraint
 from pffl.data.schema import Schema
 from pffl.errors import ArtefactError, DataError, PFFLError, UsageError
-from pffl.evidence.evidence import Evidence, Training, known
 from pffl.evidence.monitor import STATE, Settings, Watched
+from pffl.evidence.record import Evidence, Training, known
 from pffl.foreign import Audit
 from pffl.models.predictor import Predictor
 from pffl.runs.directory import EVIDENCE, MODEL, RunRecord, read_evidence

@@ -15,10 +15,10 @@ import numpy as np
 from pffl.constraints.base import Cells, Constraint
 from pffl.data.checks import listing
 from pffl.errors import DataError, UsageError
-from pffl.evidence.evidence import Data, Missing, Proofs, Sample
 from pffl.evidence.measure import Measured, reported
 from pffl.evidence.noise import NOT_AVAILABLE, Figures, Noise, Released, possible
 from pffl.evidence.proofs import unmeasurable
+from pffl.evidence.record import Data, Missing, Proofs, Sample
 from pffl.flow import Flow, ask
 from pffl.methods.base import Method
 from pffl.models.base import Model
@@ -392,16 +392,8 @@ def sample(split: str, found: Figures, shown: Problem, most: float) -> Sample:
         "positive": positive,
         "weight": count,
     }
-    whole = ("count", "correct", "positive")
-    atoms = {
-        name: [int(v) if name in whole else float(v) for v in columns[name]]
-        for name in COLUMNS
-    }
+    atoms = {name: columns[name].tolist() for name in COLUMNS}
     sums = {name: (cells.membership @ columns[name]).tolist() for name in COLUMNS}
-    sums = {
-        name: [int(v) if name in whole else float(v) for v in column]
-        for name, column in sums.items()
-    }
     people = max(1.0, float(count.sum()))
     risk = float(loss.sum()) / people
     return Sample([split], risk, risk, 1.0, sums, atoms)

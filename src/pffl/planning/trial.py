@@ -25,8 +25,8 @@ from pffl.data.silo import Rows, Silo
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import DataError, NotMetError, UsageError
-from pffl.evidence.evidence import Missing, Sample
 from pffl.evidence.measure import Wanted, expected_rows, heldout_sample
+from pffl.evidence.record import Missing, Sample
 from pffl.flow import Flow, ask_all
 from pffl.methods.base import Method
 from pffl.models.base import Model

@@ -22,8 +22,8 @@ from pffl.errors import ArtefactError
 from pffl.evidence import summary, verdict
 from pffl.evidence.advice import binding
 from pffl.evidence.certificate import Certificate, grounds_of
-from pffl.evidence.evidence import About, Evidence, Missing, Training
 from pffl.evidence.noise import Noise, between, ends
+from pffl.evidence.record import About, Evidence, Missing, Training
 from pffl.foreign import Audit
 from pffl.models.linear import LeastSquares
 from pffl.models.model_file import read_model
@@ -145,7 +145,7 @@ def markdown(e: Evidence, predictor: Predictor | None = None) -> str:
         "## How it was made",
         _made(e),
         "## How to verify",
-        *_verify(e, certificate),
+        *_verify(e),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -430,24 +430,20 @@ def _made(e: Evidence) -> str:
     return _bullets([*lines, plain(f"Software: {software}")])
 
 
-def _verify(e: Evidence, certificate: Certificate | None) -> list[str]:
-    """Give the commands that compute all of it again, and the hashes to compare."""
+def _verify(e: Evidence) -> list[str]:
+    """Give the commands that compute all of it again, and the hash of the model."""
     commands = ["pffl verify DIR               # every number, from the rows"]
     commands.append(
         "pffl verify DIR --arithmetic  # from evidence.json alone, without rows"
     )
-    prints = {"model": e.model.fingerprint}
-    if certificate is not None:
-        prints["certificate.json (sha256)"] = seal(certificate)
-    lines = ["| | |", "|---|---|", *(f"| {k} | `{v}` |" for k, v in prints.items())]
     return [
         "DIR is the folder that this card came with: `certificate.json` states every "
         "claim with its grounds, `evidence.json` holds what was measured.",
         "\n".join(["```sh", *commands, "```"]),
-        "\n".join(lines),
+        f"The hash of the model is `{e.model.fingerprint}`.",
     ]
 
 
-def seal(certificate: Certificate) -> str:
+def seal(e: Evidence) -> str:
     """Return the SHA-256 of certificate.json."""
-    return sha256(files.json_text(certificate.as_dict()).encode()).hexdigest()
+    return sha256(files.json_text(verdict.certificate_file(e)).encode()).hexdigest()

@@ -8,7 +8,7 @@ from typing import Any
 
 from pffl import figures
 from pffl.evidence import promise
-from pffl.evidence.evidence import Evidence, known
+from pffl.evidence.record import Evidence, known
 from pffl.figures import Plot, Rows
 from pffl.reports.grid import Grid
 

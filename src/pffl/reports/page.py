@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pffl.errors import ArtefactError, MissingExtraError
-from pffl.evidence.evidence import Evidence
 from pffl.evidence.monitor import STATE, Monitor, assumptions, shown
 from pffl.evidence.monitor import read as read_monitor
+from pffl.evidence.record import Evidence
 from pffl.evidence.summary import Figure
 from pffl.experiments import Comparison
 from pffl.figures import Plot, Rows, convergence, e_values, side_by_side

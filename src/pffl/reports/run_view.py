@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from pffl import figures
 from pffl.evidence import choice, sites, summary, unseen, verdict
 from pffl.evidence.certificate import Certificate, grounds_of, mark, numbered
-from pffl.evidence.evidence import Evidence, Missing
+from pffl.evidence.record import Evidence, Missing
 from pffl.evidence.summary import Column, Figure, Verdict
 from pffl.figures import Plot, Rows
 from pffl.figures.tables import urgency
@@ -252,7 +252,7 @@ class RunView:
     @property
     def seal(self) -> str:
         """The hash of certificate.json."""
-        return "" if self.certified is None else card.seal(self.certified)
+        return "" if self.certified is None else card.seal(self.evidence)
 
     @property
     def data_rows(self) -> Grid:

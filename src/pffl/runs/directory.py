@@ -20,8 +20,8 @@ from pffl.data.schema import Schema
 from pffl.errors import ArtefactError, UsageError
 from pffl.evidence import verdict
 from pffl.evidence.certificate import Certificate
-from pffl.evidence.evidence import Evidence
 from pffl.evidence.looks import LOOKS, Looks
+from pffl.evidence.record import Evidence
 from pffl.models import Inputs, Model
 from pffl.models.model_file import read_model, write_model
 from pffl.models.predictor import Predictor
@@ -127,7 +127,7 @@ def derived(evidence: Evidence, looks: Looks) -> dict[str, bytes]:
     """
     plain = {EVIDENCE: evidence.as_dict(), RESULT: verdict.result(evidence)}
     if evidence.stopped != "interrupted":
-        plain[CERTIFICATE] = verdict.certificate(evidence).as_dict()
+        plain[CERTIFICATE] = verdict.certificate_file(evidence)
     written = {name: files.json_text(part).encode() for name, part in plain.items()}
     log = looks.text(evidence) if CERTIFICATE in plain else None
     return written if log is None else {**written, LOOKS: log}

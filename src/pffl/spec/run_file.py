@@ -28,7 +28,7 @@ from pffl.constraints import Constraint
 from pffl.data.federation import Federation
 from pffl.engines import Engine
 from pffl.errors import Problems, UsageError
-from pffl.evidence.evidence import About
+from pffl.evidence.record import About
 from pffl.methods import Method
 from pffl.models import Model
 from pffl.models.linear import NumericModel

@@ -1,9 +1,23 @@
 """Evidence: all that was declared and measured of one model, in one plain record.
 
 After training every further query is asked once (`measure`), and what came back is
-kept here. Status, sentences, tables, result.json, certificate, page and exit code are
-pure functions of it. It is saved as evidence.json; its schema is shipped beside this
-file. A part that could not be had is `Missing`, and says why.
+kept here. Verdicts, sentences, tables, page and exit code are pure functions of it. A
+part that could not be had is `Missing`, and says why. Vectors are plain lists.
+
+certificate.json is the file that all of it can be verified from. It begins with what a
+reader looks for, and ends with what all of it follows from:
+
+    verdicts       training, test, new_people: of each a word and a sentence
+    date, data     as stated; the name of the data
+    groups, bounds one bound for each group, or null
+    confidence     1 − δ of statements on new people
+    statements     every claim with its number, figures per group, and grounds
+    fingerprints, notes
+    format, version
+    figures        every figure that is shown anywhere: what result.json holds
+    evidence       this record: see `Evidence`
+
+`schemas/` has a JSON Schema of each, which a test compares with the code.
 """
 
 from __future__ import annotations
@@ -22,7 +36,6 @@ from pffl.bounds.infeasible import FAR, NEAR, Support
 from pffl.bounds.mean import MOMENTS, Bets, Moments
 from pffl.errors import ArtefactError, Problems, UsageError, wrong
 from pffl.evidence.noise import Noise
-from pffl.evidence.vector import Vector, kept
 from pffl.queries.stakes import STAKES
 from pffl.records import Record, read
 from pffl.typing import FloatArray
@@ -234,7 +247,7 @@ class Sample(Record):
 class Before(Record):
     """The same model fitted without bounds: its weights, and sums by split."""
 
-    model: Vector
+    model: list[float]
     samples: dict[str, Sample]
 
 
@@ -374,14 +387,14 @@ class Pair(Record):
 
     upper: float
     lower: float
-    at: Vector
+    at: list[float]
     radius: float | None = None
 
     @classmethod
     def of(cls, bounds: Bounds) -> Pair:
         """Return what a method, or a measurement, ended with."""
         upper, lower, at, radius = bounds
-        return cls(upper, lower, kept(at), radius if np.isfinite(radius) else None)
+        return cls(upper, lower, at.tolist(), radius if np.isfinite(radius) else None)
 
     @property
     def gap(self) -> float:
@@ -413,12 +426,12 @@ class Least(Record):
     lower: float
     upper: float
     multipliers: list[float]
-    at: Vector
-    direction: Vector
+    at: list[float]
+    direction: list[float]
     reach: float
     slope: float
     longest: float
-    model: Vector
+    model: list[float]
     risk: float
 
     @property
@@ -460,12 +473,12 @@ class Lowest(Record):
     lower: float
     upper: float | None
     multipliers: list[float]
-    at: Vector
-    direction: Vector
+    at: list[float]
+    direction: list[float]
     reach: float
     slope: float
     longest: float
-    model: Vector
+    model: list[float]
     impossible: bool = False
 
     def enclosed(self, longest: float = 0.0) -> tuple[Interval, float] | None:
@@ -573,7 +586,7 @@ class Candidate(Record):
     """
 
     margin: float
-    model: Vector
+    model: list[float]
     loss_bound: float
     training: Sample
     calibration: Sample
