@@ -28,7 +28,6 @@ import pffl
 from pffl.bounds.mean import Bets, upper_bounds
 from pffl.data import Federation
 from pffl.evidence.record import ModelPath
-from pffl.evidence.vector import numbers_of
 from pffl.preparation import Options
 
 DELTA, POOL, MODELS = 0.05, 4000, 12
@@ -164,7 +163,7 @@ def tried(
     true, ways = np.zeros((C, Z)), ("ours", "union", "bernstein", "worst")
     passed = {way: np.zeros((C, draws), bool) for way in ways}
     for c, one in enumerate(path.candidates):
-        M, w = one.loss_bound, np.array(numbers_of(one.model))
+        M, w = one.loss_bound, np.array(np.array(one.model))
         held = one.calibration
         bets = Bets(np.array(held.bets), np.array(held.bet_weights))
         below = np.zeros((draws, Z, bets.gammas.shape[1]))

@@ -61,7 +61,7 @@ __version__ = "0.2.0"
 
 #: Where each public name lives.
 _HOMES = {
-    "About": "evidence.evidence",
+    "About": "evidence.record",
     "Auto": "methods",
     "BoundedGroupLoss": "constraints",
     "Certificate": "evidence.certificate",
