@@ -29,7 +29,7 @@ import pffl
 from pffl.engines import Local
 from pffl.engines.local.by_silo import BySilo
 from pffl.preparation import Options
-from pffl.queries import Curvature
+from pffl.queries import Expand
 from pffl.solving import prepared
 
 BOUND, L2 = 0.58, 1e-3
@@ -86,7 +86,7 @@ def merged(path: Path) -> dict[str, float]:
     engine = Local(federation)
     constraint = pffl.BoundedGroupLoss(BOUND)
     problem, _ = prepared(engine, constraint, None, pffl.Exact(), Options(), seed=0)
-    query = Curvature(problem.task, np.zeros(problem.n_parameters))
+    query = Expand(problem.task, np.zeros(problem.n_parameters), 2)
     _, first = timed(lambda: engine.ask(query))
     pass_of = min(timed(lambda: engine.ask(query))[1].processor for _ in range(5))
     rows = len(engine.layout([query]))

@@ -411,7 +411,7 @@ def silos(repeats: int, python: str) -> list[Line]:
 def one_pass(repeats: int) -> dict[str, Spent]:
     """Time a pass, and the product that it cannot do without, on one thread each."""
     from pffl.engines import Local
-    from pffl.queries import Curvature
+    from pffl.queries import Expand
 
     silos = 10_000
     X, y, group = people(20 * silos, 20, 2)
@@ -419,7 +419,7 @@ def one_pass(repeats: int) -> dict[str, Spent]:
     problem, _ = ready(engine, 0.6, pffl.Exact())
     w, design = np.full(21, 0.01), np.column_stack([X, np.ones(len(X))])
     blocks = [design[i : i + 4096] for i in range(0, len(X), 4096)]
-    ask = Curvature(problem.task, w)
+    ask = Expand(problem.task, w, 2)
     engine.ask(ask)
     with threadpool_limits(1):
         return turns(

@@ -26,7 +26,7 @@ import pffl
 from pffl.engines import Local
 from pffl.engines.remote import InMemory, Remote
 from pffl.preparation import Options
-from pffl.queries import Census, Curvature, Query, Slopes
+from pffl.queries import Census, Expand
 from pffl.solving import prepared
 from pffl.wire import Policy
 
@@ -48,14 +48,14 @@ def sites_of(data: pffl.Federation) -> dict[str, PlainSite]:
     return {s.name: PlainSite(s, data.schema) for s in data.silos}
 
 
-def queries(data: pffl.Federation) -> list[Query[Any]]:
+def queries(data: pffl.Federation) -> list[Expand]:
     """One of each kind that a certified run asks again and again."""
     engine = Local(data)
     constraint = pffl.BoundedGroupLoss(0.6)
     problem, _ = prepared(engine, constraint, None, pffl.Exact(), Options(), seed=0)
     w = np.full(problem.n_parameters, 0.01)
     task = problem.task
-    return [Slopes(task, w), Curvature(task, w)]
+    return [Expand(task, w), Expand(task, w, 2)]
 
 
 # ---------------------------------------------------------------- messages
@@ -149,11 +149,11 @@ def numbers(kind: str, cells: int, p: int) -> float:
     return (cells + 1) * one
 
 
-def measured(kind: type[Any], cells: int, inputs: int) -> tuple[float, ...]:
+def measured(order: int, cells: int, inputs: int) -> tuple[float, ...]:
     """Bytes to and from a site, and seconds of server and site, of one message."""
     X, y, group = people(SITES * ROWS, inputs, cells)
     data = federation(X, y, group, SITES)
-    query = next(q for q in queries(data) if type(q) is kind)
+    query = next(q for q in queries(data) if q.order == order)
     transport = Clocked(sites_of(data))
     engine = Remote(transport, data.schema, data.silo_names, policy=PATIENT)
     engine.ask(query)
@@ -183,10 +183,9 @@ def model() -> None:
         "| server ms | site ms |\n|---|---|---|---|---|---|---|---|"
     )
     found: dict[str, list[tuple[float, ...]]] = {}
-    for kind in (Slopes, Curvature):
-        name = kind.__name__.lower()
+    for name, order in (("slopes", 1), ("curvature", 2)):
         for cells, inputs in POINTS:
-            row = measured(kind, cells, inputs)
+            row = measured(order, cells, inputs)
             n = numbers(name, cells, inputs + 1)
             found.setdefault(name, []).append((n, *row))
             print(

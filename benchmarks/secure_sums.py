@@ -20,7 +20,7 @@ import pffl
 from pffl.data import Attribute, Federation, Rows, Schema, Silo
 from pffl.engines.remote import InMemory, Remote
 from pffl.preparation import Options
-from pffl.queries import Curvature, Query, Slopes, Train
+from pffl.queries import Expand, Query, Train
 from pffl.site import Site
 from pffl.site.at_hand import OPEN, secured
 from pffl.solving import prepared
@@ -87,8 +87,8 @@ def asked(engine: Remote, rng: np.random.Generator) -> dict[str, Query]:
     problem, _ = prepared(engine, constraint, None, method, Options(), 0)
     w, weights = 0.1 * rng.normal(size=problem.n_parameters), 1 / problem.counts
     return {
-        "curvature": Curvature(problem.task, w),
-        "slopes": Slopes(problem.task, w),
+        "curvature": Expand(problem.task, w, 2),
+        "slopes": Expand(problem.task, w),
         "train": Train(problem.task, w, 1.0, weights, np.full(5, 0.1)),
     }
 

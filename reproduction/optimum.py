@@ -31,7 +31,7 @@ from pffl.methods.descent import LocalTraining, Objective
 from pffl.methods.local_bgl import LocalBGL, own_cells
 from pffl.models.linear import LinearModel
 from pffl.problem import Point, Problem
-from pffl.queries import Curvature, CurvatureTotal
+from pffl.queries import Expand, ExpandTotal
 from pffl.typing import FloatArray, IntArray
 
 NEWTON = 30  # steps on one objective
@@ -109,8 +109,8 @@ def lowest(objective: Objective, w: FloatArray) -> Flow[Lowest]:
         below = max(below, value - left)
         if left <= TIGHT:
             break
-        hessian = objective.risk_weight * total.risk_hessian + mu * np.eye(len(w))
-        hessian += np.tensordot(objective.cell_weights, total.cell_hessians, axes=1)
+        hessian = objective.risk_weight * total.hessians[0] + mu * np.eye(len(w))
+        hessian += np.tensordot(objective.cell_weights, total.hessians[1:], axes=1)
         step = np.linalg.solve(hessian, -gradient)
         for scale in 0.25 ** np.arange(SHORTENED):
             found = yield from _expanded(objective, w + scale * step)
@@ -123,16 +123,16 @@ def lowest(objective: Objective, w: FloatArray) -> Flow[Lowest]:
 
 def _expanded(
     objective: Objective, w: FloatArray
-) -> Flow[tuple[float, FloatArray, CurvatureTotal]]:
+) -> Flow[tuple[float, FloatArray, ExpandTotal]]:
     """Value and gradient of an objective at w, and what they were taken from."""
-    total = yield from ask(Curvature(objective.task, w))
+    total = yield from ask(Expand(objective.task, w, 2))
     beta, weights, mu = (
         objective.risk_weight,
         objective.cell_weights,
         _modulus(objective),
     )
-    value = beta * total.risk + weights @ total.cell_losses + mu / 2 * (w @ w)
-    gradient = beta * total.risk_gradient + weights @ total.cell_gradients + mu * w
+    value = beta * total.losses[0] + weights @ total.losses[1:] + mu / 2 * (w @ w)
+    gradient = beta * total.gradients[0] + weights @ total.gradients[1:] + mu * w
     return float(value), gradient, total
 
 
@@ -167,7 +167,7 @@ def _local(problem: Problem, method: LocalBGL, w: FloatArray) -> Flow[Run]:
     terms = len(cells) + len(problem.silo_names)
     tau = SMOOTH * problem.multiplier_bound / terms
     task = problem.over(cells).task
-    total = yield from ask(Curvature(task, w))
+    total = yield from ask(Expand(task, w, 2))
     here, rounds = smoothed(problem, cells, w, total, tau), 1
     best = here
     while rounds < STEPS:
@@ -181,7 +181,7 @@ def _local(problem: Problem, method: LocalBGL, w: FloatArray) -> Flow[Run]:
             step = np.linalg.solve(here.hessian, -here.gradient)
         for scale in 0.25 ** np.arange(SHORTENED):
             w = here.w + scale * step
-            total = yield from ask(Curvature(task, w))
+            total = yield from ask(Expand(task, w, 2))
             rounds += 1
             found = smoothed(problem, cells, w, total, tau)
             if found.value <= here.value:
@@ -198,26 +198,26 @@ def _local(problem: Problem, method: LocalBGL, w: FloatArray) -> Flow[Run]:
 
 
 def smoothed(
-    problem: Problem, cells: Cells, w: FloatArray, total: CurvatureTotal, tau: float
+    problem: Problem, cells: Cells, w: FloatArray, total: ExpandTotal, tau: float
 ) -> Smoothed:
     """Return what a total at w says of local bounds, smoothed by τ."""
     beta, mu, silo = problem.risk_weight, problem.mu, cells.silo
     prices = problem.multiplier_bound * problem.task.shares  # B p_k
     counts, silos = problem.count(cells), len(prices)
-    r = total.cell_losses / counts - cells.bounds
-    slopes = total.cell_gradients / counts[:, None]
+    r = total.losses[1:] / counts - cells.bounds
+    slopes = total.gradients[1:] / counts[:, None]
     t = levels(r, silo, prices, tau)
     room = t[silo] - r
     lam = tau / room
-    risk = beta * (total.risk + mu / 2 * float(w @ w))
-    gradient = beta * (total.risk_gradient + mu * w) + lam @ slopes
+    risk = beta * (float(total.losses[0]) + mu / 2 * float(w @ w))
+    gradient = beta * (total.gradients[0] + mu * w) + lam @ slopes
     # Second derivatives, t_k taken out.
     bend = lam / room
     flat = np.zeros((silos, len(w)))
     np.add.at(flat, silo, bend[:, None] * slopes)
     stiff = np.bincount(silo, bend, silos) + tau / t**2
-    hessian = beta * (total.risk_hessian + mu * np.eye(len(w)))
-    hessian += np.tensordot(lam / counts, total.cell_hessians, axes=1)
+    hessian = beta * (total.hessians[0] + mu * np.eye(len(w)))
+    hessian += np.tensordot(lam / counts, total.hessians[1:], axes=1)
     hessian += (slopes.T * bend) @ slopes - (flat.T / stiff) @ flat
     logs = np.bincount(silo, np.log(room), silos) + np.log(t)
     worst = np.zeros(silos)

@@ -137,10 +137,10 @@ HOMES = {
     "queries.declared": (
         "Row:queries_declared_Row agreed array number places scalar vector"
     ),
+    "queries.expand": "STEPS curvature",
     "queries.evaluate": "COLUMNS:queries_evaluate_COLUMNS",
     "queries.noised": "Adding CURVED UNIT scores_alone unfolded",
     "queries.plausible": "Ceilings",
-    "queries.smoothness": "STEPS curvature",
     "queries.stakes": "STAKES check_log_sums check_stakes",
     "queries.train": "TINY",
     "reports.card": "plain table:reports_card_table",

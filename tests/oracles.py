@@ -36,10 +36,9 @@ from pffl.preparation import Options
 from pffl.problem import Point, Problem
 from pffl.queries import (
     Census,
-    Curvature,
     Evaluate,
+    Expand,
     Noised,
-    Slopes,
     Task,
     Train,
     View,
@@ -657,7 +656,7 @@ def refuse_hessians(monkeypatch: Any) -> None:
     plain = Local.ask_many
 
     def ask_many(self: Local, queries: Any) -> Any:
-        assert not any(isinstance(one, Curvature) for one in queries)
+        assert not any(isinstance(one, Expand) and one.order == 2 for one in queries)
         return plain(self, queries)
 
     monkeypatch.setattr(Local, "ask_many", ask_many)
@@ -769,8 +768,8 @@ def measured_at(
     engine: Any, problem: Problem, w: Any, *, hessians: bool, sparse: bool = True
 ) -> Measured:
     """Ask for the expansion at w; `sparse=False` charges sparse rows as dense ones."""
-    query = Curvature if hessians else Slopes
-    at = problem.expand(w, engine.ask(query(problem.task, w)))
+    query = Expand(problem.task, w, 2 if hessians else 1)
+    at = problem.expand(w, engine.ask(query))
     errors = (problem if sparse else replace(problem, stored=0)).errors(at)
     gradients = [at.risk_gradient, *at.jacobian]
     return Measured(
@@ -838,7 +837,7 @@ class Expanded(NamedTuple):
 
 def ask_expansion(engine: Any, problem: Problem, w: Any) -> Expanded:
     """Ask for the second-order expansion at w."""
-    at = problem.expand(w, engine.ask(Curvature(problem.task, w)))
+    at = problem.expand(w, engine.ask(Expand(problem.task, w, 2)))
     first = (at.risk, at.violation, at.risk_gradient, at.jacobian)
     return Expanded(*first, at.risk_hessian, at.hessians)
 

@@ -21,7 +21,7 @@ from pffl.errors import FederationError
 from pffl.files import json_text
 from pffl.flow import Flow, Start, ask, ask_all, given, iterate, together
 from pffl.preparation import Options
-from pffl.queries import Census, Curvature, Slopes
+from pffl.queries import Census, Expand
 from pffl.solving import prepared, setting_of, solving
 from tests.methods.biased import biased
 
@@ -129,7 +129,8 @@ def test_a_start_that_does_not_fit_is_asked_about() -> None:
     asked = Recording(engine)  # Hessians are not at hand
     drive(asked, iterate(problem, exact, start=start))
     (first,) = asked.messages[0]
-    assert isinstance(first, Curvature)
+    assert isinstance(first, Expand)
+    assert first.order == 2
     np.testing.assert_array_equal(first.w, start.point.w)
     fewer = replace(problem, task=replace(problem.task, cells=problem.cells.take([0])))
     assert start.under(replace(fewer, counts=problem.counts[:1])) is None
@@ -144,7 +145,7 @@ def test_a_start_under_bounds_that_hide_its_losses_is_asked_about() -> None:
     hidden = problem.with_bounds(np.full(problem.n_cells, far))
     start = Start.of(drive(engine, iterate(hidden, method)), hidden)
     w = start.point.w
-    losses = problem.expand(w, engine.ask(Slopes(problem.task, w))).violation + 0.6
+    losses = problem.expand(w, engine.ask(Expand(problem.task, w))).violation + 0.6
     assert np.abs(start.expansion.violation + far - losses).max() > 1e-10
     assert start.under(problem) is None
     rounds = pffl.PFFL(dual_rounds=1, rounds_per_dual=1)  # starts where it does
@@ -161,7 +162,7 @@ def test_what_is_measured_beside_training_starts_where_it_ended(bound: float) ->
     for engine in (here, elsewhere):
         solution = pffl.solve(engine, pffl.BoundedGroupLoss(bound), seed=3)
         asked = [q for message in engine.messages for q in message]
-        passes = sum(isinstance(q, Curvature | Slopes) for q in asked)
+        passes = sum(isinstance(q, Expand) for q in asked)
         found.append((solution, passes, len(engine.messages)))
     (near, fewer, _), (apart, more, messages) = found
     assert fewer < more
@@ -208,9 +209,9 @@ def test_killed_and_resumed_without_hessians(
     whole = Recording(Local(FEDERATION))
     expected = pffl.solve(whole, bound, seed=3)
     assert expected.status == "impossible"
-    asked = [type(q).__name__ for message in whole.messages for q in message]
-    assert {"Slopes", "Witness"} <= set(asked)
-    assert "Curvature" not in asked
+    asked = [f"{q.kind}{order(q)}" for message in whole.messages for q in message]
+    assert {"expand1", "witness"} <= set(asked)
+    assert "expand2" not in asked
     for at in range(2, len(whole.messages), 16):
         broken = Recording(Local(FEDERATION), at, FederationError("down"))
         with pytest.raises(FederationError):
@@ -230,8 +231,8 @@ def test_killed_and_resumed_with_hessians_at_hand_for_who_asks_for_none(
     bound = pffl.BoundedGroupLoss(0.66)
     whole = Recording(Local(FEDERATION))
     expected = plain(pffl.solve(whole, bound, **given))
-    asked = [{type(q).__name__ for q in message} for message in whole.messages]
-    assert asked.index({"Curvature"}) < asked.index({"Slopes"})
+    asked = [{f"{q.kind}{order(q)}" for q in message} for message in whole.messages]
+    assert asked.index({"expand2"}) < asked.index({"expand1"})
     for at in range(2, len(whole.messages)):
         place = tmp_path / str(at)
         broken = Recording(Local(FEDERATION), at, FederationError("down"))
@@ -362,3 +363,8 @@ def test_a_stack_shares_messages() -> None:
     assert len(engine.messages) <= longest + 2  # and the census
     for one, other in zip(stack, alone, strict=True):
         np.testing.assert_allclose(one.w, other.w, rtol=0, atol=1e-12)
+
+
+def order(query: Any) -> str:
+    """Order of an expansion; nothing of other queries."""
+    return str(query.order) if isinstance(query, Expand) else ""

@@ -14,7 +14,7 @@ from pffl.data import Rows, Silo
 from pffl.engines import Local
 from pffl.errors import DataError
 from pffl.models import Inputs
-from pffl.queries import Evaluate, Slopes, Smoothness
+from pffl.queries import Evaluate, Expand
 from tests.helpers import make_problem, make_schema, train_query, witness_query
 from tests.inside import ScaledRows, as_csr, spreads
 from tests.raising import raises
@@ -56,8 +56,8 @@ def test_no_step_makes_the_rows_dense(poisoned):
     w, lam = np.zeros(problem.n_parameters), np.ones(3)
     for query in (
         Evaluate(problem.task, w),
-        Slopes(problem.task, w),
-        Smoothness(problem.task, w),
+        Expand(problem.task, w),
+        Expand(problem.task, w, 0),
         witness_query(problem, w, lam),
         train_query(problem, w, lam, steps=[0.1] * 2, batch_size=50),
     ):

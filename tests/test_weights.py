@@ -23,7 +23,7 @@ from pffl.engines import Local, Reference
 from pffl.errors import DataError
 from pffl.methods import METHODS
 from pffl.models import Inputs
-from pffl.queries import Census, Curvature, Evaluate, Slopes, Task, Train, Witness
+from pffl.queries import Census, Evaluate, Expand, Task, Train, Witness
 from pffl.site import Agreement, Rules, Site, SiteConfig, prepare
 from pffl.spec import parse
 from tests.driving import iterate
@@ -132,8 +132,8 @@ def test_engines_agree_on_weighted_rows_and_equal_copies(kind):
     queries = [
         Census(schema),
         Evaluate(task, w, "train", M, trials),
-        Curvature(task, w),
-        Slopes(task, w, np.stack([w, -w[::-1]], axis=1), sharp),
+        Expand(task, w, 2),
+        Expand(task, w, directions=np.stack([w, -w[::-1]], axis=1), sharpness=sharp),
         Witness(task, w, 0.3, lam, 0.1 * w),
         Train(task, w, 0.7, lam, np.array([0.3])),
         Train(task, w, 0.7, lam, np.array([0.3, 0.2]), proximal=0.1, loss_power=1.0),

@@ -20,7 +20,7 @@ from pffl.engines.base import Engine
 from pffl.flow import Flow, Signal, together
 from pffl.log import Log
 from pffl.processors import blas_threads
-from pffl.queries import CensusTotal, Query, Total
+from pffl.queries import Census, Query, Total
 
 R = TypeVar("R")
 BYTES = 8  # of a number
@@ -242,8 +242,8 @@ class Meter:
         for query, total in zip(queries, totals, strict=True):
             if query.digest in counted:
                 continue
-            if isinstance(total, CensusTotal):
-                self._rows = float(total.rows.mean())
+            if isinstance(query, Census) and not query.centred:
+                self._rows = float(total.rows.mean())  # type: ignore[attr-defined]
                 continue
             self._messages += not counted
             counted.add(query.digest)

@@ -24,11 +24,9 @@ from pffl.callbacks import Round
 from pffl.methods.base import Bounds, Method
 from pffl.problem import Expansion, Point, Problem, upper_value
 from pffl.queries import (
-    Curvature,
-    CurvatureTotal,
+    Expand,
+    ExpandTotal,
     Query,
-    Slopes,
-    SlopesTotal,
     Total,
     Train,
     TrainTotal,
@@ -292,9 +290,9 @@ def iterate(
 def _at_hand(problem: Problem, method: Method[Any], state: Any, start: Start) -> Any:
     """Take a method's first step by what is known already, if that is what it asks."""
     known, query = start.under(problem), method.query(problem, state)
-    if known is None or not isinstance(query, Curvature | Slopes):
+    if known is None or not isinstance(query, Expand):
         return state
-    enough = isinstance(query, Slopes) or known.risk_hessian.size > 0
+    enough = query.order == 1 or known.risk_hessian.size > 0
     if not enough or not np.array_equal(query.w, known.w):
         return state
     return method.step(problem, state, known)
@@ -308,16 +306,15 @@ def observe(
     if isinstance(query, Train) and isinstance(total, TrainTotal):
         risk, heard = problem.risk(query.w, total), total.share > 0
         lam: FloatArray = query.cell_weights[: problem.n_cells] * problem.counts
-        silos = query.silos
-    elif isinstance(query, Curvature | Slopes) and isinstance(
-        total, CurvatureTotal | SlopesTotal
-    ):
-        risk = total.risk + problem.ridge(query.w)
-        lam = multipliers
-        silos = None
+        silos, sums = query.silos, total.cell_losses
+    elif isinstance(query, Expand) and isinstance(total, ExpandTotal):
+        if not query.order:
+            return None
+        risk = float(total.losses[0]) + problem.ridge(query.w)
+        lam, silos, sums = multipliers, None, total.losses[1:]
     else:
         return None
-    violation = problem.violation_among(total.cell_losses[: problem.n_cells], silos)
+    violation = problem.violation_among(sums[: problem.n_cells], silos)
     known = ~np.isnan(violation)
     losses = (violation + problem.cells.bounds)[known]
     worst = float(losses.max(initial=0.0))

@@ -22,7 +22,7 @@ from pffl.models.base import Inputs, Model, Target
 from pffl.models.linear import LinearModel, default_model
 from pffl.numerics import divisors, is_number
 from pffl.problem import Access, Problem
-from pffl.queries import Census, CensusTotal, Moments, MomentsTotal, Pool, Task
+from pffl.queries import Census, CensusTotal, Pool, Task
 from pffl.queries.plausible import lengths
 from pffl.text import up
 from pffl.typing import FloatArray
@@ -320,13 +320,13 @@ def count(schema: Schema) -> Flow[Counted]:
     census = yield from ask(Census(schema, "train"))
     mass, target = float(census.weight.sum()), census.target.sum(axis=0)
     first, second = target if len(target) else np.zeros(2)
-    about: CensusTotal | MomentsTotal = census
+    about = census
     marked = census.feature_sums[schema.gaps[1]]
     given = census.feature_sums, census.feature_squares
     sums, squares = with_missing(schema, mass, marked, *given)
     centre = _centres(mass, np.append(first, sums), np.append(second, squares))
     if centre.any():
-        about = yield from ask(Moments(schema, centre))
+        about = yield from ask(Census(schema, "train", centre))
         given = about.feature_sums, about.feature_squares
         sums, squares = with_missing(schema, mass, marked, *given)
     return Counted(

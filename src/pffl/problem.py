@@ -21,10 +21,9 @@ from pffl.constraints.base import Cells
 from pffl.data.schema import Schema
 from pffl.numerics import divisors
 from pffl.queries.base import Task
-from pffl.queries.curvature import CurvatureTotal
 from pffl.queries.evaluate import EvaluateTotal
+from pffl.queries.expand import ExpandTotal
 from pffl.queries.plausible import SHAPES, sparse_sizes
-from pffl.queries.slopes import SlopesTotal
 from pffl.queries.train import TrainTotal
 from pffl.typing import FloatArray, IntArray
 
@@ -332,39 +331,29 @@ class Problem:
             return float("nan")
         return total.risk / total.share + self.ridge(w)
 
-    def expand(
-        self, w: FloatArray, total: CurvatureTotal | SlopesTotal | Expansion
-    ) -> Expansion:
+    def expand(self, w: FloatArray, total: ExpandTotal | Expansion) -> Expansion:
         """Turn a total taken at w into means, and add the ridge.
 
-        Of slopes, Hessians stay empty. What is expanded already stays as it is.
+        Hessians that were not asked for stay empty. What is expanded already stays as
+        it is.
         """
         if isinstance(total, Expansion):
             return total
         trained = np.arange(len(w)) < self.task.model.n_trained
-        first = (
-            w,
-            total.risk + self.ridge(w),
-            total.risk_gradient + self.mu * np.where(trained, w, 0.0),
-        )
-        cells = (
-            self.violation(total.cell_losses),
-            total.cell_gradients / self.counts[:, None],
-        )
-        if isinstance(total, SlopesTotal):
-            none = np.zeros((0, 0))
-            return Expansion(*first, none, *cells, np.zeros((self.n_cells, 0, 0)))
+        risk, hessian = float(total.losses[0]), total.hessians[0]
         return Expansion(
-            *first,
-            total.risk_hessian + self.mu * np.eye(len(w)),
-            *cells,
-            total.cell_hessians / self.counts[:, None, None],
+            w,
+            risk + self.ridge(w),
+            total.gradients[0] + self.mu * np.where(trained, w, 0.0),
+            hessian + self.mu * np.eye(len(hessian)),
+            self.violation(total.losses[1:]),
+            total.gradients[1:] / self.counts[:, None],
+            total.hessians[1:] / self.counts[:, None, None],
         )
 
-    def products(self, total: SlopesTotal) -> FloatArray:
+    def products(self, total: ExpandTotal) -> FloatArray:
         """Turn products with Hessians into those of means, F's first, without ridge."""
-        cells = total.cell_products / self.counts[:, None, None]
-        return np.concatenate([total.risk_products[None], cells])
+        return total.products / np.append(1.0, self.counts)[:, None, None]
 
     def errors(self, at: Expansion) -> Errors:
         """Bound what rounding can have done to an expansion.

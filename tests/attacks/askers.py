@@ -28,6 +28,7 @@ from pffl.queries import (
 )
 from pffl.site import Agreement, Rules, Site, SiteConfig
 from pffl.wire import read_answer, read_total
+from tests.attacks.product import told
 from tests.helpers import make_schema
 from tests.inside import consent, mu_of, store, unfolded
 from tests.inside import wire_keys_FILE as KEY
@@ -67,11 +68,14 @@ class Former:
             if long > RADIUS or ratio.max() > 1000 or self.asked > QUESTIONS:
                 return None
         shown = ~_withheld(view.atom, self.schema.n_atoms)[view.atom]
-        total = query.answer(view)
+        total = told(query.answer(view))
         if model is None or shown.all():
             return total
         kept = replace(view, X=view.X[shown], y=view.y[shown], atom=view.atom[shown])
-        cells = query.answer(kept)
+        cells = told(query.answer(kept))
+        if isinstance(total, SimpleNamespace):
+            own = {k: v for k, v in vars(cells).items() if k.startswith("cell_")}
+            return SimpleNamespace(**{**vars(total), **own})
         names = [name for name in total.declared if name.startswith("cell_")]
         return replace(total, **{name: getattr(cells, name) for name in names})
 
@@ -102,7 +106,8 @@ class Real:
         if answer.refusal:
             self.refusals.append(answer.refusal)
             return None
-        return read_total(answer.bodies[0], query, 0, self.site.schema.hash)[0]
+        total = read_total(answer.bodies[0], query, 0, self.site.schema.hash)[0]
+        return told(total)
 
 
 EPSILON = 8.0  # a large one: what attacks do not read here they read nowhere below
@@ -169,7 +174,7 @@ class Pooled:
 
     def __call__(self, query: Query[Any]) -> Any:
         try:
-            return self.server.ask([query])[0]
+            return told(self.server.ask([query])[0])
         except AssertionError as error:  # a site refused
             self.refusals.append(str(error))
             return None

@@ -3,6 +3,7 @@
 # ruff: noqa: F401 — names are here to be imported by others.
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,9 @@ from pffl.models import Inputs
 from pffl.parcel import Parcel
 from pffl.queries import (
     Census,
-    Curvature,
-    CurvatureTotal,
+    Expand,
+    ExpandTotal,
     Pool,
-    Slopes,
     Task,
     Train,
 )
@@ -43,6 +43,49 @@ from tests.inside import EVERY_SILO, InMemory, masks, mu_of
 def Rules(*, questions: int | None = None, **given: Any) -> SiteRules:
     """A site's limits; attacks say questions for queries."""
     return SiteRules(**given | ({} if questions is None else {"queries": questions}))
+class Kind(type):
+    """Queries for an expansion of one order, as attacks make and recognise them."""
+
+    order: int
+
+    def __call__(cls, task: Task, w: Any) -> Any:
+        return Expand(task, w, cls.order)
+
+    def __instancecheck__(cls, one: Any) -> bool:
+        return isinstance(one, Expand) and one.order == cls.order
+
+
+class Slopes(metaclass=Kind):
+    """Values and gradients."""
+
+    order = 1
+
+
+class Curvature(metaclass=Kind):
+    """Values, gradients and Hessians."""
+
+    order = 2
+
+
+CurvatureTotal = Any
+
+
+def told(total: Any) -> Any:
+    """What a total says of F and of cells, each by its name."""
+    if not isinstance(total, ExpandTotal):
+        return total
+    (risk, *_), cells = total.losses, total.losses[1:]
+    known = {"risk": float(risk), "cell_losses": cells}
+    known |= {
+        "risk_gradient": total.gradients[0],
+        "cell_gradients": total.gradients[1:],
+    }
+    if total.hessians.size:
+        known |= {
+            "risk_hessian": total.hessians[0],
+            "cell_hessians": total.hessians[1:],
+        }
+    return SimpleNamespace(**known)
 
 
 class Unguarded(Site):
@@ -58,7 +101,7 @@ class Unguarded(Site):
 
     def _totals(self, asked: Any, index: int) -> Any:
         totals = super()._totals(asked, index)
-        self.said = asked, totals
+        self.said = asked, list(map(told, totals))
         return totals
 
 
@@ -68,7 +111,9 @@ def relayed(content: bytes, asked: Any) -> Any:
     relay = request.relay if request.step > 1 else ()  # at first, keys of the run
     length = sum(map(masks.size, asked))
     flats = [read_masked(read_answer(c), length) for c in relay]
-    return masks.decode_all(asked, masks.add(flats), len(flats)) if relay else None
+    if not relay:
+        return None
+    return list(map(told, masks.decode_all(asked, masks.add(flats), len(flats))))
 
 
 def refused_by(site: Any, request: Any) -> str:

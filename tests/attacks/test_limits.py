@@ -14,7 +14,7 @@ from scipy.optimize import nnls
 from scipy.special import expit
 
 from pffl.data import Rows, Silo
-from pffl.queries import Slopes
+from pffl.queries import Expand
 from pffl.site import Rules, Site
 from tests.attacks.askers import Former, Private, Real, modes, tell
 from tests.attacks.rebuilding import Told, Trained, of_cell
@@ -94,7 +94,7 @@ def test_a_fit_over_all_possible_rows_finds_nobody(tmp_path: Path) -> None:
     noisy = Private(tmp_path, silo, schema, 20)
     for ask in (Former(silo, schema), Real(site), noisy):
         asked = 0.9 * np.random.default_rng(1).normal(size=(20, d + 1))
-        totals = [(w, ask(Slopes(task, w))) for w in asked]
+        totals = [(w, ask(Expand(task, w))) for w in asked]
         told = [of_cell(w, total, cell) for w, total in totals if total is not None]
         counts = table_of(told, patterns, 1.0) if told else np.zeros(1024)
         read.append(int(np.minimum(counts, truth).sum()))

@@ -183,7 +183,7 @@ def lie(content: bytes) -> bytes:
     sent = read_answer(content)
     body, *others = sent.bodies
     arrays = {k: v.copy() for k, v in body.arrays.items()}
-    for name in ("counts", "cell_losses", "atoms", "risk"):
+    for name in ("counts", "cell_losses", "losses", "atoms", "risk"):
         if name in arrays:
             arrays[name] = -1 - arrays[name]
     bodies = (Parcel(body.header, arrays), *others)

@@ -14,7 +14,7 @@ import pffl
 from pffl.data import Rows
 from pffl.engines import Local, Reference
 from pffl.preparation import Options
-from pffl.queries import Curvature, Evaluate, Slopes, Smoothness, WitnessTotal
+from pffl.queries import Evaluate, Expand, WitnessTotal
 from tests.helpers import (
     assert_same_total,
     draw_multipliers,
@@ -75,10 +75,10 @@ def queries_about(problem, seed):
     yield Evaluate(task, w, "train")
     yield evaluate_query(task, w)
     yield evaluate_query(task, w, "train")
-    yield Curvature(task, w)
-    yield Slopes(task, w, rng.normal(size=(len(w), 2)))
+    yield Expand(task, w, 2)
+    yield Expand(task, w, directions=rng.normal(size=(len(w), 2)))
     if task.model.n_outputs == 1:
-        yield Slopes(task, w, sharpness=5.0)
+        yield Expand(task, w, sharpness=5.0)
     if task.model.n_classes:
         bets = np.full((len(task.cells), 2), 0.4)
         levels = np.tile([0.2, 1.0], (len(task.cells), 1))
@@ -130,9 +130,9 @@ def test_what_silos_have_to_be_told_apart_for_is_by_silo(always, kind):
         train_query(problem, w, lam, steps=[0.01], silos=(1,)),
         train_query(problem, w, lam, steps=[0.01], loss_power=1.0),
         train_query(none, w, lam, steps=[0.01]),
-        Smoothness(problem.task, w),
+        Expand(problem.task, w, 0),
         Evaluate(own.task, w),
-        Slopes(own.task, w),
+        Expand(own.task, w),
     ):
         assert isinstance(fast.layout([query]), BySilo)
         assert_same_total(fast.ask(query), plain.ask(query), 1e-12)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local, Reference
-from pffl.queries import Census, Curvature, Evaluate, Slopes, Smoothness, Train
+from pffl.queries import Census, Evaluate, Expand, Train
 from tests.helpers import (
     assert_same_total,
     draw_multipliers,
@@ -136,13 +136,13 @@ def test_evaluate_and_curvature(local_engine, shape, kind):
         witness_query(problem, w, lam),
         Evaluate(problem.task, w, "train"),
         evaluate_query(problem.task, w),
-        Curvature(problem.task, w),
-        Smoothness(problem.task, w),
-        Slopes(problem.task, w),
-        Slopes(problem.task, w, np.stack([w, w[::-1]], axis=1)),
+        Expand(problem.task, w, 2),
+        Expand(problem.task, w, 0),
+        Expand(problem.task, w),
+        Expand(problem.task, w, directions=np.stack([w, w[::-1]], axis=1)),
     ]
     if kind != "softmax":
-        queries.append(Slopes(problem.task, w, sharpness=10.0))
+        queries.append(Expand(problem.task, w, sharpness=10.0))
     for query in queries:
         assert_same_total(fast.ask(query), plain.ask(query), 1e-10)
 
@@ -203,17 +203,17 @@ def mixed(problem, w, lam):
         train_query(problem, w, lam, steps=[0.1, 0.1]),
         Evaluate(problem.task, 2 * w, "train"),
         train_query(problem, -w, lam, proximal=2.0, steps=[0.1, 0.1]),
-        Curvature(problem.task, w),
+        Expand(problem.task, w, 2),
         witness_query(problem, w, lam),
         replace(train_query(problem, -w, lam), task=again),
         Evaluate(again, w.copy()),
         evaluate_query(problem.task, w),
-        Slopes(again, -w),
+        Expand(again, -w),
         replace(witness_query(problem, -w, lam, risk_weight=0.0), task=again),
         Census(problem.schema),
         Census(problem.schema, "test"),
-        Curvature(problem.task, w.copy()),
-        Curvature(bare, w),
+        Expand(problem.task, w.copy(), 2),
+        Expand(bare, w, 2),
         train_query(problem, w, lam),
         train_query(problem, w, lam, silos=(2,)),
     ]
@@ -249,7 +249,7 @@ def test_models_that_differ_are_never_taken_for_one():
         queries += [
             train_query(problem, w, np.ones(2), steps=[0.01]),
             Evaluate(problem.task, w, "train"),
-            Curvature(problem.task, w),
+            Expand(problem.task, w, 2),
         ]
     for query, total in zip(queries, engine.ask_many(queries), strict=True):
         assert_same_total(total, Reference(federation).ask(query), 1e-10)
@@ -295,7 +295,7 @@ def test_any_silos(seed, sizes, kind, steps, batch, bare):
     for query in (
         train_query(problem, w, lam, steps=[1e-3] * steps, batch_size=batch, seed=seed),
         Evaluate(problem.task, w, "test"),
-        Curvature(problem.task, w),
+        Expand(problem.task, w, 2),
     ):
         assert_same_total(fast.ask(query), plain.ask(query), 1e-10)
 

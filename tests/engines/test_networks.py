@@ -11,7 +11,7 @@ import pytest
 import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import FederationError
-from pffl.queries import Census, Curvature, Evaluate, Slopes
+from pffl.queries import Census, Evaluate, Expand
 from tests.helpers import (
     assert_same_total,
     draw_multipliers,
@@ -167,7 +167,7 @@ def test_a_mix_about_networks_is_answered_in_order():
         train_query(problem, w, lam, steps=[0.01]),
         Census(federation.schema),
         Evaluate(problem.task, 2 * w),
-        Curvature(linear.task, np.ones(4)),
+        Expand(linear.task, np.ones(4), 2),
     ]
     totals = zip(fast.ask_many(queries), plain.ask_many(queries), strict=True)
     for total, plain_total in totals:
@@ -178,10 +178,10 @@ def test_networks_have_neither_curvature_nor_slopes_per_cell():
     fast, _, problem, w, _ = both(make_federation(0), Own())
     task = problem.task
     for query in (
-        Curvature(task, w),
-        Slopes(task, w),
-        Slopes(task, w, sharpness=10.0),
-        Slopes(task, w, directions=w[:, None]),
+        Expand(task, w, 2),
+        Expand(task, w),
+        Expand(task, w, sharpness=10.0),
+        Expand(task, w, directions=w[:, None]),
     ):
         with raises(pffl.PFFLError, "not-linear"):
             fast.ask(query)

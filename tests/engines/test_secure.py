@@ -17,9 +17,9 @@ from pffl.preparation import Options
 from pffl.queries import (
     Census,
     Evaluate,
-    Moments,
+    Expand,
+    ExpandTotal,
     Pool,
-    Slopes,
     Total,
     View,
 )
@@ -241,8 +241,8 @@ class Liar(Site):
     def _totals(self, *asked):
         found = super()._totals(*asked)
         return [
-            replace(total, cell_losses=total.cell_losses / 2)
-            if hasattr(total, "cell_losses")
+            replace(total, losses=total.losses / [1, *[2] * (len(total.losses) - 1)])
+            if isinstance(total, ExpandTotal) and total.losses.size
             else total
             for total in found
         ]
@@ -463,7 +463,7 @@ def test_a_site_that_was_told_other_answers_is_not_added():
     engine.ask(Census(federation.schema))
     centre = np.zeros(1 + federation.schema.n_features)
     with pytest.raises(FederationError, match=r"'site 1' .*told other answers"):
-        engine.ask(Moments(federation.schema, centre))
+        engine.ask(Census(federation.schema, "train", centre))
 
 
 def signed(answer):
@@ -480,7 +480,7 @@ def test_counts_come_first_and_many_queries_take_several_steps():
     problem = make_problem(pffl.engines.Reference(federation), BGL)
     pool = Pool(3, False, 180.0)
     task = replace(problem.task, shares=np.ones(1), pool=pool)
-    posed = [Slopes(task, np.full(4, i / 30)) for i in range(30)]
+    posed = [Expand(task, np.full(4, i / 30)) for i in range(30)]
     agreed, asked = agree(federation), []
     sites = sites_of(federation, agreed)
     first = sites["site 0"].answer
@@ -493,7 +493,7 @@ def test_counts_come_first_and_many_queries_take_several_steps():
     engine = engine_of(federation, sites, agreed, transport=transport)
     census, *rest = engine.ask_many([Census(federation.schema), *posed])
     assert census.counts.sum() == 180
-    assert len({total.risk for total in rest}) == 30
+    assert len({float(total.losses[0]) for total in rest}) == 30
     engine.ask_many([Census(federation.schema), posed[0]])  # the census is frozen
     steps = [("census",) * 2, ("slopes",) * 24, ("slopes",) * 6, ("slopes",)]
     assert asked == [(), *steps]

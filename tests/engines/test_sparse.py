@@ -13,7 +13,7 @@ import pffl
 from pffl.data import Rows
 from pffl.engines import Local, Reference
 from pffl.models import Inputs
-from pffl.queries import Census, Curvature, Evaluate, Moments, Slopes
+from pffl.queries import Census, Evaluate, Expand
 from tests.engines.sites import counted, remote
 from tests.helpers import (
     assert_same_total,
@@ -82,11 +82,11 @@ def everything(problem, w, lam):
     found = [
         Census(problem.schema),
         Census(problem.schema, "test"),
-        Moments(problem.schema, centre),
+        Census(problem.schema, "train", centre),
         Evaluate(problem.task, w, "train"),
         evaluate_query(problem.task, w),
-        Curvature(problem.task, w),
-        Slopes(problem.task, w, np.stack([w, np.ones_like(w)], axis=1)),
+        Expand(problem.task, w, 2),
+        Expand(problem.task, w, directions=np.stack([w, np.ones_like(w)], axis=1)),
         witness_query(problem, w, lam),
         train_query(problem, w, lam),
         train_query(problem, w, lam, steps=[0.01] * 3, proximal=0.5),
@@ -96,7 +96,7 @@ def everything(problem, w, lam):
         train_query(problem, w, lam, steps=[0.01] * 2, slope=True, **anchor),
     ]
     if problem.task.model.n_outputs == 1:
-        found.append(Slopes(problem.task, w, sharpness=3.0))
+        found.append(Expand(problem.task, w, sharpness=3.0))
         found.append(train_query(problem, -w, lam, steps=[0.01] * 3, proximal=0.5))
     return found
 

@@ -11,7 +11,7 @@ import pytest
 import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import DataError, NotMetError
-from pffl.queries import Curvature, Evaluate
+from pffl.queries import Evaluate, Expand
 from tests.helpers import (
     assert_same_total,
     from_silos,
@@ -165,7 +165,7 @@ def test_fault_17_very_unequal_silos_answer_as_the_plain_loop():
         train_query(problem, w, lam, steps=[0.01]),
         train_query(problem, w, lam, steps=[0.01] * 5),
         train_query(problem, w, lam, steps=[0.01] * 5, batch_size=64),
-        Curvature(problem.task, w),
+        Expand(problem.task, w, 2),
         Evaluate(problem.task, w, "train"),
     ):
         assert_same_total(fast.ask(query), plain.ask(query), 1e-10)
@@ -188,7 +188,7 @@ def test_fault_17_very_unequal_silos_fit_in_memory():
         w, lam = np.zeros(9), np.ones(2)
         for steps in ([0.1], [0.1] * 5):
             engine.ask(train_query(problem, w, lam, steps=steps))
-        engine.ask(Curvature(problem.task, w))
+        engine.ask(Expand(problem.task, w, 2))
         after, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -13,7 +13,7 @@ import pffl
 from pffl.engines import Local, Reference
 from pffl.models import Inputs
 from pffl.numerics import capped_softmax
-from pffl.queries import Census, Curvature, Evaluate
+from pffl.queries import Census, Evaluate, Expand
 from tests.driving import iterate
 from tests.helpers import (
     assert_same_total,
@@ -107,8 +107,8 @@ def test_fault_36_margins_of_ten_thousand(kind, engine_type):
         assert np.isfinite(total.risk)
         assert total.risk > 1e3
         assert np.isfinite(total.cell_losses).all()
-    at = engine.ask(Curvature(problem.task, w))
-    assert np.isfinite(at.cell_hessians).all()
+    at = engine.ask(Expand(problem.task, w, 2))
+    assert np.isfinite(at.hessians).all()
     evaluated = engine.ask(Evaluate(problem.task, w, "test", loss_bound=4.0))
     assert np.isfinite(evaluated.atoms).all()
     assert (evaluated.column("bounded_loss") <= 4 * evaluated.column("count")).all()
@@ -144,7 +144,7 @@ def test_fault_37_single_precision(kind):
         train_query(problem, w, lam, steps=[0.05] * 3),
         train_query(problem, w, lam, steps=[0.05] * 3, batch_size=50),
         Evaluate(problem.task, w, "train"),
-        Curvature(problem.task, w),
+        Expand(problem.task, w, 2),
     ):
         truth = engines[3].ask(query)
         for engine in engines[:3]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pffl.queries import Census, Curvature, Evaluate
+from pffl.queries import Census, Evaluate, Expand
 from pffl.site import Rules, Site
 from pffl.wire import PROTOCOL, read_answer
 from tests.site.sites import (
@@ -105,7 +105,7 @@ def test_064_debug_logs_hold_no_group_figure(
     task = problem_of(small_site(f0=1237, f1=1553, m0=7, m1=1019)).task
     w = np.full(task.model.n_parameters, 0.1)
     for number, query in enumerate(
-        [Census(site.schema), Evaluate(task, w, "train"), Curvature(task, w)]
+        [Census(site.schema), Evaluate(task, w, "train"), Expand(task, w, 2)]
     ):
         assert not send(site, query, (0, number)).refusal
         assert send(site, query, (0, number)).refusal

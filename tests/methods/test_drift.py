@@ -11,7 +11,7 @@ import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local
 from pffl.errors import Malformed
-from pffl.queries import Curvature, Slopes, Smoothness, read_query
+from pffl.queries import Expand, read_query
 from tests.driving import expand, iterate, measure
 from tests.helpers import (
     assert_same_total,
@@ -165,7 +165,7 @@ def test_some_silos_only_are_corrected_too_and_nobody_else_is_asked():
     asked.clear()
     run = iterate(engine, problem, replace(RECIPE, participation=0.7, dual_rounds=20))
     assert run.stopped is None
-    assert not any(isinstance(query, Slopes) for query in asked)
+    assert not any(isinstance(query, Expand) and query.order for query in asked)
 
 
 def test_fedavg_reaches_the_optimum_with_many_local_steps():
@@ -199,15 +199,15 @@ def test_smoothness_bounds_the_largest_eigenvalue_and_not_by_much(n, p):
 def test_smoothness_is_above_every_silos_hessian(kind):
     federation, plain, problem, _, w, _ = setting(kind)
     engine = Local(federation, threads=1)
-    ask, bent = Smoothness(problem.task, w), Curvature(problem.task, 3.0 * w)
+    ask, bent = Expand(problem.task, w, 0), Expand(problem.task, 3.0 * w, 2)
     total = engine.ask(ask)
     whole = engine.ask(bent)
-    hessians = [whole.risk_hessian, *whole.cell_hessians]
+    hessians = whole.hessians
     tops = [np.linalg.eigvalsh(h)[-1] for h in hessians]
-    assert (np.array(tops) <= total.sums * (1 + 1e-12)).all()
+    assert (np.array(tops) <= total.curvatures * (1 + 1e-12)).all()
     for view in plain.views(ask):
         own, share = bent.answer(view), problem.task.shares[view.index]
-        hessians = np.array([own.risk_hessian, *own.cell_hessians]) / share
+        hessians = own.hessians / share
         tops = np.linalg.eigvalsh(hessians)[:, -1]
         peaks = problem.unit * total.peaks ** (1 / 8)
         assert (tops <= peaks * (1 + 1e-12)).all()

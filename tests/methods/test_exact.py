@@ -114,7 +114,7 @@ def test_numbers_that_are_not_finite_stop_the_run_at_the_best_pair():
     for _ in range(2):
         state = method.step(problem, state, engine.ask(method.query(problem, state)))
     total = engine.ask(method.query(problem, state))
-    total.cell_hessians[0, 0, 0] = np.nan
+    total.hessians[1, 0, 0] = np.nan
     after = method.step(problem, state, total)
     assert after.stalled
     assert method.query(problem, after) is None
@@ -148,8 +148,7 @@ def test_hessians_of_no_convex_function_are_survived():
         total = engine.ask(query)
         spoilt = replace(
             total,
-            risk_hessian=-total.risk_hessian,
-            cell_hessians=-total.cell_hessians,
+            hessians=-total.hessians,
         )
         state = method.step(problem, state, spoilt)
     assert np.isfinite(state.gap)

@@ -8,7 +8,7 @@ import pytest
 import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local
-from pffl.queries import Smoothness
+from pffl.queries import Expand
 from tests.driving import expand, iterate, measure
 from tests.helpers import (
     draw_multipliers,
@@ -42,7 +42,7 @@ def test_with_one_dual_round_the_gap_never_closes():
 def test_smoothness_is_above_the_curvature_of_g(kind):
     _, engine, problem, _, w, _ = setting(kind)
     rng = np.random.default_rng(0)
-    found = curvatures(problem, engine.ask(Smoothness(problem.task, w)))
+    found = curvatures(problem, engine.ask(Expand(problem.task, w, 0)))
     for _ in range(5):
         lam = draw_multipliers(rng, problem)
         L = smoothness(found, problem, lam)

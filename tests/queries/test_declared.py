@@ -14,10 +14,9 @@ from pffl.engines import Local, Reference
 from pffl.errors import FederationError, Malformed
 from pffl.queries import (
     Census,
-    Curvature,
     Evaluate,
+    Expand,
     ModelQuery,
-    Slopes,
     Total,
     View,
     add_all,
@@ -170,7 +169,7 @@ def test_many_queries_go_out_in_one_message(federation, query):
     asked = [
         query,
         Evaluate(query.task, query.w, "train"),
-        Curvature(query.task, query.w),
+        Expand(query.task, query.w, 2),
         train_query_of(query),
     ]
     totals = engine.ask_many(asked)
@@ -191,8 +190,8 @@ def test_totals_are_kept_to_the_last_bit(federation, query):
         query,
         Census(federation.schema),
         Evaluate(query.task, query.w, "train"),
-        Curvature(query.task, query.w),
-        Slopes(query.task, query.w),
+        Expand(query.task, query.w, 2),
+        Expand(query.task, query.w),
         witness_query(problem, query.w, np.ones(2)),
         train_query(problem, query.w, np.ones(2)),
     ):

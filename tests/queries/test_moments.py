@@ -13,7 +13,7 @@ from pffl.driver import drive
 from pffl.engines import Local, Reference
 from pffl.errors import Refused
 from pffl.preparation import count
-from pffl.queries import Census, Moments, View, read_query
+from pffl.queries import Census, View, read_query
 from tests.helpers import from_silos, make_federation, make_problem
 from tests.raising import raises
 
@@ -83,7 +83,7 @@ def test_it_is_asked_only_where_sums_cancel():
 def test_it_travels_adds_and_is_judged():
     federation = dated(0, target=50.0)
     schema, centre = federation.schema, np.array([50.0, DATE, 0.0, 1.0])
-    query = Moments(schema, centre)
+    query = Census(schema, "train", centre)
     header, arrays = query.plain(0)
     again, _ = read_query(header, arrays, schema)
     views = [View.of(silo, schema, None, "train") for silo in federation.silos]
@@ -97,8 +97,8 @@ def test_it_travels_adds_and_is_judged():
         y = rows.y[rows.group == group] - 50
         assert total.targets[:, group, 1].sum() == pytest.approx((y**2).sum())
     own, census = again.answer(views[0]), Census(schema).answer(views[0])
-    again.check(census, own)
+    again.check_centred(census, own)
     for name in ("feature_sums", "feature_squares", "target", "targets"):
         wrong = replace(own, **{name: getattr(own, name) + 1e20})
         with raises(Refused, "implausible-answer"):
-            again.check(census, wrong)
+            again.check_centred(census, wrong)

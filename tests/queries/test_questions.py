@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import pffl
 from pffl.engines import Reference
 from pffl.errors import FederationError, UsageError
-from pffl.queries import Census, Curvature, Evaluate, Slopes, View
+from pffl.queries import Census, Evaluate, Expand, View
 from tests.engines.test_formulas import bounded_losses
 from tests.helpers import (
     evaluate_query,
@@ -169,16 +169,16 @@ def test_slopes_and_products_are_those_of_the_curvature(kind):
     rng = np.random.default_rng(0)
     w = rng.normal(size=problem.n_parameters)
     directions = rng.normal(size=(len(w), 3))
-    full = engine.ask(Curvature(problem.task, w))
-    found = engine.ask(Slopes(problem.task, w, directions))
-    for name in ("risk", "risk_gradient", "cell_losses", "cell_gradients"):
+    full = engine.ask(Expand(problem.task, w, 2))
+    found = engine.ask(Expand(problem.task, w, directions=directions))
+    for name in ("losses", "gradients"):
         np.testing.assert_array_equal(getattr(found, name), getattr(full, name))
     np.testing.assert_allclose(
-        found.risk_products, (full.risk_hessian @ directions).T, rtol=1e-11, atol=1e-11
+        found.products[0], (full.hessians[0] @ directions).T, rtol=1e-11, atol=1e-11
     )
-    expected = np.swapaxes(full.cell_hessians @ directions, 1, 2)
-    np.testing.assert_allclose(found.cell_products, expected, rtol=1e-10, atol=1e-10)
-    assert found.cell_scores.size == found.cell_score_gradients.size == 0
+    expected = np.swapaxes(full.hessians[1:] @ directions, 1, 2)
+    np.testing.assert_allclose(found.products[1:], expected, rtol=1e-10, atol=1e-10)
+    assert found.scores.size == found.score_gradients.size == 0
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pffl
 from pffl.data import Silo
 from pffl.engines import Local
 from pffl.preparation import Options
-from pffl.queries import Curvature, Evaluate, View, add_all
+from pffl.queries import Evaluate, Expand, View, add_all
 from tests.helpers import (
     assert_same_total,
     draw_multipliers,
@@ -38,7 +38,7 @@ def test_the_total_is_the_sum_of_the_silos_answers(kind):
         train_query(problem, w, lam, steps=[0.1, 0.1]),
         Evaluate(problem.task, w, "train"),
         Evaluate(problem.task, w, "test"),
-        Curvature(problem.task, w),
+        Expand(problem.task, w, 2),
         witness_query(problem, w, lam),
     ):
         answers = [
@@ -105,6 +105,6 @@ def test_a_query_does_not_change_what_it_was_asked_with():
     for asker in (engine, Local(federation)):
         asker.ask(train_query(problem, w, lam, steps=[0.1] * 3))
         asker.ask(train_query(problem, w, lam, steps=[0.1] * 3, batch_size=5))
-        asker.ask(Curvature(problem.task, w))
+        asker.ask(Expand(problem.task, w, 2))
     np.testing.assert_array_equal(w, kept)
     np.testing.assert_array_equal(rows.X, inputs)

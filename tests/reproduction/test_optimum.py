@@ -13,7 +13,7 @@ from pffl import methods
 from pffl.driver import drive
 from pffl.errors import UsageError
 from pffl.flow import ask
-from pffl.queries import Curvature
+from pffl.queries import Expand
 from reproduction import optimum
 from reproduction.bench import L2, Bench
 from tests.inside import own_cells
@@ -107,7 +107,7 @@ def test_the_smoothed_objective_has_the_gradient_and_hessian_that_differences_ha
     task = problem.over(cells).task
 
     def at(w):
-        total = drive(bench.engine, ask(Curvature(task, w)))
+        total = drive(bench.engine, ask(Expand(task, w, 2)))
         return optimum.smoothed(problem, cells, w, total, tau)
 
     w, h = np.array([0.2, -0.1, 0.3, 0.05]), 1e-5

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pffl.data import Silo
-from pffl.queries import Curvature, Evaluate, Train, View, Witness
+from pffl.queries import Evaluate, Expand, Train, View, Witness
 from pffl.site import Rules, Site
 from pffl.wire import read_answer
 from tests.helpers import evaluate_query, make_federation
@@ -38,7 +38,7 @@ def queries(site: Site) -> list[Any]:
         Evaluate(task, w, "test", 0.9),
         evaluate_query(task, w),
         Evaluate(task, w, "train"),
-        Curvature(task, w),
+        Expand(task, w, 2),
         Witness(task, w, 0.5, np.full(z, 0.1), -w),
     ]
 

@@ -20,7 +20,7 @@ from pffl.methods import FCFL
 from pffl.models import Inputs
 from pffl.queries import (
     Evaluate,
-    Slopes,
+    Expand,
     Task,
     Train,
     Witness,
@@ -249,13 +249,13 @@ def test_sharp_scores_do_not_single_out_a_row() -> None:
     rows = task.model.inputs.apply(site.silo.rows("train").X)
     w = np.array([1.0, 0.0, 0.0, -rows[60, 0]])
     site.rules = Rules(floor=1, radius=1e12)
-    found = ask(site, Slopes(task, w, sharpness=1e9)).cell_score_gradients[:, 0]
+    found = ask(site, Expand(task, w, sharpness=1e9)).score_gradients[:, 0]
     (read,) = found[found[:, -1] != 0]
     assert read[:-1] / read[-1] == pytest.approx(rows[60], rel=1e-9)
     site.rules = Rules()
-    sharp = Slopes(task, w, sharpness=1e9)
+    sharp = Expand(task, w, sharpness=1e9)
     assert "norm ball of 15" in send(site, sharp, (0, 2)).refusal
-    usual = Slopes(task, w, sharpness=FCFL.sharpness)
+    usual = Expand(task, w, sharpness=FCFL.sharpness)
     assert not send(site, usual, (0, 3)).refusal
 
 

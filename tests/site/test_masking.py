@@ -13,7 +13,7 @@ import pffl
 from pffl.data import Rows
 from pffl.engines import Reference
 from pffl.errors import Refused, UsageError
-from pffl.queries import Census, Pool, Slopes
+from pffl.queries import Census, Expand, Pool
 from pffl.site import Site
 from pffl.wire import (
     masked_body,
@@ -40,10 +40,10 @@ def serve(folder: Path | None = None, **agreed: Any) -> Server:
     return Server(sites, FEDERATION.schema.hash)
 
 
-def slopes(w: float = 0.1, silos: int = len(SIZES)) -> Slopes:
+def slopes(w: float = 0.1, silos: int = len(SIZES)) -> Expand:
     """A query to the pool about the model at (w, w, …)."""
     task = replace(PROBLEM.task, pool=Pool(silos, False, float(sum(SIZES))))
-    return Slopes(task, np.full(PROBLEM.n_parameters, w))
+    return Expand(task, np.full(PROBLEM.n_parameters, w))
 
 
 def test_the_sum_under_masks_is_the_sum() -> None:
@@ -228,7 +228,7 @@ def test_what_is_small_at_a_site_is_as_if_not_there() -> None:
     assert counted.counts[0].tolist() == sum(shown).tolist()
     assert counted.rows.sum() == counted.counts.sum()
     task = replace(PROBLEM.task, pool=Pool(3, True, float(counted.rows.sum())))
-    (found,) = server.ask([Slopes(task, np.zeros(PROBLEM.n_parameters))])
+    (found,) = server.ask([Expand(task, np.zeros(PROBLEM.n_parameters))])
     np.testing.assert_allclose(found.risk, np.log(2), rtol=1e-13)  # nobody is in F
     told = task.cells.membership @ sum(shown)
     np.testing.assert_allclose(found.cell_losses, told * np.log(2), rtol=1e-13)
@@ -371,14 +371,14 @@ def test_a_site_judges_its_own_answer_before_it_is_masked(monkeypatch) -> None:
     """Under masks nobody else can."""
     server = serve()
     server.ask([CENSUS])
-    answer = Slopes.answer
+    answer = Expand.answer
 
-    def wrong(query: Slopes, view: Any) -> Any:
+    def wrong(query: Expand, view: Any) -> Any:
         total = answer(query, view)
         return replace(total, cell_losses=-total.cell_losses)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Slopes, "answer", wrong)
+        patch.setattr(Expand, "answer", wrong)
         refused = server.send(NAMES[0], server.request([slopes()]))
     assert "outside what is possible" in refused.refusal
     server.ask([slopes()])

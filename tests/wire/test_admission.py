@@ -15,10 +15,8 @@ from pffl.engines import Reference
 from pffl.errors import Refused, UsageError
 from pffl.queries import (
     Census,
-    Curvature,
     Evaluate,
-    Slopes,
-    Smoothness,
+    Expand,
     Train,
     View,
     Witness,
@@ -99,10 +97,10 @@ def queries(problem, rng, J):
     yield replace(train, round=4, slope=True, loss_power=0.0, by_mass=True)
     yield evaluate_query(problem.task, w)
     yield Evaluate(problem.task, w, "train")
-    yield Curvature(problem.task, w)
-    yield Smoothness(problem.task, w)
+    yield Expand(problem.task, w, 2)
+    yield Expand(problem.task, w, 0)
     sharp = 10.0 if problem.task.model.n_outputs == 1 else 0.0
-    yield Slopes(problem.task, w, sharpness=sharp)
+    yield Expand(problem.task, w, sharpness=sharp)
     weights, beta = rng.random(z) / problem.counts, float(rng.integers(2))
     shift = rng.choice([0.0, 1.0, 100.0]) * rng.normal(size=len(w))
     yield Witness(problem.task, w, beta, weights, shift)
@@ -224,7 +222,7 @@ def test_a_target_in_any_unit_is_answered_about_and_not_lied_about(unit):
         for k in range(3):
             total = answer(federation, query, k)
             assert gate.report(query, k, total).total is total
-            for name in ("risk", "cell_losses", "cells", "atoms"):
+            for name in ("risk", "cell_losses", "losses", "cells", "atoms"):
                 if name in total.declared:
                     lie = replace(total, **{name: 1.001 * getattr(total, name)})
                     with pytest.raises(Refused):
@@ -388,32 +386,32 @@ def test_a_silo_that_knows_its_people_is_never_refused():
 
 
 CURVATURE_LIES = {
-    "loss": ("cell_losses", put(-1.0, 0)),
-    "risk": ("risk", lambda a: a + 1.0),
-    "gradient": ("risk_gradient", lambda a: a + 1e3),
-    "cell gradient": ("cell_gradients", lambda a: a + 1e3),
-    "diagonal below 0": ("cell_hessians", put(-1.0, 0, 0, 0)),
-    "diagonal too large": ("cell_hessians", put(1e6, 0, 0, 0)),
-    "not a Hessian": ("cell_hessians", put(1e3, 0, 0, 1)),
-    "risk's Hessian": ("risk_hessian", put(-1.0, 0, 0)),
+    "loss": ("losses", put(-1.0, 1)),
+    "risk": ("losses", lambda a: a + np.eye(len(a))[0]),
+    "gradient": ("gradients", put(1e3, 0, 0)),
+    "cell gradient": ("gradients", put(1e3, 1, 0)),
+    "diagonal below 0": ("hessians", put(-1.0, 1, 0, 0)),
+    "diagonal too large": ("hessians", put(1e6, 1, 0, 0)),
+    "not a Hessian": ("hessians", put(1e3, 1, 0, 1)),
+    "risk's Hessian": ("hessians", put(-1.0, 0, 0, 0)),
 }
 SMOOTHNESS_LIES = {
-    "below 0": ("sums", put(-1.0, 0)),
-    "above the trace": ("sums", lambda a: 1e3 * a),
+    "below 0": ("curvatures", put(-1.0, 0)),
+    "above the trace": ("curvatures", lambda a: 1e3 * a),
     "peak": ("peaks", lambda a: a + 1.0),
 }
 
 
 SLOPES_LIES = {
-    "loss": ("cell_losses", put(-1.0, 0)),
-    "risk": ("risk", lambda a: a + 1.0),
-    "gradient": ("risk_gradient", lambda a: a + 1e3),
-    "cell gradient": ("cell_gradients", lambda a: a + 1e3),
-    "product": ("risk_products", lambda a: a + 1e6),
-    "cell product": ("cell_products", lambda a: a + 1e6),
-    "score above the count": ("cell_scores", put(1e3, 0)),
-    "score below 0": ("cell_scores", put(-1e-3, 0)),
-    "score gradient": ("cell_score_gradients", lambda a: a + 1e3),
+    "loss": ("losses", put(-1.0, 1)),
+    "risk": ("losses", lambda a: a + np.eye(len(a))[0]),
+    "gradient": ("gradients", put(1e3, 0, 0)),
+    "cell gradient": ("gradients", put(1e3, 1, 0)),
+    "product": ("products", put(1e6, 0, 0, 0)),
+    "cell product": ("products", put(1e6, 1, 0, 0)),
+    "score above the count": ("scores", put(1e3, 0)),
+    "score below 0": ("scores", put(-1e-3, 0)),
+    "score gradient": ("score_gradients", lambda a: a + 1e3),
 }
 
 
@@ -437,10 +435,10 @@ REPORTS = {  # what is asked, and what no rows can give for an answer
         TOO_STEEP,
     ),
     "sums": (lambda p, w: evaluate_query(p.task, w), SUM_LIES),
-    "curvature": (lambda p, w: Curvature(p.task, w), CURVATURE_LIES),
-    "smoothness": (lambda p, w: Smoothness(p.task, w), SMOOTHNESS_LIES),
+    "curvature": (lambda p, w: Expand(p.task, w, 2), CURVATURE_LIES),
+    "smoothness": (lambda p, w: Expand(p.task, w, 0), SMOOTHNESS_LIES),
     "slopes": (
-        lambda p, w: Slopes(p.task, w, np.eye(len(w))[:, :2], 2.0),
+        lambda p, w: Expand(p.task, w, directions=np.eye(len(w))[:, :2], sharpness=2.0),
         SLOPES_LIES,
     ),
     "witness": (
@@ -505,10 +503,10 @@ def test_a_loss_bound_of_ones_own_replaces_none():
     federation, problem, w, gate = setting(
         "least squares", policy=Policy(loss_bound=50)
     )
-    query = Slopes(problem.task, 0 * w)
+    query = Expand(problem.task, 0 * w)
     total = answer(federation, query, 0)
     gate.report(query, 0, total)
-    far = Slopes(problem.task, 100 * w)
+    far = Expand(problem.task, 100 * w)
     with raises(Refused, "implausible-answer", "loss"):
         gate.report(far, 0, answer(federation, far, 0))
 
@@ -590,11 +588,11 @@ def test_slopes_of_a_model_nobody_knows_are_admitted():
     federation = make_federation(0)
     problem = make_problem(Reference(federation), pffl.PerSilo(0.5), model=Own())
     shares = np.append(0.0, problem.task.shares[1:])  # a silo without a share
-    query = Slopes(replace(problem.task, shares=shares), np.ones(4))
+    query = Expand(replace(problem.task, shares=shares), np.ones(4))
     gate = opened(federation)
     for k in range(len(federation.silos)):
         total = answer(federation, query, k)
         assert gate.report(query, k, total).total is total
-        total.cell_gradients[k - 1] += 1.0  # of a cell in which it has no rows
+        total.gradients[k] += 1.0  # of a cell in which it has no rows
         with raises(Refused, "implausible-answer", "gradient"):
             gate.report(query, k, total)

@@ -15,10 +15,8 @@ from pffl.errors import Malformed, PFFLError
 from pffl.parcel import Parcel, pack, unpack
 from pffl.queries import (
     Census,
-    Curvature,
     Evaluate,
-    Slopes,
-    Smoothness,
+    Expand,
     Train,
     View,
     Witness,
@@ -92,10 +90,10 @@ def ask(problem, rng, kind):
     if kind == "slopes":
         sharp = float(rng.integers(2)) if problem.task.model.n_outputs == 1 else 0.0
         directions = rng.normal(size=(len(w), int(rng.integers(3))))
-        return Slopes(problem.task, w, directions, sharp)
+        return Expand(problem.task, w, directions=directions, sharpness=sharp)
     if kind == "smoothness":
-        return Smoothness(problem.task, w)
-    return Curvature(problem.task, w)
+        return Expand(problem.task, w, 0)
+    return Expand(problem.task, w, 2)
 
 
 def decoded(body, schema):

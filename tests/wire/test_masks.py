@@ -19,10 +19,7 @@ from pffl.errors import Malformed, MissingExtraError, Refused
 from pffl.queries import (
     Census,
     CensusTotal,
-    Curvature,
-    Moments,
-    Slopes,
-    Smoothness,
+    Expand,
     Train,
     View,
     Witness,
@@ -344,12 +341,12 @@ def queries(federation, problem):
     sharp = 1.0 if task.model.n_outputs == 1 else 0.0
     return [
         Census(federation.schema),
-        Moments(federation.schema, centre),
+        Census(federation.schema, "train", centre),
         Train(task, w, 0.5, weights, steps, loss_power=2.0, slope=True),
         evaluate_query(task, w),
-        Slopes(task, w, rng.normal(size=(p, 2)), sharp),
-        Curvature(task, w),
-        Smoothness(task, w),
+        Expand(task, w, directions=rng.normal(size=(p, 2)), sharpness=sharp),
+        Expand(task, w, 2),
+        Expand(task, w, 0),
         Witness(task, w, 0.5, weights, rng.normal(size=p)),
     ]
 

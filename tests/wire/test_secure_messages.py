@@ -11,7 +11,7 @@ import pffl
 from pffl.engines import Reference
 from pffl.errors import Malformed
 from pffl.parcel import Parcel
-from pffl.queries import Place, Pool, Slopes, View, read_query
+from pffl.queries import Expand, Place, Pool, View, read_query
 from pffl.wire import (
     Answer,
     Request,
@@ -83,9 +83,9 @@ def test_a_pool_is_told_the_same_and_each_finds_its_share(by_rows: bool) -> None
     shares = np.array([pool.share(mass) for mass in masses])
     task = replace(problem.task, pool=pool)
     w = np.full(problem.n_parameters, 0.1)
-    bodies = [query_body(Slopes(task, w), k) for k in range(len(masses))]
+    bodies = [query_body(Expand(task, w), k) for k in range(len(masses))]
     assert len({bodies_digest([body]) for body in bodies}) == 1
-    plain = Slopes(replace(problem.task, shares=shares), w)
+    plain = Expand(replace(problem.task, shares=shares), w)
     for k, silo in enumerate(federation.silos):
         view = View.of(silo, federation.schema, task.model, "train")
         place = Place(k, masses[k])

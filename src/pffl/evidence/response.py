@@ -22,7 +22,7 @@ from pffl.methods.first_order import sizes_of, used_of
 from pffl.methods.quasi_newton import MOST, Span, learnt
 from pffl.methods.saddle_bounds import inside
 from pffl.problem import Expansion, Point, Problem, lower_value, upper_value, value
-from pffl.queries import Curvature, Slopes
+from pffl.queries import Expand
 from pffl.typing import FloatArray
 
 EFFORT = 30  # rounds that a best response may take
@@ -38,8 +38,8 @@ Solver: TypeAlias = Callable[[FloatArray], Flow[FloatArray]]
 def expand(problem: Problem, w: FloatArray) -> Flow[Expansion]:
     """Ask for the expansion at w, to second order where Hessians are asked for."""
     if choose(problem)[0]:
-        return problem.expand(w, (yield from ask(Curvature(problem.task, w))))
-    return problem.expand(w, (yield from ask(Slopes(problem.task, w))))
+        return problem.expand(w, (yield from ask(Expand(problem.task, w, 2))))
+    return problem.expand(w, (yield from ask(Expand(problem.task, w))))
 
 
 def measure_gap(problem: Problem, point: Point) -> Flow[Bounds]:
@@ -207,7 +207,7 @@ def _once(problem: Problem, multipliers: FloatArray, here: Expansion) -> Solver:
 
     def solve(target: FloatArray) -> Flow[FloatArray]:
         if not known:
-            total = yield from ask(Curvature(problem.task, here.w))
+            total = yield from ask(Expand(problem.task, here.w, 2))
             at = problem.expand(here.w, total)
             known.append(_inverse(problem, multipliers, at))
         return known[0] @ target
@@ -231,8 +231,8 @@ def _conjugate(
     goal = SOLVED**2 * size
     weights = problem.cell_weights(multipliers)
     while size > goal and next(products, None) is not None:
-        total = yield from ask(Slopes(problem.task, w, direction[:, None]))
-        product = weights @ total.cell_products[:, 0]
+        total = yield from ask(Expand(problem.task, w, directions=direction[:, None]))
+        product = weights @ total.products[1:, 0]
         curvature = float(direction @ product)
         if not curvature > 0:
             break

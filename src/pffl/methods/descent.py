@@ -40,9 +40,9 @@ from pffl.problem import Point, Problem
 from pffl.queries import (
     Evaluate,
     EvaluateTotal,
+    Expand,
+    ExpandTotal,
     Query,
-    Smoothness,
-    SmoothnessTotal,
     Task,
     Train,
     TrainTotal,
@@ -261,16 +261,16 @@ class LocalTraining(Method[S]):
         L = smoothness(state.curvatures, own, np.zeros(own.n_cells))
         return replace(state, smoothness=L)
 
-    def setup(self, problem: Problem) -> Smoothness | None:
+    def setup(self, problem: Problem) -> Expand | None:
         """Ask how much losses curve at most, where η_w needs it."""
         first = self.start(problem)  # which refuses what it cannot train on
         linear = isinstance(problem.task.model, LinearModel)
         if not linear or self.step_size is not None:
             return None
         own = self.own(problem)
-        return Smoothness(own.task, first.w, typical(own))
+        return Expand(own.task, first.w, 0, typical=typical(own))
 
-    def init(self, problem: Problem, constants: SmoothnessTotal | None = None) -> S:
+    def init(self, problem: Problem, constants: ExpandTotal | None = None) -> S:
         """Return the first state, with step sizes."""
         state = self.start(problem)
         if constants is None:

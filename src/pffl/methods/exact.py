@@ -35,7 +35,7 @@ from pffl.methods.saddle_bounds import (
     inside,
 )
 from pffl.problem import Expansion, Prices, Problem
-from pffl.queries import Curvature, CurvatureTotal
+from pffl.queries import Expand, ExpandTotal
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +99,12 @@ class Exact(GapMethod[State]):
         check_hessians(self, problem, GRADIENTS_ONLY)
         return self.begun(problem, State)
 
-    def query(self, problem: Problem, state: State) -> Curvature | None:
+    def query(self, problem: Problem, state: State) -> Expand | None:
         """Ask for the expansion at the next w (line 5)."""
         over = self.finished(state)
-        return None if over else Curvature(problem.task, state.w)
+        return None if over else Expand(problem.task, state.w, 2)
 
-    def step(self, problem: Problem, state: State, total: CurvatureTotal) -> State:
+    def step(self, problem: Problem, state: State, total: ExpandTotal) -> State:
         """Lines 1 to 4."""
         raw = problem.expand(state.w, total)
         trial = raw.times(1.0 / state.unit)

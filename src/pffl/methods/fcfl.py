@@ -6,7 +6,7 @@ l_k is the mean loss and g_k = |Δ_k| the gap between two groups' means of σ(s�
 rates of positive predictions (among y = 1 for equal opportunity).
 
     1  w ← 0, temperatures δ_l ← δ_g ← 0.5
-    2  every round: l_k, ∇l_k, g_k, ∇g_k at w                  queries.slopes
+    2  every round: l_k, ∇l_k, g_k, ∇g_k at w                  queries.expand
     3      a^l ← softmax(l/δ_l), a^g ← softmax(g/δ_g)
     4      d_L ← Σ a^l_k ∇l_k,   d_G ← Σ a^g_k ∇g_k
     5      stage 1: c on the 2-simplex, with d(c) = c₁ d_L + c₂ d_G, in closed form
@@ -42,7 +42,7 @@ from pffl.methods.base import (
 from pffl.methods.step_sizes import curvatures, smoothness, typical
 from pffl.numerics import divisors
 from pffl.problem import Point, Problem
-from pffl.queries import Slopes, SlopesTotal, Smoothness, SmoothnessTotal
+from pffl.queries import Expand, ExpandTotal
 from pffl.typing import FloatArray
 
 START = 0.5  # first temperature
@@ -151,14 +151,14 @@ class FCFL(Method[State]):
         shape = (len(problem.silo_names), problem.schema.n_labels, -1)
         return problem.count(self.cells(problem)).reshape(shape)
 
-    def setup(self, problem: Problem) -> Smoothness | None:
+    def setup(self, problem: Problem) -> Expand | None:
         """Ask how much losses curve at most, if η is to be derived from it."""
         first = self.init(problem)  # which refuses what it cannot train on
         if self.step_size is not None:
             return None
-        return Smoothness(problem.task, first.w, typical(problem))
+        return Expand(problem.task, first.w, 0, typical=typical(problem))
 
-    def init(self, problem: Problem, constants: SmoothnessTotal | None = None) -> State:
+    def init(self, problem: Problem, constants: ExpandTotal | None = None) -> State:
         """Line 1."""
         check_two_classes(self, problem.schema)
         if not ((self.among(self.counts(problem)) > 0).sum(axis=1) > 1).any():
@@ -177,14 +177,14 @@ class FCFL(Method[State]):
         chosen = sums.sum(axis=1) if self.notion == "dp" else sums[:, 1]
         return chosen.sum(axis=0, keepdims=True) if self.pooled else chosen
 
-    def query(self, problem: Problem, state: State) -> Slopes | None:
+    def query(self, problem: Problem, state: State) -> Expand | None:
         """Line 2."""
         if state.round == self.planned_rounds:
             return None
         task = problem.with_cells(self.cells(problem))
-        return Slopes(task, state.w, sharpness=self.sharpness)
+        return Expand(task, state.w, sharpness=self.sharpness)
 
-    def step(self, problem: Problem, state: State, total: SlopesTotal) -> State:
+    def step(self, problem: Problem, state: State, total: ExpandTotal) -> State:
         """Lines 3 to 7."""
         at_w = self.slopes(problem, total)
         losses, gaps = at_w.loss_gradients, at_w.gap_gradients
@@ -213,17 +213,17 @@ class FCFL(Method[State]):
             temperatures=cooled(state.temperatures, (d_L, d_G)),
         )
 
-    def slopes(self, problem: Problem, total: SlopesTotal) -> Gaps:
+    def slopes(self, problem: Problem, total: ExpandTotal) -> Gaps:
         """Line 2: silos' losses and gaps, from sums per (silo, label, group)."""
         n, counts = problem.n_cells, self.counts(problem)
         deep = (*counts.shape, problem.n_parameters)
         rows = counts.sum(axis=(1, 2))
-        losses = total.cell_losses[n:].reshape(counts.shape).sum(axis=(1, 2))
-        gradients = total.cell_gradients[n:].reshape(deep).sum(axis=(1, 2))
+        losses = total.losses[1 + n :].reshape(counts.shape).sum(axis=(1, 2))
+        gradients = total.gradients[1 + n :].reshape(deep).sum(axis=(1, 2))
         size = self.among(counts)
         safe = divisors(size)
-        rates = self.among(total.cell_scores[n:].reshape(counts.shape)) / safe
-        score_slopes = total.cell_score_gradients[n:].reshape(deep)
+        rates = self.among(total.scores[n:].reshape(counts.shape)) / safe
+        score_slopes = total.score_gradients[n:].reshape(deep)
         slopes = self.among(score_slopes) / safe[:, :, None]
         a, b = np.triu_indices(size.shape[1], 1)
         both = (size[:, a] > 0) & (size[:, b] > 0)  # where the gap is defined

@@ -39,9 +39,9 @@ from pffl.methods.saddle_bounds import (
     inside,
 )
 from pffl.problem import Expansion, Prices, Problem
-from pffl.queries import Slopes, SlopesTotal
+from pffl.queries import Expand, ExpandTotal
+from pffl.queries.expand import MOST_DIRECTIONS
 from pffl.queries.plausible import SHAPES
-from pffl.queries.slopes import MOST_DIRECTIONS
 from pffl.typing import FloatArray, IntArray
 
 SLOW = 30  # rounds after which columns of Hessians are asked for
@@ -134,14 +134,16 @@ class FirstOrder(GapMethod[State]):
             found[-1][cells] = lam
         return found
 
-    def query(self, problem: Problem, state: State) -> Slopes | None:
+    def query(self, problem: Problem, state: State) -> Expand | None:
         """Ask for values and gradients at the next w (line 6)."""
         if self.finished(state):
             return None
-        return Slopes(problem.task, state.w, _directions(problem, state.round))
+        return Expand(
+            problem.task, state.w, directions=_directions(problem, state.round)
+        )
 
     def step(
-        self, problem: Problem, state: State, total: SlopesTotal | Expansion
+        self, problem: Problem, state: State, total: ExpandTotal | Expansion
     ) -> State:
         """Lines 1 to 5."""
         raw = problem.expand(state.w, total)
@@ -157,7 +159,7 @@ class FirstOrder(GapMethod[State]):
         prices = InUnits.of(problem, state.radius)
         if here is not None:
             state = _remembering(problem, state, here, trial)
-        if isinstance(total, SlopesTotal) and total.risk_products.size:
+        if isinstance(total, ExpandTotal) and total.products.size:
             columns = (*state.columns, problem.products(total) / state.unit)
             state = replace(state, columns=columns[-_parts(problem) :])
         if here is None or accepted(prices, state, here, trial):

@@ -44,7 +44,7 @@ from pffl.methods.step_sizes import (
 from pffl.models.linear import LinearModel
 from pffl.numerics import capped_softmax
 from pffl.problem import Expansion, Point, Problem, lower_value, upper_value
-from pffl.queries import Slopes, SlopesTotal, Train, TrainTotal
+from pffl.queries import Expand, ExpandTotal, Train, TrainTotal
 from pffl.typing import FloatArray
 
 FIRST_LOOK = 10  # rounds before the gap is measured for the first time, at least
@@ -336,12 +336,12 @@ class PFFL(PrimalDual[State]):
         wait = max(FIRST_LOOK, math.ceil(LATER * round) - round)
         return round + math.ceil(wait / self.rounds_per_dual) * self.rounds_per_dual
 
-    def query(self, problem: Problem, state: State) -> Train | Slopes | None:
+    def query(self, problem: Problem, state: State) -> Train | Expand | None:
         """Ask for training; or, now and then, for the gap of what stands so far."""
         if state.seen.closed:
             return None
         if self.looks(problem, state):
-            return Slopes(problem.task, self.finish(problem, state).w)
+            return Expand(problem.task, self.finish(problem, state).w)
         return self.training(problem, state)
 
     def looks(self, problem: Problem, state: State) -> bool:
@@ -356,7 +356,7 @@ class PFFL(PrimalDual[State]):
         self,
         problem: Problem,
         state: State,
-        total: TrainTotal | SlopesTotal | Expansion,
+        total: TrainTotal | ExpandTotal | Expansion,
     ) -> State:
         """Lines 6 to 8, and the best pair so far; or the gap."""
         if not isinstance(total, TrainTotal):

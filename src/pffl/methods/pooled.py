@@ -23,8 +23,8 @@ import numpy as np
 
 from pffl.methods.base import Method, check_hessians, check_parameters
 from pffl.problem import Point, Problem
-from pffl.queries import Curvature, CurvatureTotal, Task
-from pffl.queries.slopes import linear
+from pffl.queries import Expand, ExpandTotal, Task
+from pffl.queries.expand import linear
 from pffl.typing import FloatArray
 
 ARMIJO = 1e-4
@@ -113,13 +113,13 @@ class Pooled(Method[State]):
         check_hessians(self, problem, "`method=FirstOrder()` without bounds")
         return State(0, Newton.at(linear(problem.task).start(problem.seed)))
 
-    def query(self, problem: Problem, state: State) -> Curvature | None:
+    def query(self, problem: Problem, state: State) -> Expand | None:
         """Line 3."""
         if state.search.done or state.round == self.max_rounds:
             return None
-        return Curvature(by_rows(problem), state.search.w)
+        return Expand(by_rows(problem), state.search.w, 2)
 
-    def step(self, problem: Problem, state: State, total: CurvatureTotal) -> State:
+    def step(self, problem: Problem, state: State, total: ExpandTotal) -> State:
         """Lines 4 to 6."""
         at = problem.expand(state.search.w, total)
         search = state.search.told(

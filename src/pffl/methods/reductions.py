@@ -37,8 +37,8 @@ from pffl.methods.base import (
 from pffl.methods.pooled import Newton
 from pffl.numerics import capped_softmax
 from pffl.problem import Expansion, Point, Problem, upper_value, value
-from pffl.queries import Curvature, CurvatureTotal
-from pffl.queries.slopes import linear
+from pffl.queries import Expand, ExpandTotal
+from pffl.queries.expand import linear
 from pffl.typing import FloatArray
 
 CHECK = 1.5  # times as many iterations until the gap is checked again
@@ -133,10 +133,10 @@ class Reductions(Method[State]):
             0.0,
         )
 
-    def query(self, problem: Problem, state: State) -> Curvature | None:
+    def query(self, problem: Problem, state: State) -> Expand | None:
         """Line 4: look where the search for h_t is."""
         over = self._over(problem, state)
-        return None if over else Curvature(problem.task, state.search.w)
+        return None if over else Expand(problem.task, state.search.w, 2)
 
     def _over(self, problem: Problem, state: State) -> bool:
         """Line 7."""
@@ -144,7 +144,7 @@ class Reductions(Method[State]):
         closed = state.gap <= self.target_gap * (problem.risk_weight + prices)
         return closed or state.iteration == self.iterations
 
-    def step(self, problem: Problem, state: State, total: CurvatureTotal) -> State:
+    def step(self, problem: Problem, state: State, total: ExpandTotal) -> State:
         """Lines 3 to 8, as often as what is known at w suffices for.
 
         The search for h_{t+1} begins at h_t, about which nothing need be asked again.

@@ -23,7 +23,7 @@ from pffl.methods import saddle
 from pffl.methods.base import PRICES, Bounds, Grid, Method, check_parameters
 from pffl.numerics import project_capped_simplex
 from pffl.problem import Expansion, Point, Prices, Problem, lower_value, upper_value
-from pffl.queries.slopes import linear
+from pffl.queries.expand import linear
 from pffl.typing import FloatArray
 
 ARMIJO = 1e-4

@@ -1,8 +1,8 @@
 """Step sizes that need no tuning: from how losses curve, and from how they answered.
 
-η_w = 1/L, with L from one round of `smoothness`: a number per cell. η_θ and η_λ have no
-such constant without Hessians, and need none: how far the violations moved with the
-last step of the prices bounds how far the next may go.
+η_w = 1/L, with L from one round of `expand` of order 0: a number per cell. η_θ and η_λ
+have no such constant without Hessians, and need none: how far the violations moved with
+the last step of the prices bounds how far the next may go.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ import math
 import numpy as np
 
 from pffl.problem import Problem
-from pffl.queries import SmoothnessTotal
-from pffl.queries.smoothness import POWER
+from pffl.queries import ExpandTotal
+from pffl.queries.expand import POWER
 from pffl.typing import FloatArray
 
 STABLE = 1.9  # steps of less than 2/L do not diverge
 FARTHEST = 10.0  # that one step may move a θ: λ changes e^10 times at most
 
 
-def curvatures(problem: Problem, total: SmoothnessTotal) -> FloatArray:
+def curvatures(problem: Problem, total: ExpandTotal) -> FloatArray:
     """Return L of F and of each r_z, over all silos and in any one, shape (2, 1 + Z).
 
     In a silo it is that of its part of G_k, per unit of β and λ_z.
     """
-    found = np.stack([total.sums, typical(problem) * total.peaks ** (1.0 / POWER)])
+    found = np.stack(
+        [total.curvatures, typical(problem) * total.peaks ** (1.0 / POWER)]
+    )
     found[:, 1:] /= problem.counts
     found[:, 0] += problem.mu
     return found

@@ -1,25 +1,32 @@
-"""`census`, asked once: who is there, rows per atom, sums of features and target."""
+"""`census`: who is there, rows per atom, sums of features and target.
+
+It is asked once. Σx² − (Σx)²/n cancels where a mean is large beside the spread, as that
+of a date in milliseconds is: then it is asked a second time, for sums about a `centre`
+close to the mean, where nothing cancels. That tells nothing new, but for rounding.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from pffl.data.schema import Schema
 from pffl.data.sparse import powers
-from pffl.models.scaled import Design, ScaledRows
+from pffl.models.scaled import Design, ScaledRows, filled
 from pffl.numerics import divisors
-from pffl.queries.base import RowsQuery, View
+from pffl.queries.base import RowsQuery, View, raw
 from pffl.queries.declared import (
     ROUNDING,
     Row,
     Total,
     agreed,
     array,
+    empty,
     places,
+    table,
     text,
 )
 from pffl.queries.plausible import require, within
@@ -28,6 +35,7 @@ from pffl.typing import FloatArray, IntArray
 COUNT = Row(0.0, 1.0, whole=True, called="a count")
 STORED = Row(0.0, whole=True, called="a number of inputs")
 WEIGHT = Row(0.0, 1.0, weighted=True, called="a weight")
+Sums: TypeAlias = tuple[Any, ...]  # Σx and Σx²
 APART = 1 << 13  # more than there are sites under masks
 
 
@@ -44,7 +52,8 @@ class CensusTotal(Total):
         Σs_i y and Σs_i y² of a numeric target over the same rows, shape (K, 2) and
         (K, atoms, 2); (K, 0) and (K, atoms, 0) of classes.
     feature_sums, feature_squares
-        Σs_i x and Σs_i x² of each feature.
+        Σs_i x and Σs_i x² of each feature. About a centre c, all four are of y − c and
+        x − c, and missing values add nothing.
     stored
         Most inputs that a row of a silo with sparse rows stores; 0 of a dense one: what
         rounding does to scores depends on it.
@@ -72,15 +81,29 @@ class CensusTotal(Total):
 
 
 class Census(RowsQuery[CensusTotal]):
-    """Ask for counts and feature sums, of rows as they are."""
+    """Ask for counts and feature sums, of rows as they are.
+
+    `centre` is that of the target, then one for each feature; none: 0.
+    """
 
     total_type: ClassVar = CensusTotal
 
     split: str = text(default="train")
+    centre: FloatArray = table("1+features", default_factory=empty)
+
+    @property
+    def centred(self) -> bool:
+        """Whether sums are about a centre: what was counted before is known."""
+        return bool(self.centre.size)
 
     def answer(self, view: View) -> CensusTotal:
         """Answer for one silo, from raw (unscaled) rows."""
-        powers = view.weigh(target_powers(self.schema, view.y))
+        X, y, about = view.X, view.y, None
+        if self.centred:
+            y, about = y - self.centre[0], self.centre[1:]
+            gaps, rows = self.schema.gaps, X.rows if isinstance(X, ScaledRows) else X
+            X = raw(filled(rows, gaps, about[gaps[0]]))
+        powers = view.weigh(target_powers(self.schema, y))
         counts = np.bincount(view.atom, minlength=self.schema.n_atoms)[None, :]
         return CensusTotal(
             np.array([view.index]),
@@ -90,7 +113,7 @@ class Census(RowsQuery[CensusTotal]):
             atom_weights(view, counts[0])[None],
             powers.sum(axis=0)[None],
             view.atom_sums(powers, counts.shape[1])[None],
-            *feature_powers(view.X, view.weight),
+            *feature_powers(X, view.weight, about),
             np.array([most_stored(view.X)]),
             self.schema.hash,
         )
@@ -138,6 +161,38 @@ class Census(RowsQuery[CensusTotal]):
         require(few, "rows with more inputs than there are")
         if not self.schema.labels:
             _check_targets(total)
+
+    def check_centred(self, census: CensusTotal, total: CensusTotal) -> None:
+        """Judge one silo's sums by those of its census, up to what cancels there."""
+        names = ("rows", "counts", "weight", "weights", "stored")
+        same = all(np.allclose(getattr(census, n), getattr(total, n)) for n in names)
+        require(same, "counts changed since the census")
+        centre, (inputs, marks) = self.centre[1:], self.schema.gaps
+        mass = np.repeat(census.weight, len(centre))
+        mass[inputs] -= census.feature_sums[marks]
+        theirs = (census.feature_sums, census.feature_squares)
+        _judge(mass, centre, theirs, (total.feature_sums, total.feature_squares))
+        if self.schema.labels:
+            return
+        at = self.centre[:1]
+        _judge(census.weight, at, tuple(census.target.T), tuple(total.target.T))
+        _judge(
+            census.weights[0], at, tuple(census.targets[0].T), tuple(total.targets[0].T)
+        )
+
+
+def _judge(mass: FloatArray, centre: FloatArray, census: Sums, found: Sums) -> None:
+    """Demand Σ(x − c) = Σx − mc and Σ(x − c)² = Σx² − 2cΣx + mc², up to rounding.
+
+    All sums are of s_i times what they say, and m = Σs_i.
+    """
+    (sums, squares), what = census, "sums about a centre"
+    size = squares + mass * centre**2
+    expected, slack = sums - mass * centre, ROUNDING * np.sqrt(mass * size)
+    within(found[0], expected - slack, expected + slack, what)
+    slack = ROUNDING * size
+    expected = squares - 2 * centre * sums + mass * centre**2
+    within(found[1], expected - slack, expected + slack, what)
 
 
 def target_powers(schema: Schema, y: FloatArray) -> FloatArray:

@@ -307,7 +307,7 @@ class Total:
         `weights` what they weigh together, where they do not count alike.
         """
         for name, of in self.declared.items():
-            if of.envelope:
+            if of.envelope or not np.size(getattr(self, name)):
                 continue
             values = np.asarray(getattr(self, name), np.float64)
             axis = next((str(a) for a in of.axes if a in rows), "")

@@ -40,7 +40,7 @@ from pffl.queries.declared import (
     text,
     vector,
 )
-from pffl.queries.slopes import linear
+from pffl.queries.expand import linear
 from pffl.typing import FloatArray, IntArray
 
 UNIT = 24  # a released number is a whole number times 2^−24,

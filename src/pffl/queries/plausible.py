@@ -249,14 +249,17 @@ class Known:
     def in_each(self) -> Mapping[str, FloatArray]:
         """Rows for each atom, for each cell, and in all."""
         in_cells = self.member @ self.counts
-        return {"atoms": self.counts, "z": in_cells, "": np.array(float(self.rows))}
+        rows = float(self.rows)
+        some = {"atoms": self.counts, "z": in_cells, "": np.array(rows)}
+        return {**some, "v": np.append(rows, in_cells)}
 
     @property
     def in_weight(self) -> Mapping[str, FloatArray] | None:
         """What they weigh together; None where all count alike."""
         if not self.weighted:
             return None
-        return {"atoms": self.weights, "z": self.sizes, "": np.array(self.mass)}
+        some = {"atoms": self.weights, "z": self.sizes, "": np.array(self.mass)}
+        return {**some, "v": np.append(self.mass, self.sizes)}
 
     @property
     def mass(self) -> float:

@@ -23,8 +23,8 @@ from pffl.models.linear import LinearModel
 from pffl.models.scaled import Design, ScaledRows, row_squares
 from pffl.queries.base import ModelQuery, View
 from pffl.queries.declared import ROUNDING, Row, Total, array, number, scalar, vector
+from pffl.queries.expand import linear
 from pffl.queries.plausible import Known, check_length, within
-from pffl.queries.slopes import linear
 from pffl.typing import FloatArray
 
 SIZE = Row(0.0, called="a size")

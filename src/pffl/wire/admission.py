@@ -16,7 +16,7 @@ from pffl.errors import Problems, Refused, UsageError
 from pffl.models.base import Model
 from pffl.numerics import is_number
 from pffl.parcel import LARGEST
-from pffl.queries import Census, CensusTotal, ModelQuery, Moments, Query
+from pffl.queries import Census, CensusTotal, ModelQuery, Query
 from pffl.queries.plausible import Ceilings, Known
 from pffl.typing import FloatArray
 
@@ -152,8 +152,8 @@ class Gate:
     def report(self, query: Query[Any], index: int, total: Any) -> Verdict:
         """Judge one silo's report, or raise `Refused`."""
         total.check_size()
-        if isinstance(query, Moments):
-            query.check(self._frozen[index, query.split].total, total)
+        if isinstance(query, Census) and query.centred:
+            query.check_centred(self._frozen[index, query.split].total, total)
         if not isinstance(query, ModelQuery):
             return Verdict(total)
         known = self.known(query, index)

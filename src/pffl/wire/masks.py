@@ -245,7 +245,7 @@ def _grids(of: AnswerField) -> list[Grid]:
     """Return the grid of the field's numbers, or one for each of the last axis."""
     if of.norm is not None:
         return [RELEASES]
-    parameters = {"p", "△p", "g"}.intersection(map(str, of.axes))
+    parameters = {"p", "△h", "g"}.intersection(map(str, of.axes))
     other = GRADIENTS if parameters else SUMS
     # A count of weighted rows is a sum of weights.
     return [COUNTS if row.whole and not row.weighted else other for row in of.rows]

@@ -21,7 +21,6 @@ from pffl.engines.local.counting import census
 from pffl.engines.local.evaluations import evaluate
 from pffl.engines.local.expansions import expand
 from pffl.engines.local.layout import Layout
-from pffl.engines.local.smoothing import smooth
 from pffl.engines.local.threads import Threads
 from pffl.engines.local.trainings import in_one_step, train
 from pffl.engines.local.witnesses import witness
@@ -31,12 +30,10 @@ from pffl.models.linear import LinearModel
 from pffl.processors import blas_threads, processors
 from pffl.queries import (
     Census,
-    Curvature,
     Evaluate,
+    Expand,
     ModelQuery,
     Query,
-    Slopes,
-    Smoothness,
     Task,
     Total,
     Train,
@@ -47,9 +44,7 @@ T = TypeVar("T", bound=Total)
 IN_ONE_PASS: dict[Any, Callable[[Layout, Any, Threads], Sequence[Any]]] = {
     Train: train,
     Evaluate: evaluate,
-    Slopes: expand,
-    Smoothness: smooth,
-    Curvature: expand,
+    Expand: expand,
     Witness: witness,
 }
 Stack = tuple[int, *tuple[Hashable, ...]]
@@ -94,7 +89,7 @@ class Local(Reference):
         task = queries[0].task
         model = None if task is None else task.model
         kind = type(queries[0])
-        if kind is Census:
+        if kind is Census and not queries[0].centred:
             return [census(self.federation, query) for query in queries]
         work = IN_ONE_PASS.get(kind)
         if kind is Evaluate and any(q.by_row for q in queries):
@@ -145,7 +140,7 @@ def _by_silo(queries: Sequence[ModelQuery[Any]]) -> bool:
         return True
     if trainings and not (first.task.shares > 0).all():
         return True  # what takes no step
-    return isinstance(first, Smoothness)
+    return isinstance(first, Expand) and not first.order
 
 
 def _stack(query: Query[Any], place: int, tasks: list[Task]) -> Stack:
@@ -166,6 +161,8 @@ def _stack(query: Query[Any], place: int, tasks: list[Task]) -> Stack:
         steps = (len(query.step_sizes), query.batch_size, query.proximal)
         asked = (query.slope, query.corrected, query.by_mass, query.silos)
         return *common, *steps, *asked, query.seed, query.round
+    if isinstance(query, Expand):
+        return *common, query.order
     return common if type(query) in IN_ONE_PASS else (*common, place)
 
 

@@ -12,7 +12,7 @@ from pffl.engines.local.layout import Layout, Piece
 from pffl.engines.local.threads import Threads, added
 from pffl.queries import Evaluate, EvaluateTotal
 from pffl.queries.evaluate import COLUMNS
-from pffl.queries.slopes import linear
+from pffl.queries.expand import linear
 from pffl.typing import FloatArray
 
 MEANS = [COLUMNS.index("loss"), COLUMNS.index("bounded_loss")]

@@ -1,4 +1,4 @@
-"""`slopes` and `curvature` for linear models over laid-out rows.
+"""`expand` for linear models over laid-out rows.
 
 Sums are kept for F, for each atom, and for each cell of one silo; those of the other
 cells follow from the atoms'. Rows of one atom stand together, so a thread has Hessians
@@ -15,39 +15,37 @@ import numpy as np
 
 from pffl.engines.local.by_silo import BySilo
 from pffl.engines.local.layout import InRisk, Layout, Piece
+from pffl.engines.local.smoothing import smooth
 from pffl.engines.local.threads import Threads
 from pffl.models.linear import LinearModel
 from pffl.models.scaled import Design
-from pffl.queries import Curvature, CurvatureTotal, Slopes, SlopesTotal, Task
+from pffl.queries import Expand, ExpandTotal, Task
 from pffl.queries.base import weighed
-from pffl.queries.slopes import linear
+from pffl.queries.expand import linear
 from pffl.typing import FloatArray
 
 RISK = 0  # where the sums for F are kept; those of atoms follow, then cells of one silo
-Expanding = Curvature | Slopes
 
 
 def expand(
-    layout: Layout, queries: Sequence[Expanding], spread: Threads
-) -> list[CurvatureTotal | SlopesTotal]:
-    """Answer queries of one kind about one task, for all silos."""
+    layout: Layout, queries: Sequence[Expand], spread: Threads
+) -> list[ExpandTotal]:
+    """Answer queries of one order about one task, for all silos."""
+    if not queries[0].order:
+        return smooth(layout, queries, spread)
     task = queries[0].task
     kept = Kept(layout, task, layout.in_risk(task.shares))
-    p, bent = task.model.n_parameters, isinstance(queries[0], Curvature)
+    p, bent = task.model.n_parameters, queries[0].order == 2
     parts = spread(
         lambda pieces: _sums(kept, queries, pieces),
         # A Hessian is added to p² numbers: not for a few rows each time.
         layout.pieces(least=p if bent else 1),
         len(layout) * p,
     )
-    found: list[CurvatureTotal | SlopesTotal] = []
-    for query, *each in zip(queries, *parts, strict=True):
-        sums = added(each)
-        if isinstance(query, Slopes):
-            found.append(_sloped(kept, query, sums))
-        else:
-            found.append(_curved(kept, query, sums))
-    return found
+    return [
+        _expanded(kept, query, added(each))
+        for query, *each in zip(queries, *parts, strict=True)
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,9 +133,7 @@ def added(parts: Sequence[Sums]) -> Sums:
     return total
 
 
-def _sums(
-    kept: Kept, queries: Sequence[Expanding], pieces: Sequence[Piece]
-) -> list[Sums]:
+def _sums(kept: Kept, queries: Sequence[Expand], pieces: Sequence[Piece]) -> list[Sums]:
     """Sum up run by run: each row enters one product, or two where F needs one."""
     layout, model = kept.layout, linear(kept.task)
     found: list[Sums] = [{} for _ in queries]
@@ -179,23 +175,21 @@ class Terms:
     curvatures: FloatArray | None
 
     @classmethod
-    def of(
-        cls, query: Expanding, model: LinearModel, X: Design, y: FloatArray
-    ) -> Terms:
+    def of(cls, query: Expand, model: LinearModel, X: Design, y: FloatArray) -> Terms:
         """Return the terms of a query."""
         z = model.scores(query.w, X)
         losses, slopes = model.score_losses_and_slopes(z, y)
         values, pulled = [losses], [slopes.reshape(len(y), 1, model.n_outputs)]
-        if isinstance(query, Curvature):
+        bent = None
+        if query.order == 2:
             bent = model.score_curvatures(z, y, majorant=False)
-            return cls(model, X, (losses,), pulled[0], bent)
         if query.directions.size:
             pulled.append(model.bent_along(query.directions, X, z, y))
         if query.sharpness:
             scores, steep = query.scores(z)
             values.append(scores)
             pulled.append(steep[:, None, None])
-        return cls(model, X, tuple(values), np.concatenate(pulled, axis=1), None)
+        return cls(model, X, tuple(values), np.concatenate(pulled, axis=1), bent)
 
     def times(self, weight: FloatArray) -> Terms:
         """Return them times a weight for each row."""
@@ -226,33 +220,20 @@ class Terms:
         return vector, self.model.gram(self.X, self.curvatures)
 
 
-def _curved(kept: Kept, query: Curvature, sums: Sums) -> CurvatureTotal:
+def _expanded(kept: Kept, query: Expand, sums: Sums) -> ExpandTotal:
     """Return the total from what was summed up."""
-    p = query.task.model.n_parameters
-    vectors, hessians = kept.gathered(sums, 0, (1 + p,)), kept.gathered(sums, 1, (p, p))
-    return CurvatureTotal(
-        float(vectors[0, 0]),
-        vectors[0, 1:],
-        hessians[0],
-        vectors[1:, 0],
-        vectors[1:, 1:],
-        hessians[1:],
-    )
-
-
-def _sloped(kept: Kept, query: Slopes, sums: Sums) -> SlopesTotal:
-    """Return the total from what was summed up."""
-    (p, d), s = query.directions.shape, query.dims["s"]
+    (p, d), dims = query.directions.shape, query.dims
+    s, h = dims["s"], dims["h"]
     vectors = kept.gathered(sums, 0, ((1 + s) + (1 + d + s) * p,))
     values, gradients = vectors[:, : 1 + s], vectors[:, 1 + s :]
     gradients = gradients.reshape(len(vectors), 1 + d + s, p)
-    return SlopesTotal(
-        float(values[0, 0]),
-        gradients[0, 0],
-        values[1:, 0],
-        gradients[1:, 0],
-        gradients[0, 1 : 1 + d],
-        gradients[1:, 1 : 1 + d],
+    return ExpandTotal(
+        values[:, 0],
+        gradients[:, 0],
+        kept.gathered(sums, 1, (h, h)),
+        gradients[:, 1 : 1 + d],
         values[1:, 1:],
         gradients[1:, 1 + d :],
+        np.zeros(0),
+        np.zeros(0),
     )

@@ -1,23 +1,23 @@
-"""`smoothness` for linear models over laid-out rows, silo by silo."""
+"""`expand` of order 0 for linear models over laid-out rows, silo by silo."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from pffl.engines.local.by_silo import BySilo
 from pffl.engines.local.layout import Layout
 from pffl.engines.local.threads import Threads
-from pffl.queries import Smoothness, SmoothnessTotal
-from pffl.queries.slopes import linear
-from pffl.queries.smoothness import curvature
+from pffl.queries import Expand, ExpandTotal
+from pffl.queries.expand import curvature, linear
 from pffl.typing import FloatArray
 
 
 def smooth(
-    layout: Layout, queries: Sequence[Smoothness], spread: Threads
-) -> list[SmoothnessTotal]:
+    layout: Layout, queries: Sequence[Expand], spread: Threads
+) -> list[ExpandTotal]:
     """Answer queries about one task, for all silos: they ask the same."""
     first = queries[0]
     if not isinstance(layout, BySilo):
@@ -27,15 +27,18 @@ def smooth(
         own = np.zeros((2, 1 + len(first.task.cells)))
         for position in positions:
             found = _silo(layout, first, position)
-            own += [found.sums, found.peaks]
+            own += [found.curvatures, found.peaks]
         return own
 
     numbers = len(layout) * first.task.model.n_parameters
     parts = spread(part, range(layout.n_silos), numbers)
-    return [SmoothnessTotal(*np.sum(parts, axis=0))] * len(queries)
+    sums, peaks = np.sum(parts, axis=0)
+    return [replace(_silo(layout, first, 0), curvatures=sums, peaks=peaks)] * len(
+        queries
+    )
 
 
-def _silo(layout: BySilo, query: Smoothness, position: int) -> SmoothnessTotal:
+def _silo(layout: BySilo, query: Expand, position: int) -> ExpandTotal:
     """Answer for one silo, one cell after the other."""
     task, model, index = query.task, linear(query.task), layout.order[position]
     rows = slice(*layout.starts[position : position + 2].tolist())
@@ -49,4 +52,4 @@ def _silo(layout: BySilo, query: Smoothness, position: int) -> SmoothnessTotal:
     for cell in np.flatnonzero(here).tolist():
         member = cells[cell, atoms].astype(np.float64)
         sums[1 + cell] = curvature(model, X, y, layout.weigh(member, rows))
-    return query.total(sums, share)
+    return query.curved(sums, share)

@@ -22,7 +22,7 @@ from pffl.models.linear import LinearModel
 from pffl.models.scaled import Design
 from pffl.numerics import divisors
 from pffl.queries import Train, TrainTotal
-from pffl.queries.slopes import linear
+from pffl.queries.expand import linear
 from pffl.queries.train import TINY
 from pffl.typing import BoolArray, FloatArray, IntArray
 

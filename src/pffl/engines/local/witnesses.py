@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pffl.engines.local.layout import Layout, Piece
 from pffl.engines.local.threads import Threads
 from pffl.queries import Witness, WitnessTotal
-from pffl.queries.slopes import linear
+from pffl.queries.expand import linear
 from pffl.typing import FloatArray
 
 

@@ -175,7 +175,7 @@ class Remote:
                 raise UsageError(
                     f"[unknown-split] not every site has a split '{split}'"
                 )
-        posed = [q for q in queries if not isinstance(q, Census)]
+        posed = [q for q in queries if not counts(q)]
         several = len(posed) > 1 and not self.partial
         early = [split for split in EARLY if several and split in common]
         parts = {
@@ -194,9 +194,7 @@ class Remote:
                     own = {k: told[k][i] for k in sorted(told) if i in told[k]}
                     found[id(q)] = self._added(q, own)
         counted = {split: self._counted(split) for split in splits}
-        return [
-            counted[q.split] if isinstance(q, Census) else found[id(q)] for q in queries
-        ]
+        return [counted[q.split] if counts(q) else found[id(q)] for q in queries]
 
     def _greeting(self) -> tuple[Query[Any], ...]:
         """Return what a node is asked first."""
@@ -300,7 +298,7 @@ class Remote:
         self, query: Query[Any], index: int, total: Any, withheld: int
     ) -> Verdict:
         """Judge a site's total for one query of a message."""
-        if isinstance(query, Census):
+        if counts(query):
             return Verdict(self.gate.census(index, query.split, total, withheld))
         return self.gate.report(query, index, total)
 
@@ -439,3 +437,8 @@ def lacking(reason: str) -> str:
     if "Unanswered" in reason:
         return "its rows could not be opened: the log of that node says why"
     return shown(reason, LONGEST)
+
+
+def counts(query: Query[Any]) -> bool:
+    """Whether it is the census that is asked once, and frozen."""
+    return isinstance(query, Census) and not query.centred

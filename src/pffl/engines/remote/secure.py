@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pffl.data.encoding import TableEncoding
-from pffl.engines.remote.engine import Remote
+from pffl.engines.remote.engine import Remote, counts
 from pffl.engines.remote.exchange import Entry, Exchange, Record, Transport
 from pffl.engines.remote.transcript import Transcript
 from pffl.errors import DataError, FederationError, Malformed, Refused, UsageError
@@ -137,15 +137,12 @@ class Secured(Remote):
         if self._counting and not self._census:
             told = self._step([Census(self.schema, split) for split in self.splits])
             self._census = dict(zip(self.splits, told, strict=True))
-        posed = [q for q in queries if not isinstance(q, Census)]
+        posed = [q for q in queries if not counts(q)]
         found: dict[int, Any] = {}
         for first in range(0, len(posed), MOST_QUERIES):
             some = posed[first : first + MOST_QUERIES]
             found |= zip(map(id, some), self._step(some), strict=True)
-        return [
-            self._census[q.split] if isinstance(q, Census) else found[id(q)]
-            for q in queries
-        ]
+        return [self._census[q.split] if counts(q) else found[id(q)] for q in queries]
 
     def _step(self, asked: Sequence[Query[Any]]) -> list[Any]:
         """Ask all sites one step, or recall it; judge the totals."""
@@ -203,7 +200,7 @@ class Secured(Remote):
         """Judge a total as that of one silo, which all sites are together."""
         if not self._counting:
             return total
-        if isinstance(query, Census):
+        if isinstance(query, Census) and not query.centred:
             return self._frozen(query, total)
         verdict = self.gate.report(query, 0, total)
         if verdict.clipped:  # sites know the sum as it is

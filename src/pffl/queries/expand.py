@@ -1,0 +1,361 @@
+"""`expand`: F and each cell's loss around w, or how much they curve wherever w is.
+
+    order 1   value and gradient at w; products of Hessians with `directions`; scores
+    order 2   value, gradient and Hessian at w
+    order 0   L: how much the losses curve at most, whatever w is
+
+Order 1 grows with p, not with p², and so is asked of models of any width. With
+`sharpness` s the silos add, per cell, the sum of σ(s·z) over its examples and that
+sum's gradient: a smooth count of positive predictions, which methods on parity gaps
+descend.
+
+Order 0 is a number per cell, and no Hessian: with h_i the largest curvature of row i's
+loss in its scores, a sum of losses curves by no more than
+λ_max(Σ_i s_i h_i (x_i, 1)(x_i, 1)ᵀ). Each silo finds its own by itself. The silos'
+largest eigenvalues add up to a bound on that of all rows; and the q-th root of the sum
+of their q-th powers is a bound on the largest of them, by which local steps are kept
+from diverging where silos differ in scale.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pffl.errors import UsageError
+from pffl.models.linear import LinearModel
+from pffl.models.scaled import Design
+from pffl.numerics import sigmoid
+from pffl.queries.base import ModelQuery, Task, View
+from pffl.queries.declared import (
+    ROUNDING,
+    Dims,
+    Row,
+    Total,
+    array,
+    choice,
+    empty,
+    scalar,
+    table,
+)
+from pffl.queries.plausible import LOSS, Known, check_length, near, require, within
+from pffl.typing import FloatArray
+
+SCORE = Row(0.0, 1.0, weighted=True, called="a score")
+CURVED = Row(0.0, called="a curvature")
+MOST_DIRECTIONS = 64
+POWER = 8  # q: the bound on the largest of K silos is loose by K^(1/8) at most
+STEPS = 12  # of the power method
+MARGIN = 1.1  # what it may be short of; steps of less than twice 1/L are safe
+SMALL = 64  # rows or columns, up to which the bound is one of a Gram matrix
+
+
+class ExpandTotal(Total):
+    """Sums over silos; F stands first, as Σ p_k × silo means, without the ridge.
+
+    What was not asked for has no length.
+
+    Attributes
+    ----------
+    losses, gradients, hessians
+        Of F, and of each cell's loss sum.
+    products
+        A Hessian times each direction, one row a direction.
+    scores, score_gradients
+        Σσ(s·z) of each cell.
+    curvatures
+        L of the silo's p_k F_k, and of its loss sum in each cell.
+    peaks
+        (L/p_k)^q of the same, in units of what is typical: of what each is in the
+        silo's G_k.
+    """
+
+    losses: FloatArray = array("v", row=LOSS)
+    gradients: FloatArray = array("v", "p")
+    hessians: FloatArray = array("v", "h", "h", symmetric=True)
+    products: FloatArray = array("v", "d", "p")
+    scores: FloatArray = array("z", "s", row=SCORE)
+    score_gradients: FloatArray = array("z", "s", "p")
+    curvatures: FloatArray = array("l", row=CURVED)
+    peaks: FloatArray = array("l", row=CURVED)
+
+
+class Expand(ModelQuery[ExpandTotal]):
+    """Ask for F and each cell at `w`; of order 0, `w` is any.
+
+    Attributes
+    ----------
+    order
+        0, 1 or 2.
+    directions
+        Directions to multiply Hessians with, as columns, shape (p, d).
+    sharpness
+        s of the smooth scores σ(s·z); 0 for none.
+    typical
+        What L/p_k is about, so that powers of it stay in the range of fixed point;
+        empty for the losses' unit.
+    """
+
+    total_type: ClassVar = ExpandTotal
+
+    order: int = choice(0, 1, 2, default=1)
+    directions: FloatArray = table(
+        "p", "any", most=MOST_DIRECTIONS, default_factory=lambda: np.zeros((0, 0))
+    )
+    sharpness: float = scalar(default=0.0)
+    typical: FloatArray = table("1+z", default_factory=empty)
+    split: str = field(default="train", init=False)
+
+    def __post_init__(self) -> None:
+        if self.directions.size == 0:
+            none = np.zeros((self.task.model.n_parameters, 0))
+            object.__setattr__(self, "directions", none)
+        if self.order == 0 and (self.directions.size or self.sharpness):
+            raise UsageError("[wrong-order] of order 0 nothing is asked at w")
+
+    @property
+    def dims(self) -> Dims:
+        """Lengths of the axes of an answer."""
+        shared, asked = super().dims, self.order > 0
+        return {
+            **shared,
+            "v": shared["1+z"] if asked else 0,
+            "h": shared["p"] if self.order == 2 else 0,
+            "d": self.directions.shape[1],
+            "s": int(self.sharpness > 0),
+            "l": 0 if asked else shared["1+z"],
+        }
+
+    def gradients(self, rows: float) -> float:
+        """How many passes over a silo's rows compute a gradient.
+
+        Of order 0 the power method on F, and on each row's cell.
+        """
+        return 1.0 + self.directions.shape[1] if self.order else 2.0 * STEPS
+
+    def passes(self, rows: float) -> float:
+        """As many gradients as it counts, and a Hessian."""
+        hessian = (self.task.model.n_parameters + 1) / 4 if self.order == 2 else 0.0
+        return self.gradients(rows) + hessian
+
+    @property
+    def steepness(self) -> float:
+        """By how much the answer is steeper in w than losses are."""
+        return max(self.sharpness, 1.0)
+
+    def answer(self, view: View) -> ExpandTotal:
+        """Answer for one silo, one cell after the other."""
+        model, weights = linear(self.task), row_weights(self.task, view)
+        if not self.order:
+            found = [curvature(model, view.X, view.y, row) for row in weights]
+            return self.curved(np.array(found), float(self.task.shares[view.index]))
+        in_cells, p = weights[1:], model.n_parameters
+        z = model.scores(self.w, view.X)
+        losses, slopes = model.score_losses_and_slopes(z, view.y)
+        hessians = [
+            model.hessian(self.w, view.X, view.y, row)
+            for row in (weights if self.order == 2 else ())
+        ]
+        products = np.zeros((len(weights), self.dims["d"], p))
+        for place, direction in enumerate(self.directions.T):
+            bent = model.bent_along(direction[:, None], view.X, z, view.y)
+            products[:, place] = pulled_back(model, view.X, bent, weights)
+        scores, score_slopes = self.scores(z)
+        scored = in_cells if self.sharpness else in_cells[:0]
+        columns = len(in_cells), self.dims["s"]
+        # Pairwise, unlike a product: what rounding can do stays small.
+        in_risk = (view.weigh(losses).sum() * in_mean(self.task, view),)
+        none: Any = np.zeros(0)
+        return ExpandTotal(
+            np.append(in_risk, (in_cells * losses).sum(axis=1)),
+            pulled_back(model, view.X, slopes, weights),
+            np.reshape(hessians, (len(weights), self.dims["h"], self.dims["h"])),
+            products,
+            np.reshape(scored @ scores, columns),
+            pulled_back(model, view.X, score_slopes, scored).reshape(*columns, p),
+            none,
+            none,
+        )
+
+    def scores(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return σ(s·z) and its slope for each example; zeros if not asked for."""
+        if not self.sharpness:
+            return np.zeros(len(z)), np.zeros_like(z)
+        if z.ndim > 1:
+            raise UsageError(
+                "[no-scores] smooth scores need a model with one score per example"
+            )
+        smooth = sigmoid(self.sharpness * z)
+        return smooth, self.sharpness * smooth * (1 - smooth)
+
+    def curved(self, sums: FloatArray, share: float) -> ExpandTotal:
+        """Return one silo's answer of order 0."""
+        typical = self.typical if self.typical.size else self.task.model.unit
+        own = sums / (share * typical) if share > 0 else 0.0 * sums
+        shared = self.dims
+        shapes: list[tuple[int, ...]] = [
+            tuple(n if isinstance(n, int) else shared[n] for n in of.axes)
+            for of in ExpandTotal.declared.values()
+        ]
+        blank = [np.zeros(shape) for shape in shapes[:-2]]
+        found: dict[str, Any] = dict(zip(ExpandTotal.declared, blank, strict=False))
+        return ExpandTotal(**found, curvatures=sums, peaks=own**POWER)
+
+    def check(self, known: Known, total: ExpandTotal) -> ExpandTotal:
+        """Judge one silo's sums."""
+        if self.order:
+            self._check_at_w(known, total)
+        else:
+            self._check_curvatures(known, total)
+        total.check_ranges(known.in_each, self.scales, known.in_weight)
+        return total
+
+    def _check_at_w(self, known: Known, total: ExpandTotal) -> None:
+        """Judge values, gradients, Hessians, products and scores."""
+        sizes, unit = known.sizes, known.ceilings.unit
+        known.loss_sums(self.w, sizes, total.losses[1:])
+        mean = known.mean_loss(self.w, float(total.losses[0]), total.losses[1:])
+        n, weight = np.array([known.risk_mass]), known.in_risk
+        most = known.ceilings.gradients(n * (weight > 0), n * mean) * (weight or 1.0)
+        most = np.append(most, known.ceilings.gradients(sizes, total.losses[1:]))
+        slack = np.append(n * weight, sizes) * unit
+        check_length(total.gradients, most, slack, "a gradient")
+        shape = known.ceilings.shape
+        if shape is not None and self.order == 2:
+            _check_hessians(known, shape.curvature, total.hessians)
+        for place, direction in enumerate(self.directions.T):
+            if shape is None:
+                break
+            # ‖Σ h x (xᵀd)‖ ≤ h ‖d‖ Σ‖x‖², over some of the rows as over all of them.
+            length = float(np.linalg.norm(direction))
+            steepest = shape.curvature * length * known.ceilings.total**2
+            most = steepest * np.append(weight, sizes > 0)
+            slack = np.append(known.share, sizes) * unit * length
+            check_length(total.products[:, place], most, slack, "a product")
+        if self.sharpness:
+            steep = self.sharpness / 4 * np.sqrt(sizes) * known.ceilings.total
+            gradients = total.score_gradients[:, 0]
+            check_length(gradients, steep, sizes, "a score's gradient")
+
+    def _check_curvatures(self, known: Known, total: ExpandTotal) -> None:
+        """Demand λ_max ≤ trace: Σ s_i h_i ‖(x_i, 1)‖²."""
+        shape = known.ceilings.shape
+        expected = self.curved(total.curvatures, known.share).peaks
+        same = known.sites > 1 or near(total.peaks, expected)  # powers of sums differ
+        require(same, "peaks of other curvatures")
+        none = np.append(known.share == 0, known.sizes == 0)
+        require(not total.curvatures[none].any(), "a curvature where there are no rows")
+        if shape is not None:
+            weights = np.append(known.in_risk, np.ones(len(none) - 1))
+            most = weights * shape.curvature * known.ceilings.total**2 * (1 + 1e-9)
+            within(total.curvatures, np.zeros_like(most), most, "a curvature")
+
+
+def _check_hessians(known: Known, steepest: float, hessians: FloatArray) -> None:
+    """Demand 0 ≤ H_ii ≤ curvature·q_i² and |H_ij|² ≤ H_ii·H_jj."""
+    columns = known.ceilings.columns
+    q = np.tile(columns, hessians.shape[-1] // len(columns))
+    scale = steepest * np.append(known.in_risk, np.ones(len(known.member)))[:, None]
+    diagonal = np.diagonal(hessians, axis1=1, axis2=2)
+    slack = ROUNDING * scale * q**2
+    within(diagonal, -slack, scale * q**2 + slack, "a Hessian's diagonal")
+    root = np.sqrt(np.maximum(diagonal, 0.0) + slack)
+    most = root[:, :, None] * root[:, None, :] * (1 + ROUNDING)
+    within(hessians, -most, most, "a Hessian")
+
+
+def in_mean(task: Task, view: View) -> float:
+    """Return p_k/m_k: what a row of weight 1 counts in F."""
+    return float(task.shares[view.index] / (view.mass or 1.0))
+
+
+def row_weights(task: Task, view: View) -> FloatArray:
+    """Weights of a silo's rows in F, then in each cell, shape (1 + Z, n)."""
+    member = task.cells.of_silo(view.index)[:, view.atom]
+    in_risk = np.full((1, len(view)), in_mean(task, view))
+    rows = np.concatenate([in_risk, member])
+    return rows if view.weight is None else rows * view.weight
+
+
+def pulled_back(
+    model: LinearModel, X: Design, slopes: FloatArray, weights: FloatArray
+) -> FloatArray:
+    """Return the gradient Σ_i weights_i slopes_i ⊗ (x_i, 1) for each row of weights."""
+    found = [model.pull_back(X, (slopes.T * row).T) for row in weights]
+    return np.reshape(found, (len(weights), model.n_parameters))
+
+
+def linear(task: Task) -> LinearModel:
+    """Return the task's model, which must be a linear one."""
+    if not isinstance(task.model, LinearModel):
+        raise UsageError(
+            f"[not-linear] {type(task.model).__name__} is not linear, and has no "
+            "gradients per cell to ask for: use the method PFFL, which trains any "
+            "model"
+        )
+    return task.model
+
+
+def curvature(
+    model: LinearModel, X: Design, y: FloatArray, weights: FloatArray
+) -> float:
+    """Return a bound on λ_max(Σ_i weights_i h_i (x_i, 1)(x_i, 1)ᵀ).
+
+    Of wide or sparse rows it is an estimate with a margin, not proved: for step sizes.
+    """
+    rows = np.flatnonzero(weights)
+    if len(rows) < len(weights):
+        X, y, weights = X[rows], y[rows], weights[rows]
+    if not len(rows):
+        return 0.0
+    bent = weights * steepest(model, y)
+    if isinstance(X, np.ndarray) and min(X.shape[0], X.shape[1] + 1) <= SMALL:
+        return _gram_norm(X, bent, intercept=model.intercept)
+    return _power_norm(X, bent, intercept=model.intercept)
+
+
+def steepest(model: LinearModel, y: FloatArray) -> FloatArray:
+    """Return h_i: no row's loss curves more in its scores."""
+    q = model.n_outputs
+    curved = model.score_curvatures(
+        np.zeros(len(y) if q == 1 else (len(y), q)), y, majorant=True
+    )
+    if curved.ndim == 1:
+        return curved
+    if (curved == curved[0]).all():
+        return np.full(len(y), np.linalg.eigvalsh(curved[0])[-1])
+    return np.asarray(np.linalg.eigvalsh(curved)[:, -1], np.float64)
+
+
+def _gram_norm(X: FloatArray, bent: FloatArray, *, intercept: bool) -> float:
+    """Return Schatten's 4-norm: above λ_max, by a factor of rank^(1/4) at most."""
+    scaled = X * np.sqrt(bent)[:, None]
+    if X.shape[0] <= X.shape[1]:
+        gram = scaled @ scaled.T
+        if intercept:
+            root = np.sqrt(bent)
+            gram += np.outer(root, root)
+    else:
+        if intercept:
+            scaled = np.column_stack([scaled, np.sqrt(bent)])
+        gram = scaled.T @ scaled
+    return float(np.sqrt(np.linalg.norm(gram @ gram)))
+
+
+def _power_norm(X: Design, bent: FloatArray, *, intercept: bool) -> float:
+    """Return λ_max by the power method, and a margin."""
+    v = np.random.default_rng(0).standard_normal(X.shape[1] + intercept)
+    found = 0.0
+    for _ in range(STEPS):
+        v /= max(float(np.linalg.norm(v)), 1e-300)
+        z = X @ v[: X.shape[1]]
+        if intercept:
+            z = z + v[-1]
+        z = z * bent
+        v[: X.shape[1]] = (z[None] @ X)[0]
+        if intercept:
+            v[-1] = z.sum()
+        found = float(np.linalg.norm(v))
+    return MARGIN * found
