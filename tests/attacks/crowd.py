@@ -26,6 +26,7 @@ from pffl.wire import (
     write_request,
 )
 from tests.attacks.askers import PATIENCE, people
+from tests.attacks.product import told
 from tests.helpers import make_problem
 from tests.inside import InMemory, masks
 from tests.inside import engines_remote_secure_Secured as Secured
@@ -145,7 +146,7 @@ class Masked:
             return None
         self.step, self.relay = asked.step, content
         flats = [read_masked(one, masks.size(query)) for one in answers]
-        return masks.decode(query, masks.add(flats), len(flats))
+        return told(masks.decode(query, masks.add(flats), len(flats)))
 
 
 def tell_all(sites: Mapping[str, Site], requests: Sequence[Request]) -> list[Answer]:

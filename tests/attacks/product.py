@@ -72,7 +72,7 @@ CurvatureTotal = Any
 
 def told(total: Any) -> Any:
     """What a total says of F and of cells, each by its name."""
-    if not isinstance(total, ExpandTotal):
+    if not (isinstance(total, ExpandTotal) and total.losses.size):
         return total
     (risk, *_), cells = total.losses, total.losses[1:]
     known = {"risk": float(risk), "cell_losses": cells}

@@ -33,7 +33,7 @@ def trained(*, liar: bool) -> Solution:
     sites = sites_of(FEDERATION)
     if liar:
         last = list(sites)[-1]
-        kinds = ("curvature", "slopes", "queries")
+        kinds = ("expand", "queries")
         sites[last] = spoil(sites[last], kinds, change=flipped)
     engine = Remote(
         InMemory(sites), FEDERATION.schema, FEDERATION.silo_names, policy=Policy()

@@ -350,7 +350,7 @@ def test_a_site_that_stays_away_ends_the_run_and_no_sum_is_over_fewer(tmp_path):
     agreed = agree(federation)
     sites = sites_of(federation, agreed)
     answers = {name: site.answer for name, site in sites.items()}
-    away = Dropping(answers, away=[("site 2", "curvature")])
+    away = Dropping(answers, away=[("site 2", "expand")])
     engine = engine_of(federation, sites, agreed, transport=away, folder=tmp_path)
     with raises(FederationError, "sites-missing", "2 of 3", "3 must") as e:
         pffl.solve(engine, BGL, method=pffl.Exact(), seed=0)
@@ -495,7 +495,7 @@ def test_counts_come_first_and_many_queries_take_several_steps():
     assert census.counts.sum() == 180
     assert len({float(total.losses[0]) for total in rest}) == 30
     engine.ask_many([Census(federation.schema), posed[0]])  # the census is frozen
-    steps = [("census",) * 2, ("slopes",) * 24, ("slopes",) * 6, ("slopes",)]
+    steps = [("census",) * 2, ("expand",) * 24, ("expand",) * 6, ("expand",)]
     assert asked == [(), *steps]
 
 

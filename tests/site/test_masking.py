@@ -57,9 +57,8 @@ def test_the_sum_under_masks_is_the_sum() -> None:
     found, again = server.ask([asked, slopes(0.2)])
     own = PROBLEM.task
     wanted = Reference(FEDERATION).ask(replace(asked, task=own))
-    np.testing.assert_allclose(found.risk, wanted.risk, rtol=1e-13)
-    np.testing.assert_allclose(found.cell_losses, wanted.cell_losses, rtol=1e-13)
-    assert again.risk != found.risk
+    np.testing.assert_allclose(found.losses, wanted.losses, rtol=1e-13)
+    assert again.losses[0] != found.losses[0]
 
 
 def test_an_answer_is_signed_also_a_plain_one_and_a_hello() -> None:
@@ -229,9 +228,9 @@ def test_what_is_small_at_a_site_is_as_if_not_there() -> None:
     assert counted.rows.sum() == counted.counts.sum()
     task = replace(PROBLEM.task, pool=Pool(3, True, float(counted.rows.sum())))
     (found,) = server.ask([Expand(task, np.zeros(PROBLEM.n_parameters))])
-    np.testing.assert_allclose(found.risk, np.log(2), rtol=1e-13)  # nobody is in F
+    np.testing.assert_allclose(found.losses[0], np.log(2), rtol=1e-13)  # nobody is in F
     told = task.cells.membership @ sum(shown)
-    np.testing.assert_allclose(found.cell_losses, told * np.log(2), rtol=1e-13)
+    np.testing.assert_allclose(found.losses[1:], told * np.log(2), rtol=1e-13)
 
 
 def test_one_heavy_row_among_light_ones_is_few_in_a_sum_of_sites_too() -> None:
@@ -375,7 +374,7 @@ def test_a_site_judges_its_own_answer_before_it_is_masked(monkeypatch) -> None:
 
     def wrong(query: Expand, view: Any) -> Any:
         total = answer(query, view)
-        return replace(total, cell_losses=-total.cell_losses)
+        return replace(total, losses=-total.losses)
 
     with monkeypatch.context() as patch:
         patch.setattr(Expand, "answer", wrong)

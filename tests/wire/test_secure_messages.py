@@ -93,6 +93,6 @@ def test_a_pool_is_told_the_same_and_each_finds_its_share(by_rows: bool) -> None
             bodies[k].header, bodies[k].arrays, federation.schema, place=place
         )
         assert index == k
-        assert read.answer(view).risk == pytest.approx(plain.answer(view).risk)
+        assert read.answer(view).losses == pytest.approx(plain.answer(view).losses)
     with raises(Malformed, "bad-message", "pool"):
         read_query(bodies[0].header, bodies[0].arrays, federation.schema)
