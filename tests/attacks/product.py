@@ -43,6 +43,8 @@ from tests.inside import EVERY_SILO, InMemory, masks, mu_of
 def Rules(*, questions: int | None = None, **given: Any) -> SiteRules:
     """A site's limits; attacks say questions for queries."""
     return SiteRules(**given | ({} if questions is None else {"queries": questions}))
+
+
 class Kind(type):
     """Queries for an expansion of one order, as attacks make and recognise them."""
 

@@ -26,7 +26,7 @@ from pffl.errors import Malformed
 from pffl.parcel import LARGEST, Parcel, pack, unpack
 from pffl.queries import Query, Total
 
-PROTOCOL = 3
+PROTOCOL = 4
 QUESTION = "pffl query"
 ANSWER = "pffl answer"
 REFUSAL = "pffl refusal"
