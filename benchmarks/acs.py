@@ -30,7 +30,7 @@ import pffl
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.evidence.response import measure_gap
-from pffl.flow import iterate
+from pffl.flow import rounds
 from pffl.preparation import Options
 from pffl.solving import prepared
 
@@ -144,7 +144,7 @@ def points(engine: Local, product: Product) -> None:
             constraint = pffl.BoundedGroupLoss(bound)
             problem, _ = prepared(engine, constraint, None, method, Options(), seed=0)
             run, spent, bare = product.around(
-                lambda p=problem, m=method: drive(engine, iterate(p, m))
+                lambda p=problem, m=method: drive(engine, rounds(p, m))
             )
             gap = drive(engine, measure_gap(problem, run.point)).gap
             ratio = spent.over(bare, run.rounds)

@@ -74,7 +74,7 @@ def measured(engine: Local, bound: float, price: float) -> Iterator[list[Any]]:
         constraint = pffl.BoundedGroupLoss(bound)
         problem = prepared(engine, constraint, None, method, Options(), 0)[0]
         began = time.process_time()
-        run = drive(engine, flow.iterate(problem, method))
+        run = drive(engine, flow.rounds(problem, method))
         seconds = time.process_time() - began
         w = run.point.w
         train = engine.ask(Evaluate(problem.task, w, "train"))

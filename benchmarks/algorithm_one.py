@@ -63,7 +63,7 @@ def main() -> None:
             method = pffl.PFFL(dual_rounds=ROUNDS // each, target_gap=TARGET, **setting)
             problem = prepared(engine, constraint, None, method, Options(), 0)[0]
             began = time.process_time()
-            run = drive(engine, flow.iterate(problem, method))
+            run = drive(engine, flow.rounds(problem, method))
             seconds = time.process_time() - began
             ends = drive(engine, measure_gap(problem, run.point))
             gap = ends[0] - ends[1]

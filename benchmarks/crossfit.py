@@ -46,7 +46,7 @@ from pffl.data.silo import Rows
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.evidence.training import harmless
-from pffl.flow import iterate
+from pffl.flow import rounds
 from pffl.models.base import LOSS_BOUNDS
 from pffl.preparation import Options
 from pffl.problem import Point
@@ -171,7 +171,7 @@ def train(
         method = pffl.Exact(multiplier_bound=price, warm_start=warm)
         engine = Local(here)
         problem, _ = prepared(engine, data.constraint, None, method, Options(), seed=0)
-        run = drive(engine, iterate(problem.with_bounds(bounds), method))
+        run = drive(engine, rounds(problem.with_bounds(bounds), method))
     inputs, w = problem.task.model.inputs, run.point.w
     slope = w[:-1] / inputs.scale
     return Fitted(slope, float(w[-1] - inputs.mean @ slope), run.point)

@@ -145,10 +145,10 @@ def ready(
         problem, _ = prepare(*given, seed=0)
         return problem, lambda: old.iterate(engine, problem, method)
     from pffl.driver import drive
-    from pffl.flow import iterate
+    from pffl.flow import rounds
 
     problem, _ = prepared(*given, seed=0)
-    return problem, lambda: drive(engine, iterate(problem, method))
+    return problem, lambda: drive(engine, rounds(problem, method))
 
 
 # ---------------------------------------------------------------- turns

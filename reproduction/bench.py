@@ -19,7 +19,7 @@ import numpy as np
 import pffl
 from pffl import methods
 from pffl.driver import drive, drive_many
-from pffl.flow import Flow, Run, Start, ask_all, iterate
+from pffl.flow import Flow, Run, Start, ask_all, rounds
 from pffl.preparation import prepare
 from pffl.problem import Point, Problem
 from pffl.queries import Evaluate, EvaluateTotal
@@ -169,7 +169,7 @@ class Bench:
         start = None
         for bound, price in points:
             problem = self.priced(notion, l2, bound, price)
-            flow = iterate(problem, self.solver(multiplier_bound=price), start=start)
+            flow = rounds(problem, self.solver(multiplier_bound=price), start=start)
             models.append(drive(self.engine, self._measured(problem, flow)))
             start = Start.of(models[-1].run, problem)
         return models
@@ -199,7 +199,7 @@ class Bench:
         """Solve what FedMinMax descends: the largest loss, at (β, B, ζ) = (0, 1, 0)."""
         problem = replace(self.priced(notion, L2, 0.0, 1.0), risk_weight=0.0)
         method = pffl.Exact(multiplier_bound=1.0, risk_weight=0.0)
-        return drive(self.engine, self._measured(problem, iterate(problem, method)))
+        return drive(self.engine, self._measured(problem, rounds(problem, method)))
 
     # Trained
 
@@ -213,7 +213,7 @@ class Bench:
             price = method.multiplier_bound or 0.0
             problem = self.priced(notion, L2, float(bound), price)
             problem = replace(problem, risk_weight=method.risk_weight)
-            flows.append(self._measured(problem, iterate(problem, method)))
+            flows.append(self._measured(problem, rounds(problem, method)))
         return drive_many(self.engine, flows)
 
     def priced(

@@ -27,8 +27,12 @@ def iterate(
     gap_every: int = 0,
 ) -> Run:
     """Run one method to its end."""
-    conversation = flow.iterate(
-        problem, method, gap_every=gap_every, gauge=response.measure_gap, watched=True
+    conversation = flow.rounds(
+        problem,
+        method,
+        measure=response.measure_gap if gap_every else None,
+        due=lambda number: number % gap_every == 0,
+        watched=True,
     )
     return drive(engine, conversation, callbacks=callbacks)
 
@@ -38,7 +42,7 @@ def iterate_many(
 ) -> list[Run]:
     """Run several methods side by side."""
     pairs = zip(problems, methods, strict=True)
-    return drive_many(engine, [flow.iterate(*pair) for pair in pairs])
+    return drive_many(engine, [flow.rounds(*pair) for pair in pairs])
 
 
 def expand(engine: Engine, problem: Problem, w: Any) -> Expansion:

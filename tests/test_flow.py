@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.callbacks import Round
 from pffl.driver import drive, drive_many
 from pffl.engines import Local, Reference
 from pffl.errors import FederationError
 from pffl.files import json_text
-from pffl.flow import Flow, Start, ask, ask_all, given, iterate, together
+from pffl.flow import Flow, Round, Start, ask, ask_all, gather, given, rounds
 from pffl.preparation import Options
 from pffl.queries import Census, Expand
 from pffl.solving import prepared, setting_of, solving
@@ -111,11 +110,11 @@ def test_what_is_at_hand_is_not_asked(method: Any) -> None:
     engine = Recording(Local(FEDERATION))
     bound = pffl.BoundedGroupLoss(0.6)
     problem, _ = prepared(engine, bound, None, method, Options(), 0)
-    start = Start.of(drive(engine, iterate(problem, method)), problem)
+    start = Start.of(drive(engine, rounds(problem, method)), problem)
     other = problem.with_bounds(np.array([0.58, 0.63]))
-    warm = drive(engine, iterate(other, method.resumed(start.point)))
+    warm = drive(engine, rounds(other, method.resumed(start.point)))
     engine.messages.clear()
-    spared = drive(engine, iterate(other, method, start=start))
+    spared = drive(engine, rounds(other, method, start=start))
     assert spared.rounds == len(engine.messages) == warm.rounds - 1
     np.testing.assert_allclose(spared.point.w, warm.point.w, rtol=0, atol=1e-11)
     assert spared.bounds[:2] == pytest.approx(warm.bounds[:2], rel=1e-12)
@@ -125,9 +124,9 @@ def test_a_start_that_does_not_fit_is_asked_about() -> None:
     engine, exact, few = Local(FEDERATION), pffl.Exact(), pffl.FirstOrder()
     bound = pffl.BoundedGroupLoss(0.6)
     problem, _ = prepared(engine, bound, None, exact, Options(), 0)
-    start = Start.of(drive(engine, iterate(problem, few)), problem)
+    start = Start.of(drive(engine, rounds(problem, few)), problem)
     asked = Recording(engine)  # Hessians are not at hand
-    drive(asked, iterate(problem, exact, start=start))
+    drive(asked, rounds(problem, exact, start=start))
     (first,) = asked.messages[0]
     assert isinstance(first, Expand)
     assert first.order == 2
@@ -140,16 +139,16 @@ def test_a_start_under_bounds_that_hide_its_losses_is_asked_about() -> None:
     engine, method, far = Local(FEDERATION), pffl.FirstOrder(), 1e9
     bound = pffl.BoundedGroupLoss(0.6)
     problem, _ = prepared(engine, bound, None, method, Options(), 0)
-    near = Start.of(drive(engine, iterate(problem, method)), problem)
+    near = Start.of(drive(engine, rounds(problem, method)), problem)
     assert near.under(problem) is not None
     hidden = problem.with_bounds(np.full(problem.n_cells, far))
-    start = Start.of(drive(engine, iterate(hidden, method)), hidden)
+    start = Start.of(drive(engine, rounds(hidden, method)), hidden)
     w = start.point.w
     losses = problem.expand(w, engine.ask(Expand(problem.task, w))).violation + 0.6
     assert np.abs(start.expansion.violation + far - losses).max() > 1e-10
     assert start.under(problem) is None
-    rounds = pffl.PFFL(dual_rounds=1, rounds_per_dual=1)  # starts where it does
-    runs = [drive(engine, iterate(problem, rounds, start=s)) for s in (None, start)]
+    paper = pffl.PFFL(dual_rounds=1, rounds_per_dual=1)  # starts where it does
+    runs = [drive(engine, rounds(problem, paper, start=s)) for s in (None, start)]
     np.testing.assert_array_equal(runs[0].point.w, runs[1].point.w)
 
 
@@ -242,7 +241,7 @@ def test_killed_and_resumed_with_hessians_at_hand_for_who_asks_for_none(
         assert plain(found) == expected, at
 
 
-def test_together_goes_out_at_once_and_shares_equal_queries() -> None:
+def test_gather_goes_out_at_once_and_shares_equal_queries() -> None:
     engine = Recording(Reference(FEDERATION))
     query = Census(FEDERATION.schema, "train")
     other = Census(FEDERATION.schema, "test")
@@ -252,7 +251,7 @@ def test_together_goes_out_at_once_and_shares_equal_queries() -> None:
         two = yield from ask(second)
         return [one, two]
 
-    a, b = drive(engine, together(twice(query, other), twice(query, query)))
+    a, b = drive(engine, gather(twice(query, other), twice(query, query)))
     assert [len(message) for message in engine.messages] == [1, 2]
     assert a[0] is b[0]
     np.testing.assert_array_equal(a[0].counts, b[1].counts)
@@ -269,7 +268,7 @@ def test_flows_of_different_length_end_together() -> None:
 
     assert drive_many(engine, [several(n) for n in (3, 0, 1)]) == [3, 0, 1]
     assert len(engine.messages) == 3
-    assert drive(engine, together(given(1), given(2))) == (1, 2)
+    assert drive(engine, gather(given(1), given(2))) == (1, 2)
     assert drive(engine, ask_all([])) == []
 
 
@@ -300,7 +299,7 @@ def test_an_error_in_one_flow_ends_all_and_closes_them() -> None:
             closed.append(True)
 
     with pytest.raises(FederationError):
-        drive(Reference(FEDERATION), together(failing(), waiting()))
+        drive(Reference(FEDERATION), gather(failing(), waiting()))
     assert closed == [True]
 
 

@@ -27,7 +27,7 @@ import numpy as np
 import pffl
 from pffl import methods
 from pffl.driver import drive, drive_many
-from pffl.flow import iterate
+from pffl.flow import rounds
 from pffl.preparation import prepare
 from pffl.problem import Problem
 from pffl.solving import open_engine, setting_of
@@ -105,7 +105,7 @@ class Draw:
                 multiplier_bound=float(method.multiplier_bound or 0.0),
                 risk_weight=float(method.risk_weight),
             )
-            flows.append(iterate(own, method))
+            flows.append(rounds(own, method))
         return [run.point.w for run in drive_many(self.engine, flows)]
 
     def bounds(self, notion: str) -> list[float]:

@@ -6,55 +6,13 @@ See `progress`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pffl.problem import Problem
-from pffl.typing import FloatArray
+from pffl.flow import Round
 
 if TYPE_CHECKING:
     from pffl.queries import Query
     from pffl.solution import Solution
-
-
-@dataclass(frozen=True, eq=False)
-class Round:
-    """What is known after a round, of the w that was sent in it.
-
-    Attributes
-    ----------
-    number
-        Rounds so far.
-    risk
-        F(w).
-    violation
-        r(w), shape (Z,).
-    multipliers
-        λ in use, shape (Z,).
-    upper
-        βF(w) + B·max(0, max r(w)); NaN where some r is not known.
-    gap
-        Measured gap of the pair so far, where it was measured.
-    seconds
-        Time since the start.
-    loss
-        The largest of F and the cells' mean losses.
-    planned
-        Rounds in all, where that is known.
-    problem
-        What is solved.
-    """
-
-    number: int
-    risk: float
-    violation: FloatArray
-    multipliers: FloatArray
-    upper: float
-    gap: float | None
-    seconds: float
-    loss: float = 0.0
-    planned: int | None = None
-    problem: Problem | None = field(default=None, repr=False)
 
 
 class Callback:

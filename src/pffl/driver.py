@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from pffl.callbacks import Callback, Round
+from pffl.callbacks import Callback
 from pffl.engines.base import Engine
-from pffl.flow import Flow, Signal, together
+from pffl.flow import Flow, Round, Signal, gather
 from pffl.log import Log
 from pffl.processors import blas_threads
 from pffl.queries import Census, Query, Total
@@ -77,7 +77,7 @@ def drive(
 
 def drive_many(engine: Engine, flows: Sequence[Flow[R]]) -> list[R]:
     """Drive flows side by side: in each round, all that is asked goes out at once."""
-    return list(drive(engine, together(*flows)))
+    return list(drive(engine, gather(*flows)))
 
 
 def exchanges(

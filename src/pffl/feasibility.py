@@ -29,7 +29,7 @@ from pffl.evidence.proofs import (
     unmeasurable,
 )
 from pffl.evidence.record import Least, Lowest, Missing
-from pffl.flow import Flow, together
+from pffl.flow import Flow, gather
 from pffl.methods.auto import Auto
 from pffl.models.base import Model
 from pffl.preparation import Options
@@ -302,7 +302,7 @@ def _each(problem: Problem, places: Sequence[int]) -> Flow[tuple[CellRange, ...]
     if not places:
         return ()
     kept = [find_lowest(problem, z) for z in places]
-    alone, others = yield from together(find_reach(problem, places), together(*kept))
+    alone, others = yield from gather(find_reach(problem, places), gather(*kept))
     return tuple(
         CellRange(problem.cells.names[z], int(problem.rows[z]), *pair)
         for z, *pair in zip(places, alone, others, strict=True)

@@ -52,9 +52,9 @@ from pffl.flow import (
     Start,
     ask,
     ask_all,
+    gather,
     given,
-    iterate,
-    together,
+    rounds,
     unless_interrupted,
 )
 from pffl.methods.auto import Auto
@@ -100,15 +100,15 @@ def fit(
     are the bounds that were asked for, where the problem has tighter ones.
     """
     shown = reported(problem if asked is None else problem.with_bounds(asked))
-    rounds = iterate(
+    shows = gap_every if proofs.unmeasurable(problem) is None else 0
+    training = rounds(
         problem,
         method,
-        gap_every=0 if proofs.unmeasurable(problem) else gap_every,
-        gauge=measure_gap,
-        watched=watched,
         start=start,
+        measure=measure_gap if shows else None,
+        due=lambda number: number % shows == 0,
+        watched=watched,
     )
-    training = rounds
 
     def others(start: Start | None) -> tuple[Flow[Any], ...]:
         return (
@@ -120,13 +120,13 @@ def fit(
 
     found: tuple[Any, ...]
     if wanted.lockstep and not (wanted.near and isinstance(method, GapMethod)):
-        run, *rest = yield from together(training, *others(None))
+        run, *rest = yield from gather(training, *others(None))
         found = tuple(rest)
     else:
         run = yield from training
         known = run.stopped is None and run.expansion is not None
         start = Start.of(run, problem) if known else None
-        found = yield from together(*others(start))
+        found = yield from gather(*others(start))
     free, least, excess, rows = found
     if run.stopped != "interrupted" and any(f is proofs.INTERRUPTED for f in found):
         raise KeyboardInterrupt  # the model is whole, what is known of it is not
@@ -191,7 +191,7 @@ def _raised(at: Fit, shown: Problem) -> Flow[tuple[Fit, float | None, Sample]]:
             break
         price = DEARER * at.problem.multiplier_bound
         problem = replace(at.problem, multiplier_bound=price)
-        run = yield from iterate(problem, at.method, start=start)
+        run = yield from rounds(problem, at.method, start=start)
         at = replace(at, problem=problem, run=_joined(at.run, run))
     return at, M, seen
 
@@ -207,8 +207,8 @@ def _judged(at: Fit) -> Flow[Fit]:
 def _joined(first: Run, then: Run) -> Run:
     """Return a run that went on, with the rounds of both."""
     rows = [replace(row, number=first.rounds + row.number) for row in then.history]
-    rounds = first.rounds + then.rounds
-    return replace(then, history=(*first.history, *rows), rounds=rounds)
+    asked = first.rounds + then.rounds
+    return replace(then, history=(*first.history, *rows), rounds=asked)
 
 
 def shipped_sample(
@@ -272,7 +272,7 @@ def _unbounded(
         start = start.without_cells() if cheap else None
     # In lockstep it is to be the very model of the training, where no bound binds.
     target = proofs.ENCLOSED if wanted.near else 1e-6
-    run = yield from iterate(free, Auto(target_gap=target), start=start)
+    run = yield from rounds(free, Auto(target_gap=target), start=start)
     return proofs.INTERRUPTED if run.stopped is not None else run.point.w
 
 
@@ -293,7 +293,7 @@ def _measured(
     elif at.run.bounds is not None:
         pair = Pair.of(at.run.bounds)
     same = not isinstance(free, Missing) and np.array_equal(free, at.run.point.w)
-    found, held, before, alone = yield from together(
+    found, held, before, alone = yield from gather(
         gap_flow(at.problem, at.run.point, pair),
         heldout_sample(shown, at.run.point.w, wanted, seen, rows),
         measure_before(shown, FOUND if same else free, wanted),

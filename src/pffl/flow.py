@@ -1,9 +1,9 @@
 """A run is a generator that yields queries and receives their totals.
 
     total = yield from ask(query)                 one query
-    a, b = yield from together(flow_a, flow_b)       independent parts, in lockstep
-    run = yield from iterate(problem, method)        the rounds of a method
-    result = drive(engine, flow)                     carry the queries to an engine
+    a, b = yield from gather(flow_a, flow_b)      independent parts, in lockstep
+    run = yield from rounds(problem, method)      a method's rounds, watched
+    result = drive(engine, flow)                  carry the queries to an engine
 
 A flow has no engine, no file and no clock, and draws nothing at random but from the
 run's seed: it follows from the totals that it hears. So a run that was stopped is begun
@@ -13,16 +13,20 @@ for callbacks: each is answered with the seconds so far, and whether to stop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, TypeVar, overload
+from collections.abc import Callable, Container, Generator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
 
 import numpy as np
 
-from pffl.bounds.gap import gap_of
-from pffl.callbacks import Round
-from pffl.methods.base import Bounds, Method
-from pffl.problem import Expansion, Point, Problem, upper_value
+from pffl.bounds.gap import gap_of, gap_unit
+from pffl.problem import (
+    Expansion,
+    Point,
+    Problem,
+    lower_value,
+    upper_value,
+)
 from pffl.queries import (
     Expand,
     ExpandTotal,
@@ -33,8 +37,12 @@ from pffl.queries import (
 )
 from pffl.typing import FloatArray
 
-DIVERGED = 10.0  # times the first loss
-ABOVE = 4.0  # times a loss: a bound of it that leaves its last digits alone
+DIVERGED = 10.0  # times the first loss: a larger one ends the run
+HIDDEN = 4.0  # times a loss: a bound above that rounds off the loss's last digits
+
+#: Upper end of a gap, lower end, the w that proves it, and R of the ball for which it
+#: does; infinite for all models.
+Bounds: TypeAlias = tuple[float, float, FloatArray, float]
 
 R = TypeVar("R")
 T = TypeVar("T", bound=Total)
@@ -42,8 +50,81 @@ A = TypeVar("A")
 B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """What is known after a round: the one event of a run.
+
+    A method gives the pair, and what it knows of it; `rounds` adds the rest.
+
+    Attributes
+    ----------
+    point
+        The pair (w, λ) that the method would return now. Not kept in a history.
+    gap
+        Gap of the pair, where the method knows it, or where it was measured.
+    multipliers
+        λ in use, shape (Z,); none leaves it to what was asked.
+    number
+        Queries so far.
+    risk, violation
+        F(w) and r(w) of the w that was sent.
+    upper
+        βF(w) + B·max(0, max r(w)); NaN where some r is not known.
+    seconds
+        Time since the start.
+    loss
+        The largest of F and the cells' mean losses.
+    planned
+        Queries in all, where that is known.
+    problem
+        What is solved.
+    """
+
+    point: Point | None = None
+    gap: float | None = None
+    multipliers: FloatArray = field(default_factory=lambda: np.zeros(0))
+    number: int = 0
+    risk: float = np.nan
+    violation: FloatArray = field(default_factory=lambda: np.zeros(0))
+    upper: float = np.nan
+    seconds: float = 0.0
+    loss: float = 0.0
+    planned: int | None = None
+    problem: Problem | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """Where a method ended, and what it knows of it, so that nobody asks again.
+
+    Attributes
+    ----------
+    point
+        The pair (w, λ) that the method stands for.
+    expansion
+        The expansion at its w.
+    bounds
+        Both ends of its duality gap.
+    remark
+        What must be said of where it ended, in words.
+    """
+
+    point: Point
+    expansion: Expansion | None = None
+    bounds: Bounds | None = None
+    remark: str | None = None
+
+
+class Stop(Exception):
+    """Thrown into a method that is to end: it may return what it knows."""
+
+
 Signal: TypeAlias = Sequence[Query[Any]] | Round
 Flow: TypeAlias = Generator[Signal, Any, R]
+#: A method: it yields one query and receives its total, or a round.
+Steps: TypeAlias = Generator[Query[Any] | Round, Any, Point | Finished]
 
 
 def ask(query: Query[T]) -> Flow[T]:
@@ -53,7 +134,7 @@ def ask(query: Query[T]) -> Flow[T]:
 
 
 def ask_all(queries: Sequence[Query[T]]) -> Flow[list[T]]:
-    """Ask several queries that go out together; return their totals, in order."""
+    """Ask several queries that go out gather; return their totals, in order."""
     if not queries:
         return []
     totals: list[T] = yield queries
@@ -75,20 +156,20 @@ def unless_interrupted(flow: Flow[A], otherwise: B) -> Flow[A | B]:
 
 
 @overload
-def together(first: Flow[A], /) -> Flow[tuple[A]]: ...
+def gather(first: Flow[A], /) -> Flow[tuple[A]]: ...
 @overload
-def together(first: Flow[A], second: Flow[B], /) -> Flow[tuple[A, B]]: ...
+def gather(first: Flow[A], second: Flow[B], /) -> Flow[tuple[A, B]]: ...
 @overload
-def together(
+def gather(
     first: Flow[A], second: Flow[B], third: Flow[C], /
 ) -> Flow[tuple[A, B, C]]: ...
 @overload
-def together(
+def gather(
     first: Flow[A], second: Flow[B], third: Flow[C], fourth: Flow[D], /
 ) -> Flow[tuple[A, B, C, D]]: ...
 @overload
-def together(*flows: Flow[A]) -> Flow[tuple[A, ...]]: ...
-def together(*flows: Flow[Any]) -> Flow[tuple[Any, ...]]:
+def gather(*flows: Flow[A]) -> Flow[tuple[A, ...]]: ...
+def gather(*flows: Flow[Any]) -> Flow[tuple[Any, ...]]:
     """Advance independent flows in lockstep: what they ask goes out at once.
 
     An exception that is thrown in reaches every flow that waits for an answer.
@@ -134,6 +215,27 @@ def together(*flows: Flow[Any]) -> Flow[tuple[Any, ...]]:
 # Rounds of a method
 
 
+class Trains(Protocol):
+    """What `rounds` needs of a method: see `methods.base`."""
+
+    @property
+    def planned_rounds(self) -> int | None:
+        """Queries in all, where that is known."""
+
+    @property
+    def target_gap(self) -> float | None:
+        """The gap at which it counts as converged."""
+
+    def resolved(self, problem: Problem) -> tuple[Trains, str]:
+        """Return the method that trains, and why."""
+
+    def gap_rounds(self, problem: Problem) -> Container[int]:
+        """Return the rounds after which its gap is measured."""
+
+    def run(self, problem: Problem, start: Start | None = None) -> Steps:
+        """Train."""
+
+
 @dataclass(frozen=True, eq=False)
 class Run:
     """How a method's run went.
@@ -148,13 +250,8 @@ class Run:
         Queries asked of the federation.
     stopped
         Why the run ended before the method was finished, if it did.
-    expansion
-        The expansion at `point`, where the method asked for it.
-    bounds
-        Upper and lower end of the duality gap of `point`, and the w at which the lower
-        one was proved, where the method knows them.
-    remark
-        What the method has to say of where it ended.
+    expansion, bounds, remark
+        What the method, or who measured, knows of the pair: see `Finished`.
     """
 
     point: Point
@@ -180,8 +277,8 @@ class Start:
     """
 
     point: Point
-    expansion: Expansion | None
-    bounds: FloatArray
+    expansion: Expansion | None = None
+    bounds: FloatArray = field(default_factory=lambda: np.zeros(0))
 
     @classmethod
     def of(cls, run: Run, problem: Problem) -> Start:
@@ -211,107 +308,198 @@ class Start:
         if self.expansion is None or len(self.bounds) != problem.n_cells:
             return None
         losses = np.abs(self.expansion.violation + self.bounds)
-        if (np.abs(self.bounds) > ABOVE * losses).any():
+        if (np.abs(self.bounds) > HIDDEN * losses).any():
             return None
         shift = self.bounds - problem.cells.bounds
         return replace(self.expansion, violation=self.expansion.violation + shift)
 
 
-Gauge: TypeAlias = Callable[[Problem, Point], Flow[Bounds]]
+Measure: TypeAlias = Callable[[Problem, Point], Flow[Bounds]]
 
 
-def iterate(
+def rounds(
     problem: Problem,
-    method: Method[Any],
+    method: Trains,
     *,
-    gap_every: int = 0,
-    gauge: Gauge | None = None,
-    watched: bool = False,
     start: Start | None = None,
+    measure: Measure | None = None,
+    due: Callable[[int], bool] = lambda number: False,
+    watched: bool = False,
 ) -> Flow[Run]:
-    """Run one method to its end: ask, check, step, record.
+    """Run a method to its end: ask, check, record, and stop where that is due.
 
-    With `gap_every`, `gauge` measures the gap every so many rounds, to be shown; it
-    does not change the run. Callbacks see a run that is `watched`. A method that can
-    starts at `start`.
+    A method that asks for it has its gap measured after some rounds, from one
+    expansion, and ends where it is small enough (`gap_rounds`, `target_gap`). With
+    `measure`, the gap is measured whenever a number of queries is `due`, to be shown;
+    it does not change the run. Callbacks see a run that is `watched`. A method that
+    can starts at `start`.
     """
     method, _ = method.resolved(problem)
-    again = None if start is None else method.resumed(start.point)
-    method = again or method
-    state = good = method.init(problem)
-    rounds, history, bounds = 0, list[Round](), None
-    if start is not None and again is not None:
-        state = good = _at_hand(problem, method, state, start)
+    watch = Watch(problem, method.planned_rounds, measure, due, watched)
+    steps, looks = method.run(problem, start), method.gap_rounds(problem)
+    before = now = problem.start_point() if start is None else start.point
     stopped: Literal["diverged", "interrupted"] | None = None
+    end: Point | Finished | None = None
+    value, trained = None, 0
     try:
-        setup = method.setup(problem)
-        if setup is not None:
-            state = good = method.init(problem, (yield from ask(setup)))
-            rounds = 1
-        while (query := method.query(problem, state)) is not None:
-            total = yield from ask(query)
-            lam = method.multipliers(problem, state)
-            row = observe(problem, query, total, lam)
-            if diverged(row, history, total):
-                stopped = "diverged"
+        while end is None:
+            try:
+                signal = steps.send(value)
+            except StopIteration as done:
+                end = done.value
                 break
-            good, state = state, method.step(problem, state, total)
-            rounds, bounds = rounds + 1, None
-            if row is None:
+            if not isinstance(signal, Round):
+                value = yield from watch.ask(signal)
                 continue
-            gap = method.gap(state)
-            gap = None if gap is None or not np.isfinite(gap) else float(gap)
-            row = replace(row, number=rounds, gap=gap, planned=method.planned_rounds)
-            history.append(row)
-            if gap_every and rounds % gap_every == 0 and gauge is not None:
-                pair = method.finish(problem, state)
-                bounds = yield from gauge(problem, pair)
-                history[-1] = row = replace(row, gap=gap_of(*bounds[:2]))
-            if watched:
-                seconds, enough = yield row
-                history[-1] = replace(row, seconds=seconds)
-                if enough:
-                    break
+            value, trained = None, trained + 1
+            before, now = now, signal.point or now
+            enough = yield from watch.show(replace(signal, point=now))
+            if not enough and trained in looks:
+                at = yield from watch.expand(now.w)
+                gap = Gap.of(problem, at, now.multipliers)
+                known = Round(now, gap.size, now.multipliers)
+                enough = yield from watch.show(known)
+                if gap.size <= (method.target_gap or 0.0) * gap.unit:
+                    end = Finished(now, None, gap.bounds)
+            if enough and end is None:
+                end = _left(steps) or now
+    except Diverged:
+        stopped, end = "diverged", before
     except KeyboardInterrupt:
-        stopped = "interrupted"
-    failed = stopped == "diverged"
-    state = good if failed else state
+        stopped, end = "interrupted", _left(steps) or now
+    finally:
+        steps.close()
+    end = Finished(end) if isinstance(end, Point) else end
     return Run(
-        method.finish(problem, state),
-        tuple(history),
-        rounds + failed,
+        end.point,
+        tuple(watch.history),
+        watch.asked,
         stopped,
-        method.expansion(state),
-        method.bounds(state) or (None if failed else bounds),
-        None if stopped else method.remark(problem, state),
+        end.expansion,
+        end.bounds or (None if stopped == "diverged" else watch.bounds),
+        None if stopped else end.remark,
     )
 
 
-def _at_hand(problem: Problem, method: Method[Any], state: Any, start: Start) -> Any:
-    """Take a method's first step by what is known already, if that is what it asks."""
-    known, query = start.under(problem), method.query(problem, state)
-    if known is None or not isinstance(query, Expand):
-        return state
-    enough = query.order == 1 or known.risk_hessian.size > 0
-    if not enough or not np.array_equal(query.w, known.w):
-        return state
-    return method.step(problem, state, known)
+def _left(steps: Steps) -> Point | Finished | None:
+    """End a method; return what it knows of where it stands, if it tells."""
+    try:
+        steps.throw(Stop())
+    except StopIteration as done:
+        end: Point | Finished = done.value
+        return end
+    except Stop:
+        return None
+    return None
 
 
-def observe(
-    problem: Problem, query: Query[Any], total: Total, multipliers: FloatArray
-) -> Round | None:
+class Diverged(Exception):
+    """A number is not finite, or a loss far above that of the start."""
+
+
+@dataclass(eq=False)
+class Watch:
+    """What is seen of a run: queries so far, the last of them, and a row per round.
+
+    `bounds` are those that were measured after the last query.
+    """
+
+    problem: Problem
+    planned: int | None
+    measure: Measure | None
+    due: Callable[[int], bool]
+    watched: bool
+    asked: int = 0
+    row: Round | None = None
+    bounds: Bounds | None = None
+    history: list[Round] = field(default_factory=list)
+
+    def ask(self, query: Query[T]) -> Flow[T]:
+        """Ask, and check what comes back."""
+        total = yield from ask(query)
+        self.asked, self.bounds = self.asked + 1, None
+        self.row = observe(self.problem, query, total)
+        if diverged(self.row, self.history, total):
+            raise Diverged
+        return total
+
+    def expand(self, w: FloatArray) -> Flow[Expansion]:
+        """Ask for values and gradients at w."""
+        total = yield from self.ask(Expand(self.problem.task, w))
+        return self.problem.expand(w, total)
+
+    def show(self, told: Round) -> Flow[bool]:
+        """Record a round, and show it to callbacks; return whether they stop the run.
+
+        Nothing is shown where no w was looked at.
+        """
+        row, self.row = self.row, None
+        if row is None or told.point is None:
+            return False
+        gap = told.gap if told.gap is not None and np.isfinite(told.gap) else None
+        lam = told.multipliers if len(told.multipliers) else row.multipliers
+        row = replace(
+            row, gap=gap, multipliers=lam, number=self.asked, planned=self.planned
+        )
+        self.history.append(row)
+        if self.measure is not None and self.due(self.asked):
+            self.bounds = yield from self.measure(self.problem, told.point)
+            self.history[-1] = row = replace(row, gap=gap_of(*self.bounds[:2]))
+        if not self.watched:
+            return False
+        seconds, enough = yield replace(row, point=told.point)
+        self.history[-1] = replace(row, seconds=seconds)
+        return bool(enough)
+
+
+@dataclass(frozen=True, eq=False)
+class Gap:
+    """The gap of a pair, from values and gradients at its w alone.
+
+    Attributes
+    ----------
+    bounds
+        Both ends, and for which ball they hold.
+    unit
+        What a target is in parts of: β + Σλ, times the losses' unit.
+    """
+
+    bounds: Bounds
+    unit: float
+
+    @property
+    def size(self) -> float:
+        """ν."""
+        return self.bounds[0] - self.bounds[1]
+
+    @classmethod
+    def of(cls, problem: Problem, at: Expansion, multipliers: FloatArray) -> Gap:
+        """Measure it; w is well inside the ball, if there is one."""
+        radius = max(problem.radius, 10.0 * float(np.linalg.norm(at.w)))
+        inside, errors = replace(problem, radius=radius), problem.errors(at)
+        upper = upper_value(at.risk, at.violation, inside)
+        upper += errors.upper(problem.risk_weight, problem.multiplier_bound)
+        lower = lower_value(at, multipliers, inside, errors)
+        largest = float((at.violation + problem.cells.bounds).max(initial=at.risk))
+        weight = problem.risk_weight + float(multipliers.sum())
+        unit = weight * gap_unit(largest, problem.unit)
+        ball = np.inf if problem.modulus > 0 else radius
+        return cls((upper, lower, at.w, ball), unit)
+
+
+def observe(problem: Problem, query: Query[Any], total: Total) -> Round | None:
     """Read risk and violation at the w that was sent; None if there is none to read."""
     heard = True  # whether a silo that counts was among those asked
+    lam = np.zeros(problem.n_cells)
     if isinstance(query, Train) and isinstance(total, TrainTotal):
         risk, heard = problem.risk(query.w, total), total.share > 0
-        lam: FloatArray = query.cell_weights[: problem.n_cells] * problem.counts
+        lam = query.cell_weights[: problem.n_cells] * problem.counts
         silos, sums = query.silos, total.cell_losses
     elif isinstance(query, Expand) and isinstance(total, ExpandTotal):
         if not query.order:
             return None
         risk = float(total.losses[0]) + problem.ridge(query.w)
-        lam, silos, sums = multipliers, None, total.losses[1:]
+        silos, sums = None, total.losses[1:]
     else:
         return None
     violation = problem.violation_among(sums[: problem.n_cells], silos)
@@ -319,11 +507,18 @@ def observe(
     losses = (violation + problem.cells.bounds)[known]
     worst = float(losses.max(initial=0.0))
     loss = max(risk, worst) if heard else worst
-    if not np.isfinite(loss):
-        return Round(0, risk, violation, lam, np.inf, None, 0.0, loss, problem=problem)
-    # A cell that is not known is not one without a violation (fault 41).
-    upper = upper_value(risk, violation, problem) if known.all() else np.nan
-    return Round(0, risk, violation, lam, upper, None, 0.0, loss, problem=problem)
+    upper = np.inf
+    if np.isfinite(loss):
+        # A cell that is not known is not one without a violation (fault 41).
+        upper = upper_value(risk, violation, problem) if known.all() else np.nan
+    return Round(
+        multipliers=lam,
+        risk=risk,
+        violation=violation,
+        upper=upper,
+        loss=loss,
+        problem=problem,
+    )
 
 
 def diverged(row: Round | None, history: Sequence[Round], total: Total) -> bool:

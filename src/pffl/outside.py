@@ -15,7 +15,6 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from pffl.callbacks import Round
 from pffl.constraints.base import Constraint
 from pffl.driver import drive
 from pffl.engines.base import Engine
@@ -23,7 +22,7 @@ from pffl.errors import Problems, UsageError, wrong
 from pffl.evidence.measure import Measured, Wanted, expected_rows, heldout_sample
 from pffl.evidence.record import Missing, Proofs, Settling, Training
 from pffl.fitting import shipped_sample
-from pffl.flow import Flow
+from pffl.flow import Flow, Round
 from pffl.methods.ascent import Ascent, example_weights
 from pffl.methods.pffl import PFFL
 from pffl.models.reported import Reported
@@ -192,8 +191,18 @@ class Outside:
         upper = upper_value(risk, r, problem)
         seconds = time.monotonic() - self.begun
         largest = max(risk, float(np.nanmax(means, initial=0.0)))
-        about = (self.multipliers, upper, None, seconds, largest)
-        self.history.append(Round(number, risk, r, *about, self.rounds, problem))
+        row = Round(
+            multipliers=self.multipliers,
+            number=number,
+            risk=risk,
+            violation=r,
+            upper=upper,
+            seconds=seconds,
+            loss=largest,
+            planned=self.rounds,
+            problem=problem,
+        )
+        self.history.append(row)
         reached = self.worth(risk, r)
         if not np.isnan(reached[1]) and (self.best is None or reached < self.best[0]):
             self.best = (reached, self.sent, self.multipliers)

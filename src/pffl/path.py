@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 
 from pffl.bounds.checks import probability, whole
-from pffl.callbacks import Round
 from pffl.constraints.base import Constraint
 from pffl.data.partition import CALIBRATION
 from pffl.errors import DataError, NotMetError, UsageError
@@ -39,7 +38,7 @@ from pffl.evidence.measure import (
 from pffl.evidence.record import Before, Candidate, Missing, ModelPath, Sample
 from pffl.evidence.response import expand
 from pffl.fitting import Fitted, fit, measure_before, unchanged
-from pffl.flow import Flow, Run, Start, iterate, together
+from pffl.flow import Flow, Round, Run, Start, gather, rounds
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
 from pffl.preparation import Options, Setting
@@ -201,7 +200,7 @@ def fit_path(
         )
         for one in fits
     ]
-    samples = yield from together(*asked)
+    samples = yield from gather(*asked)
     path = replace(_tested(fits, samples, walk, split, tested), overlap=overlap)
     shipped = fits[path.chosen]
     measured = yield from _reported(shipped, path, first, shown, wanted)
@@ -340,7 +339,7 @@ class Walk:
                 multiplier_bound=1.0,
             )
             near = start.sharing(1.0, self.problem.n_cells)
-            flow = iterate(bare, rough, start=near)
+            flow = rounds(bare, rough, start=near)
             run: Run = yield from flow
             if run.stopped == "interrupted":
                 raise KeyboardInterrupt

@@ -305,6 +305,14 @@ class Problem:
         """Return λ_z/m_z: with β p_k/m_k, the weight of each example in G."""
         return multipliers / self.counts
 
+    def start(self) -> FloatArray:
+        """Return the model's first w."""
+        return self.task.model.start(self.seed)
+
+    def start_point(self) -> Point:
+        """Return the model's first w, at which nothing is priced."""
+        return Point(self.start(), np.zeros(self.n_cells))
+
     def ridge(self, w: FloatArray) -> float:
         """Return (μ/2)‖w‖²; a network's running statistics do not count."""
         v = w[: self.task.model.n_trained]

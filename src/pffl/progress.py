@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from pffl.callbacks import Callback, Round
+from pffl.callbacks import Callback
+from pffl.flow import Round
 from pffl.text import shorten, visible
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.callbacks import Round
 from pffl.data.encoding import TableEncoding
 from pffl.data.newcomers import Unseen
 from pffl.data.schema import Schema
@@ -25,6 +24,7 @@ from pffl.evidence.record import Data, Evidence, Training
 from pffl.evidence.training import Converged
 from pffl.evidence.verdict import CellResult
 from pffl.figures import group_losses
+from pffl.flow import Round
 from pffl.models.base import Model
 from pffl.models.predictor import Predictor
 from pffl.problem import Problem

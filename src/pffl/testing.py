@@ -24,7 +24,7 @@ from pffl.constraints import CONSTRAINTS, BoundedGroupLoss, Cells, Constraint
 from pffl.data import Attribute, Federation, Rows, Schema, Silo
 from pffl.driver import drive, exchanges
 from pffl.engines import Engine, Local, Reference
-from pffl.flow import iterate
+from pffl.flow import rounds
 from pffl.methods import METHODS, Exact, Method
 from pffl.models.base import Model
 from pffl.models.scaled import Design
@@ -76,7 +76,7 @@ class Setting:
         """Run a method to its end."""
         asker = engine(self.federation)
         problem = self.problem(asker, method, weighting)
-        return drive(asker, iterate(problem, method)).point
+        return drive(asker, rounds(problem, method)).point
 
     def with_silos(self, silos: Sequence[Silo]) -> Setting:
         """Return the setting with other silos, numbered anew."""
@@ -198,12 +198,12 @@ def follows_from_totals(method: Method[Any], setting: Setting) -> None:
     """
     engine = Reference(setting.federation)
     problem, heard = setting.problem(engine, method), []
-    conversation = exchanges(iterate(problem, method))
+    conversation = exchanges(rounds(problem, method))
     queries = next(conversation)
     while queries is not None:
         heard.append((queries, engine.ask_many(queries)))
         queries, whole = _sent(conversation, heard[-1][1])
-    again = exchanges(iterate(problem, method))
+    again = exchanges(rounds(problem, method))
     queries, found = next(again), None
     for asked, totals in heard:
         same = [q.digest for q in queries or ()] == [q.digest for q in asked]
@@ -299,7 +299,7 @@ def knows_its_quorum(method: Method[Any], setting: Setting) -> None:
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         try:
-            run = drive(engine, iterate(problem, method))
+            run = drive(engine, rounds(problem, method))
             steps = run.stopped is None and bool(np.isfinite(run.point.w).all())
         except (ArithmeticError, IndexError, ValueError):
             steps = False

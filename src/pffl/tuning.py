@@ -21,7 +21,7 @@ from pffl.data.silo import Rows
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import UsageError
-from pffl.flow import Flow, ask, iterate
+from pffl.flow import Flow, ask, rounds
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
 from pffl.models.base import Model
@@ -111,7 +111,7 @@ def _tried(
 ) -> Flow[tuple[Point, float]]:
     """Solve on the training rows, and measure the loss on those set aside."""
     problem, _ = yield from prepare(setting, constraint, model, method, options, seed)
-    run = yield from iterate(problem, method)
+    run = yield from rounds(problem, method)
     if run.stopped == "interrupted":
         raise KeyboardInterrupt
     total = yield from ask(Evaluate(problem.task, run.point.w, "validation"))

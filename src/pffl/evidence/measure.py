@@ -34,7 +34,7 @@ from pffl.flow import (
     Start,
     ask,
     ask_all,
-    together,
+    gather,
 )
 from pffl.models.linear import LinearModel
 from pffl.problem import Point, Problem
@@ -152,7 +152,7 @@ def measure(
         least_of(shown, wanted),
         excess_of(problem, wanted),
     )
-    pair, seen, rows, least, excess = yield from together(*parts)
+    pair, seen, rows, least, excess = yield from gather(*parts)
     flow = heldout_sample(shown, w, wanted, seen, rows)
     held = yield from flow
     if problem.n_cells and float(np.ptp(problem.cells.bounds)) == 0:

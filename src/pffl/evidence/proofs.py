@@ -24,7 +24,7 @@ import numpy as np
 from pffl.bounds.infeasible import FAR, SHARP, Support, support
 from pffl.evidence.record import Least, Lowest, Missing
 from pffl.evidence.response import expand, newton_step, solver
-from pffl.flow import Flow, Run, Start, ask, iterate, together
+from pffl.flow import Flow, Run, Start, ask, gather, rounds
 from pffl.methods.auto import Auto, choose
 from pffl.methods.saddle_bounds import inside
 from pffl.models.linear import LinearModel
@@ -87,7 +87,7 @@ def find_least(
     bare = replace(problem.with_bounds(offsets), risk_weight=0.0, multiplier_bound=1.0)
     method = replace(method or Auto(), multiplier_bound=1.0, risk_weight=0.0)
     near = None if start is None else start.sharing(1.0, problem.n_cells)
-    run: Run = yield from iterate(bare, method, start=near)
+    run: Run = yield from rounds(bare, method, start=near)
     if run.stopped is not None:
         return INTERRUPTED
     at = run.expansion
@@ -238,7 +238,7 @@ def askable(problem: Problem) -> list[int]:
 def find_reach(problem: Problem, cells: Sequence[int]) -> Flow[tuple[Lowest, ...]]:
     """Enclose how low the loss of each of some cells alone can go, side by side."""
     flows = [find_alone(problem, cell) for cell in cells]
-    return (yield from together(*flows)) if flows else ()
+    return (yield from gather(*flows)) if flows else ()
 
 
 def find_lowest(problem: Problem, cell: int) -> Flow[Lowest]:

@@ -41,7 +41,7 @@ from pffl.records import Record, read
 from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
-    from pffl.methods.base import Bounds
+    from pffl.flow import Bounds
 
 FORMAT = "pffl.evidence"
 VERSION = 1

@@ -15,9 +15,9 @@ from typing import TypeAlias
 import numpy as np
 
 from pffl.bounds.gap import gap_unit
-from pffl.flow import Flow, ask, given
+from pffl.flow import Bounds, Flow, ask, given
 from pffl.methods.auto import choose
-from pffl.methods.base import LARGEST, Bounds
+from pffl.methods.base import LARGEST
 from pffl.methods.first_order import sizes_of, used_of
 from pffl.methods.quasi_newton import MOST, Span, learnt
 from pffl.methods.saddle_bounds import inside

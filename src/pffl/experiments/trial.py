@@ -25,7 +25,7 @@ from pffl.errors import PFFLError
 from pffl.evidence.looks import bounds_settings, hashed
 from pffl.evidence.metrics import group_rates, largest, metrics, ratio, spread, top
 from pffl.files import key_of
-from pffl.flow import Flow, Run, ask_all, iterate
+from pffl.flow import Flow, Run, ask_all, rounds
 from pffl.methods import METHODS
 from pffl.methods.base import Method
 from pffl.models.base import Model
@@ -319,7 +319,7 @@ class Draw:
         if start is not None:
             method = method.resumed(start) or method
         began = time.monotonic()
-        run = yield from meter.watch(iterate(problem, method))
+        run = yield from meter.watch(rounds(problem, method))
         seconds, cost = (time.monotonic() - began) / beside, meter.cost
         spent = map(float, (run.rounds, cost.passes, cost.bytes, seconds))
         costs = dict(zip(COSTS, spent, strict=True))

@@ -12,8 +12,9 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from pffl.callbacks import Callback, Round
+from pffl.callbacks import Callback
 from pffl.engines.remote import Record
+from pffl.flow import Round
 from pffl.progress import measured
 from pffl.queries import Query
 from pffl.runs.overview import ASKING, ROUND, line

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import fields
-from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -20,8 +20,9 @@ from pffl.constraints.conditional import ConditionalBoundedGroupLoss
 from pffl.constraints.group_loss import attribute_names
 from pffl.data.schema import Schema
 from pffl.errors import Problems, UsageError
+from pffl.flow import Bounds, Finished, Round, Start, Steps, Stop
 from pffl.problem import Expansion, Point, Problem
-from pffl.queries import Query
+from pffl.queries import Expand, Query
 from pffl.typing import FloatArray
 
 S = TypeVar("S")
@@ -29,9 +30,6 @@ Grid = Mapping[str, tuple[float | int | str, ...]]
 LARGEST = 2000  # parameters: beyond, Hessians are too large to send
 GRADIENTS_ONLY = "`method=FirstOrder()` asks for gradients only"
 PRICES = (10.0, 1.0, 100.0)  # B to try; the first is where an open B starts
-#: Upper end of a gap, lower end, the w that proves it, and R of the ball for which it
-#: does; infinite for all models.
-Bounds: TypeAlias = tuple[float, float, FloatArray, float]
 
 
 class Method(ABC, Generic[S]):
@@ -110,6 +108,45 @@ class Method(ABC, Generic[S]):
     def participation(self) -> float:
         """Fraction of silos asked in a round."""
         return 1.0
+
+    def run(self, problem: Problem, start: Start | None = None) -> Steps:
+        """Train: yield queries, whose totals come back, and a `Round` after each."""
+        at_hand = None if start is None else self.resumed(start.point)
+        method = at_hand or self
+        state = method.init(problem)
+        if start is not None and at_hand is not None:
+            state = method._at_hand(problem, state, start)
+        setup = method.setup(problem)
+        if setup is not None:
+            state = method.init(problem, (yield setup))
+        try:
+            while (query := method.query(problem, state)) is not None:
+                lam = method.multipliers(problem, state)
+                state = method.step(problem, state, (yield query))
+                own = lam if isinstance(query, Expand) else np.zeros(0)
+                yield Round(method.finish(problem, state), method.gap(state), own)
+        except Stop:
+            pass
+        return Finished(
+            method.finish(problem, state),
+            method.expansion(state),
+            method.bounds(state),
+            method.remark(problem, state),
+        )
+
+    def _at_hand(self, problem: Problem, state: S, start: Start) -> S:
+        """Take the first step by what is known already, if that is what is asked."""
+        known, query = start.under(problem), self.query(problem, state)
+        if known is None or not isinstance(query, Expand):
+            return state
+        enough = query.order == 1 or known.risk_hessian.size > 0
+        if not enough or not np.array_equal(query.w, known.w):
+            return state
+        return self.step(problem, state, known)
+
+    def gap_rounds(self, problem: Problem) -> Container[int]:
+        """Return the rounds after which `rounds` measures its gap, and may end it."""
+        return ()
 
     def resolved(self, problem: Problem) -> tuple[Method[Any], str]:
         """Return the method that trains, and why, in words; itself unless it is Auto.

@@ -31,8 +31,9 @@ from typing import Any, ClassVar, Self, TypeVar, get_args
 import numpy as np
 
 from pffl.bounds.gap import gap_unit
+from pffl.flow import Bounds
 from pffl.methods import descent
-from pffl.methods.base import PRICES, Bounds, Grid
+from pffl.methods.base import PRICES, Grid
 from pffl.methods.descent import Iterate, Iterates, LocalTraining, Objective
 from pffl.methods.step_sizes import (
     FARTHEST,

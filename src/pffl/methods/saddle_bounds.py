@@ -19,8 +19,9 @@ import numpy as np
 
 from pffl.bounds.gap import Errors, gap_unit
 from pffl.errors import UsageError
+from pffl.flow import Bounds
 from pffl.methods import saddle
-from pffl.methods.base import PRICES, Bounds, Grid, Method, check_parameters
+from pffl.methods.base import PRICES, Grid, Method, check_parameters
 from pffl.numerics import project_capped_simplex
 from pffl.problem import Expansion, Point, Prices, Problem, lower_value, upper_value
 from pffl.queries.expand import linear

@@ -28,8 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from pffl.callbacks import Round
-from pffl.flow import Flow, ask, ask_all
+from pffl.flow import Flow, Round, ask, ask_all
 from pffl.methods.base import Method
 from pffl.methods.fedavg import FedAvg
 from pffl.methods.pffl import PFFL
@@ -321,4 +320,11 @@ def _round(
     r = (member @ losses) / np.maximum(member @ people, 1.0) - problem.cells.bounds
     excess = max(0.0, float(r.max(initial=0.0)))
     upper = problem.risk_weight * risk + problem.multiplier_bound * excess
-    return Round(number, risk, r, lam, upper, None, 0.0, problem=problem)
+    return Round(
+        multipliers=lam,
+        number=number,
+        risk=risk,
+        violation=r,
+        upper=upper,
+        problem=problem,
+    )
