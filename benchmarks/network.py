@@ -31,7 +31,7 @@ from torch import nn
 
 import pffl
 from pffl.data import Rows
-from pffl.datasets._pictures import picture_schema
+from pffl.datasets._celeba import picture_schema
 from pffl.engines import Local, Reference
 from pffl.models import celeba_cnn, mlp
 from pffl.models.network import Network

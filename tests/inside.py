@@ -39,16 +39,16 @@ HOMES = {
     "data.sparse": "as_csr spreads",
     "data.table": "ColumnOptions TableOptions",
     "data.words": "count_words texts_of width_for",
-    "datasets._acs_files": ":acs_files archive_name member_name",
+    "datasets._acs": ":datasets_acs archive_name",
     "datasets._acs_tasks": (
         "COLUMNS:datasets_acs_tasks_COLUMNS FIFTY_STATES FIPS RACES RELP_OF_RELSHIPP "
         "SEXES TASKS"
     ),
-    "datasets._archive": ":archive extract_member",
-    "datasets._fetch": ":datasets_fetch RemoteFile WheelMember cache_folder fetch",
-    "datasets._pictures": ":pictures",
-    "datasets.adult": "COLUMNS:datasets_adult_COLUMNS FILES read:datasets_adult_read",
-    "datasets.compas": "FILE:datasets_compas_FILE RANGES read:datasets_compas_read",
+    "datasets._celeba": ":datasets_celeba",
+    "datasets._fetch": ":datasets_fetch RemoteFile cache_folder fetch open_member",
+    "datasets._people": (
+        ":datasets_people ADULT_COLUMNS ADULT_FILES COMPAS_FILE read_adult read_compas"
+    ),
     "engines.local.by_atom": ":by_atom ByAtom",
     "engines.local.by_silo": "BySilo",
     "engines.local.counting": ":counting",

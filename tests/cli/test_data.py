@@ -11,9 +11,8 @@ from pffl.datasets import DATASETS
 from tests.cli.helpers import one_line, program
 from tests.datasets.acs_files import archive, persons
 from tests.datasets.server import serve
-from tests.datasets.test_acs_download import path_of
-from tests.inside import acs_files as _acs_files
-from tests.inside import datasets_fetch as _fetch
+from tests.datasets.test_acs import path_of
+from tests.inside import datasets_acs, datasets_fetch
 
 COLUMNS = ("--label", "label", "--group", "group", "--silo", "site")
 
@@ -74,10 +73,10 @@ def test_info_adds_up_what_it_does_not_show(command, monkeypatch, width):
 def test_fetch_shows_bytes_and_keeps_the_file(command, monkeypatch, tmp_path):
     packed = archive(tmp_path / "drawn", 2018, "WY", persons("WY", 80)).read_bytes()
     monkeypatch.setenv("PFFL_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(_fetch, "STEP", 100)
+    monkeypatch.setattr(datasets_fetch, "CHUNK_BYTES", 100)
     asked = ("data", "fetch", "acs", "--set", 'data.states=["WY"]')
     with serve({path_of("WY"): packed}) as web:
-        monkeypatch.setattr(_acs_files, "ADDRESS", web.address)
+        monkeypatch.setattr(datasets_acs, "ADDRESS", web.address)
         seen = command(*asked)
     whole = progress.size(len(packed))
     assert (seen.code, "80 rows" in seen.out) == (0, True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import zipfile
 
 import numpy as np
 
-from tests.datasets.archives import zip_file
-from tests.inside import FIPS, RELP_OF_RELSHIPP, archive_name, member_name
+from tests.inside import FIPS, RELP_OF_RELSHIPP, archive_name
 
 YEARS = (2014, 2018, 2021, 2024)
 WEIGHTS = 80
@@ -30,6 +30,20 @@ COLUMNS = [
     "RACBLK", "RACNH", "RACNUM", "RACPI", "RACSOR", "RACWHT", "RC", "SCIENGP",
     "SFN", "SFR", "SOCP", "VPS", "WAOB", "FAGEP", "FANCP", "FCITP",
 ]  # fmt: skip
+
+
+def zip_file(path, members):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return path
+
+
+def member_name(year, state):
+    """What the Census calls a state's file."""
+    if year >= 2017:
+        return f"psam_p{FIPS[state]:02d}.csv"
+    return f"ss{year % 100:02d}p{state.lower()}.csv"
 
 
 def header(year):

@@ -8,8 +8,8 @@ import io
 
 import numpy as np
 
+from tests.inside import COMPAS_FILE as FILE
 from tests.inside import cache_folder
-from tests.inside import datasets_compas_FILE as FILE
 
 HEADER = [
     "id", "name", "first", "last", "compas_screening_date", "sex", "dob", "age",

@@ -14,17 +14,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 class Web:
     """Files by their paths, and how the server misbehaves.
 
-    `cut`: after how many bytes to break off, request by request.
+    `cut`: after how many bytes to break off; `delay`: seconds before an answer;
+    `pause`: seconds in the middle of it; `length`: whether it is announced.
     """
 
     files: dict[str, bytes]
-    cut: list[int] = field(default_factory=list)
-    tag: str = '"first"'
-    ranges: bool = True
+    cut: int | None = None
     length: bool = True
     delay: float = 0.0
+    pause: float = 0.0
+    status: int = 200
     address: str = ""
-    requests: list[tuple[str, str | None]] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
 
 @contextmanager
@@ -33,35 +34,25 @@ def serve(files: dict[str, bytes], **flaws: object) -> Iterator[Web]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
-            wanted = self.headers.get("Range")
-            web.requests.append((self.path, wanted))
+            web.requests.append(self.path)
             time.sleep(web.delay)
             body = web.files.get(self.path)
-            if body is None:
-                self.send_error(404)
+            if body is None or web.status != 200:
+                self.send_error(404 if body is None else web.status)
                 return
-            start = 0
-            if wanted and web.ranges and self.headers.get("If-Range") == web.tag:
-                start = int(wanted.removeprefix("bytes=").removesuffix("-"))
-            if start > len(body):
-                self.send_error(416)
-                return
-            self.send_response(206 if start else 200)
-            if start:
-                whole = f"bytes {start}-{len(body) - 1}/{len(body)}"
-                self.send_header("Content-Range", whole)
+            self.send_response(200)
             if web.length:
-                self.send_header("Content-Length", str(len(body) - start))
-            if web.tag:
-                self.send_header("ETag", web.tag)
+                self.send_header("Content-Length", str(len(body)))
             self.end_headers()
-            end = start + web.cut.pop(0) if web.cut else len(body)
-            self.wfile.write(body[start:end])
+            self.wfile.write(body[: len(body) // 2][: web.cut])
+            time.sleep(web.pause)
+            self.wfile.write(body[: web.cut][len(body) // 2 :])
 
         def log_message(self, *_):
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.handle_error = lambda *_: None  # a client that gave up
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         web.address = f"http://127.0.0.1:{server.server_port}"

@@ -1,15 +1,29 @@
+"""ACS: drawn files in the Census's layouts, and real extracts beside the project."""
+
 from __future__ import annotations
 
 import tracemalloc
-from importlib import import_module
+import zipfile
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from pffl.datasets import acs
 from pffl.errors import DataError, UsageError
-from tests.datasets.acs_files import YEARS, archive, member_name, persons, text
-from tests.inside import RACES, RELP_OF_RELSHIPP, SEXES, TASKS
+from tests.datasets.acs_files import (
+    YEARS,
+    archive,
+    header,
+    member_name,
+    persons,
+    text,
+    zip_file,
+)
+from tests.datasets.server import serve
+from tests.inside import FIPS, RACES, RELP_OF_RELSHIPP, SEXES, TASKS, archive_name
+from tests.inside import datasets_acs as _acs
 from tests.inside import datasets_acs_tasks_COLUMNS as COLUMNS
 from tests.raising import raises
 
@@ -112,6 +126,19 @@ def test_one_hot_inputs_say_what_was_recorded(zips, filter):
     assert {"DREM=1", "ESP=0", "AGEP", "AGEP²"} <= set(features)
 
 
+@pytest.mark.parametrize("encoding", ["onehot", "ordinal"])
+@pytest.mark.parametrize("task", ["employment", "income"])
+def test_ranges_hold_what_is_written(zips, task, encoding):
+    """Every input but an income has a range by its meaning: `--epsilon` is enough."""
+    federation = load(zips, task, encoding=encoding)
+    X, ranges = inputs(federation), federation.ranges
+    assert set(X) - set(ranges) <= {"OCCP", "POBP"}
+    for name, (low, high) in ranges.items():
+        assert low <= X[name].min() <= X[name].max() <= high
+    assert ranges["AGEP"] == (0, 100)
+    assert encoding == "ordinal" or ranges["AGEP²"] == (0, 10_000)
+
+
 @pytest.mark.parametrize("year", YEARS)
 def test_layouts_of_all_years_give_the_same_persons(tmp_path, whole, year):
     federation = load(folder(tmp_path, year), year=year, encoding="ordinal")
@@ -178,6 +205,10 @@ def test_archives_plain_files_and_folktables_folders_agree(tmp_path, whole):
             (place / name).write_bytes(text(2018, state, PEOPLE[state]))
     assert load(plain).fingerprint == whole.fingerprint
     assert load(tmp_path / "nested").fingerprint == whole.fingerprint
+    for state in STATES:  # a state that is there twice counts once
+        archive(plain, 2018, state, PEOPLE[state])
+    assert load(plain).fingerprint == whole.fingerprint
+    assert load(plain / archive_name("NY")).silo_names == ("NY",)
 
 
 def test_one_file_of_all_states_agrees(tmp_path, whole):
@@ -189,10 +220,9 @@ def test_one_file_of_all_states_agrees(tmp_path, whole):
 
 
 def test_a_parquet_extract_agrees(tmp_path, whole):
-    pandas = pytest.importorskip("pandas")
     pytest.importorskip("pyarrow")
     columns = [*TASKS["employment", "folktables"].inputs, "ST", "ESR"]
-    frame = pandas.DataFrame([{c: number(p, c) for c in columns} for p in EVERYONE])
+    frame = pd.DataFrame([{c: number(p, c) for c in columns} for p in EVERYONE])
     frame["ESR1"] = (frame.pop("ESR") == 1).astype("int8")
     frame.to_parquet(tmp_path / "extract.parquet")
     extract = load(tmp_path / "extract.parquet")
@@ -247,14 +277,8 @@ def test_the_employment_label_of_an_extract_is_no_input(tmp_path):
     assert federation.schema.features == ("AGEP", "AGEP²")
 
 
-def test_chunks_do_not_show(zips, whole, monkeypatch):
-    monkeypatch.setattr("pffl.datasets._acs_files.BUFFER", 2000)
-    monkeypatch.setattr(import_module("pffl.datasets.acs"), "BLOCK", 5)
-    assert load(zips).fingerprint == whole.fingerprint
-
-
 def test_loading_takes_little_more_memory_than_the_inputs(tmp_path, monkeypatch):
-    monkeypatch.setattr("pffl.datasets._acs_files.BUFFER", 1 << 18)
+    monkeypatch.setattr(_acs, "CHUNK_ROWS", 1000)
     header, people = text(2018, "WY", PEOPLE["WY"]).split(b"\n", 1)
     (tmp_path / member_name(2018, "WY")).write_bytes(header + b"\n" + people * 100)
     tracemalloc.start()
@@ -266,13 +290,6 @@ def test_loading_takes_little_more_memory_than_the_inputs(tmp_path, monkeypatch)
     inputs = federation.silos[0].rows().X
     assert inputs.shape == (15_000, 86)
     assert peak < 1.6 * inputs.nbytes
-
-
-def test_a_count_that_differs_from_the_published_one_is_noted(tmp_path):
-    archive(tmp_path, 2018, "CA", persons("CA", 40))
-    notes = " ".join(load(tmp_path).notes)
-    assert "CA 2018: 40" in notes
-    assert "378,817" in notes
 
 
 @pytest.mark.parametrize(
@@ -291,9 +308,9 @@ def test_a_count_that_differs_from_the_published_one_is_noted(tmp_path):
         ({"year": 2013}, "wrong-value", "2014"),
         ({"year": 2020}, "not-published", "2020"),
         ({"states": "NY"}, "wrong-value", "NY"),
-        ({"states": ["NY", "XX", "YY"]}, "unknown-state", "'XX', 'YY'"),
-        ({"states": ["NY", "ny"]}, "repeated-name", "NY"),
-        ({"states": []}, "needs-states", "states"),
+        ({"states": ["NY", "XX", "YY"]}, "wrong-value", "states"),
+        ({"states": ["NY", "ny"]}, "wrong-value", "states"),
+        ({"states": []}, "wrong-value", "states"),
         ({"test_fraction": 1.0}, "wrong-value", "test_fraction"),
     ],
 )
@@ -328,3 +345,204 @@ def test_persons_count_as_often_as_the_survey_says(tmp_path):
     path = extract_csv(tmp_path / "ny.csv", ["AGEP", "SEX", "RAC1P", "ESR"])
     with raises(DataError, "missing-column", "PWGTP"):
         load(path, states=["NY"], weight="PWGTP")
+
+
+def test_chunks_do_not_show(zips, whole, monkeypatch):
+    monkeypatch.setattr(_acs, "CHUNK_ROWS", 7)
+    monkeypatch.setattr(_acs, "BLOCK_ROWS", 5)
+    assert load(zips).fingerprint == whole.fingerprint
+
+
+# ------------------------------------------------------------------------- wrong files
+
+WYOMING = member_name(2018, "WY")
+DATA = text(2018, "WY", PEOPLE["WY"])
+LINES = DATA.splitlines(keepends=True)
+
+
+def changed(column, value, line=3):
+    """The file with one value replaced; lines are counted from 1."""
+    lines = DATA.decode().splitlines()
+    fields = lines[line - 1].split(",")
+    fields[header(2018).index(column)] = value
+    lines[line - 1] = ",".join(fields)
+    return "\n".join(lines).encode()
+
+
+def with_line(number, line):
+    return b"".join([*LINES[: number - 1], line, *LINES[number:]])
+
+
+RENAMED = DATA.replace(b"SCHL", b"EDUC", 1).replace(b",MAR,", b",MARITAL,", 1)
+CHILDREN = text(2018, "WY", [{**p, "AGEP": "05"} for p in PEOPLE["WY"]])
+WRONG = {
+    "cut off": (DATA[: sum(map(len, LINES[:20])) + 30], "bad-record", "21 ("),
+    "a short line": (with_line(21, LINES[20][:40] + b"\n"), "bad-record", "21 ("),
+    "a long line": (with_line(10, b"1," + LINES[9]), "bad-record", "10 ("),
+    "two of them": (DATA.replace(b"\n56", b"\n1,56") + b"12", "bad-record", "152 (1)"),
+    "other columns": (RENAMED, "missing-column", "SCHL", "MAR"),
+    "twice": (DATA.replace(b",SSP,", b",SEX,", 1), "repeated-column", "SEX"),
+    "text": (changed("SCHL", "BA", line=9), "not-numbers", "line 9", "SCHL", "BA"),
+    "no such code": (changed("SCHL", "77"), "unknown-category", "SCHL", "77 (1)"),
+    "no code": (changed("RAC1P", ""), "unknown-category", "RAC1P", "0 (1)"),
+    "below zero": (changed("AGEP", "-5"), "unknown-category", "AGEP", "-5 (1)"),
+    "half": (changed("MAR", "1.5"), "unknown-category", "MAR", "1.5 (1)"),
+    "of another state": (text(2018, "AL", persons("AL", 5)), "other-states", "WY"),
+    "of another year": (text(2019, "WY", persons("WY", 5)), "other-year", "2019"),
+    "empty": (b"", "not-text"),
+    "empty lines": (b"\n\n", "not-text"),
+    "a header": (LINES[0], "no-rows"),
+    "UTF-16": ("AGEP,SEX\n1,2\n".encode("utf-16"), "not-text"),
+    "nobody passes": (CHILDREN, "no-rows"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_files_are_refused_with_the_place(tmp_path, name):
+    data, code, *said = WRONG[name]
+    (tmp_path / WYOMING).write_bytes(data)
+    with raises(DataError, code, *said):
+        load(tmp_path, filter="filtered" if name == "nobody passes" else "folktables")
+
+
+def test_other_encodings_and_empty_lines_do_no_harm(tmp_path):
+    (tmp_path / WYOMING).write_bytes(DATA)
+    whole = load(tmp_path).fingerprint
+    latin = changed("SOCP", "café").decode().encode("latin-1")
+    for data in (latin, DATA.replace(b"\n", b"\r\n") + b"\r\n\n"):
+        (tmp_path / WYOMING).write_bytes(data)
+        assert load(tmp_path).fingerprint == whole
+
+
+def test_files_of_other_years_and_states_are_refused(tmp_path):
+    (tmp_path / "us").mkdir()
+    (tmp_path / "us" / "psam_pusa.csv").write_bytes(changed("ST", "3"))
+    (tmp_path / WYOMING).write_bytes(DATA)
+    with raises(DataError, "other-states", "3"):
+        load(tmp_path / "us")
+    with raises(DataError, "file-missing", "2018", "AL, NY"):
+        load(tmp_path, states=["NY", "WY", "AL"])
+    for wrong in ({"year": 2014}, {"source": tmp_path / "none"}):
+        with raises(DataError, "file-missing"):
+            acs(**{"source": tmp_path, **wrong})
+
+
+def flipped(path):
+    archive(path.parent, 2018, "WY", PEOPLE["WY"])
+    with zipfile.ZipFile(path) as opened:
+        start = opened.getinfo(WYOMING).header_offset + 30 + len(WYOMING)
+    data = bytearray(path.read_bytes())
+    data[start + 2000] ^= 0xFF
+    path.write_bytes(bytes(data))
+
+
+BOMB = {WYOMING: DATA + b"0," * (20 << 20)}
+ARCHIVES = {
+    "cut": (lambda p: p.write_bytes(b"PK"), "damaged-file"),
+    "flipped": (flipped, "damaged-file"),
+    "a bomb": (lambda p: zip_file(p, BOMB), "too-large"),
+    "nobody": (lambda p: zip_file(p, {"readme.txt": b"x"}), "file-missing"),
+}
+
+
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_bad_archives_are_refused(tmp_path, name):
+    damage, code = ARCHIVES[name]
+    damage(tmp_path / "csv_pwy.zip")
+    for source in (tmp_path, tmp_path / "csv_pwy.zip"):
+        with raises(DataError, code):
+            load(source)
+
+
+def test_parquet_files_that_are_none(tmp_path):
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"PAR1")
+    with raises(DataError, "cannot-read"):
+        load(path)
+    columns = {"ST": [1, 1], "AGEP": ["old", "young"], "RAC1P": [1, 2], "ESR1": [0, 1]}
+    pd.DataFrame(columns).to_parquet(path)
+    with raises(DataError, "not-numbers", "AGEP", "old"):
+        load(path)
+
+
+# --------------------------------------------------------------------------- downloads
+
+
+def path_of(state):
+    return f"/2018/1-Year/{archive_name(state)}"
+
+
+def test_downloaded_once_then_from_the_cache(tmp_path, zips, whole, monkeypatch):
+    files = {path_of(s): (zips / archive_name(s)).read_bytes() for s in STATES}
+    keywords = {"states": STATES, "cache_dir": tmp_path, "test_fraction": 0.0}
+    seen = []
+    with serve(files) as web:
+        monkeypatch.setattr(_acs, "ADDRESS", web.address)
+        first = acs(**keywords, progress=lambda *now: seen.append(now))
+        assert first.fingerprint == acs(**keywords).fingerprint == whole.fingerprint
+        assert len(web.requests) == len(STATES)
+        with raises(DataError, "download-failed", "csv_pak.zip", "404"):
+            acs(**{**keywords, "states": ["AK", "NY"]})
+    assert {name for name, *_ in seen} == {archive_name(state) for state in STATES}
+    assert [len(silo) for silo in first.silos] == [150, 150, 150]
+
+
+# --------------------------------------------------------------------------- real files
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+WHOLE = SHARED / "acs_employment_2024_48st_dc.parquet"
+SMALL = SHARED / "acs_employment_2024_mini400_nopuma.parquet"
+NEW_YORK = SHARED / "folk_employment_NY_2018.csv"
+THERE = tuple(state for state in FIPS if state not in ("CA", "TX", "PR"))
+RACE_COUNTS = [1635381, 206209, 21938, 1529, 3189, 103534, 3116, 83266, 182621]
+
+
+def there(path):
+    return pytest.mark.skipif(not path.is_file(), reason=f"no '{path.name}' here")
+
+
+def race_by_state(federation):
+    """Rows per state and race over all splits."""
+    counts = np.zeros((len(federation), len(federation.schema.groups)), dtype=int)
+    for split in federation.splits:
+        rows = federation.pooled(split)
+        np.add.at(counts, (rows.silo, rows.group), 1)
+    return counts
+
+
+@there(NEW_YORK)
+def test_new_york_2018():
+    federation = acs(source=NEW_YORK, states=["NY"], filter="filtered")
+    assert (federation.rows("train"), federation.rows("test")) == (16_000, 4_000)
+    assert federation.schema.groups == tuple(RACES.values())
+    counts = race_by_state(federation)[0].tolist()
+    assert counts == [14212, 2436, 48, 2, 25, 1739, 8, 1028, 502]
+    assert "inputs that the source does not have: GCL" in federation.notes
+    y = np.concatenate([federation.pooled(split).y for split in federation.splits])
+    assert y.mean() == 0.57485
+
+
+@there(SMALL)
+def test_400_people_of_each_state_2024():
+    pytest.importorskip("pyarrow")
+    federation = acs(source=SMALL, year=2024, filter="filtered")
+    assert federation.silo_names == THERE
+    assert race_by_state(federation).sum(axis=1).tolist() == [400] * 49
+    lacking = "inputs that the source does not have: ESP, ANC, RELP, GCL"
+    assert lacking in federation.notes
+    assert federation.schema.n_features == 49
+
+
+@pytest.mark.slow
+@there(WHOLE)
+def test_all_people_of_2024():
+    pytest.importorskip("pyarrow")
+    federation = acs(source=WHOLE, year=2024, filter="filtered")
+    assert federation.silo_names == THERE
+    counts = race_by_state(federation)
+    assert counts.sum(axis=0).tolist() == RACE_COUNTS
+    assert (counts == 0).sum() == 14
+    assert (counts < 10).sum() - (counts == 0).sum() == 46
+    inputs = federation.silos[0].rows().X.base
+    assert inputs.nbytes == 2_240_783 * 49 * 8

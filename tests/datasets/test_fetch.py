@@ -1,3 +1,5 @@
+"""Downloads, against a server on the loopback interface and wheels in a folder."""
+
 from __future__ import annotations
 
 import importlib.util
@@ -7,79 +9,92 @@ import sys
 
 import pytest
 
-from pffl.errors import DataError, UsageError
-from tests.datasets.archives import wheel
+from pffl.errors import DataError
+from tests.datasets.acs_files import zip_file
 from tests.datasets.compas_file import sha256
 from tests.datasets.server import serve
-from tests.inside import RemoteFile, WheelMember, cache_folder, fetch, in_options
+from tests.inside import RemoteFile, cache_folder, fetch, in_options, open_member
 from tests.inside import datasets_fetch as _fetch
 from tests.raising import raises
 
 BODY = b"a,b\n1,2\n" * 1000
 NOWHERE = "http://127.0.0.1:9"
-WHEEL = WheelMember("drawn", "1.0", "drawn/file.csv")
+WHEEL = "pypi://drawn==1.0/drawn/file.csv"
 
 needs_pip = pytest.mark.skipif(
     importlib.util.find_spec("pip") is None, reason="pip is not installed"
 )
 
 
-def remote(address=NOWHERE, wheels=()):
-    url = f"{address}/file.csv" if address else ""
-    return RemoteFile("file.csv", sha256(BODY), url, wheels, max_bytes=1 << 20)
+def remote(*urls):
+    return RemoteFile("file.csv", sha256(BODY), urls)
 
 
-def left_in(folder):
-    return sorted(p.name for p in folder.iterdir() if not p.name.endswith(".lock"))
+def at(web):
+    return remote(f"{web.address}/file.csv")
 
 
-def test_downloaded_once_then_from_the_cache(tmp_path):
+def packed(tmp_path):
+    """An archive, for which no hash is published."""
+    return zip_file(tmp_path / "drawn.zip", {"a.csv": os.urandom(5000)}).read_bytes()
+
+
+def flipped(data):
+    return data[:2000] + bytes([data[2000] ^ 255]) + data[2001:]
+
+
+def test_downloaded_once_then_from_the_cache(tmp_path, capfd):
     (tmp_path / "file.csv").write_bytes(b"torn")  # a damaged cache is replaced
-    with serve({"/file.csv": BODY}) as web:
-        path = fetch(remote(web.address), cache_dir=tmp_path)
-        assert path.read_bytes() == BODY
-        assert fetch(remote(web.address), cache_dir=tmp_path) == path
-        assert len(web.requests) == 1
-    assert left_in(tmp_path) == ["file.csv"]
-
-
-def test_what_broke_off_is_taken_up_at_once_or_later(tmp_path, monkeypatch):
-    monkeypatch.setattr(_fetch, "STEP", 100)
     seen = []
-    with serve({"/file.csv": BODY}, cut=[500, 300]) as web:
+    with serve({"/file.csv": BODY}) as web:
+        told = {"progress": lambda *now: seen.append(now)}
+        path = fetch(at(web), cache_dir=tmp_path, **told)
+        assert path.read_bytes() == BODY
+        assert fetch(at(web), cache_dir=tmp_path) == path
+        assert len(web.requests) == 1
+    assert os.listdir(tmp_path) == ["file.csv"]
+    assert set(seen) == {("file.csv", len(BODY), len(BODY))}
+    assert capfd.readouterr().err == ""  # pooch's own messages are not shown
+
+
+# How the server misbehaves with a file of a known hash, and what is said of it.
+WRONG = {
+    "cut off": ({"cut": 500}, "cut off"),
+    "cut off, no length": ({"cut": 500, "length": False}, "hash"),
+    "cut off at once": ({"cut": 0}, "cut off"),
+    "wrong hash": ({"files": {"/file.csv": b"x" * 8000}}, "hash"),
+    "slow to answer": ({"delay": 0.5}, "in time"),
+    "slow in the middle": ({"pause": 0.5}, "connection"),
+    "absent": ({"files": {}}, "404"),
+    "an error": ({"status": 503}, "503"),
+}
+
+
+@pytest.mark.parametrize("flaw", WRONG)
+def test_a_truncated_or_wrong_download_is_never_kept(tmp_path, monkeypatch, flaw):
+    monkeypatch.setattr(_fetch, "READ_SECONDS", 0.2)
+    flaws, reason = WRONG[flaw]
+    refused = raises(DataError, "download-failed", sha256(BODY), reason)
+    with serve(**{"files": {"/file.csv": BODY}, **flaws}) as web, refused as caught:
+        fetch(at(web), cache_dir=tmp_path)
+    assert os.listdir(tmp_path) == []
+    assert "HTTPConnectionPool" not in str(caught.value)
+
+
+@pytest.mark.parametrize("flaw", ["cut", "no length", "flipped", "no archive"])
+def test_an_archive_without_a_hash_is_read_before_it_is_kept(tmp_path, flaw):
+    good = packed(tmp_path)
+    bad = {"flipped": flipped(good), "no archive": b"<html>"}.get(flaw, good)
+    flaws = {"cut": 3000 if flaw in ("cut", "no length") else None}
+    with serve({"/a.zip": bad}, **flaws, length=flaw != "no length") as web:
+        file = RemoteFile("a.zip", None, (f"{web.address}/a.zip",))
         with raises(DataError, "download-failed"):
-            fetch(remote(web.address), cache_dir=tmp_path)
-        path = fetch(
-            remote(web.address),
-            cache_dir=tmp_path,
-            progress=lambda *now: seen.append(now),
-        )
-    assert path.read_bytes() == BODY
-    assert [asked for _, asked in web.requests] == [None, "bytes=500-", "bytes=800-"]
-    assert left_in(tmp_path) == ["file.csv"]
-    assert seen[0] == ("file.csv", 900, len(BODY))
-    assert seen[-1] == ("file.csv", len(BODY), len(BODY))
-
-
-def test_a_part_of_another_file_is_noticed_by_the_hash(tmp_path):
-    with serve({"/file.csv": BODY}, cut=[500, 300]) as web:
-        with raises(DataError, "download-failed"):
-            fetch(remote(web.address), cache_dir=tmp_path)
-        (tmp_path / "file.csv.part").write_bytes(b"x" * 800)
-        assert fetch(remote(web.address), cache_dir=tmp_path).read_bytes() == BODY
-
-
-@pytest.mark.parametrize(
-    ("body", "cut"),
-    [(BODY, [0, 0]), (BODY[:100], []), (b"x" * 8000, []), (bytes(3 << 20), [])],
-    ids=["broken off", "too short", "wrong hash", "too large"],
-)
-def test_a_truncated_or_wrong_download_is_never_kept(tmp_path, body, cut):
-    with serve({"/file.csv": body}, cut=cut, tag="") as web:
-        with raises(DataError, "download-failed", sha256(BODY)):
-            fetch(remote(web.address), cache_dir=tmp_path)
-        assert len(web.requests) == 2
-    assert left_in(tmp_path) == []
+            fetch(file, cache_dir=tmp_path / "cache")
+        assert os.listdir(tmp_path / "cache") == []
+        web.files, web.cut, web.length = {"/a.zip": good}, None, True
+        assert fetch(file, cache_dir=tmp_path / "cache").read_bytes() == good
+        (tmp_path / "cache" / "a.zip").write_bytes(good[:900])  # replaced as well
+        assert fetch(file, cache_dir=tmp_path / "cache").read_bytes() == good
 
 
 def test_a_copy_of_the_user(tmp_path):
@@ -88,7 +103,7 @@ def test_a_copy_of_the_user(tmp_path):
     assert fetch(remote(), source=mine, cache_dir=tmp_path / "c") == mine
     assert not (tmp_path / "c").exists()
     mine.write_bytes(b"other")
-    with raises(DataError, "wrong-hash", "file.csv", "256", "5"):
+    with raises(DataError, "wrong-hash", "file.csv", sha256(b"other")):
         fetch(remote(), source=mine)
     with raises(DataError, "file-missing"):
         fetch(remote(), source=tmp_path / "none")
@@ -103,17 +118,30 @@ def links(tmp_path, monkeypatch):
     return tmp_path / "links"
 
 
+def wheel(folder, data):
+    """A wheel ``drawn-1.0`` that pip accepts."""
+    info = "drawn-1.0.dist-info"
+    meta = b"Metadata-Version: 2.1\nName: drawn\nVersion: 1.0\n"
+    kind = b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    members = {f"{info}/METADATA": meta, f"{info}/WHEEL": kind, f"{info}/RECORD": b""}
+    members["drawn/file.csv"] = data
+    return zip_file(folder / "drawn-1.0-py3-none-any.whl", members)
+
+
 @needs_pip
-def test_a_wheel_after_the_address_failed(tmp_path, links):
-    wheel(links, WHEEL.member, BODY)
-    file = remote(wheels=(WheelMember("drawn", "9.9", WHEEL.member), WHEEL))
-    with raises(DataError, "download-failed"):
-        fetch(file, cache_dir=tmp_path / "cache", route="official")
+def test_a_wheel_only_after_the_address_failed_and_only_by_its_hash(tmp_path, links):
+    wheel(links, BODY)
+    with serve({"/file.csv": BODY}) as web:
+        fetch(remote(f"{web.address}/file.csv", WHEEL), cache_dir=tmp_path / "first")
+        assert len(web.requests) == 1
+    absent = WHEEL.replace("1.0", "9.9")
+    file = remote(f"{NOWHERE}/file.csv", absent, WHEEL)
     assert fetch(file, cache_dir=tmp_path / "cache").read_bytes() == BODY
-    assert left_in(tmp_path / "cache") == ["file.csv"]
-    wheel(links, WHEEL.member, b"other")
-    with raises(DataError, "download-failed", "1.0", "256"):
-        fetch(remote(wheels=(WHEEL,)), cache_dir=tmp_path / "new", route="index")
+    assert os.listdir(tmp_path / "cache") == ["file.csv"]
+    wheel(links, b"other")
+    for url, said in ((WHEEL, "hash"), (f"{WHEEL}x", "file.csvx"), (absent, "pip")):
+        with raises(DataError, "download-failed", said):
+            fetch(remote(url), cache_dir=tmp_path / "new")
 
 
 def test_pip_that_does_not_end_is_given_up(tmp_path, monkeypatch):
@@ -121,13 +149,19 @@ def test_pip_that_does_not_end_is_given_up(tmp_path, monkeypatch):
         raise subprocess.TimeoutExpired(command, 1)
 
     monkeypatch.setattr(_fetch.subprocess, "run", hang)
-    with raises(DataError, "download-failed"):
-        fetch(remote("", wheels=(WHEEL,)), cache_dir=tmp_path)
+    with raises(DataError, "download-failed", "pip"):
+        fetch(remote(WHEEL), cache_dir=tmp_path)
 
 
-def test_unknown_route():
-    with raises(UsageError, "wrong-value", "route"):
-        fetch(remote(), route="pigeon")
+def test_offline_says_what_to_put_where(tmp_path):
+    file = remote(f"{NOWHERE}/file.csv")
+    target = tmp_path / "file.csv"
+    with raises(DataError, "download-failed", file.sha256, target, NOWHERE) as seen:
+        fetch(file, cache_dir=tmp_path)
+    assert "--set data.source=VALUE" in in_options(str(seen.value))
+    (tmp_path / "taken").write_text("a file")
+    with raises(DataError, "cannot-write", "taken"):
+        fetch(file, cache_dir=tmp_path / "taken")
 
 
 def test_cache_folder_by_argument_variable_and_default(tmp_path, monkeypatch):
@@ -138,28 +172,41 @@ def test_cache_folder_by_argument_variable_and_default(tmp_path, monkeypatch):
     assert cache_folder().name == "pffl"
 
 
-def test_offline_says_what_to_put_where(tmp_path, links):
-    file = remote(wheels=(WHEEL,))
-    with raises(DataError, "download-failed", file.sha256, tmp_path, file.url) as seen:
-        fetch(file, cache_dir=tmp_path)
-    assert "drawn 1.0" in str(seen.value)
-    assert "HTTPConnectionPool" not in str(seen.value)
-    assert "--set data.source=VALUE" in in_options(str(seen.value))
-
-
-def test_two_processes_one_download(tmp_path):
+def test_two_processes_may_fetch_one_file(tmp_path):
     program = (
         "import sys; from pffl.datasets._fetch import RemoteFile, fetch; "
-        "path = fetch(RemoteFile('file.csv', sys.argv[1], sys.argv[2]), "
+        "path = fetch(RemoteFile('file.csv', sys.argv[1], (sys.argv[2],)), "
         "cache_dir=sys.argv[3]); print(len(path.read_bytes()))"
     )
     with serve({"/file.csv": BODY}, delay=1.0) as web:
-        file = remote(web.address)
-        call = [sys.executable, "-c", program, file.sha256, file.url, str(tmp_path)]
+        url = f"{web.address}/file.csv"
+        call = [sys.executable, "-c", program, sha256(BODY), url, str(tmp_path)]
         known = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         children = [
             subprocess.Popen(call, stdout=subprocess.PIPE, env=known) for _ in range(2)
         ]
         found = [int(child.communicate(timeout=60)[0]) for child in children]
-        assert found == [len(BODY)] * 2
-        assert len(web.requests) == 1
+    assert found == [len(BODY)] * 2
+    assert os.listdir(tmp_path) == ["file.csv"]
+
+
+# Members of archives: what is inside, and why it is refused.
+ARCHIVES = {
+    "a bomb": (lambda p: zip_file(p, {"a.csv": bytes(20 << 20)}), "too-large"),
+    "absent": (lambda p: zip_file(p, {"b": b"x"}), "missing-member"),
+    "torn": (lambda p: p.write_bytes(b"PK\3\4 and so on"), "damaged-file"),
+}
+
+
+@pytest.mark.parametrize("name", [*ARCHIVES, "flipped"])
+def test_dangerous_and_damaged_archives_are_refused(tmp_path, name):
+    """Nothing is unpacked to the disk, so names in an archive cannot lead anywhere."""
+    path = tmp_path / "a.zip"
+    if name == "flipped":
+        path.write_bytes(flipped(packed(tmp_path)))
+        code = "damaged-file"
+    else:
+        make, code = ARCHIVES[name]
+        make(path)
+    with raises(DataError, code), open_member(path, "a.csv") as stream:
+        stream.read()

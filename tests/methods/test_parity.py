@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pffl
-from pffl.datasets import compas
 from pffl.engines import Local
 from pffl.methods import FairFed, FairGrad, FedFair, FedFB
 from pffl.preparation import Options
 from pffl.queries import Evaluate
+from reproduction import fedfb
 from tests.datasets.compas_file import is_cached
 from tests.driving import iterate, prepare
 from tests.inside import constants, distances, move_eo, parity_surrogate
@@ -204,7 +204,7 @@ def test_equal_opportunity_evens_out_the_mean_losses():
 @pytest.mark.parametrize("l2", [1e-3, 1e-2, 0.1])
 def test_compas_as_prepared_by_fedfb(l2):
     """Accuracy ≥ 0.645 at a FedFB deviation ≤ 0.125, on test rows, with defaults."""
-    engine = Local(compas(preparation="fedfb"))
+    engine = Local(fedfb.compas())
     model, method = pffl.LogisticRegression(l2=l2), FedFB()
     problem, _ = prepare(
         engine, pffl.BoundedGroupLoss(0.62), model, method, Options(), 0

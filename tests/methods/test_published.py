@@ -14,6 +14,7 @@ import pytest
 import pffl
 from pffl import methods
 from pffl.data import Attribute, Federation, Rows, Schema, Silo
+from reproduction import fedfb
 
 BESIDE = Path(__file__).parents[3] / "shared" / "data"
 CLIENTS = (
@@ -93,7 +94,7 @@ def test_fcfl_gives_the_numbers_of_its_readme(epsilon, eta, near):
 def test_fedfb_needs_the_sensitive_input_that_its_authors_give_it():
     """COMPAS as in its code; deviation max |P(ŷ=1|z) − P(ŷ=1)| on test rows."""
     try:
-        federation = pffl.datasets.compas(preparation="fedfb")
+        federation = fedfb.compas()
     except pffl.PFFLError as error:
         pytest.skip(f"COMPAS cannot be fetched: {error}")
 

@@ -14,21 +14,19 @@ is missing is left out; only then do missing values become 0.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.errors import Problems
-from pffl.typing import BoolArray, FloatArray
+from pffl.typing import BoolArray, FloatArray, IntArray
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Encoding = Literal["onehot", "ordinal"]
 Packed = NDArray[np.uint8] | NDArray[np.float64]
-
-UNKNOWN = 255
 
 FIPS = {
     "AL": 1, "AK": 2, "AZ": 4, "AR": 5, "CA": 6, "CO": 8, "CT": 9, "DE": 10,
@@ -137,101 +135,84 @@ COLUMNS = {
 LARGEST = {"AGEP": 100.0, "WKHP": 99.0}  # years; hours a week
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Input:
-    """How one column becomes inputs, for one encoding and lowest age.
+    """How one column becomes inputs.
 
-    A value is first *packed* into one byte (the place of its code in the vocabulary),
-    and only later *written* as floating-point inputs, straight to where they stay.
+    A value is first *packed* (a code into the byte of its place) and only later
+    *written* as floating-point inputs, straight to where they stay.
+
+    Attributes
+    ----------
+    column, features
+        Where values come from, and the names of the inputs.
+    codes, written
+        Codes with a place, in order, and what the inputs of each are; None: a number.
+    between
+        What inputs are between, by the questionnaire; incomes have no ends.
     """
 
     column: Column
-    encoding: Encoding
-    lowest_age: int
+    features: tuple[str, ...]
+    codes: IntArray | None
+    written: FloatArray | None
+    between: dict[str, tuple[float, float]]
 
-    @property
-    def is_number(self) -> bool:
-        """Whether values are kept as numbers."""
-        ordinal = self.encoding == "ordinal"
-        return not self.column.codes and (ordinal or not self.column.ranges)
+    @classmethod
+    def of(cls, column: Column, encoding: Encoding, lowest_age: int) -> Input:
+        """Build for an encoding, where nobody is younger than the lowest age."""
+        name, ordinal = column.name, encoding == "ordinal"
+        starts = dict(column.ranges)
+        if not column.codes and (ordinal or not starts):
+            features: tuple[str, ...] = (name,)
+            if name == "AGEP" and not ordinal:
+                features = (name, f"{name}²")
+            end = LARGEST.get(name)
+            ends = {f: (0.0, end**k) for k, f in enumerate(features, 1)} if end else {}
+            return cls(column, features, None, None, ends)
+        codes = column.codes or tuple(starts)
+        if column.asked_from is None or column.asked_from > lowest_age:
+            codes = (0, *codes)  # not asked
+        values = np.array(codes)
+        if ordinal:
+            between = {name: (float(codes[0]), float(codes[-1]))}
+            return cls(column, (name,), values, values[:, None].astype(float), between)
+        words = {0: "none", **starts} if starts else {}
+        features = tuple(f"{name}={words.get(code, code)}" for code in codes)
+        one_hot = np.eye(len(codes))
+        if len(codes) == 2:  # two codes need only one input
+            features, one_hot = features[:1], one_hot[:, :1]
+        between = dict.fromkeys(features, (0.0, 1.0))
+        return cls(column, features, values, one_hot, between)
 
-    @property
-    def vocabulary(self) -> tuple[int, ...]:
-        """Codes with a place; 0 only where the query is not put to everyone."""
-        asked = self.column.asked_from
-        everyone = asked is not None and asked <= self.lowest_age
-        codes = self.column.codes or tuple(start for start, _ in self.column.ranges)
-        return codes if everyone else (0, *codes)
-
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the inputs; two codes need only one."""
-        name = self.column.name
-        if self.encoding == "ordinal":
-            return (name,)
-        if self.is_number:
-            return (name, f"{name}²") if name == "AGEP" else (name,)
-        words = {0: "none", **dict(self.column.ranges)} if self.column.ranges else {}
-        names = tuple(f"{name}={words.get(code, code)}" for code in self.vocabulary)
-        return names[:1] if len(names) == 2 else names
-
-    @property
-    def between(self) -> dict[str, tuple[float, float]]:
-        """What its inputs are between, by the questionnaire; incomes have none."""
-        names = self.features
-        if self.is_number:
-            end = LARGEST.get(self.column.name)
-            return (
-                {} if end is None else {n: (0, end**k) for k, n in enumerate(names, 1)}
-            )
-        ends = (self.vocabulary[0], self.vocabulary[-1])
-        return dict.fromkeys(names, ends if self.encoding == "ordinal" else (0, 1))
-
-    def pack(self, values: FloatArray) -> tuple[Packed, Counter[float]]:
-        """Return numbers or places in the vocabulary, and the values without one."""
+    def pack(self, values: FloatArray) -> tuple[Packed, FloatArray]:
+        """Return numbers or places of codes, and the values that have none."""
         known = np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf)
         bad = ~np.isfinite(known)
-        if self.is_number:
-            return known, Counter(known[bad].tolist())
-        vocabulary = np.array(self.vocabulary)
-        place = np.searchsorted(vocabulary, known, side="right") - 1
+        if self.codes is None:
+            return known, known[bad]
+        place = np.searchsorted(self.codes, known, side="right") - 1
         bad |= place < 0
         if not self.column.ranges:
-            bad |= vocabulary[place] != known
-        packed = np.where(bad, UNKNOWN, place).astype(np.uint8)
-        return packed, Counter(known[bad].tolist())
+            bad |= self.codes[place] != known
+        return place.astype(np.uint8), known[bad]
 
-    def write(self, packed: Packed, out: NDArray[np.floating]) -> None:
-        """Write the inputs of some rows into `out`, (n, features)."""
-        if self.is_number:
-            out[:, 0] = packed
-            if out.shape[1] == 2:
-                out[:, 1] = np.square(packed)
-        elif self.encoding == "ordinal":
-            out[:, 0] = np.array(self.vocabulary)[packed.astype(np.intp)]
-        elif out.shape[1] == 1:
-            out[:, 0] = packed == 0
-        else:
-            for place in range(out.shape[1]):
-                np.equal(packed, place, out=out[:, place])
+    def write(self, packed: Packed) -> FloatArray:
+        """Return the inputs of some rows, shape (rows, features)."""
+        if self.written is not None:
+            return self.written[packed]
+        powers = [packed**k for k in range(1, len(self.features) + 1)]
+        return np.stack(powers, axis=1)
 
 
 TaskName = Literal["employment", "income", "public_coverage"]
 Filter = Literal["folktables", "filtered"]
 
-COMPARE: dict[str, Callable[[FloatArray, float], BoolArray]] = {
-    ">": np.greater,
-    "≥": np.greater_equal,
-    "<": np.less,
-    "≤": np.less_equal,
-    "=": np.equal,
-}
 
-
-def holds(condition: str, columns: Mapping[str, FloatArray]) -> BoolArray:
+def holds(condition: str, persons: pd.DataFrame) -> BoolArray:
     """Where a condition such as ``AGEP > 16`` holds; never for a missing value."""
-    column, sign, value = condition.split()
-    return COMPARE[sign](columns[column], float(value))
+    found = persons.eval(condition.replace("≥", ">=").replace("≤", "<="))
+    return np.asarray(found, dtype=bool)
 
 
 @dataclass(frozen=True)
@@ -267,13 +248,12 @@ class Task:
         filtered = (condition.split()[0] for condition in self.conditions)
         return tuple(dict.fromkeys((*self.inputs, self.label, *filtered)))
 
-    def keep(self, columns: Mapping[str, FloatArray]) -> BoolArray:
+    def keep(self, persons: pd.DataFrame) -> BoolArray:
         """Rows that pass the filter; a condition on an absent column is passed."""
-        rows = len(next(iter(columns.values())))
-        kept: BoolArray = np.ones(rows, dtype=bool)
+        kept = np.ones(len(persons), dtype=bool)
         for condition in self.conditions:
-            if condition.split()[0] in columns:
-                kept &= holds(condition, columns)
+            if condition.split()[0] in persons:
+                kept &= holds(condition, persons)
         return kept
 
 
@@ -283,7 +263,7 @@ TASKS: dict[tuple[str, str], Task] = {
             "AGEP", "SCHL", "MAR", "RELP", "DIS", "ESP", "CIT", "MIG", "MIL", "ANC",
             "NATIVITY", "DEAR", "DEYE", "DREM", "SEX", "RAC1P",
         ),
-        "ESR = 1",
+        "ESR == 1",
         ("not employed", "employed"),
     ),
     ("employment", "filtered"): Task(
@@ -291,7 +271,7 @@ TASKS: dict[tuple[str, str], Task] = {
             "AGEP", "SCHL", "MAR", "SEX", "DIS", "ESP", "MIG", "CIT", "MIL", "ANC",
             "NATIVITY", "RELP", "DEAR", "DEYE", "DREM", "RAC1P", "GCL",
         ),
-        "ESR = 1",
+        "ESR == 1",
         ("not employed", "employed"),
         ("AGEP > 16", "AGEP < 90", "PWGTP ≥ 1"),
         lowest_age=17,
@@ -311,23 +291,8 @@ TASKS: dict[tuple[str, str], Task] = {
             "AGEP", "SCHL", "MAR", "SEX", "DIS", "ESP", "CIT", "MIG", "MIL", "ANC",
             "NATIVITY", "DEAR", "DEYE", "DREM", "PINCP", "ESR", "ST", "FER", "RAC1P",
         ),
-        "PUBCOV = 1",
+        "PUBCOV == 1",
         ("not covered", "publicly covered"),
         ("AGEP < 65", "PINCP ≤ 30000"),
     ),
 }  # fmt: skip
-
-
-def check_task(task: str, filter: str, problems: Problems) -> None:
-    """Note a task or a filter that there is not."""
-    names = list(dict.fromkeys(name for name, _ in TASKS))
-    filters = [which for name, which in TASKS if name == task]
-    if not filters:
-        problems.add(
-            f"[wrong-value] 'task' must be one of {names}. Got '{task}' instead."
-        )
-    elif filter not in filters:
-        problems.add(
-            f"[wrong-value] 'filter' must be one of {filters} for '{task}'. Got "
-            f"'{filter}' instead."
-        )

@@ -1,0 +1,502 @@
+"""CelebA: faces of celebrities with forty attributes each, in silos of people.
+
+Liu, Luo, Wang, Tang: *Deep Learning Face Attributes in the Wild* (2015), shared out by
+person as LEAF does (Caldas et al. 2018). Its terms allow research that is not
+commercial and forbid passing it on, so it is not downloaded here: docs/celeba.md says
+how to get it.
+
+    list_attr_celeba.txt    line 1: number of pictures; line 2: names of attributes;
+                            then  000001.jpg -1  1  1 …   (1 yes, -1 no)
+    identity_CelebA.txt     000001.jpg 2880
+
+Lines end with CR LF or LF, and blanks come singly or in pairs. Mirrors ship the same as
+tables, which are read too:
+
+    list_attr_celeba.csv    image_id,5_o_Clock_Shadow,Arched_Eyebrows,…   (the names)
+                            000001.jpg,-1,1,…
+    identity_CelebA.csv     image_id,identity   (or without such a line)
+                            000001.jpg,2880
+
+LEAF's JSON, {"user_data": {"2880": {"x": ["000001.jpg"], "y": [1]}}}, stands in for the
+list of people: those that it does not name are left out. The split is drawn here.
+
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pffl import files
+from pffl.data import Attribute, Federation, Rows, Schema
+from pffl.data.checks import check_choice, check_whole, listing
+from pffl.datasets._fetch import DAMAGED, Progress, cache_folder
+from pffl.datasets._tables import framed
+from pffl.errors import DataError, MissingExtraError, Problems, UsageError
+from pffl.typing import BoolArray, IntArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Pictures: TypeAlias = Mapping[str, Callable[[], IO[Any]]]
+
+ATTRIBUTES = "list_attr_celeba.txt"
+IDENTITIES = "identity_CelebA.txt"
+ARCHIVE = "img_align_celeba.zip"
+# How mirrors name the same lists, and LEAF's JSON of who is shown.
+OTHERS = {
+    ATTRIBUTES: ("list_attr_celeba.csv",),
+    IDENTITIES: ("identity_CelebA.csv", "all_data/*.json", "t[er]*/*.json"),
+}
+PICTURES = "img_align_celeba"
+FOLDERS = (
+    "", "Anno", "Img", PICTURES, f"Img/{PICTURES}", f"{PICTURES}/{PICTURES}",
+    "raw", f"raw/{PICTURES}",
+)  # fmt: skip
+MD5 = {
+    ATTRIBUTES: "75e246fa4810816ffd6ee81facbd244c",
+    IDENTITIES: "32bd1bd63d3c78cd57e08160ec5ed1e2",
+    ARCHIVE: "00d2c5bc6d35e252742224ab0c1e8fcb",
+}
+HOW = (
+    "CelebA is downloaded by hand after accepting its terms: put img_align_celeba.zip, "
+    "list_attr_celeba.txt and identity_CelebA.txt into one folder and name it with "
+    "source= (docs/celeba.md says where they are, and how mirrors name them)"
+)
+MAX_PICTURE_BYTES = 16 << 20
+MAX_SIDE = 4096
+BLOCK = 64  # pictures between two calls of `progress`
+
+
+@framed
+def celeba(
+    source: str | os.PathLike[str] | None = None,
+    *,
+    label: str = "Smiling",
+    group: str = "Male",
+    clients: int | Literal["auto"] | None = "auto",
+    silos: int | None = None,
+    least_images: int = 5,
+    size: int = 84,
+    test_fraction: float = 0.2,
+    validation_fraction: float = 0.0,
+    edition: Literal["official", "any"] = "official",
+    pictures: Literal["all", "present"] = "all",
+    progress: Progress | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+) -> Federation:
+    """Load CelebA from a folder with its official files; a person is a silo, or part.
+
+    Rows are pictures of size × size × 3 bytes, colours last: give them to
+    `pffl.models.celeba_cnn`. They are decoded once and kept in the cache folder.
+
+    Parameters
+    ----------
+    source
+        A folder with ``img_align_celeba.zip`` (or a folder ``img_align_celeba`` of
+        pictures), ``list_attr_celeba.txt`` and ``identity_CelebA.txt``, side by side or
+        in ``Img`` and ``Anno``. Mirrors' ``list_attr_celeba.csv`` and
+        ``identity_CelebA.csv`` do as well, with ``edition="any"``, and LEAF's JSON
+        (``all_data`` or ``train`` and ``test``) where no list says who is shown.
+    label, group
+        Any two of the forty attributes: what to predict, and who is protected.
+    clients
+        How many people, drawn with `seed`; None for all. "auto": all if they are joined
+        into `silos`, otherwise 472, as in the paper.
+    silos
+        Join people into so many silos of about as many pictures, mostly of one group,
+        and split by person: test pictures show nobody of the training pictures. None:
+        each person is a silo, whose pictures are split, so that nothing can be
+        certified for new people.
+    least_images
+        Leave out people with fewer pictures; LEAF's 5 leaves 9,343.
+    size
+        Height and width in pixels.
+    test_fraction, validation_fraction
+        Share of people, or of each person's pictures, for testing and validation.
+    edition
+        "official" checks the MD5 of the files, "any" reads what is there.
+    pictures
+        "all" draws people from the lists, and refuses where a picture of theirs is
+        missing; "present" draws, from the pictures that the folder holds, as many of
+        `clients` as have enough of them. Name and notes then say how many those are.
+    progress
+        A function to call with ("pictures", done, all).
+    cache_dir
+        Where to keep decoded pictures, see `pffl.datasets`.
+    seed
+        Seed of the people drawn and of the split.
+    """
+    with Problems("celeba", UsageError) as problems:
+        check_whole(problems, least_images=least_images, size=size)
+        if clients == "auto":
+            clients = 472 if silos is None else None
+        if clients is not None:
+            check_whole(problems, clients=clients)
+        if silos is not None:
+            check_whole(problems, silos=silos)
+        check_choice(problems, "edition", edition, ("official", "any"))
+        check_choice(problems, "pictures", pictures, ("all", "present"))
+        if label == group:
+            problems.add(
+                f"[wrong-column] label and group must differ. Both are '{label}'."
+            )
+    official, part = edition == "official", pictures == "present"
+    if source is None:
+        raise DataError(f"[file-missing] {HOW}")
+    source = Path(source).expanduser()
+    attributes, identities = _find_lists(source, official=official)
+    names, person, flags = _read_lists(attributes, identities, (label, group))
+    place = _find_pictures(source)
+    key = [edition, str(place.resolve()), *map(md5, (attributes, *identities))]
+    if place.is_file():
+        key += [str(place.stat().st_size), str(place.stat().st_mtime_ns)]
+    with ExitStack() as stack:
+        opened = cache(partial(_open_pictures, place, stack, official=official))
+        held = np.array([not part or name in opened() for name in names], dtype=bool)
+        chosen = _choose(person, held, clients, least_images, seed, part=part)
+        wanted = [names[k] for k in chosen.tolist()]
+        digest = files.digest("\0".join([*key, str(size), *wanted]))
+        target = cache_folder(cache_dir) / "celeba" / f"celeba-{digest[:16]}.npy"
+        X = _decode_once(opened, wanted, size, target, progress)
+    people, who = np.unique(person[chosen], return_inverse=True)
+    who = who.reshape(-1)
+    ids = tuple(f"person {number}" for number in people)
+    silo, silo_names = who, list(ids)
+    if silos is not None:
+        silo = _join_people(who, flags[chosen, 1], silos, seed)[who]
+        silo_names = [f"silo {k + 1}" for k in range(silos)]
+    count = f"{len(people):,} people"
+    notes = [
+        f"{count} with at least {least_images} pictures, drawn with seed {seed}: "
+        f"{len(X):,} pictures of {size} × {size}",
+        f"label: 'not {label}' → 0, '{label}' → 1 (positive)",
+    ]
+    if part:
+        listed = f"{len(names):,} pictures of {len(np.unique(person)):,} people"
+        found = f"{held.sum():,} of {len(np.unique(person[held])):,}"
+        notes.insert(
+            0, f"part of CelebA: of {listed} in the lists, {found} are present"
+        )
+    federation = Federation.from_rows(
+        picture_schema(size, label, group),
+        replace(Rows.of(X, *flags[chosen].T), person=who),
+        silo,
+        silo_names,
+        people=None if silos is None else (ids, who),
+        test_fraction=test_fraction,
+        validation_fraction=validation_fraction,
+        name=f"CelebA ({count}{f', {len(X):,} pictures present' * part})",
+        seed=seed,
+        notes=tuple(notes),
+    )
+    return replace(federation, ids=ids)
+
+
+def picture_schema(size: int, label: str, group: str) -> Schema:
+    """Schema of size × size pictures, colours last, with yes-or-no label and group."""
+    pixels = tuple(
+        f"{row},{column} {colour}"
+        for row in range(size)
+        for column in range(size)
+        for colour in ("red", "green", "blue")
+    )
+    attribute = Attribute(group, (f"not {group}", group))
+    return Schema(pixels, (attribute,), (f"not {label}", label), label)
+
+
+def _join_people(who: IntArray, group: BoolArray, silos: int, seed: int) -> IntArray:
+    """Return each person's silo: neighbours by the share of the group, then drawn."""
+    pictures = np.bincount(who)
+    share = np.bincount(who, group) / pictures
+    drawn = np.random.default_rng(seed).random(len(pictures))
+    order = np.lexsort((drawn, share))
+    ends = np.cumsum(pictures[order])
+    place = np.empty(len(pictures), dtype=np.int64)
+    place[order] = (ends - pictures[order] / 2) * silos // ends[-1]
+    if len(np.unique(place)) < silos:
+        raise DataError(
+            f"[too-few-people] CelebA: {len(pictures):,} people cannot be joined into "
+            f"{silos:,} silos of about as many pictures"
+        )
+    return place
+
+
+def _choose(
+    person: IntArray,
+    held: BoolArray,
+    clients: int | None,
+    least_images: int,
+    seed: int,
+    *,
+    part: bool,
+) -> IntArray:
+    """Places of pictures of people with enough of them, and of those a sample.
+
+    Only pictures that are `held` count; of a part, as many people as there are.
+    """
+    people, counts = np.unique(person[held], return_counts=True)
+    kept = people[counts >= least_images]
+    if not len(kept) or (clients is not None and len(kept) < clients and not part):
+        raise DataError(
+            f"[too-few-people] CelebA: {len(kept):,} people have at least "
+            f"{least_images} of the {int(held.sum()):,} pictures. `least_images=` asks "
+            "for fewer pictures, `clients=None` for all people."
+        )
+    if clients is not None and len(kept) >= clients:
+        kept = np.random.default_rng(seed).choice(kept, clients, replace=False)
+    return np.flatnonzero(held & np.isin(person, kept))
+
+
+def _find_lists(source: Path, *, official: bool) -> tuple[Path, list[Path]]:
+    """Find the lists of attributes and of people; all that is wrong is said at once."""
+    found: list[list[Path]] = []
+    with Problems("CelebA", DataError) as problems:
+        for name, others in OTHERS.items():
+            places = _places(source, name)[:1]
+            if official and places:
+                check_hash(places[0], MD5[name], problems)
+            for other in others:
+                places = places or _places(source, other)
+            if not places:
+                problems.add(f"[file-missing] '{source}' has no {name}. {HOW}")
+            elif official and places[0].name != name:
+                problems.add(
+                    f"[no-hash] '{places[0]}' stands in for {name}, and there is no "
+                    "hash to check it by (`edition='any'` reads it)"
+                )
+            found.append(places)
+    return found[0][0], found[1]
+
+
+def _find_pictures(source: Path) -> Path:
+    """Return where the pictures are: the archive, or the last folder with any."""
+    if archives := _places(source, ARCHIVE):
+        return archives[0]
+    for part in reversed(FOLDERS):
+        if next((source / part).glob("*.jpg"), None) is not None:
+            return source / part
+    raise DataError(
+        f"[file-missing] '{source}' holds neither {ARCHIVE} nor pictures (*.jpg)"
+    )
+
+
+def _open_pictures(place: Path, stack: ExitStack, *, official: bool) -> Pictures:
+    """How to open each picture; an archive is never unpacked."""
+    if place.is_dir():
+        return {path.name: partial(path.open, "rb") for path in place.iterdir()}
+    with Problems("CelebA", DataError) as problems:
+        if official:
+            check_hash(place, MD5[ARCHIVE], problems)
+    try:
+        archive = stack.enter_context(zipfile.ZipFile(place))
+    except (*DAMAGED, OSError) as error:
+        raise DataError(
+            f"[damaged-file] archive '{place.name}' is damaged: {error}"
+        ) from error
+    names = [n for n in archive.namelist() if n.endswith(".jpg") and n[:2] != "__"]
+    pictures = {n.rpartition("/")[2]: partial(archive.open, n) for n in names}
+    if len(pictures) < len(names):
+        raise DataError(
+            f"[repeated-name] '{place.name}': pictures of one name in several folders"
+        )
+    return pictures
+
+
+def _places(source: Path, pattern: str) -> list[Path]:
+    """Files of a name in the folders where they may be."""
+    return [p for part in FOLDERS for p in sorted((source / part).glob(pattern))]
+
+
+def md5(path: Path) -> str:
+    """MD5 of a file: what CelebA's mirrors publish. It finds damage, not malice."""
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False))
+    return digest.hexdigest()
+
+
+def check_hash(path: Path, expected: str, problems: Problems) -> None:
+    """Note a file that is not the official one."""
+    found = md5(path)
+    if found != expected:
+        problems.add(
+            f"[wrong-hash] '{path}' has MD5 {found} ({path.stat().st_size:,} bytes), "
+            f"the official file has {expected}: it is damaged or another edition "
+            "(`edition='any'` reads it all the same)"
+        )
+
+
+def _read_lists(
+    attributes: Path, identities: Sequence[Path], wanted: Sequence[str]
+) -> tuple[list[str], IntArray, BoolArray]:
+    """Pictures in the order of their names: who is shown, and two of the attributes.
+
+    Every problem of either list is named.
+    """
+    leaf = identities[0].suffix == ".json"
+    with Problems("CelebA", DataError) as problems:
+        if attributes.suffix == ".csv":
+            flags = _read_list(attributes, index_col=0)
+        else:  # the number of pictures, names of attributes, pictures
+            flags = _read_list(attributes, skiprows=1)
+            announced = attributes.read_bytes().partition(b"\n")[0].strip()
+            if announced != str(len(flags)).encode():
+                problems.add(
+                    f"[cut-off] '{attributes}' lists {len(flags):,} pictures, and "
+                    f"announces {announced.decode(errors='replace')[:20]}"
+                )
+        _check_list(attributes, flags, flags.isin([1, -1]).all(axis=1), problems)
+        people = _read_leaf(identities) if leaf else _read_people(identities[0])
+        _check_list(identities[0], people, people["person"].str.isdigit(), problems)
+        either = flags.index.symmetric_difference(people.index)
+        for what, known in (("a person", people.index), ("attributes", flags.index)):
+            alone = either.difference(known)
+            if len(alone) and not (leaf and what == "a person"):
+                problems.add(
+                    f"[lists-differ] pictures without {what}: {listing(alone)}"
+                )
+        absent = [name for name in wanted if name not in flags]
+        if absent:
+            problems.add(
+                f"[unknown-attribute] no attribute {', '.join(map(repr, absent))}: "
+                f"there are {', '.join(map(str, flags.columns))}"
+            )
+    people = people.sort_index()
+    shown = flags.loc[people.index, [*wanted]].to_numpy() == 1
+    return [*people.index], people["person"].to_numpy(np.int64), shown
+
+
+def _read_list(path: Path, **options: Any) -> pd.DataFrame:
+    """Read a list, by pictures."""
+    import pandas as pd
+
+    separator = "," if path.suffix == ".csv" else r"\s+"
+    try:
+        return pd.read_csv(path, sep=separator, **options)
+    except ValueError as error:
+        raise DataError(f"[bad-record] '{path}' cannot be read: {error}") from error
+
+
+def _read_people(path: Path) -> pd.DataFrame:
+    """Read who is shown in each picture."""
+    people = _read_list(path, header=None, index_col=0, dtype=str, names=["", "person"])
+    named = path.suffix == ".csv" and not str(people["person"].iloc[0]).isdigit()
+    return people.iloc[1:] if named else people
+
+
+def _read_leaf(paths: Sequence[Path]) -> pd.DataFrame:
+    """Read who is shown in each picture that LEAF took."""
+    import pandas as pd
+
+    people: dict[str, str] = {}
+    for path in paths:
+        try:
+            users = json.loads(path.read_bytes())["user_data"]
+            people |= {name: user for user in users for name in users[user]["x"]}
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"[bad-record] '{path}' is not LEAF's JSON of CelebA: {error!r}"
+            ) from error
+    return pd.DataFrame({"person": people}, dtype=str)
+
+
+def _check_list(
+    path: Path, pictures: pd.DataFrame, fine: pd.Series[bool], problems: Problems
+) -> None:
+    """Note the pictures of a list with values that it cannot have, or listed twice."""
+    bad = pictures.index[~fine.fillna(False).astype(bool)]
+    if len(bad):
+        problems.add(f"[bad-record] '{path}': wrong values of {listing(bad.map(str))}")
+    twice = pictures.index[pictures.index.duplicated()]
+    if len(twice):
+        problems.add(f"[repeated-name] '{path}' lists twice: {listing(twice.map(str))}")
+
+
+def _decode_once(
+    opened: Callable[[], Pictures],
+    names: Sequence[str],
+    size: int,
+    target: Path,
+    progress: Progress | None,
+) -> NDArray[np.uint8]:
+    """Return the pictures as rows of bytes, from the cache or decoded now.
+
+    The file is renamed when it is whole: no crash and no second process leaves half of
+    one.
+    """
+    shape = (len(names), size * size * 3)
+    with suppress(OSError, EOFError, ValueError):
+        known = np.load(target, mmap_mode="r", allow_pickle=False)
+        if known.shape == shape and known.dtype == np.uint8:
+            return np.asarray(known)
+    pictures, decode = opened(), decoder(size)
+    missing = [name for name in names if name not in pictures]
+    if missing:
+        raise DataError(
+            f"[missing-pictures] CelebA: {len(missing)} pictures are missing: "
+            f"{listing(missing)} (`pictures='present'` draws people from those that "
+            "are there)"
+        )
+    damaged: list[str] = []
+
+    def work(place: int) -> None:
+        try:
+            with pictures[names[place]]() as stream:
+                rows[place] = decode(stream.read(MAX_PICTURE_BYTES))
+        except (OSError, ValueError, SyntaxError, *DAMAGED) as error:
+            damaged.append(f"{names[place]} ({error})")
+
+    arriving = target.with_suffix(f".{os.getpid()}.npy")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        rows = np.lib.format.open_memmap(arriving, "w+", np.uint8, shape)
+        with ThreadPoolExecutor() as pool:
+            for done, _ in enumerate(pool.map(work, range(len(names))), start=1):
+                if progress is not None and (done % BLOCK == 0 or done == len(names)):
+                    progress("pictures", done, len(names))
+        if damaged:
+            raise DataError(
+                f"[damaged-pictures] CelebA: {len(damaged)} pictures cannot be read: "
+                f"{listing(sorted(damaged))}"
+            )
+        rows.flush()
+        os.replace(arriving, target)
+    except OSError as error:
+        raise DataError(f"[cannot-write] CelebA: '{arriving}': {error}") from error
+    finally:
+        arriving.unlink(missing_ok=True)
+    return rows
+
+
+def decoder(size: int) -> Callable[[bytes], NDArray[np.uint8]]:
+    """Return a function from a JPEG file to size · size · 3 bytes, colours last."""
+    try:
+        from PIL import Image
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("celeba", "reading CelebA's pictures") from error
+
+    def decode(content: bytes) -> NDArray[np.uint8]:
+        with Image.open(io.BytesIO(content), formats=["JPEG"]) as picture:
+            if max(picture.size) > MAX_SIDE:
+                raise ValueError(f"{picture.size[0]} × {picture.size[1]} pixels")
+            # As LEAF does: the whole picture, squeezed into a square.
+            square = picture.convert("RGB").resize(
+                (size, size), Image.Resampling.BICUBIC
+            )
+            return np.asarray(square, dtype=np.uint8).reshape(-1)
+
+    return decode

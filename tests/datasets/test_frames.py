@@ -1,0 +1,78 @@
+"""`as_frame=True`: the same rows as frames, of every data set."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pffl import datasets
+from pffl.errors import UsageError
+from pffl.spec import parse
+from tests.datasets.acs_files import archive, persons
+from tests.datasets.compas_file import compas_file, sha256
+from tests.datasets.test_people import FILES
+from tests.raising import raises
+
+
+def compas(folder):
+    data = compas_file(300)
+    (folder / "compas.csv").write_bytes(data)
+    return {"source": folder / "compas.csv", "sha256": sha256(data), "silos": 3}
+
+
+def adult(folder):
+    for name, data in FILES.items():
+        (folder / name).write_bytes(data)
+    hashes = tuple(map(sha256, FILES.values()))
+    return {"source": folder, "sha256": hashes, "group": ("sex", "race"), "silos": 2}
+
+
+def acs(folder):
+    for state in ("NY", "WY"):
+        archive(folder, 2018, state, persons(state, 60))
+    return {"source": folder, "weight": "PWGTP", "group": "sex"}
+
+
+def celeba(folder):
+    pytest.importorskip("PIL")
+    from tests.datasets.celeba_files import Drawn
+
+    usual = {"edition": "any", "size": 8, "silos": 3, "cache_dir": folder / "cache"}
+    return {"source": Drawn(folder / "celeba").zipped(), **usual}
+
+
+def synthetic(folder):
+    return {"rows": 300, "silos": 3, "groups": {"sex": ("f", "m"), "age": 3}}
+
+
+MORE = {"acs": {"weight"}, "celeba": {"person"}}
+
+
+@pytest.mark.parametrize("options", [acs, adult, celeba, compas, synthetic])
+def test_frames_hold_the_rows_of_the_federation(tmp_path, options):
+    name, given = options.__name__, options(tmp_path)
+    load = getattr(datasets, name)
+    federation, frames = load(**given), load(**given, as_frame=True)
+    X, y, sensitive, about = frames
+    assert set(about) == {"silo", "split", *MORE.get(name, ())}
+    assert list(X) == list(federation.schema.features)
+    for silo in federation.silos:
+        for split, rows in silo.splits.items():
+            own = about.index[(about["silo"] == silo.name) & (about["split"] == split)]
+            np.testing.assert_array_equal(X.loc[own], rows.X)
+            np.testing.assert_array_equal(y[own], rows.y)
+            words = [" × ".join(row) for row in sensitive.loc[own].to_numpy()]
+            assert [federation.schema.groups[code] for code in rows.group] == words
+            if rows.weight is not None:
+                np.testing.assert_array_equal(about["weight"][own], rows.weight)
+    assert len(X) == sum(federation.rows(split) for split in federation.splits)
+
+
+def test_frames_of_a_regression_and_no_frames_in_a_run_file():
+    frames = datasets.synthetic(200, task="regression", as_frame=True)
+    assert frames.y.dtype == np.float64
+    assert frames.X.dtypes.eq(np.float64).all()
+    assert isinstance(frames.sensitive_features, pd.DataFrame)
+    with raises(UsageError, "unknown-key", "as_frame"):
+        parse({"data": {"name": "synthetic", "as_frame": True}})
