@@ -251,8 +251,8 @@ def test_a_model_takes_the_raw_table(load, tmp_path):
 
 REQUESTS = [
     ({"group": "age"}, "unknown-group"),
-    ({"group": ()}, "repeated-name"),
-    ({"group": ("sex", "sex")}, "repeated-name"),
+    ({"group": ()}, "unknown-group"),
+    ({"group": ("sex", "sex")}, "unknown-group"),
     ({"group": ("sex", "job")}, "unknown-group"),
     ({"test_fraction": 2.0}, "wrong-value"),
 ]

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import IO, TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +61,6 @@ RENAMED_FILES = 2017  # from then on psam_p…, before ss{yy}p…
 NOT_PUBLISHED = 2020  # no standard 1-year file: too few people answered
 SERIAL, WEIGHT = "SERIALNO", "PWGTP"
 EMPLOYED = "ESR1"  # how an extract may call the label of employment, as 0 and 1
-OLDEST = 130
 CHUNK_ROWS = 1 << 16
 BLOCK_ROWS = 1 << 10  # rows whose inputs stay in the processor's cache
 MAX_HEADER = 1 << 16
@@ -174,109 +173,80 @@ def acs(
         files = _fetch_states(year, wanted, cache_dir, progress)
     else:
         files = _find_files(Path(source), year, wanted)
-    persons = _read(files, chosen, encoding, protected, wanted, year, weight)
-    names = tuple(state for state in FIPS if state in (wanted or persons.read))
-    lookup = np.zeros(256, dtype=np.int64)
-    lookup[[FIPS[name] for name in names]] = np.arange(len(names))
-    codes = lookup[persons.columns["state"]]
-    drawn, notes = _draw(codes, people, seed), _notes(persons, chosen)
+    hidden = [PROTECTED[name][0] for name in protected]
+    named = [*hidden, *([] if weight is None else [weight])]
+    persons, read, absent = _read(files, chosen, named, wanted, year)
+    notes = _notes(chosen, read, len(persons), absent)
+    names = tuple(state for state in FIPS if state in (wanted or read))
+    lookup = {FIPS[name]: k for k, name in enumerate(names)}
+    codes: IntArray = np.asarray(persons["state"].map(lookup), dtype=np.int64)
+    drawn = _draw(codes, people, seed)
     if len(drawn) < len(codes):
         notes.append(f"{len(drawn):,} drawn: at most {people:,} of each state")
     if weight is not None:
-        counting = persons.columns[WEIGHT][drawn] != 0
+        counting = persons[weight].to_numpy()[drawn] != 0
         if not counting.all():
-            absent = len(drawn) - int(counting.sum())
-            notes.append(f"{absent:,} persons of weight 0 were left out")
+            many = len(drawn) - int(counting.sum())
+            notes.append(f"{many:,} persons of weight 0 were left out")
         drawn = drawn[counting]
-    own = seed if split_seed is None else split_seed
-    plan, _ = split_index(codes, names, fractions, among=drawn, seed=own)
-    schema, groups = _schema(persons, chosen, protected)
-    kind = np.dtype(dtype)
-    silos = distribute(lambda rows: _rows(persons, rows, groups, kind), plan)
+    inputs = tuple(
+        Input.of(COLUMNS[column], encoding, chosen.lowest_age)
+        for column in chosen.inputs
+        if column not in (*hidden, *absent)
+    )
+    attributes, groups = [], []
+    for name, column in zip(protected, hidden, strict=True):
+        there, own = np.unique(persons[column], return_inverse=True)
+        words = tuple(PROTECTED[name][1][int(code)] for code in there)
+        attributes.append(Attribute(name, words))
+        groups.append(own.reshape(-1))
+    features = tuple(name for each in inputs for name in each.features)
+    schema = Schema(features, tuple(attributes), chosen.labels, chosen.labels[1])
+    group_codes = schema.combine(np.stack(groups, axis=1))
+
+    def take(rows: IntArray) -> Rows:
+        X = np.empty((len(rows), len(features)), dtype=dtype)
+        columns = [(each, persons[each.column.name].to_numpy()) for each in inputs]
+        for begin in range(0, len(rows), BLOCK_ROWS):
+            block = rows[begin : begin + BLOCK_ROWS]
+            written = [each.write(values[block]) for each, values in columns]
+            X[begin : begin + BLOCK_ROWS] = np.concatenate(written, axis=1)
+        y, weights = persons["label"].to_numpy(np.float64)[rows], None
+        if weight is not None:
+            weights = persons[weight].to_numpy(np.float64)[rows]
+        return Rows(X, y, group_codes[rows], weight=weights)
+
+    drawn_by = seed if split_seed is None else split_seed
+    plan, _ = split_index(codes, names, fractions, among=drawn, seed=drawn_by)
     name = files[0].path.name if files[0].extract else str(year)
     # What is in files as published is known; in others it is looked up.
     looked_up = () if source is None else protected
     looked_up += () if people is None else ("people",)  # drawn by their places
     return Federation(
         schema,
-        silos,
+        distribute(take, plan),
         f"ACS {task} ({name})",
         notes=tuple(notes),
-        ranges={n: ends for each in persons.inputs for n, ends in each.between.items()},
+        ranges={n: ends for each in inputs for n, ends in each.between.items()},
         test_fraction=test_fraction,
         undeclared=looked_up,
     )
 
 
-class Persons(NamedTuple):
-    """Rows that passed the filter, packed: one byte a column, until they become inputs.
-
-    All states of a year have more than three million persons. Packed they take some
-    50 MB, so that the inputs (about a gigabyte) are the only large array, written once.
-
-    Attributes
-    ----------
-    inputs
-        How each column becomes inputs.
-    columns
-        Packed columns by name, also ``label``, ``state`` and ``protected …``.
-    absent
-        Wanted columns that the source does not have.
-    read
-        Persons of each state before the filter.
-    """
-
-    inputs: tuple[Input, ...]
-    columns: dict[str, NDArray[Any]]
-    absent: tuple[str, ...]
-    read: Counter[str]
-
-
-def _notes(persons: Persons, task: Task) -> list[str]:
+def _notes(
+    task: Task, read: Counter[str], kept: int, absent: Sequence[str]
+) -> list[str]:
     """Say what was read and kept, and what the source lacks."""
-    read, kept = persons.read.total(), len(persons.columns["label"])
     words = ", ".join(task.conditions) or "everyone"
-    notes = [f"{read:,} persons read, {kept:,} kept ({words})"]
-    lacking = [column for column in persons.absent if column in task.inputs]
-    unfiltered = [c for c in task.conditions if c.split()[0] in persons.absent]
+    notes = [f"{read.total():,} persons read, {kept:,} kept ({words})"]
+    lacking = [column for column in absent if column in task.inputs]
+    unfiltered = [c for c in task.conditions if c.split()[0] in absent]
     if lacking:
         notes.append(f"inputs that the source does not have: {', '.join(lacking)}")
     if unfiltered:
         notes.append(f"not applied, for want of the column: {', '.join(unfiltered)}")
     negative, positive = task.labels
     return [*notes, f"label: '{negative}' → 0, '{positive}' → 1 (positive)"]
-
-
-def _schema(
-    persons: Persons, task: Task, protected: Sequence[str]
-) -> tuple[Schema, IntArray]:
-    """Names of everything, and the group of each person."""
-    attributes, codes = [], []
-    for name in protected:
-        words = list(PROTECTED[name][1].values())
-        places = persons.columns[f"protected {name}"]
-        there, own = np.unique(places, return_inverse=True)
-        attributes.append(Attribute(name, tuple(words[place] for place in there)))
-        codes.append(own.reshape(-1))
-    features = tuple(name for each in persons.inputs for name in each.features)
-    schema = Schema(features, tuple(attributes), task.labels, task.labels[1])
-    return schema, schema.combine(np.stack(codes, axis=1))
-
-
-def _rows(
-    persons: Persons, rows: IntArray, group: IntArray, dtype: np.dtype[Any]
-) -> Rows:
-    """Write the inputs of some persons."""
-    columns = persons.columns
-    width = sum(len(each.features) for each in persons.inputs)
-    X = np.empty((len(rows), width), dtype=dtype)
-    for begin in range(0, len(rows), BLOCK_ROWS):
-        block = rows[begin : begin + BLOCK_ROWS]
-        written = [e.write(columns[e.column.name][block]) for e in persons.inputs]
-        X[begin : begin + BLOCK_ROWS] = np.concatenate(written, axis=1)
-    y = columns["label"][rows].astype(np.float64)
-    weight = columns[WEIGHT][rows] if WEIGHT in columns else None
-    return Rows(X, y, group[rows], weight=weight)
 
 
 def _draw(codes: IntArray, people: int | None, seed: int) -> IntArray:
@@ -367,60 +337,49 @@ def _plain(name: object) -> str:
 def _read(
     files: Sequence[PersonFile],
     task: Task,
-    encoding: Encoding,
-    protected: Sequence[str],
+    named: Sequence[str],
     states: Sequence[str] | None,
     year: int,
-    weight: str | None,
-) -> Persons:
-    """Read, filter and pack all files, a number of rows at a time."""
-    hidden = [PROTECTED[name][0] for name in protected]
-    named = [task.label, *hidden, *([] if weight is None else [weight])]
+) -> tuple[pd.DataFrame, Counter[str], tuple[str, ...]]:
+    """Read and filter all files, a number of rows at a time.
+
+    Return the persons who are kept, in small whole numbers (missing ones are 0), with
+    label and state; how many of each state were read; and columns that are absent.
+    """
+    import pandas as pd
+
     wanted = tuple(dict.fromkeys((*task.needed, *named, "ST")))
-    packed: dict[str, Input] = {}
-    for name, column in zip(protected, hidden, strict=True):
-        packed[f"protected {name}"] = Input.of(COLUMNS[column], "onehot", 0)
-    absent: tuple[str, ...] = ()
-    inputs: tuple[Input, ...] = ()
-    parts: dict[str, list[NDArray[Any]]] = {}
-    read: Counter[str] = Counter()
+    asked = (*wanted, "RELSHIPP", "STATE", EMPLOYED, SERIAL)
+    absent: tuple[str, ...] | None = None
+    parts, read = [], Counter[str]()
     for file in files:
         unknown: dict[str, Counter[float]] = {}
         rows = 0
-        for frame in file.chunks((*wanted, "RELSHIPP", "STATE", EMPLOYED, SERIAL)):
+        for frame in file.chunks(asked):
             persons = _standardise(frame, file, task, rows)
             if rows == 0:
-                _check_columns(persons, file, named if file.extract else wanted, year)
+                needed = [task.label, *named] if file.extract else wanted
+                _check_columns(persons, file, needed, year)
             rows += len(persons)
-            if not inputs:
+            if absent is None:
                 absent = tuple(column for column in wanted if column not in persons)
-                used = [c for c in task.inputs if c not in (*hidden, *absent)]
-                low = task.lowest_age
-                inputs = tuple(Input.of(COLUMNS[c], encoding, low) for c in used)
-                packed |= {each.column.name: each for each in inputs}
-            codes = _state_codes(persons, file, states, read)
+            persons["state"] = _state_codes(persons, file, states, read)
             kept = task.keep(persons)
             if states is not None:
-                kept &= np.isin(codes, [FIPS[name] for name in states])
-            own: dict[str, NDArray[Any]] = {
-                "label": holds(task.positive, persons)[kept],
-                "state": codes[kept],
-            }
-            if weight is not None:
-                own[weight] = persons[weight].to_numpy()[kept]
-            for key, entry in packed.items():
-                values = persons[entry.column.name].to_numpy()[kept]
-                own[key], odd = entry.pack(values)
-                if entry.column.name == "AGEP":
-                    odd = values[~((values >= 0) & (values <= OLDEST))]
-                unknown.setdefault(entry.column.name, Counter()).update(odd.tolist())
-            for key, part in own.items():
-                parts.setdefault(key, []).append(part)
+                kept &= persons["state"].isin([FIPS[name] for name in states])
+            persons["label"] = holds(task.positive, persons)
+            used = [c for c in (*task.inputs, *named) if c not in absent]
+            chosen = persons.loc[kept, [*dict.fromkeys(used), "label", "state"]]
+            chosen = chosen.fillna(0.0)
+            for column in COLUMNS.keys() & set(used):
+                entry = Input.of(COLUMNS[column], "onehot", task.lowest_age)
+                odd = entry.unknown(chosen[column].to_numpy(np.float64))
+                unknown.setdefault(column, Counter()).update(odd.tolist())
+            parts.append(chosen.apply(pd.to_numeric, downcast="integer"))
         _refuse_unknown(file, unknown)
-    columns = {key: np.concatenate(parts.pop(key)) for key in list(parts)}
-    if not len(columns.get("label", ())):
+    if not sum(map(len, parts)):
         raise DataError("[no-rows] no person of these files passes the filter")
-    return Persons(inputs, columns, absent, read)
+    return pd.concat(parts, ignore_index=True), read, absent or ()
 
 
 def _standardise(

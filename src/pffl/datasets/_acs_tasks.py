@@ -15,7 +15,7 @@ is missing is left out; only then do missing values become 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Encoding = Literal["onehot", "ordinal"]
-Packed = NDArray[np.uint8] | NDArray[np.float64]
 
 FIPS = {
     "AL": 1, "AK": 2, "AZ": 4, "AR": 5, "CA": 6, "CO": 8, "CT": 9, "DE": 10,
@@ -132,6 +131,7 @@ COLUMNS = {
         Column("POBP", ranges=tuple(BIRTHPLACES.items())),
     )
 }
+OLDEST = 130
 LARGEST = {"AGEP": 100.0, "WKHP": 99.0}  # years; hours a week
 
 
@@ -139,15 +139,12 @@ LARGEST = {"AGEP": 100.0, "WKHP": 99.0}  # years; hours a week
 class Input:
     """How one column becomes inputs.
 
-    A value is first *packed* (a code into the byte of its place) and only later
-    *written* as floating-point inputs, straight to where they stay.
-
     Attributes
     ----------
     column, features
         Where values come from, and the names of the inputs.
     codes, written
-        Codes with a place, in order, and what the inputs of each are; None: a number.
+        Codes in order, and what the inputs of each are; None: a number.
     between
         What inputs are between, by the questionnaire; incomes have no ends.
     """
@@ -185,24 +182,23 @@ class Input:
         between = dict.fromkeys(features, (0.0, 1.0))
         return cls(column, features, values, one_hot, between)
 
-    def pack(self, values: FloatArray) -> tuple[Packed, FloatArray]:
-        """Return numbers or places of codes, and the values that have none."""
-        known = np.nan_to_num(values, nan=0.0, posinf=np.inf, neginf=-np.inf)
-        bad = ~np.isfinite(known)
-        if self.codes is None:
-            return known, known[bad]
-        place = np.searchsorted(self.codes, known, side="right") - 1
-        bad |= place < 0
-        if not self.column.ranges:
-            bad |= self.codes[place] != known
-        return place.astype(np.uint8), known[bad]
+    def unknown(self, values: FloatArray) -> FloatArray:
+        """Return the values that the data dictionary does not have."""
+        bad = ~np.isfinite(values)
+        if self.column.name == "AGEP":
+            bad |= (values < 0) | (values > OLDEST)
+        if self.codes is not None:
+            bad |= values < self.codes[0]
+            if not self.column.ranges:
+                bad |= ~np.isin(values, self.codes)
+        return values[bad]
 
-    def write(self, packed: Packed) -> FloatArray:
+    def write(self, values: NDArray[Any]) -> FloatArray:
         """Return the inputs of some rows, shape (rows, features)."""
-        if self.written is not None:
-            return self.written[packed]
-        powers = [packed**k for k in range(1, len(self.features) + 1)]
-        return np.stack(powers, axis=1)
+        if self.codes is None or self.written is None:
+            powers = range(1, len(self.features) + 1)
+            return np.stack([values.astype(np.float64) ** k for k in powers], axis=1)
+        return self.written[np.searchsorted(self.codes, values, side="right") - 1]
 
 
 TaskName = Literal["employment", "income", "public_coverage"]

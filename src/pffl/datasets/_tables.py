@@ -111,17 +111,11 @@ def protected_names(
 ) -> tuple[str, ...]:
     """Names of the protected attributes; what is wrong with them is noted."""
     names = (group,) if isinstance(group, str) else tuple(group)
-    if not names or len(set(names)) < len(names):
+    if not names or len(set(names)) < len(names) or not set(names) <= set(known):
         problems.add(
-            f"[repeated-name] group: name each protected attribute once. Got {names} "
-            "instead."
+            f"[unknown-group] 'group' must be of {', '.join(known)}, each once. Got "
+            f"{group!r} instead."
         )
-    allowed = ", ".join(f"'{name}'" for name in known)
-    problems.extend(
-        f"[unknown-group] group: '{name}' is not one of {allowed}"
-        for name in names
-        if name not in known
-    )
     return names
 
 
