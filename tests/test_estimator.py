@@ -555,3 +555,15 @@ def test_scorers_need_groups_and_take_any_estimator(people):
     theirs = make_pipeline(StandardScaler(), LogisticRegression()).fit(*people.rows)
     found = metrics.worst_group_loss_scorer(theirs, *people.rows, **people.who)
     assert -1 < found < 0
+
+
+def test_a_scorer_takes_rows_that_lack_a_class():
+    """As folds do where a class is rare; `make_scorer` would not know of it."""
+    rng = np.random.default_rng(0)
+    X, y, group = rng.normal(size=(90, 2)), rng.integers(0, 3, 90), np.arange(90) % 2
+    theirs, few = LogisticRegression().fit(X, y), y != 2
+    given = {"sensitive_features": group[few]}
+    found = metrics.worst_group_loss_scorer(theirs, X[few], y[few], **given)
+    proba = theirs.predict_proba(X)
+    each = -np.log(proba[np.arange(90), y])
+    assert found == pytest.approx(-max(each[few & (group == a)].mean() for a in (0, 1)))

@@ -101,11 +101,11 @@ def group_losses(
     """
     if loss not in ("log", "squared"):
         raise UsageError(wrong("loss", "group_losses", "'log' or 'squared'", loss))
-    each = (
-        log_losses(y_true, y_pred, labels)
-        if loss == "log"
-        else _squared(y_true, y_pred)
-    )
+    if loss == "log":
+        each = log_losses(y_true, y_pred, labels)
+    else:
+        true, predicted = _rows(np.asarray(y_true, float), np.asarray(y_pred, float))
+        each = np.square(true - predicted)
     return _table(each, sensitive_features, sample_weight, "loss")
 
 
@@ -117,66 +117,33 @@ def group_errors(
     sample_weight: ArrayLike | None = None,
 ) -> pd.DataFrame:
     """Return a table of the groups: rows, weight and share of wrong labels of each."""
-    true, predicted = np.asarray(y_true), np.asarray(y_pred)
-    _same_rows(true, predicted)
+    true, predicted = _rows(np.asarray(y_true), np.asarray(y_pred))
     each = (true != predicted).astype(np.float64)
     return _table(each, sensitive_features, sample_weight, "error")
 
 
-def worst_group_loss(
-    y_true: ArrayLike,
-    y_pred: ArrayLike,
-    *,
-    sensitive_features: object,
-    loss: Loss = "log",
-    labels: ArrayLike | None = None,
-    sample_weight: ArrayLike | None = None,
-) -> float:
-    """Return the largest mean loss of a group; see `group_losses`."""
-    table = group_losses(
-        y_true,
-        y_pred,
-        sensitive_features=sensitive_features,
-        loss=loss,
-        labels=labels,
-        sample_weight=sample_weight,
-    )
-    return float(table["loss"].max())
+def worst_group_loss(y_true: ArrayLike, y_pred: ArrayLike, **options: Any) -> float:
+    """Return the largest mean loss of a group; options as for `group_losses`."""
+    return float(group_losses(y_true, y_pred, **options)["loss"].max())
 
 
-def worst_group_error(
-    y_true: ArrayLike,
-    y_pred: ArrayLike,
-    *,
-    sensitive_features: object,
-    sample_weight: ArrayLike | None = None,
-) -> float:
-    """Return the largest share of wrong labels in a group."""
-    table = group_errors(
-        y_true,
-        y_pred,
-        sensitive_features=sensitive_features,
-        sample_weight=sample_weight,
-    )
-    return float(table["error"].max())
+def worst_group_error(y_true: ArrayLike, y_pred: ArrayLike, **options: Any) -> float:
+    """Return the largest share of wrong labels in a group, as for `group_errors`."""
+    return float(group_errors(y_true, y_pred, **options)["error"].max())
 
 
-def _same_rows(true: NDArray[Any], predicted: NDArray[Any]) -> None:
-    if true.ndim != 1 or len(predicted) != len(true):
+def _rows(
+    true: NDArray[Any], predicted: NDArray[Any], columns: int | None = None
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return both, if there is one label and one prediction for each row."""
+    shape = (len(true),) if columns is None else (len(true), columns)
+    if true.ndim != 1 or predicted.shape != shape:
         raise DataError(
             f"[wrong-shape] y_true and y_pred have the shapes {true.shape} and "
             f"{predicted.shape}, expected one label and one prediction for each row"
+            + (f", of {columns} classes (`labels` names them)" if columns else "")
         )
-
-
-def _squared(y_true: ArrayLike, y_pred: ArrayLike) -> FloatArray:
-    true, predicted = np.asarray(y_true, float), np.asarray(y_pred, float)
-    _same_rows(true, predicted)
-    if predicted.ndim != 1:
-        raise DataError(
-            f"[wrong-shape] y_pred has the shape {predicted.shape}, expected numbers"
-        )
-    return np.square(true - predicted)
+    return true, predicted
 
 
 def log_losses(
@@ -184,16 +151,10 @@ def log_losses(
 ) -> FloatArray:
     """Return minus the logarithm of the probability of each label."""
     true, proba = np.asarray(y_true), np.asarray(y_pred, float)
-    _same_rows(true, proba)
+    classes = np.unique(true) if labels is None else np.asarray(labels)
     if proba.ndim == 1:
         proba = np.stack([1.0 - proba, proba], axis=1)
-    classes = np.unique(true) if labels is None else np.asarray(labels)
-    if proba.ndim != 2 or proba.shape[1] != len(classes):
-        raise DataError(
-            f"[wrong-shape] y_pred has the shape {proba.shape} for the {len(classes)} "
-            f"classes {classes.tolist()}: one column per class is needed (`labels` "
-            "names them)"
-        )
+    true, proba = _rows(true, proba, len(classes))
     if not ((proba >= 0) & (proba <= 1)).all():
         raise DataError(
             "[bad-probabilities] y_pred has values outside [0, 1]: probabilities are "
@@ -245,7 +206,8 @@ class GroupScorer:
     """A scorer of the worst group: minus its loss or error, so that larger is better.
 
     It takes an estimator, rows and labels, as scikit-learn's own scorers do, and
-    `sensitive_features`, which metadata routing brings along.
+    `sensitive_features`, which metadata routing brings along. Unlike `make_scorer`, it
+    knows the estimator's classes: a fold may lack some of them.
     """
 
     def __init__(self, measured: Literal["loss", "error"]) -> None:
@@ -263,13 +225,12 @@ class GroupScorer:
         """Return minus the worst group's loss or error."""
         if sensitive_features is None:
             raise UsageError(
-                f"[needs-groups] worst_group_{self.measured}_scorer needs "
-                "sensitive_features: with "
+                f"[needs-groups] {self} needs sensitive_features: with "
                 "sklearn.set_config(enable_metadata_routing=True), GridSearchCV.fit "
                 "and cross_validate(params=…) pass them on"
             )
         given = {"sensitive_features": sensitive_features}
-        more = {**given, "sample_weight": sample_weight}
+        more: dict[str, Any] = {**given, "sample_weight": sample_weight}
         if self.measured == "error":
             return -worst_group_error(y, estimator.predict(X), **more)
         if not hasattr(estimator, "predict_proba"):
