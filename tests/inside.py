@@ -125,12 +125,12 @@ HOMES = {
     "models.reported": "Reported",
     "models.scaled": "ScaledRows",
     "models.scoring": "score_file",
-    "noisy.plan": "BETS:noisy_plan_BETS PARTS bets_of ranges_of uniform_of",
-    "noisy.running": ":running",
     "planning.outlook": "Outlook chance times",
     "planning.promised": "SHARES",
     "planning.trial": "FOLDS folds",
     "privacy.accounting": "Filter composed delta_of epsilon_of mu_of",
+    "privacy.plan": "BETS:noisy_plan_BETS PARTS bets_of ranges_of uniform_of",
+    "private.run": ":running",
     "privacy.discrete": (
         ":discrete Source discrete_gaussian keyed_source secret_source seeded_source"
     ),
@@ -139,7 +139,7 @@ HOMES = {
     ),
     "queries.expand": "STEPS curvature",
     "queries.evaluate": "COLUMNS:queries_evaluate_COLUMNS",
-    "queries.noised": "Adding CURVED UNIT scores_alone unfolded",
+    "queries.release": "Adding Chunk blocks_of unfolded",
     "queries.plausible": "Ceilings",
     "queries.stakes": "STAKES check_log_sums check_stakes",
     "queries.train": "TINY",

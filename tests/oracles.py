@@ -38,7 +38,6 @@ from pffl.queries import (
     Census,
     Evaluate,
     Expand,
-    Noised,
     Task,
     Train,
     View,
@@ -49,6 +48,7 @@ from tests.driving import iterate, measure, prepare
 from tests.driving import least as enclose_least
 from tests.inside import (
     COUNTED,
+    EVERY_SILO,
     FAR,
     NEAR,
     Adding,
@@ -61,6 +61,7 @@ from tests.inside import (
     Pair,
     Support,
     as_inputs,
+    blocks_of,
     composed,
     delta_of,
     discrete,
@@ -965,14 +966,17 @@ def noisy_gradients(
     labels = (stratum % 2).astype(float)
     view = View(0, model.inputs.apply(X), labels, stratum)
     adding = Adding(seeded_source("window", noise))
-    only = np.array([0.0, 0, 0, noise, 0, 0])
+    names = tuple(f"stratum {a}" for a in range(4))
+    cells = Cells(names, np.ones(4), np.eye(4, dtype=bool), np.full(4, EVERY_SILO))
+    task, only = replace(task, cells=cells), np.array([0.0, noise, 0])
+    _, blocks = blocks_of(cells)  # in some order
     out = []
     for w in ws:
-        query = Noised(task, w, only, sets=np.eye(4), adding=adding)
+        query = Expand(task, w, noise=only, adding=adding)
         total = query.answer(view)
         if noise > 0.01:
             total = query.pooled(total, [view])
-        out.append(query.real(total, "gradients"))
+        out.append(blocks @ query.real(total, "gradients"))
     return np.array(out)
 
 

@@ -242,7 +242,7 @@ class Meter:
         for query, total in zip(queries, totals, strict=True):
             if query.digest in counted:
                 continue
-            if isinstance(query, Census) and not query.centred:
+            if isinstance(query, Census) and not (query.centred or query.released):
                 self._rows = float(total.rows.mean())  # type: ignore[attr-defined]
                 continue
             self._messages += not counted

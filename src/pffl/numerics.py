@@ -133,12 +133,15 @@ def log_softmax(scores: FloatArray) -> FloatArray:
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 
-def shortened(rows: FloatArray, longest: float) -> FloatArray:
-    """Return rows no longer than that, in the same direction."""
-    length = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    factor = np.minimum(1.0, longest / np.maximum(length, longest))
-    # By a hair, so that rounding does not undo it.
-    return rows * np.where(factor < 1, factor * (1 - 1e-15), 1.0)[:, None]
+def row_lengths(rows: FloatArray) -> FloatArray:
+    """Return the length of each row, which hangs on no other row, to the last bit.
+
+    Column by column: sums along rows can depend on where rows stand in memory.
+    """
+    squares = np.zeros(len(rows))
+    for column in rows.T:
+        squares += column * column
+    return np.sqrt(squares)
 
 
 def front(values: FloatArray) -> BoolArray:

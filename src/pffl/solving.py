@@ -58,9 +58,6 @@ from pffl.methods.base import Method
 from pffl.methods.pffl import PFFL
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel, default_model
-from pffl.noisy import forecast
-from pffl.noisy import running as noisy
-from pffl.noisy.plan import Plan
 from pffl.path import (
     Promise,
     calibration_overlap,
@@ -78,9 +75,12 @@ from pffl.preparation import (
     reprice,
 )
 from pffl.privacy.discrete import Source, secret_source, seeded_source
+from pffl.privacy.plan import Plan
 from pffl.privacy.terms import Privacy
+from pffl.private import margins
+from pffl.private import run as private
 from pffl.problem import Access, Point, Problem
-from pffl.queries.noised import Adding
+from pffl.queries.release import Adding
 from pffl.solution import Solution
 from pffl.tuning import choose_l2
 from pffl.typing import FloatArray
@@ -200,7 +200,7 @@ def solve(
             )
         if asker.federation is not None:
             log = None  # a changed table could not be noticed without its fingerprint
-        plan = noisy.planned(setting, constraint, model, used, settings, privacy)[0]
+        plan = private.planned(setting, constraint, model, used, settings, privacy)[0]
         for callback in callbacks:
             callback.releasing(plan.lines())
         about_run: dict[str, Any] = {
@@ -448,14 +448,14 @@ def noise_forecast(
     privacy = known_ranges(federation, privacy)
 
     def make(terms: Privacy) -> Plan:
-        return noisy.planned(setting, constraint, model, method, options, terms)[0]
+        return private.planned(setting, constraint, model, method, options, terms)[0]
 
     cells = Cells.none(setting.schema)
     if constraint is not None:
         cells = constraint.cells(setting.schema, setting.silo_names)
     total = adding_of(setting, privacy, shared=secure_sum).total
     sure = options.confidence
-    rows = forecast.table(make, privacy, cells, confidence=sure, total=total)
+    rows = margins.table(make, privacy, cells, confidence=sure, total=total)
     return make(privacy).lines(), rows
 
 
@@ -470,10 +470,12 @@ def with_noise(
     privacy: Privacy,
     adding: Adding,
 ) -> Flow[Solution]:
-    """Solve with noise, as a flow: see `noisy.running`."""
-    plan, clipped = noisy.planned(setting, constraint, model, method, options, privacy)
+    """Solve with noise, as a flow: see `private.run`."""
+    plan, clipped = private.planned(
+        setting, constraint, model, method, options, privacy
+    )
     meter = Meter(setting.access.pooled or len(setting.silo_names))
-    flow = noisy.run(
+    flow = private.run(
         setting,
         constraint,
         plan,
@@ -498,7 +500,7 @@ def with_noise(
     by_rows = replace(options, weighting="rows")
     terms = terms_of(setting.data, problem, by_rows, method, privacy.loss_bound)
     evidence = evidence_of(
-        replace(noisy.private_data(setting.data), card={}),
+        replace(private.private_data(setting.data), card={}),
         problem,
         point,
         found.measured,

@@ -21,8 +21,8 @@ from pffl.data import Federation, Rows, Schema, Silo
 from pffl.queries import (
     Census,
     CensusTotal,
+    Expand,
     ModelQuery,
-    Noised,
     Query,
     View,
 )
@@ -30,7 +30,7 @@ from pffl.site import Agreement, Rules, Site, SiteConfig
 from pffl.wire import read_answer, read_total
 from tests.attacks.product import told
 from tests.helpers import make_schema
-from tests.inside import consent, mu_of, store, unfolded
+from tests.inside import blocks_of, consent, mu_of, store, unfolded
 from tests.inside import wire_keys_FILE as KEY
 from tests.site.secure import Server, agree, keys_of, sites_of
 from tests.site.sites import message
@@ -142,13 +142,14 @@ class Private:
         assert isinstance(query, ModelQuery)
         model = replace(task.model, input_bound=float(np.sqrt(task.model.n_parameters)))
         task = replace(task, model=model)
-        noise = self.noise * np.array([0.0, 1, 0, 1, 1, 0])
-        sets = task.cells.membership.astype(float)
-        noised = Noised(task, query.w, noise, sets, loss_bound=3.0)
+        noise = np.full(3, self.noise)
+        noised = Expand(task, query.w, 2, noise=noise, loss_bound=3.0)
+        member = blocks_of(task.cells)[1].astype(float)
         total = self.ask(noised)
         assert total is not None, self.ask.refusals  # it is the noise that stops it
         losses, gradients, curvatures = (
-            noised.real(total, name) for name in ("losses", "gradients", "curvatures")
+            member @ noised.real(total, name)
+            for name in ("losses", "gradients", "curvatures")
         )
         hessians = unfolded(curvatures, model.n_parameters)
         n = len(self.site.silo.rows("train"))

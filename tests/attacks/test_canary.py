@@ -1,7 +1,6 @@
 """A canary in whole runs with noise: benchmarks/privacy_audit.py.
 
-What the account allows is not exceeded, and planted bugs are caught: half of the noise,
-and rows that are not shortened to the clip.
+What the account allows is not exceeded, and half of the noise is caught.
 """
 
 from __future__ import annotations
@@ -22,12 +21,11 @@ EPSILON = 4.0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("bug", "caught"), [("", False), ("noise", True), ("clip", True)]
-)
-def test_a_canary_is_told_no_better_than_the_account_allows(bug, caught):
-    least, _ = audit.audit(EPSILON, 600, bug)
-    assert (least > EPSILON) == caught
+@pytest.mark.parametrize(("bug", "caught"), [("", False), ("noise", True)])
+@pytest.mark.parametrize("epsilon", [1.0, 4.0])
+def test_a_canary_is_told_no_better_than_the_account_allows(epsilon, bug, caught):
+    least, _ = audit.audit(epsilon, 600, bug)
+    assert (least > epsilon) == caught
 
 
 def test_the_canary_is_as_long_as_the_clip_allows():

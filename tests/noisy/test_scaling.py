@@ -92,7 +92,7 @@ def test_ranges_are_free_and_tell_nothing_of_rows():
     other = make_federation(7, sizes=(900,) * 3, test=700)
     again, third = solve(other, "exact", scaling="ranges", noise_seed=5)
     scalings = [
-        next(q for q in asked if q.kind == "noised").task.model.inputs
+        next(q for q in asked if q.kind == "expand").task.model.inputs
         for asked in (second, third)
     ]
     assert np.array_equal(scalings[0].mean, scalings[1].mean)

@@ -56,12 +56,11 @@ def run(
             told = ask or server.ask
             if counts and not counted:
                 counted = dict(zip(splits, told(counts), strict=True))
-            posed = [q for q in queries if not isinstance(q, Census)]
+            known_already = [isinstance(q, Census) and not q.released for q in queries]
+            both = list(zip(queries, known_already, strict=True))
+            posed = [q for q, known in both if not known]
             found = iter(told(posed) if posed else ())
-            totals = [
-                counted[q.split] if isinstance(q, Census) else next(found)
-                for q in queries
-            ]
+            totals = [counted[q.split] if known else next(found) for q, known in both]
             try:
                 queries = exchanges.send(totals)
             except StopIteration as done:

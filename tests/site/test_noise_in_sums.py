@@ -13,7 +13,7 @@ from scipy import stats
 
 import pffl
 from pffl.errors import FederationError, PrivacyBudgetError, UsageError
-from pffl.queries import Tally
+from pffl.queries import Census, Released
 from pffl.solving import sharing
 from pffl.wire import read_answer, write_request
 from tests.inside import (
@@ -48,12 +48,13 @@ from tests.site.secure import Server, agree
 # How much noise there is
 
 
-def tally(data: pffl.Federation, noise: float = 3.0) -> Tally:
+def tally(data: pffl.Federation, noise: float = 3.0) -> Census:
     """A query for counts and sums of inputs."""
     n = data.schema.n_features
     ends = np.full(n, -6.0), np.full(n, 6.0)
     longest = math.sqrt(2 * n)
-    return Tally(data.schema, *ends, longest, np.full(2, noise))
+    known = {"low": ends[0], "high": ends[1], "longest": longest}
+    return Census(data.schema, noise=np.full(2, noise), **known)
 
 
 def truth(data: pffl.Federation) -> np.ndarray:
@@ -69,12 +70,12 @@ def truth(data: pffl.Federation) -> np.ndarray:
     return np.concatenate([counts, sums])
 
 
-def drawn(engine: Secured, query: Tally, times: int) -> np.ndarray:
+def drawn(engine: Secured, query: Census, times: int) -> np.ndarray:
     """Totals as a server reads them, in units of σ of a single number."""
     found = []
     for _ in range(times):
         total = engine.ask(query)
-        found.append(np.concatenate([query.real(total, name) for name in query.fields]))
+        found.append(np.concatenate([query.real(total, name) for name in query.parts]))
     return np.array(found)
 
 
@@ -113,12 +114,9 @@ def test_what_is_left_against_sites_that_work_together():
         for name in known:
             source, parts = seeded_source(name), []
             for _ in range(50):
-                none = query.total_type(
-                    np.zeros(data.schema.n_atoms, np.int64),
-                    np.zeros(2 * data.schema.n_features, np.int64),
-                )
+                none = Released(np.zeros(query.length, np.int64))
                 one = query.noised(none, source, factor=share.each)
-                parts.append(np.concatenate([query.real(one, f) for f in query.fields]))
+                parts.append(np.concatenate([query.real(one, f) for f in query.parts]))
             told = np.array(parts) + (told if told.size else 0.0)
         off = totals - truth(data) - told
         off[:, : data.schema.n_atoms] /= 3.0

@@ -19,6 +19,7 @@ from pffl.numerics import (
     bounded_probabilities,
     clipped_log_losses,
     mixed_log_losses,
+    row_lengths,
 )
 from pffl.records import Record
 from pffl.typing import FloatArray, IntArray
@@ -152,7 +153,7 @@ class Inputs:
         centred /= self.scale
         if math.isfinite(self.longest):
             # By a hair less, so that rounding does not undo it.
-            size = np.sqrt(np.einsum("ij,ij->i", centred, centred)) * (1 + 1e-14)
+            size = row_lengths(centred) * (1 + 1e-14)
             centred /= np.maximum(1.0, size / self.longest)[:, None]
         return centred
 

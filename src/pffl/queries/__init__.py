@@ -15,10 +15,8 @@ from pffl.queries.evaluate import Evaluate as Evaluate
 from pffl.queries.evaluate import EvaluateTotal as EvaluateTotal
 from pffl.queries.expand import Expand as Expand
 from pffl.queries.expand import ExpandTotal as ExpandTotal
-from pffl.queries.noised import Noised as Noised
-from pffl.queries.noised import NoisedTotal as NoisedTotal
-from pffl.queries.noised import Tally as Tally
-from pffl.queries.noised import TallyTotal as TallyTotal
+from pffl.queries.release import Adding as Adding
+from pffl.queries.release import Released as Released
 from pffl.queries.train import Train as Train
 from pffl.queries.train import TrainTotal as TrainTotal
 from pffl.queries.witness import Witness as Witness

@@ -387,6 +387,16 @@ class Query(Generic[T_co]):
         raise NotImplementedError
 
     @property
+    def released(self) -> bool:
+        """Whether the answer is whole numbers with noise; see `queries.release`."""
+        return False
+
+    @property
+    def answer_type(self) -> type[Total]:
+        """The class of its answers."""
+        return self.total_type
+
+    @property
     def dims(self) -> Dims:
         """Lengths of the axes of an answer."""
         return {}
@@ -463,7 +473,8 @@ class Query(Generic[T_co]):
     ) -> tuple[Self, int]:
         """Take a query out of a message; return also the place of the silo."""
         known = {f.name: schema for f in fields(cls) if f.name == "schema"}
-        dims = {"1+features": 1 + schema.n_features}
+        n = schema.n_features
+        dims = {"1+features": 1 + n, "features": n}
         return cls(**cls._taken(header, arrays, dims), **known), 0
 
     @classmethod

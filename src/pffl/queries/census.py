@@ -8,6 +8,7 @@ close to the mean, where nothing cancels. That tells nothing new, but for roundi
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -15,21 +16,32 @@ import numpy as np
 
 from pffl.data.schema import Schema
 from pffl.data.sparse import powers
-from pffl.models.scaled import Design, ScaledRows, filled
+from pffl.errors import Malformed
+from pffl.models.scaled import Design, ScaledRows, dense, filled
 from pffl.numerics import divisors
 from pffl.queries.base import RowsQuery, View, raw
 from pffl.queries.declared import (
     ROUNDING,
+    Dims,
     Row,
     Total,
     agreed,
     array,
     empty,
     places,
+    scalar,
     table,
     text,
 )
 from pffl.queries.plausible import require, within
+from pffl.queries.release import (
+    CHUNK,
+    UNIT,
+    Adding,
+    Part,
+    Releasable,
+    kept,
+)
 from pffl.typing import FloatArray, IntArray
 
 COUNT = Row(0.0, 1.0, whole=True, called="a count")
@@ -80,16 +92,72 @@ class CensusTotal(Total):
         )
 
 
-class Census(RowsQuery[CensusTotal]):
+class Census(Releasable, RowsQuery[CensusTotal]):
     """Ask for counts and feature sums, of rows as they are.
 
-    `centre` is that of the target, then one for each feature; none: 0.
+    With noise, `counts` are people of each atom, and `features` Σu and Σu² of each
+    input, u = (x − low)/(high − low) kept in [0, 1]; 0 of one that is missing.
+
+    Attributes
+    ----------
+    centre
+        That of the target, then one for each feature; none: 0.
+    low, high, longest
+        Under noise: what each input is between, known beforehand, and the length that
+        (u, u²) of a row has at most.
     """
 
     total_type: ClassVar = CensusTotal
+    releasable: ClassVar = ("counts", "features")
 
     split: str = text(default="train")
     centre: FloatArray = table("1+features", default_factory=empty)
+    noise: FloatArray = table("any", most=2, default_factory=empty)
+    low: FloatArray = table("features", default_factory=empty)
+    high: FloatArray = table("features", default_factory=empty)
+    longest: float = scalar(default=0.0)
+    adding: Adding | None = None
+
+    def __post_init__(self) -> None:
+        if not self.released:
+            return
+        n = self.schema.n_features
+        if not (len(self.low) == len(self.high) == n and (self.low < self.high).all()):
+            raise Malformed(
+                "[needs-ranges] a range for each input is needed, the lower end first"
+            )
+        if not 0 < self.longest <= 2.0**16:
+            raise Malformed("[needs-length] a length of rows is needed")
+        self.check_noise()
+
+    @property
+    def dims(self) -> Dims:
+        """Lengths of the axes of an answer."""
+        return {"n": self.length} if self.released else super().dims
+
+    def lengths(self) -> Mapping[str, Part]:
+        """Return what is released: a person is in one atom."""
+        n = 2 * self.schema.n_features
+        rounded = math.sqrt(n) * 2.0**-UNIT
+        return {
+            "counts": Part((self.schema.n_atoms,), 1.0),
+            "features": Part((n,), self.longest + rounded),
+        }
+
+    def add_whole(self, view: View) -> Iterator[Mapping[str, IntArray]]:
+        """Yield sums over some rows, as they are."""
+        parts, (inputs, marks) = self.parts, self.schema.gaps
+        if "counts" in parts:
+            many = np.bincount(view.atom, minlength=self.schema.n_atoms)
+            yield {"counts": many.astype(np.int64) << UNIT}
+        for at in range(0, len(view) if "features" in parts else 0, CHUNK):
+            X = dense(view.X[at : at + CHUNK])
+            with np.errstate(over="ignore", invalid="ignore"):
+                u = (X - self.low) / (self.high - self.low)
+            u = np.clip(np.nan_to_num(u, nan=0.0), 0.0, 1.0)
+            u[:, inputs] *= 1.0 - u[:, marks]
+            both = np.rint(np.concatenate([u, u * u], axis=1) * 2.0**UNIT)
+            yield {"features": kept(both, parts["features"].most).sum(axis=0)}
 
     @property
     def centred(self) -> bool:
@@ -98,6 +166,9 @@ class Census(RowsQuery[CensusTotal]):
 
     def answer(self, view: View) -> CensusTotal:
         """Answer for one silo, from raw (unscaled) rows."""
+        if self.released:
+            whole: Any = self.whole(view)
+            return whole
         X, y, about = view.X, view.y, None
         if self.centred:
             y, about = y - self.centre[0], self.centre[1:]
@@ -120,6 +191,8 @@ class Census(RowsQuery[CensusTotal]):
 
     def addend(self, total: CensusTotal) -> CensusTotal:
         """Write beside `stored`, which does not add, whether rows are sparse."""
+        if self.released:
+            return total
         stored = total.stored
         return replace(total, stored=np.where(stored > 0, stored * APART + 1, 0))
 
@@ -128,6 +201,8 @@ class Census(RowsQuery[CensusTotal]):
 
         Where some sites' rows are dense, and those of others not, it is all inputs.
         """
+        if self.released:
+            return total
         stored, sparse = np.divmod(total.stored, APART)
         most = np.where(sparse == sites, stored, np.where(sparse > 0, np.inf, 0))
         few = np.minimum(most, self.schema.n_features)

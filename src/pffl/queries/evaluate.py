@@ -6,14 +6,15 @@ unseen people: they are about the *bounded* predictor, whose loss is at most M.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from pffl.bounds.mean import LARGEST
-from pffl.errors import UsageError
+from pffl.errors import Malformed, UsageError
 from pffl.queries.base import ModelQuery, View
 from pffl.queries.census import COUNT, WEIGHT
 from pffl.queries.declared import (
@@ -31,7 +32,18 @@ from pffl.queries.declared import (
     table,
     text,
 )
+from pffl.queries.expand import linear
 from pffl.queries.plausible import LOSS, Known, require, within
+from pffl.queries.release import (
+    UNIT,
+    Adding,
+    Chunk,
+    Part,
+    Releasable,
+    Released,
+    blocks_of,
+    check_linear,
+)
 from pffl.queries.stakes import (
     IMPOSSIBLE,
     RISES,
@@ -121,7 +133,7 @@ class EvaluateTotal(Total):
         return column
 
 
-class Evaluate(ModelQuery[EvaluateTotal]):
+class Evaluate(Releasable, ModelQuery[EvaluateTotal]):
     """Ask how `w` does on a split.
 
     Attributes
@@ -138,9 +150,13 @@ class Evaluate(ModelQuery[EvaluateTotal]):
     rising
         1 asks for the sums of an alarm: `levels` are then the bounds of the cells, and
         losses need none; see `bounds.alarm`.
+    noise
+        Of people, bounded losses and correct predictions of each atom, and of the
+        log-sums of each block; bets are then the same for all cells.
     """
 
     total_type: ClassVar = EvaluateTotal
+    releasable: ClassVar = ("counts", "losses", "correct", "logs")
 
     split: str = text(default="test")
     loss_bound: float = scalar(default=np.inf, optional=True)
@@ -149,6 +165,8 @@ class Evaluate(ModelQuery[EvaluateTotal]):
     weight_bound: float = scalar(default=np.inf, optional=True)
     levels: FloatArray = table("z", "any", most=MOST_LEVELS, default_factory=empty)
     rising: int = choice(0, 1, default=0)
+    noise: FloatArray = table("any", most=4, default_factory=empty)
+    adding: Adding | None = None
 
     def __post_init__(self) -> None:
         model, M = self.task.model, self.loss_bound
@@ -171,6 +189,64 @@ class Evaluate(ModelQuery[EvaluateTotal]):
         if self.bets.size and not (np.isfinite(M) or self.rising):
             raise UsageError("[wrong-bets] bets need a loss bound")
         self._check_levels()
+        if self.released:
+            self._check_release()
+
+    def _check_release(self) -> None:
+        """Refuse what has no declared length, and log-sums without bets."""
+        self.check_noise()
+        check_linear(self.task.model, self.loss_bound)
+        alike = bool((self.bets == self.bets[:1]).all())
+        if not alike or ("logs" in self.asked_for) != bool(self.bets.size):
+            raise Malformed(
+                "[wrong-bets] under noise bets are those of all cells, and go with "
+                "log-sums"
+            )
+
+    def lengths(self) -> Mapping[str, Part]:
+        """Return what is released: a person is in one atom, and in one block."""
+        atoms, bets = self.task.cells.membership.shape[1], self.bets.shape[1]
+        blocks = len(blocks_of(self.task.cells)[0])
+        return {
+            "counts": Part((atoms,), 1.0),
+            "losses": Part((atoms,), self.loss_bound + 2.0**-UNIT),
+            "correct": Part((atoms,), 1.0),
+            "logs": Part((blocks, bets), math.nextafter(math.sqrt(bets), math.inf)),
+        }
+
+    def add_whole(self, view: View) -> Iterator[Mapping[str, IntArray]]:
+        """Yield sums over some rows."""
+        parts, model = self.parts, linear(self.task)
+        atoms = np.eye(self.task.cells.membership.shape[1])
+        blocks = blocks_of(self.task.cells)[0]
+        for chunk in Chunk.each(model, self.w, view):
+            out: dict[str, IntArray] = {}
+            if "counts" in parts:
+                out["counts"] = chunk.in_sets(np.ones(len(chunk.y)), atoms)
+            if "losses" in parts:
+                out["losses"] = chunk.in_sets(chunk.losses(self.loss_bound), atoms)
+            if "correct" in parts:
+                codes = np.asarray(model.score_classes(chunk.z), np.float64)
+                right = (codes == chunk.y).astype(np.float64)
+                out["correct"] = chunk.in_sets(right, atoms)
+            if "logs" in parts:
+                x = chunk.losses(self.loss_bound) / self.loss_bound
+                # In units of −log(1 − γ): one row adds between −1 and 0 to each.
+                logs = [
+                    np.minimum(np.log1p(-bet * x) / np.log1p(-bet), 1.0)
+                    for bet in self.bets[0]
+                ]
+                sums = [-chunk.in_sets(log, blocks) for log in logs]
+                out["logs"] = np.stack(sums, axis=1)
+            yield out
+
+    def log_sums(self, total: Released) -> FloatArray:
+        """Return released Σ log(1 − γx) as numbers, shape (blocks, bets)."""
+        return self.real(total, "logs") * -np.log1p(-self.bets[0])
+
+    def log_deviations(self, adding: Adding) -> FloatArray:
+        """Return the standard deviation of the noise in each of them, by bet."""
+        return self.deviation("logs", adding) * -np.log1p(-self.bets[0])
 
     def _check_levels(self) -> None:
         """Refuse levels that no mean loss is at, and bets on weights without any."""
@@ -208,6 +284,8 @@ class Evaluate(ModelQuery[EvaluateTotal]):
     @property
     def dims(self) -> Dims:
         """Lengths of the axes of an answer."""
+        if self.released:
+            return {"n": self.length}
         bets, weighs = self.bets.shape[1], self.weighs
         own = {"trials": len(self.trials), "bets": 0 if weighs else bets}
         own |= {"tests": bets if weighs else 0, "levels": self.levels.shape[1]}
@@ -327,6 +405,9 @@ class Evaluate(ModelQuery[EvaluateTotal]):
 
     def answer(self, view: View) -> EvaluateTotal:
         """Answer for one silo."""
+        if self.released:
+            whole: Any = self.whole(view)
+            return whole
         model, w = self.task.model, self.w
         losses, classes = model.losses(w, view.X, view.y), model.classes(w, view.X)
 
@@ -368,7 +449,10 @@ class Evaluate(ModelQuery[EvaluateTotal]):
         )
 
     def pooled(self, total: EvaluateTotal, views: Sequence[View]) -> EvaluateTotal:
-        """Count people once who have rows in several silos."""
+        """Count people once who have rows in several silos; or add noise."""
+        if self.released:
+            noised: Any = super().pooled(total, views)
+            return noised
         known = [view.person for view in views if view.person is not None]
         if not self.by_row or len(known) < len(views):
             return total
@@ -393,11 +477,15 @@ class Evaluate(ModelQuery[EvaluateTotal]):
         self, total: EvaluateTotal, parts: Sequence[EvaluateTotal]
     ) -> EvaluateTotal:
         """Return the total with each silo's part of the cells."""
+        if self.released:
+            return total
         columns = [COLUMNS.index(name) for name in OF_SILOS]
         return replace(total, of_silos=np.stack([p.cells[:, columns] for p in parts]))
 
     def check(self, known: Known, total: EvaluateTotal) -> EvaluateTotal:
         """Judge counts, losses and predictions of one silo."""
+        if self.released:  # with noise any sum is possible
+            return total
         n, table = known.weights, {c: total.column(c) for c in COLUMNS}
         same = bool((table["count"] == known.counts).all())
         require(same, "counts changed since the census")

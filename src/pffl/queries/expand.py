@@ -19,6 +19,7 @@ from diverging where silos differ in scale.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from typing import Any, ClassVar
 
@@ -41,7 +42,18 @@ from pffl.queries.declared import (
     table,
 )
 from pffl.queries.plausible import LOSS, Known, check_length, near, require, within
-from pffl.typing import FloatArray
+from pffl.queries.release import (
+    UNIT,
+    Adding,
+    Chunk,
+    Part,
+    Reach,
+    Releasable,
+    blocks_of,
+    check_linear,
+    refuse,
+)
+from pffl.typing import FloatArray, IntArray
 
 SCORE = Row(0.0, 1.0, weighted=True, called="a score")
 CURVED = Row(0.0, called="a curvature")
@@ -82,7 +94,7 @@ class ExpandTotal(Total):
     peaks: FloatArray = array("l", row=CURVED)
 
 
-class Expand(ModelQuery[ExpandTotal]):
+class Expand(Releasable, ModelQuery[ExpandTotal]):
     """Ask for F and each cell at `w`; of order 0, `w` is any.
 
     Attributes
@@ -96,9 +108,13 @@ class Expand(ModelQuery[ExpandTotal]):
     typical
         What L/p_k is about, so that powers of it stay in the range of fixed point;
         empty for the losses' unit.
+    noise, loss_bound
+        Of losses up to M, of gradients and of ¼Σxxᵀ, which no Hessian of a logistic
+        loss is above, of each block of strata: F and cells follow from these.
     """
 
     total_type: ClassVar = ExpandTotal
+    releasable: ClassVar = ("losses", "gradients", "curvatures")
 
     order: int = choice(0, 1, 2, default=1)
     directions: FloatArray = table(
@@ -106,6 +122,9 @@ class Expand(ModelQuery[ExpandTotal]):
     )
     sharpness: float = scalar(default=0.0)
     typical: FloatArray = table("1+z", default_factory=empty)
+    noise: FloatArray = table("any", most=3, default_factory=empty)
+    loss_bound: float = scalar(default=1.0)
+    adding: Adding | None = None
     split: str = field(default="train", init=False)
 
     def __post_init__(self) -> None:
@@ -114,10 +133,43 @@ class Expand(ModelQuery[ExpandTotal]):
             object.__setattr__(self, "directions", none)
         if self.order == 0 and (self.directions.size or self.sharpness):
             raise UsageError("[wrong-order] of order 0 nothing is asked at w")
+        if not self.released:
+            return
+        self.check_noise()
+        check_linear(self.task.model, self.loss_bound)
+        if self.order == 0 or self.directions.size or self.sharpness:
+            refuse("products with Hessians, scores and bounds on curvature")
+        if "curvatures" in self.asked_for and self.task.model.n_outputs > 1:
+            refuse("curvature of several outputs")
+
+    def lengths(self) -> Mapping[str, Part]:
+        """Return what is released: a person is in one block."""
+        blocks = len(blocks_of(self.task.cells)[0])
+        reach = Reach.of(linear(self.task))
+        return {
+            "losses": Part((blocks,), self.loss_bound + 2.0**-UNIT),
+            "gradients": reach.gradient(blocks),
+            "curvatures": reach.curvature(blocks),
+        }
+
+    def add_whole(self, view: View) -> Iterator[Mapping[str, IntArray]]:
+        """Yield sums over some rows."""
+        parts, blocks = self.parts, blocks_of(self.task.cells)[0]
+        for chunk in Chunk.each(linear(self.task), self.w, view):
+            out: dict[str, IntArray] = {}
+            if "losses" in parts:
+                out["losses"] = chunk.in_sets(chunk.losses(self.loss_bound), blocks)
+            if "gradients" in parts:
+                out["gradients"] = chunk.gradients(blocks)
+            if "curvatures" in parts:
+                out["curvatures"] = chunk.curvatures(blocks)
+            yield out
 
     @property
     def dims(self) -> Dims:
         """Lengths of the axes of an answer."""
+        if self.released:
+            return {"n": self.length}
         shared, asked = super().dims, self.order > 0
         return {
             **shared,
@@ -147,6 +199,9 @@ class Expand(ModelQuery[ExpandTotal]):
 
     def answer(self, view: View) -> ExpandTotal:
         """Answer for one silo, one cell after the other."""
+        if self.released:
+            whole: Any = self.whole(view)
+            return whole
         model, weights = linear(self.task), row_weights(self.task, view)
         if not self.order:
             found = [curvature(model, view.X, view.y, row) for row in weights]
@@ -204,7 +259,9 @@ class Expand(ModelQuery[ExpandTotal]):
         return ExpandTotal(**found, curvatures=sums, peaks=own**POWER)
 
     def check(self, known: Known, total: ExpandTotal) -> ExpandTotal:
-        """Judge one silo's sums."""
+        """Judge one silo's sums; with noise any is possible."""
+        if self.released:
+            return total
         if self.order:
             self._check_at_w(known, total)
         else:

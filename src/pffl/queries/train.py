@@ -28,7 +28,19 @@ from pffl.queries.declared import (
     vector,
     whole,
 )
+from pffl.queries.expand import linear
 from pffl.queries.plausible import LOSS, Known, check_length, near, require
+from pffl.queries.release import (
+    UNIT,
+    Adding,
+    Chunk,
+    Part,
+    Reach,
+    Releasable,
+    blocks_of,
+    check_linear,
+    refuse,
+)
 from pffl.typing import FloatArray, IntArray
 
 MOST_STEPS = 1_000_000
@@ -64,7 +76,7 @@ class TrainTotal(Total):
     gradient: FloatArray = array("g")
 
 
-class Train(ModelQuery[TrainTotal]):
+class Train(Releasable, ModelQuery[TrainTotal]):
     """Ask for local training from `w`.
 
     Silo k descends G_k = (1/p_k) Σ_i c_i ℓ_i + β(μ/2)‖w‖² with
@@ -101,9 +113,14 @@ class Train(ModelQuery[TrainTotal]):
         rows of weight 1, whatever λ.
     silos
         Which silos are asked, by index; None for all.
+    noise, loss_bound, people
+        Under noise a step is one, on all rows: its gradient Σ c_i∇ℓ_i is released, in
+        units of the heaviest c, and losses up to M of each block. `people` is the
+        released m by which F is a mean.
     """
 
     total_type: ClassVar = TrainTotal
+    releasable: ClassVar = ("losses", "gradient")
     quorum: ClassVar = True
 
     risk_weight: float = scalar()
@@ -121,7 +138,53 @@ class Train(ModelQuery[TrainTotal]):
     anchor_gradient: FloatArray = table("p", default_factory=empty)
     by_mass: bool = choice(False, True, default=False)
     silos: tuple[int, ...] | None = None
+    noise: FloatArray = table("any", most=2, default_factory=empty)
+    loss_bound: float = scalar(default=1.0)
+    people: float = scalar(default=0.0)
+    adding: Adding | None = None
     split: str = field(default="train", init=False)
+
+    def __post_init__(self) -> None:
+        if not self.released:
+            return
+        self.check_noise()
+        check_linear(self.task.model, self.loss_bound)
+        several = len(self.step_sizes) != 1 or self.batch_size is not None
+        if several or self.loss_power or self.corrected or self.silos is not None:
+            refuse("several local steps, batches, powers of losses, some of the silos")
+        if not (self.people > 0 and self.heaviest > 0):
+            raise Malformed("[no-weights] no weights that are known beforehand")
+
+    @property
+    def stratum_weights(self) -> FloatArray:
+        """Weights c of rows by stratum, from public values: β/m + Σ_z λ_z/m_z."""
+        in_cells = self.cell_weights @ self.task.cells.membership
+        return np.asarray(self.risk_weight / self.people + in_cells)
+
+    @property
+    def heaviest(self) -> float:
+        """The largest c."""
+        return float(np.abs(self.stratum_weights).max())
+
+    def lengths(self) -> Mapping[str, Part]:
+        """Return what is released: a person is in one block."""
+        blocks = len(blocks_of(self.task.cells)[0])
+        return {
+            "losses": Part((blocks,), self.loss_bound + 2.0**-UNIT),
+            "gradient": Reach.of(linear(self.task)).gradient(),
+        }
+
+    def add_whole(self, view: View) -> Iterator[Mapping[str, IntArray]]:
+        """Yield sums over some rows."""
+        parts, blocks = self.parts, blocks_of(self.task.cells)[0]
+        weights = self.stratum_weights / self.heaviest
+        for chunk in Chunk.each(linear(self.task), self.w, view):
+            out: dict[str, IntArray] = {}
+            if "losses" in parts:
+                out["losses"] = chunk.in_sets(chunk.losses(self.loss_bound), blocks)
+            if "gradient" in parts:
+                out["gradient"] = chunk.gradient(weights)
+            yield out
 
     @classmethod
     def read(
@@ -145,6 +208,8 @@ class Train(ModelQuery[TrainTotal]):
     @property
     def dims(self) -> Dims:
         """Lengths of the axes of an answer; g is that of the gradient."""
+        if self.released:
+            return {"n": self.length}
         p = self.task.model.n_parameters
         return {**super().dims, "g": p if self.slope else 0}
 
@@ -238,6 +303,9 @@ class Train(ModelQuery[TrainTotal]):
 
     def within(self, view: View, judge: Judge) -> TrainTotal:
         """Answer for one silo; `judge` is shown each w at which a step begins."""
+        if self.released:
+            whole: Any = self.whole(view)
+            return whole
         losses = self.task.model.losses(self.w, view.X, view.y)
         # Steps that are too large overflow; the server sees it and says "diverged".
         with np.errstate(over="ignore", invalid="ignore"):
@@ -326,6 +394,8 @@ class Train(ModelQuery[TrainTotal]):
 
     def check(self, known: Known, total: TrainTotal) -> TrainTotal:
         """Judge an update and the losses before it; clip one that is too long."""
+        if self.released:  # with noise any sum is possible
+            return total
         known.check_share(total.share)
         known.loss_sums(self.w, known.sizes, total.cell_losses)
         mean = known.mean_loss(self.w, total.risk, total.cell_losses)

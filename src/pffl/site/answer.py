@@ -39,7 +39,7 @@ from pffl.queries import (
     read_query,
 )
 from pffl.queries.base import Rebuild
-from pffl.queries.noised import Adding, Releasing
+from pffl.queries.release import Adding
 from pffl.site import consent, store
 from pffl.site.account import Account
 from pffl.site.agreement import Agreement
@@ -226,7 +226,7 @@ class Site:
             )
         posed = [self._read(body) for body in request.bodies]
         asked = [query for query, _ in posed]
-        noisy = any(isinstance(query, Releasing) for query in asked)
+        noisy = any(query.released for query in asked)
         if noisy or self.releases.account is not None:
             return self._release(request, asked, remember=remember)
         for query in asked:

@@ -35,7 +35,6 @@ from pffl.log import differences
 from pffl.parcel import Parcel, pack, unpack
 from pffl.privacy.discrete import Source, keyed_source
 from pffl.queries import Query
-from pffl.queries.noised import Releasing
 from pffl.site.agreement import Agreement
 from pffl.wire import Answer, Request, masks, read_answer, read_masked, signed_content
 from pffl.wire.envelope import bodies_digest, first_transcript, next_transcript
@@ -247,7 +246,7 @@ class Member:
 
     def admit(self, query: Query[Any], *, noise: bool = False) -> None:
         """Refuse a query of another set of sites; with `noise` all but releases."""
-        if noise != isinstance(query, Releasing):
+        if noise != query.released:
             agreed = "all is released with noise" if noise else "there is no noise"
             raise Refused(
                 f"[other-query] '{query.kind}', and in the agreed run {agreed}"

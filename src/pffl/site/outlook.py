@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 from pffl.errors import UsageError
-from pffl.noisy.running import planned
 from pffl.preparation import Setting
 from pffl.privacy.accounting import composed, epsilon_of
+from pffl.private.run import planned
 from pffl.sections import Plan
 from pffl.site.agreement import Agreement
 

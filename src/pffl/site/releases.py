@@ -22,7 +22,7 @@ from pffl.errors import Refused
 from pffl.parcel import Parcel
 from pffl.privacy.discrete import Source, secret_source
 from pffl.queries import Query, Total, View
-from pffl.queries.noised import Adding, Releasing
+from pffl.queries.release import Adding
 from pffl.site import store
 from pffl.site.account import Account
 from pffl.wire import Request, bodies_digest, total_body
@@ -46,7 +46,7 @@ class Releases:
 
     def check(self, asked: Sequence[Query[Any]]) -> None:
         """Refuse releases where there is no budget, and all else where there is one."""
-        noised = sum(isinstance(query, Releasing) for query in asked)
+        noised = sum(query.released for query in asked)
         if noised and self.account is None:
             raise Refused(
                 "[no-privacy-budget] a release with noise, for which this site has no "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pffl.errors import Problems, UsageError
-from pffl.queries.noised import Adding
+from pffl.queries.release import Adding
 from pffl.sections import Plan, read_plan
 from pffl.site.agreement import Agreement
 from pffl.solving import sharing

@@ -150,7 +150,7 @@ def read_total(body: Parcel, query: Query[T], index: int, schema: str) -> tuple[
     if not _whole(withheld):
         raise Malformed(f"'withheld' is {str(withheld)[:40]!r}")
     who = {"silos": np.array([index]), "schema_hash": schema}
-    total: Any = query.total_type.received(body.arrays, query.dims, **who)
+    total: Any = query.answer_type.received(body.arrays, query.dims, **who)
     return total, int(withheld or 0)
 
 

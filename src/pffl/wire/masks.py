@@ -159,9 +159,9 @@ def decode(query: Query[T], flat: Limbs, sites: int) -> T:
         own, numbers = np.split(numbers, [int(np.prod(shape))])
         arrays[name] = own.reshape(shape).astype(field.dtype)
     who = {"silos": np.zeros(1, np.int64)}
-    if "schema_hash" in query.total_type.declared:
+    if "schema_hash" in query.answer_type.declared:
         who["schema_hash"] = query.schema.hash  # type: ignore[attr-defined]
-    total: Any = query.total_type.received(arrays, query.dims, **who)
+    total: Any = query.answer_type.received(arrays, query.dims, **who)
     return query.summed(total, sites)
 
 
@@ -226,13 +226,13 @@ def _limbs(number: int, length: int) -> Limbs:
 
 def _fields(query: Query[Any]) -> dict[str, AnswerField]:
     """Return the fields that are sent, as they are sent."""
-    declared = query.total_type.declared
+    declared = query.answer_type.declared
     return {name: of.sent for name, of in declared.items() if not of.envelope}
 
 
 def _released(query: Query[Any]) -> bool:
     """Whether an answer is whole numbers with noise, which are added as they are."""
-    return all(of.norm is not None for of in _fields(query).values())
+    return query.released
 
 
 def _shape(query: Query[Any], of: AnswerField) -> tuple[int, ...]:

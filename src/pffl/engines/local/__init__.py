@@ -89,6 +89,8 @@ class Local(Reference):
         task = queries[0].task
         model = None if task is None else task.model
         kind = type(queries[0])
+        if queries[0].released:
+            return [Reference.ask(self, query) for query in queries]
         if kind is Census and not queries[0].centred:
             return [census(self.federation, query) for query in queries]
         work = IN_ONE_PASS.get(kind)
@@ -157,6 +159,8 @@ def _stack(query: Query[Any], place: int, tasks: list[Task]) -> Stack:
         i for i, known in enumerate(tasks) if known.model.inputs.same(task.model.inputs)
     )
     common = (scaling, task, query.split, query.kind)
+    if query.released:
+        return *common, place
     if isinstance(query, Train):
         steps = (len(query.step_sizes), query.batch_size, query.proximal)
         asked = (query.slope, query.corrected, query.by_mass, query.silos)

@@ -441,4 +441,4 @@ def lacking(reason: str) -> str:
 
 def counts(query: Query[Any]) -> bool:
     """Whether it is the census that is asked once, and frozen."""
-    return isinstance(query, Census) and not query.centred
+    return isinstance(query, Census) and not (query.centred or query.released)

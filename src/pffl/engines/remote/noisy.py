@@ -13,7 +13,6 @@ from pffl.engines.remote.engine import Remote
 from pffl.errors import Refused
 from pffl.parcel import Parcel
 from pffl.queries import CensusTotal, Query
-from pffl.queries.noised import Releasing
 from pffl.wire import Answer, Verdict, query_body
 
 
@@ -45,6 +44,6 @@ class Noisy(Remote):
         self, query: Query[Any], index: int, total: Any, withheld: int
     ) -> Verdict:
         """Judge nothing: with noise any sum is possible."""
-        if not isinstance(query, Releasing):
+        if not query.released:
             raise Refused(f"[not-under-noise] {query.kind} is not released with noise")
         return Verdict(total)

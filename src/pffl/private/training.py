@@ -1,7 +1,8 @@
 """Methods that train from released sums: few rounds, each with noise.
 
-Every round asks, at one w, for gradients and loss sums over disjoint sets of rows (or
-one weighted sum of gradients), and all else is arithmetic on what came back.
+Every round asks, at one w, for gradients and loss sums over disjoint blocks of strata
+(`expand`), or for one step on all rows (`train`); all else is arithmetic on what came
+back.
 
 **Noisy Exact.** Once, H_b = Σ¼xxᵀ of each set b, plus z·σ·√p·I, which no Hessian of a
 logistic loss is above. Then T rounds: with the means q_b of the quadratic models
@@ -23,21 +24,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
-from pffl.flow import Flow, Round, ask, ask_all
+from pffl.flow import Flow, Round, ask
 from pffl.methods.base import Method
 from pffl.methods.fedavg import FedAvg
 from pffl.methods.pffl import PFFL
 from pffl.methods.saddle import maximise_capped
-from pffl.noisy.plan import Plan, blocks_of
 from pffl.numerics import capped_softmax
+from pffl.privacy.plan import Plan
 from pffl.problem import Point, Problem
-from pffl.queries import Noised, NoisedTotal
-from pffl.queries.noised import Adding, unfolded
+from pffl.queries import Adding, Expand, Released, Train
+from pffl.queries.release import Releasable, blocks_of, unfolded
 from pffl.typing import BoolArray, FloatArray
 
 SURE = 3.0  # z of the curvature's noise
@@ -84,48 +85,52 @@ class Trained:
     history: tuple[Round, ...]
 
 
+R = TypeVar("R", bound=Releasable)
+
+
 @dataclass(frozen=True, eq=False)
 class Asking:
-    """What a round asks with: the problem, the plan, and who adds noise."""
+    """What is asked with: the problem, the plan, who adds noise; and each Δ asked for.
+
+    `sensitivities` are by the plan's name of a release, and its split.
+    """
 
     problem: Problem
     plan: Plan
     adding: Adding
+    sensitivities: dict[tuple[str, str], float] = field(default_factory=dict)
 
-    def release(
+    def query(
         self,
-        w: FloatArray,
-        sets: FloatArray,
-        *,
+        kind: Callable[..., R],
+        *given: Any,
+        named: Mapping[str, str],
         split: str = "train",
-        bets: FloatArray | None = None,
-        noise: Mapping[str, float],
-    ) -> Noised:
-        """Return the query for some fields, each with its noise."""
-        return Noised(
-            self.problem.task,
-            w,
-            np.array([noise.get(name, 0.0) for name in Noised.fields]),
-            sets=sets,
-            loss_bound=self.plan.privacy.loss_bound,
-            bets=np.zeros(0) if bets is None else bets,
-            split=split,
-            adding=self.adding,
-        )
+        **more: Any,
+    ) -> R:
+        """Return a query for some fields, each with the noise of a planned release."""
+        fields: tuple[str, ...] = kind.releasable  # type: ignore[attr-defined]
+        noise = [self.plan.noise(named.get(name, ""), split) for name in fields]
+        query = kind(*given, noise=np.array(noise), adding=self.adding, **more)
+        for name, part in query.parts.items():
+            self.sensitivities[named[name], split] = part.sensitivity
+        return query
+
+    @property
+    def loss_bound(self) -> float:
+        """M."""
+        return self.plan.privacy.loss_bound
 
 
-def train(
-    problem: Problem, plan: Plan, adding: Adding, settings: Settings
-) -> Flow[Trained]:
+def train(asking: Asking, settings: Settings) -> Flow[Trained]:
     """Train by the method of the plan."""
-    asking = Asking(problem, plan, adding)
     steps: dict[str, Callable[[Asking, Settings], Flow[Trained]]] = {
         "exact": _by_models,
         "first-order": _by_models,
         "pffl": _by_steps,
         "fedavg": _by_steps,
     }
-    return (yield from steps[plan.method](asking, settings))
+    return (yield from steps[asking.plan.method](asking, settings))
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,21 +176,23 @@ class Quadratic:
 def _by_models(asking: Asking, settings: Settings) -> Flow[Trained]:
     """Noisy Exact and Noisy FirstOrder: see the module."""
     problem, plan = asking.problem, asking.plan
-    sets, member = blocks_of(problem.cells, problem.schema.n_atoms)
+    sets, member = blocks_of(problem.cells)
     people = np.maximum(sets @ problem.silo_weights.sum(axis=0), 1.0)
     p = problem.n_parameters
     if plan.method == "exact":
-        bend = yield from _curvature(asking, sets)
+        bend = yield from _curvature(asking)
     else:
         size = settings.curvature * plan.privacy.clip**2 / 4
         bend = size * people[:, None, None] * np.eye(p)
     model, w = Quadratic.none(bend), np.zeros(p)
     lam, rows = np.zeros(problem.n_cells), []
-    noise = {"gradients": plan.noise("gradients"), "losses": plan.noise("losses")}
-    noise = {name: times for name, times in noise.items() if times}
+    given: dict[str, Any] = {
+        "named": {"gradients": "gradients", "losses": "losses"},
+        "loss_bound": asking.loss_bound,
+    }
     for number in range(1, plan.rounds + 1):
-        query = asking.release(w, sets, noise=noise)
-        total: NoisedTotal = yield from ask(query)
+        query = asking.query(Expand, problem.task, w, **given)
+        total: Any = yield from ask(query)
         gradients = query.real(total, "gradients")
         losses = _losses(query, total, people)
         model = model.with_round(w, losses, gradients, float(number))
@@ -194,22 +201,22 @@ def _by_models(asking: Asking, settings: Settings) -> Flow[Trained]:
     return Trained(Point(w, lam), tuple(rows))
 
 
-def _losses(query: Noised, total: NoisedTotal, people: FloatArray) -> FloatArray:
+def _losses(query: Releasable, total: Released, people: FloatArray) -> FloatArray:
     if "losses" not in query.asked_for:
         return np.zeros(len(people))
     return query.real(total, "losses")
 
 
-def _curvature(asking: Asking, sets: FloatArray) -> Flow[FloatArray]:
-    """Release Σ¼xxᵀ of each set, and lift it above every Hessian.
+def _curvature(asking: Asking) -> Flow[FloatArray]:
+    """Release Σ¼xxᵀ of each block, and lift it above every Hessian.
 
     The least eigenvalue of a symmetric matrix with noise σ in its upper triangle is
     above −σ(2√p + √2·z) but with probability e^{−z²/2}.
     """
-    p, plan = asking.problem.n_parameters, asking.plan
-    noise = {"curvatures": plan.noise("curvature")}
-    query = asking.release(np.zeros(p), sets, noise=noise)
-    total = yield from ask(query)
+    p, task = asking.problem.n_parameters, asking.problem.task
+    named = {"curvatures": "curvature"}
+    query = asking.query(Expand, task, np.zeros(p), 2, named=named)
+    total: Any = yield from ask(query)
     sigma = query.deviation("curvatures", asking.adding)
     lift = sigma * (2 * math.sqrt(p) + math.sqrt(2) * SURE)
     found = unfolded(query.real(total, "curvatures"), p) + lift * np.eye(p)
@@ -269,31 +276,26 @@ def _by_steps(asking: Asking, settings: Settings) -> Flow[Trained]:
     """DP-PFFL and DP-FedAvg: one gradient step a round; the mean of the later half."""
     problem, plan = asking.problem, asking.plan
     fair = plan.method == "pffl" and problem.n_cells > 0
-    sets, member = blocks_of(problem.cells, problem.schema.n_atoms)
+    sets, member = blocks_of(problem.cells)
     people = np.maximum(sets @ problem.silo_weights.sum(axis=0), 1.0)
     p, beta = problem.n_parameters, problem.risk_weight if fair else 1.0
     inside = member / np.maximum(member @ people, 1.0)[:, None]
     w, theta, rows = np.zeros(p), np.zeros(problem.n_cells), []
     mean, lam_mean, half = np.zeros(p), np.zeros(problem.n_cells), plan.rounds // 2
-    losses = np.zeros(len(people))
+    given: dict[str, Any] = {
+        "named": {"gradient": "gradients", "losses": "losses" if fair else ""},
+        "loss_bound": asking.loss_bound,
+        "people": float(people.sum()),
+    }
+    counted = np.maximum(member @ people, 1.0)
     for number in range(1, plan.rounds + 1):
         lam = capped_softmax(theta, problem.multiplier_bound) if fair else theta * 0
-        weights = beta / people.sum() + lam @ inside
-        heaviest = float(weights.max())
-        asked = [
-            asking.release(
-                w,
-                (weights / heaviest)[None] @ sets,
-                noise={"gradients": plan.noise("gradients")},
-            )
-        ]
+        step = (beta, lam / counted, np.ones(1))
+        query = asking.query(Train, problem.task, w, *step, **given)
+        total: Any = yield from ask(query)
+        gradient = query.heaviest * query.real(total, "gradient")
+        losses = _losses(query, total, people)
         if fair:
-            losing = {"losses": plan.noise("losses")}
-            asked.append(asking.release(w, sets, noise=losing))
-        totals = yield from ask_all(asked)
-        gradient = heaviest * asked[0].real(totals[0], "gradients")[0]
-        if fair:
-            losses = asked[1].real(totals[1], "losses")
             r = inside @ losses - problem.cells.bounds
             theta = theta + settings.dual_step * r
         rows.append(_round(problem, number, w, losses, people, member, lam))

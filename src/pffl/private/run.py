@@ -1,4 +1,4 @@
-"""The whole run with noise, as a flow: tally, training, and two measurements.
+"""The whole run with noise, as a flow: census, training, and two measurements.
 
 Every query of it is a release of the plan. Nothing else is asked of the rows, and
 nothing that is not released enters what follows.
@@ -7,6 +7,7 @@ nothing that is not released enters what follows.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,14 +24,14 @@ from pffl.flow import Flow, ask
 from pffl.methods.base import Method
 from pffl.models.base import Model
 from pffl.models.linear import LogisticRegression, SoftmaxRegression, default_model
-from pffl.noisy.methods import Asking, Settings, Trained, settings_of, train
-from pffl.noisy.plan import BETS, Plan, bets_of, blocks_of, plan_of
 from pffl.preparation import Counted, Options, Setting, begin, with_missing
+from pffl.privacy.plan import BETS, Plan, bets_of, plan_of
 from pffl.privacy.terms import Privacy
+from pffl.private.training import Asking, Settings, Trained, settings_of, train
 from pffl.problem import Problem
-from pffl.queries import CensusTotal, Noised, Tally
+from pffl.queries import Adding, Census, CensusTotal, Evaluate
 from pffl.queries.evaluate import COLUMNS
-from pffl.queries.noised import Adding
+from pffl.queries.release import blocks_of
 from pffl.typing import FloatArray
 
 FEW = 4.0  # deviations of its noise: a cell of fewer people is refused
@@ -131,7 +132,11 @@ def run(
 ) -> Flow[NoisyRun]:
     """Ask every release of the plan, and put together what came back."""
     one = replace(setting, silo_names=(f"all {len(setting.silo_names)} silos",))
-    tally = _tally(setting, plan, adding)
+    sensitivities: dict[tuple[str, str], float] = {}
+    tally = _census(setting, plan, adding)
+    for name, told in (("counts", "counts"), ("features", "inputs")):
+        if name in tally.parts:
+            sensitivities[told, "train"] = tally.parts[name].sensitivity
     by_rows = replace(options, weighting="rows")
     counts: list[float] = []
     cells = Cells.none(setting.schema)
@@ -141,9 +146,10 @@ def run(
     problem, notes = yield from begin(
         one, constraint, model, method, by_rows, seed, counting=counting
     )
-    trained = yield from train(problem, plan, adding, settings or settings_of(method))
+    asking = Asking(problem, plan, adding, sensitivities)
+    trained = yield from train(asking, settings or settings_of(method))
     shown = reported(problem)
-    asking = Asking(shown, plan, adding)
+    asking = replace(asking, problem=shown)
     seen = yield from _seen(asking, trained.point.w, tally, counts)
     held = None
     if "test" in setting.splits:
@@ -151,7 +157,7 @@ def run(
             asking, trained.point.w, np.array(counts), 1 - options.confidence
         )
     by_id = setting.data.by_person
-    noise = _noise(plan, asking, tally, seen, held, adding, by_id)
+    noise = _noise(plan, sensitivities, seen, held, adding, by_id)
     measured = Measured(
         sample("train", seen, shown, plan.privacy.loss_bound),
         Missing("needs held-out rows, and there are none")
@@ -215,13 +221,13 @@ def private_data(data: Data) -> Data:
 # Counting
 
 
-def _tally(setting: Setting, plan: Plan, adding: Adding) -> Tally:
-    return Tally(
+def _census(setting: Setting, plan: Plan, adding: Adding) -> Census:
+    return Census(
         setting.schema,
-        plan.low,
-        plan.high,
-        plan.longest,
-        np.array([plan.noise("counts"), plan.noise("inputs")]),
+        noise=np.array([plan.noise("counts"), plan.noise("inputs")]),
+        low=plan.low,
+        high=plan.high,
+        longest=plan.longest,
         adding=adding,
     )
 
@@ -229,16 +235,16 @@ def _tally(setting: Setting, plan: Plan, adding: Adding) -> Tally:
 def _counted(
     setting: Setting,
     plan: Plan,
-    tally: Tally,
+    tally: Census,
     adding: Adding,
     found: list[float],
     cells: Cells,
 ) -> Flow[Counted]:
-    """Ask the tally; return it as a census of one silo, with what its noise allows.
+    """Ask the census; return it as that of one silo, with what its noise allows.
 
     `found` gets the counts as they were released.
     """
-    total = yield from ask(tally)
+    total: Any = yield from ask(tally)
     found[:] = tally.real(total, "counts").tolist()
     _refuse_small(cells, np.array(found), tally.deviation("counts", adding))
     counts = np.maximum(np.rint(tally.real(total, "counts")), 0.0)
@@ -292,26 +298,18 @@ def _refuse_small(cells: Cells, counts: FloatArray, noise: float) -> None:
 
 
 def _seen(
-    asking: Asking, w: FloatArray, tally: Tally, counts: list[float]
+    asking: Asking, w: FloatArray, tally: Census, counts: list[float]
 ) -> Flow[Figures]:
     """Release losses and correct predictions of training rows, per atom."""
-    plan, adding = asking.plan, asking.adding
-    atoms = asking.problem.schema.n_atoms
-    query = asking.release(
-        w,
-        np.eye(atoms),
-        noise={
-            "losses": plan.noise("final losses"),
-            "correct": plan.noise("final errors"),
-        },
-    )
-    total = yield from ask(query)
+    named = {"losses": "final losses", "correct": "final errors"}
+    query = _evaluation(asking, w, "train", named)
+    total: Any = yield from ask(query)
     return Figures(
         counts,
         query.real(total, "losses").tolist(),
         query.real(total, "correct").tolist(),
-        tally.deviation("counts", adding),
-        query.deviation("losses", adding),
+        tally.deviation("counts", asking.adding),
+        query.deviation("losses", asking.adding),
     )
 
 
@@ -324,52 +322,48 @@ def _heldout(
     all: no more may be known of held-out people than what says nothing of their losses.
     """
     problem, adding = asking.problem, asking.adding
-    by_atom = _by_atom(asking, w)
-    first = yield from ask(by_atom)
-    many = max(1.0, float(by_atom.real(first, "counts").sum()))
-    share = many / max(1.0, float(trained.sum()))
-    people = problem.cells.membership @ trained * share
-    by_block = _by_block(asking, w, people, delta)
-    second = yield from ask(by_block)
-    member = blocks_of(problem.cells, problem.schema.n_atoms)[1].astype(np.float64)
-    logs = member @ by_block.log_sums(second)
-    off = np.sqrt(member.sum(axis=1))[:, None] * by_block.log_deviations(adding)
-    return Figures(
-        by_atom.real(first, "counts").tolist(),
-        by_atom.real(first, "losses").tolist(),
-        by_atom.real(first, "correct").tolist(),
-        by_atom.deviation("counts", adding),
-        by_atom.deviation("losses", adding),
-        logs.tolist(),
-        off.tolist(),
-        by_block.bets.tolist(),
-        [1 / BETS] * BETS,
+    named = {"counts": "counts", "losses": "losses", "correct": "errors"}
+    query = _evaluation(asking, w, "test", named)
+    total: Any = yield from ask(query)
+    people = query.real(total, "counts")
+    figures = Figures(
+        people.tolist(),
+        query.real(total, "losses").tolist(),
+        query.real(total, "correct").tolist(),
+        query.deviation("counts", adding),
+        query.deviation("losses", adding),
+        bet_weights=[1 / BETS] * BETS,
+    )
+    share = max(1.0, float(people.sum())) / max(1.0, float(trained.sum()))
+    many = problem.cells.membership @ trained * share
+    spread = asking.plan.noise("logs", "test") * math.sqrt(adding.total)
+    bets = bets_of(many, spread, delta)
+    every = np.tile(bets, (problem.n_cells, 1))
+    betting = _evaluation(asking, w, "test", {"logs": "logs"}, bets=every)
+    told: Any = yield from ask(betting)
+    member = blocks_of(problem.cells)[1].astype(np.float64)
+    off = np.sqrt(member.sum(axis=1))[:, None] * betting.log_deviations(adding)
+    return replace(
+        figures,
+        logs=(member @ betting.log_sums(told)).tolist(),
+        log_deviation=off.tolist(),
+        bets=bets.tolist(),
     )
 
 
-def _by_atom(asking: Asking, w: FloatArray) -> Noised:
-    plan, problem = asking.plan, asking.problem
-    return asking.release(
+def _evaluation(
+    asking: Asking, w: FloatArray, split: str, named: dict[str, str], **more: Any
+) -> Evaluate:
+    return asking.query(
+        Evaluate,
+        asking.problem.task,
         w,
-        np.eye(problem.schema.n_atoms),
-        split="test",
-        noise={
-            "counts": plan.noise("counts", "test"),
-            "losses": plan.noise("losses", "test"),
-            "correct": plan.noise("errors", "test"),
-        },
+        split,
+        named=named,
+        split=split,
+        loss_bound=asking.loss_bound,
+        **more,
     )
-
-
-def _by_block(
-    asking: Asking, w: FloatArray, people: FloatArray, delta: float
-) -> Noised:
-    """Ask for log-sums, with bets planned for cells of about so many people."""
-    plan, problem = asking.plan, asking.problem
-    sets, _ = blocks_of(problem.cells, problem.schema.n_atoms)
-    noise = plan.noise("logs", "test")
-    bets = bets_of(people, noise * math.sqrt(asking.adding.total), delta)
-    return asking.release(w, sets, split="test", bets=bets, noise={"logs": noise})
 
 
 def sample(split: str, found: Figures, shown: Problem, most: float) -> Sample:
@@ -404,8 +398,7 @@ def sample(split: str, found: Figures, shown: Problem, most: float) -> Sample:
 
 def _noise(
     plan: Plan,
-    asking: Asking,
-    tally: Tally,
+    sensitivities: Mapping[tuple[str, str], float],
     seen: Figures,
     held: Figures | None,
     adding: Adding,
@@ -426,7 +419,7 @@ def _noise(
         adding.sites,
         adding.shared,
         adding.colluding,
-        _releases(plan, asking, tally, adding, held is not None),
+        _releases(plan, sensitivities, adding),
         seen,
         held,
         {name: list(ends) for name, ends in terms.ranges.items()},
@@ -435,43 +428,14 @@ def _noise(
 
 
 def _releases(
-    plan: Plan, asking: Asking, tally: Tally, adding: Adding, heldout: bool
+    plan: Plan, sensitivities: Mapping[tuple[str, str], float], adding: Adding
 ) -> list[Released]:
-    """Return what was released, with the sensitivity of each as it was asked."""
-    w, n_atoms = np.zeros(asking.problem.n_parameters), asking.problem.schema.n_atoms
-    sets, _ = blocks_of(asking.problem.cells, n_atoms)
-    fields = {
-        "gradients": "gradients",
-        "losses": "losses",
-        "curvature": "curvatures",
-        "final losses": "losses",
-        "final errors": "correct",
-        "errors": "correct",
-        "logs": "logs",
-        "counts": "counts",
-    }
-    out = []
+    """Return what was released, with the Δ of each as it was asked."""
+    out, root = [], math.sqrt(adding.total)
     for one in plan.releases:
-        if one.split == "test" and not heldout:
-            continue
-        root = math.sqrt(adding.total)
-        if one.split == "train" and one.name in ("counts", "inputs"):
-            name = "counts" if one.name == "counts" else "features"
-            delta = tally.sensitivity[name]
-        else:
-            name = fields[one.name]
-            by_atom = one.name.startswith("final") or (
-                one.split == "test" and one.name != "logs"
-            )
-            which = np.eye(n_atoms) if by_atom else sets
-            if one.name == "gradients" and plan.method in ("pffl", "fedavg"):
-                which = np.ones((1, n_atoms))
-            bets = np.full(BETS, 0.5) if name == "logs" else None
-            noise = {name: one.noise}
-            query = asking.release(w, which, split=one.split, bets=bets, noise=noise)
-            delta = query.sensitivity[name]
-        sigma, mu = one.noise * delta, math.sqrt(one.times) / one.noise
-        out.append(
-            Released(one.name, one.split, one.times, mu, delta, sigma, sigma * root)
-        )
+        delta = sensitivities.get((one.name, one.split))
+        if delta is not None:
+            sigma, mu = one.noise * delta, math.sqrt(one.times) / one.noise
+            line = (one.name, one.split, one.times, mu, delta, sigma, sigma * root)
+            out.append(Released(*line))
     return out

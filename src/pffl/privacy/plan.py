@@ -11,22 +11,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pffl.constraints.base import Cells
 from pffl.data.column import Column
 from pffl.data.encoding import TableEncoding
 from pffl.data.schema import Schema
 from pffl.errors import UsageError
-from pffl.methods.base import Method
-from pffl.methods.exact import Exact
-from pffl.methods.fedavg import FedAvg
-from pffl.methods.first_order import FirstOrder
-from pffl.methods.pffl import PFFL
 from pffl.privacy.terms import Privacy
 from pffl.text import words
-from pffl.typing import BoolArray, FloatArray
+from pffl.typing import FloatArray
+
+if TYPE_CHECKING:
+    from pffl.methods.base import Method
 
 WIDE = 40  # parameters: beyond, the noise of a curvature is larger than itself
 BETS = 3  # on held-out rows
@@ -247,24 +245,16 @@ def name_of(method: Method[object] | str, parameters: int) -> str:
 
 def _refuse_unbounded(method: Method[object]) -> None:
     """Refuse options of a method whose messages have no bound, or that do nothing."""
-    if isinstance(method, PFFL | FedAvg):
-        if (
-            method.local_steps not in (None, 1)
-            and method.local_steps != type(method)().local_steps
-        ):
-            raise UsageError(
-                "[not-under-noise] not available under noise: several local steps "
-                "(what one person changes in such an update has no bound): "
-                "local_steps=1"
-            )
-        if method.batch_size is not None:
-            raise UsageError(
-                "[not-under-noise] not available under noise: batches (linear models "
-                "are trained on all rows): batch_size=None"
-            )
-    elif not isinstance(method, Exact | FirstOrder):
+    steps = getattr(method, "local_steps", None)
+    if steps not in (None, 1) and steps != type(method)().local_steps:
         raise UsageError(
-            f"[not-under-noise] the method '{method.name}' is not available under noise"
+            "[not-under-noise] not available under noise: several local steps (what "
+            "one person changes in such an update has no bound): local_steps=1"
+        )
+    if getattr(method, "batch_size", None) is not None:
+        raise UsageError(
+            "[not-under-noise] not available under noise: batches (linear models are "
+            "trained on all rows): batch_size=None"
         )
 
 
@@ -331,20 +321,6 @@ def uniform_of(encoding: TableEncoding) -> tuple[FloatArray, FloatArray]:
             coded = _coded(column, name)
             variance.append(share * (1 - share) if coded else 1 / 12)
     return np.array(mean), np.array(variance)
-
-
-def blocks_of(cells: Cells, n_atoms: int) -> tuple[FloatArray, BoolArray]:
-    """Cut atoms into sets of those that are in the same cells.
-
-    Returns 0 and 1, shape (sets, atoms), and which set is in which cell. A person is in
-    one set: so Δ of all of them is that of one.
-    """
-    if not len(cells):
-        return np.ones((1, n_atoms)), np.zeros((0, 1), dtype=bool)
-    patterns, code = np.unique(cells.membership, axis=1, return_inverse=True)
-    codes = code.reshape(-1)
-    sets = (codes[None, :] == np.arange(patterns.shape[1])[:, None]).astype(np.float64)
-    return sets, np.asarray(patterns, dtype=bool)
 
 
 def bets_of(people: FloatArray, noise: float, delta: float) -> FloatArray:

@@ -16,7 +16,7 @@ import numpy as np
 
 from pffl.constraints.base import Cells
 from pffl.evidence.noise import fieller
-from pffl.noisy.plan import Plan
+from pffl.privacy.plan import Plan
 from pffl.privacy.terms import Privacy
 
 SIZES = (300, 1_000, 3_000, 10_000, 30_000, 100_000)

@@ -1,0 +1,425 @@
+"""Noise as a second way to add the same rows up: whole numbers, and a proved length.
+
+A query with `noise` is answered by `Released`: for each field that is asked for, a sum
+of whole numbers. What a row adds follows from that row and public values alone, to the
+last bit; who else is there changes nothing about it. Its length is held in whole
+numbers, after rounding: a row that is longer than declared, or is no number, adds
+nothing. Only gradients are shortened, by the clip of the inputs; counts, losses and
+log-sums are what they are, since their largest length is proved. Losses are rounded up
+and log-sums down, so that what is said of them is never too good.
+
+`noise` says for each field how many times Δ, the declared length, the noise's standard
+deviation is (0: not asked for). A release costs μ² = Σ 1/noise². Noise is added to the
+whole numbers: by each site to its own, all of it or a share; or, where rows are in one
+process, to their total (`pooled`).
+
+A person counts once: of several rows of a person the first is taken. Sets of rows are
+strata, or blocks of strata that are in the same cells: a person is in one of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pffl.constraints.base import Cells
+from pffl.errors import Malformed, UsageError
+from pffl.models.linear import LinearModel
+from pffl.models.scaled import dense
+from pffl.privacy.discrete import Source, discrete_gaussian
+from pffl.queries.base import View
+from pffl.queries.declared import Row, Total, array
+from pffl.typing import BoolArray, FloatArray, IntArray
+
+UNIT = 24  # a released number is a whole number times 2^−24,
+HALF = 12  # and inputs and slopes are times 2^−12, before they are multiplied
+BENT = 2 * HALF + 2  # of ¼xxᵀ
+CHUNK = 1 << 16  # rows that are multiplied at once: sums below 2^53 are exact in BLAS
+SUREST = 1e6  # no score is further from 0
+LEAST = 2.0**-8  # of Δ: less noise is none
+
+
+class Released(Total):
+    """Whole numbers with noise, field after field: see `Releasable.real`."""
+
+    sums: IntArray = array("n", row=Row(whole=True, called="a released sum"), norm=1.0)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A field of a release: its shape, Δ with all rounding, and its grid 2^−unit."""
+
+    shape: tuple[int, ...]
+    sensitivity: float
+    unit: int = UNIT
+
+    @property
+    def most(self) -> int:
+        """Δ² in whole numbers."""
+        return math.floor(self.sensitivity * 2.0**self.unit) ** 2
+
+
+@dataclass(frozen=True)
+class Adding:
+    """How noise is added to answers.
+
+    Attributes
+    ----------
+    source
+        Where random numbers come from; None where sites draw their own.
+    sites
+        How many add noise.
+    shared
+        Whether their noise adds up to what one would add; otherwise each adds it all.
+    colluding
+        How many are not counted on: the others' adds up to what is needed.
+    """
+
+    source: Source | None = field(repr=False)  # secret, and no part of a digest
+    sites: int = 1
+    shared: bool = False
+    colluding: int = 0
+
+    @property
+    def each(self) -> float:
+        """Variance that each site adds, as a multiple of what is needed."""
+        return 1.0 / (self.sites - self.colluding) if self.shared else 1.0
+
+    @property
+    def total(self) -> float:
+        """Variance of all that is added, as a multiple of what is needed."""
+        return self.sites * self.each
+
+
+class Releasable:
+    """What queries share that can be released: Δ, cost, noise, and reading it.
+
+    Attributes
+    ----------
+    releasable
+        Fields that have a declared length, in the order of `noise`.
+    noise
+        Of each: the noise's standard deviation, in multiples of Δ; 0 if it is not
+        asked for. None of it: the answer is exact.
+    adding
+        Who adds it, where rows are in one process; sites know by themselves.
+    """
+
+    releasable: ClassVar[tuple[str, ...]]
+    total_type: ClassVar[type[Total]]
+    noise: FloatArray
+    adding: Adding | None
+
+    @property
+    def released(self) -> bool:
+        """Whether the answer is whole numbers with noise."""
+        return bool(self.noise.size)
+
+    @property
+    def answer_type(self) -> type[Total]:
+        """The class of its answers."""
+        return Released if self.released else self.total_type
+
+    def lengths(self) -> Mapping[str, Part]:
+        """Return what each field is that can be released."""
+        raise NotImplementedError
+
+    def add_whole(self, view: View) -> Iterator[Mapping[str, IntArray]]:
+        """Yield sums over some rows, of the fields that are asked for."""
+        raise NotImplementedError
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        """The fields that are asked for."""
+        known = self.lengths()
+        return {name: known[name] for name in self.asked_for}
+
+    @property
+    def asked_for(self) -> dict[str, float]:
+        """The fields that are asked for, each with its noise."""
+        pairs = zip(self.releasable, self.noise.tolist(), strict=True)
+        return {name: times for name, times in pairs if times > 0}
+
+    @property
+    def mu(self) -> float:
+        """μ of the answer: its place in the account."""
+        return math.sqrt(math.fsum(m**-2 for m in self.asked_for.values()))
+
+    @property
+    def sigma(self) -> dict[str, float]:
+        """Standard deviation of the noise that μ stands for, of each field."""
+        parts = self.parts
+        return {n: m * parts[n].sensitivity for n, m in self.asked_for.items()}
+
+    @property
+    def length(self) -> int:
+        """How many numbers are released."""
+        return sum(math.prod(part.shape) for part in self.parts.values())
+
+    def whole(self, view: View) -> Released:
+        """Return what a release is before noise: it never leaves a site."""
+        if view.weight is not None:
+            refuse("sample weights")
+        total = {name: np.zeros(of.shape, np.int64) for name, of in self.parts.items()}
+        for part in self.add_whole(first_rows(view)):
+            for name, sums in part.items():
+                total[name] += sums.reshape(total[name].shape)
+        return Released(np.concatenate([sums.ravel() for sums in total.values()]))
+
+    def noised(self, total: Released, source: Source, *, factor: float) -> Released:
+        """Add noise of `factor` times the variance that is needed."""
+        drawn = []
+        for name, part in self.parts.items():
+            sigma = self.asked_for[name] * part.sensitivity
+            square = math.ceil((sigma * 2.0**part.unit) ** 2 * factor)
+            drawn.append(discrete_gaussian(square, math.prod(part.shape), source))
+        return Released(total.sums + np.concatenate(drawn))
+
+    def pooled(self, total: Any, views: Sequence[View]) -> Any:
+        """Add all sites' noise at once, where rows are in one process."""
+        if not self.released:
+            return super().pooled(total, views)  # type: ignore[misc]
+        if self.adding is None or self.adding.source is None:
+            raise UsageError("[no-noise] a release with noise, and nobody adds any")
+        return self.noised(total, self.adding.source, factor=self.adding.total)
+
+    def real(self, total: Released, name: str) -> FloatArray:
+        """Return a field's released sums as numbers."""
+        start = 0
+        for other, part in self.parts.items():
+            size = math.prod(part.shape)
+            if other == name:
+                found = total.sums[start : start + size].reshape(part.shape)
+                return np.asarray(found, np.float64) * 2.0**-part.unit
+            start += size
+        raise KeyError(name)
+
+    def deviation(self, name: str, adding: Adding) -> float:
+        """Return the standard deviation of what is added to a field, by all."""
+        return self.sigma[name] * math.sqrt(adding.total)
+
+    def check_noise(self) -> None:
+        """Refuse noise that is none, or of other fields."""
+        known = len(self.noise) == len(self.releasable)
+        if not known or not ((self.noise == 0) | (self.noise >= LEAST)).all():
+            raise Malformed(
+                "[wrong-noise] noise must be 0, or at least 1/256 of what a person adds"
+            )
+        if not self.noise.any():
+            raise Malformed("nothing is asked for")
+
+
+def refuse(what: str) -> None:
+    """Say that something has no form in which it could be released."""
+    raise UsageError(f"[not-under-noise] not available under noise: {what}")
+
+
+def first_rows(view: View) -> View:
+    """Return the first row of each person; all rows where nobody knows whose they are.
+
+    What others' rows are changes nothing about it.
+    """
+    if view.person is None:
+        return view
+    first = np.sort(np.unique(view.person, return_index=True)[1])
+    return view if len(first) == len(view) else view.take(first)
+
+
+def blocks_of(cells: Cells) -> tuple[FloatArray, BoolArray]:
+    """Cut strata into blocks of those that are in the same cells.
+
+    Returns 0 and 1, shape (blocks, strata), and which block is in which cell.
+    """
+    n_strata = cells.membership.shape[1]
+    if not len(cells):
+        return np.ones((1, n_strata)), np.zeros((0, 1), dtype=bool)
+    if not cells.everywhere.all():
+        refuse("bounds for single silos")
+    patterns, code = np.unique(cells.membership, axis=1, return_inverse=True)
+    codes = code.reshape(-1)
+    sets = (codes[None, :] == np.arange(patterns.shape[1])[:, None]).astype(np.float64)
+    return sets, np.asarray(patterns, dtype=bool)
+
+
+# What a row adds under a linear model
+
+
+def check_linear(model: Any, loss_bound: float) -> None:
+    """Refuse models whose rows have no declared length."""
+    if not getattr(model, "n_classes", 0) or not isinstance(model, LinearModel):
+        refuse("models other than logistic and softmax regression")
+    if model.input_bound is None:
+        refuse("inputs without a clip")
+    if model.loss_bound(loss_bound) is None:
+        refuse("losses without a bound")
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How long a row's inputs and slopes can be, each number of them rounded.
+
+    Slopes of a logistic loss are at most 1, of softmax √2.
+    """
+
+    clip: float
+    columns: int
+    outputs: int
+
+    @classmethod
+    def of(cls, model: LinearModel) -> Reach:
+        """Return that of a model with a clip."""
+        return cls(float(model.input_bound or 0.0), model.n_columns, model.n_outputs)
+
+    @property
+    def inputs(self) -> float:
+        """‖(x, 1)‖ at most."""
+        return self.clip + math.sqrt(self.columns) * 2.0 ** -(HALF + 1)
+
+    @property
+    def slopes(self) -> float:
+        """Length of a row's slopes at most."""
+        steepest = 1.0 if self.outputs == 1 else math.sqrt(2.0)
+        return steepest + math.sqrt(self.outputs) * 2.0 ** -(HALF + 1)
+
+    def gradient(self, *shape: int) -> Part:
+        """Declare sums of gradients."""
+        size = self.columns * self.outputs
+        return Part((*shape, size), self.inputs * self.slopes)
+
+    def curvature(self, blocks: int) -> Part:
+        """Declare sums of ¼xxᵀ, upper triangles: no logistic Hessian is above."""
+        size = self.columns * (self.columns + 1) // 2
+        return Part((blocks, size), self.inputs**2 / 4, BENT)
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Some rows as a linear model sees them, each by itself.
+
+    Attributes
+    ----------
+    inputs
+        (x, 1) in whole numbers; 0 of a row that is longer than the clip.
+    z, y, stratum
+        Scores, labels and strata.
+    """
+
+    model: LinearModel
+    inputs: FloatArray
+    z: FloatArray
+    y: FloatArray
+    stratum: IntArray
+
+    @classmethod
+    def each(cls, model: LinearModel, w: FloatArray, view: View) -> Iterator[Chunk]:
+        """Yield all rows, some at a time."""
+        reach = Reach.of(model)
+        for start in range(0, len(view), CHUNK):
+            rows = slice(start, start + CHUNK)
+            # What overflows by a scaling or a model that was asked for counts as 0, or
+            # as surest: a number that is none would be the lowest whole number.
+            X = np.ascontiguousarray(dense(view.X[rows]), np.float64)
+            X = np.nan_to_num(X, nan=0.0, posinf=0.0, neginf=0.0)
+            with np.errstate(over="ignore", invalid="ignore"):
+                z = np.nan_to_num(scores_alone(model, w, X), nan=0.0)
+            long = (np.abs(X) > reach.clip).any(axis=1)
+            X[long] = 0.0
+            inputs = np.rint(X * 2.0**HALF)
+            if model.intercept:
+                ones = np.full((len(X), 1), 2.0**HALF)
+                inputs = np.concatenate([inputs, ones], axis=1)
+            longest = math.floor(reach.inputs * 2.0**HALF) ** 2
+            inputs[long | (_squares(inputs) > longest)] = 0.0
+            bounded = np.clip(z, -SUREST, SUREST)
+            yield cls(model, inputs, bounded, view.y[rows], view.atom[rows])
+
+    def losses(self, bound: float) -> FloatArray:
+        """Losses of the bounded predictor, from 0 to M."""
+        found = self.model.score_bounded_losses(self.z, self.y, bound)
+        return np.clip(np.nan_to_num(found, nan=bound), 0.0, bound)
+
+    def slopes(self, weights: FloatArray | float = 1.0) -> FloatArray:
+        """Slopes times weights from 0 to 1, in whole numbers, (n, outputs)."""
+        reach = Reach.of(self.model)
+        slopes = self.model.score_slopes(self.z, self.y).reshape(len(self.y), -1)
+        whole = np.rint((slopes.T * weights).T * 2.0**HALF)
+        longest = math.floor(reach.slopes * 2.0**HALF) ** 2
+        return whole * (_squares(whole) <= longest)[:, None]
+
+    def gradients(self, sets: FloatArray) -> IntArray:
+        """Sums of gradients over sets of strata, (sets, p)."""
+        slopes, member = self.slopes(), sets[:, self.stratum]
+        found = [exact((slopes * own[:, None]).T @ self.inputs) for own in member]
+        return np.array([sums.ravel() for sums in found])
+
+    def gradient(self, weights: FloatArray) -> IntArray:
+        """Sum of gradients, each times the weight of its stratum."""
+        return exact(self.slopes(weights[self.stratum]).T @ self.inputs).ravel()
+
+    def curvatures(self, sets: FloatArray) -> IntArray:
+        """Sums of xxᵀ over sets of strata, upper triangles."""
+        rows, columns = np.triu_indices(self.inputs.shape[1])
+        found = []
+        for own in sets[:, self.stratum]:
+            part = self.inputs[own == 1.0]
+            found.append(exact(part.T @ part)[rows, columns])
+        return np.array(found)
+
+    def in_sets(self, values: FloatArray, sets: FloatArray) -> IntArray:
+        """Sums over sets of what rows have, rounded up to the grid."""
+        whole = np.ceil(values * 2.0**UNIT)
+        member = sets[:, self.stratum]
+        return exact(member @ whole)
+
+
+def scores_alone(model: LinearModel, w: FloatArray, X: FloatArray) -> FloatArray:
+    """Return the scores, each of which depends on its own row alone, to the last bit.
+
+    In a product of matrices the last digits of a row can hang on where it stands, and
+    so on who else is there: then one person more could move others' contributions from
+    one number of the grid to the next. Column by column, every row takes the same
+    steps.
+    """
+    coefficients = w.reshape(model.n_outputs, model.n_columns)
+    d = X.shape[1]
+    scores = np.zeros((len(X), model.n_outputs))
+    for own, z in zip(coefficients, scores.T, strict=True):
+        for j in range(d):
+            z += X[:, j] * own[j]
+        if model.intercept:
+            z += own[d]
+    return scores[:, 0].copy() if model.n_outputs == 1 else scores
+
+
+def exact(products: FloatArray) -> IntArray:
+    """Return sums of products of whole numbers, which are exact below 2^53."""
+    if np.abs(products).max(initial=0.0) >= 2.0**53:
+        raise UsageError(
+            "[too-large-numbers] sums too large for the grid: a smaller clip is needed"
+        )
+    return products.astype(np.int64)
+
+
+def kept(whole: FloatArray, most: int) -> IntArray:
+    """Return rows of whole numbers; those that are longer than declared become 0."""
+    found = whole.astype(np.int64)
+    return np.where((_squares(whole) <= most)[:, None], found, 0)
+
+
+def unfolded(triangles: FloatArray, p: int) -> FloatArray:
+    """Return symmetric matrices, from their upper triangles."""
+    rows, columns = np.triu_indices(p)
+    found = np.zeros((*triangles.shape[:-1], p, p))
+    found[..., rows, columns] = triangles
+    found[..., columns, rows] = triangles
+    return found
+
+
+def _squares(whole: FloatArray) -> IntArray:
+    """Return the squared length of each row of whole numbers, in whole numbers."""
+    numbers = whole.astype(np.int64)
+    return np.asarray((numbers * numbers).sum(axis=1))
