@@ -141,7 +141,7 @@ PAID: dict[str, tuple[Twist, float]] = {  # and how many times as much Σμ² it
     "a millionth less noise": (lambda r: body(r, noise=lambda n: n * (1 - 1e-6)), 1.0),
     "twice the noise": (lambda r: body(r, noise=lambda n: n * 2), 0.25),
     "a larger loss": (lambda r: body(r, {"loss_bound": 90.0}), 1.0),
-    "one atom alone": (lambda r: body(r, sets=only), 1.0),
+    "one atom alone": (lambda r: body(r, membership=only), 1.0),
     "w far out": (lambda r: body(r, w=lambda w: 90 * np.eye(len(w))[0]), 1.0),
     "the release twice": (lambda r: replace(r, bodies=r.bodies * 2), 2.0),
 }
