@@ -309,9 +309,13 @@ def test_tables_that_are_not_compas(tmp_path, data, code, said):
     [
         (lambda data: data[:-40], "bad-record", "200"),
         (lambda data: data.replace(b"\n", b",1\n", 1), "bad-record", "1 (16)"),
-        (lambda data: data.replace(b">50K", b"rich"), "unknown-label", "rich"),
-        (lambda d: d.replace(b" Female,", b" ?,", 1), "missing-values", "'sex': 1"),
-        (lambda data: b"x" + data, "not-numbers", "age"),
+        (lambda data: data.replace(b">50K", b"rich"), "unknown-category", "rich"),
+        (
+            lambda d: d.replace(b" Female,", b" ?,", 1),
+            "unknown-category",
+            "'sex' has 1",
+        ),
+        (lambda data: b"x" + data, "unknown-category", "age"),
     ],
 )
 def test_tables_that_are_not_adult(load, change, code, said):

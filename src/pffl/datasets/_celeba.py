@@ -1,6 +1,6 @@
 """CelebA: faces of celebrities with forty attributes each, in silos of people.
 
-Liu, Luo, Wang, Tang: *Deep Learning Face Attributes in the Wild* (2015), shared out by
+Liu, Luo, Wang, Tang: *Deep Learning Face Attributes in the Wild* (2015), divided by
 person as LEAF does (Caldas et al. 2018). Its terms allow research that is not
 commercial and forbid passing it on, so it is not downloaded here: docs/celeba.md says
 how to get it.

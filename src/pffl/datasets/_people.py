@@ -118,7 +118,7 @@ def compas(
     Rows are the 6,172 people of ProPublica's analysis. Inputs are age (also under 25
     and over 45), three juvenile counts, the number of priors (also its logarithm) and
     whether the charge is a felony, unscaled (scaling is federated). The silos are ours:
-    the people of each age category (under 25, 25 to 45, over 45) are shared out over
+    the people of each age category (under 25, 25 to 45, over 45) are divided over
     the silos by a draw from Dirichlet(`alpha`), so silos differ in size, age and rate
     of recidivism.
 
@@ -220,7 +220,7 @@ def adult(
     Parameters
     ----------
     partition
-        The silos. ``"occupation"``: the people of each occupation are shared out over
+        The silos. ``"occupation"``: the people of each occupation are divided over
         `silos` silos by a draw from Dirichlet(`alpha`). ``"education"``: one silo for
         each of the 16 levels. ``"doctorate"``: two silos, with and without that degree,
         as in AFL (Mohri et al., 2019) and q-FFL. ``"equal"``: `silos` silos of equal
@@ -269,7 +269,9 @@ def adult(
     for name in ADULT_CATEGORIES:
         if name not in attributes:
             inputs |= indicators(table[name])
-            columns.append(Column(name, "category", tuple(sorted(set(table[name])))))
+            columns.append(
+                Column(name, "category", tuple(sorted(table[name].unique())))
+            )
     rows, schema = encode_people(
         inputs,
         table["income"] == INCOMES[1],
@@ -372,28 +374,25 @@ def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     import pandas as pd
 
     table = pd.concat(tables, ignore_index=True)
+    fine = {name: table[name].str.isdigit() for name in ADULT_NUMBERS}
+    fine["income"] = table["income"].isin(INCOMES)
+    fine |= {name: ~table[name].isin(["", "?"]) for name in ("sex", "race")}
     with Problems("Adult", DataError) as problems:
-        for name in ADULT_NUMBERS:
-            if not table[name].str.isdigit().all():
-                problems.add(f"[not-numbers] column '{name}' is not all whole numbers")
-        odd = sorted(set(table["income"]) - set(INCOMES))
-        if odd:
-            problems.add(
-                f"[unknown-label] column 'income' has values {odd[:5]}, expected "
-                f"{INCOMES}"
-            )
-        for name in ("sex", "race"):
-            unknown = int(table[name].isin(["", "?"]).sum())
-            if unknown:
+        for name, known in fine.items():
+            odd = sorted(table[name][~known].unique())
+            if odd:
                 problems.add(
-                    f"[missing-values] column '{name}': {unknown} missing values"
+                    f"[unknown-category] column '{name}' has {int((~known).sum())} "
+                    f"values that it cannot have, such as {odd[:5]}"
                 )
     return table
 
 
 def indicators(column: pd.Series[Any]) -> Inputs:
     """One input for each value of a category."""
-    return {f"{column.name}={value}": column == value for value in sorted(set(column))}
+    return {
+        f"{column.name}={value}": column == value for value in sorted(column.unique())
+    }
 
 
 def encode_people(

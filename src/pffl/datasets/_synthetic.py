@@ -40,7 +40,6 @@ def synthetic(
     silos: int = 10,
     groups: int | Sequence[str] | Mapping[str, int | Sequence[str]] = 3,
     group_sizes: Sequence[float] | None = None,
-    group_hardness: Sequence[float] | None = None,
     group_conflict: float = 0.5,
     label_noise: float = 0.05,
     heterogeneity: float = 0.5,
@@ -57,7 +56,8 @@ def synthetic(
 
     Columns take turns between numbers (in raw units, mean 40 and deviation 15, as an
     age), flags (0 or 1) and small counts. With z the standardised inputs, group a draws
-    its label from the score  2·(1 − h_a)·zᵀw_a.
+    its label from the score  2·(1 − h_a)·zᵀw_a, where h_a grows from 0 for the first
+    group to 0.5 for the last: labels of later groups are noisier.
 
     Parameters
     ----------
@@ -71,9 +71,6 @@ def synthetic(
     group_sizes
         Share of each group, in the order of `Schema.groups`. Default: each group has
         half the people of the one before.
-    group_hardness
-        h_a in [0, 1] for each group: 0 clear labels, 1 labels at random. Default: from
-        0 for the first (largest) group up to 0.5 for the last.
     group_conflict
         How far the weights w_a of different groups point apart: 0 one model suits all,
         1 they have nothing in common.
@@ -100,38 +97,27 @@ def synthetic(
         ).items()
     )
     total = int(np.prod([len(attribute.values) for attribute in attributes]))
-    defaults = 0.5 ** np.arange(total), np.linspace(0, 0.5, total)
-    sizes = np.array(defaults[0] if group_sizes is None else group_sizes, float)
-    hardness = np.array(
-        defaults[1] if group_hardness is None else group_hardness, float
-    )
+    sizes = np.array(0.5 ** np.arange(total) if group_sizes is None else group_sizes)
     with Problems("synthetic", UsageError) as problems:
         check_whole(problems, rows=rows, silos=silos, features=features)
         check_shares(problems, group_conflict=group_conflict, label_noise=label_noise)
         check_choice(problems, "task", task, ("classification", "regression"))
-        for name, fine, wanted in (
-            (
-                "group_sizes",
-                sizes.shape == (total,) and (np.isfinite(sizes) & (sizes > 0)).all(),
-                f"{total} positive numbers, one per group",
-            ),
-            (
-                "group_hardness",
-                hardness.shape == (total,) and (abs(hardness - 0.5) <= 0.5).all(),
-                f"{total} numbers in [0, 1]",
-            ),
-            ("heterogeneity", 0 <= heterogeneity < np.inf, "a number ≥ 0"),
-            ("classes", classes >= 2, "at least 2"),
-        ):
-            if not fine:
-                problems.add(f"[wrong-value] '{name}' must be {wanted}")
+        if sizes.shape != (total,) or not (np.isfinite(sizes) & (sizes > 0)).all():
+            problems.add(
+                f"[wrong-value] 'group_sizes' must be {total} positive numbers, one "
+                "per group"
+            )
+        if not 0 <= heterogeneity < np.inf:
+            problems.add("[wrong-value] 'heterogeneity' must be a number ≥ 0")
+        if classes < 2:
+            problems.add("[wrong-value] 'classes' must be at least 2")
         if rows < silos:
             problems.add(f"[too-few-rows] {rows} rows are too few for {silos} silos")
     generator = np.random.default_rng(seed)
     outputs = classes if task == "classification" else 0
     shape = (features, outputs if outputs > 2 else 1)
     weights = _draw_weights(generator, total, shape, group_conflict)
-    scale = SIGNAL * (1 - hardness)  # how much of the signal survives
+    scale = SIGNAL * (1 - np.linspace(0, 0.5, total))  # of the signal, by group
     shift = heterogeneity * generator.standard_normal((silos, features)) / 2
     mix = _draw_mix(generator, sizes / sizes.sum(), silos, heterogeneity)
     silo = _draw_silos(generator, rows, silos, heterogeneity)
