@@ -62,28 +62,27 @@ HOMES = {
     ),
     "engines.remote.secure": "Secured:engines_remote_secure_Secured",
     "engines.remote.transcript": "Transcript",
-    "evidence.advice": "binding overfitted",
     "evidence.certificate": ":certificate Assumption Certificate Statement VERSION",
-    "evidence.choice": "table:evidence_choice_table",
+    "evidence.conclude": "conclude EXIT_CODES Result Conclusions :evidence_conclude",
+    "evidence.judged": "Judged keeps shares upper_ends :judged",
     "evidence.record": (
         ":evidence About Before Cell Choice Data Evidence Least Lowest Missing Model "
         "ModelPath Pair Proofs Sample Settling Terms Training "
-        "Trial:evidence_evidence_Trial"
+        "Figures Noise Trial:evidence_evidence_Trial"
     ),
     "evidence.looks": "LOOKS Look Looks look read_looks settings",
     "evidence.measure": "sample",
-    "evidence.metrics": "group_rates mean_losses metrics rates:evidence_metrics_rates",
+    "evidence.metrics": "group_rates mean_losses metrics",
     "evidence.monitor": (
         ":monitor Batch Monitor Settings Watched held read:evidence_monitor_read"
     ),
-    "evidence.noise": ":noise COUNTED Figures Noise fieller log_sum_upper",
-    "evidence.promise": ":promise",
+    "evidence.noise": ":noise COUNTED fieller log_sum_upper",
     "evidence.proofs": ":proofs",
     "evidence.response": ":response solver",
-    "evidence.summary": ":summary",
-    "evidence.training": ":training",
-    "evidence.unseen": ":unseen",
-    "evidence.verdict": ":verdict EXIT_CODES Result judge split_metrics verdicts",
+    "evidence.sentences": "SENTENCES Said say",
+    "evidence.statements": ":statements",
+    "evidence.tables": ":tables",
+    "evidence.verdicts": "overfitted",
     "evidence.verify": ":evidence_verify mean_ends verify:evidence_verify_verify",
     "experiments.comparison": "L2_GRID name_methods points_of",
     "figures.chart": "Axis axis_of",

@@ -20,10 +20,9 @@ from pffl.driver import drive
 from pffl.engines.base import Engine
 from pffl.errors import DataError, UsageError
 from pffl.evidence.certificate import Certificate
-from pffl.evidence.consistency import consistent
+from pffl.evidence.conclude import conclude
 from pffl.evidence.looks import Looks
 from pffl.evidence.measure import Wanted, measure
-from pffl.evidence.noise import Noise
 from pffl.evidence.record import (
     Data,
     Evidence,
@@ -33,7 +32,6 @@ from pffl.evidence.record import (
     Terms,
     known,
 )
-from pffl.evidence.verdict import certificate as certificate_of
 from pffl.models.base import Model
 from pffl.models.predictor import Predictor
 from pffl.preparation import count, deviations, sizes_of, stored_of, task_of
@@ -182,19 +180,14 @@ def certify(
         cell=cell,
     )
     engine = None if federation is None else open_engine(federation, "local")
-    return certificate_of(solution.looks.counted(examine(solution, engine, request)))
+    found = solution.looks.counted(examine(solution, engine, request))
+    return conclude(found).certificate
 
 
 def examine(solution: Certifiable, engine: Engine | None, request: Request) -> Evidence:
     """Return the evidence for a request: the same sums, or measured on these rows."""
-    return consistent(_examined(solution, engine, request), own=False)
-
-
-def _examined(
-    solution: Certifiable, engine: Engine | None, request: Request
-) -> Evidence:
     evidence = solution.evidence
-    if isinstance(evidence.privacy, Noise) and (engine or request.needs_rows):
+    if evidence.noise is not None and (engine or request.needs_rows):
         raise UsageError(
             "[not-under-noise] the run has a privacy budget, and new figures of its "
             "rows would be outside of it: not available under noise"

@@ -30,11 +30,11 @@ from pffl.driver import drive
 from pffl.engines import Local
 from pffl.engines.base import Engine
 from pffl.errors import NotMetError, UsageError
-from pffl.evidence.choice import EQUAL
 from pffl.evidence.measure import Wanted
 from pffl.evidence.metrics import metrics
 from pffl.evidence.proofs import INTERRUPTED, find_least, of_cells, unmeasurable
 from pffl.evidence.record import Choice, Missing, Trial
+from pffl.evidence.tables import EQUAL
 from pffl.fitting import Fitted, fit
 from pffl.flow import Flow, ask
 from pffl.methods.auto import Auto

@@ -21,6 +21,7 @@ import numpy as np
 
 from pffl.constraints.base import Cells
 from pffl.evidence import proofs
+from pffl.evidence.judged import harmless, tolerance, unmoved
 from pffl.evidence.measure import (
     Measured,
     Wanted,
@@ -45,7 +46,6 @@ from pffl.evidence.record import (
 )
 from pffl.evidence.response import measure_gap
 from pffl.evidence.sites import by_site
-from pffl.evidence.training import harmless, tolerance, unmoved
 from pffl.flow import (
     Flow,
     Run,

@@ -12,7 +12,7 @@
        the full risk δ, every cell at δ; or the first, if that is not shown
 
 Lines 1 to 4 see training rows alone; of calibration rows only how many there are. What
-line 6 may say, and why, is in `evidence.promise`.
+line 6 may say, and why, is in `evidence.judged`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from pffl.bounds.checks import probability, whole
 from pffl.constraints.base import Constraint
 from pffl.data.partition import CALIBRATION
 from pffl.errors import DataError, NotMetError, UsageError
-from pffl.evidence import promise, proofs
+from pffl.evidence import proofs
+from pffl.evidence.judged import keeps
 from pffl.evidence.measure import (
     Measured,
     Wanted,
@@ -384,7 +385,7 @@ def _tested(
     risk, bounds = 1.0 - tested.confidence, walk.problem.cells.bounds
     weighs, chosen = tested.weighs(walk.problem), 0
     for place, one in enumerate(candidates):
-        if not promise.keeps(one, bounds, risk, weighs=weighs):
+        if not keeps(one, bounds, risk, weighs=weighs):
             break
         chosen = place
     return ModelPath(split, tested.confidence, walk.spread.tolist(), candidates, chosen)

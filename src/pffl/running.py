@@ -25,9 +25,9 @@ from pffl.data.table import TableOptions
 from pffl.engines.base import Engine
 from pffl.errors import ArtefactError, DataError, PFFLError, UsageError
 from pffl.evidence.certificate import Certificate
+from pffl.evidence.conclude import Conclusions, conclude
 from pffl.evidence.looks import Looks
 from pffl.evidence.record import About, Evidence, Training
-from pffl.evidence.verdict import certificate_file
 from pffl.files import digest
 from pffl.foreign import (
     Audit,
@@ -132,9 +132,9 @@ def run(
         solution = replace(solution, evidence=looks.counted(solution.evidence))
         place.save(solution, text)
         if solution.status != "interrupted":
-            write_card(place)
+            write_card(place, solution.conclusions)
             if report:
-                write_report(place)
+                write_report(place, solution.conclusions)
         if solution.status != "interrupted" or not checkpoint.messages:
             checkpoint.remove()
     except BaseException:
@@ -172,11 +172,11 @@ def recertify(
     if found.data.other:
         mark = str(found.data.fingerprint)[:8]
     with lock(record.directory, finished=True) as place:
-        certificate = place.certify(found, mark)
+        concluded = place.certify(found, mark)
         if not mark:
-            _rewrite(place)
+            _rewrite(place, concluded)
     name = f"certificate-{mark}.json" if mark else CERTIFICATE
-    return certificate, record.directory / name
+    return concluded.certificate, record.directory / name
 
 
 def describe(directory: Path, about: About) -> Evidence:
@@ -192,24 +192,24 @@ def describe(directory: Path, about: About) -> Evidence:
         )
     evidence = read_evidence(directory)
     evidence = replace(evidence, about=evidence.about.with_more(about))
+    found = conclude(evidence)
     with lock(directory, finished=True) as place:
         place.add(EVIDENCE, files.json_text(evidence.as_dict()).encode())
         if (directory / CERTIFICATE).is_file():  # it has the date
-            certified = certificate_file(evidence)
-            place.add(CERTIFICATE, files.json_text(certified).encode())
+            place.add(CERTIFICATE, files.json_text(found.certified()).encode())
         if (directory / SPEC).is_file():
             sections = records.read_toml(directory / SPEC)
             sections["about"] = about_section(evidence.about)
             place.add(SPEC, dumps(sections).encode())
-        _rewrite(place)
+        _rewrite(place, found)
     return evidence
 
 
-def _rewrite(place: RunDirectory) -> None:
+def _rewrite(place: RunDirectory, found: Conclusions) -> None:
     """Write the card anew, and the page where there is one."""
-    write_card(place)
+    write_card(place, found)
     if (place.directory / REPORT).is_file():
-        write_report(place)
+        write_report(place, found)
 
 
 # Models of others
@@ -375,8 +375,8 @@ def save_audit(found: Audit, spec: RunSpec, place: RunDirectory) -> None:
     }
     found = replace(found, evidence=replace(found.evidence, about=spec.about))
     place.save_audit(found, dumps(sections))
-    write_card(place)
-    write_report(place)
+    write_card(place, found.conclusions)
+    write_report(place, found.conclusions)
 
 
 # Computed again

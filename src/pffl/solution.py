@@ -15,14 +15,13 @@ from pffl.data.encoding import TableEncoding
 from pffl.data.newcomers import Unseen
 from pffl.data.schema import Schema
 from pffl.errors import NotMetError, UsageError
-from pffl.evidence import summary, training, verdict
-from pffl.evidence.advice import binding
+from pffl.evidence import tables
 from pffl.evidence.certificate import Certificate, Status
+from pffl.evidence.conclude import CellResult, Conclusions, conclude
+from pffl.evidence.judged import Converged
 from pffl.evidence.looks import Looks
 from pffl.evidence.metrics import Metrics
 from pffl.evidence.record import Data, Evidence, Training
-from pffl.evidence.training import Converged
-from pffl.evidence.verdict import CellResult
 from pffl.figures import group_losses
 from pffl.flow import Round
 from pffl.models.base import Model
@@ -73,48 +72,49 @@ class Solution:
     encoding: TableEncoding
 
     @cached_property
-    def _judged(self) -> tuple[Status, str]:
-        return verdict.judge(self.evidence)
+    def conclusions(self) -> Conclusions:
+        """Every figure, verdict and statement that follows from the evidence."""
+        return conclude(self.evidence)
 
     @property
     def status(self) -> Status:
         """The verdict on the training rows, in a word."""
-        return self._judged[0]
+        return self.conclusions.status
 
     @property
     def message(self) -> str:
         """The verdict on the training rows, in a sentence."""
-        return self._judged[1]
+        return self.conclusions.message
 
     @property
     def exit_code(self) -> int:
         """What a command ends with."""
-        return verdict.exit_code(self.evidence)
+        return self.conclusions.exit_code
 
     @property
     def looks(self) -> Looks:
         """The looks at held-out rows that are known: a folder counts them."""
         return Looks()
 
-    @cached_property
+    @property
     def certificate(self) -> Certificate:
         """Everything that is claimed of the model, with its grounds."""
-        return verdict.certificate(self.evidence)
+        return self.conclusions.certificate
 
     @property
     def gap(self) -> float | None:
         """Duality gap ν of the pair; None where it could not be measured."""
-        return verdict.gap(self.evidence)
+        return self.conclusions.gap
 
     @property
     def slack(self) -> float | None:
         """(β(F(w°) − F(w)) + ν)/B, where a bound is missed that a model w° meets."""
-        return training.slack(self.evidence)
+        return self.conclusions.slack
 
     @property
     def converged(self) -> Converged:
         """Whether the gap is under its target: yes, no, or not measurable."""
-        return training.converged(self.evidence)
+        return self.conclusions.converged
 
     @property
     def training(self) -> Training:
@@ -179,23 +179,20 @@ class Solution:
         """Names of inputs, groups and labels."""
         return self.problem.schema
 
-    @cached_property
+    @property
     def cell_results(self) -> tuple[CellResult, ...]:
         """The rows of `cells`."""
-        return verdict.cell_results(self.evidence)
+        return self.conclusions.cells
 
-    @cached_property
+    @property
     def train(self) -> Metrics:
         """Risk, error and fairness gaps on the training rows."""
-        found = verdict.split_metrics(self.evidence, "train")
-        if found is None:
-            raise UsageError("[no-training-rows] there are no training rows")
-        return found
+        return self.conclusions.train
 
-    @cached_property
+    @property
     def test(self) -> Metrics | None:
         """The same on held-out rows, where there are any."""
-        return verdict.split_metrics(self.evidence, "test")
+        return self.conclusions.test
 
     @property
     def smallest_bound(self) -> float | None:
@@ -203,13 +200,13 @@ class Solution:
 
         (Or what to add to all bounds, if they differ.)
         """
-        return verdict.smallest_bound(self.evidence)
+        return self.conclusions.smallest_bound
 
     @property
     def witness(self) -> dict[str, float] | None:
         """Where infeasible: λ that proves it."""
-        found: dict[str, float] | None = self.as_dict()["witness"]
-        return found
+        found = self.conclusions.witness
+        return None if found is None else dict(found)
 
     @property
     def ok(self) -> bool:
@@ -269,19 +266,19 @@ class Solution:
 
     def as_dict(self) -> dict[str, Any]:
         """Return what `result.json` holds."""
-        return verdict.result(self.evidence)
+        return self.conclusions.result()
 
     def __repr__(self) -> str:
         """Return the three verdicts and the table of cells, in plain lines."""
         lines = [f"Solution of '{visible(self.data.name)}'"]
-        for found in summary.verdicts(self.evidence):
+        for found in tables.verdicts(self.conclusions):
             lines.append(f"{found.sign} {found.title}: {found.word}")
             lines.append(f"  {visible(found.sentence)}")
         return "\n".join([*lines, "", *text_table(self._table)]).rstrip()
 
     @property
     def _table(self) -> list[dict[str, str]]:
-        return summary.table(self.evidence, summary.by_urgency(self.cell_results))
+        return tables.table(self.conclusions, tables.by_urgency(self.cell_results))
 
     @property
     def _picture(self) -> str:
@@ -289,15 +286,15 @@ class Solution:
 
     def _repr_html_(self) -> str:
         """Show the verdicts in a notebook; every text is escaped."""
-        told = binding(self.evidence)
+        c = self.conclusions
         return element(
             "solution",
             f"Solution of '{self.data.name}'",
-            [*([] if told is None else [told]), *self.evidence.notes],
+            [*([] if c.binding is None else [c.binding]), *self.evidence.notes],
             self._table,
-            summary.rate_table(self.evidence),
-            summary.measures(self.evidence),
-            lead=summary.as_html(summary.verdicts(self.evidence)) + self._picture,
+            tables.rate_table(c),
+            tables.measures(c),
+            lead=tables.as_html(tables.verdicts(c)) + self._picture,
         )
 
     @cached_property

@@ -26,9 +26,7 @@ from pffl.driver import Meter, drive, drive_many
 from pffl.engines import DEPLOYED, ENGINES
 from pffl.engines.base import Engine
 from pffl.errors import UsageError
-from pffl.evidence.advice import remarks
-from pffl.evidence.choice import told
-from pffl.evidence.consistency import consistent
+from pffl.evidence.judged import Judged
 from pffl.evidence.measure import (
     Measured,
     Wanted,
@@ -49,6 +47,8 @@ from pffl.evidence.record import (
     Training,
 )
 from pffl.evidence.sites import sites_of
+from pffl.evidence.tables import chosen_bound
+from pffl.evidence.verdicts import remarks
 from pffl.fitting import fit
 from pffl.flow import Flow
 from pffl.log import Log, identity
@@ -243,7 +243,7 @@ def solve(
         choice = choose_bound(
             asker, setting, constraint, model or bare, used, settings, seed
         )
-        note = told(choice, numeric=not setting.schema.labels)
+        note = chosen_bound(choice, numeric=not setting.schema.labels)
         constraint, notes = constraint.at(choice.bound), [*notes, note]
         settings = replace(settings, error_at_most=None)
     flow = solving(
@@ -329,7 +329,7 @@ def _finished(
     solution = noted(solution, notes)
     stated = replace(solution.evidence, about=about or About())
     solution = replace(solution, evidence=stated)
-    if log is not None and solution.status != "interrupted":
+    if log is not None and stated.stopped != "interrupted":
         log.remove()
     for callback in callbacks:
         callback.solved(solution)
@@ -674,9 +674,9 @@ def terms_of(
 
 
 def noted(solution: Solution, more: Iterable[str]) -> Solution:
-    """Check the result, and add what came to be known on the way, of silos say."""
-    e = consistent(solution.evidence)
-    told = [*more, *e.notes, *remarks(e)]
+    """Add what came to be known on the way, of silos say."""
+    e = solution.evidence
+    told = [*more, *e.notes, *remarks(Judged(e))]
     notes = list(dict.fromkeys(told))
     return replace(solution, evidence=replace(e, notes=notes))
 

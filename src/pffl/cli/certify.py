@@ -264,7 +264,6 @@ def audit(
     from pffl.cli.run import told
     from pffl.engines import ENGINES
     from pffl.evidence.looks import Looks
-    from pffl.evidence.verdict import exit_code
     from pffl.foreign import audit as audit_model
     from pffl.running import as_trained, open_model, save_audit
 
@@ -306,6 +305,6 @@ def audit(
     certificate = found.certificate
     if json:
         console.print_json(certificate.as_dict())
-    told(found.evidence, held.directory, aside=json, verbose=verbose)
+    told(found.conclusions, held.directory, aside=json, verbose=verbose)
     certificate.insist(None if require is None else require.value)
-    raise typer.Exit(exit_code(found.evidence))
+    raise typer.Exit(found.conclusions.exit_code)

@@ -31,6 +31,7 @@ def run(
     """Do what `pffl run` does, with silos elsewhere; return where, and its code."""
     from pffl import runs
     from pffl.cli.run import told
+    from pffl.evidence.conclude import conclude
     from pffl.flower.launch import Launch
 
     if resume is not None and out is not None:
@@ -47,7 +48,7 @@ def run(
         if json:
             console.print_json(record.result)
         if not quiet:
-            told(record.evidence, place, aside=json, verbose=verbose)
+            told(conclude(record.evidence), place, aside=json, verbose=verbose)
     return place, code
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pffl.callbacks import Callback
-    from pffl.evidence.record import Evidence
+    from pffl.evidence.conclude import Conclusions
     from pffl.runs import RunDirectory
 
 
@@ -102,7 +102,7 @@ def run(
     if json:
         console.print_json(solution.as_dict())
     if not quiet:
-        told(solution.evidence, directory, aside=json, verbose=verbose)
+        told(solution.conclusions, directory, aside=json, verbose=verbose)
     if show:
         _open(directory)
     if solution.status != "interrupted":
@@ -133,13 +133,13 @@ def _open(directory: Path) -> None:
         open_page(directory / REPORT)
 
 
-def told(evidence: Evidence, directory: Path, *, aside: bool, verbose: bool) -> None:
+def told(found: Conclusions, directory: Path, *, aside: bool, verbose: bool) -> None:
     """Show what a run reached, and where it is saved.
 
     Parameters
     ----------
-    evidence
-        What was measured.
+    found
+        What follows from the evidence.
     directory
         The run directory.
     aside
@@ -152,12 +152,13 @@ def told(evidence: Evidence, directory: Path, *, aside: bool, verbose: bool) -> 
 
     target = console.stderr() if aside else console.stdout()
     if verbose and not aside:
-        show.details(target, evidence)
-    (show.verdicts if aside else show.screen)(target, evidence)
+        show.details(target, found)
+    (show.verdicts if aside else show.screen)(target, found)
     made = {"report": directory / REPORT, "model": directory / MODEL}
     parts = [f"{title:8} {path}" for title, path in made.items() if path.is_file()]
-    if evidence.data.notes and not verbose:
-        parts.append(f"notes    {len(evidence.data.notes)} on the data: see -v")
+    notes = found.evidence.data.notes
+    if notes and not verbose:
+        parts.append(f"notes    {len(notes)} on the data: see -v")
     line = (" " * 8).join(parts)
     target.print()
     target.print(

@@ -1,7 +1,7 @@
 """Results on a terminal of at least 60 columns: the first screen, certificates, tables.
 
 The first screen of a run has its group losses, its error rates and three verdicts. All
-else that was measured is shown with --verbose. Both are read off `Evidence`.
+else that was measured is shown with --verbose. Both are read off `Conclusions`.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from rich.table import Table
 from rich.text import Text
 
 from pffl.cli.options import in_options
-from pffl.evidence import choice, promise, summary, unseen, verdict
-from pffl.evidence.advice import binding
-from pffl.evidence.metrics import GroupRates, Rate, rates
-from pffl.evidence.noise import FEWEST, Noise, between
-from pffl.evidence.record import Evidence, Training, known
+from pffl.evidence import tables
+from pffl.evidence.judged import FEWEST, named
+from pffl.evidence.metrics import GroupRates, Rate
+from pffl.evidence.noise import between
+from pffl.evidence.record import Training, known
 from pffl.text import LOWER, UPPER, decimals, figure, shorten, up, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from pffl.evidence.certificate import Certificate
-    from pffl.evidence.summary import Tone, Verdict
-    from pffl.evidence.verdict import CellResult
+    from pffl.evidence.conclude import CellResult, Conclusions
+    from pffl.evidence.tables import Line, Split, Tone
 
 MOST_CELLS = 30
 MOST_ON_SCREEN = 8  # groups in a table of the first screen
@@ -64,36 +64,38 @@ def name(text: str, longest: int = LONGEST_NAME) -> Text:
 # The first screen
 
 
-def screen(console: Console, e: Evidence) -> None:
+def screen(console: Console, c: Conclusions) -> None:
     """Show group losses, error rates, and three verdicts."""
-    console.print(Text(headline(e, console.width), style="bold"))
+    console.print(Text(headline(c, console.width), style="bold"))
     console.print()
-    print_whole(console, loss_table(e, console.width))
+    print_whole(console, loss_table(c, console.width))
     console.print()
-    if groups := rates(e):
+    if groups := c.rates:
         compared = any(group.error.unconstrained is not None for group in groups)
         both = ", unconstrained → constrained" if compared else ""
-        rows = summary.splits(e)[_held(groups)].replace("train", "training")
-        noise = ", with noise" * isinstance(e.privacy, Noise)
+        rows = tables.splits(c.evidence)[_held(groups)]
+        rows = rows.replace("train", "training")
+        noise = ", with noise" * (c.evidence.noise is not None)
         console.print(f"on {rows} rows{noise}{both}")
-        print_whole(console, rate_table(console, e, groups))
+        print_whole(console, rate_table(console, c, groups))
         console.print()
-    verdicts(console, e)
+    verdicts(console, c)
 
 
-def headline(e: Evidence, width: int) -> str:
+def headline(c: Conclusions, width: int) -> str:
     """Say what was run on what, as far as it fits."""
-    (here, apart), path, held = summary.splits(e), known(e.path), known(e.heldout)
+    e = c.evidence
+    (here, apart), path, held = tables.splits(e), known(e.path), known(e.heldout)
     rows = {here: e.seen.rows}
     rows |= {} if path is None else {"calibration": path.shipped.calibration.rows}
     rows |= {} if held is None or not e.trained else {apart: held.rows}
-    about = "about " * isinstance(e.privacy, Noise)
+    about = "about " * (e.noise is not None)
     parts = [
         shorten(visible(e.data.name), LONGEST_TITLE),
         f"{e.data.silos:,} silo{'' if e.data.silos == 1 else 's'}",
         about + " / ".join(f"{rows[split]:,} {split}" for split in rows) + " rows",
     ]
-    if clipped := unseen.named(e):
+    if clipped := named(e):
         parts[2] += f" · {clipped}"
     if isinstance(e.training, Training):
         parts.append(str(e.training.method.get("kind", "")))
@@ -103,7 +105,7 @@ def headline(e: Evidence, width: int) -> str:
     return " · ".join(filter(None, parts))
 
 
-def worst_first(e: Evidence) -> list[CellResult]:
+def worst_first(c: Conclusions) -> list[CellResult]:
     """Sort cells by the largest of their losses, beside their bounds.
 
     Under noise they stay as they are: it may have chosen the worst.
@@ -114,15 +116,14 @@ def worst_first(e: Evidence) -> list[CellResult]:
         there = [loss for loss in losses if loss is not None and not math.isnan(loss)]
         return max(there, default=-math.inf) - (cell.bound or 0.0)
 
-    cells = list(verdict.cell_results(e))
-    noisy = isinstance(e.privacy, Noise)
-    return cells if noisy else sorted(cells, key=excess, reverse=True)
+    noisy = c.evidence.noise is not None
+    return list(c.cells) if noisy else sorted(c.cells, key=excess, reverse=True)
 
 
 def fixed(number: float | None, digits: int, rounding: str = ROUND_HALF_EVEN) -> str:
     """Write a number with so many decimals."""
     if number is None or math.isnan(number):
-        return summary.NOTHING
+        return tables.NOTHING
     if not abs(number) < 1e9:
         return f"{number:.3g}"
     return f"{Decimal(number).quantize(Decimal(1).scaleb(-digits), rounding):,}"
@@ -144,18 +145,19 @@ def digits_of(cells: Iterable[CellResult]) -> int:
     return digits
 
 
-def loss_table(e: Evidence, width: int) -> Table:
+def loss_table(c: Conclusions, width: int) -> Table:
     """Return the mean loss of each group, the worst first, beside its bound."""
-    cells, (here, apart) = worst_first(e), summary.splits(e)
+    e = c.evidence
+    cells, (here, apart) = worst_first(c), tables.splits(e)
     digits, shown = digits_of(cells), cells[:MOST_ON_SCREEN]
     columns = {
         "": [Text(f"({cell.count:,})") for cell in shown],
-        "unconstrained": [Text(fixed(c.before_train_loss, digits)) for c in shown],
-        here: _losses(e, shown, "train", digits),
-        **({apart: _losses(e, shown, "test", digits)} if e.trained else {}),
+        "unconstrained": [Text(fixed(r.before_train_loss, digits)) for r in shown],
+        here: _losses(c, shown, "train", digits),
+        **({apart: _losses(c, shown, "test", digits)} if e.trained else {}),
         "bound": [Text(fixed(cell.bound, digits)) for cell in shown],
     }
-    absent = {summary.NOTHING}
+    absent = {tables.NOTHING}
     known = [k for k, v in columns.items() if {f.plain for f in v} - absent]
     other = "squared error" if e.model.kind == "least-squares" else "loss"
     loss = f"mean {'log loss' if e.labels else other}"
@@ -166,28 +168,27 @@ def loss_table(e: Evidence, width: int) -> Table:
 
 
 def _losses(
-    e: Evidence, cells: Sequence[CellResult], split: summary.Split, digits: int
+    c: Conclusions, cells: Sequence[CellResult], split: Split, digits: int
 ) -> list[Text]:
     """Write losses; under noise the interval of each, rounded outwards."""
-    out, blurred = [], summary.blurred(e, split)
-    for cell, over in zip(cells, summary.exceeding(e, cells, split), strict=True):
-        loss = cell.train_loss if split == "train" else cell.test_loss
-        text = fixed(loss, digits)
-        if cell.cell in blurred:
-            low, high = blurred[cell.cell]
+    out = []
+    for cell in cells:
+        text = fixed(cell.train_loss if split == "train" else cell.test_loss, digits)
+        if (found := tables.ends_of(c, cell, split)) is not None:
+            low, high = found
             ends = fixed(low, digits, ROUND_FLOOR), fixed(high, digits, ROUND_CEILING)
             text = "–".join(ends)
+        over = tables.above(c, cell, split)
         style = STYLES["bad"] if over else ""
-        out.append(Text(f"{summary.ABOVE * over}{text}", style=style))
+        out.append(Text(f"{tables.ABOVE * over}{text}", style=style))
     return out
 
 
-def rate_table(console: Console, e: Evidence, groups: Sequence[GroupRates]) -> Table:
+def rate_table(console: Console, c: Conclusions, groups: Sequence[GroupRates]) -> Table:
     """Return rates with a column per group, or a row where columns do not fit."""
-    split: summary.Split = "test" if _held(groups) else "train"
-    new, old = verdict.split_metrics(e, split), verdict.before_metrics(e) or {}
+    e, split, old = c.evidence, "test" if _held(groups) else "train", c.before or {}
+    new, noise = c.test if _held(groups) else c.train, e.noise
     free = old[split].error if split in old else None
-    noise = e.privacy if isinstance(e.privacy, Noise) else None
     rows = []
     for title, kind in RATES.items():
         found = {group.group: getattr(group, kind) for group in groups}
@@ -200,7 +201,7 @@ def rate_table(console: Console, e: Evidence, groups: Sequence[GroupRates]) -> T
         row["all"] = ""
         if kind == "error" and noise is not None:
             ends = between(e, noise, split, "wrong")
-            row["all"] = "" if ends is None else summary.percent_ends(*ends)
+            row["all"] = "" if ends is None else tables.percent_ends(*ends)
         elif kind == "error" and new is not None:
             row["all"] = _arrow(_percent(free, 1), _percent(new.error, 1))
         if kind == "selected" and noise is None:
@@ -226,7 +227,7 @@ def _held(groups: Sequence[GroupRates]) -> bool:
 def _share(rate: Rate, noisy: bool) -> str:
     """Write a rate without and with bounds; under noise between what it is."""
     if noisy and rate.lower is not None and rate.upper is not None:
-        return summary.percent_ends(rate.lower, rate.upper)
+        return tables.percent_ends(rate.lower, rate.upper)
     return _arrow(_percent(rate.unconstrained), _percent(rate.value))
 
 
@@ -244,34 +245,35 @@ def _ratio(shares: Sequence[float | None]) -> str | None:
 
 
 def _arrow(old: str | None, new: str | None) -> str:
-    now = summary.NOTHING if new is None else new
+    now = tables.NOTHING if new is None else new
     return now if old is None else f"{old} → {now:>4}"
 
 
-def verdicts(console: Console, e: Evidence) -> None:
+def verdicts(console: Console, c: Conclusions) -> None:
     """Show the three verdicts, a line each: sign, rows, word, a short reason.
 
     Below them, where the model is no better than a guess, a warning.
     """
-    titles = ("training", summary.splits(e)[1], "new people", "warning")
-    found = summary.verdicts(e)
+    titles = ("training", tables.splits(c.evidence)[1], "new people", "warning")
+    found = tables.verdicts(c)
     lines = Table.grid(padding=(0, 1, 0, 0))
     for least in (1, 12, 13):
         lines.add_column(no_wrap=True, min_width=least)
     lines.add_column(overflow="fold")
-    for title, one, reason in zip(titles, found, reasons(e, found), strict=False):
+    for title, one, reason in zip(titles, found, reasons(c, found), strict=False):
         style = STYLES[one.tone]
         word = Text("" if title == "warning" else one.word, style)
         lines.add_row(Text(one.sign, style), title, word, name(reason, LONGEST_CELL))
     console.print(lines)
 
 
-def reasons(e: Evidence, found: Sequence[Verdict]) -> list[str]:
+def reasons(c: Conclusions, found: Sequence[Line]) -> list[str]:
     """Say why each verdict is what it is: in few words, or by its first sentence."""
+    e = c.evidence
     out = [re.split(r"(?<=\.) (?=[A-Z])", one.sentence)[0] for one in found]
     out = [one.partition(": ")[0] if len(one) > LONGEST_CELL else one for one in out]
     words = [one.word for one in found]
-    least, alike = verdict.smallest_bound(e), len(set(e.bounds.tolist())) == 1
+    least, alike = c.smallest_bound, len(set(e.bounds.tolist())) == 1
     if words[0] == "met":
         out[0] = "every group is at or below its bound"
     if words[0] == "impossible" and least is not None:
@@ -281,59 +283,54 @@ def reasons(e: Evidence, found: Sequence[Verdict]) -> list[str]:
         out[0] = "--bound 0.6 would set one for every group"
     if words[2] == "certified":
         out[2] = f"every bound holds with {100 * e.terms.confidence:.4g} % confidence"
-    if isinstance(e.privacy, Noise):  # it may have chosen which group is the worst
-        undecided = f"noise leaves it open at ε = {e.privacy.epsilon:g}"
+    if e.noise is not None:  # it may have chosen which group is the worst
+        undecided = f"noise leaves it open at ε = {e.noise.epsilon:g}"
         return [undecided if words[z] == "not decided" else out[z] for z in range(3)]
     if words[0] == "not met":
-        out[0] = _worst(e, "train")
+        out[0] = _worst(c, "train")
     if words[1] in ("within", "exceeded", "no bounds"):
-        out[1] = _worst(e, "test")
+        out[1] = _worst(c, "test")
     if words[2] in ("not certified", "no bounds"):
-        cells = verdict.cell_results(e)
-        worst = max(cells, key=lambda c: (c.test_upper or 0.0) - (c.bound or 0.0))
-        high = fixed(worst.test_upper, digits_of(cells), ROUND_CEILING)
+        worst = max(c.cells, key=lambda r: (r.test_upper or 0.0) - (r.bound or 0.0))
+        high = fixed(worst.test_upper, digits_of(c.cells), ROUND_CEILING)
         out[2] = f"{shorten(worst.cell)} could be as high as {high}"
     return out
 
 
-def _worst(e: Evidence, split: summary.Split) -> str:
+def _worst(c: Conclusions, split: Split) -> str:
     """Name the group that is furthest above its bound, or closest to it."""
-    cells = verdict.cell_results(e)
-    judged = [c for c in cells if split == "train" or c.test_count >= FEWEST]
-    losses = [c.train_loss if split == "train" else c.test_loss or 0.0 for c in judged]
-    excess = [a - (c.bound or 0.0) for a, c in zip(losses, judged, strict=True)]
-    z = excess.index(max(excess))
-    cell, digits, over = (
-        judged[z],
-        digits_of(cells),
-        summary.exceeding(e, judged, split),
-    )
+    judged = [r for r in c.cells if split == "train" or r.test_count >= FEWEST]
+    losses = [r.train_loss if split == "train" else r.test_loss or 0.0 for r in judged]
+    excess = [a - (r.bound or 0.0) for a, r in zip(losses, judged, strict=True)]
+    z, digits = excess.index(max(excess)), digits_of(c.cells)
+    cell, over = judged[z], [tables.above(c, row, split) for row in judged]
     text = f"{shorten(cell.cell)} at {fixed(losses[z], digits)}"
     if cell.bound is None:
         return f"largest: {text}"
     text += f" of {fixed(cell.bound, digits)}"
-    many = f"{sum(over)} of {len(cells)}" if any(over) else "closest"
+    many = f"{sum(over)} of {len(c.cells)}" if any(over) else "closest"
     return f"{many}: {text}"
 
 
 # All else that was measured
 
 
-def details(console: Console, e: Evidence) -> None:
+def details(console: Console, c: Conclusions) -> None:
     """Show notes on the data, all figures, what they mean, the verdicts in full."""
+    e = c.evidence
     if e.data.notes:
         console.print(remarks(e.data.notes))
         console.print()
-    cells = summary.by_urgency(verdict.cell_results(e))
-    tables = (choice.table(e), promise.table(e), summary.table(e, cells))
-    for rows in (*tables, summary.rate_table(e), summary.measures(e)):
+    cells = tables.table(c, tables.by_urgency(c.cells))
+    found = (tables.tried_bounds(e), tables.path_table(c), cells)
+    for rows in (*found, tables.rate_table(c), tables.measures(c)):
         if rows:
             print_whole(console, text_rows(rows, console.width))
             console.print()
-    console.print(remarks(footnotes(e)))
+    console.print(remarks(footnotes(c)))
     console.print()
-    sentences = (f"{one.title}: {one.sentence}" for one in summary.verdicts(e))
-    for text in filter(None, (binding(e), *sentences)):
+    sentences = (f"{one.title}: {one.sentence}" for one in tables.verdicts(c))
+    for text in filter(None, (c.binding, *sentences)):
         console.print(Text(visible(text)))
     console.print()
 
@@ -368,16 +365,16 @@ def _ended(table: Table, more: int) -> Table:
     return table
 
 
-def footnotes(e: Evidence) -> list[str]:
+def footnotes(c: Conclusions) -> list[str]:
     """What the numbers stand for, and how they were reached."""
-    columns = summary.columns(e, verdict.cell_results(e))
-    notes = [summary.meanings(columns), *summary.risk_note(e), *e.notes]
+    e, columns = c.evidence, tables.columns(c, c.cells)
+    notes = [tables.meanings(columns), *tables.risk_note(c), *e.notes]
     notes += ["synthetic data: no real person is described"] * bool(e.data.synthetic)
-    notes += [summary.rates_in_words(e)] * bool(e.labels)
-    if unseen.noticed(e) and (limits := unseen.kept_within(e)):
-        notes.append(limits)
+    notes += [tables.rates_in_words(c)] * bool(e.labels)
+    if c.noticed and c.limits:
+        notes.append(c.limits)
     if isinstance(e.training, Training):
-        run, gap = e.training, verdict.gap(e)
+        run, gap = e.training, c.gap
         notes.append(
             f"duality gap {'not available' if gap is None else f'{gap:.2g}'}, "
             f"{run.rounds:,} rounds, {run.queries['messages']:,} messages to every "

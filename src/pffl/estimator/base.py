@@ -25,11 +25,10 @@ from pffl.engines import Local
 from pffl.errors import NotMetError, UsageError, wrong
 from pffl.estimator.rows import federation_of, held_out, known_groups, weights
 from pffl.evidence.certificate import Certificate
-from pffl.evidence.consistency import consistent
+from pffl.evidence.conclude import conclude
 from pffl.evidence.looks import Look, Looks
 from pffl.evidence.measure import Wanted, expected_rows, heldout_sample, reported
 from pffl.evidence.record import Evidence, Missing, Sample
-from pffl.evidence.verdict import certificate as certificate_of
 from pffl.flow import Flow
 from pffl.methods import method_of
 from pffl.methods.auto import Auto
@@ -218,15 +217,13 @@ class Fair(BaseEstimator):
             Without it nothing is said of people not seen.
         """
         rows = self._rows(X, y, sensitive_features, sample_weight)
-        evidence = consistent(
-            self._measured(rows, silos, confidence, weight_bound), own=False
-        )
+        evidence = self._measured(rows, silos, confidence, weight_bound)
         terms = replace(evidence.terms, candidates=candidates, later=0)
         known = Looks(own=tuple(Look(**one) for one in self.looks_))
         found = known.counted(replace(evidence, terms=terms))
         looks = known.own if (added := known.added(found)) is None else added
         self.looks_ = [asdict(one) for one in looks]
-        return certificate_of(found)
+        return conclude(found).certificate
 
     def _rows(
         self, X: Any, y: Any, sensitive_features: object, sample_weight: object

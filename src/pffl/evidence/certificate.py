@@ -15,6 +15,7 @@ from html import escape
 from typing import Any, Literal, TypeAlias, get_args
 
 from pffl.errors import ArtefactError, NotMetError, UsageError
+from pffl.evidence.sentences import Said, say
 from pffl.files import plain
 from pffl.records import Record, read
 from pffl.text import text_table, visible
@@ -87,6 +88,11 @@ class Assumption(Record):
                 f"{get_args(State)}. Got {self.state!r} instead."
             )
 
+    @classmethod
+    def of(cls, key: str, state: State, **figures: Json) -> Assumption:
+        """Build one from the key of its sentence."""
+        return cls(say(f"ground.{key}", **figures), state)
+
     def as_dict(self) -> dict[str, Json]:
         """Plain form, for JSON."""
         return {"text": self.text, "state": self.state}
@@ -117,10 +123,12 @@ class Statement(Record):
         and `per_cell` are None.
     reason
         Why it is not available.
+    said
+        Key and figures of the sentence that `text` is.
     """
 
     kind: str
-    text: str
+    text: str | Said
     value: float | None = None
     holds: bool | None = None
     assumptions: tuple[Assumption, ...] = ()
@@ -128,9 +136,13 @@ class Statement(Record):
     per_cell: tuple[Mapping[str, Json], ...] | None = None
     available: bool = True
     reason: str = ""
+    said: Mapping[str, Json] | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
+        if isinstance(self.text, Said):
+            put(self, "said", self.text.as_dict())
+            put(self, "text", str(self.text))
         put(self, "assumptions", tuple(self.assumptions))
         put(self, "figures", plain(dict(self.figures)))
         try:
@@ -149,7 +161,7 @@ class Statement(Record):
         put(self, "reason", "; ".join(reasons))
         if reasons:
             put(self, "text", _ABSENT + self.reason)
-            for name in ("value", "holds", "per_cell"):
+            for name in ("value", "holds", "per_cell", "said"):
                 put(self, name, None)
             put(self, "figures", {})
 
@@ -205,7 +217,8 @@ class Certificate(Record):
     ----------
     verdicts
         On ``training`` rows, on ``test`` rows, for ``new_people``: of each the
-        ``verdict``, in a word, and the ``sentence`` that says it.
+        ``verdict``, in a word, the ``sentence`` that says it, and its ``key`` and
+        ``figures``.
     date
         As somebody stated it; None if nobody did.
     data
@@ -237,7 +250,7 @@ class Certificate(Record):
     'The smallest bound that all cells can meet together lies between ...'
     """
 
-    verdicts: Mapping[str, Mapping[str, str]]
+    verdicts: Mapping[str, Mapping[str, Json]]
     date: str | None
     data: str
     groups: tuple[str, ...]
@@ -345,7 +358,7 @@ def mark(statement: Statement) -> str:
 
 def _text_statement(statement: Statement) -> list[str]:
     lines = [f"[{mark(statement)}] {visible(statement.kind)}"]
-    lines.append(f"    {visible(statement.text)}")
+    lines.append(f"    {visible(str(statement.text))}")
     lines += [f"    {line}" for line in text_table(statement.per_cell or ())]
     lines += [f"    - {a.state}: {visible(a.text)}" for a in statement.assumptions]
     return lines

@@ -20,7 +20,6 @@ from typing import Any
 
 from pffl import files
 from pffl.errors import PFFLError
-from pffl.evidence.noise import Noise
 from pffl.evidence.record import Evidence, Missing, ModelPath, Sample, Training
 from pffl.records import Record, read
 
@@ -89,7 +88,7 @@ def look(e: Evidence, plan: str | None = None, *, stated: bool = True) -> Look |
 
 def _rows(e: Evidence, sample: Sample) -> list[str]:
     """Return hashes of the rows of a sample, one per split."""
-    if isinstance(e.privacy, Noise):
+    if e.noise is not None:
         return []
     rows = [e.data.splits[s] for s in sample.splits if s in e.data.splits]
     if len(rows) < len(sample.splits):  # out of reach: known by their counts
@@ -110,7 +109,7 @@ def settings(e: Evidence) -> str:
     cells = [(c.cell, c.bound, c.silo, c.of) for c in e.cells]
     terms = (e.terms.weighting, e.terms.risk_weight, e.terms.loss_bound)
     model = e.model.described if run is not None else e.model.fingerprint
-    if isinstance(e.privacy, Noise):  # the same settings draw another model
+    if e.noise is not None:  # the same settings draw another model
         model = e.model.fingerprint
     parts: list[object] = [e.promise, cells, terms, model, chosen, drawn]
     if isinstance(e.path, ModelPath):  # what was promised was chosen by these rows

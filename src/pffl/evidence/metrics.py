@@ -11,11 +11,10 @@ from typing import Protocol
 
 import numpy as np
 
-from pffl.bounds.mean import split_delta
 from pffl.bounds.rates import clopper_pearson_lower, clopper_pearson_upper
-from pffl.evidence import unseen
-from pffl.evidence.noise import Noise, Share, between
-from pffl.evidence.record import Evidence, Sample, known
+from pffl.evidence.judged import Judged, reported_groups
+from pffl.evidence.noise import Share, between
+from pffl.evidence.record import Evidence, Noise, Sample, known
 from pffl.records import Record
 from pffl.typing import FloatArray
 
@@ -165,24 +164,24 @@ class GroupRates(Record):
     selected: Rate | None = None
 
 
-def rates(e: Evidence) -> list[GroupRates]:
+def rates(j: Judged) -> list[GroupRates]:
     """Return the error rates of all groups, with intervals; none for numeric targets.
 
     The intervals are Clopper and Pearson's: each holds by itself. There are none where
     people have several rows, or rows have weights.
     """
+    e, noise = j.e, j.e.noise
     if not e.labels:
         return []
-    held = unseen.usable(e)
+    held = j.heldout.usable if noise is None else None
     apart = held is not None and held.rows > 0
     sample = held if held is not None and apart else e.seen
     before = known(e.before)
     samples = {} if before is None else before.samples
     free = samples.get("+".join(sample.splits))
     old = {} if free is None else _events(free, e)
-    delta = split_delta(1.0 - e.terms.confidence, 1, unseen.parts(e))
     alike = not (e.data.several or e.heldout_weighted)
-    side = delta / 2 if apart and alike else None
+    side = j.heldout.delta / 2 if apart and alike else None
     counted = _events(sample, e)
     rates_of = [
         GroupRates(
@@ -193,11 +192,9 @@ def rates(e: Evidence) -> list[GroupRates]:
                 for kind, found in counted.items()
             },
         )
-        for a in unseen.reported_groups(e)
+        for a in reported_groups(e)
     ]
-    if isinstance(e.privacy, Noise):
-        return [_blurred(e, e.privacy, one) for one in rates_of]
-    return rates_of
+    return rates_of if noise is None else [_blurred(e, noise, one) for one in rates_of]
 
 
 def _blurred(e: Evidence, noise: Noise, rates: GroupRates) -> GroupRates:

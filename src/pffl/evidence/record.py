@@ -35,7 +35,7 @@ from pffl.bounds.gap import gap_of
 from pffl.bounds.infeasible import FAR, NEAR, Support
 from pffl.bounds.mean import MOMENTS, Bets, Moments
 from pffl.errors import ArtefactError, Problems, UsageError, wrong
-from pffl.evidence.noise import Noise
+from pffl.privacy.accounting import epsilon_of
 from pffl.queries.stakes import STAKES
 from pffl.records import Record, read
 from pffl.typing import FloatArray
@@ -730,6 +730,105 @@ class Training(Record):
 
 
 @dataclass(frozen=True)
+class Released(Record):
+    """Sums that were released, `times` times.
+
+    Attributes
+    ----------
+    sensitivity
+        Δ: the length of what one person can change.
+    mu, sigma
+        Standard deviation that the account counts on, and μ = √times·Δ/sigma.
+    deviation
+        Standard deviation of what was added in all, by all sites.
+    """
+
+    name: str
+    split: str
+    times: int
+    mu: float
+    sensitivity: float
+    sigma: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class Figures(Record):
+    """What was released of one split, per atom, as it came: with noise, not rounded.
+
+    Attributes
+    ----------
+    counts, losses, correct
+        People, sums of their bounded losses, and of correct predictions.
+    count_deviation, loss_deviation
+        Of the noise in each of the first two.
+    logs, log_deviation
+        Σ log(1 − γx) per cell and bet, and of each the deviation of its noise; none of
+        training rows.
+    bets, bet_weights
+        γ and π.
+    """
+
+    counts: list[float]
+    losses: list[float]
+    correct: list[float]
+    count_deviation: float
+    loss_deviation: float
+    logs: list[list[float]] = field(default_factory=list)
+    log_deviation: list[list[float]] = field(default_factory=list)
+    bets: list[float] = field(default_factory=list)
+    bet_weights: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Noise(Record):
+    """The privacy of a run: what was declared, released and spent.
+
+    Attributes
+    ----------
+    epsilon, delta, mu
+        Of all that was released about one person of the training rows.
+    heldout_epsilon, heldout_mu
+        Of one person of the held-out rows, who is another one.
+    clip, loss_bound
+        What bounds a person's inputs and loss.
+    repeatable
+        Whether a seed repeats the noise: then nothing is private.
+    sites, shared, colluding
+        How many sites added noise; whether they share it, inside secure sums; and of
+        how many it is then not counted on.
+    by_id
+        Whether an id says whose rows are; otherwise each row counts as a person.
+    releases
+        Everything that was released.
+    seen, heldout
+        The figures that statements are made from.
+    """
+
+    epsilon: float
+    delta: float
+    mu: float
+    heldout_epsilon: float | None
+    heldout_mu: float | None
+    clip: float
+    loss_bound: float
+    repeatable: bool
+    sites: int
+    shared: bool
+    colluding: int
+    releases: list[Released]
+    seen: Figures
+    heldout: Figures | None
+    ranges: dict[str, list[float]] = field(default_factory=dict)
+    by_id: bool = False
+
+    @property
+    def epsilon_spent(self) -> float:
+        """ε of all that was released about one person of the training rows."""
+        return epsilon_of(self.mu, self.delta)
+
+
+@dataclass(frozen=True)
 class Sites(Record):
     """Who answered from elsewhere; under masks how many sites, as one."""
 
@@ -848,6 +947,11 @@ class Evidence(Record):
 
     format: ClassVar[str] = FORMAT
     version: ClassVar[int] = VERSION
+
+    @property
+    def noise(self) -> Noise | None:
+        """The noise of the run, if there was any."""
+        return known(self.privacy)
 
     @property
     def trained(self) -> bool:

@@ -16,22 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from pffl.evidence.certificate import Assumption, Statement
+from pffl.evidence.certificate import Assumption, State, Statement
 from pffl.evidence.record import AT_HAND, Evidence, Missing, Sample, Sites, known
+from pffl.evidence.sentences import Said, say
 from pffl.models.linear import LinearModel
 from pffl.problem import Problem
 from pffl.queries.evaluate import EvaluateTotal
 from pffl.queries.plausible import SHAPES
-from pffl.text import up, words
 from pffl.typing import FloatArray
 
 FLOOR = 10  # rows that a site has of a cell, for its mean loss to be shown
 FEWEST = 3  # sites with so many, for the lowest and the highest to be shown
 KINDS = {model.name for model in SHAPES if issubclass(model, LinearModel)}
-ADDED = (
-    "the sites' answers were added on the way, and nobody here has those of a single "
-    "one"
-)
 JUDGED = (
     "sums are finite and within what so many rows can have; counts and weights are "
     "those of the census"
@@ -128,37 +124,29 @@ def statement(e: Evidence) -> Statement:
         return Statement.not_available("sites", e.sites.missing)
     told, (done, open_) = e.sites, checks(e)
     if told.masked:
-        reason = (
-            "under masks nobody sees what a single site says. Of the sums over all "
-            f"sites was checked: {'; '.join(done)}. Of a single site none of this "
-            "could be checked"
-        )
+        reason = say("sites.masked", done="; ".join(done))
         return Statement.not_available("sites", reason)
     rows = rows_of(e)
     if not rows:
         bounded = e.terms.loss_bound is not None
-        return Statement.not_available(
-            "sites", ADDED if bounded else "needs losses that are bounded"
-        )
+        reason = say("sites.added") if bounded else "needs losses that are bounded"
+        return Statement.not_available("sites", reason)
     grounds = [
-        Assumption("Every site has as many rows of a cell as it says.", "assumed"),
-        Assumption(f"Of each site's answers: {'; '.join(done)}.", "checked"),
+        Assumption.of("site rows", "assumed"),
+        Assumption.of("site answers", "checked", done="; ".join(done)),
     ]
     if open_:
-        text = f"Of each site's answers: {'; '.join(open_)}."
-        grounds.append(Assumption(text, "could not be checked"))
-    z = worst(e)
+        state: State = "could not be checked"
+        grounds.append(Assumption.of("site answers", state, done="; ".join(open_)))
+    bounds = e.bounds if e.promise else np.zeros(len(e.cells))
+    at_most = np.array([row["train at most"] for row in rows], np.float64)
+    z = int(np.nanargmax(at_most - bounds))
     most = rows[z]["train at most"]
-    text = (
-        f"Whatever one of the {len(told.names)} sites has told instead of the truth, "
-        f"the shipped predictor's mean loss of '{e.names[z]}' on the training rows is "
-        f"at most {up(most)}"
-    )
-    text += ", and no cell can stand worse." if len(rows) > 1 else "."
-    text += _differing(rows)
+    figures = {"sites": len(told.names), "cell": e.names[z], "most": most}
+    key = "sites" if len(rows) > 1 else "sites.one"
     return Statement(
         "sites",
-        text,
+        Said(key, {**figures, "differing": _differing(rows)}),
         value=most - (e.cells[z].bound if e.promise else 0.0),
         assumptions=tuple(grounds),
         figures={"sites": told.names},
@@ -172,14 +160,5 @@ def _differing(rows: Sequence[dict[str, Any]]) -> str:
     if not shown:
         return ""
     row = max(shown, key=lambda row: row["highest"] - row["lowest"])
-    return (
-        f" Between sites the mean loss of '{row['cell']}' differs most: from "
-        f"{words(row['lowest'])} to {words(row['highest'])}."
-    )
-
-
-def worst(e: Evidence) -> int:
-    """The cell that a site's lie could have put furthest above its bound."""
-    means = worst_means(e, e.seen) or []
-    bounds = e.bounds if e.promise else np.zeros(len(e.cells))
-    return int(np.nanargmax(np.array(means, np.float64) - bounds))
+    ends = {"low": row["lowest"], "high": row["highest"]}
+    return say("sites.differing", cell=row["cell"], **ends)

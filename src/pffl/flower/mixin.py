@@ -191,8 +191,8 @@ class BoundedGroupLossMixin:
             evidence = looks.counted(self.solution.evidence)
             self.solution = replace(self.solution, evidence=evidence)
             place.save(self.solution, "")
-            write_card(place)
-            write_report(place)
+            write_card(place, self.solution.conclusions)
+            write_report(place, self.solution.conclusions)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

@@ -24,15 +24,13 @@ from pffl.data.schema import Schema
 from pffl.driver import drive
 from pffl.engines.base import Engine
 from pffl.errors import DataError, UsageError
-from pffl.evidence.advice import remarks
 from pffl.evidence.certificate import Certificate
-from pffl.evidence.consistency import consistent
+from pffl.evidence.conclude import Conclusions, conclude
+from pffl.evidence.judged import Judged, named
 from pffl.evidence.looks import Looks
 from pffl.evidence.measure import UNTRAINED, Wanted, measure
-from pffl.evidence.noise import Noise
 from pffl.evidence.record import Data, Evidence, Missing
-from pffl.evidence.unseen import named
-from pffl.evidence.verdict import certificate as certificate_of
+from pffl.evidence.verdicts import remarks
 from pffl.foreign.at_hand import People, at_hand
 from pffl.foreign.coefficients import Coefficients
 from pffl.methods.auto import Auto
@@ -132,9 +130,14 @@ class Audit:
         )
 
     @cached_property
+    def conclusions(self) -> Conclusions:
+        """Every figure, verdict and statement that follows from the evidence."""
+        return conclude(self.evidence)
+
+    @property
     def certificate(self) -> Certificate:
         """Everything that is claimed of the model, with its grounds."""
-        return certificate_of(self.evidence)
+        return self.conclusions.certificate
 
     def __repr__(self) -> str:
         return str(self.certificate)
@@ -278,9 +281,9 @@ def audit(
         minimax=False,
         notes=[*said, *audited.notes, *told],
     )
-    evidence = consistent(audited.looks.counted(evidence), own=False)
+    evidence = audited.looks.counted(evidence)
     who = [f"all figures are those of {name}"] if (name := named(evidence)) else []
-    told = [*evidence.notes, *who, *remarks(evidence)]
+    told = [*evidence.notes, *who, *remarks(Judged(evidence))]
     return Audit(audited, engine.encoding, replace(evidence, notes=told))
 
 
@@ -359,7 +362,7 @@ def _told(
     """Say what is not known of the rows, and which of them were left out."""
     e = audited.evidence
     hidden = np.isfinite(audited.model.inputs.longest)
-    if isinstance(e.privacy, Noise) if e is not None else hidden:
+    if e.noise is not None if e is not None else hidden:
         return [PRIVATE]
     if audited.trained_on is None:
         return [UNKNOWN]

@@ -29,6 +29,7 @@ from pffl.data.table import TableOptions
 from pffl.driver import drive
 from pffl.engines.base import Engine
 from pffl.errors import DataError, UsageError
+from pffl.evidence.judged import named
 from pffl.evidence.monitor import (
     Batch,
     Monitor,
@@ -37,7 +38,6 @@ from pffl.evidence.monitor import (
     json_of,
     text_of,
 )
-from pffl.evidence.unseen import named
 from pffl.flow import Flow, ask_all
 from pffl.models.predictor import Predictor
 from pffl.monitoring.watched import Deployed, Wish, cells_of

@@ -17,9 +17,9 @@ from pffl.constraints.base import Cells, Constraint
 from pffl.data.checks import listing
 from pffl.errors import DataError, UsageError
 from pffl.evidence.measure import Measured, reported
-from pffl.evidence.noise import NOT_AVAILABLE, Figures, Noise, Released, possible
+from pffl.evidence.noise import possible
 from pffl.evidence.proofs import unmeasurable
-from pffl.evidence.record import Data, Missing, Proofs, Sample
+from pffl.evidence.record import Data, Figures, Missing, Noise, Proofs, Released, Sample
 from pffl.flow import Flow, ask
 from pffl.methods.base import Method
 from pffl.models.base import Model
@@ -37,6 +37,7 @@ from pffl.typing import FloatArray
 FEW = 4.0  # deviations of its noise: a cell of fewer people is refused
 END = 0.005  # of a range: a mean that near an end is said aloud
 WIDTH = 2.0  # deviations of its noise: no variance of an input is taken for less
+NOT_AVAILABLE = "not available under noise"
 EXACT = Missing(f"{NOT_AVAILABLE}: it needs exact sums")
 
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from pffl import files
 from pffl.errors import ArtefactError
-from pffl.evidence import summary, verdict
-from pffl.evidence.advice import binding
+from pffl.evidence import tables
 from pffl.evidence.certificate import Certificate, grounds_of
-from pffl.evidence.noise import Noise, between, ends
+from pffl.evidence.conclude import Conclusions, conclude
+from pffl.evidence.noise import between
 from pffl.evidence.record import About, Evidence, Missing, Training
 from pffl.foreign import Audit
 from pffl.models.linear import LeastSquares
@@ -105,7 +105,8 @@ def card(
         case _:
             e = read_evidence(Path(subject))
             predictor = own_model(Path(subject), e)
-    text = markdown(replace(e, about=e.about.with_more(given)), predictor)
+    stated = replace(e, about=e.about.with_more(given))
+    text = markdown(conclude(stated), predictor)
     if out is not None:
         try:
             Path(out).write_text(text, encoding="utf-8")
@@ -114,10 +115,10 @@ def card(
     return text
 
 
-def write_card(place: RunDirectory) -> None:
+def write_card(place: RunDirectory, c: Conclusions) -> None:
     """Add the card of a run, or of an audit, to its directory."""
-    e = read_evidence(place.directory)
-    place.add(CARD, markdown(e, own_model(place.directory, e)).encode())
+    own = own_model(place.directory, c.evidence)
+    place.add(CARD, markdown(c, own).encode())
 
 
 def own_model(directory: Path, e: Evidence) -> Predictor | None:
@@ -126,22 +127,23 @@ def own_model(directory: Path, e: Evidence) -> Predictor | None:
     return read_model(directory / MODEL) if own else None
 
 
-def markdown(e: Evidence, predictor: Predictor | None = None) -> str:
+def markdown(c: Conclusions, predictor: Predictor | None = None) -> str:
     """Return the card of what was measured; the same evidence gives the same bytes."""
-    certificate = None if e.stopped == "interrupted" else verdict.certificate(e)
+    e = c.evidence
+    certificate = None if e.stopped == "interrupted" else c.certificate
     parts = [
-        header(e),
+        header(c),
         f"# Model card: {plain(e.data.name)}",
         _about(e),
         "## What can be said",
-        _verdicts(e),
+        _verdicts(c),
         "## Groups and bounds",
-        *_groups(e),
+        *_groups(c),
         "## Use and limits",
         _limits(e, certificate),
         *_inputs(predictor),
         "## Data",
-        *_data(e, predictor),
+        *_data(c, predictor),
         "## How it was made",
         _made(e),
         "## How to verify",
@@ -185,8 +187,9 @@ def _bullets(texts: Iterable[str]) -> str:
 # Header
 
 
-def header(e: Evidence) -> str:
+def header(c: Conclusions) -> str:
     """Return the YAML header, in the form of Hugging Face's model cards."""
+    e = c.evidence
     task = "tabular-classification" if e.labels else "tabular-regression"
     tags = ["fairness", "bounded-group-loss", "federated-learning", "tabular"]
     numeric = "mse" if e.model.kind == LeastSquares.name else "loss"
@@ -211,7 +214,7 @@ def header(e: Evidence) -> str:
                         },
                         "metrics": measured,
                     }
-                    for split, measured in _results(e, metric).items()
+                    for split, measured in _results(c, metric).items()
                 ],
             }
         ],
@@ -219,12 +222,13 @@ def header(e: Evidence) -> str:
     return "\n".join(["---", *_yaml(found), "---"])
 
 
-def _results(e: Evidence, metric: str) -> dict[str, list[dict[str, Any]]]:
+def _results(c: Conclusions, metric: str) -> dict[str, list[dict[str, Any]]]:
     """Return what was measured on each split, as the header lists it."""
+    e = c.evidence
     splits = {"train": "train", "test": "test"} if e.trained else {"train": "audited"}
     out: dict[str, list[dict[str, Any]]] = {}
     for split, name in splits.items():
-        found = verdict.split_metrics(e, "train" if split == "train" else "test")
+        found = c.train if split == "train" else c.test
         if found is None or not found.rows:
             continue
         value = _mean(e, split) if found.error is None else 1 - found.error
@@ -239,7 +243,7 @@ def _results(e: Evidence, metric: str) -> dict[str, list[dict[str, Any]]]:
             {
                 "type": kind,
                 "value": round(number, 6),
-                "name": f"{words}, {name} rows{_margin(e, split, words)}",
+                "name": f"{words}, {name} rows{_margin(c, split, words)}",
             }
             for kind, number, words in measured
             if number is not None and math.isfinite(number)  # NaN: nobody is there
@@ -248,18 +252,19 @@ def _results(e: Evidence, metric: str) -> dict[str, list[dict[str, Any]]]:
     return out
 
 
-def _margin(e: Evidence, split: str, words: str) -> str:
+def _margin(c: Conclusions, split: str, words: str) -> str:
     """Say between what noise lets a figure of the header be known."""
-    if not isinstance(e.privacy, Noise):
+    e, noise = c.evidence, c.evidence.noise
+    if noise is None:
         return ""
     if words == "accuracy":
-        found = between(e, e.privacy, split, "wrong") or (0.0, 1.0)
+        found = between(e, noise, split, "wrong") or (0.0, 1.0)
         low, high = 1 - found[1], 1 - found[0]
     elif words == "mean loss":
-        low, high = between(e, e.privacy, split, "loss") or (0.0, math.inf)
+        low, high = between(e, noise, split, "loss") or (0.0, math.inf)
     else:
-        seen = e.privacy.seen if split == "train" else e.privacy.heldout
-        low, high = (float(one.max()) for one in ends(e, e.privacy, seen))
+        cells = c.losses[split]
+        low, high = float(cells.low.max()), float(cells.high.max())
     return f", with noise: between {down(low, digits=3)} and {up(high, digits=3)}"
 
 
@@ -322,32 +327,30 @@ def missing_of(e: Evidence) -> list[str]:
     return [key for key in ASKED if vars(e.about)[key] is None]
 
 
-def _verdicts(e: Evidence) -> str:
+def _verdicts(c: Conclusions) -> str:
     return _bullets(
         f"{v.sign} **{v.title}: {plain(v.word)}.** {plain(v.sentence)}"
-        for v in summary.verdicts(e)
+        for v in tables.verdicts(c)
     )
 
 
-def _groups(e: Evidence) -> list[str]:
+def _groups(c: Conclusions) -> list[str]:
     """Losses and bounds of cells, then rates of groups, with what they mean."""
-    cells = verdict.cell_results(e)
-    told = binding(e)
     parts = [
-        table(summary.table(e, cells)),
-        f"{plain(summary.meanings(summary.columns(e, cells)))}.",
-        f"{plain(summary.loss_in_words(e))}.",
-        "" if told is None else plain(told),
+        table(tables.table(c, c.cells)),
+        f"{plain(tables.meanings(tables.columns(c, c.cells)))}.",
+        f"{plain(tables.loss_in_words(c))}.",
+        "" if c.binding is None else plain(c.binding),
     ]
-    rates = summary.rate_table(e)
+    rates = tables.rate_table(c)
     if rates:
         parts += [
             "### How often it is wrong",
             table(rates),
-            f"{plain(summary.rates_in_words(e))}.",
+            f"{plain(tables.rates_in_words(c))}.",
         ]
-    parts += ["### All rows together", table(summary.measures(e))]
-    return [*parts, *(f"{plain(note)}." for note in summary.risk_note(e))]
+    parts += ["### All rows together", table(tables.measures(c))]
+    return [*parts, *(f"{plain(note)}." for note in tables.risk_note(c))]
 
 
 def _limits(e: Evidence, certificate: Certificate | None) -> str:
@@ -383,9 +386,9 @@ def _inputs(predictor: Predictor | None) -> list[str]:
     ]
 
 
-def _data(e: Evidence, predictor: Predictor | None) -> list[str]:
+def _data(c: Conclusions, predictor: Predictor | None) -> list[str]:
     """The data card: names, rows, silos, groups, labels, and what was done to them."""
-    rows = verdict.split_metrics(e, "train"), verdict.split_metrics(e, "test")
+    e, rows = c.evidence, (c.train, c.test)
     columns = [] if predictor is None else predictor.preparation.columns
     inputs = few([column.name for column in columns], most=MOST_INPUTS)
     facts = {
@@ -444,6 +447,6 @@ def _verify(e: Evidence) -> list[str]:
     ]
 
 
-def seal(e: Evidence) -> str:
+def seal(c: Conclusions) -> str:
     """Return the SHA-256 of certificate.json."""
-    return sha256(files.json_text(verdict.certificate_file(e)).encode()).hexdigest()
+    return sha256(files.json_text(c.certified()).encode()).hexdigest()

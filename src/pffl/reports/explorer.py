@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pffl import figures
-from pffl.evidence import promise
-from pffl.evidence.record import Evidence, known
+from pffl.evidence import tables
+from pffl.evidence.conclude import Conclusions
+from pffl.evidence.record import known
 from pffl.figures import Plot, Rows
 from pffl.reports.grid import Grid
 
@@ -52,16 +53,16 @@ def flat(cells: Iterable[Mapping[str, Any]]) -> list[float | None]:
     return [None if v is None or v != v else round(v, 5) for v in values]
 
 
-def path_of(e: Evidence) -> Explorer | None:
+def path_of(c: Conclusions) -> Explorer | None:
     """Lay out the models of a path; None where no promise was asked for in advance.
 
     Calibration rows are shown of those models that were tested on them, and what they
     promise of those that were shown: at most the bound, and no smaller figure.
     """
-    path = known(e.path)
+    e, path = c.evidence, known(c.evidence.path)
     if path is None or len(path.candidates) < 2:
         return None
-    found, said = promise.tested(e, path), promise.each(e)
+    found, said = c.tested, tables.path_models(c)
     cells: list[list[dict[str, Any]]] = []
     for place, one in enumerate(path.candidates):
         tried = place < len(found)
@@ -80,20 +81,16 @@ def path_of(e: Evidence) -> Explorer | None:
         )
     places = [
         {
-            "state": promise.UNTRIED
-            if place >= len(found)
-            else promise.PASSED
-            if found[place]
-            else promise.FAILED,
-            "error": promise.error_of(e, one),
+            "state": one["state"],
+            "error": one["error"],
             "room": min(row["bound"] - row["train_loss"] for row in rows),
         }
-        for place, (one, rows) in enumerate(zip(path.candidates, cells, strict=True))
+        for one, rows in zip(said, cells, strict=True)
     ]
     plot = figures.path(places, shares=bool(e.labels))
     models = [
         {
-            "t": text,
+            "t": one["text"],
             "s": [],
             "p": [
                 round(plot.x.at(at["error"]), 2),
@@ -101,7 +98,7 @@ def path_of(e: Evidence) -> Explorer | None:
             ],
             "c": flat(rows),
         }
-        for text, at, rows in zip(said, places, cells, strict=True)
+        for one, at, rows in zip(said, places, cells, strict=True)
     ]
     every = [cell for rows in cells for cell in rows]
     # The first model that is drawn has all marks, so that the page can move them.
@@ -120,7 +117,7 @@ def path_of(e: Evidence) -> Explorer | None:
             "titles": ["bound", "training", "calibration", "promised at most"],
         },
         path.chosen,
-        Grid.of("Models of the path", promise.table(e), "stack list"),
+        Grid.of("Models of the path", tables.path_table(c), "stack list"),
         ("safest", "least constrained"),
         "The path as a table",
         "All models were fixed before a calibration row was looked at, and tested from "

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pffl.errors import ArtefactError, MissingExtraError
+from pffl.evidence.conclude import Conclusions, conclude
 from pffl.evidence.monitor import STATE, Monitor, assumptions, shown
 from pffl.evidence.monitor import read as read_monitor
 from pffl.evidence.record import Evidence
-from pffl.evidence.summary import Figure
+from pffl.evidence.tables import Entry
 from pffl.experiments import Comparison
 from pffl.figures import Plot, Rows, convergence, e_values, side_by_side
 from pffl.figures.html import as_html, css
@@ -130,7 +131,7 @@ class Contents:
         rows = []
         for run in self.runs:
             found = run.result["test"] or run.result["train"]
-            words = {v.title: Figure(f"{v.sign} {v.word}") for v in run.verdicts}
+            words = {v.title: Entry(f"{v.sign} {v.word}") for v in run.verdicts}
             error = found["error"]
             rows.append(
                 {
@@ -208,14 +209,21 @@ def report(
 
 
 def render(
-    subjects: Iterable[Subject], *, title: str | None = None, refresh: int | None = None
+    subjects: Iterable[Subject],
+    *,
+    title: str | None = None,
+    refresh: int | None = None,
+    known: Conclusions | None = None,
 ) -> str:
-    """Return the page as HTML text; it loads itself again after `refresh` seconds."""
+    """Return the page as HTML text; it loads itself again after `refresh` seconds.
+
+    `known` are the conclusions of the run that a folder holds, where they were drawn.
+    """
     try:
         from jinja2 import Environment, FunctionLoader, StrictUndefined
     except ImportError as error:
         raise MissingExtraError("report", "a report") from error
-    found, here = collect(subjects), packaged("pffl.reports")
+    found, here = collect(subjects, known), packaged("pffl.reports")
 
     def read(name: str) -> str:
         return here.joinpath(name).read_text("utf-8")
@@ -244,29 +252,29 @@ def render(
     )
 
 
-def collect(subjects: Iterable[Subject]) -> Contents:
+def collect(subjects: Iterable[Subject], known: Conclusions | None = None) -> Contents:
     """Lay out every subject; a folder that is none of ours is refused."""
     found = Contents()
     for subject in subjects:
         match subject:
             case Solution():
-                e, history = subject.evidence, subject.history_rows()
-                view = RunView("", e, history, predictor=subject.predictor)
+                c, history = subject.conclusions, subject.history_rows()
+                view = RunView("", c, history, predictor=subject.predictor)
                 found.runs.append(view)
             case Audit():
-                found.runs.append(RunView("", subject.evidence))
+                found.runs.append(RunView("", subject.conclusions))
             case Evidence():
-                found.runs.append(RunView("", subject))
+                found.runs.append(RunView("", conclude(subject)))
             case Comparison():
                 found.comparisons.append(ComparisonView.of(subject, "methods"))
             case Monitor():
                 found.monitors.append(MonitorView("rows so far", subject))
             case _:
-                _read(Path(subject), found)
+                _read(Path(subject), found, known)
     return found
 
 
-def _read(place: Path, found: Contents) -> None:
+def _read(place: Path, found: Contents, known: Conclusions | None) -> None:
     """Lay out what a folder holds, or the file of a monitor."""
     name = place.resolve().name
     watched = place / STATE if place.is_dir() else place
@@ -275,13 +283,13 @@ def _read(place: Path, found: Contents) -> None:
         if watched == place:
             return
     if (place / EVIDENCE).is_file():
-        spec, e = place / SPEC, read_evidence(place)
+        spec, c = place / SPEC, known or conclude(read_evidence(place))
         view = RunView(
             name,
-            e,
+            c,
             _rows(place / HISTORY),
             spec.read_text("utf-8") if spec.is_file() else "",
-            card.own_model(place, e),
+            card.own_model(place, c.evidence),
             _overview(entries_of(place)),
         )
         found.runs.append(view)
@@ -311,10 +319,10 @@ def _overview(entries: Iterable[Mapping[str, Any]]) -> Overview:
     return found
 
 
-def write_report(place: RunDirectory) -> None:
+def write_report(place: RunDirectory, c: Conclusions) -> None:
     """Add the page of a run to its directory; warn if the extra for it is missing."""
     try:
-        place.add(REPORT, render([place.directory]).encode())
+        place.add(REPORT, render([place.directory], known=c).encode())
     except MissingExtraError as error:
         warnings.warn(str(error), stacklevel=2)
 

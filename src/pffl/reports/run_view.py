@@ -8,10 +8,11 @@ from functools import cached_property
 from typing import Any, TypeAlias
 
 from pffl import figures
-from pffl.evidence import choice, sites, summary, unseen, verdict
+from pffl.evidence import sites, tables
 from pffl.evidence.certificate import Certificate, grounds_of, mark, numbered
+from pffl.evidence.conclude import Conclusions
 from pffl.evidence.record import Evidence, Missing
-from pffl.evidence.summary import Column, Figure, Verdict
+from pffl.evidence.tables import Column, Entry, Line
 from pffl.figures import Plot, Rows
 from pffl.figures.tables import urgency
 from pffl.models.predictor import Predictor
@@ -35,7 +36,7 @@ class RunView:
     """A run, laid out in the order in which a reader asks."""
 
     name: str
-    evidence: Evidence
+    conclusions: Conclusions
     history: History = ()
     spec: str = ""
     predictor: Predictor | None = None
@@ -44,12 +45,17 @@ class RunView:
     certified: Certificate | None = field(init=False)
 
     def __post_init__(self) -> None:
-        e, put = self.evidence, object.__setattr__
-        put(self, "name", self.name or e.data.name)
-        put(self, "result", verdict.result(e))
+        c, put = self.conclusions, object.__setattr__
+        put(self, "name", self.name or c.evidence.data.name)
+        put(self, "result", c.result())
         # Of an interrupted run nothing is certified.
-        done = e.stopped != "interrupted"
-        put(self, "certified", verdict.certificate(e) if done else None)
+        done = c.evidence.stopped != "interrupted"
+        put(self, "certified", c.certificate if done else None)
+
+    @property
+    def evidence(self) -> Evidence:
+        """What was declared and measured."""
+        return self.conclusions.evidence
 
     @cached_property
     def sections(self) -> list[str]:
@@ -83,7 +89,7 @@ class RunView:
     @property
     def asked(self) -> str:
         """What was asked for."""
-        return summary.asked(self.evidence)
+        return tables.asked(self.evidence)
 
     @property
     def about(self) -> dict[str, str]:
@@ -96,9 +102,9 @@ class RunView:
         return card.missing_of(self.evidence)
 
     @property
-    def verdicts(self) -> Sequence[Verdict]:
+    def verdicts(self) -> Sequence[Line]:
         """The three verdicts."""
-        return summary.verdicts(self.evidence)
+        return tables.verdicts(self.conclusions)
 
     @property
     def drawn(self) -> list[dict[str, Any]]:
@@ -113,7 +119,7 @@ class RunView:
     @property
     def cell_chart(self) -> Rows:
         """The one picture: losses, bounds, held-out rows, promises."""
-        cells, held = self.drawn, f"{summary.splits(self.evidence)[1]} rows"
+        cells, held = self.drawn, f"{tables.splits(self.evidence)[1]} rows"
         if self.evidence.trained:
             return figures.group_losses(cells, most=FIRST, held=held)
         # No row was trained on here: all of them are held out.
@@ -123,17 +129,17 @@ class RunView:
     @property
     def loss_in_words(self) -> str:
         """What the number means for a person."""
-        return summary.loss_in_words(self.evidence)
+        return tables.loss_in_words(self.conclusions)
 
     @property
     def columns(self) -> list[Column]:
         """The columns of the table of cells."""
-        return summary.columns(self.evidence, verdict.cell_results(self.evidence))
+        return tables.columns(self.conclusions, self.conclusions.cells)
 
     @property
     def meanings(self) -> str:
         """What the columns of the table of cells mean."""
-        return summary.meanings(self.columns)
+        return tables.meanings(self.columns)
 
     @property
     def cells(self) -> Grid:
@@ -145,13 +151,13 @@ class RunView:
         heads = [("cell", GLOSSARY["cell"])]
         heads += [(column.title, column.meaning) for column in columns]
         table = [
-            [Figure(row["cell"]), *(column.figures[z] for column in columns)]
+            [Entry(row["cell"]), *(column.figures[z] for column in columns)]
             for z, row in enumerate(rows)
         ]
         if self.evidence.promise and self.evidence.trained:
             heads.append(("multiplier", GLOSSARY["multiplier"]))
             for row, entries in zip(rows, table, strict=True):
-                entries.append(Figure(margin(row["multiplier"])))
+                entries.append(Entry(margin(row["multiplier"])))
         order = sorted(range(len(rows)), key=lambda z: urgency(rows[z]))
         return Grid("Losses per cell", heads, [table[z] for z in order])
 
@@ -160,13 +166,13 @@ class RunView:
     @property
     def rates(self) -> Grid:
         """How often it is wrong about each group."""
-        rows = summary.rate_table(self.evidence)
+        rows = tables.rate_table(self.conclusions)
         return Grid.of("Errors per group", rows, "stack list")
 
     @property
     def rates_in_words(self) -> str:
         """What the rates are about."""
-        return summary.rates_in_words(self.evidence)
+        return tables.rates_in_words(self.conclusions)
 
     @property
     def rate_chart(self) -> Rows:
@@ -176,17 +182,17 @@ class RunView:
     @property
     def cost_in_words(self) -> str | None:
         """What the bounds cost in all."""
-        return summary.cost_in_words(self.evidence)
+        return tables.cost_in_words(self.conclusions)
 
     @property
     def measures(self) -> Grid:
         """Risk, error and gaps over all rows, without and with bounds."""
-        return Grid.of("All rows together", summary.measures(self.evidence))
+        return Grid.of("All rows together", tables.measures(self.conclusions))
 
     @property
     def risk_note(self) -> Sequence[str]:
         """Why the risk is above every loss, where it is."""
-        return summary.risk_note(self.evidence)
+        return tables.risk_note(self.conclusions)
 
     @property
     def witness(self) -> Grid:
@@ -198,17 +204,17 @@ class RunView:
     @property
     def kept_within(self) -> str | None:
         """Between which limits predictions are kept."""
-        return unseen.kept_within(self.evidence)
+        return self.conclusions.limits
 
     @property
     def tried(self) -> Grid:
         """The bounds that were tried, where one was chosen."""
-        return Grid.of("Bounds that were tried", choice.table(self.evidence))
+        return Grid.of("Bounds that were tried", tables.tried_bounds(self.evidence))
 
     @cached_property
     def path(self) -> Explorer | None:
         """The models among which one was chosen for a promise."""
-        return path_of(self.evidence)
+        return path_of(self.conclusions)
 
     # Sites
 
@@ -252,15 +258,15 @@ class RunView:
     @property
     def seal(self) -> str:
         """The hash of certificate.json."""
-        return "" if self.certified is None else card.seal(self.evidence)
+        return "" if self.certified is None else card.seal(self.conclusions)
 
     @property
     def data_rows(self) -> Grid:
         """Training rows per silo and group, longer than it is wide."""
         card = self.result["data"]["card"]
-        floor = Figure(f"< {card['floor']}")
+        floor = Entry(f"< {card['floor']}")
         counts = [
-            [floor if n is None else Figure(f"{n:,}") for n in row]
+            [floor if n is None else Entry(f"{n:,}") for n in row]
             for row in card["rows"]
         ]
         down, across, corner = card["silos"], card["groups"], "silo"
@@ -268,8 +274,7 @@ class RunView:
             counts = [list(column) for column in zip(*counts, strict=True)]
             down, across, corner = across, down, "group"
         rows = [
-            [Figure(visible(name)), *row]
-            for name, row in zip(down, counts, strict=True)
+            [Entry(visible(name)), *row] for name, row in zip(down, counts, strict=True)
         ]
         heads = [(corner, GLOSSARY.get(corner, "")), *((name, "") for name in across)]
         return Grid("Rows per silo and group", heads, rows)
@@ -284,7 +289,7 @@ class RunView:
         """The table of inputs that matter."""
         if (found := self.matter) is None:
             return None
-        rows = [list(map(Figure, row)) for row in found.rows]
+        rows = [list(map(Entry, row)) for row in found.rows]
         return Grid("Inputs that matter", found.heads, rows, "scroll")
 
     @property
@@ -302,7 +307,7 @@ class RunView:
     @property
     def card(self) -> str:
         """The model card."""
-        return card.markdown(self.evidence, self.predictor)
+        return card.markdown(self.conclusions, self.predictor)
 
 
 def site_grid(overview: Overview) -> Grid:
@@ -344,7 +349,7 @@ def _laid_out(certificate: Certificate) -> dict[str, Any]:
                 **one.as_dict(),
                 "title": one.title,
                 "mark": word,
-                "tone": summary.TONES.get(word, "bad"),
+                "tone": tables.TONES.get(word, "bad"),
                 "numbers": [grounds[g] for g in grounds_of(one)],
                 "grid": Grid.of(
                     one.title, _told(rows) if one.kind != "measured" else ()

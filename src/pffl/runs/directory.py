@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pffl import files, log, records
 from pffl.data.schema import Schema
 from pffl.errors import ArtefactError, UsageError
-from pffl.evidence import verdict
-from pffl.evidence.certificate import Certificate
+from pffl.evidence.conclude import Conclusions, conclude
 from pffl.evidence.looks import LOOKS, Looks
 from pffl.evidence.record import Evidence
 from pffl.models import Inputs, Model
@@ -62,7 +61,7 @@ class RunDirectory:
         """Write the run; what a stopped one left under its manifest goes away."""
         stale = self._known()
         written = {
-            **derived(solution.evidence, Looks()),
+            **derived(solution.conclusions, Looks()),
             MODEL: write_model(solution.predictor),
             HISTORY: files.csv_text(solution.history_rows()).encode(),
             SPEC: spec_text.encode(),
@@ -74,7 +73,7 @@ class RunDirectory:
     def save_audit(self, audit: Audit, spec_text: str) -> Path:
         """Write what was found of a model from elsewhere, and all to verify it."""
         model = {MODEL: write_model(audit.predictor), SPEC: spec_text.encode()}
-        self._write({**derived(audit.evidence, audit.audited.looks), **model}, {})
+        self._write({**derived(audit.conclusions, audit.audited.looks), **model}, {})
         return self.directory
 
     def begin(self, spec_text: str) -> None:
@@ -90,19 +89,19 @@ class RunDirectory:
         """Write one more file (a page, say) and enter it in the manifest."""
         self._write({name: content}, self._known())
 
-    def certify(self, evidence: Evidence, mark: str = "") -> Certificate:
+    def certify(self, evidence: Evidence, mark: str = "") -> Conclusions:
         """Write evidence, and all that follows from it, anew; count it as a look.
 
         With a mark, evidence and certificate of other rows get files of their own.
         """
         looks = Looks.of(self.directory)
-        evidence = looks.counted(evidence)
-        written = derived(evidence, looks)
+        found = conclude(looks.counted(evidence))
+        written = derived(found, looks)
         if mark:
             del written[RESULT]
             written = {_marked(name, mark): text for name, text in written.items()}
         self._write(written, self._known())
-        return verdict.certificate(evidence)
+        return found
 
     def _known(self) -> dict[str, str]:
         if not (self.directory / MANIFEST).exists():
@@ -120,14 +119,15 @@ def _marked(name: str, mark: str) -> str:
     return name if name == LOOKS else f"{stem}-{mark}{dot}{ending}"
 
 
-def derived(evidence: Evidence, looks: Looks) -> dict[str, bytes]:
-    """Return evidence and what follows from it, as files.
+def derived(found: Conclusions, looks: Looks) -> dict[str, bytes]:
+    """Return evidence and conclusions, as files.
 
     A run that was interrupted gets no certificate, which is what counts as a look.
     """
-    plain = {EVIDENCE: evidence.as_dict(), RESULT: verdict.result(evidence)}
+    evidence = found.evidence
+    plain = {EVIDENCE: evidence.as_dict(), RESULT: found.result()}
     if evidence.stopped != "interrupted":
-        plain[CERTIFICATE] = verdict.certificate_file(evidence)
+        plain[CERTIFICATE] = found.certified()
     written = {name: files.json_text(part).encode() for name, part in plain.items()}
     log = looks.text(evidence) if CERTIFICATE in plain else None
     return written if log is None else {**written, LOOKS: log}

@@ -1,0 +1,698 @@
+"""Every figure that follows from evidence, computed once: `Judged`.
+
+A mean loss has two ends, which are one number unless noise was added. So there is one
+judge: a bound is met if the upper end is within it, and missed if the lower end is
+above; what noise leaves open is not decided.
+
+**New people.** The one number of a cell is its upper end at δ, each by itself. Every
+cell within its bound by that figure shows all bounds at once with the same confidence,
+whatever the number of cells: to be wrong, the one cell that is above its bound must
+have been misjudged. Joint figures hold for all cells at once, together with all else
+that is stated; their risk is shared out before the rows are looked at (`shares`).
+
+**A path.** Where a certificate was asked for in advance, many models were fixed on
+training rows, from the safest to the least constrained, and are tested on calibration
+rows in this order:
+
+    each with the full risk δ, every cell at δ; the first that is not shown ends it
+
+To certify what is false, the first model of the order that breaks a bound must have
+been shown, and in it the one cell that is above its bound: that happens with
+probability δ at most, whatever the number of models and cells (fixed-sequence testing,
+intersection–union). Of the model that is shipped "at most its bound" is certified, and
+no smaller figure. Where not even the first is shown, it was fixed beforehand, and its
+figures are those of any such model.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from pffl.bounds import mean
+from pffl.bounds.gap import gap_unit
+from pffl.bounds.gap import slack as slack_of
+from pffl.bounds.mean import Moments, split_delta
+from pffl.evidence import noise as noises
+from pffl.evidence.certificate import Assumption, State
+from pffl.evidence.record import (
+    NOT_ASKED,
+    Candidate,
+    Evidence,
+    Missing,
+    ModelPath,
+    Pair,
+    Sample,
+    known,
+)
+from pffl.models.base import LOSS_BOUNDS
+from pffl.models.linear import NumericModel, rebuild
+from pffl.text import down, up, words
+from pffl.typing import BoolArray, FloatArray
+
+#: A loss this little above its bound, beside the cell's scale, counts as met.
+TOLERANCE = 1e-6
+ROUNDING = 1e-6  # of the tolerance: what the addition of a million losses leaves
+MOVED = 1e-3  # part of a mean training loss that the predictor's limits may change
+SMALL = 1e-6  # of the unit of losses: a smaller change is none
+CROSSED = 1e-4  # part of a bound by which the shipped predictor may be above it
+FEWEST = 10  # rows of a cell, for its mean loss to be held against its bound
+METRICS = ("dp_gap", "eo_gap", "equalised_odds")
+Converged: TypeAlias = Literal["yes", "no", "not measurable"]
+
+
+# Losses against bounds
+
+
+@dataclass(frozen=True, eq=False)
+class Losses:
+    """Rows, mean losses, their ends, bounds and tolerances of all cells, in a split."""
+
+    names: tuple[str, ...]
+    counts: FloatArray
+    means: FloatArray
+    low: FloatArray
+    high: FloatArray
+    bounds: FloatArray
+    tolerance: FloatArray
+
+    @property
+    def violation(self) -> FloatArray:
+        """Mean loss minus bound, per cell; NaN where there are no rows."""
+        return self.means - self.bounds
+
+    @property
+    def met(self) -> bool:
+        """Whether no cell can be above its bound, but for rounding."""
+        return bool((self.high - self.bounds <= ROUNDING * self.tolerance).all())
+
+    @property
+    def above(self) -> BoolArray:
+        """Which cells are above their bounds, by more than the tolerance."""
+        over: BoolArray = self.low - self.bounds > self.tolerance
+        return over
+
+    @property
+    def missed(self) -> bool:
+        """Whether a cell is above its bound, by more than the tolerance."""
+        return bool(self.above.any())
+
+    @property
+    def empty(self) -> tuple[str, ...]:
+        """Names of cells without rows."""
+        return tuple(self.names[z] for z in np.flatnonzero(self.counts == 0))
+
+    @property
+    def worst(self) -> int:
+        """The cell that is furthest above (or least below) its bound."""
+        return int(np.nanargmax(self.violation))
+
+
+def tolerance(scales: FloatArray, bounds: FloatArray) -> FloatArray:
+    """Return what a loss may be above its bound and count as met, cell by cell.
+
+    It is small beside the loss of a constant guess, and beside the bound itself.
+    """
+    return TOLERANCE * np.maximum(np.minimum(scales, bounds), 0.0)
+
+
+def harmless(
+    own: FloatArray,
+    kept: FloatArray,
+    bounds: FloatArray,
+    allowed: FloatArray,
+    unit: float,
+) -> bool:
+    """Whether limits change no mean loss by much, and carry none across its bound.
+
+    `own` and `kept` are mean training losses of the model and of the predictor that is
+    kept within limits; a bound of 0 or less is none.
+    """
+    near = np.abs(kept - own) <= np.maximum(MOVED * own, SMALL * unit)
+    met = own - bounds <= allowed
+    same = np.where(met, kept <= bounds * (1 + CROSSED), kept > bounds)
+    return bool((near & (same | (bounds <= 0)))[~np.isnan(own)].all())
+
+
+def unmoved(seen: Sample, bounds: FloatArray, allowed: FloatArray, unit: float) -> bool:
+    """Whether the limits of the shipped predictor are `harmless` on training rows.
+
+    To every cell, and to all rows together.
+    """
+    own, kept = (
+        np.append(seen.mean_of(column), seen.overall(column))
+        for column in ("loss", "bounded_loss")
+    )
+    return harmless(own, kept, np.append(bounds, 0.0), np.append(allowed, 0.0), unit)
+
+
+# New people
+
+
+def upper_ends(
+    sample: Sample, loss_bound: float, delta: float, *, weighs: bool
+) -> FloatArray | None:
+    """Bound the mean losses that rows were drawn from, each with probability 1 − δ.
+
+    `weighs`: whether the rows have weights; then None without bets on them, or where a
+    row weighs more than was assumed.
+    """
+    bets = sample.planned
+    if weighs:
+        if bets is None or not sample.levels or any(sample.stakes["above"]):
+            return None
+        return mean.upper(
+            bets,
+            np.array(sample.diluted),
+            np.array(sample.stakes["count"]),
+            loss_bound=loss_bound,
+            delta=delta,
+            levels=np.array(sample.levels),
+        )
+    count, total = sample.of_people("count"), sample.of_people("bounded_loss")
+    if bets is None:
+        return mean.chernoff_upper(count, total, loss_bound, delta)
+    below = np.array(sample.below)
+    return mean.upper_bounds(
+        bets, below, count, total, loss_bound=loss_bound, delta=delta
+    )
+
+
+def keeps(one: Candidate, bounds: FloatArray, risk: float, *, weighs: bool) -> bool:
+    """Whether the calibration rows show every bound, each cell with this risk."""
+    found = upper_ends(one.calibration, one.loss_bound, risk, weighs=weighs)
+    return found is not None and bool((found <= bounds).all())
+
+
+def later_part(e: Evidence) -> int:
+    """Return l(l + 1) for the l-th later certificate on the same rows."""
+    return max(1, e.terms.later * (e.terms.later + 1))
+
+
+def shares(e: Evidence) -> dict[str, float]:
+    """Return the part of δ that each kind of joint statement may spend.
+
+    A union over the candidates comes on top. Of weighted rows nothing is said but
+    losses.
+    """
+    delta = 1.0 - e.terms.confidence
+    others: list[str] = []
+    if e.labels and not e.heldout_weighted:
+        others.append("holdout_error")
+    if len(e.labels) == 2 and not e.heldout_weighted:
+        others += METRICS
+    out = {"holdout": delta / 2 if others else delta}
+    return out | {kind: delta / (2 * len(others)) for kind in others}
+
+
+@dataclass(frozen=True, eq=False)
+class Unseen:
+    """Rows that stand for new people: what may be said by them, and how surely.
+
+    Attributes
+    ----------
+    sample
+        The rows; missing where there are none.
+    candidates
+        Models that share δ: those that were compared on these rows.
+    overlap
+        Rows that are training rows, too; see `Data.overlap`.
+    """
+
+    e: Evidence
+    sample: Sample | Missing
+    candidates: int
+    overlap: int | None
+
+    @property
+    def parts(self) -> int:
+        """The number of parts of δ, of which these statements have one."""
+        return self.candidates * later_part(self.e)
+
+    @property
+    def delta(self) -> float:
+        """The risk of each figure by itself."""
+        return split_delta(1.0 - self.e.terms.confidence, 1, self.parts)
+
+    def joint_delta(self, kind: str) -> float:
+        """Return δ of one cell (or of one metric) of a joint statement."""
+        cells = 1 if kind in METRICS else max(1, len(self.e.cells))
+        return split_delta(shares(self.e)[kind], cells, self.parts)
+
+    @cached_property
+    def separate(self) -> Assumption:
+        """Whether these rows were used in training.
+
+        Rows that equal a training row may be of the same person or of another: only ids
+        tell. Where there are none, such rows stay, and are counted.
+        """
+        e, many, data = self.e, self.overlap, self.e.data
+        if isinstance(self.sample, Missing):
+            return Assumption(self.sample.missing, "failed")
+        own = (e.trained or data.trained_on is not None) and not data.other
+        if own and "train" in self.sample.splits:
+            return Assumption.of("separate.trained", "failed")
+        if data.by_person and many:
+            return Assumption.of("separate.people", "failed", many=many)
+        if many is None:
+            return Assumption.of("separate.unknown", "could not be checked")
+        if not many:
+            return Assumption.of("separate", "checked")
+        rows = self.sample.rows
+        state: State = "could not be checked"
+        return Assumption.of("separate.equal", state, many=many, rows=rows)
+
+    @cached_property
+    def looked_at(self) -> tuple[Assumption, ...]:
+        """How reuse of the rows, and a choice by them, were paid for."""
+        many, terms, noisy = self.candidates, self.e.terms, self.e.noise is not None
+        found = Assumption.of("fixed.noise" if noisy else "fixed", "assumed")
+        if many > 1:
+            state: State = "checked" if terms.counted else "assumed"
+            found = Assumption.of("fixed.many", state, many=many)
+        if terms.others:
+            key = "fixed.others.noise" if noisy else "fixed.others"
+            found = Assumption.of(key, "could not be checked", others=terms.others)
+        if not terms.later:
+            return (found,)
+        key = "reuse.noise" if noisy else "reuse"
+        part = self.parts if noisy else later_part(self.e)
+        more = Assumption.of(key, "checked", number=terms.later + 1, part=part)
+        return found, more
+
+    @cached_property
+    def bounded_loss(self) -> tuple[Assumption, ...]:
+        """Why no loss is above M: the predictor that is shipped is bounded."""
+        return bounded_loss(self.e)
+
+    @cached_property
+    def weights(self) -> tuple[Assumption, ...]:
+        """That no weight is above s_max, where rows have weights."""
+        most, sample = self.e.terms.weight_bound, self.sample
+        if not self.e.heldout_weighted or isinstance(sample, Missing):
+            return ()
+        if most is None:
+            return (Assumption.of("weights.none", "failed"),)
+        over, seen = np.array(sample.stakes.get("above", [])), self.e.data.weights
+        if seen is not None and seen[1] > most:
+            return (Assumption.of("weights.train", "failed", weight=seen[1]),)
+        if over.any():
+            z = int(over.argmax())
+            figures = {"rows": int(over[z]), "cell": self.e.names[z], "most": most}
+            return (Assumption.of("weights.test", "failed", **figures),)
+        return (Assumption.of("weights", "assumed", most=most),)
+
+    @cached_property
+    def grounds(self) -> tuple[Assumption, ...]:
+        """What all statements from these rows stand on."""
+        if isinstance(self.sample, Missing):
+            return (self.separate,)
+        drawn = Assumption.of("sampling", "assumed")
+        if self.e.noise is not None:
+            bets = Assumption.of("bets.noise", "checked")
+            honest = Assumption.of("honest", "assumed")
+            return (drawn, *self.looked_at, bets, honest)
+        return (drawn, self.separate, *self.looked_at)
+
+    @cached_property
+    def usable(self) -> Sample | None:
+        """The rows, where something may be said by them."""
+        sample = known(self.sample)
+        return None if self.separate.state == "failed" else sample
+
+    def bounds(self, delta: float) -> FloatArray | None:
+        """Bound the cells' mean losses, each with probability 1 − δ."""
+        e, M = self.e, self.e.terms.loss_bound
+        if self.usable is None or M is None or not e.cells:
+            return None
+        if any(ground.state == "failed" for ground in self.weights):
+            return None
+        if e.noise is not None:
+            return noises.upper(e, e.noise, delta)
+        return upper_ends(self.usable, M, delta, weighs=e.heldout_weighted)
+
+    @cached_property
+    def upper(self) -> FloatArray | None:
+        """The one number per cell: its mean loss for unseen people is at most this.
+
+        Each by itself; None where nothing may be said.
+        """
+        return self.bounds(self.delta)
+
+    @cached_property
+    def joint(self) -> FloatArray | None:
+        """Figures that hold for all cells, and for all else that is said."""
+        return self.bounds(self.joint_delta("holdout"))
+
+    @cached_property
+    def more_rows(self) -> dict[str, int | None]:
+        """Of each cell whose bound is not shown, about how many more rows would.
+
+        (Or people, where some have several rows.) If they were like those that there
+        are; None where they would not, because the mean of these is not below the
+        bound, or there are none.
+        """
+        e, M, found = self.e, self.e.terms.loss_bound, self.upper
+        if self.usable is None or M is None or found is None or not e.promise:
+            return {}
+        if e.noise is not None:
+            return {}
+        out: dict[str, int | None] = {}
+        for z in np.flatnonzero(found > e.bounds).tolist():
+            moments, there = _moments(self.usable, z, M, weighs=e.heldout_weighted)
+            needed = None
+            if moments is not None:
+                needed = mean.rows_needed(
+                    float(e.bounds[z]),
+                    known=moments,
+                    loss_bound=M,
+                    delta=self.delta,
+                    weighted=e.heldout_weighted,
+                )
+            out[e.names[z]] = None if needed is None else max(1, needed - there)
+        return out
+
+
+def _moments(
+    sample: Sample, z: int, loss_bound: float, *, weighs: bool
+) -> tuple[Moments | None, int]:
+    """Return the moments of a cell's held-out people, and how many they are."""
+    if weighs:
+        return sample.moments(z), int(sample.stakes["count"][z])
+    count, total, squares = (
+        float(sample.of_people(name)[z])
+        for name in ("count", "bounded_loss", "bounded_loss_squared")
+    )
+    if count == 0:
+        return None, 0
+    level = total / count
+    variance = max(0.0, squares / count - level**2)
+    return Moments.alike(level, variance, loss_bound), int(count)
+
+
+def limits(e: Evidence) -> tuple[float, float] | None:
+    """Return between which ends predictions are kept; None where they are not."""
+    M = e.terms.loss_bound
+    if M is None:
+        return None
+    if e.labels:
+        least = math.exp(-M)
+        return least, 1.0 - (len(e.labels) - 1) * least
+    model = rebuild(e.model.described, e.model.parameters)
+    return model.limits(M) if isinstance(model, NumericModel) else None
+
+
+def unbounded(e: Evidence) -> str:
+    """Say why losses have no bound."""
+    if not e.labels and not e.model.described.get("target_range"):
+        return "needs a range that all targets keep to (--target-range LOW,HIGH)"
+    if not e.trained:
+        return (
+            "needs a loss with a largest value, and that of this model is unbounded: "
+            "declare the range of its probabilities (--p-min P), or audit the clipped "
+            "model (--clip P)"
+        )
+    # Where they were all below the largest M, it would have changed nothing.
+    square, loss = (e.seen.column(name).sum() for name in ("loss_squared", "loss"))
+    largest = max(float(square / loss), LOSS_BOUNDS[-1] if e.labels else 0.0)
+    return (
+        f"needs a loss that has a bound: the largest training loss is {down(largest)} "
+        "or more, and no limits on predictions leave the mean losses as they are"
+    )
+
+
+def bounded_loss(e: Evidence) -> tuple[Assumption, ...]:
+    """Say why no loss is above M: the predictor that is shipped is bounded."""
+    M, ends = e.terms.loss_bound, limits(e)
+    if M is None or ends is None:
+        return (Assumption(unbounded(e), "failed"),)
+    who = e.terms.clipping
+    state: State = "checked"
+    if who == "range":
+        state = "assumed"
+    kept = f"limited.{who}" if who in ("clip", "range") else "limited"
+    if e.labels:
+        text = f"probabilities within {down(ends[0])} and {up(ends[1])}"
+        return (Assumption.of(kept, state, what=text, most=words(M), more=""),)
+    low, high = map(words, e.model.described["target_range"])
+    text = f"its numbers within {words(ends[0])} and {words(ends[1])}"
+    more = f", for targets from {low} to {high}"
+    found = Assumption.of(kept, state, what=text, most=up(M), more=more)
+    return found, Assumption.of("targets", "assumed")
+
+
+def named(e: Evidence) -> str:
+    """Return what a model from elsewhere is called that was clipped for an audit."""
+    M = e.terms.loss_bound
+    if e.terms.clipping != "clip" or M is None:
+        return ""
+    least = math.exp(-M)
+    if len(e.labels) > 2:
+        return f"the model, kept at {least:.6g} or more"
+    return f"the model, kept within {least:.6g}–{1 - least:.6g}"
+
+
+# All of it
+
+
+def reported_groups(e: Evidence) -> list[int]:
+    """Return the groups that anyone belongs to, in any sample."""
+    samples = [e.seen, *([e.heldout] if isinstance(e.heldout, Sample) else [])]
+    counts = [s.of_atoms("count", len(e.groups)).sum(axis=1) for s in samples]
+    return [int(a) for a in np.flatnonzero(np.sum(counts, axis=0))]
+
+
+class Judged:
+    """Every figure of one evidence; each is computed when it is first needed, once."""
+
+    def __init__(self, e: Evidence) -> None:
+        self.e = e
+
+    @cached_property
+    def member(self) -> FloatArray:
+        """Which atom is in which cell, shape (Z, atoms)."""
+        return noises.member(self.e)
+
+    @property
+    def factor(self) -> float:
+        """By how many deviations the ends of losses are apart from released ones."""
+        return noises.factor(1.0 - self.e.terms.confidence, len(self.e.cells))
+
+    # Rows at hand
+
+    def losses(self, sample: Sample, column: str | None = None) -> Losses:
+        """Mean losses of the cells against their bounds, by default as judged.
+
+        What was trained is met up to a `tolerance`; what was given is not.
+        """
+        e, noise = self.e, self.e.noise
+        means = sample.mean_of(column or e.judged(sample))
+        low, high, allowed = means, means, tolerance(e.scales, e.bounds) * e.trained
+        if noise is not None:
+            figures = noise.seen if sample.splits == ["train"] else noise.heldout
+            low, high = noises.ends(e, noise, figures)
+            allowed = np.zeros(len(e.cells))
+        if sample.splits != ["train"]:
+            allowed = np.zeros(len(e.cells))
+        counts = sample.of_cells("count")
+        return Losses(e.names, counts, means, low, high, e.bounds, allowed)
+
+    @cached_property
+    def train(self) -> Losses:
+        """Of the training rows, or of all rows that were audited."""
+        return self.losses(self.e.seen)
+
+    @cached_property
+    def test(self) -> Losses | None:
+        """Of the test rows."""
+        held = known(self.e.heldout)
+        return None if held is None else self.losses(held)
+
+    @cached_property
+    def target(self) -> float | None:
+        """The gap that a converged run is under, in units of the loss."""
+        e = self.e
+        if e.terms.target_gap is None:
+            return None
+        weight = e.terms.risk_weight + float(e.multipliers.sum())
+        if weight == 0:  # nothing is asked of the model: any one is a saddle point
+            weight = max(1.0, e.terms.multiplier_bound)
+        largest = max([e.risk or 0.0, *e.seen.own_means.tolist()])
+        return e.terms.target_gap * weight * gap_unit(largest, e.model.unit)
+
+    @cached_property
+    def gap(self) -> float | None:
+        """ν of the pair; None where it was not measured."""
+        pair = self.e.proofs.gap
+        return pair.gap if isinstance(pair, Pair) else None
+
+    @cached_property
+    def converged(self) -> Converged:
+        """Whether the run came as close to the best trade-off as was asked of it."""
+        e, run = self.e, known(self.e.training)
+        if run is not None and run.settling is not None and not run.settling.settled:
+            return "no"
+        if not e.trained or self.gap is None or self.target is None:
+            return "not measurable"
+        return "yes" if self.gap <= self.target else "no"
+
+    @cached_property
+    def longest(self) -> float:
+        """The length of the longest w that is known of."""
+        before = known(self.e.before)
+        other = [0.0] if before is None else before.model
+        return max(self.e.model.length, float(np.linalg.norm(other)))
+
+    @cached_property
+    def proof(self) -> tuple[float, float] | None:
+        """By how much bounds are impossible, and up to which ‖w‖; None if not."""
+        least = known(self.e.proofs.excess)
+        if least is None or not self.e.promise:
+            return None
+        return least.proof(self.e.bounds, self.longest)
+
+    @cached_property
+    def slack(self) -> float | None:
+        """The slack of Lemma 1 where a bound is missed: (β(F(w°) − F(w)) + ν)/B.
+
+        w° is a model that was found and meets all bounds, also those that the solver
+        was given. There is none without such a model, and none for a run that did not
+        converge: its own gap must not excuse it.
+        """
+        e, least, B = self.e, known(self.e.proofs.excess), self.e.terms
+        missed = e.promise and self.train.missed
+        if not missed or self.converged != "yes" or self.gap is None or least is None:
+            return None
+        room = -least.excess(e.bounds).upper
+        aimed = (e.bounds - e.aimed).max()
+        if B.multiplier_bound <= 0 or e.risk is None or room < aimed:
+            return None
+        return slack_of(
+            least.risk,
+            self.gap,
+            e.risk,
+            risk_weight=B.risk_weight,
+            multiplier_bound=B.multiplier_bound,
+        )
+
+    @cached_property
+    def smallest_bound(self) -> float | None:
+        """The smallest common bound that was met, where the bounds are impossible.
+
+        (Or what all bounds must rise by, where they differ.) It is the upper end of
+        what encloses the smallest of all, rounded up.
+        """
+        e, found = self.e, known(self.e.proofs.excess)
+        if found is None or self.proof is None:
+            return None
+        common = float(np.ptp(e.bounds)) == 0
+        rise = found.excess(e.bounds).upper
+        return float(up(rise + (float(e.bounds[0]) if common else 0.0), digits=6))
+
+    # New people
+
+    @cached_property
+    def heldout(self) -> Unseen:
+        """What test rows say."""
+        e, many = self.e, self.e.terms.candidates
+        path, held = known(e.path), known(e.heldout)
+        if path is not None and held is not None and path.split in held.splits:
+            many *= len(path.candidates)
+        return Unseen(e, e.heldout, many, e.data.overlap)
+
+    @cached_property
+    def people(self) -> Unseen:
+        """What is said of new people, and by which rows: after a path calibration rows.
+
+        The first model was fixed before; another is one of so many that were.
+        """
+        e, path = self.e, known(self.e.path)
+        if path is None:
+            return self.heldout
+        many = e.terms.candidates * (len(path.candidates) if path.chosen > 0 else 1)
+        return Unseen(e, path.shipped.calibration, many, path.overlap)
+
+    @property
+    def asked(self) -> bool:
+        """Whether a certificate was asked for in advance."""
+        return self.e.path != NOT_ASKED
+
+    @property
+    def risk(self) -> float:
+        """The risk with which each model of a path is tested."""
+        parts = self.e.terms.candidates * later_part(self.e)
+        return split_delta(1.0 - self.e.terms.confidence, 1, parts)
+
+    @cached_property
+    def tested(self) -> list[bool]:
+        """What came of the models that were tested, until the first not shown."""
+        e, out = self.e, []
+        for one in [] if isinstance(e.path, Missing) else e.path.candidates:
+            out.append(keeps(one, e.bounds, self.risk, weighs=e.heldout_weighted))
+            if not out[-1]:
+                break
+        return out
+
+    @cached_property
+    def by_path(self) -> bool:
+        """Whether the shipped model of a path and all that are safer were shown."""
+        path, rows = known(self.e.path), self.people
+        if path is None or rows.usable is None:
+            return False
+        if any(ground.state == "failed" for ground in rows.weights):
+            return False
+        first = self.tested[: path.chosen + 1]
+        return len(first) == path.chosen + 1 and all(first)
+
+    @cached_property
+    def upper(self) -> FloatArray | None:
+        """The one number per cell: its mean loss for unseen people is at most this.
+
+        What a path shows is the bound itself.
+        """
+        return self.e.bounds if self.by_path else self.people.upper
+
+    @cached_property
+    def certified(self) -> bool | None:
+        """Whether every bound holds for new people; None if nothing can be said."""
+        found, e = self.upper, self.e
+        if found is None or not e.promise:
+            return None
+        if isinstance(e.path, ModelPath):
+            return self.by_path
+        return bool((found <= e.bounds).all())
+
+    @cached_property
+    def rise(self) -> float | None:
+        """By how much all bounds had to be higher to be certified of this model.
+
+        Free where the model was fixed before its rows were looked at: the largest
+        difference of an upper end and its bound has the confidence of each. None where
+        the certificate holds, or none was asked for in advance; 0 where figures that
+        hold for all models of the path are within, but the path does not show it.
+        """
+        found = self.upper
+        if isinstance(self.e.path, Missing) or found is None or self.by_path:
+            return None
+        return max(0.0, float((found - self.e.bounds).max()))
+
+    @cached_property
+    def common(self) -> float | None:
+        """The common bound that can be certified, where the one asked for cannot.
+
+        None where bounds differ, or it is no news: that no loss is above M.
+        """
+        more, M, bounds = self.rise, self.e.terms.loss_bound, self.e.bounds
+        if not more or M is None or float(np.ptp(bounds)) > 0:
+            return None
+        found = float(up(float(bounds[0]) + more))
+        return found if found < M else None
+
+    @property
+    def more_rows(self) -> dict[str, int | None]:
+        """Of cells whose bound is not shown, about how many more rows would."""
+        return {} if self.by_path else self.people.more_rows
