@@ -82,7 +82,7 @@ HOMES = {
     "evidence.sentences": "SENTENCES Said say",
     "evidence.statements": ":statements",
     "evidence.tables": ":tables",
-    "evidence.verdicts": "overfitted",
+    "evidence.verdicts": "judge new_people overfitted",
     "evidence.verify": ":evidence_verify mean_ends verify:evidence_verify_verify",
     "experiments.comparison": "L2_GRID name_methods points_of",
     "figures.chart": "Axis axis_of",

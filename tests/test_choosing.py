@@ -25,8 +25,7 @@ from pffl.tuning import set_aside
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
 from tests.helpers import make_federation
-from tests.inside import Address, Choice, Training, deploy
-from tests.inside import evidence_choice_table as table
+from tests.inside import Address, Choice, Training, deploy, tables
 from tests.inside import evidence_evidence_Trial as Trial
 from tests.raising import raises
 
@@ -224,7 +223,7 @@ def test_run_files_and_the_command_line(
     assert seen.code == 0, seen.err
     assert 'bound = "auto"' in (out / "spec.toml").read_text()
     record = runs.load(out)
-    shown = table(record.evidence)
+    shown = tables.tried_bounds(record.evidence)
     assert shown[0]["bound tried"] == "none"
     assert sum("◀" in row["bound tried"] for row in shown) == 1
     none = command(capsys, "run", *SMALL, "--bound", "auto", "--error-at-most", "0.001")

@@ -22,12 +22,7 @@ from pffl.preparation import Options
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
 from tests.helpers import make_federation
-from tests.inside import (
-    Evidence,
-    ModelPath,
-    promise,
-    verdict,
-)
+from tests.inside import RECIPES, Evidence, Judged, ModelPath, conclude, keeps
 from tests.interrupting import Stopping, assert_same_bits
 from tests.oracles import logsum, plan_bets
 from tests.raising import raises
@@ -64,7 +59,7 @@ def path_of(solution: pffl.Solution) -> ModelPath:
 
 
 def said(e: Evidence) -> str:
-    return str(verdict.verdicts(e)["new_people"]["sentence"])
+    return str(conclude(e).verdicts["new_people"].as_dict()["sentence"])
 
 
 # By rows, and by plain arithmetic
@@ -106,7 +101,7 @@ def test_what_is_shown_is_what_the_rows_show():
             upper = one.loss_bound * upper_of(x, *args, 0.8 * 0.05)
             within.append(upper <= 0.76)
         shown.append(all(within))
-    assert promise.tested(tight.evidence, path) == shown[: shown.index(False) + 1]
+    assert Judged(tight.evidence).tested == shown[: shown.index(False) + 1]
     assert 0 < shown.index(False) < len(shown)  # the test had something to decide
     assert path.chosen == shown.index(False) - 1
     np.testing.assert_array_equal(tight.w, np.array(path.shipped.model))
@@ -222,7 +217,7 @@ def test_not_shown_says_what_can_be_and_exits_with_4():
     found = promised(federation, 0.7)
     path, e = path_of(found), found.evidence
     assert (path.chosen, found.status, found.exit_code) == (0, "met", 4)
-    told = verdict.verdicts(e)["new_people"]
+    told = conclude(e).verdicts["new_people"].as_dict()
     assert told["verdict"] == "not certified"
     common = told["could_promise"]
     assert f"{common:.6g}" in told["sentence"]
@@ -230,7 +225,7 @@ def test_not_shown_says_what_can_be_and_exits_with_4():
     # in the last digit it is not.
     for bound, shown in ((common, True), (common - 2e-4, False)):
         one = path.candidates[0]
-        assert promise.keeps(one, np.full(2, bound), 0.05, weighs=False) is shown
+        assert keeps(one, np.full(2, bound), 0.05, weighs=False) is shown
     cell = next(c for c in found.as_dict()["cells"] if c["test_upper"] > 0.7)
     assert f"'{cell['cell']}'" in told["sentence"]
     needed = told["more_rows"][cell["cell"]]
@@ -242,10 +237,10 @@ def test_another_confidence_later_is_a_test_of_the_same_sequence():
     assert found.exit_code == 0
     e = found.evidence
     sure = replace(e, terms=replace(e.terms, confidence=0.999999))
-    assert verdict.exit_code(sure) == 4
-    uppers = promise.upper(sure)
+    assert conclude(sure).exit_code == 4
+    uppers = Judged(sure).upper
     assert (uppers > e.bounds).any()
-    np.testing.assert_array_equal(promise.upper(e), e.bounds)
+    np.testing.assert_array_equal(Judged(e).upper, e.bounds)
 
 
 def test_a_cell_without_calibration_rows():
@@ -257,7 +252,10 @@ def test_a_cell_without_calibration_rows():
         silos.append(replace(silo, splits={**silo.splits, "test": held}))
     found = promised(replace(federation, silos=tuple(silos)), 0.9)
     assert found.exit_code == 4
-    assert verdict.verdicts(found.evidence)["new_people"]["could_promise"] is None
+    assert (
+        conclude(found.evidence).verdicts["new_people"].as_dict()["could_promise"]
+        is None
+    )
 
 
 def test_a_method_without_bounds_has_one_model():
@@ -267,7 +265,6 @@ def test_a_method_without_bounds_has_one_model():
 
 def test_a_network_along_tightened_bounds():
     pytest.importorskip("torch")
-    from tests.inside import RECIPES
 
     federation = unlike(rows=400)
     found = promised(
@@ -284,7 +281,7 @@ def test_a_network_along_tightened_bounds():
     margins = [one.margin for one in path.candidates]
     assert margins == sorted(margins, reverse=True)
     np.testing.assert_array_equal(found.w, np.array(path.shipped.model))
-    assert found.exit_code == (0 if promise.holds(found.evidence, path) else 4)
+    assert found.exit_code == (0 if Judged(found.evidence).by_path else 4)
 
 
 # Set apart

@@ -17,7 +17,7 @@ from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
 from tests.engines.sites import remote
 from tests.helpers import make_federation
-from tests.inside import FOLDS, SHARES, ModelPath, folds, promise, unseen
+from tests.inside import FOLDS, SHARES, Judged, ModelPath, folds, upper_ends
 from tests.raising import raises
 
 QUICK = Options(baseline=False, least=False)
@@ -56,9 +56,9 @@ def came(federation: Federation, bound: float) -> tuple[bool, float]:
     path = found.evidence.path
     assert isinstance(path, ModelPath)
     first = path.candidates[0]
-    ends = unseen.upper_ends(first.calibration, first.loss_bound, 0.05, weighs=False)
+    ends = upper_ends(first.calibration, first.loss_bound, 0.05, weighs=False)
     assert ends is not None
-    return promise.holds(found.evidence, path), float((ends - bound).max())
+    return Judged(found.evidence).by_path, float((ends - bound).max())
 
 
 def changed(federation: Federation, seed: int = 0) -> Federation:

@@ -29,8 +29,7 @@ from pffl.spec import parse
 from tests.driving import iterate
 from tests.engines.sites import remote
 from tests.helpers import make_problem, train_query
-from tests.inside import evidence_metrics_rates as rates
-from tests.inside import store
+from tests.inside import Network, conclude, store
 from tests.raising import raises
 
 MODELS = {
@@ -257,7 +256,6 @@ def test_every_method_takes_weights_in_any_unit(name):
 
 def test_networks_take_weights():
     torch = pytest.importorskip("torch", reason="networks need the extra 'torch'")
-    from tests.inside import Network
 
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh())
@@ -333,7 +331,7 @@ def test_rates_are_weighted_and_have_no_interval():
     assert solved.as_dict()["test"]["error"] == pytest.approx(mean, abs=1e-12)
     assert solved.as_dict()["test"]["error"] != wrong.mean()
     assert solved.evidence.heldout.rows == len(test.y)
-    for a, group in enumerate(rates(solved.evidence)):
+    for a, group in enumerate(conclude(solved.evidence).rates):
         own = test.group == a
         assert group.error.people == own.sum()
         assert group.error.value == pytest.approx(

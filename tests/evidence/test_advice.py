@@ -11,7 +11,7 @@ import pytest
 
 import pffl
 from pffl.data import Federation
-from tests.inside import Evidence, Missing, Sample, binding, overfitted
+from tests.inside import Evidence, Judged, Missing, Sample, conclude, overfitted
 
 BOUND = pffl.BoundedGroupLoss(5.0)
 
@@ -42,7 +42,7 @@ def risk_of(bounds: dict[str, float]) -> float:
 
 def test_the_cell_named_is_the_one_whose_bound_costs_most():
     bounds = {"hard": 0.66, "easy": 0.48}
-    text = binding(solved(pffl.BoundedGroupLoss(bounds)).evidence)
+    text = conclude(solved(pffl.BoundedGroupLoss(bounds)).evidence).binding
     at, costs = risk_of(bounds), {}
     for cell in bounds:  # what a looser bound saves
         costs[cell] = at - risk_of({**bounds, cell: bounds[cell] + 1e-3})
@@ -54,7 +54,7 @@ def test_the_cell_named_is_the_one_whose_bound_costs_most():
 def test_shares_are_those_of_the_multipliers():
     bounds = {"hard": 0.66, "easy": 0.46}  # which cannot both be met
     e = solved(pffl.BoundedGroupLoss(bounds)).evidence
-    text = binding(e)
+    text = conclude(e).binding
     assert text is not None
     told = dict(re.findall(r"'(\w+)' \((\d+) %\)", text))
     shares = 100 * e.multipliers / e.multipliers.sum()
@@ -74,7 +74,7 @@ def test_shares_are_those_of_the_multipliers():
 )
 def test_a_group_is_named_where_its_bound_is_binding(bound, method, named):
     """By multipliers, where the method has found them."""
-    text = binding(solved(bound, method=method).evidence)
+    text = conclude(solved(bound, method=method).evidence).binding
     assert (None if text is None else "'hard'" in text) is named
 
 
@@ -89,9 +89,9 @@ def fit(columns: int, rows: int, l2: float = 1e-6) -> Evidence:
 
 
 def test_many_inputs_and_few_rows_are_overfitted_and_a_ridge_helps():
-    assert overfitted(fit(80, 240)) is not None
-    assert overfitted(fit(80, 240, l2=30.0)) is None
-    assert overfitted(fit(2, 1200)) is None
+    assert overfitted(Judged(fit(80, 240))) is not None
+    assert overfitted(Judged(fit(80, 240, l2=30.0))) is None
+    assert overfitted(Judged(fit(2, 1200))) is None
 
 
 def drawn(e: Evidence, sample: Sample, losses: np.ndarray, seed: int) -> Sample:
@@ -121,10 +121,12 @@ def test_chance_alone_is_not_called_overfitting(skew):
     losses = np.array([0.2, 0.4, 0.6, 1.0] if skew == "even" else [0.1] * 19 + [3.0])
     alarms = sum(
         overfitted(
-            replace(
-                e,
-                seen=drawn(e, e.seen, losses, 2 * i),
-                heldout=drawn(e, e.heldout, losses, 2 * i + 1),
+            Judged(
+                replace(
+                    e,
+                    seen=drawn(e, e.seen, losses, 2 * i),
+                    heldout=drawn(e, e.heldout, losses, 2 * i + 1),
+                )
             )
         )
         is not None
@@ -133,11 +135,11 @@ def test_chance_alone_is_not_called_overfitting(skew):
     assert alarms <= 2
     worse = replace(e, heldout=drawn(e, e.heldout, losses + 0.5, 1))
     same = replace(worse, seen=drawn(e, e.seen, losses, 0))
-    assert overfitted(same) is not None
+    assert overfitted(Judged(same)) is not None
 
 
 def test_few_rows_and_no_rows_say_nothing():
     e = fit(20, 60)
-    assert overfitted(e) is None
+    assert overfitted(Judged(e)) is None
     gone = replace(e, heldout=Missing("needs held-out rows, and there are none"))
-    assert overfitted(gone) is None
+    assert overfitted(Judged(gone)) is None

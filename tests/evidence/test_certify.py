@@ -24,7 +24,7 @@ from tests.helpers import (
     make_federation,
     make_problem,
 )
-from tests.inside import Certificate, mean, unseen, verdict
+from tests.inside import Certificate, conclude, mean, shares
 from tests.inside import bounds_rates as rates
 from tests.raising import raises
 from tests.saddle import Oracle
@@ -198,7 +198,7 @@ def test_smallest_common_bound_is_the_minimax_value():
 def test_risk_of_being_wrong_is_shared_out_completely():
     for case in CASES:
         e = solved(case).evidence
-        parts = unseen.shares(e)
+        parts = shares(e)
         assert sum(parts.values()) == pytest.approx(0.05)
         stated = {s.kind for s in certified(case).statements if s.available}
         joint = {"holdout", "holdout_error", "dp_gap", "eo_gap"}
@@ -282,7 +282,7 @@ FROM_HELD_OUT = ("holdout", "holdout_error", "dp_gap", "eo_gap", "equalised_odds
 def with_overlap(number: int | None, by_person: bool) -> Certificate:
     e = solved("exact").evidence
     data = replace(e.data, overlap=number, by_person=by_person)
-    return verdict.certificate(replace(e, data=data))
+    return conclude(replace(e, data=data)).certificate
 
 
 def test_held_out_rows_of_people_in_training_say_nothing():

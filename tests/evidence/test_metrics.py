@@ -18,8 +18,7 @@ from tests.helpers import (
     make_problem,
     make_schema,
 )
-from tests.inside import evidence_metrics_rates as rates
-from tests.inside import group_rates, mean_losses, metrics
+from tests.inside import conclude, group_rates, mean_losses, metrics
 from tests.saddle import Oracle
 
 SCHEMA = make_schema(attributes=(("group", ("a", "b", "c")),))
@@ -153,7 +152,7 @@ def test_rates_of_groups_are_those_of_the_rows_with_exact_intervals():
     rows = federation.pooled("test")
     _, predicted, _ = predictions(federation, solution.w, "test")
     wrong = predicted != rows.y
-    found = {one.group: one for one in rates(solution.evidence)}
+    found = {one.group: one for one in conclude(solution.evidence).rates}
     assert set(found) == set(federation.schema.groups)
     for a, group in enumerate(federation.schema.groups):
         one = found[group]
@@ -173,11 +172,11 @@ def test_rates_of_groups_are_those_of_the_rows_with_exact_intervals():
 def test_rates_of_training_rows_have_no_interval_and_numbers_no_rates():
     federation = make_federation(3, test=0)
     solution = pffl.solve(federation, pffl.BoundedGroupLoss(5.0), seed=0)
-    for one in rates(solution.evidence):
+    for one in conclude(solution.evidence).rates:
         assert one.rows == "training"
         assert one.error.value is not None
         assert (one.error.lower, one.error.upper) == (None, None)
     _, several = solved_groups(labels=3)
-    assert {one.false_positive for one in rates(several.evidence)} == {None}
+    assert {one.false_positive for one in conclude(several.evidence).rates} == {None}
     _, numeric = solved_groups(labels=0)
-    assert rates(numeric.evidence) == []
+    assert conclude(numeric.evidence).rates == []

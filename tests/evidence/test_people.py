@@ -11,8 +11,7 @@ import pytest
 
 import pffl
 from pffl.data import DataWarning
-from tests.inside import evidence_metrics_rates as rates
-from tests.inside import mean, unseen
+from tests.inside import Judged, conclude, mean
 
 OPTIONS = {"label": "y", "group": "sex", "silos": 3, "seed": 0, "test_fraction": 0.4}
 
@@ -53,14 +52,14 @@ def test_people_are_counted_and_rows_are_not(run):
         e.heldout.of_people("bounded_loss"),
         **args,
     )
-    np.testing.assert_allclose(unseen.upper(e), found)
+    np.testing.assert_allclose(Judged(e).heldout.upper, found)
 
 
 def test_rates_have_no_bound(run):
     certificate = run[0].certificate
     for kind in ("holdout_error", "dp_gap", "eo_gap", "equalised_odds"):
         assert not certificate.of_kind(kind)[0].available
-    assert all(one.error.upper is None for one in rates(run[0].evidence))
+    assert all(one.error.upper is None for one in conclude(run[0].evidence).rates)
     assert certificate.of_kind("holdout")[0].available
 
 

@@ -18,15 +18,7 @@ from pffl.engines import Local
 from pffl.files import json_text
 from pffl.preparation import Options
 from pffl.queries import Evaluate, Query
-from tests.inside import (
-    Evidence,
-    Missing,
-    Sample,
-    promise,
-    settings,
-    unseen,
-    verdict,
-)
+from tests.inside import Evidence, Judged, Missing, Sample, conclude, settings
 from tests.interrupting import Stopping
 from tests.test_path import losses_of, path_of, promised, unlike
 
@@ -104,10 +96,9 @@ def test_models_that_the_rows_chose_among_multiply_the_candidates():
     sure = later(e, confidence=0.999999, candidates=3)
     one = later(e, confidence=0.999999, candidates=1)
     many = len(path_of(shown()).candidates)
-    path = path_of(shown())
-    parts = [unseen.parts(promise.on_calibration(e, path)) for e in (sure, one)]
+    parts = [Judged(e).people.parts for e in (sure, one)]
     assert parts == [3 * many, many]
-    assert promise.delta(sure) == pytest.approx(promise.delta(one) / 3)
+    assert Judged(sure).risk == pytest.approx(Judged(one).risk / 3)
 
 
 def test_what_the_path_does_not_show_is_not_said_to_hold_by_other_figures():
@@ -119,17 +110,17 @@ def test_what_the_path_does_not_show_is_not_said_to_hold_by_other_figures():
         other = replace(held, below=(factor * np.array(held.below)).tolist())
         candidates[place] = replace(candidates[place], calibration=other)
     e = replace(e, path=replace(path, candidates=candidates))
-    found_now = promise.upper(e)
+    found_now = Judged(e).upper
     assert (found_now <= e.bounds).all()
-    told = verdict.verdicts(e)["new_people"]
+    told = conclude(e).verdicts["new_people"].as_dict()
     assert (told["verdict"], told["rise"], told["could_promise"]) == (
         "not certified",
         0.0,
         None,
     )
     assert "can be promised" not in told["sentence"]
-    assert verdict.certificate(e).holds("holdout") is False
-    assert verdict.exit_code(e) == 4
+    assert conclude(e).certificate.holds("holdout") is False
+    assert conclude(e).exit_code == 4
 
 
 def test_another_confidence_is_no_other_setting():
@@ -146,18 +137,18 @@ def test_rows_that_chose_a_model_are_no_fresh_rows_for_another_certificate():
         split: examine(found, Local(federation), Request(splits=(split,)))
         for split in ("calibration", "test")
     }
-    assert {s: unseen.parts(e) for s, e in again.items()} == {
+    assert {s: Judged(e).heldout.parts for s, e in again.items()} == {
         "calibration": 3,
         "test": 1,
     }
     fresh = Request(splits=("calibration",), candidates=1)
-    assert unseen.parts(examine(found, Local(federation), fresh)) == 3
+    assert Judged(examine(found, Local(federation), fresh)).heldout.parts == 3
     bounds = pffl.BoundedGroupLoss(0.8)
     audits = [
         pffl.audit(found, federation, bounds, splits=(split,))
         for split in ("calibration", "test")
     ]
-    assert [unseen.parts(one.evidence) for one in audits] == [3, 1]
+    assert [Judged(one.evidence).heldout.parts for one in audits] == [3, 1]
 
 
 def test_equal_rows_are_counted_where_all_held_out_rows_are_calibration_rows():
@@ -167,4 +158,4 @@ def test_equal_rows_are_counted_where_all_held_out_rows_are_calibration_rows():
     assert isinstance(e.heldout, Sample)
     assert e.heldout.splits == ["calibration"]
     assert e.data.overlap == path_of(found).overlap == 0
-    assert unseen.separate(e, e.heldout).state == "checked"
+    assert Judged(e).heldout.separate.state == "checked"

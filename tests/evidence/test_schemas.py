@@ -18,12 +18,20 @@ from pffl.errors import ArtefactError
 from pffl.files import plain
 from pffl.solution import Solution
 from tests.helpers import make_federation
-from tests.inside import Certificate, Evidence, Result, certificate, evidence, verdict
+from tests.inside import (
+    Certificate,
+    Evidence,
+    Result,
+    certificate,
+    conclude,
+    evidence,
+    evidence_conclude,
+)
 from tests.raising import raises
 
 KINDS: dict[str, tuple[type[Any], str, int]] = {
     "evidence": (Evidence, evidence.FORMAT, evidence.VERSION),
-    "result": (Result, verdict.RESULT, verdict.RESULT_VERSION),
+    "result": (Result, evidence_conclude.RESULT, evidence_conclude.RESULT_VERSION),
     "certificate": (Certificate, certificate.FORMAT, certificate.VERSION),
 }
 
@@ -87,7 +95,7 @@ def test_real_files_are_valid(name, solved):
         whole = {
             "evidence": solution.evidence.as_dict(),
             "result": solution.as_dict(),
-            "certificate": verdict.certificate_file(solution.evidence),
+            "certificate": conclude(solution.evidence).certified(),
         }[name]
         value = json.loads(json.dumps(plain(whole)))
         assert valid(value, schema)

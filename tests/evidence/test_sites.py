@@ -15,7 +15,7 @@ from pffl.data import Federation
 from pffl.solution import Solution
 from tests.engines.sites import remote
 from tests.helpers import make_federation
-from tests.inside import verdict, write_report
+from tests.inside import conclude, write_report
 from tests.methods.biased import biased
 
 BOUND = pffl.BoundedGroupLoss(0.6)
@@ -103,7 +103,7 @@ def test_a_cell_of_two_sites_shows_nobody_s_mean():
 def test_silos_at_hand_hide_nothing():
     at_hand = pffl.solve(rows(), BOUND, seed=0, options=QUICKLY)
     assert said(at_hand) is None
-    assert verdict.result(at_hand.evidence)["sites"] is None
+    assert conclude(at_hand.evidence).result()["sites"] is None
 
 
 def test_under_masks_it_is_not_available_and_what_could_not_be_checked_is_said():
@@ -112,7 +112,7 @@ def test_under_masks_it_is_not_available_and_what_could_not_be_checked_is_said()
     assert not found.available
     assert masked.evidence.sites.masked == 3
     assert masked.evidence.seen.sites == {}
-    result = verdict.result(masked.evidence)["sites"]
+    result = conclude(masked.evidence).result()["sites"]
     assert (result["masked"], result["cells"]) == (3, [])
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import pffl
 from tests.helpers import make_federation
-from tests.inside import Evidence, summary, verdict
+from tests.inside import Evidence, conclude, tables
 
 
 @pytest.fixture(scope="module")
@@ -17,8 +17,8 @@ def evidence() -> Evidence:
     return pffl.solve(make_federation(0), pffl.BoundedGroupLoss(0.69), seed=0).evidence
 
 
-def column(e: Evidence, title: str) -> summary.Column:
-    found = summary.columns(e, verdict.cell_results(e))
+def column(e: Evidence, title: str) -> tables.Column:
+    found = tables.columns(conclude(e), conclude(e).cells)
     return next(one for one in found if one.title == title)
 
 
@@ -29,27 +29,28 @@ def with_bounds(e: Evidence, bounds: list[float]) -> Evidence:
 
 def test_a_word_that_is_not_known_is_never_good():
     for word in ("exceeded", "not met", "impossible", "not converged", "diverged", "?"):
-        assert summary.Verdict("", word, "").tone == "bad"
-    assert summary.Verdict("", "no bounds", "").tone == "plain"
+        assert tables.Line("", word, "").tone == "bad"
+    assert tables.Line("", "no bounds", "").tone == "plain"
 
 
 @pytest.mark.parametrize("title", ["after", "held-out", "promised at most"])
 def test_figures_are_marked_exactly_where_they_are_above(evidence, title):
     key = {"after": "train_loss", "held-out": "test_loss"}.get(title, "test_upper")
-    values = np.array([getattr(c, key) for c in verdict.cell_results(evidence)])
+    values = np.array([getattr(c, key) for c in conclude(evidence).cells])
     for shift, over in ((0.01, False), (-0.01, True)):
         moved = with_bounds(evidence, list(values + shift))
         figures = column(moved, title).figures
         assert [figure.marked for figure in figures] == [over] * len(values)
-        assert [str(f).startswith(summary.ABOVE) for f in figures] == [over] * len(
+        assert [str(f).startswith(tables.ABOVE) for f in figures] == [over] * len(
             values
         )
 
 
 def test_the_interval_of_a_rate_is_rounded_outwards(evidence):
-    from tests.inside import evidence_metrics_rates as rates
 
-    for row, group in zip(summary.rate_table(evidence), rates(evidence), strict=True):
+    for row, group in zip(
+        tables.rate_table(conclude(evidence)), conclude(evidence).rates, strict=True
+    ):
         low, high = map(float, row["wrong"].split("(")[1].rstrip(")").split("–"))
         assert low / 100 <= group.error.lower <= group.error.upper <= high / 100
         assert row["people"] == f"{group.error.people:,}"

@@ -294,7 +294,7 @@ def test_no_number_can_be_changed_unnoticed(name, case, part, shelf, tmp_path):
 def test_a_forger_who_writes_all_files_anew_is_caught_by_the_rows(
     path, by, said, shelf, tmp_path
 ):
-    from tests.inside import Evidence, verdict
+    from tests.inside import Evidence, conclude
 
     plain = json.loads((shelf("met") / "evidence.json").read_bytes())
     add(plain, path, by)
@@ -303,8 +303,8 @@ def test_a_forger_who_writes_all_files_anew_is_caught_by_the_rows(
         shelf("met"), tmp_path / "x", "evidence.json", lambda _: json_text(plain)
     )
     for name, new in (
-        ("result.json", verdict.result(e)),
-        ("certificate.json", verdict.certificate(e).as_dict()),
+        ("result.json", conclude(e).result()),
+        ("certificate.json", conclude(e).certified()),
     ):
         text = json_text(new)
         place = forged(place, tmp_path / name, name, lambda _, t=text: t)

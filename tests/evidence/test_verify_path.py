@@ -22,7 +22,7 @@ from pffl.solution import Solution
 from pffl.solving import open_engine
 from tests.evidence.test_verify import add, apart, forged, module, wrong
 from tests.helpers import make_federation
-from tests.inside import Evidence, ModelPath, Sample, promise, verdict
+from tests.inside import Evidence, ModelPath, Sample, conclude, keeps
 from tests.test_path import QUICK
 
 FOUR = pffl.Promise(models=4)
@@ -132,8 +132,8 @@ def rewritten(place: Path, to: Path, change: Callable[[Any], None]) -> Path:
     e = Evidence.from_dict(plain)
     for name, new in (
         ("evidence.json", plain),
-        ("result.json", verdict.result(e)),
-        ("certificate.json", verdict.certificate(e).as_dict()),
+        ("result.json", conclude(e).result()),
+        ("certificate.json", conclude(e).certified()),
     ):
         text = json_text(new)
         place = forged(place, to / name, name, lambda _, t=text: t)
@@ -212,7 +212,7 @@ def test_the_smallest_risk_is_where_the_upper_end_meets_the_bound():
             if risk < 0.99:
                 decided += 1
                 for factor, shown in ((1 + 1e-6, True), (1 - 1e-6, False)):
-                    kept = promise.keeps(one, e.bounds, factor * risk, weighs=weighs)
+                    kept = keeps(one, e.bounds, factor * risk, weighs=weighs)
                     assert kept is shown
         assert decided > 0
 

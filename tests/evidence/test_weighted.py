@@ -11,8 +11,7 @@ import pytest
 import pffl
 from pffl.certifying import certify
 from pffl.foreign import Audited, audit
-from tests.inside import evidence_metrics_rates as rates
-from tests.inside import unseen
+from tests.inside import Judged, conclude, shares
 from tests.verifying import not_verified
 
 #: What cannot be said of weighted rows.
@@ -51,7 +50,7 @@ def run(rows: pffl.Federation) -> pffl.Solution:
 
 
 def said(e: pffl.evidence.Evidence, kind: str) -> pffl.evidence.Statement:
-    found = pffl.evidence.verdict.certificate(e).statements
+    found = conclude(e).certificate.statements
     return next(one for one in found if one.kind == kind)
 
 
@@ -79,7 +78,7 @@ def test_the_figure_is_that_of_the_rows(rows, run):
                 total += pi * np.exp(np.log(factors).sum())
             return total
 
-        upper = float(unseen.upper(e)[z])
+        upper = float(Judged(e).heldout.upper[z])
         mean = M * (t * x).sum() / t.sum()
         assert e.heldout.means[z] == pytest.approx(mean)
         assert wealth(upper) >= 20 * (1 - 1e-6)
@@ -89,12 +88,12 @@ def test_the_figure_is_that_of_the_rows(rows, run):
 
 def test_only_losses_are_bounded_and_all_of_the_risk_is_theirs(run):
     e = run.evidence
-    assert unseen.shares(e) == {"holdout": pytest.approx(0.05)}
+    assert shares(e) == {"holdout": pytest.approx(0.05)}
     statement = said(e, "holdout")
     assert statement.assumptions[-1].state == "assumed"
     for kind in SILENT:
         assert not said(e, kind).available
-    for group in rates(e):
+    for group in conclude(e).rates:
         assert group.error.lower is group.error.upper is None
         assert group.error.value is not None
 
@@ -187,11 +186,13 @@ def test_weights_of_one_are_none_and_equal_ones_cost_nothing():
     )
     assert not ones.weighted
     assert said(ones, "holdout_error").available
-    np.testing.assert_array_equal(unseen.upper(ones), unseen.upper(plain))
+    np.testing.assert_array_equal(
+        Judged(ones).heldout.upper, Judged(plain).heldout.upper
+    )
     assert sevens.weighted
     assert sevens.terms.weight_bound == 7.0
-    room = unseen.upper(plain) - plain.heldout.means
-    assert (unseen.upper(sevens) - plain.heldout.means < 1.02 * room).all()
+    room = Judged(plain).heldout.upper - plain.heldout.means
+    assert (Judged(sevens).heldout.upper - plain.heldout.means < 1.02 * room).all()
 
 
 def test_an_estimator_speaks_of_the_rows_it_is_given():

@@ -15,6 +15,7 @@ from tests.inside import (
     Cell,
     Data,
     Evidence,
+    Judged,
     Least,
     Missing,
     Model,
@@ -23,11 +24,12 @@ from tests.inside import (
     Sample,
     Terms,
     Training,
+    conclude,
     judge,
+    judged,
+    new_people,
     spread,
-    training,
-    unseen,
-    verdicts,
+    statements,
 )
 from tests.oracles import plan_bets
 
@@ -93,6 +95,14 @@ def evidence(
     return made
 
 
+def stated(made: Any, e: Evidence) -> Any:
+    return made(Judged(e))
+
+
+def holdout(j: Any) -> Any:
+    return statements.holdout(j, new_people(j).said)
+
+
 @given(st.floats(-1e12, 1e12, allow_subnormal=False))
 def test_rounding_keeps_the_words_true(number):
     assert float(up(number)) >= number
@@ -120,112 +130,112 @@ def test_verdicts_name_the_worst_cell(losses, excess, trained, verdict):
     e = evidence(losses, proofs__excess=excess, terms__target_gap=1e-6)
     if not trained:
         e = replace(e, training=Missing("nothing is known"))
-    got, sentence = judge(e)
-    assert got == verdict
+    found = judge(Judged(e))
+    assert found.word == verdict
     for word in ("'female'", f"{losses[0]:.2g}", "0.62"):
-        assert word in sentence
+        assert word in found.sentence
 
 
 def test_verdict_needs_rows_in_every_cell():
     e = evidence(seen=sample((0.5, 0.5), counts=(0, 3)))
-    assert judge(e)[0] == "not measured"
+    assert judge(Judged(e)).word == "not measured"
 
 
 def test_three_verdicts_are_told_apart():
-    found = verdicts(evidence(heldout=sample((0.7, 0.5))))
-    assert found["training"]["verdict"] == "met"
-    assert (found["test"]["verdict"], found["test"]["exceeded"]) == (
-        "exceeded",
-        ["female"],
-    )
-    assert found["new_people"]["verdict"] == "not certified"
-    bare = verdicts(evidence(heldout=Missing("there are none")))
-    assert bare["test"]["verdict"] == bare["new_people"]["verdict"] == "not measured"
+    found = conclude(evidence(heldout=sample((0.7, 0.5)))).verdicts
+    words = {key: one.word for key, one in found.items()}
+    assert list(words.values()) == ["met", "exceeded", "not certified"]
+    assert found["test"].more["exceeded"] == ["female"]
+    bare = conclude(evidence(heldout=Missing("there are none"))).verdicts
+    assert bare["test"].word == bare["new_people"].word == "not measured"
 
 
 def test_empirical_and_its_slack():
-    met = training.empirical(evidence())
+    met = stated(statements.empirical, evidence())
     assert met.holds
     assert met.value == pytest.approx(-0.01)
     close = evidence((0.63, 0.5), proofs__excess=CLOSE, terms__target_gap=1e-6)
-    missed = training.empirical(close)
+    missed = stated(statements.empirical, close)
     assert missed.holds is False
     assert [row["holds"] for row in missed.per_cell or ()] == [False, True]
     # (β(F(w°) − F(w)) + ν)/B with F(w) = 0.565 + 0.0005
     assert missed.figures["slack"] == pytest.approx(0.01345, abs=1e-5)
     late = replace(close, terms=replace(close.terms, target_gap=1e-9))
-    assert training.empirical(late).figures == {"slack": None, "converged": "no"}
+    assert stated(statements.empirical, late).figures == {
+        "slack": None,
+        "converged": "no",
+    }
 
 
 def test_infeasible_as_far_as_it_is_proved():
-    out = training.infeasible(evidence((0.7, 0.7), proofs__excess=FAR))
+    out = stated(statements.infeasible, evidence((0.7, 0.7), proofs__excess=FAR))
     assert out.holds
     assert out.value == pytest.approx(0.03)
     assert out.figures["multipliers"] == [0.5, 0.5]
     near = replace(FAR, slope=1e-7)  # proved by 0.03 less 1e-7 for each unit of length
     limited = evidence((0.7, 0.7), proofs__excess=replace(near, reach=0.0))
-    text = training.infeasible(limited).text
+    text = stated(statements.infeasible, limited).text
     assert "1.5e+05" in text
     assert "0.015" in text
     steep = replace(near, reach=0.0, slope=0.01)  # not ten times the model's
-    assert not training.impossible(evidence((0.7, 0.7), proofs__excess=steep))
+    assert Judged(evidence((0.7, 0.7), proofs__excess=steep)).proof is None
 
 
 #: What is asked, changes of the evidence.
 UNAVAILABLE: list[tuple[Any, dict[str, Any]]] = [
-    (training.gap, {"model__convex": False, "proofs__gap": Missing("not convex")}),
-    (training.empirical, {"promise": False}),
-    (training.empirical, {"seen": sample((0.5, 0.5), counts=(0, 3))}),
-    (training.infeasible, {"proofs__excess": CLOSE}),
-    (training.infeasible, {"proofs__excess": FAR, "model__convex": False}),
-    (unseen.holdout, {"terms__loss_bound": None}),
-    (unseen.holdout, {"terms__loss_bound": None, "labels": []}),
-    (unseen.holdout, {"data__overlap": 7, "data__by_person": True}),
-    (unseen.holdout, {"heldout": Missing("needs held-out rows")}),
+    (statements.gap, {"model__convex": False, "proofs__gap": Missing("not convex")}),
+    (statements.empirical, {"promise": False}),
+    (statements.empirical, {"seen": sample((0.5, 0.5), counts=(0, 3))}),
+    (statements.infeasible, {"proofs__excess": CLOSE}),
+    (statements.infeasible, {"proofs__excess": FAR, "model__convex": False}),
+    (holdout, {"terms__loss_bound": None}),
+    (holdout, {"terms__loss_bound": None, "labels": []}),
+    (holdout, {"data__overlap": 7, "data__by_person": True}),
+    (holdout, {"heldout": Missing("needs held-out rows")}),
 ]
 
 
 @pytest.mark.parametrize(("asked", "changes"), UNAVAILABLE)
 def test_nothing_is_said_without_its_grounds(asked, changes):
-    out = asked(evidence((0.7, 0.7), **changes))
+    out = stated(asked, evidence((0.7, 0.7), **changes))
     assert not out.available
     assert (out.value, out.holds, out.per_cell) == (None, None, None)
 
 
 def test_figures_in_sentences_are_on_the_safe_side():
-    gap = training.gap(evidence(terms__target_gap=1e-6))
+    gap = stated(statements.gap, evidence(terms__target_gap=1e-6))
     assert gap.holds
     assert "1.235e-07" in gap.text  # 1.23401e-07
     smallest = evidence(proofs__least=least(0.6001001, 0.6001501))
-    text = training.attainable(smallest).text
+    text = stated(statements.attainable, smallest).text
     assert "0.6001 " in text
     assert "0.600151" in text
     pair = Pair(1.0, 1.0 - 1.23401e-7, [0.0], 4.0)
-    ball = training.gap(evidence(model__l2=0.0, proofs__gap=pair))
+    ball = stated(statements.gap, evidence(model__l2=0.0, proofs__gap=pair))
     assert " 4" in ball.assumptions[1].text  # the radius
-    (bounded,) = unseen.bounded_loss(evidence(terms__loss_bound=2.0))
+    (bounded,) = judged.bounded_loss(evidence(terms__loss_bound=2.0))
     assert "0.1353" in bounded.text
 
 
 def test_holdout():
     many = sample((0.61, 0.5), counts=(10**7, 10**7))
-    out = unseen.holdout(evidence(heldout=many))
-    found = unseen.upper(evidence(heldout=many))
+    out = stated(holdout, evidence(heldout=many))
+    found = Judged(evidence(heldout=many)).upper
     assert out.holds
     assert f"'female', at most {up(found[0])}" in out.text
-    missed = unseen.holdout(evidence(heldout=sample((0.61, 5.0), counts=(30, 30))))
+    missed = stated(holdout, evidence(heldout=sample((0.61, 5.0), counts=(30, 30))))
     assert missed.holds is False
     assert [row["vacuous"] for row in missed.per_cell] == [False, True]
     assert all(row["upper"] <= row["joint"] for row in missed.per_cell)
-    assert unseen.holdout(evidence(promise=False)).holds is None
-    empty = unseen.holdout(evidence(heldout=sample((0.5, 0.5), counts=(0, 3))))
+    assert stated(holdout, evidence(promise=False)).holds is None
+    empty = stated(holdout, evidence(heldout=sample((0.5, 0.5), counts=(0, 3))))
     assert (empty.per_cell[0]["loss"], empty.per_cell[0]["vacuous"]) == (None, True)
     assert empty.holds is False
 
 
 def test_about_how_many_more_rows_would_show_it():
     few = evidence(losses=(0.5, 0.5), heldout=sample((0.5, 0.5), counts=(40, 10**6)))
-    lacking = unseen.more_rows(few)
+    lacking = Judged(few).more_rows
     assert list(lacking) == ["female"]
     # So many of these rows do show it, and half of them do not.
     for times, shown in ((1.1, True), (0.5, False)):
@@ -239,25 +249,25 @@ def test_about_how_many_more_rows_would_show_it():
         plain = {name: table.tolist() for name, table in tables.items()}
         assert isinstance(like.heldout, Sample)
         like = replace(like, heldout=replace(like.heldout, **plain))
-        assert bool(unseen.holdout(like).holds) is shown
-    never = unseen.more_rows(evidence(heldout=sample((0.63, 0.5))))
+        assert bool(stated(holdout, like).holds) is shown
+    never = Judged(evidence(heldout=sample((0.63, 0.5)))).more_rows
     assert never["female"] is None
 
 
 def test_fault_80_a_bound_that_is_not_below_m_is_called_trivial():
-    idle, plain = (unseen.holdout(evidence(bounds=(b, 0.62))) for b in (3.0, 0.62))
+    idle, plain = (stated(holdout, evidence(bounds=(b, 0.62))) for b in (3.0, 0.62))
     assert ("trivial" in idle.text, "trivial" in plain.text) == (True, False)
 
 
-@pytest.mark.parametrize("kind", unseen.METRICS)
+@pytest.mark.parametrize("kind", judged.METRICS)
 def test_metrics_of_groups_with_and_without_rows(kind):
     undefined = evidence(heldout=sample((0.5, 0.5), counts=(10, 0)))
-    said = unseen.metric(kind, undefined)
+    said = statements.metric(kind, Judged(undefined))
     assert said.value is None
     assert said.available
     fine = evidence(heldout=sample((0.5, 0.5), counts=(10, 10)))
-    found = unseen.metric("dp_gap", fine)
+    found = statements.metric("dp_gap", Judged(fine))
     assert found.value == pytest.approx(0.3)
-    delta = unseen.joint_delta(fine, "dp_gap")
+    delta = Judged(fine).heldout.joint_delta("dp_gap")
     ends = spread([5, 2], [10, 10], delta=delta).interval
     assert (found.figures["lower"], found.figures["upper"]) == (ends.lower, ends.upper)

@@ -13,8 +13,8 @@ import pytest
 import pffl
 from pffl.privacy import Privacy
 from tests.helpers import make_federation
+from tests.inside import Judged, conclude, fieller, mean_ends, mu_of, tables
 from tests.inside import evidence_verify_verify as verify
-from tests.inside import fieller, mean_ends, summary
 from tests.inside import noise as told
 
 
@@ -45,17 +45,16 @@ def test_what_would_decide(solution):
     """The ε that is named decides, if the estimates stay where they are."""
     e, part = solution.evidence, solution.evidence.privacy
     low, high = told.ends(e, part)
-    middle = told.estimates(e, part, part.seen)
+    middle = Judged(e).train.means
     cells = [
         replace(c, bound=float(m + 0.4 * (h - m)))
         for c, m, h in zip(e.cells, middle, high, strict=True)
     ]
     asked = replace(e, cells=cells)
-    assert told.judge(asked, part)[0] == "not decided"
-    needed = told.deciding_epsilon(asked, part)
+    assert conclude(asked).status == "not decided"
+    needed = told.deciding_epsilon(asked, part, low, high)
     assert needed is not None
     assert needed > part.epsilon
-    from tests.inside import mu_of
 
     shrink = part.mu / mu_of(needed * 1.05, part.delta)
     seen = replace(
@@ -63,7 +62,8 @@ def test_what_would_decide(solution):
         loss_deviation=part.seen.loss_deviation * shrink,
         count_deviation=part.seen.count_deviation * shrink,
     )
-    assert told.judge(asked, replace(part, seen=seen))[0] == "met"
+    quiet = replace(asked, privacy=replace(part, seen=seen))
+    assert conclude(quiet).status == "met"
     assert (low <= middle).all()
     assert solution.exit_code in (0, 4)
     undecided = replace(solution, evidence=asked)
@@ -71,14 +71,16 @@ def test_what_would_decide(solution):
     assert undecided.certificate.verdicts["training"]["verdict"] == "not decided"
     word = undecided.as_dict()["verdicts"]["training"]["verdict"]
     assert word == "not decided"
-    here = summary.verdicts(asked)[0]
+    here = tables.verdicts(undecided.conclusions)[0]
     assert (here.word, here.tone) == (word, "caution")
 
 
 def test_one_number_for_a_released_mean(solution):
     """Tables, certificate and sentences divide the same sum by the same count."""
     e, part = solution.evidence, solution.evidence.privacy
-    assert told.estimates(e, part, part.heldout) == pytest.approx(
+    people, losses, _ = told.possible(part.heldout, part.loss_bound)
+    inside = told.member(e)
+    assert (inside @ losses) / (inside @ people) == pytest.approx(
         solution.cells["test_loss"].to_numpy(float), abs=1e-12
     )
     rows = solution.certificate.of_kind("empirical")[0].per_cell
@@ -119,9 +121,9 @@ def test_how_far_noise_moves_a_mean(solution):
     draws = (losses + random.normal(0, root * held.loss_deviation, 20_000)) / (
         people + random.normal(0, root * held.count_deviation, 20_000)
     )
-    wide = float(high[z] - low[z]) / (2 * told.factor(e))
+    wide = float(high[z] - low[z]) / (2 * Judged(e).factor)
     assert wide == pytest.approx(draws.std(), rel=0.1)
-    assert " stands worst" not in told.verdicts(e, part)["test"]["sentence"]
+    assert " stands worst" not in conclude(e).verdicts["test"].sentence
 
 
 def saved(solution, folder):

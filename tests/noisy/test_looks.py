@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 import pffl
-from tests.inside import Looks, look
+from tests.inside import Judged, Looks, conclude, look
 from tests.inside import evidence_verify_verify as verify
-from tests.inside import noise as told
 from tests.noisy.test_running import federation, solve
 
 
@@ -31,6 +30,10 @@ def test_no_hash_of_rows_is_kept_and_the_name_tells(runs):
     assert not first.touches(replace(second, rows=["a hash"], named=None))
 
 
+def stated(e):
+    return conclude(e).certificate.of_kind("holdout")[0].assumptions
+
+
 def test_the_third_certificate_has_a_sixth_of_the_risk(runs):
     """Three runs in one folder: δ, δ/2, δ/6, and a wider figure each time."""
     known, seen = Looks(), []
@@ -39,18 +42,17 @@ def test_the_third_certificate_has_a_sixth_of_the_risk(runs):
         known = Looks(known.added(e))
         seen.append(e)
     assert [e.terms.later for e in seen] == [0, 1, 2]
-    assert [told.parts(e) for e in seen] == [1, 2, 6]
+    assert [Judged(e).heldout.parts for e in seen] == [1, 2, 6]
     for run, e in zip(runs[1:], seen[1:], strict=True):
-        alone, paid = (told.upper(one, one.privacy) for one in (run.evidence, e))
+        alone, paid = (Judged(one).upper for one in (run.evidence, e))
         assert (paid > alone).all()
-    part = seen[2].privacy
     by_hand = replace(
         runs[2].evidence,
         terms=replace(runs[2].evidence.terms, confidence=1 - 0.05 / 6),
     )
     assert runs[2].evidence.terms.confidence == 0.95
-    assert told.upper(seen[2], part) == pytest.approx(told.upper(by_hand, part))
-    grounds = {a.text: a.state for a in told.holdout(seen[2], part).assumptions}
+    assert Judged(seen[2]).upper == pytest.approx(Judged(by_hand).upper)
+    grounds = {a.text: a.state for a in stated(seen[2])}
     assert any("certificate 3" in text and "1/6" in text for text in grounds)
     # The same certificate again is the same look.
     assert known.counted(runs[1].evidence).terms.later == 1
@@ -60,10 +62,10 @@ def test_neighbours_on_data_of_the_same_name_are_told(runs):
     first = Looks().added(runs[0].evidence)
     e = Looks(around=(first,)).counted(runs[1].evidence)
     assert e.terms.others == 1
-    grounds = told.holdout(e, e.privacy).assumptions
+    grounds = stated(e)
     looked = next(a for a in grounds if "fixed before" in a.text)
     assert looked.state == "could not be checked"
-    alone = told.holdout(runs[1].evidence, runs[1].evidence.privacy).assumptions
+    alone = stated(runs[1].evidence)
     assert next(a for a in alone if "fixed before" in a.text).state == "assumed"
 
 

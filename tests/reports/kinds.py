@@ -10,7 +10,7 @@ from typing import Any
 import pffl
 from pffl import runs
 from tests.engines.sites import remote
-from tests.inside import promise, render
+from tests.inside import Judged, render
 from tests.reports.folders import NAMES, NASTY, federation
 from tests.test_monitoring import of_people, people
 from tests.test_path import unlike
@@ -90,7 +90,7 @@ def comparison(place: Path) -> str:
 def _promised(place: Path, bound: float, *, shown: bool) -> str:
     quick, asked = pffl.Options(least=False), pffl.Promise()
     found = pffl.solve(unlike(), BOUND(bound), seed=0, promise=asked, options=quick)
-    assert (promise.rise(found.evidence) is None) is shown
+    assert (Judged(found.evidence).rise is None) is shown
     return _saved(place, found)
 
 

@@ -21,7 +21,7 @@ from pffl.spec import load, parse
 from pffl.text import visible
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
-from tests.inside import About, plain, split_metrics
+from tests.inside import About, conclude, plain
 from tests.inside import reports_card_table as table
 from tests.raising import raises
 
@@ -71,7 +71,7 @@ def test_the_header_is_that_of_a_hub():
     (index,) = header["model-index"]
     train, test = index["results"]
     for result, split in ((train, "train"), (test, "test")):
-        measured = split_metrics(found.evidence, split)
+        measured = getattr(conclude(found.evidence), split)
         assert measured.error is not None
         assert result["task"] == {"type": "tabular-classification"}
         assert result["dataset"]["split"] == split

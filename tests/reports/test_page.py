@@ -16,14 +16,13 @@ from pffl.experiments import Comparison
 from pffl.text import down, up
 from tests.inside import (
     Evidence,
+    Judged,
     Missing,
+    conclude,
     embedded,
     path_of,
-    promise,
     render,
-    summary,
-    unseen,
-    verdict,
+    tables,
 )
 from tests.inside import evidence_verify as verify
 from tests.inside import noise as told
@@ -72,8 +71,8 @@ def test_one_figure_per_promise(folders, page):
     for folder in folders[:2]:
         evidence = evidence_of(folder)
         result = json.loads((folder / "result.json").read_text())
-        bounds = unseen.upper(evidence)
-        certificate = verdict.certificate(evidence)
+        bounds = Judged(evidence).heldout.upper
+        certificate = conclude(evidence).certificate
         (statement,) = certificate.of_kind("holdout")
         assert [cell["test_upper"] for cell in result["cells"]] == list(bounds)
         assert [row["upper"] for row in statement.per_cell] == list(bounds)
@@ -159,7 +158,7 @@ def promised():
         options=pffl.Options(least=False),
     )
     path = solution.evidence.path
-    states = promise.tested(solution.evidence, path)
+    states = Judged(solution.evidence).tested
     assert states.count(True) > 0
     assert states[-1] is False
     assert len(states) < len(path.candidates)
@@ -257,12 +256,13 @@ def test_what_noise_may_explain_is_not_called_above(tmp_path):
     budget = pffl.Privacy(epsilon=4.0, delta=1e-6, ranges=ranges, noise_seed=0)
     solution = pffl.solve(data, pffl.BoundedGroupLoss(0.6), seed=0, privacy=budget)
     e = solution.evidence
-    ends = {one["cell"]: one for one in verdict.result(e)["privacy"]["cells"]}
+    ends = {one["cell"]: one for one in conclude(e).result()["privacy"]["cells"]}
     for bound in (0.3, 0.6, 0.69):
         cells = [replace(c, bound=bound) for c in e.cells]
         moved = replace(e, cells=cells)
-        found = verdict.cell_results(moved)
-        table = {c.title: c.figures for c in summary.columns(moved, found)}
+        told_of = conclude(moved)
+        found = told_of.cells
+        table = {c.title: c.figures for c in tables.columns(told_of, found)}
         for z, cell in enumerate(found):
             low, high = (ends[cell.cell][end] for end in ("lower", "upper"))
             ends_of = f"({down(low, digits=3)}–{up(high, digits=3)})"

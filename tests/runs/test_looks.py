@@ -18,14 +18,7 @@ from pffl.experiments import compare
 from pffl.running import recertify
 from pffl.running import run as run_in
 from pffl.spec import Job, parse
-from tests.inside import (
-    LOOKS,
-    Evidence,
-    Look,
-    Looks,
-    read_looks,
-    unseen,
-)
+from tests.inside import LOOKS, Evidence, Judged, Look, Looks, conclude, read_looks
 
 DATA = {"name": "synthetic", "rows": 400, "silos": 3, "seed": 1}
 
@@ -55,7 +48,10 @@ def test_a_run_is_one_look_and_the_same_certificate_no_other(tmp_path):
         certificate, _ = recertify(runs.load(tmp_path / "run"), Request())
         assert len(read_looks(tmp_path / "run" / LOOKS)) == 1
         assert runs.load(tmp_path / "run").evidence == own
-        assert certificate.of_kind("holdout")[0].value == unseen.holdout(first).value
+        assert (
+            certificate.of_kind("holdout")[0].value
+            == conclude(first).certificate.of_kind("holdout")[0].value
+        )
 
 
 def test_later_certificates_have_less_and_less(tmp_path):
@@ -66,8 +62,8 @@ def test_later_certificates_have_less_and_less(tmp_path):
         assert paid(found) == (1, later, 0)
         delta = (1 - confidence) / (later * (later + 1))
         alone = replace(e.terms, confidence=1 - delta)
-        expected = unseen.upper(replace(e, terms=alone))
-        np.testing.assert_allclose(unseen.upper(found), expected, rtol=1e-9)
+        expected = Judged(replace(e, terms=alone)).heldout.upper
+        np.testing.assert_allclose(Judged(found).heldout.upper, expected, rtol=1e-9)
         assert all(check.agrees for check in pffl.verify(place))
     # What was stated before is stated again, as it was.
     recertify(runs.load(place), Request(confidence=0.99))
@@ -111,8 +107,8 @@ def test_fault_84_a_grid_is_paid_by_the_run_that_was_chosen(tmp_path):
         assert e.terms.counted
         delta = (1 - e.terms.confidence) / many
         terms = replace(alone.terms, confidence=1 - delta)
-        expected = unseen.upper(replace(alone, terms=terms))
-        np.testing.assert_allclose(unseen.upper(e), expected, rtol=1e-9)
+        expected = Judged(replace(alone, terms=terms)).heldout.upper
+        np.testing.assert_allclose(Judged(e).heldout.upper, expected, rtol=1e-9)
         assert all(check.agrees for check in pffl.verify(place))
         recertify(runs.load(place), Request(candidates=1))  # the log knows better
         assert paid(runs.load(place).evidence)[0] == many
@@ -130,9 +126,9 @@ def test_fault_84_other_settings_could_not_be_checked(tmp_path):
     )
     e = ran(tmp_path / "first")
     assert paid(e) == (1, 0, 3)
-    (ground,) = unseen.looked_at(e)
+    (ground,) = Judged(e).heldout.looked_at
     assert ground.state == "could not be checked"
-    assert unseen.holdout(e).available
+    assert conclude(e).certificate.of_kind("holdout")[0].available
     ran(tmp_path / "again", 0.69)
     last = runs.load(tmp_path / "again", require_verified=True).evidence
     assert paid(last) == (1, 0, 4)

@@ -484,19 +484,16 @@ class Judged:
 
     # Rows at hand
 
-    def losses(self, sample: Sample, column: str | None = None) -> Losses:
-        """Mean losses of the cells against their bounds, by default as judged.
+    def losses(self, sample: Sample, *, trained: bool = True) -> Losses:
+        """Mean losses of the cells against their bounds.
 
-        What was trained is met up to a `tolerance`; what was given is not.
+        What was `trained` for these rows is met up to a `tolerance`.
         """
         e, noise = self.e, self.e.noise
-        means = sample.mean_of(column or e.judged(sample))
-        low, high, allowed = means, means, tolerance(e.scales, e.bounds) * e.trained
+        low = high = means = e.means(sample)
+        allowed = tolerance(e.scales, e.bounds) * (trained and e.trained)
         if noise is not None:
-            figures = noise.seen if sample.splits == ["train"] else noise.heldout
-            low, high = noises.ends(e, noise, figures)
-            allowed = np.zeros(len(e.cells))
-        if sample.splits != ["train"]:
+            low, high = noises.ends(e, noise, noise.seen if trained else noise.heldout)
             allowed = np.zeros(len(e.cells))
         counts = sample.of_cells("count")
         return Losses(e.names, counts, means, low, high, e.bounds, allowed)
@@ -510,7 +507,7 @@ class Judged:
     def test(self) -> Losses | None:
         """Of the test rows."""
         held = known(self.e.heldout)
-        return None if held is None else self.losses(held)
+        return None if held is None else self.losses(held, trained=False)
 
     @cached_property
     def target(self) -> float | None:

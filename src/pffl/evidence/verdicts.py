@@ -288,7 +288,11 @@ def test(j: Judged) -> Verdict:
         return Verdict(Said("test.within.noise", {"rows": rows}), more)
     worst = int(judged[np.argmax(cells.violation[judged])])
     figures = {"rows": rows, "worst": standing(cells, worst), "few": few}
-    key = "test.exceeded" + ".one" * bool(over.sum() == 1) if over.any() else "test.within"
+    key = (
+        "test.exceeded" + ".one" * bool(over.sum() == 1)
+        if over.any()
+        else "test.within"
+    )
     key += ".few" * bool(small["cells"])
     word = "not measured" if key == "test.within.few" else ""
     return Verdict(Said(key, {**figures, "above": int(over.sum())}), more, word)

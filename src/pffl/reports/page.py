@@ -319,10 +319,10 @@ def _overview(entries: Iterable[Mapping[str, Any]]) -> Overview:
     return found
 
 
-def write_report(place: RunDirectory, c: Conclusions) -> None:
+def write_report(place: RunDirectory, known: Conclusions | None = None) -> None:
     """Add the page of a run to its directory; warn if the extra for it is missing."""
     try:
-        place.add(REPORT, render([place.directory], known=c).encode())
+        place.add(REPORT, render([place.directory], known=known).encode())
     except MissingExtraError as error:
         warnings.warn(str(error), stacklevel=2)
 
