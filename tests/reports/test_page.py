@@ -167,7 +167,7 @@ def promised():
 
 def test_a_slider_over_a_path_promises_no_more_than_was_tested(promised):
     e, path, tried = promised
-    one = path_of(e)
+    one = path_of(conclude(e))
     assert one.first == path.chosen == tried - 2
     assert len(one.data["models"]) == len(path.candidates)
     bounds = list(e.bounds)

@@ -128,7 +128,7 @@ class Statement(Record):
     """
 
     kind: str
-    text: str | Said
+    text: str
     value: float | None = None
     holds: bool | None = None
     assumptions: tuple[Assumption, ...] = ()
@@ -140,11 +140,9 @@ class Statement(Record):
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        if isinstance(self.text, Said):
-            put(self, "said", self.text.as_dict())
-            put(self, "text", str(self.text))
         put(self, "assumptions", tuple(self.assumptions))
         put(self, "figures", plain(dict(self.figures)))
+        put(self, "said", plain(self.said))
         try:
             json.dumps(self.figures)
         except (TypeError, RecursionError) as error:
@@ -180,6 +178,11 @@ class Statement(Record):
     def title(self) -> str:
         """What it is about, in words."""
         return TITLES.get(self.kind, self.kind)
+
+    @classmethod
+    def of(cls, kind: str, said: Said, **parts: Any) -> Statement:
+        """Build one from its sentence."""
+        return cls(kind, str(said), said=said.as_dict(), **parts)
 
     @classmethod
     def not_available(
@@ -358,7 +361,7 @@ def mark(statement: Statement) -> str:
 
 def _text_statement(statement: Statement) -> list[str]:
     lines = [f"[{mark(statement)}] {visible(statement.kind)}"]
-    lines.append(f"    {visible(str(statement.text))}")
+    lines.append(f"    {visible(statement.text)}")
     lines += [f"    {line}" for line in text_table(statement.per_cell or ())]
     lines += [f"    - {a.state}: {visible(a.text)}" for a in statement.assumptions]
     return lines

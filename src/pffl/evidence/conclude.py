@@ -404,7 +404,7 @@ def _site_result(c: Conclusions) -> SiteResult | None:
     if isinstance(e.sites, Missing) or e.noise is not None:
         return None
     found = c.certificate.of_kind("sites")
-    text = str((found[0] if found else sites.statement(e)).text)
+    text = (found[0] if found else sites.statement(e)).text
     return SiteResult(e.sites.names, e.sites.masked, text, sites.rows_of(e))
 
 

@@ -144,7 +144,7 @@ def statement(e: Evidence) -> Statement:
     most = rows[z]["train at most"]
     figures = {"sites": len(told.names), "cell": e.names[z], "most": most}
     key = "sites" if len(rows) > 1 else "sites.one"
-    return Statement(
+    return Statement.of(
         "sites",
         Said(key, {**figures, "differing": _differing(rows)}),
         value=most - (e.cells[z].bound if e.promise else 0.0),

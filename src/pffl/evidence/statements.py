@@ -118,7 +118,7 @@ def measured(j: Judged) -> Statement:
         "s": "" if e.data.silos == 1 else "s",
         "other": Said("measured.other") if e.data.other else "",
     }
-    return Statement("measured", Said("measured", figures), per_cell=tuple(table))
+    return Statement.of("measured", Said("measured", figures), per_cell=tuple(table))
 
 
 def convexity(e: Evidence) -> Assumption:
@@ -139,7 +139,7 @@ def gap(j: Judged) -> Statement:
     compared = Assumption.of("ridge", "checked")
     if pair.radius is not None:
         compared = Assumption.of("ball", "assumed", radius=pair.radius)
-    return Statement(
+    return Statement.of(
         "gap",
         Said("gap.risk" if bare else "gap", {"gap": pair.gap, "aim": aim}),
         value=pair.gap,
@@ -163,7 +163,7 @@ def empirical(j: Judged) -> Statement:
         price = e.terms.multiplier_bound
         more = say("empirical.slack", multiplier_bound=price, slack=allowed)
     figures = {"rows": rows, "worst": standing(cells, cells.worst), "slack": more}
-    return Statement(
+    return Statement.of(
         "empirical",
         Said("empirical" if len(cells.names) > 1 else "empirical.one", figures),
         value=worst,
@@ -196,7 +196,7 @@ def infeasible(j: Judged) -> Statement:
         reason = "there is no proof that the bounds are impossible"
         return Statement.not_available("infeasible", reason, (convexity(e),))
     bound, reach = found
-    return Statement(
+    return Statement.of(
         "infeasible",
         Said("infeasible", {"nobody": nobody(j), "low": bound}),
         value=bound,
@@ -238,7 +238,7 @@ def _enclosed(
     limit = among(j, reach, seen) if ends.lower > 0 else ""
     models = say("attainable.models", limit=limit) if limit else ""
     figures = {"low": ends.lower, "high": ends.upper, "models": models, "cell": cell}
-    return Statement(
+    return Statement.of(
         "attainable",
         Said("attainable" if cell is None else "attainable.cell", figures),
         value=ends.upper,
@@ -287,7 +287,7 @@ def holdout(j: Judged, short: Said) -> Statement:
             said = Said(
                 "holdout.path", {"short": "".join(map(str, parts)), "how": said}
             )
-    return Statement(
+    return Statement.of(
         "holdout",
         said,
         value=value,
@@ -394,7 +394,7 @@ def implied(j: Judged, promised: Statement) -> list[Statement]:
         unseen = say("implied.unseen", most=most, **figures)
     said = {"rows": rows_word(j), "largest": largest, "unseen": unseen}
     return [
-        Statement(
+        Statement.of(
             "implied",
             Said("implied", said),
             value=largest,
@@ -439,7 +439,7 @@ def holdout_error(j: Judged) -> Statement:
     worst, confidence = int(np.argmax(bounds)), e.terms.confidence
     high = float(bounds[worst])
     figures = {"confidence": confidence, "high": high, "cell": e.names[worst]}
-    return Statement(
+    return Statement.of(
         "holdout_error",
         Said("holdout_error", figures),
         value=high,
@@ -474,7 +474,7 @@ def metric(kind: str, j: Judged) -> Statement:
         here = say("metric.here", value=float(found.value))
     sure = {"confidence": e.terms.confidence}
     said = {**sure, "low": low, "high": high, "what": say(f"metric.{kind}")}
-    return Statement(
+    return Statement.of(
         kind,
         Said("metric", {**said, "here": here}),
         value=found.value,
@@ -502,7 +502,7 @@ def empirical_noise(j: Judged, noise: Noise, judged: Said) -> Statement:
         }
         for z, name in enumerate(e.names)
     )
-    return Statement(
+    return Statement.of(
         "empirical",
         judged,
         holds=decided if e.promise else None,
@@ -528,7 +528,7 @@ def privacy(e: Evidence, noise: Noise) -> Statement:
     if noise.by_id:
         person = Assumption.of("person", here)
     figures = {"spent": spent, "delta": noise.delta, "mu": noise.mu, "test": test}
-    return Statement(
+    return Statement.of(
         "privacy",
         Said("privacy", figures),
         value=spent,
