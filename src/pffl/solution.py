@@ -71,6 +71,10 @@ class Solution:
     evidence: Evidence
     encoding: TableEncoding
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle holds: no conclusions, which follow from the rest."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
     @cached_property
     def conclusions(self) -> Conclusions:
         """Every figure, verdict and statement that follows from the evidence."""

@@ -302,7 +302,7 @@ def _took(
     solution: Solution, seconds: float, notes: Sequence[str] | None = None
 ) -> Solution:
     e = solution.evidence
-    if isinstance(e.training, Missing):
+    if isinstance(e.training, Missing) or e.noise is not None:  # time tells of rows
         return solution
     e = replace(e, training=replace(e.training, seconds=seconds))
     e = e if notes is None else replace(e, notes=[*notes])

@@ -97,7 +97,7 @@ def test_many_inputs_and_few_rows_are_overfitted_and_a_ridge_helps():
 def drawn(e: Evidence, sample: Sample, losses: np.ndarray, seed: int) -> Sample:
     """The sums of a sample whose losses are drawn, all from one law."""
     rng = np.random.default_rng(seed)
-    count = np.array(sample.cells["count"])
+    count = np.array(sample.cells["count"], int)
     parts = [rng.choice(losses, size=n) for n in count]
     sums = [float(p.sum()) for p in parts]
     squares = [float((p**2).sum()) for p in parts]

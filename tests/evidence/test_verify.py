@@ -263,7 +263,7 @@ def test_no_number_can_be_changed_unnoticed(name, case, part, shelf, tmp_path):
     plain = json.loads((place / name).read_bytes())
     paths = [path for path in numbers(plain) if path[-1] not in FREE]
     if name in MORE:
-        paths = [path for path in paths if path[0] in LATER]
+        paths = [path for path in paths if path[0] in LATER and "said" not in path]
     assert len(paths) > (60 if "evidence" in name else 40)
     chosen = paths[ENDINGS.index(case) :][part] if part == THIRD else paths
     rows = place.parent / f"{case}.npz" if "evidence" in name else None

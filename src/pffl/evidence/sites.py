@@ -58,7 +58,7 @@ def by_site(
     means = np.where(shown, loss, np.nan) / np.where(shown, weight, 1.0)
     many = shown.sum(axis=0) >= FEWEST
     return {
-        "count": (count > 0).sum(axis=0).tolist(),
+        "count": (count > 0).sum(axis=0).astype(np.float64).tolist(),
         "unknown": unknown.tolist(),
         "lowest": _shown(np.fmin.reduce(means, axis=0), many),
         "highest": _shown(np.fmax.reduce(means, axis=0), many),
