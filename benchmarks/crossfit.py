@@ -37,7 +37,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from pffl.evidence.training import harmless
 from scipy import stats
 from scipy.optimize import brentq
 
@@ -46,6 +45,7 @@ from pffl.bounds import mean as mean_bounds
 from pffl.data.silo import Rows
 from pffl.driver import drive
 from pffl.engines import Local
+from pffl.evidence.judged import harmless
 from pffl.flow import rounds
 from pffl.models.base import LOSS_BOUNDS
 from pffl.preparation import Options

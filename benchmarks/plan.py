@@ -21,7 +21,7 @@ from scipy.special import expit
 
 import pffl
 from pffl.data.silo import Rows
-from pffl.evidence import promise, unseen
+from pffl.evidence.judged import Judged, upper_ends
 from pffl.evidence.record import ModelPath
 from pffl.preparation import Options
 
@@ -86,8 +86,8 @@ def came(federation: pffl.Federation, constraint: object) -> tuple[bool, float]:
     if not isinstance(path, ModelPath):
         return False, np.nan
     first = path.candidates[0]
-    ends = unseen.upper_ends(first.calibration, first.loss_bound, 0.05, weighs=False)
-    return promise.holds(e, path), float((ends - e.bounds).max())
+    ends = upper_ends(first.calibration, first.loss_bound, 0.05, weighs=False)
+    return Judged(e).by_path, float((ends - e.bounds).max())
 
 
 def at_shares(load: Load, constraint: object, resplits: int) -> None:

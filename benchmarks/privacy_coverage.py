@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 import pffl
-from pffl.evidence import noise as told
+from pffl.evidence.judged import Judged
 
 PEOPLE, HELD, CONFIDENCE = 3600, 1 / 3, 0.95
 BOUND = 0.62
@@ -64,14 +64,15 @@ def coverage(epsilon: float, runs: int) -> str:
         model, M = found.problem.task.model, part.loss_bound
         mine = people.silos[0].splits["train"]
         here, there = (means(model, found.w, r, 2, M) for r in (mine, whole))
-        low, high = told.ends(e, part)
+        judged = Judged(e)
+        low, high = judged.train.low, judged.train.high
         outside += bool(((here < low) | (here > high)).any())
-        below += there > told.upper(e, part)
+        below += there > judged.upper
         status = found.status
         words[status] = words.get(status, 0) + 1
         held = bool((here <= BOUND).all())
         false += (status == "met" and not held) or (status == "not met" and held)
-        false += told.promised(e, part) and not (there <= BOUND).all()
+        false += judged.certified and not (there <= BOUND).all()
     share = " / ".join(f"{100 * b / runs:.1f} %" for b in below)
     said = ", ".join(f"{k.replace('_', ' ')} {v}" for k, v in sorted(words.items()))
     return (

@@ -28,7 +28,7 @@ import numpy as np
 
 import pffl
 from pffl.data import Federation, Rows
-from pffl.evidence import promise
+from pffl.evidence.judged import Judged
 from pffl.evidence.record import Evidence, ModelPath, Sample
 from pffl.preparation import Options
 
@@ -82,7 +82,7 @@ def smallest(apart: Federation, kind: Any, low: float) -> float:
     """Return the smallest common bound that the safest model is promised."""
     asked = pffl.Promise(models=1)
     e = pffl.solve(apart, kind(low), options=QUICK, promise=asked, seed=0).evidence
-    upper = promise.upper(e)
+    upper = Judged(e).upper
     if upper is None:
         raise TypeError("there are calibration rows")
     return float(upper.max())
@@ -101,7 +101,7 @@ def compared(rows: Federation, apart: Federation, kind: Any, bound: float, model
     return {
         "hoped": figures(hoped),
         "promised": figures(found.evidence),
-        "made": promise.holds(found.evidence, path),
+        "made": Judged(found.evidence).by_path,
         "place": path.chosen + 1,
         "of": len(path.candidates),
         "seconds": [middle - begun, time.process_time() - middle],

@@ -232,7 +232,6 @@ def test_run_files_and_the_command_line(
         assert command(capsys, "run", *SMALL, *wrong).code == 2
 
 
-@pytest.mark.xfail(strict=True, reason="verify does not know the figures of a choice")
 def test_a_run_with_a_chosen_bound_is_verified(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
