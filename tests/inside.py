@@ -140,7 +140,7 @@ HOMES = {
     "queries.evaluate": "COLUMNS:queries_evaluate_COLUMNS",
     "queries.release": "Adding Chunk blocks_of unfolded",
     "queries.plausible": "Ceilings",
-    "queries.stakes": "STAKES check_log_sums check_stakes",
+    "queries.stakes": "STAKES",
     "queries.train": "TINY",
     "reports.card": "plain table:reports_card_table",
     "reports.explorer": "path_of",

@@ -140,12 +140,12 @@ def test_a_cell_that_every_site_withholds_is_refused_as_such():
 
 def test_a_nodes_nonsense_is_named_printable():
     """What a node sends ends in the record, in logs and on terminals."""
-    header = {"format": "pffl answer", "protocol": 4, "version": "\x1b[2J\ud800"}
+    header = {"format": "pffl answer", "protocol": 99, "version": "\x1b[2J\ud800"}
     table = json.dumps({"__metadata__": {"pffl": json.dumps(header)}}).encode()
     content = len(table).to_bytes(8, "little") + table
     federation = biased(0, sizes=(120,))
     engine = remote(federation, {"1": lambda _: content})
-    with raises(FederationError, "sites-missing", "protocol 4") as caught:
+    with raises(FederationError, "sites-missing", "protocol 99") as caught:
         counted(engine)
     assert str(caught.value).isprintable()
 

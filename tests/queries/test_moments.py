@@ -98,7 +98,5 @@ def test_it_travels_adds_and_is_judged():
         assert total.targets[:, group, 1].sum() == pytest.approx((y**2).sum())
     own, census = again.answer(views[0]), Census(schema).answer(views[0])
     again.check_centred(census, own)
-    for name in ("feature_sums", "feature_squares", "target", "targets"):
-        wrong = replace(own, **{name: getattr(own, name) + 1e20})
-        with raises(Refused, "implausible-answer"):
-            again.check_centred(census, wrong)
+    with raises(Refused, "implausible-answer"):
+        again.check_centred(census, replace(own, counts=own.counts + 1))

@@ -39,6 +39,8 @@ class Row:
         Whether it is a whole number; where rows have weights, only if not `weighted`.
     weighted
         Whether it is that times the row's weight s_i.
+    loss
+        Whether it is the row's own loss at w: ceilings of losses hold for its sums.
     called
         What a refusal calls the sum.
     """
@@ -47,6 +49,7 @@ class Row:
     high: Bound = UNBOUNDED
     whole: bool = False
     weighted: bool = False
+    loss: bool = False
     called: str = "a number"
 
     def range(self, scales: Mapping[str, float]) -> tuple[float, float]:

@@ -19,7 +19,6 @@ from pffl.queries.base import ModelQuery, View
 from pffl.queries.census import COUNT, WEIGHT
 from pffl.queries.declared import (
     NOTHING,
-    ROUNDING,
     Dims,
     Row,
     Total,
@@ -33,7 +32,7 @@ from pffl.queries.declared import (
     text,
 )
 from pffl.queries.expand import linear
-from pffl.queries.plausible import LOSS, Known, require, within
+from pffl.queries.plausible import LOSS, Known, require
 from pffl.queries.release import (
     UNIT,
     Adding,
@@ -49,9 +48,6 @@ from pffl.queries.stakes import (
     RISES,
     STAKES,
     Stakes,
-    check_log_sums,
-    check_rises,
-    check_stakes,
     means,
 )
 from pffl.typing import BoolArray, FloatArray, IntArray
@@ -62,7 +58,7 @@ BOUNDED = Row(0.0, "M", weighted=True, called="a bounded loss")
 ROWS = {
     "count": COUNT,
     "loss": LOSS,
-    "loss_squared": LOSS,
+    "loss_squared": replace(LOSS, loss=False),
     "bounded_loss": BOUNDED,
     "bounded_loss_squared": replace(BOUNDED, high="M²"),
     "correct": PREDICTED,
@@ -484,171 +480,8 @@ class Evaluate(Releasable, ModelQuery[EvaluateTotal]):
 
     def check(self, known: Known, total: EvaluateTotal) -> EvaluateTotal:
         """Judge counts, losses and predictions of one silo."""
-        if self.released:  # with noise any sum is possible
-            return total
-        n, table = known.weights, {c: total.column(c) for c in COLUMNS}
-        same = bool((table["count"] == known.counts).all())
-        require(same, "counts changed since the census")
-        same = bool(
-            (np.abs(table["weight"] - n) <= ROUNDING * n * known.weighted).all()
-        )
-        require(same, "weights changed since the census")
-        known.loss_sums(self.w, n, table["loss"])
-        limit = known.ceilings.squared_losses(self.w, n)
-        unit = known.ceilings.unit
-        _check_squares(
-            table["loss"], table["loss_squared"], n, limit, unit, known.weighted
-        )
-        self._check_bounded(known, table, limit)
-        total.check_ranges(known.in_each, self.scales, known.in_weight)
-        _check_predictions(known, table["correct"], table["positive"])
-        expected = known.member @ total.atoms
-        least = min(1.0, unit**2)  # of counts, of losses and of their squares
-        slack = ROUNDING * (least + known.member @ np.abs(total.atoms))
-        within(total.cells, expected - slack, expected + slack, "a cell's sums")
-        share = known.share if known.rows else 0.0
-        if known.sites > 1 and self.split != "train":  # which some may not have
-            share = min(total.share, share)
-        here = replace(known, share=share)
-        here.check_share(total.share)
-        self._check_bounded_risk(here, total)
-        self._check_sums(here, total)
-        here.mean_loss(self.w, total.risk, total.column("loss", of="cells"))
-        if share and known.uneven == 1:
-            whole = total.risk / share * known.mass
-            sums = float(table["loss"].sum())
-            same = abs(whole - sums) <= ROUNDING * (known.mass * unit + sums)
-            require(same, "a risk")
+        if not self.released:
+            same = bool((total.column("count") == known.counts).all())
+            require(same, "counts changed since the census")
+            known.judge(self, total)
         return total
-
-    def _rise(self, known: Known, bound: float) -> float:
-        """Return by how much a bounded loss can be above the model's own.
-
-        p′ ≥ (1 − C·e⁻ᴹ)p; of a number nearer to its target it is never above.
-        """
-        classes = len(known.schema.labels)
-        return -float(np.log1p(-classes * np.exp(-bound)))
-
-    def _check_bounded(
-        self, known: Known, table: Mapping[str, FloatArray], limit: FloatArray
-    ) -> None:
-        """Judge bounded losses and their squares, alone and against the model's own."""
-        M, n, unit = self.loss_bound, known.weights, known.ceilings.unit
-        rise = self._rise(known, M)
-        own, own_squares = table["loss"], table["loss_squared"]
-        cut, squares = table["bounded_loss"], table["bounded_loss_squared"]
-        most = limit + 2 * rise * own + n * rise**2
-        _check_squares(cut, squares, n, most, unit, known.weighted)
-        raised = own_squares + 2 * rise * own + n * rise**2
-        pairs = ((cut, own + n * rise, unit), (squares, raised, unit**2))
-        for small, large, one in pairs:
-            slack = ROUNDING * (n * one + large)
-            within(small, -slack, large + slack, "a bounded loss")
-            same = not np.isinf(M) or bool((np.abs(small - large) <= slack).all())
-            require(same, "a bounded loss")
-        if np.isfinite(M):
-            slack = ROUNDING * n * (unit**2 + M * M)
-            within(squares, -slack, M * cut + slack, "a bounded loss")
-
-    def _check_bounded_risk(self, known: Known, total: EvaluateTotal) -> None:
-        """Judge p_k × the mean bounded loss, alone and against the sums."""
-        M, mine = self.loss_bound, total.bounded_risk
-        if np.isinf(M):
-            size = known.ceilings.unit + total.risk
-            same = abs(mine - total.risk) <= ROUNDING * size
-            require(same, "a bounded risk")
-            return
-        require(0 <= mine <= known.share * M * (1 + ROUNDING), "a bounded risk")
-        if known.share and known.uneven == 1:
-            whole = mine / known.share * known.mass
-            sums = float(total.column("bounded_loss").sum())
-            size = known.mass * known.ceilings.unit + sums
-            same = abs(whole - sums) <= ROUNDING * size
-            require(same, "a bounded risk")
-
-    def _check_sums(self, known: Known, total: EvaluateTotal) -> None:
-        """Judge the trials and the log-sums of the cells.
-
-        Of x in [0, 1] with the sum s, the chord and Jensen's inequality give
-        s·log(1 − γ) ≤ Σ log(1 − γx) ≤ n·log(1 − γs/n).
-        """
-        n = known.sizes
-        own, cut = (total.column(c, of="cells") for c in ("loss", "bounded_loss"))
-        for bound, tried in zip(self.trials.tolist(), total.trials.T, strict=True):
-            most = np.minimum(own + n * self._rise(known, bound), n * bound)
-            slack = ROUNDING * (n * known.ceilings.unit + most)
-            within(tried, -slack, most + slack, "a bounded loss")
-        if self.weighs:
-            scale, M = self.weight_bound, self.loss_bound
-            weight = total.column("weight", of="cells") / scale
-            rows, loss = known.in_each["z"], cut / scale
-            sums = (total.diluted, self.bets)
-            if self.rising:
-                more = {"rows": rows, "weight": weight, "loss": loss}
-                check_rises(total.rises, *sums, self.levels, **more)
-            else:
-                check_stakes(total.stakes, rows=rows, weight=weight, loss=loss / M)
-                logs, bets = sums
-                check_log_sums(logs, total.stakes, bets, self.levels / M)
-        if self.weighs or not self.bets.size:
-            require(not total.people.any(), "people who were not asked for")
-            return
-        require(not known.weighted, "log-sums of weighted rows")
-        people, x = total.people[:, 0], total.people[:, 1] / self.loss_bound
-        _check_people(total.people, n, cut, self.loss_bound, known.ceilings.unit)
-        many = people[:, None]
-        part = np.clip(x / np.maximum(people, 1.0), 0.0, 1.0)[:, None]
-        least, most = part * np.log1p(-self.bets), np.log1p(-self.bets * part)
-        slack = ROUNDING * (1 - np.log1p(-self.bets))
-        low, high = many * (least - slack), many * (most + slack)
-        within(total.below, low, high, "a log-sum")
-
-
-def _check_squares(
-    sums: FloatArray,
-    squares: FloatArray,
-    n: FloatArray,
-    limit: FloatArray,
-    unit: float,
-    weighted: bool = False,
-) -> None:
-    """Demand (Σℓ)² ≤ n Σℓ², and Σℓ² ≤ (Σℓ)² and its ceiling.
-
-    The second holds where no row weighs less than 1: nobody knows of `weighted` ones.
-    """
-    slack = ROUNDING * (n * unit + sums) ** 2
-    require(bool((sums**2 <= n * squares + slack).all()), "squared losses too small")
-    most = limit * (1 + ROUNDING) + slack
-    if not weighted:
-        most = np.minimum(sums**2 + slack, most)
-    require(bool((squares <= most).all()), "squared losses too large")
-
-
-def _check_people(
-    people: FloatArray, n: FloatArray, cut: FloatArray, M: float, unit: float
-) -> None:
-    """Demand figures of people that so many rows with these losses can have.
-
-    Each person has a row at least, so what they lose on average is at most what their
-    rows lose, and likewise of M less that.
-    """
-    many, total, squares = people.T
-    require(bool(((many <= n) & ((many > 0) == (n > 0))).all()), "a number of people")
-    slack = ROUNDING * n * (unit + M)
-    within(total, M * many - (M * n - cut) - slack, cut + slack, "people's losses")
-    _check_squares(total, squares, many, M * total + slack * (unit + M), unit)
-
-
-def _check_predictions(known: Known, correct: FloatArray, positive: FloatArray) -> None:
-    """Demand predictions that fit the labels and each other."""
-    n, labels = known.weights, len(known.schema.labels)
-    if not labels:
-        require(not (correct.any() or positive.any()), "classes of a number")
-        return
-    label = np.arange(len(n)) % labels
-    slack = ROUNDING * n * known.weighted
-    same = bool((np.abs(correct - positive) <= slack)[label == 1].all())
-    if labels == 2:
-        rest = np.abs(correct + positive - n)
-        same = same and bool((rest <= slack)[label == 0].all())
-    require(same, "correct and positive predictions do not fit each other")

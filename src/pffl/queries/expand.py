@@ -31,7 +31,6 @@ from pffl.models.scaled import Design
 from pffl.numerics import sigmoid
 from pffl.queries.base import ModelQuery, Task, View
 from pffl.queries.declared import (
-    ROUNDING,
     Dims,
     Row,
     Total,
@@ -41,7 +40,7 @@ from pffl.queries.declared import (
     scalar,
     table,
 )
-from pffl.queries.plausible import LOSS, Known, check_length, near, require, within
+from pffl.queries.plausible import LOSS
 from pffl.queries.release import (
     UNIT,
     Adding,
@@ -257,70 +256,6 @@ class Expand(Releasable, ModelQuery[ExpandTotal]):
         blank = [np.zeros(shape) for shape in shapes[:-2]]
         found: dict[str, Any] = dict(zip(ExpandTotal.declared, blank, strict=False))
         return ExpandTotal(**found, curvatures=sums, peaks=own**POWER)
-
-    def check(self, known: Known, total: ExpandTotal) -> ExpandTotal:
-        """Judge one silo's sums; with noise any is possible."""
-        if self.released:
-            return total
-        if self.order:
-            self._check_at_w(known, total)
-        else:
-            self._check_curvatures(known, total)
-        total.check_ranges(known.in_each, self.scales, known.in_weight)
-        return total
-
-    def _check_at_w(self, known: Known, total: ExpandTotal) -> None:
-        """Judge values, gradients, Hessians, products and scores."""
-        sizes, unit = known.sizes, known.ceilings.unit
-        known.loss_sums(self.w, sizes, total.losses[1:])
-        mean = known.mean_loss(self.w, float(total.losses[0]), total.losses[1:])
-        n, weight = np.array([known.risk_mass]), known.in_risk
-        most = known.ceilings.gradients(n * (weight > 0), n * mean) * (weight or 1.0)
-        most = np.append(most, known.ceilings.gradients(sizes, total.losses[1:]))
-        slack = np.append(n * weight, sizes) * unit
-        check_length(total.gradients, most, slack, "a gradient")
-        shape = known.ceilings.shape
-        if shape is not None and self.order == 2:
-            _check_hessians(known, shape.curvature, total.hessians)
-        for place, direction in enumerate(self.directions.T):
-            if shape is None:
-                break
-            # ‖Σ h x (xᵀd)‖ ≤ h ‖d‖ Σ‖x‖², over some of the rows as over all of them.
-            length = float(np.linalg.norm(direction))
-            steepest = shape.curvature * length * known.ceilings.total**2
-            most = steepest * np.append(weight, sizes > 0)
-            slack = np.append(known.share, sizes) * unit * length
-            check_length(total.products[:, place], most, slack, "a product")
-        if self.sharpness:
-            steep = self.sharpness / 4 * np.sqrt(sizes) * known.ceilings.total
-            gradients = total.score_gradients[:, 0]
-            check_length(gradients, steep, sizes, "a score's gradient")
-
-    def _check_curvatures(self, known: Known, total: ExpandTotal) -> None:
-        """Demand λ_max ≤ trace: Σ s_i h_i ‖(x_i, 1)‖²."""
-        shape = known.ceilings.shape
-        expected = self.curved(total.curvatures, known.share).peaks
-        same = known.sites > 1 or near(total.peaks, expected)  # powers of sums differ
-        require(same, "peaks of other curvatures")
-        none = np.append(known.share == 0, known.sizes == 0)
-        require(not total.curvatures[none].any(), "a curvature where there are no rows")
-        if shape is not None:
-            weights = np.append(known.in_risk, np.ones(len(none) - 1))
-            most = weights * shape.curvature * known.ceilings.total**2 * (1 + 1e-9)
-            within(total.curvatures, np.zeros_like(most), most, "a curvature")
-
-
-def _check_hessians(known: Known, steepest: float, hessians: FloatArray) -> None:
-    """Demand 0 ≤ H_ii ≤ curvature·q_i² and |H_ij|² ≤ H_ii·H_jj."""
-    columns = known.ceilings.columns
-    q = np.tile(columns, hessians.shape[-1] // len(columns))
-    scale = steepest * np.append(known.in_risk, np.ones(len(known.member)))[:, None]
-    diagonal = np.diagonal(hessians, axis1=1, axis2=2)
-    slack = ROUNDING * scale * q**2
-    within(diagonal, -slack, scale * q**2 + slack, "a Hessian's diagonal")
-    root = np.sqrt(np.maximum(diagonal, 0.0) + slack)
-    most = root[:, :, None] * root[:, None, :] * (1 + ROUNDING)
-    within(hessians, -most, most, "a Hessian")
 
 
 def in_mean(task: Task, view: View) -> float:

@@ -45,9 +45,10 @@ from pffl.queries.declared import ROUNDING, Row
 from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
+    from pffl.queries.base import ModelQuery
     from pffl.queries.census import CensusTotal
 
-LOSS = Row(0.0, weighted=True, called="a loss sum")
+LOSS = Row(0.0, weighted=True, loss=True, called="a loss sum")
 LOOSE = 1e-6  # relative, of sums in another order, after powers of them
 UNIT = 2.0**-53  # rounding of one operation
 
@@ -158,11 +159,6 @@ class Ceilings:
         targets = float(far[0])
         return cls(shape, columns, rows, mass, target, targets, model.unit)
 
-    @property
-    def total(self) -> float:
-        """√S, with S = Σ_i ‖(x̃_i, 1)‖²; infinite where nothing is known."""
-        return math.inf if self.shape is None else float(np.linalg.norm(self.columns))
-
     def reach(self, w: FloatArray) -> float:
         """Return A(w)."""
         table = np.abs(w).reshape(-1, len(self.columns))
@@ -179,21 +175,6 @@ class Ceilings:
         base = n * self.shape.at_zero
         low = np.maximum(base - self.shape.down * spread, 0.0)
         return low, base + self.shape.up * spread
-
-    def squared_losses(self, w: FloatArray, n: FloatArray) -> FloatArray:
-        """Return the largest sum of squared losses of n of the rows."""
-        if self.shape is None or self.shape.at_zero is None:
-            return np.full_like(n, np.inf)
-        return (np.sqrt(n) * self.shape.at_zero + self.shape.up * self.reach(w)) ** 2
-
-    def gradients(self, n: FloatArray, losses: FloatArray) -> FloatArray:
-        """Return the largest norm of Σ∇ℓ over n of the rows, with these loss sums."""
-        if self.shape is None:
-            return np.where(n > 0, np.inf, 0.0)
-        if self.shape.slope is None:  # of r²: Σ 2·scale·|r|‖x‖ ≤ 2·scale·√Σr² √S
-            most = np.sqrt(np.maximum(losses, 0.0)) * self.total
-            return 2 * self.target.scale * most
-        return self.shape.slope * np.sqrt(n) * self.total
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,11 +217,6 @@ class Known:
     uneven: float = 1.0
 
     @property
-    def in_risk(self) -> float:
-        """What a row weighs in F at most."""
-        return self.share * self.uneven / (self.mass or 1.0)
-
-    @property
     def risk_mass(self) -> float:
         """The mass of a silo whose mean loss can be no further off than F is."""
         return self.mass / self.uneven
@@ -271,10 +247,33 @@ class Known:
         """Whether rows do not count alike."""
         return self.mass != self.rows or bool((self.weights != self.counts).any())
 
-    def check_share(self, share: float) -> None:
-        """Refuse another Σp_k than the agreed one, which several sites round."""
-        agreed = share == self.share or (self.sites > 1 and near(share, self.share))
+    def judge(self, query: ModelQuery[Any], total: Any) -> None:
+        """Refuse sums that no honest rows can have: by range, and by their losses."""
+        total.check_ranges(self.in_each, query.scales, self.in_weight)
+        masses = {"atoms": self.weights, "z": self.sizes}
+        for name, of in total.declared.items():
+            losses = [place for place, row in enumerate(of.rows) if row.loss]
+            values = np.asarray(getattr(total, name), np.float64)
+            if not losses or not values.size:
+                continue
+            if of.axes and of.axes[0] in masses:
+                values = values if len(of.rows) == 1 else values[:, losses[0]]
+                self.loss_sums(query.w, masses[str(of.axes[0])], values)
+                continue
+            first, *cells = np.atleast_1d(values)
+            self.risk(query.w, float(first), getattr(total, "share", self.share))
+            if cells:
+                self.loss_sums(query.w, self.sizes, np.array(cells))
+
+    def risk(self, w: FloatArray, risk: float, share: float) -> None:
+        """Refuse p_k × a mean loss that no honest rows can have."""
+        whole = self.share if self.rows else 0.0
+        agreed = 0 <= share <= whole * (1 + LOOSE) if self.sites > 1 else share == whole
         require(agreed, "another share than the agreed one")
+        require(risk >= 0 and (share > 0 or risk == 0), "a risk")
+        if share > 0 and math.isfinite(self.uneven):
+            rows = np.array([self.risk_mass])
+            self.loss_sums(w, rows, rows * risk / share)
 
     def loss_sums(self, w: FloatArray, n: FloatArray, sums: FloatArray) -> None:
         """Refuse loss sums that no honest rows weighing n can have (fault 49)."""
@@ -285,43 +284,6 @@ class Known:
         slack = ROUNDING * (n * self.ceilings.unit + size)
         within(sums, low - slack, high + slack, "a loss sum")
         require(bool((sums[n == 0] == 0).all()), "a loss where there are no rows")
-
-    def mean_loss(self, w: FloatArray, risk: float, cells: FloatArray) -> float:
-        """Judge p_k × the mean loss, alone and against the cells' sums; return it."""
-        if self.share == 0:
-            require(risk == 0, "a risk without a share")
-            return 0.0
-        mean = risk / self.share
-        if math.isinf(self.uneven):
-            require(mean >= 0, "a risk below 0")
-            return mean
-        whole = np.array([mean * self.risk_mass])
-        self.loss_sums(w, np.array([self.risk_mass]), whole)
-        if self.uneven > 1:  # no mean over all rows, so cells do not add up to it
-            return mean
-        slack = ROUNDING * (self.mass * self.ceilings.unit + abs(whole[0]))
-        parts = bool((cells <= whole[0] + slack).all())
-        require(parts, "a cell's loss is more than that of all rows")
-        cover = self.member.sum(axis=0)[self.counts > 0]
-        times = float(cover[0]) if len(cover) else 0.0
-        if times and (cover == times).all():
-            sums = float(cells.sum())
-            same = abs(sums - times * whole[0]) <= times * slack
-            require(same, "the cells' losses do not add up to that of all rows")
-        return mean
-
-
-def check_length(
-    vectors: FloatArray, most: FloatArray, n: FloatArray, what: str
-) -> None:
-    """Demand ‖v‖ ≤ most for each row."""
-    norms = np.linalg.norm(vectors, axis=1)
-    within(norms, np.zeros_like(norms), most * (1 + ROUNDING) + ROUNDING * n, what)
-
-
-def near(a: FloatArray | float, b: FloatArray | float) -> bool:
-    """Whether two numbers agree, but for powers of rounding."""
-    return bool(np.allclose(a, b, rtol=LOOSE, atol=1e-300))
 
 
 def within(values: FloatArray, low: FloatArray, high: FloatArray, what: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from typing import Any, ClassVar, Self
@@ -15,7 +14,6 @@ from pffl.models.base import Step
 from pffl.queries.base import Judge, ModelQuery, Rebuild, View, anywhere
 from pffl.queries.declared import (
     NOTHING,
-    ROUNDING,
     Arrays,
     Dims,
     Total,
@@ -29,7 +27,7 @@ from pffl.queries.declared import (
     whole,
 )
 from pffl.queries.expand import linear
-from pffl.queries.plausible import LOSS, Known, check_length, near, require
+from pffl.queries.plausible import LOSS, Known, require
 from pffl.queries.release import (
     UNIT,
     Adding,
@@ -393,121 +391,17 @@ class Train(Releasable, ModelQuery[TrainTotal]):
         return replace(total, cell_losses=total.cell_losses + blank)
 
     def check(self, known: Known, total: TrainTotal) -> TrainTotal:
-        """Judge an update and the losses before it; clip one that is too long."""
-        if self.released:  # with noise any sum is possible
+        """Judge the losses before an update; shorten one above the agreed clip."""
+        if self.released:
             return total
-        known.check_share(total.share)
-        known.loss_sums(self.w, known.sizes, total.cell_losses)
-        mean = known.mean_loss(self.w, total.risk, total.cell_losses)
-        q, safe = self.loss_power, max(mean, 0.0) + TINY
-        if q and known.sites > 1:  # a power of a mean is no mean of powers
-            return total
-        due = known.share * self.known_mass(known) * safe**q
-        require(near(total.powers[0], due), "powers of another loss")
-        if self.slope:
-            most, size = self.steepest(known, mean), known.mass * known.ceilings.unit
-            limits = np.array([known.share * most]), np.array([size])
-            check_length(total.gradient[None], *limits, "a gradient")
-        weight = float(total.powers[0])
-        if weight == 0:
-            none = not total.update.any() and total.powers[1] == 0
-            require(bool(none), "an update unweighted")
-            return total
+        known.judge(self, total)
+        limit, weight = known.update_clip, float(total.powers[0])
         part = total.update[: self.task.model.n_trained]
-        squared = float(part @ part)
-        own = q * squared / weight / safe
-        require(near(total.powers[1], own), "powers of another update")
-        limit = self.longest_update(known, mean)
-        norm = float(np.sqrt(squared)) / weight
-        if norm <= limit:
+        norm = float(np.linalg.norm(part)) / weight if weight > 0 else 0.0
+        if limit is None or norm <= limit:
             return total
-        require(norm <= REFUSE * limit, "an update far longer than its steps allow")
+        require(norm <= REFUSE * limit, "an update far longer than the agreed clip")
         factor = np.ones(len(total.update))
         factor[: len(part)] = limit / norm
         shorter = total.powers * np.array([1.0, (limit / norm) ** 2])
         return replace(total, update=total.update * factor, powers=shorter)
-
-    def known_mass(self, known: Known) -> float:
-        """Return M_k as the census tells it; of several sites their mean by p_k."""
-        if not self.by_mass:
-            return 1.0
-        in_cells = float(np.abs(self.cell_weights) @ known.sizes)
-        return self.mass_of(in_cells, known.share)
-
-    def longest_update(self, known: Known, mean: float) -> float:
-        """Return the longest update that is taken as it is (fault 50)."""
-        proved, given = self._reach(known, mean), known.update_clip
-        limit = proved if given is None else min(proved, given)
-        # w_J − w is known to rounding of w only.
-        rounding = 1e-3 * ROUNDING * float(np.linalg.norm(self.w))
-        return limit * (1 + ROUNDING) + rounding
-
-    def steepest(self, known: Known, mean: float) -> float:
-        """Return the largest norm of ∇G_k at w on all rows, without the ridge."""
-        return _slopes(known, self.risk_weight, self.cell_weights, mean, None)[0]
-
-    def _reach(self, known: Known, mean: float) -> float:
-        """Return the largest norm of w_J − w that the local steps can reach.
-
-        With v = w_j − w, η, ridge ρ and proximal weight π, one step is
-        v ← (1 − η(ρ + π))v − η(g + ρw) and ‖g‖ ≤ c₀ + c₁‖v‖: the norms follow the same
-        recursion. A correction adds what all silos' gradient and the silo's own at the
-        anchor come to, c₀′ + c₁′‖anchor − w‖ at most. Of several sites that step by
-        their own mass nothing is known, but that one step is as long as by the mean.
-        """
-        if self.by_mass and known.sites > 1 and len(self.step_sizes) > 1:
-            return math.inf
-        rows = (mean, self.batch_size)
-        c0, c1 = _slopes(known, self.risk_weight, self.cell_weights, *rows)
-        if self.corrected:
-            own, per = _slopes(known, self.risk_weight, self.anchor_weights, *rows)
-            away = float(np.linalg.norm(self.anchor - self.w))
-            c0 += float(np.linalg.norm(self.anchor_gradient)) + own + per * away
-        pull = self.ridge_weight * float(np.linalg.norm(self.w))
-        sizes = self.over_mass(self.step_sizes, self.known_mass(known))
-        shrink, reached = self.ridge_weight + self.proximal, 0.0
-        for size in sizes.tolist():
-            kept = abs(1 - size * shrink) + abs(size) * c1
-            reached = kept * reached + abs(size) * (c0 + pull)
-        return reached
-
-
-def _slopes(
-    known: Known,
-    risk_weight: float,
-    cell_weights: FloatArray,
-    mean: float,
-    batch: int | None,
-) -> tuple[float, float]:
-    """Return c₀ and c₁: a silo's ‖∇G_k‖ at w + v is c₀ + c₁‖v‖ at most, ridge apart.
-
-    c₁ is 0 where slopes are bounded; for squares, the residuals' norm is at most
-    √(n·mean) + scale·√S‖v‖, `mean` being the silo's mean loss at w. Of a batch, what
-    the whole would be if all rows were as its own. Of K sites together: Σ p_k of theirs
-    is no more, since Σ p_k‖g_k‖ ≤ Σ c_i‖∇ℓ_i‖; for squares, where each goes its own
-    way, K times as much, and the sum of all losses is K·n·mean at most.
-    """
-    ceilings, n = known.ceilings, known.rows
-    shape = ceilings.shape
-    if shape is None:
-        return math.inf, 0.0
-    in_risk = risk_weight * known.uneven / known.mass
-    per_atom = cell_weights @ known.member
-    row_weights = in_risk + per_atom / known.share
-    masses = known.weights
-    # Of a batch of weighted rows nothing is known but that it is some of them.
-    drawn_mass = known.mass if known.weighted else float(n)
-    drawn = n if batch is None else min(batch, n)
-    if not known.weighted and known.sites == 1:
-        drawn_mass = min(drawn_mass, float(drawn))
-    heaviest = float(np.abs(row_weights[masses > 0]).max(initial=0.0))
-    if shape.slope is None:
-        steep = ceilings.target.scale * ceilings.total
-        first = 2 * heaviest * steep
-        losses = known.sites * ceilings.mass * max(mean, 0.0)
-        c0, c1 = first * math.sqrt(losses), known.sites * first * steep
-    else:
-        norm = math.sqrt(float(masses @ row_weights**2))
-        weights = min(norm, heaviest * math.sqrt(drawn_mass))
-        c0, c1 = shape.slope * weights * ceilings.total, 0.0
-    return c0 * n / drawn, c1 * n / drawn

@@ -22,9 +22,8 @@ from pffl.bounds.infeasible import BLOCK
 from pffl.models.linear import LinearModel
 from pffl.models.scaled import Design, ScaledRows, row_squares
 from pffl.queries.base import ModelQuery, View
-from pffl.queries.declared import ROUNDING, Row, Total, array, number, scalar, vector
+from pffl.queries.declared import Row, Total, array, number, scalar, vector
 from pffl.queries.expand import linear
-from pffl.queries.plausible import Known, check_length, within
 from pffl.typing import FloatArray
 
 SIZE = Row(0.0, called="a size")
@@ -111,22 +110,6 @@ class Witness(ModelQuery[WitnessTotal]):
             columns = np.stack(blocks, axis=1).tolist()
             sums = np.array([math.fsum(column) for column in columns])
         return WitnessTotal(float(sums[0]), sums[3:], sums[1:3])
-
-    def check(self, known: Known, total: WitnessTotal) -> WitnessTotal:
-        """Judge both sums: entropies are bounded, and so are slopes."""
-        total.check_ranges(known.in_each, self.scales, known.in_weight)
-        in_risk = self.risk_weight * known.in_risk
-        weights = self.cell_weights @ known.member + in_risk
-        masses = known.weights
-        shape, most = known.ceilings.shape, float(weights @ masses)
-        if shape is not None and shape.at_zero is not None:  # an entropy
-            room = np.array(shape.at_zero * most * (1 + ROUNDING))
-            within(np.array(total.value), -room * ROUNDING, room, "a value")
-        if shape is not None and shape.slope is not None:
-            length = np.sqrt(np.square(weights) @ masses)  # Cauchy and Schwarz
-            longest = np.array([shape.slope * length * known.ceilings.total])
-            check_length(total.residual[None], longest, np.array([most]), "a residual")
-        return total
 
 
 def _lengths(X: Design, model: LinearModel) -> FloatArray:
