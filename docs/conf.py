@@ -15,19 +15,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import typer
 from sphinx.util.inspect import stringify_signature
-from typer.cli import get_docs_for_click
-from typer.main import get_command
 
 import pffl
-from pffl.cli.app import app
 from pffl.figures.chart import COLOURS
 from pffl.reports.grid import GLOSSARY
 
 HERE = Path(__file__).parent
 PERHAPS = re.compile(r"^\?(\S+)\n", re.MULTILINE)
-COMMANDS = "<!-- commands -->"
 WORDS = "<!-- words of the page -->"
 HEAD = re.compile(r"^(\S.*)\n  \S", re.MULTILINE)
 LISTED = re.compile(r"^([\w./-]+)$", re.MULTILINE)
@@ -157,9 +152,8 @@ def pages_that_are_there(app: object, name: str, source: list[str]) -> None:
         return "".join(f"{one}\n" for one in names if one not in listed)
 
     source[0] = PERHAPS.sub(those, source[0])
-    for mark, made in {WORDS: words_of_the_page, COMMANDS: commands}.items():
-        if mark in source[0]:
-            source[0] = source[0].replace(mark, made(source[0]))
+    if WORDS in source[0]:
+        source[0] = source[0].replace(WORDS, words_of_the_page(source[0]))
 
 
 def words_of_the_page(page: str) -> str:
@@ -168,13 +162,6 @@ def words_of_the_page(page: str) -> str:
     words = sorted(set(GLOSSARY) - own)
     told = [f"{word}\n  {GLOSSARY[word]}.\n" for word in words]
     return "```{glossary}\n" + "\n".join(told) + "```\n"
-
-
-def commands(page: str) -> str:
-    """Return the help of every command, as Markdown."""
-    command = get_command(app)
-    text = get_docs_for_click(obj=command, ctx=typer.Context(command), name="pffl")
-    return text[text.index("## ") :]
 
 
 def setup(sphinx: Any) -> None:

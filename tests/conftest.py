@@ -60,7 +60,7 @@ QUICK = (
     "test_problem.py",
     "test_records.py",
     "test_registry.py",
-    "test_spec.py",
+    "test_config.py",
 )
 #: Tests in those files that take a second each, or hold for the pinned pydantic alone.
 OTHERS = {
@@ -96,7 +96,7 @@ def command(
     from tests.cli.helpers import pffl
 
     monkeypatch.chdir(tmp_path)
-    return lambda *arguments: pffl(capsys, *arguments)
+    return lambda *arguments, **how: pffl(capsys, *arguments, **how)
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from pffl.spec import dumps
+from pffl.config import dumps
 
 
 def columns(frame, *, ranges=None, leave=(), **more):

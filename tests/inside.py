@@ -21,7 +21,7 @@ HOMES = {
     "cli.app": "app",
     "cli.console": ":console",
     "cli.deployed": "launch:cli_deployed_launch",
-    "cli.options": "Draft OPTIONS bound in_options",
+    "cli.options": "COMMANDS_GONE Draft OPTIONS OPTIONS_GONE bound in_options",
     "constraints.base": "EVERY_SILO",
     "data.checks": "repeated_rows row_hashes shared_ids shared_rows",
     "data.chunks": ":chunks",
@@ -159,7 +159,7 @@ HOMES = {
     "site.prepare": "rare_inputs",
     "site.releases": "Releases",
     "site.store": ":store",
-    "spec.run_file": "SECTIONS",
+    "config": "SECTIONS json_schema keys",
     "wire.envelope": "MOST_QUERIES",
     "wire.keys": (
         "FILE:wire_keys_FILE PUBLIC_FILE PublicKeys SiteKeys announced collect"

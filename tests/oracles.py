@@ -1006,9 +1006,11 @@ def resuming(place: str) -> tuple[str, ...]:
 
 def start_command(*arguments: object, cwd: Path, **more: Any) -> Popen[str]:
     """Start the command line in a process of its own."""
+    from tests.cli.helpers import argv
+
     code = (sys.executable, "-c", "from pffl.cli import main; main()")
     pipes = {"stdout": PIPE, "stderr": PIPE, "text": True}
-    return Popen([*code, *map(str, arguments)], cwd=cwd, **pipes, **more)
+    return Popen([*code, *argv(*arguments)], cwd=cwd, **pipes, **more)
 
 
 def end_command(process: Popen[str]) -> tuple[int, str, str]:

@@ -14,13 +14,13 @@ from scipy.special import expit
 import pffl
 from pffl import runs
 from pffl.choosing import POINTS, choose_bound, find_smallest, pick
+from pffl.config import parse
 from pffl.data import Federation, Rows
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import NotMetError, UsageError
 from pffl.preparation import Options
 from pffl.solving import prepared, setting_of
-from pffl.spec import parse
 from pffl.tuning import set_aside
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
@@ -221,7 +221,7 @@ def test_run_files_and_the_command_line(
     out = tmp_path / "run"
     seen = command(capsys, "run", *SMALL, "--bound", "auto", "--out", out)
     assert seen.code == 0, seen.err
-    assert 'bound = "auto"' in (out / "spec.toml").read_text()
+    assert 'bound = "auto"' in (out / "run.toml").read_text()
     record = runs.load(out)
     shown = tables.tried_bounds(record.evidence)
     assert shown[0]["bound tried"] == "none"

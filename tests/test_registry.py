@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import pytest
 
 import pffl
+from pffl.config import parse
 from pffl.constraints import CONSTRAINTS, Constraint, is_minimax
 from pffl.errors import UsageError
 from pffl.methods import METHODS, Method
-from pffl.spec import parse
 from tests.helpers import make_federation
 from tests.raising import raises
 

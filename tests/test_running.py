@@ -10,9 +10,9 @@ import pytest
 import pffl
 from pffl import running, runs
 from pffl.certifying import Request
+from pffl.config import parse
 from pffl.engines import Local
 from pffl.errors import ArtefactError, UsageError
-from pffl.spec import parse
 from tests.raising import raises
 
 

@@ -11,9 +11,9 @@ import pytest
 
 import pffl
 from pffl import runs
+from pffl.config import parse
 from pffl.data import Federation, Rows
 from pffl.errors import UsageError
-from pffl.spec import parse
 from pffl.tuning import GRID, set_aside
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
@@ -163,7 +163,7 @@ def test_the_command_line_takes_it_and_the_run_can_be_repeated(
     more = ("--bound", "0.9", "--no-extras", "--out")
     done = command(capsys, "run", *SMALL, "--l2", "auto", *more, places[0])
     assert done.code == 0, done.err
-    spec = places[0] / "spec.toml"
+    spec = places[0] / "run.toml"
     assert 'l2 = "auto"' in spec.read_text()
     done = command(capsys, "run", spec, "--no-extras", "--out", places[1])
     assert done.code == 0, done.err

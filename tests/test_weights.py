@@ -18,6 +18,7 @@ from pffl import (
     SoftmaxRegression,
     solve,
 )
+from pffl.config import parse
 from pffl.data import Rows
 from pffl.engines import Local, Reference
 from pffl.errors import DataError
@@ -25,7 +26,6 @@ from pffl.methods import METHODS
 from pffl.models import Inputs
 from pffl.queries import Census, Evaluate, Expand, Task, Train, Witness
 from pffl.site import Agreement, Rules, Site, SiteConfig, prepare
-from pffl.spec import parse
 from tests.driving import iterate
 from tests.engines.sites import remote
 from tests.helpers import make_problem, train_query

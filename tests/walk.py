@@ -75,7 +75,7 @@ def commands() -> list[tuple[str, ...]]:
         ("report", run, "-o", "page.html"),
         ("card", run, "--owner", "Unit 7"),
         ("reproduce", "parity", "--data", "compas", "--budget", "20", "--seeds", "2"),
-        ("deploy", "spec.toml", "-o", "trial", *TRIAL),
+        ("deploy", "run.toml", "-o", "trial", *TRIAL),
         ("site", "prepare", "trial/sites/a"),
         ("site", "show", "trial/sites/a"),
     ]
@@ -114,7 +114,7 @@ def walk(python: Path, kind: str, parts: Path) -> str:
         own = Path(scratch) / "venv" / "bin" / "python"
         wanted = [f"{built}[report,parquet,flower]", *TOOLS]
         step([own, "-m", "pip", "install", "-q", "--no-compile", *wanted])
-        (place / "spec.toml").write_text(SPEC, "utf-8")
+        (place / "run.toml").write_text(SPEC, "utf-8")
         step([own, "-c", NEW], place)
         for words in commands():
             begun = time.monotonic()

@@ -17,11 +17,12 @@ import inspect
 import json
 import operator
 import os
+import re
 import sys
 import tomllib
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache, reduce
 from pathlib import Path
 from typing import (
@@ -36,7 +37,14 @@ from typing import (
     get_type_hints,
 )
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
 
 from pffl.errors import ArtefactError, PFFLError, Problems, UsageError, wrong
 
@@ -50,6 +58,8 @@ SCALARS: dict[object, str] = {
     str: "text",
     bool: "true or false",
 }
+#: An entry of a docstring: names of parameters, and what is said of them.
+ENTRY = re.compile(r"^([a-z_0-9]+(?:, [a-z_0-9]+)*)\n((?: {4}.*\n?|\n)+)", re.MULTILINE)
 LONGEST = 80  # characters of a value in a message
 MOST_NAMED = 30  # names in a message
 
@@ -172,6 +182,74 @@ def required(source: Source) -> list[str]:
     ]
 
 
+class Table(BaseModel):
+    """Base of the models of sections: strict, frozen, and nothing else in them."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, protected_namespaces=(), **STRICT
+    )
+
+
+@dataclass(frozen=True)
+class Key:
+    """What is known of one key of a section.
+
+    Attributes
+    ----------
+    kind
+        Its type.
+    default
+        What holds without it.
+    meaning
+        What its class or function says of it.
+    kinds
+        The kinds of the section that have it.
+    """
+
+    kind: Any
+    default: object
+    meaning: str
+    kinds: list[str] = field(default_factory=list)
+
+
+def keys_of(source: Source, told_by: Source | None = None) -> dict[str, Key]:
+    """Return the keys that a class or function makes of a section.
+
+    `told_by` is the function whose docstring says what they mean, if it is another.
+    """
+    given, said = inspect.signature(source).parameters, meanings(told_by or source)
+    return {
+        name: Key(kind, given[name].default, said.get(name, ""))
+        for name, kind in parameters(source).items()
+    }
+
+
+def meanings(source: Source) -> dict[str, str]:
+    """Return what the docstring of a class or function says of each parameter."""
+    found: dict[str, str] = {}
+    kinds = inspect.getmro(source) if inspect.isclass(source) else (source,)
+    for kind in reversed(kinds):
+        text = (inspect.getdoc(kind) or "").partition("\n----------\n")[2] + "\n"
+        for names, words in ENTRY.findall(text):
+            one = " ".join(words.replace("``", "`").split())
+            found |= dict.fromkeys(names.split(", "), one)
+    return found
+
+
+def table_of(name: str, known: Mapping[str, Key], **more: Any) -> type[Table]:
+    """Return the pydantic model of a section."""
+    entries: dict[str, Any] = {
+        key: (one.kind, Field(None, description=one.meaning or None))
+        for key, one in known.items()
+    }
+    return create_model(name, __base__=Table, **more, **entries)
+
+
+@cache
+def _model(source: Source) -> type[Table]:
+    return table_of(source.__name__, keys_of(source))
+
+
 def check(
     values: Mapping[str, object],
     source: Source,
@@ -181,15 +259,20 @@ def check(
     others: Mapping[str, Source] | None = None,
 ) -> Section:
     """Check names and types; `others` may be named as having an unknown key."""
-    known, good = parameters(source), {}
-    for key, value in values.items():
-        if key not in known:
-            problems.add(unknown_key(key, owner, known, others or {}))
-        elif not _fits(value, known[key]):
-            problems.add(wrong(key, owner, words(known[key]), value))
-        else:
-            good[key] = _frozen(value)
-    return Section(good, complete=len(good) == len(values))
+    known, model, good = parameters(source), _model(source), dict(values)
+    try:
+        found = model.model_validate(good)
+    except ValidationError as refused:
+        for key in dict.fromkeys(str(entry["loc"][0]) for entry in refused.errors()):
+            del good[key]
+            if key in known:
+                problems.add(wrong(key, owner, words(known[key]), values[key]))
+            else:
+                problems.add(unknown_key(key, owner, known, others or {}))
+        found = model.model_validate(good)
+    # A whole number where any number may be is one with a point.
+    read = {key: _frozen(getattr(found, key)) for key in good}
+    return Section(read, complete=len(good) == len(values))
 
 
 def construct(
@@ -275,14 +358,6 @@ def words(kind: Any) -> str:
     if origin is list:
         return f"a list ({words(arguments[0])})"
     return f"a table ({words(arguments[1])} each)"
-
-
-def _fits(value: object, kind: Any) -> bool:
-    try:
-        _adapter(kind).validate_python(value)
-    except ValidationError:
-        return False
-    return True
 
 
 def _namespace(source: Source) -> dict[str, Any]:

@@ -16,6 +16,17 @@ from typing import TYPE_CHECKING, Any
 from pffl import files, records
 from pffl.callbacks import Callback
 from pffl.certifying import Request, examine
+from pffl.config import (
+    APART,
+    DataSource,
+    Job,
+    RunSpec,
+    about_section,
+    constraint_sections,
+    dumps,
+    of_run,
+    set_apart,
+)
 from pffl.constraints.base import AUTO, settled
 from pffl.data.alike import read_alike
 from pffl.data.federation import Federation
@@ -58,16 +69,6 @@ from pffl.runs.directory import (
 )
 from pffl.solution import Solution
 from pffl.solving import solve
-from pffl.spec import (
-    DataSource,
-    Job,
-    RunSpec,
-    about_section,
-    constraint_sections,
-    dumps,
-    of_run,
-)
-from pffl.spec.data import APART, set_apart
 
 if TYPE_CHECKING:
     from pffl.evidence.verify import Check

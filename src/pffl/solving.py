@@ -785,7 +785,7 @@ def open_engine(federation: Federation | Engine, engine: str) -> Engine:
     if engine == DEPLOYED:
         raise UsageError(
             "[wrong-engine] the engine 'flower' reaches rows that are elsewhere: pffl "
-            "run --engine flower, or pffl.flower.server_app"
+            "run with run.engine=flower, or pffl.flower.server_app"
         )
     if engine not in ENGINES:
         raise UsageError(

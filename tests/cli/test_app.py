@@ -59,7 +59,7 @@ def test_unexpected_error_asks_for_a_report(capsys, monkeypatch):
     def fail(*_, **__):
         raise ZeroDivisionError("one over nothing")
 
-    monkeypatch.setattr("pffl.spec.named", fail)
+    monkeypatch.setattr("pffl.config.named", fail)
     short = pffl(capsys, "run", "synthetic")
     assert short.code == 1
     assert "ZeroDivisionError: one over nothing" in short.err
@@ -77,6 +77,6 @@ def test_every_kind_of_error_has_its_exit_code(error, code, capsys, monkeypatch)
     def fail(*_, **__):
         raise getattr(package.errors, f"{error}Error")("what is wrong")
 
-    monkeypatch.setattr("pffl.spec.named", fail)
+    monkeypatch.setattr("pffl.config.named", fail)
     seen = pffl(capsys, "run", "synthetic")
     assert (seen.code, "what is wrong" in seen.err, seen.out) == (code, True, "")

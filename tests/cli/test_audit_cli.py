@@ -62,8 +62,11 @@ def test_probabilities_in_a_folder_of_its_own_with_a_page(people, command):
     assert Path("audits/people-002").is_dir()
     checked = command("verify", place, "--model", "p.csv")
     assert (checked.code, "not checked" in checked.out) == (0, False)
-    sure = command("certify", place, "--confidence", "0.99", "--json")
-    assert (sure.code, sure.json["confidence"]) == (0, 0.99)
+    sure = command("audit", "p.csv", *TABLE, "--certify", "0.99", "--json")
+    assert sure.json["confidence"] == 0.99
+    bounded = (*TABLE, "--bound", "0.61")  # within it, and too near to certify
+    assert command("audit", "p.csv", *bounded).code == 0
+    assert command("audit", "p.csv", *bounded, "--certify").code == 4
     alone = command("verify", place)
     assert (alone.code, "--model FILE" in one_line(alone.err)) == (0, True)
 
@@ -90,14 +93,12 @@ def test_probabilities_are_joined_by_an_id(people, command):
     assert command("audit", "p.csv", *SMALL).code == 2  # which needs no table
     # Of coefficients: they are beside their certificate, and read as verified.
     assert load("apart/b").verified
-    assert command("certify", "apart/b", "--confidence", "0.9").code == 0
     assert command("verify", "apart/b", "--model", model).code == 0
     model.write_text(model.read_text("utf-8").replace("0.1]", "0.1001]"), "utf-8")
     changed = command("verify", "apart/b", "--model", model)
     assert (changed.code, "fingerprint of the model" in changed.out) == (6, True)
     assert command("verify", "apart/b").code == 0
-    strict = ("--bound", "0.01", "--require", "empirical")
-    assert command("audit", model, *table, *strict).code == 4
+    assert command("audit", model, *table, "--bound", "0.01").code == 4
 
 
 def test_own_models_on_rows_that_have_a_name(people, command):

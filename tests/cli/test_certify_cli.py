@@ -1,4 +1,4 @@
-"""certify, verify and feasible, as a user types them."""
+"""--certify, verify and feasible, as a user types them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from pffl.cli import main
 from pffl.runs import load
-from tests.cli.helpers import SMALL, argv, one_line
+from tests.cli.helpers import SMALL, argv
 
 
 @pytest.fixture(scope="module")
@@ -33,41 +33,47 @@ def statements(plain, kind):
     return [s for s in plain["statements"] if s["kind"] == kind]
 
 
-def test_certify_then_verify(command, met):
-    seen = command("certify", met, "--require", "empirical")
-    assert (seen.code, "\x1b" in seen.out) == (0, False)
-    assert load(met).verified
+def test_a_certificate_is_required(command, met, tmp_path):
+    """By `run` when it is trained, by `audit` for any rows and confidence."""
     assert command("verify", met / "certificate.json").code == 0
-    seen = command("certify", met, "--json", "--confidence", "0.9")
-    written = json.loads((met / "certificate.json").read_text("utf-8"))
-    assert seen.json == {key: written[key] for key in seen.json}
-    assert seen.json["confidence"] == 0.9
-    checks = command("verify", met / "certificate.json", "--json").json
+    checks = command("verify", met, "--json").json
     assert all(check["agrees"] for check in checks)
-    assert any(check["what"].startswith("model, fingerprint") for check in checks)
-    (held,) = statements(seen.json, "holdout")
-    required = command("certify", met, "--require", "holdout", "--confidence", "0.9")
-    assert required.code == (0 if held["holds"] else 4)
+    wide = (*SMALL, "--bound", "2")
+    sure = command("audit", met, *wide, "--certify", "0.5", "--out", "a", "--json")
+    assert (sure.code, sure.json["confidence"]) == (0, 0.5)
+    (held,) = statements(sure.json, "holdout")
+    assert held["holds"]
+    unsure = command("audit", met, *SMALL, "--certify", "0.999999", "--json")
+    assert (unsure.code, unsure.error) == (4, "not-certified")
+    asked = ("run", *SMALL, "--bound", "0.62", "--certify")
+    assert command(*asked).code == 4
+    assert command("run", *SMALL, "--bound", "1.5", "--certify", "0.8").code == 0
+    for wrong in ("2", "much"):
+        assert command("run", *SMALL, f"--certify={wrong}").error == "wrong-value"
 
 
-def test_infeasible_run(command, runs, tmp_path):
-    place = shutil.copytree(runs / "infeasible", tmp_path / "infeasible")
-    seen = command("certify", place, "--require", "empirical")
-    assert (seen.code, "'empirical'" in seen.err) == (4, True)
+def test_certify_sets_rows_apart(command):
+    rows = {}
+    for name, more in (
+        ("usual", []),
+        ("told", ["--set", "data.calibration_fraction=0.5"]),
+        ("none", ["--set", "data.calibration_fraction=0"]),
+    ):
+        asked = ("run", *SMALL, "--bound", "2", "--certify", *more, "--out", name)
+        assert command(*asked).code == 0
+        rows[name] = load(name).result["train"]["rows"]
+    assert rows["none"] == 720
+    assert rows["usual"] == pytest.approx(0.7 * 720, abs=3)
+    assert rows["told"] == pytest.approx(0.5 * 720, abs=3)
+    again = command("run", "usual", "--json")
+    assert (again.code, again.json["train"]["rows"]) == (0, rows["usual"])
+
+
+def test_infeasible_run(command, runs):
+    place = runs / "infeasible"
     plain = json.loads((place / "certificate.json").read_text("utf-8"))
     assert [s["holds"] for s in statements(plain, "infeasible")] == [True]
     assert command("verify", place / "certificate.json").code == 0
-    assert command("certify", place).code == 0
-
-
-def test_cell_and_gap(command, met):
-    options = ("--cell", "A", "--target-gap", "0.001", "--json")
-    plain = command("certify", met, *options).json
-    assert len([s for s in statements(plain, "attainable") if s["available"]]) == 2
-    assert command("verify", met / "certificate.json").code == 0
-    bad = command("certify", met, "--cell", "Z")
-    assert (bad.code, bad.error, "'Z'" in bad.err) == (2, "unknown-cell", True)
-    assert command("certify", met, "--confidence", "2").code == 2
 
 
 def test_a_changed_certificate_is_noticed(command, met):
@@ -85,27 +91,6 @@ def test_a_changed_certificate_is_noticed(command, met):
     assert command("verify", met / "nothing.json").code == 6
 
 
-def test_fault_74_an_edited_directory_is_not_verified(command, met):
-    (met / "history.csv").write_text("round\n1\n", "utf-8")
-    seen = command("certify", met)
-    assert seen.code == 0
-    for text in (seen.err, one_line(seen.out)):
-        assert "not verified: history.csv" in text
-    assert command("verify", met / "certificate.json").code == 6
-
-
-def test_fault_73_other_data_get_a_file_of_their_own(command, met, tmp_path):
-    other = tmp_path / "other.toml"
-    spec = (met / "spec.toml").read_text("utf-8")
-    other.write_text(spec.replace("seed = 1", "seed = 2"), "utf-8")
-    own = (met / "certificate.json").read_bytes()
-    assert command("certify", met, "--data", other).code == 0
-    assert (met / "certificate.json").read_bytes() == own
-    (path,) = met.glob("certificate-*.json")
-    assert command("verify", path, other).code == 0
-    assert command("verify", path).code == 6
-
-
 def test_feasible(command):
     plain = command("feasible", *SMALL, "--json").json
     low, high = plain["common"]
@@ -113,10 +98,10 @@ def test_feasible(command):
     assert plain["rise"] is None
     for cell in plain["cells"]:
         assert cell["alone"][0] <= cell["with_others"][1] <= plain["others_at"] + 1e-6
-    one = (*SMALL, "--cell", "A")
+    one = (*SMALL, "--only", "A")
     under = command("feasible", *one, "--bound", str(high - 0.01), "--json")
     assert under.code == 4
     assert under.json["rise"][0] == pytest.approx(0.01, abs=1e-6)
     over = command("feasible", *one, "--bound", str(high + 0.01))
     assert (over.code, "POSSIBLE" in over.out) == (0, True)
-    assert command("feasible", *SMALL, "--cell", "Z").code == 2
+    assert command("feasible", *SMALL, "--only", "Z").code == 2

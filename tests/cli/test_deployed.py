@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pffl import spec
+from pffl import config
 from pffl.errors import FederationError
 from pffl.records import read_toml
 from tests.cli.helpers import one_line, pffl
@@ -35,7 +35,7 @@ secure_sum = false
 
 @pytest.fixture
 def run_file(tmp_path):
-    path = tmp_path / "spec.toml"
+    path = tmp_path / "run.toml"
     path.write_text(RUN_FILE)
     return path
 
@@ -44,7 +44,7 @@ def run_file(tmp_path):
 def app(tmp_path, run_file):
     address = Address.parse("127.0.0.1:8000")
     made = deploy(
-        spec.load(run_file),
+        config.load(run_file),
         read_toml(run_file),
         tmp_path / "d",
         address=address,
@@ -132,12 +132,12 @@ class Started(Launch):
 
 def test_how_to_go_on_names_the_app(capsys, run_file, app, tmp_path):
     planned = Started(app, "other", tmp_path / "o", False, False)
-    assert launch(spec.load(run_file), planned, quiet=True) == 5
+    assert launch(config.load(run_file), planned, quiet=True) == 5
     assert "to go on" not in capsys.readouterr().err  # nothing was saved
     (tmp_path / "o" / "record.jsonl").unlink()
     (tmp_path / "o" / "checkpoint.toml").touch()
     again = replace(planned, resume=True)
-    assert launch(spec.load(run_file), again, quiet=True) == 5
+    assert launch(config.load(run_file), again, quiet=True) == 5
     said = one_line(capsys.readouterr().err)
     assert f"--resume {tmp_path / 'o'} --app {app} --superlink other" in said
 
@@ -163,7 +163,7 @@ def test_ctrl_c_is_130_even_if_the_superlink_is_gone(
     monkeypatch.setattr(launching.time, "sleep", interrupted)
     planned = Gone(app, None, tmp_path / "o", False, False)
     with pytest.raises(KeyboardInterrupt):
-        launch(spec.load(run_file), planned, quiet=True)
+        launch(config.load(run_file), planned, quiet=True)
     assert "pffl run --resume" in one_line(capsys.readouterr().err)
 
 
@@ -173,5 +173,5 @@ def test_a_superlink_that_goes_away_says_how_to_go_on(
     monkeypatch.setattr(launching, "ASK_AFTER", 0.0)
     planned = Gone(app, None, tmp_path / "o", False, False)
     with raises(FederationError, "flwr-failed"):
-        launch(spec.load(run_file), planned, quiet=True)
+        launch(config.load(run_file), planned, quiet=True)
     assert "pffl run --resume" in one_line(capsys.readouterr().err)

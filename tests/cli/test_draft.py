@@ -28,20 +28,27 @@ def test_bound_that_is_none(given):
 @pytest.mark.parametrize(
     ("options", "settings", "sections"),
     [
-        ({("method.rounds",): None, ("data.group",): []}, [], {}),
-        ({("run.radius", "run.seed"): 3}, [], {"run": {"radius": 3, "seed": 3}}),
-        ({("model.l2",): 0.1}, ["model.l2=0.2"], {"model": {"l2": 0.2}}),
+        ({"method": None, "group": []}, [], {}),
+        (
+            {"l2": "auto", "epsilon": "2"},
+            [],
+            {"model": {"l2": "auto"}, "privacy": {"epsilon": 2}},
+        ),
+        ({"l2": "0.1"}, ["model.l2=0.2"], {"model": {"l2": 0.2}}),
+        ({"certify": "yes"}, [], {"run": {"certify": True}}),
+        ({"certify": "0.9"}, [], {"run": {"certify": True, "confidence": 0.9}}),
     ],
-    ids=["not given", "several keys", "settings win"],
+    ids=["not given", "several keys", "settings win", "plain", "confidence"],
 )
 def test_options_become_sections(options, settings, sections):
     draft = Draft.of("synthetic", options, settings)
-    assert draft.sections == {"data": {"name": "synthetic"}, **sections}
+    seed = {"seed": 2} if "seed" in options else {}
+    assert draft.sections == {"data": {"name": "synthetic", **seed}, **sections}
 
 
 @pytest.fixture
 def file(tmp_path):
-    path = tmp_path / "spec.toml"
+    path = tmp_path / "run.toml"
     path.write_text(
         '[data]\nname = "synthetic"\n[method]\nkind = "pffl"\ndual_rounds = 3\n'
     )
@@ -49,11 +56,11 @@ def file(tmp_path):
 
 
 def test_options_lie_over_the_file(file):
-    draft = Draft.of(str(file), {("method.local_steps",): 2})
+    draft = Draft.of(str(file), {}, ["method.local_steps=2"])
     known = {"kind": "pffl", "dual_rounds": 3, "local_steps": 2}
     assert draft.sections["method"] == known
     assert (draft.source, draft.base) == (str(file), file.parent)
-    other = Draft.of(str(file), {("method.kind",): "fedavg"})
+    other = Draft.of(str(file), {"method": "fedavg"})
     assert other.sections["method"] == {"kind": "fedavg"}
     assert Draft.of(str(file.parent), {}).source == str(file)  # of a run directory
 
@@ -62,8 +69,8 @@ def test_one_option_cannot_change_several_constraints(tmp_path):
     path = tmp_path / "two.toml"
     path.write_text("[[constraint]]\nbound = 0.6\n[[constraint]]\nbound = 0.7\n")
     with raises(UsageError, "wrong-setting"):
-        Draft.of(str(path), {("constraint.bound",): ["0.5"]})
-    other = Draft.of(str(path), {("constraint.kind",): "minmax"})
+        Draft.of(str(path), {"bound": ["0.5"]})
+    other = Draft.of(str(path), {"constraint": "minmax"})
     assert other.sections["constraint"] == {"kind": "minmax"}
 
 

@@ -1,4 +1,4 @@
-"""A network from the command line: run, certify, verify, report, run again."""
+"""A network from the command line: run, verify, report, run again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.helpers import make_federation
 
 FACES = ("faces", "--set", "data.clients=8", "--set", "data.size=12", "--seed", "1")
 SHORT = ("--dual-rounds", "2", "--rounds-per-dual", "2", "--step-size", "0.05")
-FILES = ("certificate.json", "report.html", "model.safetensors", "spec.toml")
+FILES = ("certificate.json", "report.html", "model.safetensors", "run.toml")
 
 
 def faces(clients: int = 8, *, size: int = 12, seed: int = 0) -> Federation:
@@ -61,14 +61,13 @@ def test_from_run_to_verified_certificate(model, tmp_path, capsys):
     ended = pffl(capsys, "run", *FACES, *model, *SHORT, "--bound", "3", "--out", run)
     assert ended.code == 0, ended.err
     assert all((run / name).is_file() for name in FILES)
-    assert pffl(capsys, "certify", run).code == 0
     verified = pffl(capsys, "verify", run / "certificate.json")
     assert verified.code == 0, verified.out
     page = tmp_path / "page.html"
     assert pffl(capsys, "report", run, "-o", page).code == 0
     assert "not Male" in page.read_text("utf-8")
     again = tmp_path / "again"
-    assert pffl(capsys, "run", run / "spec.toml", "--out", again).code == 0
+    assert pffl(capsys, "run", run / "run.toml", "--out", again).code == 0
     first, second = runs.load(run), runs.load(again)
     np.testing.assert_array_equal(first.w, second.w)
 
@@ -83,7 +82,7 @@ def test_a_module_of_ones_own_is_asked_for(tmp_path, capsys):
         seed=0,
     )
     run = runs.save(solution, tmp_path / "run")
-    refused = pffl(capsys, "certify", run)
+    refused = pffl(capsys, "predict", run, tmp_path / "rows.csv")
     assert (refused.code, "Own" in refused.err) == (6, True)
     assert pffl(capsys, "report", run, "-o", tmp_path / "page.html").code == 0
     record = runs.load(run, module=Own())

@@ -67,7 +67,7 @@ def test_everything_wrong_is_listed_in_one_message(command):
         "'âge': numbers mixed with 'unknown' (2, first: line 2)",
         "'revenu': 4 missing values (first: line 4); --missing indicator",
         "'embauché': 1 missing values",
-        "'sexe': 3 missing values; --missing-group missing",
+        "'sexe': 3 missing values; --set data.missing_group=missing",
         "'branche': 1 missing values",
     ):
         assert part in seen.err

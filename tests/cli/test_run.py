@@ -24,7 +24,7 @@ def test_a_run_is_saved_numbered_and_shown(command):
     for name in ("model.safetensors", "report.html"):
         assert f"runs/synthetic-001/{name}" in seen.out
         assert Path("runs/synthetic-001", name).is_file()
-    assert command(*RUN, "--bound", "0.8", "--quiet").out == ""
+    assert command(*RUN, "--bound", "0.8").code == 0
     assert sorted(os.listdir("runs")) == ["synthetic-001", "synthetic-002"]
 
 
@@ -50,9 +50,9 @@ def test_a_mistake_leaves_no_directory(command):
 
 def test_a_run_file_repeats_the_run(command):
     first = command(*RUN, "--bound", "0.66", "--json", "--out", "a")
-    again = command("run", "a/spec.toml", "--json", "--out", "b", "--no-extras")
+    again = command("run", "a/run.toml", "--json", "--out", "b", "--no-extras")
     assert first.json["cells"] == again.json["cells"]
-    assert Path("a/spec.toml").read_text() == Path("b/spec.toml").read_text()
+    assert Path("a/run.toml").read_text() == Path("b/run.toml").read_text()
     third = command("run", "a", "--json", "--no-extras")
     assert third.json["cells"] == again.json["cells"]
 
@@ -63,7 +63,7 @@ def test_a_table_is_found_again_from_the_run_directory(command):
     columns = ("--label", "y", "--group", "g", "--silo", "site", "--seed", "0")
     out = ("--bound", "0.9", "--out", "deep/down/here", "--no-extras")
     assert command("run", "people.csv", *columns, *out).code == 0
-    spec = tomllib.loads(Path("deep/down/here/spec.toml").read_text())
+    spec = tomllib.loads(Path("deep/down/here/run.toml").read_text())
     assert spec["data"]["path"] == "../../../people.csv"
     assert command("run", "deep/down/here", "--quiet", "--no-extras").code == 0
 
@@ -73,7 +73,7 @@ def test_options_fall_back_to_the_defaults_of_the_method(command):
     seen = command(*RUN, *options, "--json", "--out", "here")
     expected = library.PFFL(dual_rounds=2)
     assert seen.json["method"] == {"kind": "pffl", **vars(expected)}
-    spec = tomllib.loads(Path("here/spec.toml").read_text())
+    spec = tomllib.loads(Path("here/run.toml").read_text())
     assert "step_size" not in spec["method"]
     assert spec["method"]["local_steps"] == expected.local_steps
 

@@ -84,7 +84,7 @@ def test_describe_writes_names_and_no_rows(
 def test_from_a_run_file_to_an_answer(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    spec = tmp_path / "spec.toml"
+    spec = tmp_path / "run.toml"
     spec.write_text(
         '[data]\nname = "synthetic"\nrows = 900\nsilos = 3\n'
         '[constraint]\nkind = "bgl"\nbound = 0.62\n'
@@ -97,7 +97,7 @@ def test_from_a_run_file_to_an_answer(
     assert pffl(capsys, "site", "prepare", out / "sites" / "b").code == 0
     answer = pffl(capsys, "site", "answer", out / "sites" / "b", "--dry-run", "--json")
     assert answer.json["header"]["silo"] == "b"
-    file = out / "app" / "spec.toml"
+    file = out / "app" / "run.toml"
     here = ("--engine", "local", "--out", tmp_path / "run")
     assert pffl(capsys, "run", file, *here).error == "rows-elsewhere"
 

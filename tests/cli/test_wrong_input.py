@@ -51,12 +51,12 @@ CASES = {
     "decimal commas": (
         ages(lambda v: f"{v / 10:.1f}".replace(".", ",")), "", None, "'age': text",
     ),
-    "shares": (ages(lambda v: f"{v} %"), "", "signed-numbers", " %'", "--categorical"),
-    "money": (ages(lambda v: f"€ {v}"), "", "signed-numbers", "'€ ", "--categorical"),
+    "shares": (ages(lambda v: f"{v} %"), "", "signed-numbers", " %'", "categorical="),
+    "money": (ages(lambda v: f"€ {v}"), "", "signed-numbers", "'€ ", "categorical="),
     "money, told": (ages(lambda v: f"€ {v}"), "--categorical age", None, "age ("),
     "a word": (
         lambda f: at("age", [3], "unknown")(ages(lambda v: f"{v},5")(f)),
-        "", "mixed-types", "'unknown' (1, line 5)", "--categorical",
+        "", "mixed-types", "'unknown' (1, line 5)", "categorical=",
     ),
     "both marks": (
         cells("price", lambda i: ["1.234,50", "1,234.50"][i % 2]),
@@ -87,10 +87,10 @@ CASES = {
         lambda f: f.rename(columns={"score": "Größe in cm", "site": "地点"}),
         "", None, "numbers: age, Größe in cm", "地点 (3)",
     ),
-    "dates": (cells("born", lambda i: "1980-02-29"), "", None, "1980-02-29", "--dates"),
+    "dates": (cells("born", lambda i: "1980-02-29"), "", None, "1980-02-29", "dates="),
     "an order of dates": (
         cells("born", lambda i: f"{1 + i % 9}/{1 + i % 12}/1950"),
-        "--dates age", "bad-date", "--date-order dmy", "--date-order mdy",
+        "--dates age", "bad-date", "data.date_order=dmy", "data.date_order=mdy",
     ),
     "dates as told": (
         cells("born", lambda i: f"{1 + i % 9}/{1 + i % 12}/1950"),
@@ -188,23 +188,23 @@ def test_free_text_is_hashed_when_told_so(command):
     frame = people()
     frame["my notes"] = [f"text number {i} of all" for i in range(len(frame))]
     frame.to_csv("people.csv", index=False)
-    info = ("data", "info", "people.csv")
-    assert "--hash 'my notes=1024'" in command(*info).out.splitlines()[-1]
+    info = ("data", "people.csv")
+    advised = """--set 'data.hash."my notes"=1024'"""
+    assert advised in command(*info).out.splitlines()[-1]
     told = one_line(command(*info, *COLUMNS).err)
-    assert "--hash 'my notes=1024' counts its words in 1,024 inputs" in told
-    text = one_line(command(*info, *COLUMNS, "--hash", "my notes=2**18").out)
+    assert f"{advised} counts its words in 1,024 inputs" in told
+    wide = ("--set", 'data.hash."my notes"=262144')
+    text = one_line(command(*info, *COLUMNS, *wide).out)
     assert "262,149 inputs" in text
     assert "my notes (262,144)" in text
     for given, code, said in (
-        (("my notes=0",), 2, "16,777,216"),
-        (("my notes=2**25",), 2, "33554432"),
-        (("my notes=3.5",), 2, "COLUMN=INPUTS"),
-        (("my notes",), 2, "'my notes'"),
-        (("y=64",), 2, "--label"),
-        (("age=9", "age=8"), 2, "'age'"),
-        (("notes=64",), 3, "'my notes'"),
+        ('"my notes"=0', 2, "16,777,216"),
+        ('"my notes"=33554432', 2, "33554432"),
+        ('"my notes"=3.5', 2, "'hash'"),
+        ("y=64", 2, "--label"),
+        ("notes=64", 3, "'my notes'"),
     ):
-        seen = command(*info, *COLUMNS, *(f"--hash={one}" for one in given))
+        seen = command(*info, *COLUMNS, "--set", f"data.hash.{given}")
         assert (seen.code, said in one_line(seen.err)) == (code, True), seen.err
 
 
@@ -224,14 +224,14 @@ def test_a_file_is_shown_before_anything_is_named(command):
     for start in (*shown, "weight mixed 5"):
         assert any(line.startswith(start) for line in lines), start
     assert "'12x' (1, line 11)" in one_line(seen.out)
-    roles = "--label y --group sex --silo site --id who --dates age --missing indicator"
-    assert lines[-1] == f"pffl data info people.csv {roles}"
+    roles = "--label y --group sex --silo site --id who --set data.dates=age "
+    assert lines[-1] == f"pffl data people.csv {roles}--missing indicator"
 
 
 def test_the_next_command_can_be_pasted(command):
     people().rename(columns={"y": "was it paid"}).to_csv("my people.csv", index=False)
     seen = command("data", "info", "my people.csv", "--group", "sex")
     pasted = shlex.split(seen.out.splitlines()[-1])
-    assert pasted[:4] == ["pffl", "data", "info", "my people.csv"]
-    assert pasted[4:] == ["--group", "sex", "--label", "was it paid", "--silo", "site"]
+    assert pasted[:3] == ["pffl", "data", "my people.csv"]
+    assert pasted[3:] == ["--group", "sex", "--label", "was it paid", "--silo", "site"]
     assert command(*pasted[1:]).code == 0

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from pffl import datasets
+from pffl.config import parse
 from pffl.errors import UsageError
-from pffl.spec import parse
 from tests.datasets.acs_files import archive, persons
 from tests.datasets.compas_file import compas_file, sha256
 from tests.datasets.test_people import FILES

@@ -235,13 +235,13 @@ def test_fault_74_an_edited_directory_is_not_verified(saved):
 
 
 def test_fault_74_missing_and_unlisted_files_are_named(saved):
-    (saved / "spec.toml").unlink()
+    (saved / "run.toml").unlink()
     hashes = directory.read_manifest(saved)
     del hashes["history.csv"]
     (saved / "manifest.json").write_bytes(directory.manifest_text(hashes))
     assert runs.load(saved).mismatches == (
         "history.csv is not in the manifest",
-        "spec.toml is missing",
+        "run.toml is missing",
     )
 
 

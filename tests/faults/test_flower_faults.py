@@ -150,7 +150,7 @@ def test_fault_56_a_site_that_stays_away_is_named(net):
     app, path = net.folder / "impatient" / "app", net.folder / "impatient.toml"
     shutil.copytree(net.app, app)
     for old, new in (
-        (net.app / "spec.toml", app / "spec.toml"),
+        (net.app / "run.toml", app / "run.toml"),
         (net.folder / "deployment.toml", path),
     ):
         text = old.read_text().replace("seconds = 150.0", "seconds = 80.0")

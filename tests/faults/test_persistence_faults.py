@@ -327,7 +327,7 @@ def test_fault_71_interrupted_while_measuring(tmp_path, capsys, monkeypatch):
     again = command(capsys, "run", "--resume", tmp_path / "run", "--no-extras")
     assert command(capsys, *options, tmp_path / "whole").code == again.code == 0
     assert finished_run(tmp_path / "run") == finished_run(tmp_path / "whole")
-    assert "spec.toml" in finished_run(tmp_path / "run")["files"]
+    assert "run.toml" in finished_run(tmp_path / "run")["files"]
 
 
 @pytest.mark.parametrize(

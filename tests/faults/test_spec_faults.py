@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pffl import runs, spec
+from pffl import config, runs
 from pffl.errors import UsageError
 from tests.cli.helpers import SMALL
 from tests.raising import raises
@@ -19,7 +19,7 @@ SYNTHETIC = {"name": "synthetic", "rows": 900, "silos": 3, "seed": 1}
 
 def refused(code, *mentioned, **sections):
     with raises(UsageError, code, *mentioned) as found:
-        spec.parse({"data": SYNTHETIC, **sections})
+        config.parse({"data": SYNTHETIC, **sections})
     return found.value
 
 
@@ -45,7 +45,7 @@ def refused(code, *mentioned, **sections):
 )
 def test_fault_24_a_misspelt_key_is_refused_with_a_suggestion(sections, meant):
     with pytest.raises(UsageError) as found:
-        spec.parse({"data": SYNTHETIC, **sections})
+        config.parse({"data": SYNTHETIC, **sections})
     assert found.value.code.startswith("unknown-")
     assert meant in str(found.value)
 
@@ -113,7 +113,7 @@ def test_fault_31_a_seed_is_drawn_shown_and_recorded(command):
         seen = command(*typed)
         seed = runs.load(name).result["seed"]
         assert f"seed {seed}" in " ".join(seen.out.split())
-        assert tomllib.loads(Path(name, "spec.toml").read_text())["run"]["seed"] == seed
+        assert tomllib.loads(Path(name, "run.toml").read_text())["run"]["seed"] == seed
         seeds.append(seed)
     assert seeds[0] != seeds[1]
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pffl import spec
+from pffl import config
 from pffl.records import read_toml
 from pffl.site import SiteConfig, prepare
 from tests.cli.helpers import program
@@ -80,7 +80,7 @@ class Net:
         path = self.folder / f"{name}.toml"
         path.write_text(run_file)
         made = deploy(
-            spec.load(path),
+            config.load(path),
             read_toml(path),
             self.folder / name,
             address=Address.parse(self.address),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pffl
-from pffl import spec
+from pffl import config
 from tests.datasets.compas_file import compas_file, is_cached, sha256
 
 EXACT = 'kind = "exact"'
@@ -63,7 +63,7 @@ secure_sum = {str(secure_sum).lower()}
 
 def local(path: Path) -> pffl.Solution:
     """Run a run file in this process."""
-    job = spec.load(path).build()
+    job = config.load(path).build()
     return pffl.solve(
         job.federation,
         job.constraint,

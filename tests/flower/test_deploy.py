@@ -19,10 +19,10 @@ import pandas as pd
 import pytest
 
 from pffl import files
+from pffl.config import load, parse
 from pffl.data import Federation
 from pffl.errors import ArtefactError, MissingExtraError, UsageError
 from pffl.site import Agreement, Site, SiteConfig, prepare
-from pffl.spec import load, parse
 from tests.inside import (
     PLACE,
     RUN,
@@ -85,7 +85,7 @@ def test_folders_and_their_files(trial: Path) -> None:
         "federation.json",
         "pyproject.toml",
         "server_app.py",
-        "spec.toml",
+        "run.toml",
     }
     assert {path.name for path in (trial / "sites").iterdir()} == {
         "north",
@@ -214,9 +214,9 @@ def test_flower_accepts_the_app(trial: Path) -> None:
 
 
 def test_the_run_file_names_the_federation_and_no_rows(trial: Path) -> None:
-    spec = load(trial / "app" / "spec.toml")
-    assert spec.data.agreement is not None
-    agreed = spec.data.agreement()
+    spec = load(trial / "app" / "run.toml")
+    assert spec.data.federation is not None
+    agreed = Agreement.read(spec.data.federation)
     assert agreed.sites == ("north", "Süd", 'it\'s "west"; $(touch x)')
     with raises(UsageError, "rows-elsewhere"):
         spec.data.open()
@@ -278,7 +278,7 @@ def test_deploying_from_a_federation_file(trial: Path, tmp_path: Path) -> None:
     found = Agreement.read(out / "app" / "federation.json")
     assert replace(found, run={}) == replace(agreed, run={})
     # A seed was drawn, which sites and server agree on.
-    assert load(out / "app" / "spec.toml").settings.seed == found.run["run"]["seed"]
+    assert load(out / "app" / "run.toml").settings.seed == found.run["run"]["seed"]
     named = {name for name in sections if name in RUN} - {"privacy"}  # without noise
     assert set(found.run) == named | {"run"}
     with raises(UsageError, "no-rows"):

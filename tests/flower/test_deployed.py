@@ -19,10 +19,10 @@ import numpy as np
 import pytest
 
 from pffl import runs
+from pffl.config import load
 from pffl.engines import Local
 from pffl.queries import Census
 from pffl.site import Agreement
-from pffl.spec import load
 
 if sys.platform != "linux" or find_spec("flwr") is None:
     pytest.skip("needs Flower, and /proc", allow_module_level=True)

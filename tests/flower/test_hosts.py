@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pffl import runs, spec
+from pffl import config, runs
 from pffl.records import read_toml
 from pffl.site import prepare
 from tests.inside import Address, deploy
@@ -137,11 +137,11 @@ def hosts(tmp_path):
 
 
 def test_three_sites_on_their_own_hosts_one_of_them_cut_off_and_back(hosts, tmp_path):
-    path, out = tmp_path / "spec.toml", tmp_path / "out"
+    path, out = tmp_path / "run.toml", tmp_path / "out"
     policy = "seconds = 150.0\njoin_seconds = 300.0"
     path.write_text(run_file(tmp_path, policy=policy, secure_sum=True))
     made = deploy(
-        spec.load(path),
+        config.load(path),
         read_toml(path),
         tmp_path / "deployment",
         address=Address.parse(f"{SERVER}:8443"),

@@ -74,7 +74,7 @@ for name in WARM:
     import_module(name)
 server = ("pffl.flower.server", "pffl.flower.transport",
           "pffl.cli", "pffl.reports", "pffl.datasets", "pffl.runs", "pffl.running",
-          "pffl.spec", "pffl.experiments")
+          "pffl.config", "pffl.experiments")
 print([name for name in sys.modules if name.startswith(server)])
 """
 

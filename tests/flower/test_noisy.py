@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pffl import runs, spec
+from pffl import config, runs
 from pffl.errors import PrivacyBudgetError, UsageError
 from pffl.records import read_toml
 from pffl.site import Agreement, Site, SiteConfig, prepare
@@ -49,7 +49,7 @@ def deployed(
     path = folder / "run.toml"
     path.write_text(text)
     made = deploy(
-        spec.load(path),
+        config.load(path),
         read_toml(path),
         folder / "trial",
         address=Address.parse("127.0.0.1:9092"),
@@ -137,8 +137,8 @@ def test_a_run_file_that_was_changed_is_refused_before_anything_is_asked(trial):
     for path in app.iterdir():
         if path.is_file():
             (other / path.name).write_bytes(path.read_bytes())
-    text = (other / "spec.toml").read_text().replace("epsilon = 2.0", "epsilon = 3.0")
-    (other / "spec.toml").write_text(text)
+    text = (other / "run.toml").read_text().replace("epsilon = 2.0", "epsilon = 3.0")
+    (other / "run.toml").write_text(text)
     with raises(UsageError, "other-run"):
         run(serve(sites), other, folder / "no", extras=False)
 
@@ -162,7 +162,7 @@ def test_ranges_that_data_come_with_are_agreed_on(tmp_path):
     path = tmp_path / "run.toml"
     given = text + 'range = ["age=18,70"]\n'
     app, sites = deployed(tmp_path, given, rows=False)
-    agreed, there = Agreement.read(app / "federation.json"), spec.load(app / SPEC)
+    agreed, there = Agreement.read(app / "federation.json"), config.load(app / SPEC)
     terms = there.privacy.terms
     assert terms is not None
     assert terms.ranges["age"] == (18.0, 70.0)  # what is given goes before
@@ -171,7 +171,7 @@ def test_ranges_that_data_come_with_are_agreed_on(tmp_path):
     # Without rows a site's budget is for somebody there to set.
     assert {SiteConfig.load(at).rules.epsilon for at in sites.values()} == {0.0}
     launch = Launch(app, None, tmp_path / "out", False, False)
-    launch.check(spec.load(path))
+    launch.check(config.load(path))
     path.write_text(text.replace("epsilon = 2.0", "epsilon = 4.0"))
     with raises(UsageError, "other-run"):
-        launch.check(spec.load(path))
+        launch.check(config.load(path))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl import runs, spec
+from pffl import config, runs
 from pffl.errors import ArtefactError, FederationError, UsageError
 from pffl.site import Agreement
 from tests.helpers import make_federation
@@ -68,7 +68,7 @@ def folder(tmp_path, federation):
 
 
 def write(folder, bound=0.6, method=EXACT):
-    (folder / "spec.toml").write_text(RUN_FILE.format(bound=bound, method=method))
+    (folder / "run.toml").write_text(RUN_FILE.format(bound=bound, method=method))
 
 
 def run(grid, folder, out, **given):
@@ -82,7 +82,7 @@ def entries(out):
 
 
 def local(federation, folder):
-    job = spec.load(folder / "spec.toml")
+    job = config.load(folder / "run.toml")
     return pffl.solve(
         federation,
         job.constraint,
@@ -105,7 +105,7 @@ def test_leaves_the_run_directory_of_a_local_run(tmp_path, federation, folder):
         "result.json",
         "model.safetensors",
         "history.csv",
-        "spec.toml",
+        "run.toml",
         "certificate.json",
         "report.html",
         "record.jsonl",
@@ -202,7 +202,7 @@ def test_the_app_takes_its_settings_from_the_run(tmp_path, federation, folder):
     config = {"out": str(out), "extras": False, "seconds": 2.0}
     context = Context(1, 1, {}, RecordDict(), config)
     server_app(folder)(grid, context)
-    assert spec.load(out / "spec.toml").policy.seconds == 2.0
+    assert config.load(out / "run.toml").policy.seconds == 2.0
     assert (out / "certificate.json").exists()
     assert not (out / "report.html").exists()
 

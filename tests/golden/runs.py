@@ -23,6 +23,7 @@ import numpy as np
 import pffl
 from pffl.cli import main
 from pffl.methods import METHODS
+from tests.cli.helpers import argv
 from tests.golden import people
 from tests.golden.compare import plain
 from tests.golden.surfaces import normal, page_text
@@ -138,7 +139,7 @@ def command(folder: Path, *arguments: str) -> Outcome:
     width = mock.patch.dict(os.environ, {"COLUMNS": "80", "NO_COLOR": "1"})
     with chdir(folder), width, redirect_stdout(out), redirect_stderr(err):
         try:
-            main([*arguments])
+            main(argv(*arguments))
         except SystemExit as ending:
             code = (
                 ending.code if isinstance(ending.code, int) else int(ending.code or 0)

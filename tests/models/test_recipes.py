@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import pffl
+from pffl.config import read_method, read_model
 from pffl.errors import Problems, UsageError
-from pffl.sections import read_method, read_model
 from tests.helpers import make_schema
 from tests.inside import RECIPES, CelebARecipe, section_of
 from tests.raising import raises

@@ -15,9 +15,9 @@ import pytest
 
 import pffl
 from pffl import runs
+from pffl.config import load, parse
 from pffl.errors import UsageError
 from pffl.files import digest
-from pffl.spec import load, parse
 from pffl.text import visible
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
@@ -175,7 +175,7 @@ def test_from_the_command_line_and_later(tmp_path, monkeypatch, capsys):
     for name in ("card.md", "report.html"):
         assert "a trial of 12 weeks" in (place / name).read_text("utf-8")
     assert runs.load(place).verified
-    assert load(place / "spec.toml").about.purpose == "a trial of 12 weeks"
+    assert load(place / "run.toml").about.purpose == "a trial of 12 weeks"
     assert command(capsys, "verify", place).code == 0
     refused = command(capsys, "card", place, "--date", "soon")
     assert (refused.code, refused.error) == (2, "wrong-value")

@@ -24,7 +24,7 @@ FILES = {
     "manifest.json",
     "model.safetensors",
     "result.json",
-    "spec.toml",
+    "run.toml",
 }
 
 

@@ -14,10 +14,10 @@ import numpy as np
 import pffl
 from pffl import runs
 from pffl.certifying import Request
+from pffl.config import Job, parse
 from pffl.experiments import compare
 from pffl.running import recertify
 from pffl.running import run as run_in
-from pffl.spec import Job, parse
 from tests.inside import LOOKS, Evidence, Judged, Look, Looks, conclude, read_looks
 
 DATA = {"name": "synthetic", "rows": 400, "silos": 3, "seed": 1}

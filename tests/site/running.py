@@ -8,11 +8,11 @@ from contextlib import closing
 from typing import Any
 
 from pffl.callbacks import Callback
+from pffl.config import read_plan
 from pffl.driver import exchanges as conversation
 from pffl.errors import Problems, UsageError
 from pffl.preparation import Setting
 from pffl.queries import Census, Query, Total
-from pffl.sections import read_plan
 from pffl.site import Agreement
 from pffl.solution import Solution
 from pffl.solving import solving, with_noise

@@ -347,7 +347,7 @@ def test_files_of_neighbours_differ_in_released_sums_only(here: Command) -> None
     for found in (one, two):
         assert not [name for name, text in found.items() if "Tinytown" in text]
     assert "Tinytown" not in text
-    for name in ("certificate.json", "card.md", "spec.toml"):
+    for name in ("certificate.json", "card.md", "run.toml"):
         # The same words and names: numbers are released, times or hashes of them.
         plain = [
             re.sub(r"-?[0-9a-f]{64}|-?\d[\d.,e+-]*", "#", t[name]) for t in (one, two)
@@ -428,6 +428,6 @@ def test_columns_are_declared_from_a_table(here: Command) -> None:
     run = private_run(here, frame, "run", "--drop", "pid")
     inputs = load_file(run / "model.safetensors")["input_mean"]
     assert len(inputs) == 6  # x, three of city with `other`, age and its indicator
-    spec = (run / "spec.toml").read_text()
+    spec = (run / "run.toml").read_text()
     assert "[columns.age]" in spec
     assert here("verify", str(run)).code == 0

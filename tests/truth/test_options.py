@@ -1,8 +1,7 @@
-"""An option that a command makes no use of is refused: exit code 2, with its name.
+"""An option or a key that a command makes no use of is refused: exit code 2, by name.
 
-What a command is said to use must be in what it reads: each option that it takes
-changes the run file that it describes, and for `feasible`, `compare`, `plan`
-and `audit` those of one run alone are no options.
+What a command is said to use must be in what it reads. Old names are told what they are
+called now.
 """
 
 from __future__ import annotations
@@ -14,33 +13,32 @@ from typing import Any
 import pytest
 import typer
 
-from tests.cli.helpers import SMALL, Command, pffl
+from tests.cli.helpers import SMALL, Command
+from tests.inside import COMMANDS_GONE, OPTIONS, OPTIONS_GONE, app, keys
 
-#: What says how one run is trained and promised: nothing else trains such a run.
-ONE_RUN = {"--promise": "unseen", "--models": "4", "--reach": None}
+#: Keys that say how one run is trained and certified: nothing else trains such a run.
+ONE_RUN = {"run.certify": "true", "run.models": "4", "run.reach": "true"}
+ELSEWHERE = ["feasible", "compare", "audit"]
 UNUSED = {
-    "feasible": ["unseen", "l2", "weighting", "weight-bound"],
-    "compare": ["unseen", "engine"],
-    "plan": ["unseen", "engine", "error-at-most"],
-    "audit": ["radius", "error-at-most"],
-    "data info": ["unseen", "promise", "weighting"],
-    "site describe": ["bound", "promise"],
+    "feasible": {"l2", "certify"},
+    "compare": {"method", "l2", "certify", "seed", "epsilon"},
+    "audit": {"model", "method", "l2", "seed", "epsilon", "missing"},
+    "data": {"bound", "certify", "model", "method", "l2", "seed", "epsilon"},
+    "run": set[str](),
 }
-RUN = ["run", "deploy"]
-
-
-@pytest.fixture
-def command(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Command:
-    monkeypatch.chdir(tmp_path)
-    return lambda *arguments: pffl(capsys, *arguments)
+FILE = """
+[data]
+name = "synthetic"
+rows = 300
+groups = ["f", "m"]
+[constraint]
+kind = "bgl"
+bound = 0.9
+"""
 
 
 def commands() -> dict[str, Any]:
     """Return every command of the app, by its words."""
-    from tests.inside import app
-
     found: dict[str, Any] = {}
 
     def walk(group: Any, before: str) -> None:
@@ -55,46 +53,24 @@ def commands() -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", ["feasible", "compare", "plan", "audit"])
-@pytest.mark.parametrize("option", ONE_RUN)
+def first(name: str) -> list[str]:
+    return ["audit", "model.json"] if name == "audit" else [name]
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+@pytest.mark.parametrize("key", ONE_RUN)
 def test_what_is_of_one_run_is_refused_elsewhere(
-    name: str, option: str, command: Command
-) -> None:
-    first = ["audit", "model.json"] if name == "audit" else [name]
-    value = ONE_RUN[option]
-    found = command(*first, *SMALL, option, *([] if value is None else [value]))
-    assert found.code == 2
-    assert option in found.err
-    key = f"run.{option[2:]}"
-    found = command(*first, *SMALL, "--set", f"{key}={value or 'true'}")
-    assert (found.code, found.error) == (2, "no-effect")
-    assert key in found.err
-    assert not list(Path().iterdir())
-
-
-FILE = """
-[data]
-name = "synthetic"
-rows = 300
-groups = ["f", "m"]
-[constraint]
-kind = "bgl"
-bound = 0.9
-"""
-KEYS = {"promise": '"unseen"', "reach": "true", "models": "4"}
-
-
-@pytest.mark.parametrize("name", ["feasible", "compare", "plan", "audit"])
-@pytest.mark.parametrize("key", KEYS)
-def test_a_key_of_a_run_file_is_refused_where_it_is_not_used(
     name: str, key: str, command: Command
 ) -> None:
-    Path("my.toml").write_text(f"{FILE}[run]\n{key} = {KEYS[key]}\n")
-    first = ["audit", "model.json"] if name == "audit" else [name]
-    found = command(*first, "my.toml")
-    assert (found.code, found.error) == (2, "no-effect")
-    assert f"run.{key}" in found.err
-    assert "my.toml" in found.err
+    section, _, own = key.partition(".")
+    Path("my.toml").write_text(f"{FILE}[{section}]\n{own} = {ONE_RUN[key]}\n")
+    typed = ("synthetic", "--set", f"{key}={ONE_RUN[key]}")
+    for asked, source in ((typed, "command line"), (["my.toml"], "my.toml")):
+        found = command(*first(name), *asked)
+        assert (found.code, found.error) == (2, "no-effect"), found.err
+        assert key in found.err
+        assert source in found.err
+    assert [place.name for place in Path().iterdir()] == ["my.toml"]
 
 
 def test_other_keys_without_effect_are_refused_and_usual_values_are_not(
@@ -108,54 +84,89 @@ def test_other_keys_without_effect_are_refused_and_usual_values_are_not(
     assert "run.weighting" in found.err
     one.write_text(f"{FILE}[run]\nweighting = 'silos'\nreach = false\n")
     assert command("feasible", "my.toml").code == 0
-    one.write_text(f"{FILE}[policy]\nquorum = 0.5\n")
-    found = command("run", "my.toml")
-    assert (found.code, found.error) == (2, "no-effect")
-    assert "[policy]" in found.err
+    one.write_text(f"{FILE}[method]\nkind = 'pffl'\n")  # for whoever trains it
+    assert command("feasible", "my.toml").code == 0
+    for typed in ("method.kind=pffl", "about.owner=We", "privacy.secure_sum=true"):
+        assert command("feasible", "my.toml", "--set", typed).error == "no-effect"
+    for section in ("[policy]\nquorum = 0.5", "[run]\nmodels = 3"):
+        one.write_text(f"{FILE}{section}\n")
+        found = command("run", "my.toml")
+        assert (found.code, found.error) == (2, "no-effect")
+        assert section.split()[0] in found.err
     assert [place.name for place in Path().iterdir()] == ["my.toml"]
-    found = command("run", "my.toml", "--engine", "flower", "--app", "none")
-    assert (found.code, found.error) == (2, "not-an-app")  # a deployed run uses it
 
 
-def test_a_run_stands_for_its_data_whatever_it_promised(command: Command) -> None:
+def test_a_run_stands_for_its_data_whatever_it_certified(command: Command) -> None:
     Path("my.toml").write_text(f"{FILE}[run]\nreach = true\n")
     assert command("run", "my.toml", "--out", "one").code == 0
     assert command("feasible", "one").code == 0
 
 
 def test_every_option_of_every_command_is_read() -> None:
-    """An option is a parameter of its command's function, and named in its source.
-
-    Shared options are a key of the run file; that each of those that a command takes
-    says something there is the next test's.
-    """
+    """An option is a parameter of its command's function, and named in its source."""
     for name, one in commands().items():
         body = inspect.getsource(inspect.unwrap(one.callback))
-        shared = {key for options in shared_options().values() for key in options}
         for parameter in one.params:
-            if parameter.name not in {*shared, "help", "set_", "data"}:
+            if parameter.name not in {*OPTIONS, "help", "set_", "data"}:
                 used = body.count(parameter.name)
                 assert used > 1, f"{name}: {parameter.name}"
 
 
-def shared_options() -> dict[str, dict[str, Any]]:
-    from tests.inside import OPTIONS
-
-    return {s: {one.name: one for one in found} for s, found in OPTIONS.items()}
+def test_every_shared_option_is_a_key_of_the_run_file() -> None:
+    assert {key for one in OPTIONS.values() for key in one.keys} <= set(keys())
 
 
-@pytest.mark.parametrize("name", [*UNUSED, *RUN])
+@pytest.mark.parametrize("name", UNUSED)
 def test_an_option_is_taken_where_it_is_used_and_refused_elsewhere(name: str) -> None:
-    """All options of a run file × commands."""
     own = commands()[name]
-    taken = {p.name for p in own.params}
-    assert not taken & {flag.replace("-", "_") for flag in UNUSED.get(name, [])}
-    for options in shared_options().values():
-        for parameter, option in options.items():
-            if parameter in taken:
-                continue
-            with pytest.raises(Exception, match=f"--{option.flag}") as refused:
-                own.make_context(name, ["people.csv", f"--{option.flag}=1"])
-            assert getattr(refused.value, "exit_code", None) == 2
-    if name in RUN:
-        assert {"promise", "models", "reach", "confidence"} <= taken
+    taken = {p.name for p in own.params} & set(OPTIONS)
+    # Of these names they have something of their own.
+    meant = {"feasible": {"certify"}, "audit": {"certify", "model"}}.get(name, set())
+    assert taken - meant == set(OPTIONS) - UNUSED[name] - meant
+    for flag in set(OPTIONS) - taken:
+        with pytest.raises(Exception, match=f"--{flag}") as refused:
+            own.make_context(name, ["people.csv", f"--{flag}=1"])
+        assert getattr(refused.value, "exit_code", None) == 2
+
+
+def test_there_are_twelve_commands_and_few_options() -> None:
+    assert {name.split()[0] for name in commands()} == {
+        *("run", "feasible", "predict", "audit", "verify", "monitor"),
+        *("compare", "reproduce", "report", "deploy", "site", "data"),
+    }
+    shown = [p for p in commands()["run"].params if not getattr(p, "hidden", False)]
+    assert len(shown) - 1 <= 22  # one is DATA
+
+
+def test_helps_are_short(monkeypatch: pytest.MonkeyPatch, command: Command) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    for name in {words.split()[0] for words in commands()} - {"deploy", "site"}:
+        lines = command(name, "--help").out.splitlines()
+        assert len(lines) <= (60 if name == "run" else 40), (name, len(lines))
+
+
+@pytest.mark.parametrize("name", COMMANDS_GONE)
+def test_a_command_that_is_gone_names_the_new_one(name: str, command: Command) -> None:
+    found = command_of(command, *name.split(), "compas")
+    assert (found.code, found.out) == (2, "")
+    assert COMMANDS_GONE[name] in found.err
+
+
+@pytest.mark.parametrize("name", [*OPTIONS_GONE, "--local-steps", "--weighting"])
+def test_an_option_that_is_gone_names_the_new_one(name: str, command: Command) -> None:
+    found = command_of(command, "run", "compas", name, "1")
+    assert (found.code, found.out) == (2, "")
+    now = OPTIONS_GONE.get(name, f".{name[2:].replace('-', '_')}=")
+    assert f"Now: {now}" in found.err or now in found.err
+
+
+def command_of(command: Command, *arguments: str) -> Any:
+    """Run a command as it is typed, whatever tests call it."""
+    return command(*arguments, as_typed=True)
+
+
+def test_certify_stands_with_and_without_its_confidence(command: Command) -> None:
+    for asked in (["--certify"], ["--certify", "0.9"], ["--certify=0.9"]):
+        ended = command("run", *asked, *SMALL, "--bound", "2", "--json")
+        assert ended.code == 0
+        assert ended.json["confidence"] == (0.95 if asked == ["--certify"] else 0.9)

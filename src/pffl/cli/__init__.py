@@ -5,7 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from itertools import pairwise
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from click import UsageError
+
+PLAIN = "yes"  # what `--certify` says where no confidence follows
+INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -14,15 +21,30 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     if arguments == ["--version"]:  # asked by scripts, and often
         print(version())
         sys.exit(0)
+    import click
+
     from pffl.cli import console
     from pffl.cli.app import app
+    from pffl.cli.options import COMMANDS_GONE, now_called
     from pffl.errors import PFFLError
 
+    if " ".join(arguments[:2]) in COMMANDS_GONE:
+        console.error(f"Now: {now_called(arguments)}")
+        sys.exit(2)
     debug = "--debug" in arguments  # wherever it stands
+    arguments = _whole([a for a in arguments if a != "--debug"])
     console.tolerate_any_encoding()
     try:
         with console.warnings_as_notes():
-            app([a for a in arguments if a != "--debug"], prog_name="pffl")
+            code = app(arguments, prog_name="pffl", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message())
+        raise SystemExit(error.exit_code) from error
+    except click.UsageError as error:
+        console.error(_usage(error, arguments))
+        raise SystemExit(error.exit_code) from error
+    except click.Abort as error:
+        raise SystemExit(INTERRUPTED) from error
     except PFFLError as error:
         console.error("\n".join([str(error), *_where(error)]), trace=debug)
         raise SystemExit(error.exit_code) from error
@@ -33,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
             trace=debug,
         )
         raise SystemExit(1) from error
-    sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def version() -> str:
@@ -41,6 +63,40 @@ def version() -> str:
     from importlib.metadata import version
 
     return f"pffl {version('pffl')}"
+
+
+def _usage(error: UsageError, arguments: Sequence[str]) -> str:
+    """Say what is wrong with a command line, and what an old name is called now."""
+    from click import NoSuchOption
+
+    from pffl.cli.options import now_called, now_typed
+
+    message, now = error.format_message(), now_called(arguments)
+    if isinstance(error, NoSuchOption):
+        now = now_typed(error.option_name)
+    help = f"{error.ctx.command_path} --help" if error.ctx else "pffl --help"
+    return f"{message.partition('. ')[0]}. Now: {now}" if now else f"{message}\n{help}"
+
+
+def _whole(arguments: Sequence[str]) -> list[str]:
+    """Say `--certify` in whole, which may stand without its confidence.
+
+    >>> _whole(["run", "--certify", "adult"]), _whole(["--certify", "0.9"])
+    (['run', '--certify=yes', 'adult'], ['--certify', '0.9'])
+    """
+    found = []
+    for argument, following in pairwise([*arguments, ""]):
+        alone = argument == "--certify" and not _is_number(following)
+        found.append(f"{argument}={PLAIN}" if alone else argument)
+    return found
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _where(error: BaseException) -> list[str]:

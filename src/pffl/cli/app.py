@@ -12,21 +12,17 @@ import typer
 
 from pffl import cli
 from pffl.cli import (
-    card,
-    certify,
     data,
     deploy,
     experiments,
-    monitor,
-    plan,
-    predict,
+    models,
     report,
     run,
     site,
     site_keys,
     site_show,
     site_status,
-    watch,
+    verify,
 )
 
 app = typer.Typer(
@@ -38,20 +34,20 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command()(run.run)
-app.command()(run.feasible)
-app.command()(plan.plan)
-app.command()(predict.predict)
-app.command()(certify.certify)
-app.command()(certify.verify)
-app.command()(certify.audit)
-app.command()(monitor.monitor)
-app.command()(experiments.compare)
-app.command()(experiments.reproduce)
-app.command()(report.report)
-app.command()(card.card)
-app.command()(deploy.deploy)
-app.command()(watch.watch)
+for command in (
+    run.run,
+    run.feasible,
+    models.predict,
+    models.audit,
+    verify.verify,
+    models.monitor,
+    experiments.compare,
+    experiments.reproduce,
+    report.report,
+    data.data,
+    deploy.deploy,
+):
+    app.command()(command)
 site.app.command()(site_status.status)
 site.app.command()(site_status.log)
 site.app.command()(site_status.ledger)
@@ -61,7 +57,6 @@ site.app.command()(site_show.show)
 site.app.command()(site_keys.key)
 site.app.command()(site_keys.agree)
 app.add_typer(site.app, name="site")
-app.add_typer(data.app, name="data")
 
 
 def flowing(text: str) -> str:
@@ -76,7 +71,7 @@ def flowing(text: str) -> str:
     )
 
 
-for one in (app, site.app, data.app):
+for one in (app, site.app):
     for info in one.registered_commands:
         info.help = flowing(getattr(info.callback, "__doc__", None) or "")
 

@@ -78,13 +78,13 @@ def show(console: Console, path: str, options: Mapping[str, object]) -> None:
     words = [w for key, value in options.items() for w in _option(key, value)]
     words += roles.as_options(options)
     if DATES in kinds.values():
-        words += ["--dates", "age"]
+        words += ["--set", "data.dates=age"]
     for one in inferred.values():
         words += [word for text in one.warnings for word in _hashed(text)]
     if frame.isna().to_numpy().any():
         words += ["--missing", "indicator"]
     console.print(Text("Next, with what you mean:"))
-    command = shlex.join(["pffl", "data", "info", path, *words])
+    command = shlex.join(["pffl", "data", path, *words])
     console.print(Text(f"  {visible(command)}", "bold"), soft_wrap=True)
 
 

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from pffl.cli import console
-from pffl.cli.options import Draft, takes
+from pffl.cli.options import COLUMNS, Draft, takes
 
 
-@takes("data", "constraint", "method", "model", "run", "privacy")
+@takes(*COLUMNS, "constraint", "bound", "model", "method", "l2", "seed", "epsilon")
 def deploy(
     draft: Draft,
     out: Annotated[Path, typer.Option("--out", "-o", help="A new folder.")],
@@ -44,7 +44,7 @@ def deploy(
 
     The data are opened for the names of columns, groups and silos; no rows are written.
 
-    Example: pffl deploy spec.toml -o deployment --address fl.example.org:8443
+    Example: pffl deploy run.toml -o deployment --address fl.example.org:8443
     """
     from pffl.flower.address import Address
     from pffl.flower.deploy import deploy as write

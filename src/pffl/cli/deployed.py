@@ -1,4 +1,4 @@
-"""`pffl run --engine flower`: start a deployed run, watch it, and end as it ends."""
+"""`pffl run` over machines: start a run, watch it, and end as it ends."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pffl.cli.interruption import how_to_go_on, interruptible
 from pffl.errors import FederationError, UsageError
 
 if TYPE_CHECKING:
+    from pffl.config import RunSpec
     from pffl.flower.launch import Launch
-    from pffl.spec import RunSpec
 
 
 def run(

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pffl.cli import console
-from pffl.cli.options import Draft, listed, takes
+from pffl.cli.options import COLUMNS, Draft, Json, listed, takes
 from pffl.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from pffl.config import Job
     from pffl.constraints import Constraint
     from pffl.data import Federation
     from pffl.experiments import Comparison
-    from pffl.spec import Job
 
 VALIDATION = 0.2
 MAX_ROWS = 20  # of a front that is printed
@@ -35,59 +35,53 @@ SHOWN = {
 COSTS = {"rounds": "rounds", "passes": "passes", "bytes": "MB", "seconds": "s"}
 WIDE = 116  # columns that both halves of a comparison need
 
-Out = Annotated[
-    Path | None,
-    typer.Option(help="Folder for results; an earlier run there is resumed."),
-]
-Jobs = Annotated[int, typer.Option(min=1, help="Processes; each trains some seeds.")]
+PLAIN: dict[str, Any] = {"metavar": "N", "show_default": False}
+Out = Annotated[Path | None, typer.Option(help="Folder; what is there is resumed.")]
+Jobs = Annotated[int, typer.Option(min=1, help="Processes (1).", **PLAIN)]
 
 
 @takes(
-    "data",
-    "constraint",
-    "model",
-    "run",
-    without="unseen engine reach promise models",
+    *COLUMNS,
+    *("constraint", "bound", "model"),
+    unused="data.unseen data.seed method.* privacy.* policy.* about.* run.engine "
+    "run.certify run.models run.reach run.seed",
 )
 def compare(
     draft: Draft,
     methods: Annotated[
-        str | None,
-        typer.Option(help="Names, separated by commas. Default: all.", metavar="LIST"),
+        str | None, typer.Option(help="With commas. Default: all.", metavar="LIST")
     ] = None,
     grid: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Values to try, every combination: --grid bound=0.6,0.65,0.7.",
-            metavar="KEY=LIST",
-        ),
+        typer.Option(help="Values to try, in all combinations.", metavar="KEY=LIST"),
     ] = None,
     trials: Annotated[
-        int, typer.Option(min=0, help="Points of its own search space to try.")
+        int, typer.Option(min=0, help="Points of each search space (0).", **PLAIN)
     ] = 0,
-    seeds: Annotated[int, typer.Option(min=1, help="How many splits.")] = 30,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="How many splits (30).", **PLAIN)
+    ] = 30,
     measure: Annotated[
-        str, typer.Option(help="What trials are chosen by, and judged by.")
+        str, typer.Option(help="To judge by (worst_cell_loss).", **PLAIN)
     ] = "worst_cell_loss",
     allowance: Annotated[
-        float, typer.Option(min=0.0, help="Error above FedAvg's that is allowed.")
+        float,
+        typer.Option(min=0.0, help="Error above FedAvg's allowed (0.01).", **PLAIN),
     ] = 0.01,
     margin: Annotated[
-        float | None, typer.Option(min=0.0, help="Differences that do not matter.")
+        float | None,
+        typer.Option(min=0.0, help="Differences that do not matter.", **PLAIN),
     ] = None,
     budget: Annotated[
-        int, typer.Option(min=1, help="Gradients per silo for each method.")
+        int, typer.Option(min=1, help="Gradients per silo (1500).", **PLAIN)
     ] = 1500,
     jobs: Jobs = 1,
     out: Out = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print records as JSON.")
-    ] = False,
+    json: Json = False,
 ) -> None:
     """Train methods, or a grid of bounds, on the same splits and compare them.
 
-    Without --bound, one is chosen as --bound auto does. Words (better, worse, same)
-    need at least 29 seeds.
+    Without --bound, one is chosen. Words (better, worse, same) need 29 seeds.
 
     Example: pffl compare compas --methods fedavg,exact --grid bound=0.6,0.65,0.7
     """
@@ -190,7 +184,7 @@ class Seeded:
 
     def __call__(self, seed: int) -> Federation:
         """Open the data of one seed."""
-        from pffl.spec import parse
+        from pffl.config import parse
 
         section = {**self.sections.get("data", {}), "seed": seed}
         if self.validation:
@@ -205,7 +199,9 @@ def _grid(texts: Sequence[str]) -> dict[str, list[Any]]:
     for text in texts:
         key, equals, values = text.partition("=")
         if not (key and equals and values):
-            raise UsageError(f"--grid takes KEY=VALUE,VALUE. Got {text!r} instead.")
+            raise UsageError(
+                f"[wrong-setting] --grid takes KEY=VALUE,VALUE. Got {text!r} instead."
+            )
         out[key.strip()] = [_value(word) for word in listed(values)]
     return out
 

@@ -1,8 +1,8 @@
 """What is typed: options that several commands share, and the run file they describe.
 
-`@takes("data", "constraint")` gives a command the DATA argument and the options of
-these sections of a run file, but those that it makes no use of; the command itself
-receives them as one `Draft`.
+`@takes("label", "bound")` gives a command the DATA argument, these options and
+``--set``; the command itself receives them as one `Draft`. An option is a key of the
+run file, whose type says how its text is read.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,21 +21,19 @@ import typer
 from typer.models import ArgumentInfo
 
 if TYPE_CHECKING:
+    from pffl.config import DataSource, Job, RunSpec
     from pffl.constraints.base import Number
     from pffl.data import Federation
-    from pffl.spec import DataSource, Job, RunSpec
 
-DATA_HELP = (
-    "A data set (pffl data list), a table (CSV, Excel, …), or a run file (.toml)."
-)
+DATA_HELP = "A data set, a table, a run file (.toml) or a run."
 RESUME = "resume"  # option of a command that can go on with a stopped run
-SET_HELP = "Any key of a run file: --set section.key=value."
+SET_HELP = "Any key: docs/commands.md."
 TYPED = "command line"
 KINDS = ("model", "constraint", "method")
 Verbose = Annotated[
-    bool,
-    typer.Option("--verbose", "-v", help="Also show all figures and remarks."),
+    bool, typer.Option("--verbose", "-v", help="Also show all figures and remarks.")
 ]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
 
 
 @dataclass(frozen=True)
@@ -43,274 +42,98 @@ class Shared:
 
     Attributes
     ----------
-    flag
-        Its name, without dashes.
-    type
-        `str`, `int` or `float`; `list` for text that may be given several times, and
-        `tuple` for names, which may also stand in one text, with commas between them.
+    keys
+        Keys that it sets, with their section.
     help, metavar
         What `--help` shows.
-    keys
-        Keys that it sets; by default the flag's name in the section.
+    panel
+        The heading that it stands under.
+    several
+        Whether it may be repeated.
     """
 
-    flag: str
-    type: type
+    keys: tuple[str, ...]
     help: str
-    metavar: str | None = None
-    keys: tuple[str, ...] = ()
+    metavar: str
+    panel: str
+    several: bool = False
 
-    @property
-    def name(self) -> str:
-        """Name of the parameter."""
-        return self.flag.replace("-", "_")
-
-    def parameter(self, section: str) -> inspect.Parameter:
-        """Return the parameter that typer makes an option of."""
+    def parameter(self, flag: str, *, panels: bool) -> inspect.Parameter:
+        """Return the parameter that typer makes an option of; under its heading."""
         option = typer.Option(
             None,
-            f"--{self.flag}",
+            f"--{flag}",
             help=self.help,
             metavar=self.metavar,
-            rich_help_panel=section.capitalize(),
+            rich_help_panel=self.panel if panels else None,
             show_default=False,
         )
-        several = self.type in (list, tuple)
-        kind: Any = list[str] | None if several else self.type | None
-        return _parameter(self.name, kind, option)
-
-    def read(self, value: Any) -> Any:
-        """Return what was given; names cut at commas."""
-        if self.type is not tuple or value is None:
-            return value
-        return [name for text in value for name in listed(text)]
+        kind: Any = list[str] | None if self.several else str | None
+        return _parameter(flag, kind, option)
 
 
-OPTIONS: dict[str, tuple[Shared, ...]] = {
-    "data": (
-        Shared("label", str, "Column to predict (of a file).", "COLUMN"),
-        Shared("group", tuple, "Protected attribute; several are crossed.", "NAMES"),
-        Shared("silo", str, "Column that says where a row lives.", "COLUMN"),
-        Shared("silos", int, "Number of silos to simulate.", "N"),
-        Shared("partition", str, "How to simulate: equal, dirichlet, quantile_bands."),
-        Shared(
-            "partition-by", str, "Column to cut silos by.", "COLUMN", keys=("data.by",)
+def _options() -> dict[str, Shared]:
+    data, fair, train = "Data", "Fairness", "Training"
+    return {
+        "label": Shared(("data.label",), "Column to predict.", "COLUMN", data),
+        "group": Shared(
+            ("data.group",), "Protected columns; several cross.", "NAMES", data, True
         ),
-        Shared("id", str, "Column that says whom a row is about.", "COLUMN"),
-        Shared("weight", str, "Column that says how much a row counts.", "COLUMN"),
-        Shared("positive", str, "Which of two labels is the positive one.", "VALUE"),
-        Shared("drop", tuple, "Columns to exclude.", "COLUMNS"),
-        Shared(
-            "input",
-            tuple,
-            "Columns to use although they look protected.",
-            "COLUMNS",
-            keys=("data.inputs",),
+        "silo": Shared(("data.silo",), "Column that names the silo.", "COLUMN", data),
+        "silos": Shared(("data.silos",), "Number of silos to simulate.", "N", data),
+        "id": Shared(
+            ("data.id",), "Person identifier.",
+            "COLUMN", data,
         ),
-        Shared(
-            "columns",
-            str,
-            "Run file whose [columns] declare what columns hold (with --epsilon).",
-            "FILE",
+        "drop": Shared(("data.drop",), "Columns to exclude.", "NAMES", data, True),
+        "missing": Shared(
+            ("data.missing",), "Missing: refuse, indicator, drop_column.",
+            "HOW", data,
         ),
-        Shared("categorical", tuple, "Columns whose numbers are codes.", "COLUMNS"),
-        Shared(
-            "dates",
-            tuple,
-            "What dates become: year, month, weekday, age (years); default: left out.",
-            "PARTS",
+        "constraint": Shared(
+            ("constraint.kind",), "bgl, cbgl, minmax or per-silo.",
+            "KIND", fair,
         ),
-        Shared("date-order", str, "Of dates such as 03/04/2021: dmy or mdy."),
-        Shared("date-origin", str, "Day until which ages count; default: the last."),
-        Shared("decimal", str, "Decimal mark of numbers written as text.", "MARK"),
-        Shared("rare", int, "Join values of a category with fewer rows.", "ROWS"),
-        Shared(
-            "hash",
-            list,
-            "Text column and the number of inputs its words are hashed to, such as "
-            "notes=2**16; may be repeated.",
-            "COLUMN=INPUTS",
+        "bound": Shared(
+            ("constraint.bound",), "Largest mean loss; GROUP=NUMBER; auto.",
+            "NUMBER", fair, True,
         ),
-        Shared("missing", str, "Missing inputs: refuse, indicator, drop_column."),
-        Shared("missing-group", str, "Missing groups: refuse, or missing (a group)."),
-        Shared(
-            "unseen",
-            str,
-            "Categories new to the model, later: refuse, ignore, most_frequent.",
+        "certify": Shared(
+            ("run.certify",), "Certify bounds for new people (0.95).",
+            "[CONFIDENCE]", fair,
         ),
-        Shared("test-fraction", float, "Share of each silo kept for testing."),
-        Shared(
-            "calibration-fraction",
-            float,
-            "Share of the training rows set apart to test a promise on. Default: the "
-            "test rows are used.",
+        "model": Shared(
+            ("model.kind",), "logistic, softmax, least-squares, huber, …",
+            "KIND", train,
         ),
-        Shared(
-            "seed",
-            int,
-            "Of silos, split and training; default: 0, and one drawn for training.",
-            keys=("data.seed", "run.seed"),
+        "method": Shared(
+            ("method.kind",), "auto, exact, first-order, pffl, fedavg, …",
+            "KIND", train,
         ),
-    ),
-    "constraint": (
-        Shared(
-            "constraint",
-            str,
-            "bgl (per group), cbgl (per group and label), minmax, per-silo.",
-            "KIND",
-            keys=("constraint.kind",),
+        "l2": Shared(("model.l2",), "Ridge term; or auto.", "NUMBER", train),
+        "seed": Shared(
+            ("data.seed", "run.seed"), "Seed of silos, split and training.", "N", train
         ),
-        Shared(
-            "bound",
-            list,
-            "Largest mean loss: a number, or CELL=NUMBER for each cell (others are not "
-            "bounded); auto: chosen on training rows set aside.",
-            "NUMBER",
+        "epsilon": Shared(
+            ("privacy.epsilon",), "Privacy budget: adds noise.", "NUMBER", train
         ),
-        Shared("labels", list, "Label that cbgl bounds; may be repeated.", "LABEL"),
-        Shared("by", tuple, "Attribute that makes the groups; several cross.", "NAMES"),
-    ),
-    "model": (
-        Shared(
-            "model",
-            str,
-            "logistic, softmax, least-squares, huber; mlp, celeba_cnn (networks, extra "
-            "torch). Default: by the labels.",
-            "KIND",
-            keys=("model.kind",),
-        ),
-        Shared(
-            "target-range",
-            tuple,
-            "Smallest and largest value that a numeric target can have: predictions "
-            "are kept between them.",
-            "LOW,HIGH",
-        ),
-        Shared(
-            "l2",
-            str,
-            "Weight of the ridge term; auto: chosen on training rows set aside.",
-            "NUMBER",
-        ),
-    ),
-    "method": (
-        Shared(
-            "method",
-            str,
-            "auto (one that fits), exact, first-order, pffl, fedavg, …",
-            "KIND",
-            keys=("method.kind",),
-        ),
-        Shared(
-            "multiplier-bound",
-            float,
-            "B: the highest price of a violation; raised as needed if not given.",
-        ),
-        Shared(
-            "target-gap",
-            float,
-            "Duality gap, in parts of β + Σλ, at which a run counts as converged "
-            "(exact, first-order: 1e-6, pffl: 0.01).",
-        ),
-        Shared("risk-weight", float, "β: weight of the overall risk."),
-        Shared("dual-rounds", int, "E: steps of the multipliers."),
-        Shared("rounds-per-dual", int, "T: rounds of training for each of them."),
-        Shared("rounds", int, "Rounds of training (fedavg)."),
-        Shared("local-steps", int, "J: steps of a silo in a round."),
-        Shared("step-size", float, "Step size of the model; default: from the data."),
-        Shared("dual-step-size", float, "Step size of the multipliers."),
-        Shared("batch-size", int, "Rows per local step; default: all."),
-        Shared(
-            "iterate",
-            str,
-            "Which model to return: average, recent (later rounds count more), last "
-            "or best.",
-        ),
-    ),
-    "run": (
-        Shared("engine", str, "local (fast), reference (plain loop) or flower."),
-        Shared("weighting", str, "Weight of a silo: silos (all alike) or rows."),
-        Shared("empty-cells", str, "Cells without rows: refuse or remove."),
-        Shared("radius", float, "A norm ball, declared before the data was seen."),
-        Shared(
-            "error-at-most",
-            float,
-            "With --bound auto: the error, on the rows set aside, that a bound may "
-            "cost. Default: a point above that without bounds.",
-        ),
-        Shared(
-            "weight-bound",
-            float,
-            "What no row's weight is above (with --weight): needed for people not "
-            "seen.",
-        ),
-        Shared("reach", bool, "Also find how low each cell alone can go (20 at most)."),
-        Shared("confidence", float, "Of statements about unseen people."),
-        Shared(
-            "promise",
-            str,
-            "unseen: find the model with the least risk whose bounds can be promised "
-            "for people not seen.",
-            "unseen",
-        ),
-        Shared(
-            "models", int, "With --promise: models to try, from the safest on.", "N"
-        ),
-    ),
-    "privacy": (
-        Shared(
-            "secure-sum",
-            bool,
-            "Add silos' answers under masks: nobody reads a single one's. With "
-            "--epsilon the silos share the noise.",
-        ),
-        Shared(
-            "epsilon",
-            float,
-            "Noise with a budget: ε of all that is released about one person.",
-        ),
-        Shared("delta", float, "With --epsilon: δ (1e-6)."),
-        Shared(
-            "clip",
-            float,
-            "With --epsilon: length to which scaled inputs are shortened, of networks "
-            "each person's gradient (4).",
-        ),
-        Shared(
-            "range",
-            list,
-            "With --epsilon: what a numeric input is between; several times.",
-            "NAME=LOW,HIGH",
-        ),
-    ),
-    "about": (
-        Shared("purpose", str, "What the model is to be used for: for its card."),
-        Shared("owner", str, "Who answers for it."),
-        Shared("date", str, "Its date, as nobody's clock is asked.", "YEAR-MONTH-DAY"),
-    ),
-}
+    }  # fmt: skip
+
+
+OPTIONS = _options()
+COLUMNS = ("label", "group", "silo", "silos", "id", "drop", "missing")
 
 
 def takes(
-    *sections: str, without: str = ""
+    *flags: str, unused: str = "", optional: bool = False
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command DATA, the options of these sections, and ``--set``.
+    """Give a command DATA, these shared options, and ``--set``.
 
-    Options `without` effect there are left out, and their keys refused. The command's
-    own arguments come before DATA. A command with an option of its own
-    named `resume` takes DATA and options, or the directory of a run that was stopped.
+    `unused` are patterns of keys that the command makes no use of: typed, they are
+    refused. The command's own arguments come before DATA, which may be `optional`. A
+    command with an option of its own named `resume` takes DATA and options, or the
+    directory of a run that was stopped.
     """
-    unused = {key for section in sections for key in _unused(section, without.split())}
-    shared = [
-        (section, option)
-        for section in sections
-        for option in OPTIONS[section]
-        if option.flag not in without.split()
-    ]
-    known = {
-        option.name: (option, option.keys or (f"{section}.{option.name}",))
-        for section, option in shared
-    }
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         draft, *own = inspect.signature(command, eval_str=True).parameters.values()
@@ -319,25 +142,26 @@ def takes(
         @functools.wraps(command)
         def wrapper(**values: Any) -> None:
             data, settings = values.pop("data"), values.pop("set_") or []
-            given = {
-                targets: option.read(values.pop(name))
-                for name, (option, targets) in known.items()
-            }
+            given = {flag: values.pop(flag) for flag in flags}
             place = values.get(RESUME)
-            values[draft.name] = (
-                Draft.of(data, given, settings)
-                if place is None
-                else Draft.resumed(place, data, given, settings)
-            )
-            if data is None or not Path(data).is_dir():  # a run is more than its file
-                _refuse(unused, values[draft.name], command.__name__)
+            if data is None and optional:
+                _refuse_all(given, settings)
+                made: Draft | None = None
+            elif place is None:
+                made = Draft.of(data, given, settings)
+                made.refuse(command.__name__, *unused.split())
+            else:
+                made = Draft.resumed(place, data, given, settings)
+            values[draft.name] = made
             command(**values)
 
+        panels = set(flags) == set(OPTIONS)
+        may_lack = optional or any(p.name == RESUME for p in own)
         signature = inspect.Signature(
             [
                 *(p for p in own if _is_argument(p)),
-                _data(optional=any(p.name == RESUME for p in own)),
-                *(option.parameter(section) for section, option in shared),
+                _data(optional=may_lack),
+                *(OPTIONS[flag].parameter(flag, panels=panels) for flag in flags),
                 *(p for p in own if not _is_argument(p)),
                 _parameter(
                     "set_",
@@ -354,32 +178,15 @@ def takes(
     return decorate
 
 
-def _unused(section: str, flags: Sequence[str]) -> list[str]:
-    """Return the keys that are set by options of these names alone."""
-    there = [option for option in OPTIONS[section] if option.flag in flags]
-    return [key for o in there for key in o.keys or (f"{section}.{o.name}",)]
+def _refuse_all(given: Mapping[str, Any], settings: Sequence[str]) -> None:
+    """Refuse options without data."""
+    from pffl.errors import UsageError
 
-
-def _refuse(unused: set[str], draft: Draft, command: str) -> None:
-    """Refuse keys that a command makes no use of, unless they say what is anyway so."""
-    from pffl.errors import Problems, UsageError
-    from pffl.models import LogisticRegression
-    from pffl.preparation import Options
-
-    others = {"l2": LogisticRegression().l2, "unseen": "refuse", "engine": "local"}
-    usual, found = {**vars(Options()), **others}, []
-    for section, key in sorted(name.split(".") for name in unused):
-        table = draft.sections.get(section)
-        given = table.get(key) if isinstance(table, Mapping) else None
-        if given not in (None, usual.get(key)):
-            found.append(f"{section}.{key}")
-    run = draft.sections.get("run")
-    deployed = isinstance(run, Mapping) and run.get("engine") == "flower"
-    if draft.sections.get("policy") and not deployed and command != "deploy":
-        found.append("[policy]")
-    with Problems(draft.source, UsageError) as problems:
-        problems.extend(
-            f"[no-effect] 'pffl {command}' makes no use of {key}" for key in found
+    typed = [f"--{flag}" for flag, value in given.items() if value]
+    if typed or settings:
+        raise UsageError(
+            f"[missing-data] DATA is missing: {', '.join([*typed, *settings])} say "
+            "how to read it"
         )
 
 
@@ -388,7 +195,7 @@ def _is_argument(parameter: inspect.Parameter) -> bool:
 
 
 def _data(*, optional: bool) -> inspect.Parameter:
-    """Return DATA; it may be left out where a stopped run can go on instead."""
+    """Return DATA."""
     default, kind = (None, str | None) if optional else (..., str)
     argument = typer.Argument(
         default, help=DATA_HELP, metavar="DATA", show_default=False
@@ -414,13 +221,15 @@ def listed(text: str) -> list[str]:
 
 SAID = {
     "bound=NUMBER": "--bound NUMBER",
+    "unseen='ignore'": "--unseen ignore",
+    "unseen='most_frequent'": "--unseen most_frequent",
     "classification=False": "--model least-squares",
     "clip=P": "--clip P",
     "method=FirstOrder()": "--method first-order",
     "model=LeastSquares()": "--model least-squares",
     "model=SoftmaxRegression()": "--model softmax",
     "p_min=P": "--p-min P",
-    "target_range=LOW,HIGH": "--target-range LOW,HIGH",
+    "target_range=LOW,HIGH": "--set model.target_range=[LOW,HIGH]",
 }
 HASHED = re.compile(r"\{['\"](.*)['\"]: (\d+)\}")  # as Python writes it
 
@@ -435,16 +244,80 @@ def in_options(message: str) -> str:
 
 
 def _as_option(found: re.Match[str]) -> str:
+    from pffl.config import keys
+
     key, value = found[1], found[2].strip("'")
     if found[0].strip("`") in SAID:
         return SAID[found[0].strip("`")]
-    if key == "hash":
-        return "--hash " + shlex.quote(HASHED.sub(r"\1=\2", value))
-    for section in ("data", "run"):
-        for option in OPTIONS[section]:
-            if f"{section}.{key}" in (option.keys or (f"{section}.{option.name}",)):
-                return f"--{option.flag} {value}".strip()
-    return f"--set data.{key}={value.lower() or 'VALUE'}"
+    hashed = HASHED.fullmatch(value)
+    if key == "hash" and hashed:
+        name = hashed[1] if re.fullmatch(r"[\w-]+", hashed[1]) else f'"{hashed[1]}"'
+        return "--set " + shlex.quote(f"data.hash.{name}={hashed[2]}")
+    for flag, option in OPTIONS.items():
+        if option.keys[0] == f"data.{key}":
+            return f"--{flag} {value}".strip()
+    section = "data" if f"data.{key}" in keys() else "run"
+    return f"--set {section}.{key}={value.lower() or 'VALUE'}"
+
+
+# Names that are gone
+
+COMMANDS_GONE = {
+    "card": "pffl report RUN --card",
+    "certify": "pffl audit RUN DATA --certify",
+    "plan": "pffl feasible DATA --certify",
+    "schema": "pffl data TABLE",
+    "sweep": "pffl compare DATA --grid bound=0.6,0.7",
+    "watch": "pffl report RUN",
+    "data fetch": "pffl data NAME",
+    "data info": "pffl data DATA",
+    "data list": "pffl data",
+}
+OPTIONS_GONE = {
+    "--calibration-fraction": "--set data.calibration_fraction=NUMBER",
+    "--candidates": "pffl.audit(candidates=N) in Python",
+    "--cell": "--only GROUP",
+    "--columns": "--set columns=FILE",
+    "--confidence": "--certify CONFIDENCE, or --set run.confidence=NUMBER",
+    "--dates": "--set 'data.dates=[\"year\"]'",
+    "--extras": "a page is always written",
+    "--hash": "--set data.hash.COLUMN=INPUTS",
+    "--input": "--set 'data.inputs=[\"COLUMN\"]'",
+    "--labels": "--set 'constraint.labels=[\"LABEL\"]'",
+    "--no-extras": "a page is always written",
+    "--partition-by": "--set data.by=COLUMN",
+    "--promise": "--certify [CONFIDENCE]",
+    "--quiet": "2> /dev/null",
+    "--range": "--set 'privacy.range=[\"NAME=LOW,HIGH\"]'",
+    "--reach": "pffl feasible DATA",
+    "--require": "--certify [CONFIDENCE]",
+    "--target-range": "--set 'model.target_range=[LOW, HIGH]'",
+}
+
+
+def now_called(arguments: Sequence[str]) -> str | None:
+    """Return what the name of a command that is gone is called now; None if it is not.
+
+    >>> now_called(["plan", "compas"])
+    'pffl feasible DATA --certify'
+    """
+    both = " ".join(arguments[:2])
+    return COMMANDS_GONE.get(both) or COMMANDS_GONE.get(" ".join(arguments[:1]))
+
+
+def now_typed(option: str) -> str | None:
+    """Return what an option that is gone is called now: mostly, a key of the run file.
+
+    >>> now_typed("--local-steps")
+    '--set method.local_steps=VALUE'
+    """
+    from pffl.config import keys
+
+    if option in OPTIONS_GONE:
+        return OPTIONS_GONE[option]
+    name = option.removeprefix("--").replace("-", "_")
+    there = [key for key in keys() if key.partition(".")[2] == name]
+    return f"--set {there[0]}=VALUE" if there else None
 
 
 # The run file that was typed
@@ -462,17 +335,23 @@ class Draft:
         What to call it in messages.
     base
         Folder that its relative paths start from.
+    typed
+        The keys that were typed.
+    of_run
+        Whether they are those of a run that ended: its file spells everything out.
     """
 
     sections: Mapping[str, Any]
     source: str
     base: Path
+    typed: frozenset[str] = frozenset()
+    of_run: bool = False
 
     @classmethod
     def of(
         cls,
         data: str | None,
-        given: Mapping[tuple[str, ...], Any],
+        given: Mapping[str, Any],
         settings: Sequence[str] = (),
     ) -> Draft:
         """Lay options and settings over what DATA names.
@@ -482,42 +361,51 @@ class Draft:
         data
             A data set, a table, a run file or a run directory.
         given
-            Keys of the run file and the value that an option gives them, if any.
+            The text of options, by flag; None where one is not given.
         settings
             As ``section.key=value``.
         """
+        from pffl.config import merge, named, parse_setting
         from pffl.errors import UsageError
-        from pffl.spec import merge, named, parse_setting
 
         if data is None:
             raise UsageError("[missing-data] DATA is missing: give it, or --resume DIR")
         sections, file, base = named(data)
         options: dict[str, Any] = {}
-        for keys, value in given.items():
-            if value is not None and value != []:
-                plain = READERS[keys](value) if keys in READERS else value
-                for section, key in (name.split(".") for name in keys):
-                    options.setdefault(section, {})[key] = plain
-        if "columns" in options.get("data", {}):
-            options["columns"] = options["data"].pop("columns")
+        for flag, text in given.items():
+            if text is not None and text != []:
+                for key, value in _values(flag, text).items():
+                    section, _, name = key.partition(".")
+                    options.setdefault(section, {})[name] = value
         for setting in settings:
             options = merge(options, parse_setting(setting))
+        typed = [
+            f"{section}.{key}" if isinstance(table, Mapping) else section
+            for section, table in options.items()
+            for key in (table if isinstance(table, Mapping) else [""])
+        ]
         sections = _other_kinds_forgotten(sections, options)
-        return cls(merge(sections, options), file or TYPED, base)
+        return cls(
+            merge(sections, options),
+            file or TYPED,
+            base,
+            frozenset(typed),
+            Path(data).is_dir(),
+        )
 
     @classmethod
     def resumed(
         cls,
         place: Path,
         data: str | None,
-        given: Mapping[tuple[str, ...], Any],
+        given: Mapping[str, Any],
         settings: Sequence[str] = (),
     ) -> Draft:
         """Return the run that was stopped in a directory; nothing else may be given."""
         from pffl.errors import ArtefactError, UsageError
         from pffl.log import SPEC as STOPPED
 
-        others = [keys[-1] for keys, value in given.items() if value not in (None, [])]
+        others = [f"--{flag}" for flag, text in given.items() if text]
         others += [] if data is None else [f"DATA {data}"]
         if others or settings:
             raise UsageError(
@@ -531,8 +419,37 @@ class Draft:
             )
         return cls.of(str(place / STOPPED), {})
 
+    def refuse(self, command: str, *patterns: str) -> None:
+        """Refuse keys without effect in a command, unless they say what is usual.
+
+        A file may have whole sections (``method.*``) that are for other commands.
+        """
+        from pffl.config import keys
+        from pffl.errors import Problems, UsageError
+
+        found = {k for k in self.typed if any(fnmatch(k, p) for p in patterns)}
+        for key in () if self.of_run else patterns:
+            section, _, name = key.partition(".")
+            table = self.sections.get(section)
+            value = table.get(name) if isinstance(table, Mapping) else None
+            if value is not None and value != keys()[key].default:
+                found.add(key)
+        with Problems(self.source, UsageError) as problems:
+            problems.extend(
+                f"[no-effect] 'pffl {command}' makes no use of {key}"
+                for key in sorted(found)
+            )
+
+    def where(self, key: str, value: object) -> Draft:
+        """Return a draft with another value of one key."""
+        from pffl.config import merge
+
+        section, _, name = key.partition(".")
+        changed = merge(self.sections, {section: {name: value}})
+        return replace(self, sections=changed)
+
     def with_a_bound(self, *, minimax: bool = False) -> tuple[Draft, bool]:
-        """Let a constraint without a bound name cells; also say whether it had one.
+        """Let a constraint without a bound name groups; also say whether it had one.
 
         Minimax, which has none, is kept where it is wanted.
         """
@@ -550,7 +467,7 @@ class Draft:
 
     def check(self) -> RunSpec:
         """Turn it into typed objects; all problems at once."""
-        from pffl.spec import parse
+        from pffl.config import parse
 
         return parse(self.sections, source=self.source, base=self.base)
 
@@ -588,67 +505,25 @@ def open_data(source: DataSource) -> Federation:
         return source.open(progress=show)
 
 
-def bound(given: Sequence[str]) -> Number | dict[str, Number]:
-    """Read ``--bound``: one number, or ``cell=number`` for each cell; or ``auto``."""
-    from pffl.constraints.base import AUTO
-    from pffl.errors import Problems, UsageError
+def _values(flag: str, text: Any) -> dict[str, Any]:
+    """Read the text of an option, by the type of its key."""
+    from pffl.config import keys, read_text
 
-    cells: dict[str, Number] = {}
-    with Problems("--bound", UsageError) as problems:
-        for text in given:
-            cell, _, number = text.rpartition("=")
-            try:
-                name, auto = cell.strip(), number.strip() == AUTO
-                cells[name] = AUTO if auto else float(number)
-            except ValueError:
-                hint = " (a point, not a comma)" if "," in number else ""
-                problems.add(
-                    f"[wrong-value] must be NUMBER, CELL=NUMBER{hint} or auto. Got "
-                    f"{text!r} instead."
-                )
-        if not problems.found and "" in cells and len(given) > 1:
-            problems.add(
-                "[bounds-mixed] give one number for all cells, or CELL=NUMBER for each"
-            )
-    return cells.get("", cells)
+    if flag == "bound":
+        return {"constraint.bound": bound(text)}
+    if flag == "certify":
+        return certified(text)
+    if not isinstance(text, str):
+        text = [name for one in text for name in listed(one)]
+    return {key: read_text(text, keys()[key].kind) for key in OPTIONS[flag].keys}
 
 
-def widths(given: Sequence[str]) -> dict[str, int]:
-    """Read ``--hash``: a column and its number of inputs, also as a power of two.
+def certified(text: str) -> dict[str, Any]:
+    """Read ``--certify``, with or without a confidence."""
+    from pffl.cli import PLAIN
 
-    >>> widths(["notes=2**16", "codes=1000"])
-    {'notes': 65536, 'codes': 1000}
-    """
-    from pffl.errors import Problems, UsageError
-
-    found: dict[str, int] = {}
-    with Problems("--hash", UsageError) as problems:
-        for text in given:
-            column, _, width = text.rpartition("=")
-            read = re.fullmatch(r"(?:(\d{1,9})|2(?:\*\*|\^)(\d\d?))", width.strip())
-            if read is None or not column.strip():
-                problems.add(
-                    "[wrong-value] must be COLUMN=INPUTS, such as notes=65536 or "
-                    f"notes=2**16, a whole number. Got {text!r} instead."
-                )
-            elif column.strip() in found:
-                problems.add(
-                    f"[repeated-name] column '{column.strip()}' is there twice"
-                )
-            else:
-                own, power = read.groups()
-                found[column.strip()] = int(own) if own else 2 ** int(power)
-    return found
-
-
-def declared(path: str) -> object:
-    """Read ``--columns``: the section of a run file."""
-    from pffl.errors import UsageError
-    from pffl.records import read_toml
-
-    if "columns" not in (found := read_toml(path)):
-        raise UsageError(f"[missing-section] '{path}' has no section [columns]")
-    return found["columns"]
+    more = {} if text == PLAIN else {"run.confidence": number(text)}
+    return {"run.certify": True, **more}
 
 
 def number(text: str) -> float | str:
@@ -659,14 +534,29 @@ def number(text: str) -> float | str:
         return text
 
 
-#: How the text of an option becomes the value of its keys.
-READERS: dict[tuple[str, ...], Callable[[Any], object]] = {
-    ("constraint.bound",): bound,
-    ("data.columns",): declared,
-    ("data.hash",): widths,
-    ("model.l2",): number,
-    ("model.target_range",): lambda ends: [number(end) for end in ends],
-}
+def bound(given: Sequence[str]) -> Number | dict[str, Number]:
+    """Read ``--bound``: one number, or ``group=number`` for each; or ``auto``."""
+    from pffl.constraints.base import AUTO
+    from pffl.errors import Problems, UsageError
+
+    cells: dict[str, Number] = {}
+    with Problems("--bound", UsageError) as problems:
+        for text in given:
+            cell, _, found = text.rpartition("=")
+            try:
+                name, auto = cell.strip(), found.strip() == AUTO
+                cells[name] = AUTO if auto else float(found)
+            except ValueError:
+                hint = " (a point, not a comma)" if "," in found else ""
+                problems.add(
+                    f"[wrong-value] must be NUMBER, GROUP=NUMBER{hint} or auto. Got "
+                    f"{text!r} instead."
+                )
+        if not problems.found and "" in cells and len(given) > 1:
+            problems.add(
+                "[bounds-mixed] give one number for all, or GROUP=NUMBER for each"
+            )
+    return cells.get("", cells)
 
 
 def _other_kinds_forgotten(

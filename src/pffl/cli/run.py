@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,18 +11,25 @@ import typer
 
 from pffl.cli import console, deployed
 from pffl.cli.interruption import code_of, how_to_go_on, interruptible, resumable
-from pffl.cli.options import Draft, Verbose, build, takes
+from pffl.cli.options import (
+    COLUMNS,
+    OPTIONS,
+    Draft,
+    Json,
+    Verbose,
+    build,
+    certified,
+    takes,
+)
 from pffl.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pffl.callbacks import Callback
     from pffl.evidence.conclude import Conclusions
     from pffl.runs import RunDirectory
 
 
-@takes("data", "constraint", "method", "model", "run", "privacy", "about")
+@takes(*OPTIONS)
 def run(
     draft: Draft,
     out: Annotated[
@@ -29,39 +37,22 @@ def run(
         typer.Option(help="Run directory. Default: the next free runs/NAME-001."),
     ] = None,
     resume: Annotated[
-        Path | None,
-        typer.Option(help="Go on with the run that was stopped in this directory."),
+        Path | None, typer.Option(help="Go on with the run that stopped there.")
     ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print result.json, and nothing else.")
-    ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Show only warnings and errors.")
-    ] = False,
+    json: Json = False,
     verbose: Verbose = False,
-    extras: Annotated[
-        bool,
-        typer.Option("--extras/--no-extras", help="Also write a report page."),
-    ] = True,
     show: Annotated[
-        bool, typer.Option("--open", help="Open the report page in the browser.")
+        bool, typer.Option("--open", help="Open the report in the browser.")
     ] = False,
-    app: Annotated[
-        Path | None,
-        typer.Option(help="App of 'pffl deploy' (engine flower). Default: app."),
-    ] = None,
-    superlink: Annotated[
-        str | None,
-        typer.Option(help="Flower's name of the SuperLink (engine flower)."),
-    ] = None,
+    app: Annotated[Path | None, typer.Option(hidden=True)] = None,
+    superlink: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Train one model over all silos, with a bound on the loss of every group.
 
-    Ends with exit code 0 if the bounds are met on the training rows (or none was asked
-    for), 4 if not; what holds for people not seen is said beside it.
-    A run that was stopped (Ctrl-C, SIGTERM, error, crash) goes on with --resume DIR.
+    Exit code 4: the bounds are not met on the training rows, or --certify was asked
+    for and not given. A run that was stopped goes on with --resume DIR.
 
-    Example: pffl run compas --constraint cbgl --bound 0.7
+    Example: pffl run adult --constraint cbgl --bound 0.7 --certify --seed 0
     """
     from pffl.engines import DEPLOYED
     from pffl.log import SPEC
@@ -77,17 +68,17 @@ def run(
             superlink,
             out,
             resume,
-            quiet=quiet,
+            quiet=False,
             verbose=verbose,
             json=json,
-            extras=extras,
+            extras=True,
         )
         if show:
             _open(directory)
         raise typer.Exit(code)
     if app is not None or superlink is not None:
         raise UsageError(
-            "[options-conflict] --app and --superlink are for --engine flower"
+            "[options-conflict] --app and --superlink are for run.engine=flower"
         )
     with interruptible() as signals, _lock(out, resume, spec.data.name) as held:
         job, directory = build(spec), held.directory
@@ -95,14 +86,12 @@ def run(
             solution = run_in(
                 job,
                 held,
-                callbacks=[] if quiet else [Rounds(), _releases()],
-                report=extras,
-                say=str if quiet else console.note,
+                callbacks=[Rounds(), _releases()],
+                say=console.note,
             )
     if json:
         console.print_json(solution.as_dict())
-    if not quiet:
-        told(solution.conclusions, directory, aside=json, verbose=verbose)
+    told(solution.conclusions, directory, aside=json, verbose=verbose)
     if show:
         _open(directory)
     if solution.status != "interrupted":
@@ -185,60 +174,157 @@ def _lock(
 
 
 @takes(
-    "data",
-    "constraint",
-    "model",
-    "run",
-    without="unseen l2 weighting weight-bound error-at-most reach "
-    "confidence promise models",
+    *COLUMNS,
+    *("constraint", "bound", "model", "method", "seed", "epsilon"),
+    unused="data.unseen run.certify run.models run.error_at_most run.reach about.* "
+    "policy.*",
 )
 def feasible(
     draft: Draft,
-    cell: Annotated[
+    only: Annotated[
         list[str] | None,
-        typer.Option(help="Only this cell; may be repeated.", metavar="CELL"),
+        typer.Option(help="Only this group; repeatable.", metavar="GROUP"),
     ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the result as JSON, nothing else.")
-    ] = False,
+    certify: Annotated[
+        str | None,
+        typer.Option(
+            help="Forecast a certificate, and rows needed.",
+            metavar="[CONFIDENCE]",
+        ),
+    ] = None,
+    json: Json = False,
 ) -> None:
     """Find the smallest bounds that any model can meet; nothing is trained or saved.
 
-    First the smallest bound for all cells together, then how low the bound of each
-    cell could go with the others at that value, or at --bound. Ends with exit code 4
-    if the bounds given cannot be met.
+    First for all groups together, then how low each could go alone, with the others
+    kept. With --certify, how many rows a certificate takes; with --epsilon, what a run
+    with noise releases and what the noise costs. Exit code 4: bounds are impossible.
 
     Example: pffl feasible compas --bound 0.61
     """
-    from rich.text import Text
-
-    from pffl.cli import show
+    if draft.sections.get("privacy", {}).get("epsilon") is not None:
+        _show_releases(draft, json=json)
+        return
+    draft, bounded = draft.with_a_bound()
+    if certify is not None:
+        _forecast(draft, certify, bounded, json=json)
+        return
+    draft.refuse(
+        "feasible",
+        *("method.*", "privacy.*", "model.l2", "run.confidence"),
+        *("run.weighting", "run.weight_bound"),
+    )
     from pffl.feasibility import feasible as search
 
-    draft, bounded = draft.with_a_bound()
     job = draft.build()
     found = search(
         job.federation,
         job.constraint,
         promise=bounded,
-        cells=cell or (),
+        cells=only or (),
         model=job.model,
         engine=job.engine,
         options=job.options,
     )
+    code = 4 if found.impossible else 0
     if json:
         console.print_json(found.as_dict())
-        raise typer.Exit(4 if found.impossible else 0)
-    for note in found.notes:
-        console.note(note)
-    target = console.stdout()
-    target.print()
-    console.show(found.sentence)
+        raise typer.Exit(code)
+    _notes(found.notes)
+    _lines([found.sentence])
     if found.verdict:
         style = "bold red" if found.impossible else "bold green"
-        target.print(Text(found.verdict, style=style))
-    if found.cells:
-        show.print_whole(target, show.text_rows(found.table, target.width))
-    elif found.left:
-        target.print(f"{found.left:,} cells: name those to look at with --cell")
-    raise typer.Exit(4 if found.impossible else 0)
+        console.stdout().print(found.verdict, style=style)
+    _table(found.table if found.cells else [])
+    if found.left and not found.cells:
+        console.show(f"{found.left:,} groups: name those to look at with --only")
+    raise typer.Exit(code)
+
+
+def _forecast(draft: Draft, certify: str, bounded: bool, *, json: bool) -> None:
+    """Show whether bounds can be certified, and how many rows that takes."""
+    from pffl.planning import plan
+    from pffl.progress import counted
+
+    draft.refuse("feasible --certify", "run.engine")
+    if not bounded:
+        raise UsageError("[needs-bound] what is certified is a bound: --bound NUMBER")
+    confidence = certified(certify).get("run.confidence")
+    if confidence is not None:
+        draft = draft.where("run.confidence", confidence)
+    job = draft.build()
+    seed = job.source.values.get("seed", 0)
+    with counted("fold") as report:
+        found = plan(
+            job.federation,
+            job.constraint,
+            confidence=job.options.confidence,
+            model=job.model,
+            method=job.method,
+            options=job.options,
+            seed=seed if isinstance(seed, int) else 0,
+            report=report,
+        )
+    if json:
+        console.print_json(found.as_dict())
+        return
+    _notes(found.notes)
+    for rows in found.tables:
+        _table(rows)
+    share = found.best.calibration
+    lines = list(found.sentences)
+    if share is not None and not (found.unknown or found.hopeless):
+        lines.append(
+            f"To take it: pffl run … --certify {found.confidence:g} "
+            f"--set data.calibration_fraction={share:g} --seed {seed}"
+        )
+    _lines(lines)
+
+
+def _show_releases(draft: Draft, *, json: bool) -> None:
+    """Show what a run with noise would release, before anything is."""
+    from pffl.solving import noise_forecast
+
+    spec = draft.check()
+    job = build(spec)
+    if (terms := spec.privacy.terms) is None:
+        raise UsageError("[needs-epsilon] what is released needs a budget: --epsilon")
+    lines, rows = noise_forecast(
+        job.federation,
+        job.constraint,
+        model=job.model,
+        method=job.method,
+        options=job.options,
+        privacy=terms,
+        secure_sum=bool(spec.privacy.secure_sum),
+    )
+    if json:
+        console.print_json({"releases": lines, "margins": rows})
+        return
+    _lines(lines)
+    _table(rows)
+    console.show(
+        "margin: what noise adds to a group's mean training loss, for so many people, "
+        f"{100 * job.options.confidence:.4g} % sure for all groups together; ε for … "
+        "of room: the smallest at which a group so far below its bound is seen to be"
+    )
+
+
+def _notes(notes: Iterable[str]) -> None:
+    for note in notes:
+        console.note(note)
+
+
+def _lines(texts: Iterable[str]) -> None:
+    console.stdout().print()
+    for text in texts:
+        console.show(text)
+
+
+def _table(rows: Sequence[Mapping[str, object]]) -> None:
+    from pffl.cli import show
+
+    if rows:
+        target = console.stdout()
+        target.print()
+        show.print_whole(target, show.text_rows(rows, target.width))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pffl.cli import console
-from pffl.cli.options import Draft, open_data, takes
+from pffl.cli.options import COLUMNS, Draft, open_data, takes
 
 if TYPE_CHECKING:
     from pffl.parcel import Parcel
@@ -82,7 +82,7 @@ def answer(
 
 
 @app.command()
-@takes("data")
+@takes(*COLUMNS)
 def describe(
     draft: Draft,
     sites: Annotated[

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Entry: TypeAlias = bool | int | float | str | Sequence[int | float | str]
 Declared: TypeAlias = Mapping[str, Mapping[str, Entry]]
-REMEDY = "`pffl data info TABLE --columns` writes them from a public or made-up table"
+REMEDY = "`pffl data TABLE --columns` writes them from a public or made-up table"
 RANGE = "range"
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from pffl import files
+from pffl.config import RunSpec, dumps
 from pffl.constraints.base import Cells
 from pffl.data.encoding import TableEncoding
 from pffl.data.federation import Federation
@@ -33,13 +34,12 @@ from pffl.site.agreement import FEWEST, RUN
 from pffl.site.agreement import FILE as FEDERATION
 from pffl.site.outlook import NoiseOutlook
 from pffl.solving import sharing
-from pffl.spec import RunSpec, dumps
 from pffl.text import up
 from pffl.wire.keys import FILE as KEY
 from pffl.wire.keys import PUBLIC_FILE as PUBLIC_KEY
 from pffl.wire.keys import SiteKeys, collect
 
-RUN_FILE = "spec.toml"
+RUN_FILE = "run.toml"
 FIRST_PORT = 9094  # of the nodes' loopback interfaces, one for each
 SPARE = 50  # queries beyond those that a method plans: start, gap, verdict
 OLDEST_FLOWER = "1.41.0"
@@ -242,12 +242,12 @@ def _agreement(
     spec: RunSpec, sites: Sequence[str] | None, *, rows: bool, progress: object
 ) -> tuple[Agreement, Federation | None]:
     """Return what the sites agree on, and the data if they were opened for it."""
-    if spec.data.agreement is not None:
+    if spec.data.federation is not None:
         if rows:
             raise UsageError(
                 "[no-rows] --trial-data: [data] names a federation, and no rows"
             )
-        agreed = spec.data.agreement()
+        agreed = Agreement.read(spec.data.federation)
         if sites is not None and tuple(sites) != agreed.sites:
             raise UsageError(
                 "[other-sites] --sites: the federation file names "

@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pffl.config import RunSpec, load
 from pffl.errors import FederationError, UsageError
 from pffl.runs.directory import SPEC
 from pffl.runs.overview import ENDED
 from pffl.site.agreement import FILE as FEDERATION
 from pffl.site.agreement import Agreement
-from pffl.spec import RunSpec, load
 
 PATIENCE = 120.0  # seconds that a command of Flower's may take
 PAUSE = 0.5  # seconds between two looks at the record

@@ -1,6 +1,6 @@
 """A line for every round of a deployed run: in the ServerApp's log, and in the record.
 
-`pffl run --engine flower` shows the same lines, read from the record.
+`pffl run` shows the same lines, read from the record.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.superlink.grid import HttpGrid
 
-from pffl import files, records, running, spec
+from pffl import config, files, records, running
+from pffl.config import Plan, constraint_sections
 from pffl.engines.remote import Noisy, Record, Remote, Secured, Transport
 from pffl.errors import PFFLError, UsageError
 from pffl.flower.live import Live
@@ -24,16 +25,14 @@ from pffl.flower.whole import WholeGrid
 from pffl.models.recipes import Recipe
 from pffl.runs.directory import RECORD, SESSION, SPEC, STEPS, RunDirectory, lock
 from pffl.runs.overview import BEGUN, ENDED
-from pffl.sections import Plan
 from pffl.site import Agreement
 from pffl.site.agreement import FILE as FEDERATION
 from pffl.site.terms import plan_of
 from pffl.solution import Solution
-from pffl.spec import constraint_sections
 
 
 def server_app(folder: str | os.PathLike[str]) -> ServerApp:
-    """Make the ServerApp of a folder that holds spec.toml and federation.json.
+    """Make the ServerApp of a folder that holds run.toml and federation.json.
 
     The run's configuration has ``out`` (the run directory, on the SuperLink's machine),
     ``resume`` (go on with a run that was stopped there), ``extras`` (also write a page
@@ -82,7 +81,7 @@ def run(
     transport
         How the sites are reached.
     folder
-        Where spec.toml and federation.json lie.
+        Where run.toml and federation.json lie.
     out
         The run directory.
     resume
@@ -99,7 +98,7 @@ def run(
         record = Record(place.directory / RECORD)
         session = Session.begin(place.directory, resume=resume)
         try:
-            job = spec.load(Path(folder) / SPEC)
+            job = config.load(Path(folder) / SPEC)
             if seconds is not None:
                 job = replace(job, policy=replace(job.policy, seconds=seconds))
             agreed = Agreement.read(Path(folder) / FEDERATION)
@@ -137,7 +136,7 @@ def run(
 def _engine(
     transport: Transport,
     agreed: Agreement,
-    job: spec.RunSpec,
+    job: config.RunSpec,
     record: Record,
     session: Session,
     place: RunDirectory,

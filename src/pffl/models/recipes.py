@@ -85,7 +85,15 @@ class Recipe:
 
 @dataclass(frozen=True, kw_only=True)
 class MLPRecipe(Recipe):
-    """A perceptron; see `pffl.models.mlp`."""
+    """A perceptron; see `pffl.models.mlp`.
+
+    Parameters
+    ----------
+    hidden
+        Widths of the hidden layers.
+    batch_norm
+        Whether each is normalised over its batch.
+    """
 
     hidden: tuple[int, ...] = (64,)
     batch_norm: bool = False
@@ -105,7 +113,13 @@ class MLPRecipe(Recipe):
 
 @dataclass(frozen=True, kw_only=True)
 class CelebARecipe(Recipe):
-    """LEAF's network for CelebA; see `pffl.models.celeba_cnn`."""
+    """LEAF's network for CelebA; see `pffl.models.celeba_cnn`.
+
+    Parameters
+    ----------
+    width
+        Channels of its layers.
+    """
 
     width: int = 32
 

@@ -295,7 +295,7 @@ def ranges_of(
         raise UsageError(
             "[needs-ranges] under noise every numeric input needs a range that is "
             "known beforehand (looking it up in the rows would tell of them): "
-            f"{shown}{more}; such as --range '{unknown[0]}=0,100', or range = "
+            f"{shown}{more}; such as range = "
             f"['{unknown[0]}=0,100', …] under [privacy]"
         )
     return low, high, columns

@@ -317,7 +317,7 @@ def _about(e: Evidence) -> str:
         lines += [
             "",
             f"> Nobody stated the {' and the '.join(missing)} of this model: "
-            f"`pffl card DIR {' '.join(f'--{key} …' for key in missing)}` does.",
+            f"`pffl report DIR --card {_settings(missing)}` does.",
         ]
     return "\n".join(lines)
 
@@ -450,3 +450,7 @@ def _verify(e: Evidence) -> list[str]:
 def seal(c: Conclusions) -> str:
     """Return the SHA-256 of certificate.json."""
     return sha256(files.json_text(c.certified()).encode()).hexdigest()
+
+
+def _settings(names: Iterable[str]) -> str:
+    return " ".join(f"--set about.{name}=…" for name in names)

@@ -4,7 +4,7 @@ result.json         the verdict and its numbers
 evidence.json       what was declared and measured, from which the rest follows
 model.safetensors   parameters, multipliers, scaling, schema
 history.csv         one line per round
-spec.toml           the run file that repeats the run
+run.toml           the run file that repeats the run
 manifest.json       SHA-256 of each of these, and of what was added (certificate, …)
 """
 

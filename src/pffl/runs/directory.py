@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 RESULT = "result.json"
 MODEL = "model.safetensors"
 HISTORY = "history.csv"
-SPEC = "spec.toml"
+SPEC = "run.toml"
 EVIDENCE = "evidence.json"
 CERTIFICATE = "certificate.json"
 REPORT = "report.html"
@@ -380,7 +380,7 @@ class RunRecord:
     predictor
         `model.safetensors`: the model with the preparation of its tables.
     spec_text
-        `spec.toml`.
+        `run.toml`.
     mismatches
         Files that are not as the manifest knows them; empty if the record is verified.
     """

@@ -26,7 +26,7 @@ def agreed_sets(agreement: Agreement) -> IntArray:
     schema = agreement.schema
     if not agreement.run:
         return np.arange(schema.n_atoms)
-    from pffl.sections import read_constraint
+    from pffl.config import read_constraint
 
     with Problems("the agreed run", UsageError) as problems:
         constraint = read_constraint(agreement.run.get("constraint"), problems)

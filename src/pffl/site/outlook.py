@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from pffl.config import Plan
 from pffl.errors import UsageError
 from pffl.preparation import Setting
 from pffl.privacy.accounting import composed, epsilon_of
 from pffl.private.run import planned
-from pffl.sections import Plan
 from pffl.site.agreement import Agreement
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from pffl.config import Plan, read_plan
 from pffl.errors import Problems, UsageError
 from pffl.queries.release import Adding
-from pffl.sections import Plan, read_plan
 from pffl.site.agreement import Agreement
 from pffl.solving import sharing
 

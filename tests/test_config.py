@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import pffl
-from pffl import spec
+from pffl import config
 from pffl.data import Federation
 from pffl.datasets import DATASETS
 from pffl.errors import UsageError
@@ -37,19 +37,19 @@ tables = st.recursive(
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(tables)
 def test_what_is_written_is_read_back(table):
-    assert tomllib.loads(spec.dumps(table)) == table
+    assert tomllib.loads(config.dumps(table)) == table
 
 
 def test_odd_tables_are_written():
     table = {"mixed": [1, {"a": {}, "b": [2]}], "nested": [[{"c": "d"}], []]}
-    assert tomllib.loads(spec.dumps(table)) == table
-    assert spec.dumps({"a": None, "b": 1}) == "b = 1\n"
+    assert tomllib.loads(config.dumps(table)) == table
+    assert config.dumps({"a": None, "b": 1}) == "b = 1\n"
 
 
 @pytest.mark.parametrize("value", [object(), "half \ud800"])
 def test_what_toml_cannot_hold_is_refused(value):
     with raises(UsageError, "not-toml"):
-        spec.dumps({"a": value})
+        config.dumps({"a": value})
 
 
 @pytest.mark.parametrize(
@@ -66,18 +66,18 @@ def test_what_toml_cannot_hold_is_refused(value):
     ],
 )
 def test_setting(setting, expected):
-    assert spec.parse_setting(setting) == expected
+    assert config.parse_setting(setting) == expected
 
 
 @pytest.mark.parametrize("setting", ["", "a", "=1", "a b=1", "a..b=1", "a=1\nb=2"])
 def test_setting_that_is_none(setting):
     with pytest.raises(UsageError):
-        spec.parse_setting(setting)
+        config.parse_setting(setting)
 
 
 def test_merge_goes_into_tables():
     below = {"a": {"x": 1, "y": 2}, "b": 1}
-    assert spec.merge(below, {"a": {"y": 3}, "b": {"z": 1}}) == {
+    assert config.merge(below, {"a": {"y": 3}, "b": {"z": 1}}) == {
         "a": {"x": 1, "y": 3},
         "b": {"z": 1},
     }
@@ -85,7 +85,7 @@ def test_merge_goes_into_tables():
 
 
 def test_defaults_are_those_of_the_library():
-    job = spec.parse({"data": SYNTHETIC}).build()
+    job = config.parse({"data": SYNTHETIC}).build()
     assert job.method == pffl.Auto()
     assert job.options == pffl.Options()
     assert isinstance(job.model, pffl.LogisticRegression)
@@ -103,7 +103,7 @@ def test_defaults_are_those_of_the_library():
 )
 def test_model_without_a_kind_suits_the_labels(data, expected):
     sections = {"data": {**SYNTHETIC, **data}, "model": {"l2": 0.5, "intercept": False}}
-    model = spec.parse(sections).build().model
+    model = config.parse(sections).build().model
     assert isinstance(model, expected)
     assert model.describe() == expected(0.5, intercept=False).describe()
 
@@ -111,7 +111,7 @@ def test_model_without_a_kind_suits_the_labels(data, expected):
 def test_minmax_stands_alone():
     both = [{"kind": "minmax"}, {"bound": 0.7}]
     with raises(UsageError, "not-joinable"):
-        spec.parse({"data": SYNTHETIC, "constraint": both})
+        config.parse({"data": SYNTHETIC, "constraint": both})
 
 
 @pytest.mark.parametrize(
@@ -133,10 +133,10 @@ def test_dump_is_read_back_as_the_same_job(constraint, tmp_path):
     }
     if constraint is not None:
         sections["constraint"] = constraint
-    job = spec.parse(sections).build()
-    path = tmp_path / "spec.toml"
+    job = config.parse(sections).build()
+    path = tmp_path / "run.toml"
     path.write_text(job.dump(tmp_path, seed=5), "utf-8")
-    again = spec.load(path).build()
+    again = config.load(path).build()
     assert again.federation.fingerprint == job.federation.fingerprint
     assert again.model.describe() == job.model.describe()
     assert replace(again, **_objects(job)) == replace(job, seed=5)
@@ -151,8 +151,8 @@ def _objects(job):
 @pytest.mark.parametrize("name", METHODS)
 def test_every_method_can_be_written_and_read(name):
     method = METHODS[name]()
-    written = tomllib.loads(spec.dumps({"method": method.describe()}))
-    assert spec.parse({"data": SYNTHETIC, **written}).method == method
+    written = tomllib.loads(config.dumps({"method": method.describe()}))
+    assert config.parse({"data": SYNTHETIC, **written}).method == method
 
 
 def test_every_parameter_of_a_table_can_be_set():
@@ -188,7 +188,7 @@ def test_paths_start_from_the_run_file(table):
     path.write_text(
         '[data]\npath = "people.csv"\nlabel = "y"\ngroup = "g"\nsilos = 4\n'
     )
-    job = spec.load(path, ["data.silos=2", "data.test_fraction=0.5"]).build()
+    job = config.load(path, ["data.silos=2", "data.test_fraction=0.5"]).build()
     assert (len(job.federation), job.federation.rows("test")) == (2, 40)
     below = table.parent / "runs" / "one"
     assert tomllib.loads(job.dump(below, seed=0))["data"]["path"] == "../../people.csv"
@@ -196,7 +196,7 @@ def test_paths_start_from_the_run_file(table):
 
 def test_one_table_per_silo(table):
     data = {"path": {"n": "people.csv", "m": "people.csv"}, "label": "y", "group": "g"}
-    job = spec.parse({"data": data}, base=table.parent).build()
+    job = config.parse({"data": data}, base=table.parent).build()
     assert set(job.federation.silo_names) == {"n", "m"}
     again = tomllib.loads(job.dump(table.parent, seed=0))
     assert again["data"]["path"] == data["path"]
@@ -205,7 +205,7 @@ def test_one_table_per_silo(table):
 def test_wrong_columns_go_together_before_the_table_is_read(tmp_path):
     data = {"path": "absent.csv", "label": "y", "group": "g", "silo": "a", "silos": 2}
     with raises(UsageError, "needs-silos"):
-        spec.parse({"data": data}, base=tmp_path)
+        config.parse({"data": data}, base=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -224,21 +224,21 @@ def test_a_file_that_is_no_run_file(content, code, said, tmp_path):
     if content is not None:
         path.write_bytes(content)
     with raises(UsageError, code, said):
-        spec.load(path)
+        config.load(path)
 
 
 def test_a_range_of_the_target_makes_it_a_number(tmp_path):
     table = {"path": "a.csv", "label": "y", "group": "g", "silos": 2}
-    found = spec.parse({"data": table, "model": {"target_range": [0, 5]}})
+    found = config.parse({"data": table, "model": {"target_range": [0, 5]}})
     assert isinstance(found.model, pffl.LeastSquares)
     assert found.model.target_range == (0.0, 5.0)
     regression = {**SYNTHETIC, "task": "regression"}
-    job = spec.parse({"data": regression, "model": {"target_range": [-9, 9]}}).build()
+    job = config.parse({"data": regression, "model": {"target_range": [-9, 9]}}).build()
     assert job.model.target_range == (-9.0, 9.0)  # type: ignore[attr-defined]
-    (tmp_path / "spec.toml").write_text(job.dump(tmp_path, seed=0))
-    again = spec.load(tmp_path / "spec.toml").build()
+    (tmp_path / "run.toml").write_text(job.dump(tmp_path, seed=0))
+    again = config.load(tmp_path / "run.toml").build()
     assert again.model.describe() == job.model.describe()
     with raises(UsageError, "wrong-model"):
-        spec.parse({"data": SYNTHETIC, "model": {"target_range": [0, 5]}}).build()
+        config.parse({"data": SYNTHETIC, "model": {"target_range": [0, 5]}}).build()
     with raises(UsageError, "wrong-value", "target_range"):
-        spec.parse({"data": regression, "model": {"target_range": [5, 0]}})
+        config.parse({"data": regression, "model": {"target_range": [5, 0]}})

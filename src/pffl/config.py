@@ -1,0 +1,977 @@
+"""The run file: TOML, checked all at once, becomes the objects of a run; and back.
+
+[data]         name of a data set, or path of a table, and their options
+[columns]      of a table: kind, values and range of every column, declared
+[model]        kind, l2 (a number, or "auto"), …
+[constraint]   kind, bound, …; or several [[constraint]] at once
+[method]       kind and parameters
+[run]          engine, seed, weighting, certify, confidence, …
+[policy]       of a deployed run: quorum, seconds, …
+[privacy]      secure_sum; epsilon, delta, clip, range, …: noise with a budget
+[about]        purpose, owner and date of the model, contact, license: for its card
+
+Every section is a pydantic model, made of the class or function that takes its values.
+So a new method or data set needs no line here, and the command line, the reference page
+and the JSON schema follow from the same models.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import os
+import tomllib
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import date
+from functools import cache, reduce
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin
+
+import tomli_w
+from pydantic import Field, create_model
+
+from pffl.constraints import CONSTRAINTS, BoundedGroupLoss, Constraint
+from pffl.data.federation import Federation
+from pffl.data.schema import Schema
+from pffl.data.table import ColumnOptions, TableOptions
+from pffl.datasets import DATASETS
+from pffl.engines import DEPLOYED, ENGINES, Engine
+from pffl.errors import DataError, PFFLError, Problems, UsageError, wrong
+from pffl.evidence.record import About
+from pffl.methods import METHODS, Method
+from pffl.methods.pffl import PFFL
+from pffl.models import LINEAR_MODELS, LeastSquares, LinearModel, LogisticRegression
+from pffl.models import Model as AnyModel
+from pffl.models.linear import NumericModel, default_model
+from pffl.models.recipes import RECIPES, Recipe, section_of
+from pffl.numerics import is_number
+from pffl.preparation import Options
+from pffl.privacy.terms import Privacy
+from pffl.records import (
+    Key,
+    Table,
+    check,
+    construct,
+    keys_of,
+    parameters,
+    read_toml,
+    required,
+    suggestion,
+    table,
+    table_of,
+    unknown_key,
+)
+from pffl.registry import Registry
+from pffl.solving import default_method
+from pffl.wire import Policy
+
+F = TypeVar("F", Federation, Engine)
+
+SPEC = "run.toml"  # the run file of a run directory
+AUTO = "auto"  # l2 that is chosen on training rows set aside
+APART = "calibration_fraction"  # of the training rows: what bounds are certified on
+SHARE = 0.3  # of them, unless told otherwise
+PATHS = ("path", "source", "cache_dir", "federation")
+TABLES = ("data", "columns", "model", "method", "run", "policy", "privacy", "about")
+SECTIONS = (*TABLES, "constraint")
+MODELS: dict[str, Callable[..., LinearModel | Recipe]] = {**LINEAR_MODELS, **RECIPES}
+
+
+# Sections that are nobody else's
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """The [run] section, but for what `Options` holds.
+
+    Parameters
+    ----------
+    engine
+        Where silos are: "local" (fast), "reference" (a plain loop) or "flower".
+    seed
+        Of the training. None: one is drawn, and written into the run file.
+    certify
+        Whether to find the model with the least risk whose bounds hold for new people,
+        with the confidence asked for.
+    """
+
+    engine: str = "local"
+    seed: int | None = None
+    certify: bool = False
+
+    def __post_init__(self) -> None:
+        with Problems("run", UsageError) as problems:
+            known = (*ENGINES, DEPLOYED)
+            if self.engine not in known:
+                hint = suggestion(self.engine, known)
+                problems.add(f"[unknown-engine] no engine '{self.engine}': {hint}")
+            if self.seed is not None and self.seed < 0:
+                problems.add(wrong("seed", "[run]", "a whole number ≥ 0", self.seed))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivacySettings:
+    """The [privacy] section.
+
+    Parameters
+    ----------
+    secure_sum
+        Whether silos' answers are added under masks, so that nobody reads a single
+        one's. None: in deployed federations of three sites and more. With noise the
+        sites then share it; without, each adds all of it.
+    epsilon, delta
+        A budget: noise is added to all that is released, so that it is (ε, δ)-private
+        for each person. None: no noise.
+    clip, loss_bound
+        With noise: length to which scaled inputs are shortened, and the largest loss.
+    range
+        With noise: what each numeric input is between, as NAME=LOW,HIGH.
+    rounds, colluding
+        With noise: rounds of the method; sites of a secure sum whose noise is not
+        counted on.
+    noise_seed
+        With noise: repeats it, for experiments; nothing is private then.
+    scaling
+        With noise: whether inputs are scaled by released sums of theirs ("sums", paid
+        for) or by their ranges ("ranges", free).
+    """
+
+    secure_sum: bool | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    clip: float | None = None
+    loss_bound: float | None = None
+    range: tuple[str, ...] = ()
+    rounds: int | None = None
+    colluding: int | None = None
+    noise_seed: int | None = None
+    scaling: Literal["sums", "ranges"] | None = None
+
+    def __post_init__(self) -> None:
+        given = [key for key, value in self._noise().items() if value not in (None, ())]
+        if self.epsilon is None and given:
+            raise UsageError(
+                f"[needs-epsilon] [privacy] {', '.join(given)} goes with a budget, "
+                "epsilon = …"
+            )
+        self.terms  # noqa: B018
+
+    def _noise(self) -> dict[str, Any]:
+        ours = ("secure_sum", "epsilon")
+        return {k: v for k, v in vars(self).items() if k not in ours}
+
+    @property
+    def terms(self) -> Privacy | None:
+        """The budget; None without one."""
+        if self.epsilon is None:
+            return None
+        given = {k: v for k, v in self._noise().items() if v is not None}
+        named = dict(_range(text) for text in given.pop("range"))
+        return Privacy(epsilon=self.epsilon, ranges=named, **given)
+
+    def section(self) -> dict[str, Any] | None:
+        """Return the section as a run file has it; None if nothing is asked for."""
+        plain = {k: v for k, v in vars(self).items() if v not in (None, ())}
+        return {**plain, "range": list(self.range)} if self.range else plain or None
+
+
+def _range(text: str) -> tuple[str, tuple[float, float]]:
+    """Read NAME=LOW,HIGH."""
+    name, found, ends = text.rpartition("=")
+    try:
+        low, high = (float(end) for end in ends.split(","))
+    except ValueError:
+        found = ""
+    if not (name and found):
+        raise UsageError(
+            f"[privacy] a range is NAME=LOW,HIGH, such as 'age=18,90'. Got {text!r}"
+        )
+    return name.strip(), (low, high)
+
+
+# What is trained, and how
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is to be trained, and how.
+
+    Attributes
+    ----------
+    model
+        The model, or its parameters for whatever the labels ask for, or a network
+        whose sizes are the data's.
+    any_model
+        Whether the kind of the model is left to the labels.
+    constraint, method, options
+        As for `pffl.solve`.
+    settings
+        Engine and seed.
+    privacy
+        What is kept from whom.
+    """
+
+    model: LinearModel | Recipe
+    any_model: bool
+    constraint: Constraint | None
+    method: Method[Any]
+    options: Options
+    settings: RunSettings
+    privacy: PrivacySettings = field(default_factory=PrivacySettings)
+
+    def model_for(self, schema: Schema) -> AnyModel:
+        """Return the model, of the kind that the labels ask for if none was named."""
+        if isinstance(self.model, Recipe):
+            return self.model.build(schema)
+        if not self.any_model:
+            return self.model
+        chosen, mine = type(default_model(schema)), self.model
+        if isinstance(mine, NumericModel) and not issubclass(chosen, NumericModel):
+            raise UsageError(
+                f"[wrong-model] target_range is for numbers, and '{schema.target}' "
+                "has classes"
+            )
+        known = set(parameters(chosen)) & set(parameters(type(mine)))
+        return chosen(**{name: getattr(mine, name) for name in known})
+
+
+def read_plan(sections: Mapping[str, object], problems: Problems) -> Plan | None:
+    """Read model, constraint, method, run, privacy; None if there are problems."""
+    tables = {
+        name: table(sections.get(name, {}), f"[{name}]", problems)
+        for name in ("model", "method", "run", "privacy")
+    }
+    if tables["model"].get("l2") == AUTO:
+        tables["run"] = {**tables["run"], "l2": AUTO}
+        tables["model"] = {k: v for k, v in tables["model"].items() if k != "l2"}
+    # Only numeric targets have a range; networks are trained in rounds.
+    kind = LeastSquares if "target_range" in tables["model"] else LogisticRegression
+    model = _read_kind(tables["model"], "model", kind.name, problems)
+    linear = default_method(LogisticRegression()).name
+    usual = PFFL.name if isinstance(model, Recipe) else linear
+    method = _read_kind(tables["method"], "method", usual, problems)
+    constraint = read_constraint(sections.get("constraint"), problems)
+    options, settings = _read_run(tables["run"], problems)
+    privacy = _read(tables["privacy"], PrivacySettings, "[privacy]", problems)
+    if problems.found or not (model and method and options and settings and privacy):
+        return None
+    return Plan(
+        model=model,
+        any_model="kind" not in tables["model"],
+        constraint=constraint,
+        method=method,
+        options=options,
+        settings=settings,
+        privacy=privacy,
+    )
+
+
+def read_constraint(given: object, problems: Problems) -> Constraint | None:
+    """Read [constraint], or all of several [[constraint]]; None if there is none."""
+    if given is None:
+        return None
+    tables: list[Any] = given if isinstance(given, list) else [given]
+    if not all(isinstance(one, Mapping) for one in tables):
+        table(given, "[constraint]", problems)
+        return None
+    usual = BoundedGroupLoss.name
+    parts = [_read_kind(one, "constraint", usual, problems) for one in tables]
+    if any(part is None for part in parts) or not parts:
+        return None
+    try:
+        joined: Constraint = reduce(operator.and_, parts)
+    except UsageError as error:
+        problems.add(error)
+        return None
+    return joined
+
+
+KINDS: dict[str, Mapping[str, Any]] = {
+    "model": MODELS,
+    "constraint": CONSTRAINTS,
+    "method": METHODS,
+}
+
+
+def _read_kind(
+    values: Mapping[str, object], section: str, usual: str, problems: Problems
+) -> Any:
+    """Read a section whose `kind` names a class; None if it cannot be made."""
+    mine, kinds = dict(values), KINDS[section]
+    name = str(mine.pop("kind", usual))
+    if name not in kinds:
+        problems.add(f"[unknown-name] no {section} '{name}': {suggestion(name, kinds)}")
+        return None
+    try:
+        kind = kinds[name]
+    except PFFLError as error:  # of another package, which is broken
+        problems.add(error)
+        return None
+    found = check(mine, kind, name, problems, others=_own(section))
+    if "bound" in mine and "bound" not in found.values:
+        return None  # one message about the bound is enough
+    return construct(kind, found.values, problems)
+
+
+def _own(section: str) -> Mapping[str, Any]:
+    """Return our kinds of a section: those of other packages are loaded when named."""
+    kinds = KINDS[section]
+    return kinds.own if isinstance(kinds, Registry) else kinds
+
+
+def _read(
+    values: Mapping[str, object], source: Any, owner: str, problems: Problems
+) -> Any:
+    found = check(values, source, owner, problems)
+    return construct(source, found.values, problems)
+
+
+def _read_run(
+    values: Mapping[str, object], problems: Problems
+) -> tuple[Options | None, RunSettings | None]:
+    """Read [run]: the fields of `Options` and of `RunSettings`."""
+    kinds: tuple[Any, ...] = (Options, RunSettings)
+    known = [name for kind in kinds for name in parameters(kind) if name != "promise"]
+    for key in values:
+        if key not in known:
+            problems.add(unknown_key(key, "[run]", known, {}))
+    good = {key: value for key, value in values.items() if key in known}
+    parts = [{k: good[k] for k in good if k in parameters(kind)} for kind in kinds]
+    settings = _read(parts[1], RunSettings, "[run]", problems)
+    if settings is not None and settings.certify:
+        parts[0]["promise"] = "unseen"
+    elif "models" in good:
+        problems.add("[no-effect] [run] models goes with certify = true")
+    return _read(parts[0], Options, "[run]", problems), settings
+
+
+# Where the rows come from
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """Where rows come from.
+
+    Attributes
+    ----------
+    name
+        What to call a run on these data.
+    open
+        Opens them; ``progress=`` is handed to loaders that show how far they are.
+    values
+        The section as it was given, with paths that do not depend on its place.
+    federation
+        What the sites agreed on, where their rows stay with them.
+    """
+
+    name: str
+    open: Callable[..., Federation]
+    values: Mapping[str, object]
+    federation: Path | None = None
+
+    def sections(self, directory: str | os.PathLike[str]) -> dict[str, object]:
+        """Return [data] and [columns] as they read in a file in `directory`."""
+        seen_from = Path(directory).resolve()
+        data = _map_paths(self.values, lambda path: _relative(path, seen_from))
+        return {"data": data, "columns": data.pop("columns", None)}
+
+
+def named(data: str) -> tuple[dict[str, Any], str | None, Path]:
+    """Return the sections that a text stands for, the file they are in, its folder.
+
+    A data set, a table, a run file or a run directory; the first two are in no file.
+    """
+    path = Path(data)
+    if (path / SPEC).is_file():
+        path = path / SPEC
+    if path.suffix == ".toml":
+        return read_toml(path), str(path), path.parent
+    if data in DATASETS or not (path.exists() or path.suffix or os.sep in data):
+        return {"data": {"name": data}}, None, Path()
+    if not path.is_file():
+        raise DataError(f"[file-missing] '{data}' is not a file")
+    return {"data": {"path": data}}, None, Path()
+
+
+def other_data(section: object, data: str) -> dict[str, Any]:
+    """Return a [data] section for other rows; another table is read as the first was.
+
+    Parameters
+    ----------
+    section
+        That of the run.
+    data
+        As for `named`.
+    """
+    sections, file, folder = named(data)
+    given: dict[str, Any] = dict(sections.get("data", {}))
+    first = section if isinstance(section, Mapping) else {}
+    if file is None and "path" in given:
+        if "path" not in first:
+            raise UsageError(
+                "[needs-run-file] the run was on a data set, so a table says too "
+                "little: give a run file (.toml) whose [data] names its columns"
+            )
+        return {**first, "path": str(Path(data).resolve())}
+    if given == {"name": first.get("name")}:
+        return dict(first)  # the same data set, with the run's own options
+    return _map_paths(given, lambda path: str((folder / path).resolve()))
+
+
+def set_apart(federation: Federation, values: Mapping[str, Any]) -> Federation:
+    """Set calibration rows apart as the values of a [data] section say, if they do."""
+    if not (share := values.get(APART)):
+        return federation
+    return federation.with_calibration(float(share), seed=values.get("seed", 0))
+
+
+def read_data(
+    table: Mapping[str, object], base: Path, problems: Problems
+) -> DataSource | None:
+    """Read [data]; paths start from `base`."""
+    if "federation" in table:
+        return _elsewhere(table, base, problems)
+    values = dict(table)
+    share: Any = values.pop(APART, None)
+    path: Any = values.pop("path", None)
+    if path is not None:
+        found = _tables(path, values, base, problems)
+    else:
+        found = _data_set(values, base, problems)
+    if share is None or found is None:
+        return found
+    if not (is_number(share) and 0 <= share < 1):
+        problems.add(wrong(APART, "[data]", "a number from 0 to below 1", share))
+        return None
+    whole, apart = found.open, {APART: share, "seed": values.get("seed", 0)}
+    return replace(
+        found,
+        open=lambda progress=None: set_apart(whole(progress=progress), apart),
+        values={**found.values, APART: share},
+    )
+
+
+def _data_set(
+    values: dict[str, object], base: Path, problems: Problems
+) -> DataSource | None:
+    """Return a data set by its name."""
+    name = values.pop("name", None)
+    if name is None:
+        there = ", ".join(DATASETS)
+        problems.add(
+            f"[missing-data] [data] needs a name (of {there}) or the path of a table"
+        )
+        return None
+    if name not in DATASETS:
+        hint = suggestion(str(name), DATASETS)
+        problems.add(
+            f"[unknown-data] no data set '{name}': {hint} (for a file, give its path)"
+        )
+        return None
+    load = DATASETS[str(name)].load
+    section = check(values, load, str(name), problems)
+    options = _map_paths(section.values, lambda path: str(base / path))
+
+    def opened(progress: object = None) -> Federation:
+        shows = progress and "progress" in inspect.signature(load).parameters
+        return load(**options, **({"progress": progress} if shows else {}))
+
+    return DataSource(str(name), opened, {"name": name, **options})
+
+
+def _tables(
+    path: Any, values: dict[str, object], base: Path, problems: Problems
+) -> DataSource | None:
+    """Return one table for all silos, or one for each."""
+    one = isinstance(path, str) and path != ""
+    several = isinstance(path, Mapping) and path != {}
+    if not (one or (several and all(isinstance(p, str) for p in path.values()))):
+        problems.add(wrong("path", "[data]", "text, or a table (text each)", path))
+        return None
+    make = Federation.from_table if one else Federation.from_silos
+    keywords = TableOptions if one else ColumnOptions
+    section = check(values, keywords, "[data]", problems)
+    absent = [f"`{key}=`" for key in required(keywords) if key not in values]
+    if absent:
+        problems.add(f"[missing-key] a table needs {' and '.join(absent)}")
+    elif section.complete and one:
+        # What does not go together is refused before a table is read.
+        construct(TableOptions, section.values, problems)
+    place = _map_paths({"path": path}, lambda path: str(base / path))
+    options = section.values
+    return DataSource(
+        str(options.get("name", Path(path).stem if one else "tables")),
+        lambda progress=None: make(place["path"], **options),
+        {**place, **options},
+    )
+
+
+def _elsewhere(
+    values: Mapping[str, object], base: Path, problems: Problems
+) -> DataSource | None:
+    """Return rows that stay with the sites: there is nothing to open."""
+    given = values["federation"]
+    if others := sorted(set(values) - {"federation"}):
+        problems.add(
+            "[options-conflict] [data] has a federation file, so nothing else: not "
+            f"{others}"
+        )
+    if not isinstance(given, str) or not given:
+        problems.add(wrong("federation", "[data]", "text", given))
+        return None
+    path = base / given
+
+    def opened(progress: object = None) -> Federation:
+        raise UsageError(
+            f"[rows-elsewhere] the rows of '{path}' stay with the sites: deploy the "
+            "run (pffl deploy)"
+        )
+
+    return DataSource(path.stem, opened, {"federation": str(path)}, path)
+
+
+def _map_paths(
+    values: Mapping[str, Any], change: Callable[[str], str]
+) -> dict[str, Any]:
+    """Change the paths of a section, and leave all else."""
+    out = dict(values)
+    for key in PATHS:
+        if isinstance(out.get(key), Mapping):
+            out[key] = {silo: change(path) for silo, path in out[key].items()}
+        elif isinstance(out.get(key), str):
+            out[key] = change(out[key])
+    return out
+
+
+def _relative(path: str, directory: Path) -> str:
+    try:
+        return Path(os.path.relpath(Path(path).resolve(), directory)).as_posix()
+    except ValueError:  # another drive
+        return str(Path(path).resolve())
+
+
+# The whole file
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job(Generic[F]):
+    """Everything that `solve` takes, and where it came from.
+
+    Attributes
+    ----------
+    federation, constraint, model, method, options, engine, seed
+        As for `pffl.solve`.
+    source
+        Where the data came from.
+    policy
+        What a deployed run asks of its sites.
+    privacy
+        What is kept from whom.
+    about
+        Purpose, owner and date of the model.
+    """
+
+    federation: F
+    constraint: Constraint | None
+    model: AnyModel
+    method: Method[Any]
+    options: Options
+    engine: str
+    seed: int | None
+    source: DataSource
+    policy: Policy | None = None
+    privacy: PrivacySettings = field(default_factory=PrivacySettings)
+    about: About = field(default_factory=About)
+
+    @property
+    def secure_sum(self) -> bool:
+        """Whether answers are added under masks; over machines, as sites agreed on."""
+        if isinstance(self.federation, Federation):
+            return bool(self.privacy.secure_sum)
+        return self.federation.pooled > 0
+
+    def dump(self, directory: str | os.PathLike[str], *, seed: int) -> str:
+        """Write the run file of this job, every default spelt out.
+
+        Parameters
+        ----------
+        directory
+            Where the file will lie: paths are written relative to it.
+        seed
+            The seed that was used.
+        """
+        options, model = run_section(self.options), section_of(self.model)
+        if options.pop("l2") == AUTO:
+            model = {**model, "l2": AUTO}
+        masked = True if self.secure_sum else None
+        return dumps(
+            {
+                **self.source.sections(directory),
+                "model": model,
+                "constraint": constraint_sections(self.constraint),
+                "method": self.method.describe(),
+                "run": {"engine": self.engine, "seed": seed, **options},
+                "policy": None if self.policy is None else asdict(self.policy),
+                "privacy": replace(self.privacy, secure_sum=masked).section(),
+                "about": about_section(self.about),
+            }
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec(Plan):
+    """A run file that was checked; `build` opens the data.
+
+    Attributes
+    ----------
+    data
+        Where the rows come from.
+    policy
+        What a deployed run asks of its sites.
+    about
+        Purpose, owner and date of the model.
+    """
+
+    data: DataSource
+    policy: Policy = field(default_factory=Policy)
+    about: About = field(default_factory=About)
+
+    def build(self, progress: object = None) -> Job[Federation]:
+        """Open the data, with `progress` as there, and fit the pieces together."""
+        return self.over(self.data.open(progress=progress))
+
+    def over(self, federation: F) -> Job[F]:
+        """Fit the pieces together over rows that are open, or an engine's."""
+        return Job(
+            federation=federation,
+            constraint=self.constraint,
+            model=self.model_for(federation.schema),
+            method=self.method,
+            options=self.options,
+            engine=self.settings.engine,
+            seed=self.settings.seed,
+            source=self.data,
+            policy=None if isinstance(federation, Federation) else self.policy,
+            privacy=self.privacy,
+            about=self.about,
+        )
+
+
+def run_section(options: Options) -> dict[str, Any]:
+    """Return options as [run] has them, all of them."""
+    plain = asdict(options)
+    certify = {"certify": True} if plain.pop("promise") else {}
+    return {**plain, **certify}
+
+
+def about_section(about: About) -> dict[str, str] | None:
+    """What was stated, as a table of a run file; None if nothing was."""
+    stated = {key: value for key, value in asdict(about).items() if value is not None}
+    return stated or None
+
+
+def constraint_sections(constraint: Constraint | None) -> object:
+    """Constraints as a table of a run file, as several, or as none."""
+    tables = [] if constraint is None else list(_flat(constraint.describe()))
+    return tables[0] if len(tables) == 1 else tables or None
+
+
+def _flat(plain: Mapping[str, Any]) -> Iterable[Mapping[str, object]]:
+    if "of" not in plain:
+        return [plain]
+    return [table for part in plain["of"] for table in _flat(part)]
+
+
+def load(path: str | os.PathLike[str], overrides: Sequence[str] = ()) -> RunSpec:
+    """Read a run file; `overrides` are settings such as ``method.rounds=50``."""
+    sections = read_toml(path)
+    for setting in overrides:
+        sections = merge(sections, parse_setting(setting))
+    return parse(sections, source=str(path), base=Path(path).parent)
+
+
+def of_run(directory: str | os.PathLike[str], data: str | None = None) -> RunSpec:
+    """Read the run file of a run directory, with other data where they are given."""
+    path = Path(directory) / SPEC
+    sections = read_toml(path) if path.is_file() else {}
+    if data is not None:
+        sections["data"] = other_data(sections.get("data"), data)
+    elif not sections:
+        raise UsageError(f"[file-missing] '{path}' is missing: say where the data are")
+    return parse(sections, source=str(path), base=Path(directory))
+
+
+def parse(
+    sections: Mapping[str, object], *, source: str = "run file", base: Path = Path()
+) -> RunSpec:
+    """Check all sections, and raise all their problems as one error.
+
+    Parameters
+    ----------
+    sections
+        The tables of the file.
+    source
+        What to call them in messages.
+    base
+        Folder that relative paths start from.
+    """
+    problems = Problems(source, UsageError)
+    sections = {**sections, **_declared(sections, base)}
+    for name in sections:
+        if name not in SECTIONS:
+            problems.add(
+                f"[unknown-key] there is no section [{name}]: "
+                f"{suggestion(name, SECTIONS)}"
+            )
+    tables = {n: table(sections.get(n, {}), f"[{n}]", problems) for n in TABLES}
+    data = read_data(_data_section(tables), base, problems)
+    plan = read_plan({**tables, "constraint": sections.get("constraint")}, problems)
+    policy = _read(tables["policy"], Policy, "[policy]", problems)
+    about = _read_about(tables["about"], problems)
+    here = plan and plan.settings.engine != DEPLOYED and data and not data.federation
+    if tables["policy"] and here:
+        problems.add("[no-effect] [policy] goes with [run] engine = 'flower'")
+    problems.raise_if_any()
+    if not (data and plan and policy and about):
+        raise UsageError(f"[missing-section] {source}: incomplete")
+    if policy.weight_bound is None:  # what is assumed of rows is asked of sites
+        policy = replace(policy, weight_bound=plan.options.weight_bound)
+    return RunSpec(**vars(plan), data=data, policy=policy, about=about)
+
+
+def _read_about(values: Mapping[str, object], problems: Problems) -> About | None:
+    """Read [about]; a date may be one of TOML's own."""
+    plain = {k: str(v) if type(v) is date else v for k, v in values.items()}
+    found: About | None = _read(plain, About, "[about]", problems)
+    return found
+
+
+def stated(settings: Sequence[str]) -> About:
+    """Read settings of [about], and of nothing else."""
+    sections: dict[str, object] = {}
+    for setting in settings:
+        sections = merge(sections, parse_setting(setting))
+    with Problems("command line", UsageError) as problems:
+        for name in set(sections) - {"about"}:
+            problems.add(f"[no-effect] [{name}] has no effect on a card: about.KEY")
+        values = table(sections.get("about", {}), "[about]", problems)
+        found = _read_about(values, problems)
+    return found or About()
+
+
+def _declared(sections: Mapping[str, Any], base: Path) -> dict[str, Any]:
+    """Return [columns] of another file, where that is named instead of them."""
+    if not isinstance(path := sections.get("columns"), str):
+        return {}
+    found = read_toml(base / path)
+    if "columns" not in found:
+        raise UsageError(f"[missing-section] '{path}' has no section [columns]")
+    return {"columns": found["columns"]}
+
+
+def _data_section(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return [data] with what other sections say of it."""
+    section = dict(tables["data"])
+    kind = MODELS.get(str(tables["model"].get("kind")))
+    numeric = isinstance(kind, type) and issubclass(kind, NumericModel)
+    if (numeric or "target_range" in tables["model"]) and "path" in section:
+        section.setdefault("classification", False)
+    if tables["run"].get("certify") is True and "federation" not in section:
+        section.setdefault(APART, SHARE)
+    if tables["columns"]:
+        section["columns"] = tables["columns"]
+    return section
+
+
+# TOML
+
+
+def dumps(sections: Mapping[str, object]) -> str:
+    """Write tables as TOML; entries that are None are left out.
+
+    >>> print(dumps({"run": {"seed": 1}, "data": {"path": "a.csv", "id": None}}))
+    [run]
+    seed = 1
+    <BLANKLINE>
+    [data]
+    path = "a.csv"
+    <BLANKLINE>
+    """
+    try:
+        text = tomli_w.dumps(_without_none(sections))
+        text.encode()
+    except TypeError as error:
+        raise UsageError(f"[not-toml] a run file cannot hold this: {error}") from error
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            "[not-toml] a run file cannot hold half of a surrogate pair"
+        ) from error
+    return text
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        known = {key: entry for key, entry in value.items() if entry is not None}
+        return {key: _without_none(entry) for key, entry in known.items()}
+    if isinstance(value, list | tuple):
+        return [_without_none(entry) for entry in value]
+    return value
+
+
+def parse_setting(setting: str) -> dict[str, object]:
+    """Turn ``a.b=c`` into nested tables; a value that is not TOML is text.
+
+    >>> parse_setting("method.dual_rounds=50")
+    {'method': {'dual_rounds': 50}}
+    >>> parse_setting("data.group=sex")
+    {'data': {'group': 'sex'}}
+    """
+    key, sign, value = setting.partition("=")
+    if not sign or not key.strip():
+        raise UsageError(
+            "[wrong-setting] a setting must look like section.key=value. Got "
+            f"{setting!r} instead."
+        )
+    quoted = dumps({"it": value.strip()}).partition(" = ")[2]
+    for text in (value.strip(), quoted):
+        try:
+            parsed = tomllib.loads(f"{key} = {text}")
+        except tomllib.TOMLDecodeError:
+            continue
+        # A line break inside the value would smuggle in further keys.
+        if "\n" not in setting:
+            return _with_lists(parsed)
+    raise UsageError(
+        f"[wrong-setting] '{key.strip()}' is not a key such as section.key: {setting!r}"
+    )
+
+
+def _with_lists(sections: dict[str, Any]) -> dict[str, Any]:
+    """Cut text at its commas where a key holds a list of names."""
+    for section, values in sections.items():
+        for key in values if isinstance(values, dict) else ():
+            known = keys().get(f"{section}.{key}")
+            only = known is not None and get_origin(known.kind) is list
+            if only and isinstance(text := values[key], str):
+                values[key] = [part.strip() for part in text.split(",")]
+    return sections
+
+
+def merge(
+    below: Mapping[str, object], above: Mapping[str, object]
+) -> dict[str, object]:
+    """Lay one table over another; tables inside are merged, all else is replaced."""
+    merged = dict(below)
+    for key, value in above.items():
+        under = merged.get(key)
+        several = isinstance(under, list) and any(isinstance(t, Mapping) for t in under)
+        if isinstance(value, Mapping) and several:
+            raise UsageError(
+                f"[wrong-setting] there are several [[{key}]]: say in the file which "
+                "one is meant"
+            )
+        both = isinstance(under, Mapping) and isinstance(value, Mapping)
+        merged[key] = merge(under, value) if both else value  # type: ignore[arg-type]
+    return merged
+
+
+# What there is
+
+
+def _sources() -> dict[str, list[tuple[str, Any]]]:
+    """Return what takes the values of each section, by kind where there are kinds."""
+    sets = [(name, known.load) for name, known in DATASETS.items()]
+    return {
+        "data": [("tables", TableOptions), *sets],
+        **{name: list(_own(name).items()) for name in KINDS},
+        "run": [("", Options), ("", RunSettings)],
+        "privacy": [("", PrivacySettings)],
+        "policy": [("", Policy)],
+        "about": [("", About)],
+    }
+
+
+def _keys_of(source: Any) -> dict[str, Key]:
+    return keys_of(source, Federation.from_table if source is TableOptions else None)
+
+
+@cache
+def keys() -> Mapping[str, Key]:
+    """Return every key of a run file, as ``section.key``, with all that is known."""
+    found: dict[str, Key] = {
+        "data.name": Key(str, None, "A data set; or what to call a table."),
+        "data.path": Key(str | dict[str, str], None, "A table; or one for each silo."),
+        "data.federation": Key(str, None, "federation.json: rows stay with sites."),
+        f"data.{APART}": Key(
+            float, None, f"Training rows to certify on; with certify {SHARE}."
+        ),
+    }
+    for section, kinds in _sources().items():
+        if section in KINDS:
+            names = ", ".join(kind for kind, _ in kinds)
+            found[f"{section}.kind"] = Key(str, None, f"One of {names}.")
+        for kind, source in kinds:
+            for name, key in _keys_of(source).items():
+                if (section, name) not in (("run", "promise"), ("run", "l2")):
+                    known = found.setdefault(f"{section}.{name}", key)
+                    known.kinds.append(kind)
+    l2 = found["model.l2"]
+    found["model.l2"] = replace(l2, kind=float | Literal["auto"])
+    return found
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON schema of run files, by which editors complete and check."""
+    tables = dict[str, Any]()
+    for section, kinds in _sources().items():
+        tables[section] = Union[tuple(_kinds(section, kinds))]  # noqa: UP007
+    one = tables["constraint"]
+    tables["constraint"] = one | types.GenericAlias(list, (one,))
+    tables["columns"] = dict[str, Any]
+    given: Any = {name: (kind | None, None) for name, kind in tables.items()}
+    return create_model("RunFile", __base__=Table, **given).model_json_schema()
+
+
+def _kinds(section: str, kinds: Sequence[tuple[str, Any]]) -> Iterator[Any]:
+    """Yield the models of a section, one for each kind."""
+    if section == "run":
+        both = {**keys_of(Options), **keys_of(RunSettings)}
+        yield table_of("run", {k: v for k, v in both.items() if k != "promise"})
+        return
+    usual = {"logistic", "least-squares", "auto", "bgl"}
+    for kind, source in kinds:
+        known = _keys_of(source)
+        if section == "model":
+            known |= {"l2": keys()["model.l2"]} if "l2" in known else {}
+        if section == "data":
+            more = ("path", "name", "federation", APART)
+            known |= {name: keys()[f"data.{name}"] for name in more}
+        more_fields: Any = {}
+        if section in KINDS:
+            default: Any = None if kind in usual else ...
+            more_fields = {"kind": (Literal[kind], default)}
+        elif section == "about":
+            known["date"] = replace(known["date"], kind=Any)
+        yield table_of(f"{section}-{kind or section}", known, **more_fields)
+    if section in KINDS:  # of other packages anything may be said
+        foreign = Field(
+            json_schema_extra={"not": {"enum": [kind for kind, _ in kinds]}}
+        )
+        yield create_model(
+            f"{section}-other", kind=(str, foreign), __config__={"extra": "allow"}
+        )
+
+
+def read_text(text: Any, kind: Any) -> Any:
+    """Read what was typed as the type of its key wants it; else it stays text."""
+    if not isinstance(text, str):
+        return text
+    for number in (int, float):
+        if number in (kind, *get_args(kind)):
+            try:
+                return number(text)
+            except ValueError:
+                continue
+    return text
