@@ -57,7 +57,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def methods(price: float) -> Iterator[tuple[str, Method[Any]]]:
+def methods(price: float) -> Iterator[tuple[str, Method]]:
     """`exact` first: its value is the optimum."""
     yield "exact", pffl.Exact(multiplier_bound=price)
     for name, setting in SETTINGS.items():

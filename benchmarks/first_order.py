@@ -28,7 +28,7 @@ from pffl.preparation import Options
 from pffl.problem import Problem
 from pffl.solving import prepared
 
-KINDS: tuple[type[GapMethod[Any]], ...] = (pffl.FirstOrder, pffl.Exact)
+KINDS: tuple[type[GapMethod], ...] = (pffl.FirstOrder, pffl.Exact)
 RIDGES = (1e-2, 1e-3, 1e-4, 1e-6, 0.0)
 NOTIONS = (pffl.BoundedGroupLoss, pffl.ConditionalBoundedGroupLoss)
 
@@ -142,7 +142,7 @@ def grid(
     yield engine, pffl.MinMax(), pffl.LogisticRegression(l2=0.0), 1.0, 0.0
 
 
-def run(engine: Local, problem: Problem, method: GapMethod[Any]) -> tuple[Any, float]:
+def run(engine: Local, problem: Problem, method: GapMethod) -> tuple[Any, float]:
     """Run a method; return its last state and its CPU seconds."""
     began = time.process_time()
     state: Standing = method.init(problem)

@@ -19,15 +19,14 @@ No federation has to train so: a study asks what a baseline could have reached a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from pffl.methods.descent import LocalTraining, Objective
 
 from pffl.constraints.base import Cells
 from pffl.errors import UsageError
 from pffl.flow import Flow, Run, ask
 from pffl.methods.base import LARGEST, Bounds, Method
-from pffl.methods.descent import LocalTraining, Objective
 from pffl.methods.local_bgl import LocalBGL, own_cells
 from pffl.models.linear import LinearModel
 from pffl.problem import Point, Problem
@@ -48,7 +47,7 @@ BISECTIONS = 60
 
 
 def solved(
-    problem: Problem, method: Method[Any], start: FloatArray | None = None
+    problem: Problem, method: Method, start: FloatArray | None = None
 ) -> Flow[Run]:
     """Return the optimum of what a method descends, as if it had been trained to it."""
     w = problem.task.model.start(problem.seed) if start is None else start
@@ -69,7 +68,7 @@ def _modulus(objective: Objective) -> float:
     return objective.risk_weight * mu if objective.ridge is None else objective.ridge
 
 
-def _one_objective(problem: Problem, method: Method[Any]) -> Objective | None:
+def _one_objective(problem: Problem, method: Method) -> Objective | None:
     """What all rounds of a method descend, if it is one, and strongly convex."""
     model, trains = problem.task.model, isinstance(method, LocalTraining)
     small = isinstance(model, LinearModel) and model.n_parameters <= LARGEST

@@ -21,7 +21,7 @@ __all__ = ["drive", "prepare"]
 def iterate(
     engine: Engine,
     problem: Problem,
-    method: Method[Any],
+    method: Method,
     *,
     callbacks: Sequence[Callback] = (),
     gap_every: int = 0,
@@ -38,7 +38,7 @@ def iterate(
 
 
 def iterate_many(
-    engine: Engine, problems: Sequence[Problem], methods: Sequence[Method[Any]]
+    engine: Engine, problems: Sequence[Problem], methods: Sequence[Method]
 ) -> list[Run]:
     """Run several methods side by side."""
     pairs = zip(problems, methods, strict=True)

@@ -19,7 +19,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -36,7 +35,7 @@ from pffl.evidence.proofs import INTERRUPTED, find_least, of_cells, unmeasurable
 from pffl.evidence.record import Choice, Missing, Trial
 from pffl.evidence.tables import EQUAL
 from pffl.fitting import Fitted, fit
-from pffl.flow import Flow, ask
+from pffl.flow import Flow, Start, ask
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
 from pffl.models.base import Model
@@ -60,7 +59,7 @@ def choose_bound(
     setting: Setting,
     constraint: Constraint,
     model: Model,
-    method: Method[Any],
+    method: Method,
     options: Options,
     seed: int,
 ) -> Choice:
@@ -100,7 +99,7 @@ def _refused(
     federation: Federation | None,
     constraint: Constraint,
     model: Model,
-    method: Method[Any],
+    method: Method,
 ) -> str | None:
     """Say why no bound can be chosen; None if one can."""
     beta, price = prices(constraint, method)
@@ -132,7 +131,7 @@ class Ways:
 
     constraint: Constraint
     model: Model
-    method: Method[Any]
+    method: Method
     options: Options
     seed: int
 
@@ -192,8 +191,9 @@ class Ways:
             excess=False,
         )
         price, beta = problem.multiplier_bound, problem.risk_weight
-        method = Auto(multiplier_bound=price, risk_weight=beta, warm_start=start)
-        found = yield from fit(problem, method, wanted)
+        method = Auto(multiplier_bound=price, risk_weight=beta)
+        near = None if start is None else Start(start)
+        found = yield from fit(problem, method, wanted, start=near)
         if found.run.stopped == "interrupted":
             raise KeyboardInterrupt
         return found

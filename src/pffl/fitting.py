@@ -86,7 +86,7 @@ class Fitted:
 
 def fit(
     problem: Problem,
-    method: Method[Any],
+    method: Method,
     wanted: Wanted,
     *,
     gap_every: int = 0,
@@ -147,7 +147,7 @@ class Fit:
     """Where a fit stands: see `Fitted`."""
 
     problem: Problem
-    method: Method[Any]
+    method: Method
     wanted: Wanted
     run: Run
     excess: Least | Missing
@@ -181,10 +181,7 @@ def _raised(at: Fit, shown: Problem) -> Flow[tuple[Fit, float | None, Sample]]:
             break
         start, bounds = Start.of(at.run, at.problem), at.problem.cells.bounds
         allowed = tolerance(at.problem.scales, bounds)
-        if (
-            at.method.resumed(start.point) is None
-            or not (seen.own_means - bounds > allowed).any()
-        ):
+        if not at.method.resumes or not (seen.own_means - bounds > allowed).any():
             break
         at = yield from _judged(at)
         if not at.dearer or number == TIMES:

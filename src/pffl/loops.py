@@ -149,7 +149,7 @@ def solve_loaders(
     own = network if isinstance(network, Network) else _network(network, schema)
     begun = time.monotonic()
     engine = Loops(own, schema, _loaders(silos), split or taken_apart, name)
-    trainer = Trainer(engine, optimizer or _adam, local_epochs, autocast, seed)
+    trainer = LoopTraining(engine, optimizer or _adam, local_epochs, autocast, seed)
     module = copy.deepcopy(own.module).to(own.torch_device)
     first = engine.vector(module)
     run = Outside.begin(bounding, engine, engine.model, first, rounds, begun)
@@ -387,7 +387,7 @@ class Loops:
 
 
 @dataclass(frozen=True, eq=False)
-class Trainer:
+class LoopTraining:
     """Trains copies of a module, one for each silo, and averages them by rows."""
 
     engine: Loops

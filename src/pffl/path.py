@@ -156,7 +156,7 @@ def calibration_overlap(setting: Setting) -> int | None:
 
 def fit_path(
     problem: Problem,
-    method: Method[Any],
+    method: Method,
     wanted: Wanted,
     *,
     models: int | None,
@@ -210,7 +210,7 @@ def fit_path(
 
 
 def find_safest(
-    problem: Problem, method: Method[Any], wanted: Wanted, rows: FloatArray
+    problem: Problem, method: Method, wanted: Wanted, rows: FloatArray
 ) -> Flow[tuple[Fitted, float]]:
     """Train the model of a path that is tested first, and say how safe it is.
 
@@ -267,7 +267,7 @@ class Walk:
     """What all models of a path share; `spread` are the standard errors."""
 
     problem: Problem
-    method: Method[Any]
+    method: Method
     wanted: Wanted
     spread: FloatArray
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from pffl.errors import DataError, Problems, UsageError
 from pffl.evidence.record import Data
 from pffl.flow import Flow, ask
 from pffl.methods import METHODS, Method
-from pffl.methods.base import PRICES
+from pffl.methods.base import MULTIPLIER_BOUNDS
 from pffl.models.base import Inputs, Model, Target
 from pffl.models.linear import LinearModel, default_model
 from pffl.numerics import divisors, is_number
@@ -144,7 +144,7 @@ class Options:
                     )
 
 
-def prices(constraint: Constraint | None, method: Method[Any]) -> tuple[float, float]:
+def prices(constraint: Constraint | None, method: Method) -> tuple[float, float]:
     """Return β and B: the constraint's (minimax), else the method's.
 
     Where the method leaves B open, it is the one to start with.
@@ -154,7 +154,7 @@ def prices(constraint: Constraint | None, method: Method[Any]) -> tuple[float, f
         beta = constraint.risk_weight
     if constraint is not None and constraint.multiplier_bound is not None:
         bound = constraint.multiplier_bound
-    return float(beta), float(PRICES[0] if bound is None else bound)
+    return float(beta), float(MULTIPLIER_BOUNDS[0] if bound is None else bound)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +210,7 @@ def prepare(
     setting: Setting,
     constraint: Constraint | None,
     model: Model | None,
-    method: Method[Any],
+    method: Method,
     options: Options,
     seed: int,
 ) -> Flow[tuple[Problem, tuple[str, ...]]]:
@@ -223,7 +223,7 @@ def begin(
     setting: Setting,
     constraint: Constraint | None,
     model: Model | None,
-    method: Method[Any],
+    method: Method,
     options: Options,
     seed: int,
     *,
@@ -427,7 +427,7 @@ def deviations(counted: Counted) -> FloatArray:
     return np.stack([total - n * mean, np.maximum(centred, 0.0)], axis=-1)
 
 
-def _check_quorum(setting: Setting, method: Method[Any]) -> None:
+def _check_quorum(setting: Setting, method: Method) -> None:
     """Refuse a quorum below all with methods that need every cell's loss (fault 41).
 
     Cells in which a missing silo has rows come in as NaN.
@@ -460,7 +460,7 @@ def reprice(problem: Problem, bounds: FloatArray, beta: float, bound: float) -> 
 def check_pooled(
     setting: Setting,
     constraint: Constraint | None,
-    method: Method[Any],
+    method: Method,
     options: Options,
 ) -> None:
     """Refuse what needs figures of single silos, where secure sums show totals only."""

@@ -94,7 +94,7 @@ def solve(
     constraint: Constraint | None,
     *,
     model: Model | None = None,
-    method: Method[Any] | str | None = None,
+    method: Method | str | None = None,
     engine: str = "local",
     options: Options | None = None,
     seed: int | None = None,
@@ -272,7 +272,7 @@ def _begin(
     log: Log | None,
     model: Model,
     constraint: Constraint | None,
-    method: Method[Any],
+    method: Method,
     options: Options,
     more: Mapping[str, Any],
 ) -> None:
@@ -350,7 +350,7 @@ def solving(
     constraint: Constraint | None,
     *,
     model: Model | None = None,
-    method: Method[Any] | None = None,
+    method: Method | None = None,
     options: Options | None = None,
     seed: int = 0,
     gap_every: int = 0,
@@ -435,7 +435,7 @@ def noise_forecast(
     constraint: Constraint | None,
     *,
     model: Model | None,
-    method: Method[Any],
+    method: Method,
     options: Options,
     privacy: Privacy,
     secure_sum: bool,
@@ -464,7 +464,7 @@ def with_noise(
     constraint: Constraint | None,
     *,
     model: Model | None,
-    method: Method[Any],
+    method: Method,
     options: Options,
     seed: int,
     privacy: Privacy,
@@ -526,7 +526,7 @@ def fitted(
     setting: Setting,
     problem: Problem,
     constraint: Constraint | None,
-    method: Method[Any],
+    method: Method,
     options: Options,
     wanted: Wanted,
     gap_every: int = 0,
@@ -595,7 +595,7 @@ def fitted(
 def wanted_of(
     setting: Setting,
     constraint: Constraint | None,
-    method: Method[Any],
+    method: Method,
     options: Options,
 ) -> Wanted:
     """Return what is to be measured of a run."""
@@ -654,7 +654,7 @@ def terms_of(
     data: Data,
     problem: Problem,
     options: Options,
-    method: Method[Any],
+    method: Method,
     loss_bound: float | None,
 ) -> Terms:
     """Return what was declared for a run, and the M that was chosen."""
@@ -683,7 +683,7 @@ def noted(solution: Solution, more: Iterable[str]) -> Solution:
 
 def solve_many(
     federation: Federation | Engine,
-    points: Sequence[tuple[Constraint, Method[Any]]],
+    points: Sequence[tuple[Constraint, Method]],
     *,
     model: Model | None = None,
     engine: str = "local",
@@ -761,7 +761,7 @@ def _repriced(
     first: Problem,
     names: set[str],
     constraint: Constraint,
-    method: Method[Any],
+    method: Method,
 ) -> Problem:
     """Return the first problem with another point's bounds and prices."""
     cells = constraint.cells(setting.schema, setting.silo_names)
@@ -773,7 +773,7 @@ def _repriced(
     return reprice(first, cells.bounds[kept], *prices(constraint, method))
 
 
-def default_method(model: Model) -> Method[Any]:
+def default_method(model: Model) -> Method:
     """Return `Auto`; `PFFL` for models that are not linear, with all it can do."""
     return Auto() if isinstance(model, LinearModel) else PFFL()
 
@@ -858,7 +858,7 @@ def prepared(
     engine: Engine,
     constraint: Constraint | None,
     model: Model | None,
-    method: Method[Any],
+    method: Method,
     options: Options,
     seed: int,
 ) -> tuple[Problem, tuple[str, ...]]:

@@ -15,7 +15,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ from pffl.constraints import CONSTRAINTS, BoundedGroupLoss, Cells, Constraint
 from pffl.data import Attribute, Federation, Rows, Schema, Silo
 from pffl.driver import drive, exchanges
 from pffl.engines import Engine, Local, Reference
-from pffl.flow import rounds
+from pffl.flow import Run, rounds
 from pffl.methods import METHODS, Exact, Method
 from pffl.models.base import Model
 from pffl.models.scaled import Design
@@ -36,6 +36,7 @@ from pffl.typing import FloatArray, IntArray
 
 CLOSE = 1e-6  # two ways to the same model may differ by so much
 MOVED = 1e-4  # a model that did not move by so much did not move
+Heard: TypeAlias = tuple[Sequence[Query[Any]], list[Any]]
 FIXED = {"step_size": 0.1, "dual_step_size": 0.5}
 
 
@@ -58,7 +59,7 @@ class Setting:
     model: Model | None = None
 
     def problem(
-        self, engine: Engine, method: Method[Any], weighting: Weighting = "rows"
+        self, engine: Engine, method: Method, weighting: Weighting = "rows"
     ) -> Problem:
         """Ask the census, and build the problem."""
         with warnings.catch_warnings():
@@ -68,7 +69,7 @@ class Setting:
 
     def run(
         self,
-        method: Method[Any],
+        method: Method,
         *,
         engine: type[Reference] = Local,
         weighting: Weighting = "rows",
@@ -112,7 +113,7 @@ def sample_federation(
 
 
 def check_method(
-    method: Method[Any],
+    method: Method,
     *,
     constraint: Constraint | None = None,
     federation: Federation | None = None,
@@ -137,101 +138,76 @@ def check_method(
         check(method, setting)
 
 
-def is_declared(method: Method[Any], setting: Setting) -> None:
+def is_declared(method: Method, setting: Setting) -> None:
     """It is a frozen dataclass that its plain form describes in full."""
     _frozen(method, METHODS, Method)
     _described(method)
 
 
-def is_pure(method: Method[Any], setting: Setting) -> None:
-    """The same state and total give the same state, and neither is changed."""
-    engine = Reference(setting.federation)
-    problem = setting.problem(engine, method)
-    setup = method.setup(problem)
-    constants = None if setup is None else engine.ask(setup)
-    state = method.init(problem, constants)
-    _demand(
-        _bits(method.init(problem, constants)) == _bits(state),
-        method,
-        "init gives two states for the same constants",
-    )
-    asked = 0
-    while (query := method.query(problem, state)) is not None:
-        again = method.query(problem, state)
-        total, asked = engine.ask(query), asked + 1
-        _demand(
-            again is not None and _bits(engine.ask(again)) == _bits(total),
-            method,
-            f"query {asked} is another one when asked for twice",
-        )
-        before = _bits(state), _bits(total)
-        after = method.step(problem, state, total)
-        _demand(
-            before == (_bits(state), _bits(total)),
-            method,
-            f"step {asked} changes the state or the total that it is given",
-        )
-        other = replace(method)  # type: ignore[type-var]
-        _demand(  # what is kept elsewhere is lost
-            _bits(other.step(problem, state, total)) == _bits(after),
-            method,
-            f"step {asked} gives two states for the same state and total",
-        )
-        state = after
-    planned = method.planned_rounds
-    _demand(
-        planned is None or asked <= planned,
-        method,
-        f"it asked {asked} queries, and planned {planned}",
-    )
-    _demand(
-        bool(np.isfinite(method.finish(problem, state).w).all()),
-        method,
-        "it ends with numbers that are none",
-    )
-
-
-def follows_from_totals(method: Method[Any], setting: Setting) -> None:
+def follows_from_totals(method: Method, setting: Setting) -> None:
     """Told the same totals again, it asks the same and ends at the same bits.
 
-    So a run that was stopped goes on: see `pffl.log`.
+    So a run that was stopped goes on (`pffl.log`). Nor does it change a total, ask more
+    than it planned, or end with numbers that are none.
     """
     engine = Reference(setting.federation)
-    problem, heard = setting.problem(engine, method), []
-    conversation = exchanges(rounds(problem, method))
-    queries = next(conversation)
-    while queries is not None:
-        heard.append((queries, engine.ask_many(queries)))
-        queries, whole = _sent(conversation, heard[-1][1])
-    again = exchanges(rounds(problem, method))
-    queries, found = next(again), None
-    for asked, totals in heard:
-        same = [q.digest for q in queries or ()] == [q.digest for q in asked]
+    problem, heard = setting.problem(engine, method), list[Heard]()
+    whole = _told(method, problem, lambda number, asked: engine.ask_many(asked), heard)
+
+    def again(number: int, asked: Sequence[Query[Any]]) -> list[Any]:
+        known = heard[number] if number < len(heard) else ((), [])
+        same = [q.digest for q in asked] == [q.digest for q in known[0]]
         _demand(same, method, "told the same totals again, it asks something else")
-        queries, found = _sent(again, totals)
+        return known[1]
+
+    before = _bits([totals for _, totals in heard])
+    repeated = _told(replace(method), problem, again, [])  # type: ignore[type-var]
     _demand(
-        found is not None and _bits(found) == _bits(whole),
+        _bits(repeated.point) == _bits(whole.point),
         method,
         "told the same totals again, it ends elsewhere",
     )
+    _demand(
+        _bits([totals for _, totals in heard]) == before,
+        method,
+        "it changes a total that it is given",
+    )
+    planned, asked = method.planned_rounds, whole.rounds
+    _demand(  # and one query before the first round, for step sizes
+        planned is None or asked <= planned + 1,
+        method,
+        f"it asked {asked} queries, and planned {planned}",
+    )
+    finite = bool(np.isfinite(whole.point.w).all())
+    _demand(finite, method, "it ends with numbers that are none")
 
 
-def _sent(conversation: Any, totals: Any) -> tuple[Any, Point | None]:
-    """Go on; return the next queries, or None and where it ended."""
+def _told(
+    method: Method,
+    problem: Problem,
+    answer: Callable[[int, Sequence[Query[Any]]], list[Any]],
+    heard: list[Heard],
+) -> Run:
+    """Run a method on what `answer` answers; `heard` keeps it."""
+    conversation = exchanges(rounds(problem, method))
     try:
-        return conversation.send(totals), None
+        queries = next(conversation)
+        while True:
+            heard.append((queries, answer(len(heard), queries)))
+            queries = conversation.send(heard[-1][1])
     except StopIteration as done:
-        return None, done.value.point
+        run: Run = done.value
+        return run
 
 
-def ignores_order(method: Method[Any], setting: Setting) -> None:
+def ignores_order(method: Method, setting: Setting) -> None:
     """The order of silos does not matter."""
     silos = setting.federation.silos
     turned = setting.with_silos([*silos[1:], silos[0]])
     _same(method, setting.run(method), turned.run(method), "the order of silos matters")
 
 
-def counts_copies_once(method: Method[Any], setting: Setting) -> None:
+def counts_copies_once(method: Method, setting: Setting) -> None:
     """Silos alike are one silo, with step sizes that do not depend on them."""
     silo, steady = setting.federation.silos[0], _fixed(method)
     one = setting.with_silos([silo])
@@ -242,7 +218,7 @@ def counts_copies_once(method: Method[Any], setting: Setting) -> None:
         _same(method, point, three, "three copies of a silo differ from one")
 
 
-def ignores_the_split(method: Method[Any], setting: Setting) -> None:
+def ignores_the_split(method: Method, setting: Setting) -> None:
     """With one step a round and weights by rows, who has which rows does not matter.
 
     Methods that weigh silos apart say so (`weighs_silos`).
@@ -267,7 +243,7 @@ def ignores_the_split(method: Method[Any], setting: Setting) -> None:
     _same(method, setting.run(steady), other, what)
 
 
-def hears_every_silo(method: Method[Any], setting: Setting) -> None:
+def hears_every_silo(method: Method, setting: Setting) -> None:
     """Other labels in one silo, the first or the last, give another model."""
     before, steady = setting.run(_fixed(method)).w, _fixed(method)
     for k, silo in enumerate(setting.federation.silos):
@@ -283,13 +259,13 @@ def hears_every_silo(method: Method[Any], setting: Setting) -> None:
         )
 
 
-def runs_on_every_engine(method: Method[Any], setting: Setting) -> None:
+def runs_on_every_engine(method: Method, setting: Setting) -> None:
     """The fast engine and the plain loop give the same model."""
     fast, plain = (setting.run(method, engine=engine) for engine in (Local, Reference))
     _same(method, fast, plain, "the engines Local and Reference disagree")
 
 
-def knows_its_quorum(method: Method[Any], setting: Setting) -> None:
+def knows_its_quorum(method: Method, setting: Setting) -> None:
     """Whether rounds of training go on without the cells' losses is what it says.
 
     Where a silo is missing, the losses of cells in which it has rows come in as NaN.
@@ -320,9 +296,8 @@ class _Partial(Reference):
         ]
 
 
-METHOD_CHECKS: tuple[Callable[[Method[Any], Setting], None], ...] = (
+METHOD_CHECKS: tuple[Callable[[Method, Setting], None], ...] = (
     is_declared,
-    is_pure,
     follows_from_totals,
     ignores_order,
     counts_copies_once,
@@ -385,7 +360,7 @@ class Sample:
         return cells.membership[z][atom] & here
 
 
-def sample(setting: Setting, method: Method[Any], weighting: Weighting) -> Sample:
+def sample(setting: Setting, method: Method, weighting: Weighting) -> Sample:
     """Put the training rows of a setting in one place."""
     problem = setting.problem(Reference(setting.federation), method, weighting)
     rows = setting.federation.pooled("train")
@@ -394,7 +369,7 @@ def sample(setting: Setting, method: Method[Any], weighting: Weighting) -> Sampl
 
 
 def check_optimum(
-    method: Method[Any],
+    method: Method,
     value: Callable[[Sample, FloatArray], float],
     *,
     tolerance: float = 1e-3,
@@ -584,13 +559,13 @@ def _bits(value: Any) -> bytes:
     return repr(value).encode() if plain else value.tobytes()
 
 
-def _fixed(method: Method[Any], **more: int) -> Method[Any]:
+def _fixed(method: Method, **more: int) -> Method:
     """Return the method with steps that do not depend on how rows are shared out."""
     known = {field.name for field in fields(method)}  # type: ignore[arg-type]
     return replace(method, **{k: v for k, v in {**FIXED, **more}.items() if k in known})  # type: ignore[type-var]
 
 
-def _same(method: Method[Any], one: Point, other: Point, what: str) -> None:
+def _same(method: Method, one: Point, other: Point, what: str) -> None:
     """Demand that two pairs are one, and that the model moved at all."""
     apart = max(
         float(np.abs(one.w - other.w).max()),

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from pffl.data.silo import Rows
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import UsageError
-from pffl.flow import Flow, ask, rounds
+from pffl.flow import Flow, Start, ask, rounds
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
 from pffl.models.base import Model
@@ -40,7 +39,7 @@ def choose_l2(
     setting: Setting,
     constraint: Constraint | None,
     model: Model,
-    method: Method[Any],
+    method: Method,
     options: Options,
     seed: int,
 ) -> tuple[LinearModel, str]:
@@ -66,8 +65,7 @@ def choose_l2(
     start: Point | None = None
     for l2 in GRID:
         tried = Auto(multiplier_bound=price or None, risk_weight=beta)
-        tried = replace(tried, warm_start=start)
-        flow = _tried(here, bounded, replace(model, l2=l2), tried, plain, seed)
+        flow = _tried(here, bounded, replace(model, l2=l2), tried, plain, seed, start)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the run itself will warn
             start, loss = drive(engine, flow)
@@ -108,10 +106,12 @@ def _tried(
     method: Auto,
     options: Options,
     seed: int,
+    start: Point | None,
 ) -> Flow[tuple[Point, float]]:
     """Solve on the training rows, and measure the loss on those set aside."""
     problem, _ = yield from prepare(setting, constraint, model, method, options, seed)
-    run = yield from rounds(problem, method)
+    near = None if start is None else Start(start)
+    run = yield from rounds(problem, method, start=near)
     if run.stopped == "interrupted":
         raise KeyboardInterrupt
     total = yield from ask(Evaluate(problem.task, run.point.w, "validation"))

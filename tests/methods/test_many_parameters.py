@@ -51,7 +51,7 @@ SHORT = {"rounds": 2, "dual_rounds": 2, "rounds_per_dual": 2, "iterations": 2}
 SHORT |= {"stage_one_rounds": 2, "stage_two_rounds": 2}
 
 
-def short(name: str) -> Method[Any]:
+def short(name: str) -> Method:
     """Return a method with few rounds."""
     known = {f.name for f in fields(METHODS[name])}  # type: ignore[arg-type]
     return METHODS[name](**{k: n for k, n in SHORT.items() if k in known})

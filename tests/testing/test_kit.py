@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def setting() -> Setting:
     )
 
 
-def few(name: str) -> Method[Any]:
+def few(name: str) -> Method:
     """A method with few rounds, whoever it is from."""
     short = {"rounds_per_dual": 2, "local_steps": 2, "iterations": 6}
     kind = METHODS[name]
@@ -158,7 +158,7 @@ class Broken(FedAvg):
         return after
 
 
-class Plain(Method[Any]):
+class Plain(Method):
     """Not a dataclass."""
 
     name: ClassVar[str] = "plain"

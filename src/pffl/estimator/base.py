@@ -67,7 +67,7 @@ class Fair(BaseEstimator):
     error_at_most: float | None
     l2: float | Literal["auto"]
     fit_intercept: bool
-    method: Method[Any] | None
+    method: Method | None
     multiplier_bound: float | None
     risk_weight: float
     weighting: Weighting
@@ -99,7 +99,7 @@ class Fair(BaseEstimator):
         known = hasattr(self, "feature_names_in_")
         return list(map(str, self.feature_names_in_)) if known else None
 
-    def _method(self) -> Method[Any]:
+    def _method(self) -> Method:
         """Return the method, with its prices."""
         if self.method is None:
             return Auto(

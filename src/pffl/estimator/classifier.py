@@ -103,7 +103,7 @@ class FairClassifier(ClassifierMixin, Fair):
         error_at_most: float | None = None,
         l2: float | Literal["auto"] = 1e-3,
         fit_intercept: bool = True,
-        method: Method[Any] | None = None,
+        method: Method | None = None,
         multiplier_bound: float | None = None,
         risk_weight: float = 1.0,
         weighting: Weighting = "silos",

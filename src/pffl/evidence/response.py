@@ -17,7 +17,7 @@ import numpy as np
 from pffl.bounds.gap import gap_unit
 from pffl.flow import Bounds, Flow, ask, given
 from pffl.methods.auto import choose
-from pffl.methods.base import LARGEST
+from pffl.methods.base import MAX_HESSIAN_PARAMETERS
 from pffl.methods.first_order import sizes_of, used_of
 from pffl.methods.quasi_newton import MOST, Span, learnt
 from pffl.methods.saddle_bounds import inside
@@ -190,7 +190,7 @@ def solver(
         return lambda target: given(inverse @ target)
     access = problem.access
     few = (access.elsewhere or access.pooled > 0) and access.hessians
-    if few and problem.n_parameters <= LARGEST:
+    if few and problem.n_parameters <= MAX_HESSIAN_PARAMETERS:
         return _once(problem, multipliers, here)
     return lambda target: _conjugate(problem, multipliers, here.w, target, products)
 

@@ -25,7 +25,7 @@ from pffl.errors import PFFLError
 from pffl.evidence.looks import bounds_settings, hashed
 from pffl.evidence.metrics import group_rates, largest, metrics, ratio, spread, top
 from pffl.files import key_of
-from pffl.flow import Flow, Run, ask_all, rounds
+from pffl.flow import Flow, Run, Start, ask_all, rounds
 from pffl.methods import METHODS
 from pffl.methods.base import Method
 from pffl.models.base import Model
@@ -51,7 +51,7 @@ MEASURES = (
 COSTS = ("rounds", "passes", "bytes", "seconds")
 OF_PROBLEM = ("bound", "l2")  # parameters that are not the method's
 
-AnyMethod: TypeAlias = "str | Method[Any]"
+AnyMethod: TypeAlias = "str | Method"
 LeftOut: TypeAlias = frozenset[tuple[str, str]]
 
 
@@ -76,7 +76,7 @@ class Trial:
     constraint: Constraint
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
-    def build(self, budget: int | None) -> Method[Any]:
+    def build(self, budget: int | None) -> Method:
         """Return the method; one given by name is held to the budget of gradients."""
         own = {k: v for k, v in self.parameters.items() if k not in OF_PROBLEM}
         if not isinstance(self.method, str):
@@ -287,8 +287,7 @@ class Draw:
         except PFFLError:
             return True
         linear = isinstance(self.model, LinearModel)
-        start = Point(np.zeros(0), np.zeros(0))
-        return not linear or method.resumed(start) is not None
+        return not linear or method.resumes
 
     def _stack(
         self, trials: Sequence[Trial], start: Point | None
@@ -316,10 +315,9 @@ class Draw:
         problem, _ = yield from prepare(self.setting, *shared)
         rows = float(problem.silo_counts.sum(axis=1).mean())
         meter = Meter(len(problem.silo_names), rows)
-        if start is not None:
-            method = method.resumed(start) or method
+        near = None if start is None or not method.resumes else Start(start)
         began = time.monotonic()
-        run = yield from meter.watch(rounds(problem, method))
+        run = yield from meter.watch(rounds(problem, method, start=near))
         seconds, cost = (time.monotonic() - began) / beside, meter.cost
         spent = map(float, (run.rounds, cost.passes, cost.bytes, seconds))
         costs = dict(zip(COSTS, spent, strict=True))

@@ -349,7 +349,7 @@ def _limits(spec: RunSpec, agreed: Agreement) -> tuple[Rules, str]:
     return replace(rules, queries=most + SPARE), asks
 
 
-def _method(spec: RunSpec, agreed: Agreement) -> Method[Any]:
+def _method(spec: RunSpec, agreed: Agreement) -> Method:
     """Return the method that the run will take, as far as names tell."""
     if not isinstance(spec.method, Auto):
         return spec.method

@@ -1,7 +1,5 @@
 """Methods: one paper a file."""
 
-from typing import Any
-
 from pffl.errors import UsageError
 from pffl.methods.afl import AFL as AFL
 from pffl.methods.auto import Auto as Auto
@@ -23,7 +21,7 @@ from pffl.methods.qffl import QFFL as QFFL
 from pffl.methods.reductions import Reductions as Reductions
 from pffl.registry import Registry
 
-METHODS: Registry[Method[Any]] = Registry(
+METHODS: Registry[Method] = Registry(
     "pffl.methods",
     Method,
     (
@@ -48,7 +46,7 @@ METHODS: Registry[Method[Any]] = Registry(
 )
 
 
-def method_of(given: object) -> Method[Any]:
+def method_of(given: object) -> Method:
     """Return a method that is given itself, or by its name with its own defaults."""
     if isinstance(given, Method):
         return given

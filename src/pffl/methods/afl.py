@@ -24,11 +24,11 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl.constraints.per_silo import PerSilo
-from pffl.methods.descent import Iterates, Objective
-from pffl.methods.minimax import DescentAscent, Weighing
+from pffl.flow import Finished, Round, Start, Steps
+from pffl.methods.local import Iterates, Objective, Trainer, kept_iterate
+from pffl.methods.minimax import DescentAscent, WeightStep
+from pffl.numerics import project_simplex
 from pffl.problem import Problem
-from pffl.queries import TrainTotal
-from pffl.typing import FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,32 +56,30 @@ class AFL(DescentAscent):
     looks_at_silos: ClassVar[bool] = True
     weighs_updates: ClassVar[bool] = True
 
-    def own(self, problem: Problem) -> Problem:
-        """Return the problem of weighing silos: one cell for each."""
-        schema, silos = problem.schema, problem.silo_names
-        cells = problem.once("silos", lambda: PerSilo(0.0).cells(schema, silos))
-        return problem.over(cells)
-
-    def start(self, problem: Problem) -> Weighing:
-        """Line 1."""
-        silos = len(problem.silo_names)
-        return self.weighing(problem, np.full(silos, 1.0 / silos))
-
-    def steepest(self, curvatures: FloatArray) -> float:
-        """Return L of the silo that curves most."""
-        return float(curvatures[0, 1:].max())
-
-    def objective(self, problem: Problem, state: Weighing) -> Objective:
-        """Line 3, and the weights of line 4."""
-        task = problem.with_cells(self.own(problem).cells)
-        weighted, none = replace(task, shares=state.weights), np.zeros(len(task.cells))
-        return Objective(weighted, none, risk_weight=1.0, ridge=self.decay(problem))
-
-    def losses(self, problem: Problem, round: int, total: TrainTotal) -> FloatArray:
-        """Return f of line 5."""
-        f = total.cell_losses[problem.n_cells :] / self.own(problem).counts
-        asked = self.asked(problem, round)
-        if asked is None:
-            return f
-        # 0 where not asked; scaled so that its expectation is that of all
-        return f * (len(f) / len(asked))
+    def run(self, problem: Problem, start: Start | None = None) -> Steps:
+        """Figure 2, with full gradients."""
+        names, none = problem.silo_names, np.zeros(problem.n_cells)
+        cells = problem.once("silos", lambda: PerSilo(0.0).cells(problem.schema, names))
+        own, task, ridge = (
+            problem.over(cells),
+            problem.with_cells(cells),
+            self.decay(problem),
+        )
+        trainer = Trainer(problem, self, own)
+        yield from trainer.tune()
+        found = trainer.curvatures
+        L = None if found is None else float(found[0, 1:].max()) + ridge  # the steepest
+        w, lam = problem.start(), np.full(len(names), 1.0 / len(names))  # line 1
+        kept, ascent = kept_iterate(trainer), WeightStep(self, problem, trainer)
+        plain = Objective(task, np.zeros(len(task.cells)), 1.0, ridge, L)
+        for _ in range(self.rounds):  # line 2
+            weighed = replace(plain, task=replace(task, shares=lam))
+            w, total = yield from trainer.descend(w, weighed)  # lines 3 and 4
+            f = total.cell_losses[problem.n_cells :] / own.counts
+            if trainer.silos is not None:  # 0 where not asked; its expectation is f
+                f = f * (len(f) / len(trainer.silos))
+            eta = ascent(lam, f, total, weighed)
+            lam = project_simplex(lam + eta * f)  # line 5
+            kept.add(w, none)
+            yield Round(kept.point())
+        return Finished(kept.point(), remark=ascent.remark(w))  # line 6

@@ -12,20 +12,25 @@ docs/choosing.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pffl.errors import UsageError
-from pffl.methods.base import LARGEST, PRICES, Grid, Method, check_parameters
+from pffl.flow import Start, Steps
+from pffl.methods.base import (
+    MAX_HESSIAN_PARAMETERS,
+    MULTIPLIER_BOUNDS,
+    Grid,
+    Method,
+    check_parameters,
+)
 from pffl.methods.exact import Exact
 from pffl.methods.first_order import FirstOrder
 from pffl.methods.pffl import PFFL
 from pffl.methods.quasi_newton import room
 from pffl.models.linear import LinearModel
-from pffl.problem import Access, Point, Problem
+from pffl.problem import Access, Problem
 from pffl.processors import free_memory, processors
-from pffl.queries import Query
-from pffl.typing import FloatArray
 
 EXACT_ROUNDS, FIRST_ROUNDS = 5, 30  # as a rule, on data of people
 PASS = 2e-9  # seconds of an entry of the inputs, in a pass for gradients
@@ -38,7 +43,7 @@ COPIES = 5  # of all Hessians: a total, three expansions, what is made of them
 
 
 @dataclass(frozen=True, kw_only=True)
-class Auto(Method[Any]):
+class Auto(Method):
     """The method that fits: `Exact`, `FirstOrder`, or `PFFL` for networks.
 
     Parameters
@@ -47,8 +52,6 @@ class Auto(Method[Any]):
         B and β, see `Exact`.
     target_gap, max_rounds
         Of the method that is chosen; None for its own.
-    warm_start
-        A pair to start from, for methods that take one.
 
     Raises
     ------
@@ -68,11 +71,11 @@ class Auto(Method[Any]):
     risk_weight: float = 1.0
     target_gap: float | None = None
     max_rounds: int | None = None
-    warm_start: Point | None = None
     name: ClassVar[str] = "auto"
+    resumes: ClassVar[bool] = True
     saddle: ClassVar[bool] = True
     steps_without_some: ClassVar[bool] = True
-    grid: ClassVar[Grid] = {"multiplier_bound": PRICES}
+    grid: ClassVar[Grid] = {"multiplier_bound": MULTIPLIER_BOUNDS}
 
     def __post_init__(self) -> None:
         check_parameters(
@@ -83,7 +86,7 @@ class Auto(Method[Any]):
             optional=("multiplier_bound", "target_gap", "max_rounds"),
         )
 
-    def resolved(self, problem: Problem) -> tuple[Method[Any], str]:
+    def resolved(self, problem: Problem) -> tuple[Method, str]:
         """Return the method that fits, with these parameters, and why it does."""
         given: dict[str, Any] = {"risk_weight": self.risk_weight}
         for name in ("multiplier_bound", "target_gap", "max_rounds"):
@@ -92,7 +95,7 @@ class Auto(Method[Any]):
         if isinstance(problem.task.model, LinearModel):
             exact, why = choose(problem)
             kind = Exact if exact else FirstOrder
-            return kind(**given, warm_start=self.warm_start), why
+            return kind(**given), why
         if self.max_rounds is not None:
             raise UsageError(
                 "[wrong-parameter] 'auto' takes PFFL for models that are not linear, "
@@ -101,33 +104,9 @@ class Auto(Method[Any]):
             )
         return PFFL(**given), "the model is not linear"
 
-    def init(self, problem: Problem, constants: Any = None) -> Any:
-        """Start the method that fits."""
-        return self.resolved(problem)[0].init(problem, constants)
-
-    def setup(self, problem: Problem) -> Query[Any] | None:
-        """Return what the method that fits asks before round 1."""
-        return self.resolved(problem)[0].setup(problem)
-
-    def query(self, problem: Problem, state: Any) -> Query[Any] | None:
-        """Return what the method that fits asks next."""
-        return self.resolved(problem)[0].query(problem, state)
-
-    def step(self, problem: Problem, state: Any, total: Any) -> Any:
-        """Return what a total does to the state of the method that fits."""
-        return self.resolved(problem)[0].step(problem, state, total)
-
-    def finish(self, problem: Problem, state: Any) -> Point:
-        """Return the pair that the method that fits stands for."""
-        return self.resolved(problem)[0].finish(problem, state)
-
-    def multipliers(self, problem: Problem, state: Any) -> FloatArray:
-        """Return the λ of the method that fits."""
-        return self.resolved(problem)[0].multipliers(problem, state)
-
-    def resumed(self, point: Point) -> Auto:
-        """Return the method, to start from a pair."""
-        return replace(self, warm_start=point)
+    def run(self, problem: Problem, start: Start | None = None) -> Steps:
+        """Train by the method that fits."""
+        return (yield from self.resolved(problem)[0].run(problem, start))
 
 
 def choose(problem: Problem) -> tuple[bool, str]:
@@ -155,8 +134,12 @@ def hessians_fit(
     size = f"{p:,} parameter{'s' * (p > 1)} in {z:,} cell{'s' * (z != 1)}"
     if not access.hessians:
         return False, "the silos show no Hessians"
-    if p > LARGEST:
-        return False, f"{size}, and above {LARGEST:,} parameters Hessians are too large"
+    if p > MAX_HESSIAN_PARAMETERS:
+        return (
+            False,
+            f"{size}, and above {MAX_HESSIAN_PARAMETERS:,} parameters Hessians are too "
+            "large",
+        )
     exact, first = costs(p, z, entries=entries, elsewhere=access.elsewhere)
     where = "to send and compute" if access.elsewhere else "to compute"
     if exact <= max(first, QUICK):
@@ -180,7 +163,7 @@ def costs(
     return EXACT_ROUNDS * exact, FIRST_ROUNDS * first
 
 
-def check_memory(problem: Problem, method: Method[Any]) -> None:
+def check_memory(problem: Problem, method: Method) -> None:
     """Refuse a linear model whose training in process needs twice what is free."""
     if not isinstance(problem.task.model, LinearModel) or problem.access.elsewhere:
         return
@@ -189,7 +172,11 @@ def check_memory(problem: Problem, method: Method[Any]) -> None:
     entries = rows * (problem.stored or p)
     exact, first = costs(p, z, entries=entries, elsewhere=False)
     # What is measured beside other methods is measured by the cheaper one.
-    cheaper = exact < first and p <= LARGEST and not isinstance(method, FirstOrder)
+    cheaper = (
+        exact < first
+        and p <= MAX_HESSIAN_PARAMETERS
+        and not isinstance(method, FirstOrder)
+    )
     kept = float(room(p, z) + COPIES) * (z + 2) * p
     if isinstance(method, Exact) or cheaper:
         kept = float(p) * p * (COPIES * (1 + z) + processors() * (1 + atoms))

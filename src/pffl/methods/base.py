@@ -1,8 +1,16 @@
-"""What a method is: pure functions over a frozen state, fed with totals.
+"""What a method is: a generator that yields queries, and reads like its paper.
 
-A method never talks to anyone. `setup` and `query` say what to ask, `init` and
-`step` take the total; so the same file runs in one process, as one of a stack, over
-machines, and can be stopped and resumed between any two rounds.
+    def run(self, problem, start=None):
+        for _ in range(self.rounds):
+            total = yield some_query
+            …
+            yield Round(point)
+        return point
+
+A method never talks to anyone, and follows from the totals that it hears: it has no
+clock, and draws at random from the run's seed and the round alone. So the same file
+runs in one process, as one of a stack, over machines, and can be stopped and resumed
+anywhere. `flow.rounds` watches it: divergence, gaps, callbacks, interruptions.
 """
 
 from __future__ import annotations
@@ -11,29 +19,24 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Container, Mapping
 from dataclasses import fields
-from typing import Any, ClassVar, Generic, Self, TypeVar
-
-import numpy as np
+from typing import Any, ClassVar, Self
 
 from pffl.constraints.base import Cells
 from pffl.constraints.conditional import ConditionalBoundedGroupLoss
 from pffl.constraints.group_loss import attribute_names
 from pffl.data.schema import Schema
 from pffl.errors import Problems, UsageError
-from pffl.flow import Bounds, Finished, Round, Start, Steps, Stop
-from pffl.problem import Expansion, Point, Problem
-from pffl.queries import Expand, Query
-from pffl.typing import FloatArray
+from pffl.flow import Start, Steps
+from pffl.problem import Problem
 
-S = TypeVar("S")
 Grid = Mapping[str, tuple[float | int | str, ...]]
-LARGEST = 2000  # parameters: beyond, Hessians are too large to send
+MAX_HESSIAN_PARAMETERS = 2000  # beyond, Hessians are too large to send
 GRADIENTS_ONLY = "`method=FirstOrder()` asks for gradients only"
-PRICES = (10.0, 1.0, 100.0)  # B to try; the first is where an open B starts
+MULTIPLIER_BOUNDS = (10.0, 1.0, 100.0)  # B to try; the first is where an open B starts
 
 
-class Method(ABC, Generic[S]):
-    """A way to train: a frozen dataclass of parameters, with verbs over a state.
+class Method(ABC):
+    """A way to train: a frozen dataclass of parameters, and `run`.
 
     Attributes
     ----------
@@ -49,6 +52,8 @@ class Method(ABC, Generic[S]):
         Whether the server needs figures of single silos, which secure sums do not show.
     ignores_cells
         Whether its model is the same whatever the constraint.
+    resumes
+        Whether it can start at a pair that was found before.
     saddle
         Whether it aims at the saddle point of G, so that the gap says how far it came.
     grid
@@ -60,6 +65,7 @@ class Method(ABC, Generic[S]):
     weighs_silos: ClassVar[bool] = False
     looks_at_silos: ClassVar[bool] = False
     ignores_cells: ClassVar[bool] = False
+    resumes: ClassVar[bool] = False
     saddle: ClassVar[bool] = False
     grid: ClassVar[Grid] = {}
 
@@ -109,101 +115,24 @@ class Method(ABC, Generic[S]):
         """Fraction of silos asked in a round."""
         return 1.0
 
-    def run(self, problem: Problem, start: Start | None = None) -> Steps:
-        """Train: yield queries, whose totals come back, and a `Round` after each."""
-        at_hand = None if start is None else self.resumed(start.point)
-        method = at_hand or self
-        state = method.init(problem)
-        if start is not None and at_hand is not None:
-            state = method._at_hand(problem, state, start)
-        setup = method.setup(problem)
-        if setup is not None:
-            state = method.init(problem, (yield setup))
-        try:
-            while (query := method.query(problem, state)) is not None:
-                lam = method.multipliers(problem, state)
-                state = method.step(problem, state, (yield query))
-                own = lam if isinstance(query, Expand) else np.zeros(0)
-                yield Round(method.finish(problem, state), method.gap(state), own)
-        except Stop:
-            pass
-        return Finished(
-            method.finish(problem, state),
-            method.expansion(state),
-            method.bounds(state),
-            method.remark(problem, state),
-        )
-
-    def _at_hand(self, problem: Problem, state: S, start: Start) -> S:
-        """Take the first step by what is known already, if that is what is asked."""
-        known, query = start.under(problem), self.query(problem, state)
-        if known is None or not isinstance(query, Expand):
-            return state
-        enough = query.order == 1 or known.risk_hessian.size > 0
-        if not enough or not np.array_equal(query.w, known.w):
-            return state
-        return self.step(problem, state, known)
-
     def gap_rounds(self, problem: Problem) -> Container[int]:
         """Return the rounds after which `rounds` measures its gap, and may end it."""
         return ()
 
-    def resolved(self, problem: Problem) -> tuple[Method[Any], str]:
+    def resolved(self, problem: Problem) -> tuple[Method, str]:
         """Return the method that trains, and why, in words; itself unless it is Auto.
 
         Whoever runs a method runs this one, and the record of a run names it.
         """
         return self, ""
 
-    def setup(self, problem: Problem) -> Query[Any] | None:
-        """Return what to ask once, before round 1: constants that step sizes need."""
-        return None
-
     @abstractmethod
-    def init(self, problem: Problem, constants: Any = None) -> S:
-        """Return the first state; `constants` is the total of `setup`, if it asked."""
+    def run(self, problem: Problem, start: Start | None = None) -> Steps:
+        """Train: yield a query, whose total comes back, or a `Round` after each.
 
-    @abstractmethod
-    def query(self, problem: Problem, state: S) -> Query[Any] | None:
-        """Return what to ask next; None when finished."""
-
-    @abstractmethod
-    def step(self, problem: Problem, state: S, total: Any) -> S:
-        """Return the state after a total has come in."""
-
-    @abstractmethod
-    def finish(self, problem: Problem, state: S) -> Point:
-        """Return the pair (w, λ) that the method stands for so far."""
-
-    def gap(self, state: S) -> float | None:
-        """Return the gap ν, where the method bounds it itself; it may be infinite."""
-        return None
-
-    def multipliers(self, problem: Problem, state: S) -> FloatArray:
-        """Return the λ that goes with the w asked at, for the history of a run.
-
-        A `train` query says it itself: this is for methods that ask another.
+        Return the pair (w, λ), or `Finished` with what is known of it. A method that
+        `resumes` begins at `start`.
         """
-        return np.zeros(problem.n_cells)
-
-    def bounds(self, state: S) -> Bounds | None:
-        """Return both ends of the gap of what `finish` returns, where they are known.
-
-        Then nobody has to measure them.
-        """
-        return None
-
-    def expansion(self, state: S) -> Expansion | None:
-        """Return the expansion at the w that `finish` returns, where it is known."""
-        return None
-
-    def remark(self, problem: Problem, state: S) -> str | None:
-        """Return what must be said of where it ended, in words; None for nothing."""
-        return None
-
-    def resumed(self, point: Point) -> Self | None:
-        """Return the method, to start from a pair; None if it starts where it does."""
-        return None
 
     @classmethod
     def within(cls, budget: int, **parameters: Any) -> Self:
@@ -263,11 +192,11 @@ def check_hessians(owner: object, problem: Problem, instead: str) -> None:
         raise UsageError(
             f"[no-hessians] {name} asks for Hessians, and silos show none: {instead}"
         )
-    if p > LARGEST:
+    if p > MAX_HESSIAN_PARAMETERS:
         raise UsageError(
             f"[too-many-parameters] {type(owner).__name__} would ask for Hessians of "
-            f"{p} × {p} numbers per cell, and {LARGEST:,} parameters are the most: "
-            f"{instead}"
+            f"{p} × {p} numbers per cell, and {MAX_HESSIAN_PARAMETERS:,} parameters "
+            f"are the most: {instead}"
         )
 
 

@@ -29,17 +29,17 @@ from pffl.methods.base import GRADIENTS_ONLY, check_hessians
 from pffl.methods.saddle_bounds import (
     GapMethod,
     InUnits,
-    Standing,
+    SaddleState,
     accepted,
     finite,
     inside,
 )
-from pffl.problem import Expansion, Prices, Problem
+from pffl.problem import Expansion, Point, Prices, Problem
 from pffl.queries import Expand, ExpandTotal
 
 
 @dataclass(frozen=True, eq=False)
-class State(Standing):
+class State(SaddleState):
     """Where the method stands.
 
     Attributes
@@ -70,8 +70,6 @@ class Exact(GapMethod[State]):
         converged. It stops at a hundredth of it; never below what rounding hides.
     max_rounds
         Rounds after which to stop in any case.
-    warm_start
-        A pair to start from, such as the solution of a neighbouring problem.
 
     Raises
     ------
@@ -90,21 +88,23 @@ class Exact(GapMethod[State]):
     """
 
     name: ClassVar[str] = "exact"
+    order: ClassVar[int] = 2
     closer: ClassVar[float] = 0.01  # the last round squares the gap
 
-    def init(self, problem: Problem, constants: None = None) -> State:
-        """Start at w = 0, or at the warm start."""
+    def initial(self, problem: Problem, start: Point | None) -> State:
+        """Start at w = 0, or at a pair that is given."""
         import scipy.linalg  # noqa: F401, the saddle's: loaded before its threads count
 
         check_hessians(self, problem, GRADIENTS_ONLY)
-        return self.begun(problem, State)
+        return self.started(problem, start, State)
 
-    def query(self, problem: Problem, state: State) -> Expand | None:
+    def query(self, problem: Problem, state: State) -> Expand:
         """Ask for the expansion at the next w (line 5)."""
-        over = self.finished(state)
-        return None if over else Expand(problem.task, state.w, 2)
+        return Expand(problem.task, state.w, 2)
 
-    def step(self, problem: Problem, state: State, total: ExpandTotal) -> State:
+    def step(
+        self, problem: Problem, state: State, total: ExpandTotal | Expansion
+    ) -> State:
         """Lines 1 to 4."""
         raw = problem.expand(state.w, total)
         trial = raw.times(1.0 / state.unit)
@@ -112,7 +112,7 @@ class Exact(GapMethod[State]):
         if not finite(trial):
             return replace(state, stalled=True)
         here = state.here
-        state = self.judged(problem, state, raw)
+        state = self.update_bounds(problem, state, raw)
         if self.finished(state):
             return state
         prices = InUnits.of(problem, state.radius)

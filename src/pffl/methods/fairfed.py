@@ -22,29 +22,22 @@ P(a)P(y)/P(a, y) times. A round asks twice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from pffl.constraints.base import Cells
 from pffl.errors import DataError
+from pffl.flow import Round, Start, Steps
 from pffl.methods.base import check_choice, check_two_classes, label_groups
-from pffl.methods.descent import Measured, MeasuredDescent, Objective
-from pffl.problem import Problem
-from pffl.queries import EvaluateTotal
+from pffl.methods.local import Descent, Objective, Trainer
+from pffl.problem import Point, Problem
+from pffl.queries import Evaluate
 from pffl.typing import FloatArray
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class State(Measured):
-    """Where FairFed stands; `measured` says whether lines 3 to 6 are done."""
-
-    silo_weights: FloatArray  # ω
-
-
 @dataclass(frozen=True, kw_only=True)
-class FairFed(MeasuredDescent[State]):
+class FairFed(Descent):
     """FairFed.
 
     Parameters
@@ -71,6 +64,7 @@ class FairFed(MeasuredDescent[State]):
     debiasing: Literal["reweighing", "none"] = "reweighing"
     by: str | tuple[str, ...] | None = None
     name: ClassVar[str] = "fairfed"
+    queries_per_round: ClassVar[int] = 2
     ignores_cells: ClassVar[bool] = True
     steps_without_some: ClassVar[bool] = True
     weighs_silos: ClassVar[bool] = True
@@ -83,49 +77,42 @@ class FairFed(MeasuredDescent[State]):
         check_choice(self, "variant", ("2023", "2021"))
         check_choice(self, "debiasing", ("reweighing", "none"))
 
-    def cells(self, problem: Problem) -> Cells:
-        """Sets (silo, label, group)."""
-        return label_groups(problem, self.by, in_each_silo=True)
-
-    def counts(self, problem: Problem) -> FloatArray:
-        """Rows per (silo, label, group)."""
-        shape = (len(problem.silo_names), problem.schema.n_labels, -1)
-        return problem.count(self.cells(problem)).reshape(shape)
-
-    def start(self, problem: Problem) -> State:
-        """Line 1."""
+    def run(self, problem: Problem, start: Start | None = None) -> Steps:
+        """Rates at w, weights of silos by them, and local training."""
         check_two_classes(self, problem.schema)
-        counts = self.counts(problem)
+        cells = label_groups(
+            problem, self.by, in_each_silo=True
+        )  # (silo, label, group)
+        shape = (len(problem.silo_names), problem.schema.n_labels, -1)
+        counts, n = problem.count(cells).reshape(shape), problem.n_cells
         if (self.among(counts).sum(axis=0) > 0).sum() < 2:
             raise DataError(
                 "[too-few-groups] FairFed compares groups, and fewer than two have rows"
             )
-        omega = counts.sum(axis=(1, 2)) / counts.sum()
-        return State.at_start(problem, silo_weights=omega)
+        trainer, w = Trainer(problem, self), problem.start()
+        yield from trainer.tune()
+        rows, task = counts.sum(axis=(1, 2)), problem.with_cells(cells)
+        omega = m = rows / counts.sum()  # line 1
+        times = reweighing(counts) if self.debiasing == "reweighing" else counts > 0
+        for _ in range(self.rounds):  # line 2
+            total = yield Evaluate(task, w, "train")  # line 3
+            positive, correct = (
+                total.column(name, of="cells")[n:].reshape(counts.shape)
+                for name in ("positive", "correct")
+            )
+            away = distances(self.among(positive), self.among(counts))  # lines 4 and 5
+            off = np.abs(correct.sum() / rows.sum() - correct.sum(axis=(1, 2)) / rows)
+            away = np.where(np.isnan(away), off, away)
+            omega = self.moved(omega, away, m)  # line 6
+            c = ((omega / rows)[:, None, None] * times).reshape(-1)
+            objective = Objective.over(problem, cells, c, shares=omega)
+            w, _ = yield from trainer.descend(w, objective)  # line 7
+            yield Round(Point(w, np.zeros(n)))
+        return Point(w, np.zeros(n))  # line 8
 
     def among(self, sums: FloatArray) -> FloatArray:
         """From (silo, label, group) to (silo, group): the labels that count."""
         return sums.sum(axis=1) if self.metric == "spd" else sums[:, 1]
-
-    def objective(self, problem: Problem, state: State) -> Objective:
-        """Line 7."""
-        counts, omega = self.counts(problem), state.silo_weights
-        times = reweighing(counts) if self.debiasing == "reweighing" else counts > 0
-        c = ((omega / counts.sum(axis=(1, 2)))[:, None, None] * times).reshape(-1)
-        return Objective.over(problem, self.cells(problem), c, shares=omega)
-
-    def weigh(self, problem: Problem, state: State, total: EvaluateTotal) -> State:
-        """Lines 4 to 6."""
-        counts = self.counts(problem)
-        positive, correct = (
-            total.column(name, of="cells")[problem.n_cells :].reshape(counts.shape)
-            for name in ("positive", "correct")
-        )
-        away = distances(self.among(positive), self.among(counts))  # Δ, NaN: undefined
-        rows = counts.sum(axis=(1, 2))
-        off = np.abs(correct.sum() / rows.sum() - correct.sum(axis=(1, 2)) / rows)
-        away, m = np.where(np.isnan(away), off, away), rows / rows.sum()
-        return replace(state, silo_weights=self.moved(state.silo_weights, away, m))
 
     def moved(self, weights: FloatArray, away: FloatArray, m: FloatArray) -> FloatArray:
         """Line 6."""

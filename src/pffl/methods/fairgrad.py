@@ -23,35 +23,27 @@ DecLearn repeats a level for each label, which only changes η. A round asks twi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from pffl.constraints.base import Cells
 from pffl.errors import DataError
+from pffl.flow import Round, Start, Steps
 from pffl.methods.base import check_choice, check_two_classes, label_groups
-from pffl.methods.descent import Measured, MeasuredDescent, Objective
+from pffl.methods.local import Descent, Objective, Trainer
 from pffl.methods.step_sizes import weighted_smoothness
 from pffl.numerics import divisors
-from pffl.problem import Problem
-from pffl.queries import EvaluateTotal
+from pffl.problem import Point, Problem
+from pffl.queries import Evaluate
 from pffl.typing import FloatArray
 
 Notion = Literal["accuracy", "dp", "eo", "eodds"]
 NOTIONS = ("accuracy", "dp", "eo", "eodds")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class State(Measured):
-    """Where FairGrad stands; `measured` says whether lines 3 to 5 are done."""
-
-    up: FloatArray  # one per fairness level
-    lo: FloatArray
-
-
 @dataclass(frozen=True, kw_only=True)
-class FairGrad(MeasuredDescent[State]):
+class FairGrad(Descent):
     """FairGrad in a federation.
 
     Parameters
@@ -77,6 +69,7 @@ class FairGrad(MeasuredDescent[State]):
     rounds: int = 300
     by: str | tuple[str, ...] | None = None
     name: ClassVar[str] = "fairgrad"
+    queries_per_round: ClassVar[int] = 2
     ignores_cells: ClassVar[bool] = True
     steps_without_some: ClassVar[bool] = True
 
@@ -84,59 +77,41 @@ class FairGrad(MeasuredDescent[State]):
         self.check(nonnegative=("gap_bound", "dual_step_size"))
         check_choice(self, "notion", NOTIONS)
 
-    def cells(self, problem: Problem) -> Cells:
-        """Sets (y, a), label by label."""
-        return label_groups(problem, self.by)
-
-    def counts(self, problem: Problem) -> FloatArray:
-        """m_{y,a}, shape (labels, groups)."""
-        return problem.count(self.cells(problem)).reshape(problem.schema.n_labels, -1)
-
-    def own(self, problem: Problem) -> Problem:
-        """Return the problem of weighing the sets (y, a)."""
-        return problem.over(self.cells(problem))
-
-    def start(self, problem: Problem) -> State:
-        """Line 1."""
+    def run(self, problem: Problem, start: Start | None = None) -> Steps:
+        """Levels at w, multipliers by them, and local training."""
         if self.notion == "dp":
             check_two_classes(self, problem.schema)
-        counts = self.counts(problem)
+        cells, none = label_groups(problem, self.by), np.zeros(problem.n_cells)
+        counts = problem.count(cells).reshape(problem.schema.n_labels, -1)  # m_{y,a}
         if (counts.sum(axis=0) > 0).sum() < 2:
             raise DataError(
                 "[too-few-groups] FairGrad compares groups, and fewer than two have "
                 "rows"
             )
-        zero = np.zeros(len(constants(self.notion, counts)[0]))
-        return State.at_start(problem, up=zero, lo=zero)
-
-    def tuned(self, problem: Problem, state: State) -> State:
-        """Return the first state; L follows from the weights of each round."""
-        return state
-
-    def objective(self, problem: Problem, state: State) -> Objective:
-        """Line 7."""
-        own, weights = self.own(problem), self.weights(problem, state)
-        L = weighted_smoothness(state.curvatures, own, weights)
-        return Objective.over(problem, own.cells, weights / own.counts, L)
-
-    def weights(self, problem: Problem, state: State) -> FloatArray:
-        """Line 6, times m_g: the weight of each set's mean loss."""
-        counts = self.counts(problem)
-        slopes = constants(self.notion, counts)[1]  # C
-        weights = counts.reshape(-1) / counts.sum() + (state.up - state.lo) @ slopes
-        return np.where(counts.reshape(-1) > 0, weights, 0.0)
-
-    def weigh(self, problem: Problem, state: State, total: EvaluateTotal) -> State:
-        """Lines 3 to 5."""
-        counts = self.counts(problem)
-        correct = total.column("correct", of="cells")[problem.n_cells :]
-        errors = 1 - correct / divisors(counts.reshape(-1))
-        offsets, slopes = constants(self.notion, counts)
-        F = offsets + slopes @ errors
+        own, task, m = (
+            problem.over(cells),
+            problem.with_cells(cells),
+            counts.reshape(-1),
+        )
+        trainer, w = Trainer(problem, self, own), problem.start()
+        yield from trainer.tune()
+        offsets, slopes = constants(self.notion, counts)  # C⁰ and C
+        up = lo = np.zeros(len(offsets))  # line 1
         eta, eps = self.dual_step_size, self.gap_bound
-        up = np.maximum(0.0, state.up + eta * (F - eps))
-        lo = np.maximum(0.0, state.lo - eta * (F + eps))
-        return replace(state, up=up, lo=lo)
+        for _ in range(self.rounds):  # line 2
+            total = yield Evaluate(task, w, "train")
+            correct = total.column("correct", of="cells")[problem.n_cells :]
+            F = offsets + slopes @ (1 - correct / divisors(m))  # lines 3 and 4
+            up = np.maximum(0.0, up + eta * (F - eps))  # line 5
+            lo = np.maximum(0.0, lo - eta * (F + eps))
+            weights = np.where(m > 0, m / counts.sum() + (up - lo) @ slopes, 0.0)
+            L = weighted_smoothness(trainer.curvatures, own, weights)
+            c = weights / own.counts  # line 6
+            w, _ = yield from trainer.descend(  # line 7
+                w, Objective.over(problem, cells, c, L)
+            )
+            yield Round(Point(w, none))
+        return Point(w, none)  # line 8
 
 
 def constants(notion: Notion, counts: FloatArray) -> tuple[FloatArray, FloatArray]:

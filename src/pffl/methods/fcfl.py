@@ -30,8 +30,8 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from pffl.constraints.base import Cells
 from pffl.errors import DataError
+from pffl.flow import Round, Start, Steps
 from pffl.methods.base import (
     Method,
     check_choice,
@@ -49,16 +49,6 @@ START = 0.5  # first temperature
 COOLING = 0.01
 COLDEST = 1e-4
 BEND = 4 / (6 * np.sqrt(3))  # max|σ''| over the 1/4 that bounds the logistic loss's
-
-
-@dataclass(frozen=True, eq=False)
-class State:
-    """Where FCFL stands."""
-
-    round: int
-    w: FloatArray
-    temperatures: FloatArray  # δ_l, δ_g
-    smoothness: float | None = None  # L of the silos' losses, for step sizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +70,7 @@ class Gaps:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FCFL(Method[State]):
+class FCFL(Method):
     """FCFL, for linear models with two classes.
 
     Parameters
@@ -142,80 +132,56 @@ class FCFL(Method[State]):
         """Of both stages."""
         return self.stage_one_rounds + self.stage_two_rounds
 
-    def cells(self, problem: Problem) -> Cells:
-        """Sets (silo, label, group)."""
-        return label_groups(problem, self.by, in_each_silo=True)
-
-    def counts(self, problem: Problem) -> FloatArray:
-        """Rows per (silo, label, group)."""
-        shape = (len(problem.silo_names), problem.schema.n_labels, -1)
-        return problem.count(self.cells(problem)).reshape(shape)
-
-    def setup(self, problem: Problem) -> Expand | None:
-        """Ask how much losses curve at most, if η is to be derived from it."""
-        first = self.init(problem)  # which refuses what it cannot train on
-        if self.step_size is not None:
-            return None
-        return Expand(problem.task, first.w, 0, typical=typical(problem))
-
-    def init(self, problem: Problem, constants: ExpandTotal | None = None) -> State:
-        """Line 1."""
+    def run(self, problem: Problem, start: Start | None = None) -> Steps:
+        """Both stages; the step size is 1/L, or what keeps the gaps under ε."""
         check_two_classes(self, problem.schema)
-        if not ((self.among(self.counts(problem)) > 0).sum(axis=1) > 1).any():
+        cells = label_groups(
+            problem, self.by, in_each_silo=True
+        )  # (silo, label, group)
+        shape = (len(problem.silo_names), problem.schema.n_labels, -1)
+        counts = problem.count(cells).reshape(shape)
+        if not ((self.among(counts) > 0).sum(axis=1) > 1).any():
             raise DataError(
                 "[too-few-groups] FCFL compares groups, and no silo has rows of two"
             )
-        w, L = problem.task.model.start(problem.seed), None
-        if constants is not None:
+        w, L, none = problem.start(), 1.0, np.zeros(problem.n_cells)
+        if self.step_size is None:
             plain = replace(problem, risk_weight=1.0)
-            found = curvatures(plain, constants)
-            L = smoothness(found, plain, np.zeros(problem.n_cells))
-        return State(0, w, np.full(2, START), L)
+            total = yield Expand(problem.task, w, 0, typical=typical(problem))
+            L = smoothness(curvatures(plain, total), plain, none) or 1.0
+        bend = 2 * L * BEND * self.sharpness**2  # L_g, as if groups curve as silos do
+        decay = problem.mu if self.weight_decay is None else self.weight_decay
+        task, delta = problem.with_cells(cells), np.full(2, START)  # line 1
+        for t in range(self.planned_rounds):
+            total = yield Expand(task, w, sharpness=self.sharpness)
+            at_w = self.slopes(problem, counts, total)  # line 2
+            a_l, a_g = softmax(at_w.losses / delta[0]), softmax(at_w.gaps / delta[1])
+            d_L, d_G = a_l @ at_w.loss_gradients, a_g @ at_w.gap_gradients
+            worst = float(at_w.gaps.max())
+            if t < self.stage_one_rounds:  # line 5
+                c = stage_one(d_L, d_G, inside=worst <= self.gap_bound)
+                directions = np.stack([d_L, d_G])
+            else:
+                used = d_G if worst >= self.gap_bound else np.zeros_like(d_G)
+                directions = np.vstack([at_w.loss_gradients, used])
+                c = stage_two(directions)
+            d = c @ directions  # d(c)
+            eta = self.step_size or guarded_step(
+                d, at_w, self.gap_bound, loss_bend=L * (1 - c[-1]), gap_bend=bend
+            )
+            w = w - eta * (d + decay * w)  # line 6
+            delta = cooled(delta, (d_L, d_G))  # line 7
+            yield Round(Point(w, none))
+        return Point(w, none)  # line 8
 
     def among(self, sums: FloatArray) -> FloatArray:
         """Add sums per (silo, label, group, …) to those that the gap compares."""
         chosen = sums.sum(axis=1) if self.notion == "dp" else sums[:, 1]
         return chosen.sum(axis=0, keepdims=True) if self.pooled else chosen
 
-    def query(self, problem: Problem, state: State) -> Expand | None:
-        """Line 2."""
-        if state.round == self.planned_rounds:
-            return None
-        task = problem.with_cells(self.cells(problem))
-        return Expand(task, state.w, sharpness=self.sharpness)
-
-    def step(self, problem: Problem, state: State, total: ExpandTotal) -> State:
-        """Lines 3 to 7."""
-        at_w = self.slopes(problem, total)
-        losses, gaps = at_w.loss_gradients, at_w.gap_gradients
-        delta_l, delta_g = state.temperatures
-        a_l, a_g = softmax(at_w.losses / delta_l), softmax(at_w.gaps / delta_g)
-        d_L, d_G = a_l @ losses, a_g @ gaps
-        worst = float(at_w.gaps.max())
-        if state.round < self.stage_one_rounds:
-            c = stage_one(d_L, d_G, inside=worst <= self.gap_bound)
-            shares, directions = c, np.stack([d_L, d_G])
-        else:
-            used = d_G if worst >= self.gap_bound else np.zeros_like(d_G)
-            directions = np.vstack([losses, used])
-            shares = stage_two(directions)
-        d = shares @ directions  # d(c)
-        decay = problem.mu if self.weight_decay is None else self.weight_decay
-        L = state.smoothness or 1.0
-        bend = 2 * L * BEND * self.sharpness**2  # L_g, as if groups curve as silos do
-        eta = self.step_size or guarded_step(
-            d, at_w, self.gap_bound, loss_bend=L * (1 - shares[-1]), gap_bend=bend
-        )
-        return replace(
-            state,
-            round=state.round + 1,
-            w=state.w - eta * (d + decay * state.w),
-            temperatures=cooled(state.temperatures, (d_L, d_G)),
-        )
-
-    def slopes(self, problem: Problem, total: ExpandTotal) -> Gaps:
+    def slopes(self, problem: Problem, counts: FloatArray, total: ExpandTotal) -> Gaps:
         """Line 2: silos' losses and gaps, from sums per (silo, label, group)."""
-        n, counts = problem.n_cells, self.counts(problem)
+        n = problem.n_cells
         deep = (*counts.shape, problem.n_parameters)
         rows = counts.sum(axis=(1, 2))
         losses = total.losses[1 + n :].reshape(counts.shape).sum(axis=(1, 2))
@@ -235,10 +201,6 @@ class FCFL(Method[State]):
             np.abs(gaps),
             np.sign(gaps)[:, None] * gap_slopes,
         )
-
-    def finish(self, problem: Problem, state: State) -> Point:
-        """Line 8."""
-        return Point(state.w, np.zeros(problem.n_cells))
 
 
 def softmax(values: FloatArray) -> FloatArray:

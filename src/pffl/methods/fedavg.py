@@ -1,6 +1,13 @@
 """FedAvg: local steps on the plain risk, weighted mean of the updates.
 
-McMahan et al. 2017. The weights p_k are the problem's: 1/K or by rows.
+Brendan McMahan, Eider Moore, Daniel Ramage, Seth Hampson, Blaise Agüera y Arcas.
+*Communication-Efficient Learning of Deep Networks from Decentralized Data*, 2017.
+
+    1  w ← 0
+    2  for t = 1 … T:
+    3      each silo: J steps of size η on its mean loss
+    4      w ← w + Σ p_k Δ_k / Σ p_k                        p_k: 1/K or by rows
+    5  return w
 """
 
 from __future__ import annotations
@@ -10,13 +17,14 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from pffl.flow import Round, Start, Steps
 from pffl.methods.base import Grid
-from pffl.methods.descent import Descent, Iterates, Objective, State
+from pffl.methods.local import Descent, Iterates, Objective, Trainer, kept_iterate
 from pffl.problem import Problem
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvg(Descent[State]):
+class FedAvg(Descent):
     """Federated averaging.
 
     Parameters
@@ -54,10 +62,15 @@ class FedAvg(Descent[State]):
     one_objective: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"local_steps": (5, 1, 2, 10, 20)}
 
-    def start(self, problem: Problem) -> State:
-        """Start at the model's first w."""
-        return State.at_start(problem)
-
-    def objective(self, problem: Problem, state: State) -> Objective:
-        """Return F alone: a minimax constraint would set β to 0."""
-        return Objective(problem.task, np.zeros(problem.n_cells), risk_weight=1.0)
+    def run(self, problem: Problem, start: Start | None = None) -> Steps:
+        """Train on F alone, with β = 1: a minimax constraint would set it to 0."""
+        none = np.zeros(problem.n_cells)
+        risk = Objective(problem.task, none, risk_weight=1.0)
+        trainer, w = Trainer(problem, self), problem.start()  # line 1
+        yield from trainer.tune()
+        kept = kept_iterate(trainer)
+        for _ in range(self.rounds):  # line 2
+            w, _ = yield from trainer.descend(w, risk)  # lines 3 and 4
+            kept.add(w, none)
+            yield Round(kept.point())
+        return kept.point()  # line 5

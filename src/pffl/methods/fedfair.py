@@ -23,33 +23,25 @@ groups has its own D̄, λ_a and λ_b.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import ClassVar
 
 import numpy as np
 
 from pffl.errors import DataError
+from pffl.flow import Round, Start, Steps
 from pffl.methods.base import label_groups
-from pffl.methods.descent import Descent, Objective, State
+from pffl.methods.local import Descent, Objective, Trainer
 from pffl.methods.step_sizes import concentration
-from pffl.problem import Problem
-from pffl.queries import TrainTotal
+from pffl.problem import Point, Problem
 from pffl.typing import FloatArray
 
 START = 0.1  # of λ_a and λ_b
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Multipliers(State):
-    """Where FedFair stands."""
-
-    multipliers_a: FloatArray  # λ_a of each pair of groups
-    multipliers_b: FloatArray  # λ_b
-
-
 @dataclass(frozen=True, kw_only=True)
-class FedFair(Descent[Multipliers]):
+class FedFair(Descent):
     """FedFair.
 
     Parameters
@@ -80,73 +72,62 @@ class FedFair(Descent[Multipliers]):
     def __post_init__(self) -> None:
         self.check(nonnegative=("gap_bound", "dual_step_size", "dual_decay"))
 
-    def own(self, problem: Problem) -> Problem:
-        """Return the problem of weighing the sets (c, a), over all silos."""
-        return problem.over(label_groups(problem, self.by))
-
-    def start(self, problem: Problem) -> Multipliers:
-        """Line 1."""
-        gaps = self.gaps(problem)
+    def run(self, problem: Problem, start: Start | None = None) -> Steps:
+        """Descent on the loss and the gaps, ascent in their multipliers."""
+        local = label_groups(problem, self.by, in_each_silo=True)
+        gaps, none = self.gaps(problem), np.zeros(problem.n_cells)
         if not gaps.any():
             raise DataError(
                 "[too-few-groups] FedFair compares two groups with the same label in "
                 "the same silo, and no silo has such a pair"
             )
-        start = np.full(len(gaps), START)
-        return Multipliers.at_start(problem, multipliers_a=start, multipliers_b=start)
+        pooled = problem.over(label_groups(problem, self.by))
+        trainer, w = Trainer(problem, self, pooled), problem.start()
+        yield from trainer.tune()
+        lam_a = lam_b = np.full(len(gaps), START)  # line 1
+        beta, eps = self.dual_step_size, self.gap_bound
+        keep = 1 - self.dual_decay * beta  # 1 − γβ
+        for _ in range(self.rounds):  # line 2
+            lam = lam_a - lam_b
+            c = 1 / problem.silo_weights.sum() + lam @ gaps
+            L = self.smoothness(problem, trainer.curvatures, lam, c)
+            w, total = yield from trainer.descend(  # line 3
+                w, Objective.over(problem, local, c, L)
+            )
+            told = self.gaps(problem, trainer.silos)
+            D = told @ total.cell_losses[problem.n_cells :]  # D̄
+            lam_a = np.maximum(0, keep * lam_a + beta * (D - eps))  # line 4
+            lam_b = np.maximum(0, keep * lam_b - beta * (D + eps))  # line 5
+            yield Round(Point(w, none))
+        return Point(w, none)  # line 6
 
     def gaps(
-        self, problem: Problem, asked: tuple[int, ...] | None = None
+        self, problem: Problem, silos: tuple[int, ...] | None = None
     ) -> FloatArray:
         """D̄ as weights of loss sums: shape (pairs, silos × labels × groups)."""
         local = label_groups(problem, self.by, in_each_silo=True)
         shape = (len(problem.silo_names), problem.schema.n_labels, -1)
-        return gap_weights(problem.count(local, asked).reshape(shape))
-
-    def tuned(self, problem: Problem, state: Multipliers) -> Multipliers:
-        """Return the first state; L follows from the weights of each round."""
-        return state
-
-    def objective(self, problem: Problem, state: Multipliers) -> Objective:
-        """Line 3."""
-        local = label_groups(problem, self.by, in_each_silo=True)
-        c = 1 / problem.silo_weights.sum() + self.prices(state) @ self.gaps(problem)
-        return Objective.over(problem, local, c, self.smoothness(problem, state, c))
-
-    def prices(self, state: Multipliers) -> FloatArray:
-        """λ_a − λ_b."""
-        return state.multipliers_a - state.multipliers_b
+        return gap_weights(problem.count(local, silos).reshape(shape))
 
     def smoothness(
-        self, problem: Problem, state: Multipliers, c: FloatArray
+        self,
+        problem: Problem,
+        curvatures: FloatArray | None,
+        lam: FloatArray,
+        c: FloatArray,
     ) -> float | None:
         """L of line 3, taking a group's mean over silos to curve as its pooled mean."""
-        if state.curvatures is None:
+        if curvatures is None:
             return None
-        cells = self.own(problem).cells
+        cells, labels = label_groups(problem, self.by), problem.schema.n_labels
         in_risk = problem.count(cells) / problem.silo_weights.sum()
-        labels = problem.schema.n_labels
-        in_gaps = group_prices(self.prices(state), len(cells) // labels)
+        in_gaps = group_multipliers(lam, len(cells) // labels)
         weights = in_risk + np.tile(in_gaps, labels)
-        L = float(weights @ state.curvatures[0, 1:]) + problem.mu
+        L = float(weights @ curvatures[0, 1:]) + problem.mu
         if self.local_steps == 1:
             return L  # the silos' mean step is one step on the whole
         own = problem.over(label_groups(problem, self.by, in_each_silo=True))
         return L * concentration(own, np.abs(c) * own.counts)
-
-    def step(
-        self, problem: Problem, state: Multipliers, total: TrainTotal
-    ) -> Multipliers:
-        """Lines 3 to 5."""
-        gaps = self.gaps(problem, self.asked(problem, state.round))
-        D = gaps @ total.cell_losses[problem.n_cells :]  # D̄
-        beta, eps = self.dual_step_size, self.gap_bound
-        keep = 1 - self.dual_decay * beta  # 1 − γβ
-        return replace(
-            self.descend(problem, state, total),
-            multipliers_a=np.maximum(0, keep * state.multipliers_a + beta * (D - eps)),
-            multipliers_b=np.maximum(0, keep * state.multipliers_b - beta * (D + eps)),
-        )
 
 
 def gap_weights(counts: FloatArray) -> FloatArray:
@@ -165,9 +146,10 @@ def gap_weights(counts: FloatArray) -> FloatArray:
     return weights.reshape(len(pairs), counts.size)
 
 
-def group_prices(prices: FloatArray, groups: int) -> FloatArray:
+def group_multipliers(multipliers: FloatArray, groups: int) -> FloatArray:
     """Σ |λ_a − λ_b| over the pairs that a group is in."""
     totals = np.zeros(groups)
-    for price, pair in zip(prices, combinations(range(groups), 2), strict=True):
-        totals[list(pair)] += abs(price)
+    pairs = combinations(range(groups), 2)
+    for multiplier, pair in zip(multipliers, pairs, strict=True):
+        totals[list(pair)] += abs(multiplier)
     return totals

@@ -26,33 +26,26 @@ sent: it comes with the same reply. With two groups, equal opportunity is FairBa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from pffl.constraints.base import Cells
 from pffl.errors import DataError
+from pffl.flow import Round, Start, Steps
 from pffl.methods.base import Grid, check_choice, check_two_classes, label_groups
-from pffl.methods.descent import Descent, Objective, State
+from pffl.methods.local import Descent, Objective, Trainer
 from pffl.methods.step_sizes import weighted_smoothness
 from pffl.numerics import divisors, project_simplex
-from pffl.problem import Problem
-from pffl.queries import TrainTotal
+from pffl.problem import Point, Problem
 from pffl.typing import FloatArray
 
 ROUNDING = 1e-12  # mean losses that differ by less are the same
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Weights(State):
-    """Where FedFB stands."""
-
-    weights: FloatArray  # λ_{y,z}, shape (2, Z)
-
-
 @dataclass(frozen=True, kw_only=True)
-class FedFB(Descent[Weights]):
+class FedFB(Descent):
     """FedFB.
 
     Parameters
@@ -85,57 +78,46 @@ class FedFB(Descent[Weights]):
         self.check(nonnegative=("alpha",))
         check_choice(self, "notion", ("dp", "eo"))
 
-    def cells(self, problem: Problem) -> Cells:
-        """Sets (y, z), label by label, of the groups that have rows."""
-        cells = label_groups(problem, self.by)
-
-        def with_rows() -> tuple[Cells, Cells]:
-            rows = problem.count(cells).reshape(2, -1).sum(axis=0)
-            groups = np.flatnonzero(rows)
-            return cells.take(np.concatenate([groups, groups + len(rows)])), cells
-
-        return problem.once(("with rows", id(cells)), with_rows)[0]
-
-    def own(self, problem: Problem) -> Problem:
-        """Return the problem of weighing the sets (y, z)."""
-        return problem.over(self.cells(problem))
-
-    def start(self, problem: Problem) -> Weights:
-        """Line 1."""
+    def run(self, problem: Problem, start: Start | None = None) -> Steps:
+        """Local training on λ, and λ by the losses that come with it."""
         check_two_classes(self, problem.schema)
-        m = problem.count(self.cells(problem)).reshape(2, -1)  # m_{y,z}
+        cells, none = groups_by_label(problem, self.by), np.zeros(problem.n_cells)
+        own, m = problem.over(cells), problem.count(cells).reshape(2, -1)  # m_{y,z}
         if m.shape[1] < 2:
             raise DataError(
                 "[too-few-groups] FedFB compares groups, and fewer than two have rows"
             )
-        start = np.tile(m.sum(axis=0), (2, 1)) if self.notion == "dp" else m
-        return Weights.at_start(problem, weights=start / m.sum())
-
-    def tuned(self, problem: Problem, state: Weights) -> Weights:
-        """Return the first state; L follows from the weights of each round."""
-        return state
-
-    def objective(self, problem: Problem, state: Weights) -> Objective:
-        """Line 3."""
-        own = self.own(problem)
-        m = problem.count(own.cells).reshape(2, -1)
-        rows = divisors(m.sum(axis=0) if self.notion == "dp" else m)
-        c = np.asarray(state.weights / rows).reshape(-1)
-        L = weighted_smoothness(state.curvatures, own, c * own.counts)
-        return Objective.over(problem, own.cells, c, L)
-
-    def step(self, problem: Problem, state: Weights, total: TrainTotal) -> Weights:
-        """Lines 4 to 6."""
-        losses = total.cell_losses[problem.n_cells :].reshape(2, -1)  # S_{y,z}
-        cells, asked = self.cells(problem), self.asked(problem, state.round)
-        seen = problem.count(cells, asked).reshape(2, -1)  # m_{y,z} of those asked
-        sizes = problem.count(cells).reshape(2, -1)
-        step_size = self.alpha / np.sqrt(state.round + 1)
-        move = move_dp if self.notion == "dp" else move_eo
-        return replace(
-            self.descend(problem, state, total),
-            weights=move(state.weights, losses, seen, sizes, step_size),
+        parity = self.notion == "dp"
+        lam = (np.tile(m.sum(axis=0), (2, 1)) if parity else m) / m.sum()  # line 1
+        rows, move = (
+            divisors(m.sum(axis=0) if parity else m),
+            move_dp if parity else move_eo,
         )
+        trainer, w = Trainer(problem, self, own), problem.start()
+        yield from trainer.tune()
+        for t in range(self.rounds):  # line 2
+            c = np.asarray(lam / rows).reshape(-1)  # line 3
+            L = weighted_smoothness(trainer.curvatures, own, c * own.counts)
+            w, total = yield from trainer.descend(  # line 4
+                w, Objective.over(problem, cells, c, L)
+            )
+            S = total.cell_losses[problem.n_cells :].reshape(2, -1)  # line 5
+            seen = problem.count(cells, trainer.silos).reshape(2, -1)
+            lam = move(lam, S, seen, m, self.alpha / np.sqrt(t + 1))  # line 6
+            yield Round(Point(w, none))
+        return Point(w, none)  # line 7
+
+
+def groups_by_label(problem: Problem, by: str | tuple[str, ...] | None) -> Cells:
+    """Sets (y, z), label by label, of the groups that have rows."""
+    cells = label_groups(problem, by)
+
+    def with_rows() -> tuple[Cells, Cells]:
+        rows = problem.count(cells).reshape(2, -1).sum(axis=0)
+        groups = np.flatnonzero(rows)
+        return cells.take(np.concatenate([groups, groups + len(rows)])), cells
+
+    return problem.once(("with rows", id(cells)), with_rows)[0]
 
 
 def move_dp(

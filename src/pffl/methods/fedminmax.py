@@ -26,11 +26,12 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl.errors import UsageError
-from pffl.methods.descent import Iterates, Objective
-from pffl.methods.minimax import DescentAscent, Weighing
+from pffl.flow import Finished, Round, Start, Steps
+from pffl.methods.local import Iterates, Last, Objective, Trainer, kept_iterate
+from pffl.methods.minimax import DescentAscent, WeightStep
 from pffl.methods.step_sizes import STABLE
-from pffl.problem import Point, Problem
-from pffl.queries import TrainTotal
+from pffl.numerics import project_simplex
+from pffl.problem import Problem
 from pffl.typing import FloatArray
 
 
@@ -54,36 +55,35 @@ class FedMinMax(DescentAscent):
     iterates: ClassVar[Iterates] = ("last", "average")
     name: ClassVar[str] = "fedminmax"
 
-    def own(self, problem: Problem) -> Problem:
-        """Return the problem of weighing cells."""
-        return problem.over(problem.cells)
-
-    def start(self, problem: Problem) -> Weighing:
-        """Line 1."""
+    def run(self, problem: Problem, start: Start | None = None) -> Steps:
+        """Algorithm 1. μ are multipliers only of a minimax problem, with B = 1."""
         if problem.n_cells == 0:
             raise UsageError(
                 "[needs-constraint] FedMinMax needs groups to weigh: give a constraint"
             )
-        return self.weighing(problem, problem.counts / problem.counts.sum())  # ρ
+        own, ridge = problem.over(problem.cells), self.decay(problem)
+        trainer, w = Trainer(problem, self, own), problem.start()
+        yield from trainer.tune()
+        L, price = self.steepest(trainer.curvatures, ridge), problem.multiplier_bound
+        mu = problem.counts / problem.counts.sum()  # line 1
+        kept, ascent = kept_iterate(trainer), WeightStep(self, problem, trainer)
+        for _ in range(self.rounds):  # line 2
+            weights = own.cell_weights(mu)  # ω_a/m
+            weighed = Objective(problem.task, weights, 0.0, ridge, L)
+            w, total = yield from trainer.descend(w, weighed)  # lines 3 and 4
+            losses = own.violation_among(total.cell_losses, trainer.silos)  # line 5
+            losses = losses + own.cells.bounds
+            losses = np.where(np.isnan(losses), np.nanmean(losses), losses)  # not asked
+            eta, used = ascent(mu, losses, total, weighed), mu
+            mu = project_simplex(mu + eta * losses)  # line 6
+            kept.add(w, min(price, 1.0) * (mu if isinstance(kept, Last) else used))
+            yield Round(kept.point())
+        return Finished(kept.point(), remark=ascent.remark(w))  # line 7
 
-    def steepest(self, curvatures: FloatArray) -> float:
+    def steepest(self, curvatures: FloatArray | None, ridge: float) -> float | None:
         """Return L of the group that curves most, in a silo if J > 1."""
+        if curvatures is None:
+            return None
         whole, local = curvatures[:, 1:].max(axis=1)
-        return float(whole if self.local_steps == 1 else max(whole, local / STABLE))
-
-    def objective(self, problem: Problem, state: Weighing) -> Objective:
-        """Line 3."""
-        weights = self.own(problem).cell_weights(state.weights)  # ω_a/m
-        return Objective(problem.task, weights, 0.0, ridge=self.decay(problem))
-
-    def losses(self, problem: Problem, round: int, total: TrainTotal) -> FloatArray:
-        """Line 5; a group that nobody reported counts as the mean of the others."""
-        own, asked = self.own(problem), self.asked(problem, round)
-        losses = own.violation_among(total.cell_losses, asked) + own.cells.bounds
-        return np.where(np.isnan(losses), np.nanmean(losses), losses)
-
-    def finish(self, problem: Problem, state: Weighing) -> Point:
-        """Line 7. The weights are multipliers only of a minimax problem, with B = 1."""
-        mu = self.mean(problem, state, state.weight_sum, state.weights)
-        w = super().finish(problem, state).w
-        return Point(w, min(problem.multiplier_bound, 1.0) * mu)
+        one = self.local_steps == 1
+        return float(whole if one else max(whole, local / STABLE)) + ridge

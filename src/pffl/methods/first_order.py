@@ -32,13 +32,13 @@ from pffl.methods.quasi_newton import Span, learnt, room
 from pffl.methods.saddle_bounds import (
     GapMethod,
     InUnits,
-    Standing,
+    SaddleState,
     accepted,
     candidate_multipliers,
     finite,
     inside,
 )
-from pffl.problem import Expansion, Prices, Problem
+from pffl.problem import Expansion, Point, Prices, Problem
 from pffl.queries import Expand, ExpandTotal
 from pffl.queries.expand import MOST_DIRECTIONS
 from pffl.queries.plausible import SHAPES
@@ -51,7 +51,7 @@ LENGTHS = np.linspace(0.02, 0.9, 45)  # parts of a refused step
 
 
 @dataclass(frozen=True, eq=False)
-class State(Standing):
+class State(SaddleState):
     """Where the method stands.
 
     Attributes
@@ -87,8 +87,6 @@ class FirstOrder(GapMethod[State]):
         converged.
     max_rounds
         Rounds after which to stop in any case.
-    warm_start
-        A pair to start from, such as the solution of a neighbouring problem.
 
     Raises
     ------
@@ -106,6 +104,7 @@ class FirstOrder(GapMethod[State]):
 
     max_rounds: int = 200
     name: ClassVar[str] = "first-order"
+    order: ClassVar[int] = 1
     closer: ClassVar[float] = 0.4
     patience: ClassVar[int] = 30
 
@@ -114,9 +113,9 @@ class FirstOrder(GapMethod[State]):
         """Its rounds, those for the model without bounds, and some dozens of proofs."""
         return 2 * self.max_rounds + 100
 
-    def init(self, problem: Problem, constants: None = None) -> State:
-        """Start at w = 0, or at the warm start; inputs of no row weigh nothing."""
-        state = self.begun(problem, State)
+    def initial(self, problem: Problem, start: Point | None) -> State:
+        """Start at w = 0, or at a pair; inputs of no row weigh nothing."""
+        state = self.started(problem, start, State)
         w = np.zeros_like(state.w)
         w[used_of(problem)] = state.w[used_of(problem)]
         return replace(state, w=w, best=replace(state.best, w=w))
@@ -134,10 +133,8 @@ class FirstOrder(GapMethod[State]):
             found[-1][cells] = lam
         return found
 
-    def query(self, problem: Problem, state: State) -> Expand | None:
+    def query(self, problem: Problem, state: State) -> Expand:
         """Ask for values and gradients at the next w (line 6)."""
-        if self.finished(state):
-            return None
         return Expand(
             problem.task, state.w, directions=_directions(problem, state.round)
         )
@@ -153,7 +150,7 @@ class FirstOrder(GapMethod[State]):
         if not finite(trial):
             return replace(state, stalled=True)
         here = state.here
-        state = self.judged(problem, state, raw)
+        state = self.update_bounds(problem, state, raw)
         if self.finished(state):
             return state
         prices = InUnits.of(problem, state.radius)

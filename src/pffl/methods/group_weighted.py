@@ -18,7 +18,7 @@ is (m_k/p_k)/(|A| m_a): the p_k-mean of the silos' objectives stays the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -26,15 +26,15 @@ import numpy as np
 from pffl.constraints.base import Cells
 from pffl.constraints.group_loss import BoundedGroupLoss, attribute_names
 from pffl.errors import UsageError
+from pffl.flow import Round, Start, Steps
 from pffl.methods.base import Grid
-from pffl.methods.descent import Descent, Iterates, Objective, State
+from pffl.methods.local import Descent, Iterates, Objective, Trainer, kept_iterate
 from pffl.methods.step_sizes import weighted_smoothness
 from pffl.problem import Problem
-from pffl.typing import FloatArray
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupWeighted(Descent[State]):
+class GroupWeighted(Descent):
     """FedAvg on the mean of the groups' mean losses.
 
     Parameters
@@ -58,42 +58,32 @@ class GroupWeighted(Descent[State]):
     one_objective: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"local_steps": (5, 1, 2, 10, 20)}
 
-    def cells(self, problem: Problem) -> Cells:
-        """Return the groups that have rows."""
-
-        def made() -> Cells:
-            every = BoundedGroupLoss(0.0, by=self.by)
-            groups = every.cells(problem.schema, problem.silo_names)
-            return groups.take(np.flatnonzero(problem.count(groups)))
-
-        return problem.once(("groups", attribute_names(self.by)), made)
-
-    def start(self, problem: Problem) -> State:
-        """Line 1."""
-        if len(self.cells(problem)) < 2:
+    def run(self, problem: Problem, start: Start | None = None) -> Steps:
+        """FedAvg on rows that weigh by their group."""
+        groups = groups_with_rows(problem, self.by)
+        if len(groups) < 2:
             raise UsageError(
                 "[too-few-groups] GroupWeighted weighs groups, and fewer than two "
                 "have rows"
             )
-        return State.at_start(problem)
+        own, shares = problem.over(groups), np.full(len(groups), 1.0 / len(groups))
+        trainer, w = Trainer(problem, self, own), problem.start()  # line 1
+        yield from trainer.tune()
+        L = weighted_smoothness(trainer.curvatures, own, shares)
+        mean = Objective.over(problem, groups, own.cell_weights(shares), L)
+        kept, none = kept_iterate(trainer), np.zeros(problem.n_cells)
+        for _ in range(self.rounds):  # line 2
+            w, _ = yield from trainer.descend(w, mean)  # lines 3 and 4
+            kept.add(w, none)
+            yield Round(kept.point())
+        return kept.point()  # line 5
 
-    def weights(self, problem: Problem) -> FloatArray:
-        """1/|A| for each group."""
-        groups = len(self.cells(problem))
-        return np.full(groups, 1.0 / groups)
 
-    def objective(self, problem: Problem, state: State) -> Objective:
-        """Line 3."""
-        own = self.own(problem)
-        weights = own.cell_weights(self.weights(problem))
-        return Objective.over(problem, own.cells, weights)
+def groups_with_rows(problem: Problem, by: str | tuple[str, ...] | None) -> Cells:
+    """Return the groups that have rows."""
 
-    def own(self, problem: Problem) -> Problem:
-        """Return the problem of weighing groups."""
-        return problem.over(self.cells(problem))
+    def made() -> Cells:
+        groups = BoundedGroupLoss(0.0, by=by).cells(problem.schema, problem.silo_names)
+        return groups.take(np.flatnonzero(problem.count(groups)))
 
-    def tuned(self, problem: Problem, state: State) -> State:
-        """Return the first state with L of line 3."""
-        own, weights = self.own(problem), self.weights(problem)
-        L = weighted_smoothness(state.curvatures, own, weights)
-        return replace(state, smoothness=L)
+    return problem.once(("groups", attribute_names(by)), made)

@@ -21,30 +21,23 @@ the saddle value is  min_w βF(w) + B Σ_k p_k max(0, max_z r_{k,z}(w)).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from pffl.constraints.base import Cells
-from pffl.methods.base import PRICES, Grid
-from pffl.methods.descent import Iterates, Objective
-from pffl.methods.pffl import Prices, PrimalDual
+from pffl.flow import Round, Start, Steps
+from pffl.methods.base import MULTIPLIER_BOUNDS, Grid
+from pffl.methods.local import DualStep, Iterates, Objective, Trainer, kept_iterate
+from pffl.methods.pffl import PrimalDual
 from pffl.methods.step_sizes import STABLE
 from pffl.problem import Point, Problem
-from pffl.queries import TrainTotal
 from pffl.typing import FloatArray, IntArray
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class State(Prices):
-    """Where the method stands; vectors are over the cells (k, z)."""
-
-    cells: Cells  # (k, z)
-
-
 @dataclass(frozen=True, kw_only=True)
-class LocalBGL(PrimalDual[State]):
+class LocalBGL(PrimalDual):
     """PFFL with local constraints.
 
     As there, every cell weighs B/(Z+1) in the first round: an inactive bound changes
@@ -68,94 +61,86 @@ class LocalBGL(PrimalDual[State]):
     name: ClassVar[str] = "local-bgl"
     weighs_silos: ClassVar[bool] = True
     looks_at_silos: ClassVar[bool] = True
-    grid: ClassVar[Grid] = {"multiplier_bound": PRICES}
+    grid: ClassVar[Grid] = {"multiplier_bound": MULTIPLIER_BOUNDS}
 
-    def own(self, problem: Problem) -> Problem:
-        """Return the problem of weighing the cells (k, z)."""
-        return problem.over(own_cells(problem))
-
-    def start(self, problem: Problem) -> State:
-        """Line 1."""
-        cells = own_cells(problem)
-        theta = np.zeros(len(cells))
-        return State.at_start(
+    def run(self, problem: Problem, start: Start | None = None) -> Steps:
+        """Algorithm 1 with the cells (k, z), and a λ of its own in every silo."""
+        cells = silo_cells(problem)
+        local = Local(problem, cells)
+        trainer, w = Trainer(problem, self, problem.over(cells)), problem.start()
+        yield from trainer.tune()
+        theta, averages = np.zeros(len(cells)), kept_iterate(trainer)  # line 1
+        dual_step = DualStep(
+            self.dual_rounds,
+            self.dual_step_size,
             problem,
-            theta=theta,
-            multiplier_sum=theta,
-            dual_step_size=self.dual_step_size,
-            cells=cells,
+            local.multipliers,
+            local.length,
         )
+        for _ in range(self.dual_rounds):  # line 2
+            lam = local.multipliers(theta)  # line 3
+            objective = local.objective(lam, trainer.curvatures)
+            for _ in range(self.rounds_per_dual):  # line 4
+                w, total = yield from trainer.descend(w, objective)  # lines 5 and 6
+                averages.add(w, lam)  # line 7
+                yield Round(local.point(averages.point()))
+            r = problem.over(cells).violation_among(
+                total.cell_losses[problem.n_cells :], trainer.silos
+            )
+            theta = theta + dual_step(theta, r) * np.nan_to_num(r)  # line 8
+        return local.point(averages.point())  # line 9
 
-    def prices(self, problem: Problem, state: State) -> FloatArray:
+
+@dataclass(frozen=True, eq=False)
+class Local:
+    """The cells (k, z) of a problem, and what their λ_{k,z} come to."""
+
+    problem: Problem
+    cells: Cells
+
+    def multipliers(self, theta: FloatArray) -> FloatArray:
         """Line 3: λ_{k,z}, a `capped_softmax` in every silo."""
-        theta, silo, silos = state.theta, state.cells.silo, len(problem.silo_names)
+        silo, silos = self.cells.silo, len(self.problem.silo_names)
         shift = np.zeros(silos)
         np.maximum.at(shift, silo, theta)
         exponentials = np.exp(theta - shift[silo])
         below = np.exp(-shift) + np.bincount(silo, exponentials, silos)
-        return problem.multiplier_bound * exponentials / below[silo]
+        return self.problem.multiplier_bound * exponentials / below[silo]
 
-    def objective(self, problem: Problem, state: State) -> Objective:
+    def objective(self, lam: FloatArray, curvatures: FloatArray | None) -> Objective:
         """Line 5: p_k λ_{k,z} is what (k, z) weighs in the mean over silos."""
-        return self.priced(problem, state.cells, self.prices(problem, state))
-
-    def priced(self, problem: Problem, cells: Cells, lam: FloatArray) -> Objective:
-        """Return what a round descends at prices λ."""
+        problem, cells = self.problem, self.cells
         weights = problem.task.shares[cells.silo] * lam / problem.count(cells)
         weights = np.concatenate([np.zeros(problem.n_cells), weights])
-        return Objective(problem.with_cells(cells), weights, problem.risk_weight)
+        L = None
+        if curvatures is not None:
+            whole, local = curvatures
+            curved = np.bincount(
+                cells.silo, lam * whole[1:], len(problem.silo_names)
+            ).max()
+            risk = max(float(whole[0]), float(local[0]) / STABLE)
+            L = problem.risk_weight * risk + float(curved)
+        task = problem.with_cells(cells)
+        return Objective(task, weights, problem.risk_weight, smoothness=L)
 
-    def slack(
-        self, problem: Problem, cells: Cells, lam: FloatArray, r: FloatArray
-    ) -> float:
-        """Return Σ_k p_k (B max(0, max_z r_{k,z}) − Σ_z λ_{k,z} r_{k,z}), which is ≥ 0.
-
-        How far the prices are from the dearest ones at these violations.
-        """
-        worst = np.zeros(len(problem.silo_names))
-        np.maximum.at(worst, cells.silo, r)
-        shares = problem.task.shares
-        dearest = problem.multiplier_bound * float(shares @ worst)
-        return dearest - float((shares[cells.silo] * lam) @ r)
-
-    def violation(
-        self, problem: Problem, state: State, total: TrainTotal
-    ) -> FloatArray:
-        """Return r_{k,z} at the w that was sent; NaN where a silo was not asked."""
-        losses = total.cell_losses[problem.n_cells :]
-        asked = self.asked(problem, state.round)
-        return problem.over(state.cells).violation_among(losses, asked)
-
-    def finish(self, problem: Problem, state: State) -> Point:
-        """Line 9, with Σ_k p_k λ_{k,z} as the price of the constraint's cell z."""
-        pair = self.averaged(problem, state)
-        prices = np.zeros(problem.n_cells)
-        parent = own_copies(problem) % max(1, problem.n_cells)
-        shares = problem.task.shares[state.cells.silo]
-        np.add.at(prices, parent, shares * pair.multipliers)
-        return Point(pair.w, prices)
-
-    def length(self, problem: Problem, lam: FloatArray, v: FloatArray) -> float:
+    def length(self, lam: FloatArray, v: FloatArray) -> float:
         """Return how long a move of θ is as the λ_k see it, silo by silo."""
-        cells, silos = self.own(problem).cells.silo, len(problem.silo_names)
-        mean = np.bincount(cells, lam * v, silos) ** 2 / problem.multiplier_bound
-        own = np.bincount(cells, lam * v**2, silos) - mean
+        problem, silo, silos = (
+            self.problem,
+            self.cells.silo,
+            len(self.problem.silo_names),
+        )
+        mean = np.bincount(silo, lam * v, silos) ** 2 / problem.multiplier_bound
+        own = np.bincount(silo, lam * v**2, silos) - mean
         return math.sqrt(max(0.0, float(problem.task.shares @ own)))
 
-    def tuned(self, problem: Problem, state: State) -> State:
-        """Return the first state with L for the first λ."""
-        return self.smoothed(problem, state)
-
-    def smoothed(self, problem: Problem, state: State) -> State:
-        """Return the state with L of the silos' objectives for its λ."""
-        if state.curvatures is None:
-            return state
-        whole, local = state.curvatures
-        curved = self.prices(problem, state) * whole[1:]
-        sums = np.bincount(state.cells.silo, curved, len(problem.silo_names))
-        risk = max(float(whole[0]), float(local[0]) / STABLE)
-        L = problem.risk_weight * risk + float(sums.max())
-        return replace(state, smoothness=L)
+    def point(self, pair: Point) -> Point:
+        """Return the pair with Σ_k p_k λ_{k,z} as the multiplier of the cell z."""
+        problem, lam = self.problem, np.zeros(self.problem.n_cells)
+        parent = own_copies(problem) % max(1, problem.n_cells)
+        shares = problem.task.shares[self.cells.silo]
+        np.add.at(lam, parent, shares * pair.multipliers)
+        return Point(pair.w, lam)
 
 
 def own_copies(problem: Problem) -> IntArray:
@@ -166,6 +151,6 @@ def own_copies(problem: Problem) -> IntArray:
     return np.flatnonzero(there.reshape(-1) & (counts > 0))
 
 
-def own_cells(problem: Problem) -> Cells:
+def silo_cells(problem: Problem) -> Cells:
     """Return the cells (k, z)."""
     return problem.cells.in_each_silo(problem.silo_names).take(own_copies(problem))

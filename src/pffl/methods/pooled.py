@@ -21,9 +21,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from pffl.flow import Round, Start, Steps
 from pffl.methods.base import Method, check_hessians, check_parameters
 from pffl.problem import Point, Problem
-from pffl.queries import Expand, ExpandTotal, Task
+from pffl.queries import Expand, Task
 from pffl.queries.expand import linear
 from pffl.typing import FloatArray
 
@@ -74,16 +75,8 @@ class Newton:
         return Newton(self.w + d, self.w, value, d, slope)
 
 
-@dataclass(frozen=True, eq=False)
-class State:
-    """Where the fit stands."""
-
-    round: int
-    search: Newton
-
-
 @dataclass(frozen=True, kw_only=True)
-class Pooled(Method[State]):
+class Pooled(Method):
     """Plain regularised fit on pooled rows.
 
     Parameters
@@ -108,28 +101,20 @@ class Pooled(Method[State]):
         """Rounds at most."""
         return self.max_rounds
 
-    def init(self, problem: Problem, constants: None = None) -> State:
-        """Line 1."""
+    def run(self, problem: Problem, start: Start | None = None) -> Steps:
+        """Newton's method on the mean loss of all rows."""
         check_hessians(self, problem, "`method=FirstOrder()` without bounds")
-        return State(0, Newton.at(linear(problem.task).start(problem.seed)))
-
-    def query(self, problem: Problem, state: State) -> Expand | None:
-        """Line 3."""
-        if state.search.done or state.round == self.max_rounds:
-            return None
-        return Expand(by_rows(problem), state.search.w, 2)
-
-    def step(self, problem: Problem, state: State, total: ExpandTotal) -> State:
-        """Lines 4 to 6."""
-        at = problem.expand(state.search.w, total)
-        search = state.search.told(
-            at.risk, at.risk_gradient, at.risk_hessian, self.tolerance
-        )
-        return State(state.round + 1, search)
-
-    def finish(self, problem: Problem, state: State) -> Point:
-        """Line 7."""
-        return Point(state.search.origin, np.zeros(problem.n_cells))
+        search = Newton.at(linear(problem.task).start(problem.seed))  # line 1
+        task, none = by_rows(problem), np.zeros(problem.n_cells)
+        for _ in range(self.max_rounds):  # line 2
+            total = yield Expand(task, search.w, 2)  # line 3
+            at = problem.expand(search.w, total)
+            found = (at.risk, at.risk_gradient, at.risk_hessian)
+            search = search.told(*found, self.tolerance)  # lines 4 to 6
+            yield Round(Point(search.origin, none))
+            if search.done:
+                break
+        return Point(search.origin, none)  # line 7
 
 
 def by_rows(problem: Problem) -> Task:

@@ -23,14 +23,16 @@ q = 0 is FedAvg.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
+from pffl.flow import Round, Start, Steps
 from pffl.methods.base import Grid
-from pffl.methods.descent import Objective, State
 from pffl.methods.fedavg import FedAvg
+from pffl.methods.local import Objective, Trainer, kept_iterate
 from pffl.problem import Problem
-from pffl.queries import TrainTotal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,14 +64,19 @@ class QFFL(FedAvg):
         """Refuse bad parameters, q among them."""
         super().check(nonnegative=("q",), **kinds)
 
-    def objective(self, problem: Problem, state: State) -> Objective:
-        """Line 3: that of FedAvg, whose updates count F_k^q times."""
-        return replace(super().objective(problem, state), loss_power=self.q)
-
-    def step(self, problem: Problem, state: State, total: TrainTotal) -> State:
-        """Lines 4 to 6."""
-        sizes = self.step_sizes(self.objective(problem, state), state)
-        eta = float(sizes[0])  # η
-        h = total.powers[0] + total.powers[1] / eta  # η Σ p_k h_k
-        moved = self.push(state, total.update / h)
-        return self.counted(problem, moved)
+    def run(self, problem: Problem, start: Start | None = None) -> Steps:
+        """Algorithm 2; its local objective is that of FedAvg."""
+        none = np.zeros(problem.n_cells)
+        risk = Objective(problem.task, none, risk_weight=1.0, loss_power=self.q)
+        trainer, w = Trainer(problem, self), problem.start()  # line 1
+        yield from trainer.tune()
+        kept = kept_iterate(trainer)
+        for _ in range(self.rounds):  # line 2
+            total = yield trainer.query(w, risk)  # lines 3 to 5
+            h = total.powers[0] + total.powers[1] / trainer.step_size(
+                risk
+            )  # η Σ p_k h_k
+            w = trainer.move(w, total.update / h)  # line 6
+            kept.add(w, none)
+            yield Round(kept.point())
+        return kept.point()  # line 7

@@ -21,51 +21,36 @@ parameters, which is returned, loses no more in any cell.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
+from pffl.flow import Round, Start, Steps
 from pffl.methods.base import (
     GRADIENTS_ONLY,
-    PRICES,
+    MULTIPLIER_BOUNDS,
     Grid,
     Method,
     check_hessians,
     check_parameters,
 )
+from pffl.methods.local import Averages
 from pffl.methods.pooled import Newton
 from pffl.numerics import capped_softmax
 from pffl.problem import Expansion, Point, Problem, upper_value, value
-from pffl.queries import Expand, ExpandTotal
+from pffl.queries import Expand
 from pffl.queries.expand import linear
 from pffl.typing import FloatArray
 
-CHECK = 1.5  # times as many iterations until the gap is checked again
-PATIENCE = 50  # rounds that one best response may take
-NEWTON_STEPS = 3  # that it takes, rarely more
-
-
-@dataclass(frozen=True, eq=False)
-class State:
-    """Where Algorithm 2 stands: sums are over the best responses so far."""
-
-    theta: FloatArray  # θ
-    search: Newton  # for the best response to λ(θ)
-    searching: int  # rounds of that search
-    dual_step_size: float | None  # η
-    iteration: int  # t
-    w_sum: FloatArray
-    multiplier_sum: FloatArray
-    risk_sum: float
-    violation_sum: FloatArray
-    lower_sum: float
-    gap: float = np.inf  # ν_t
-    checked: tuple[int, float] = (10, np.inf)  # iteration and gap at the last check
+FIRST_CHECK = 10  # iterations before the gap is checked
+CHECK_SPACING = 1.5  # times as many iterations until it is checked again
+MAX_NEWTON_STEPS = 50  # that one best response may take
+USUAL_NEWTON_STEPS = 3  # that it takes, rarely more
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reductions(Method[State]):
+class Reductions(Method):
     """Exponentiated gradient against an exact oracle for weighted risk minimisation.
 
     It begins with B/(Z+1) for every cell, and returns the mean over all iterations: an
@@ -95,7 +80,7 @@ class Reductions(Method[State]):
     name: ClassVar[str] = "reductions"
     saddle: ClassVar[bool] = True
     steps_without_some: ClassVar[bool] = True
-    grid: ClassVar[Grid] = {"multiplier_bound": PRICES}
+    grid: ClassVar[Grid] = {"multiplier_bound": MULTIPLIER_BOUNDS}
 
     def __post_init__(self) -> None:
         check_parameters(
@@ -114,103 +99,55 @@ class Reductions(Method[State]):
     @property
     def most_rounds(self) -> int:
         """A best response, from the one before, takes a few steps of Newton's."""
-        return NEWTON_STEPS * self.iterations
+        return USUAL_NEWTON_STEPS * self.iterations
 
-    def init(self, problem: Problem, constants: None = None) -> State:
-        """Line 1."""
+    def run(self, problem: Problem, start: Start | None = None) -> Steps:
+        """Algorithm 2; a search for h_{t+1} begins at h_t, of which all is known."""
         check_hessians(self, problem, GRADIENTS_ONLY)
-        w, theta = linear(problem.task).start(problem.seed), np.zeros(problem.n_cells)
-        return State(
-            theta,
-            Newton.at(w),
-            0,
-            self.dual_step_size,
-            0,
-            np.zeros_like(w),
-            np.zeros_like(theta),
-            0.0,
-            np.zeros_like(theta),
-            0.0,
-        )
+        theta = violations = np.zeros(problem.n_cells)  # line 1
+        search = Newton.at(linear(problem.task).start(problem.seed))
+        mixture, point = Averages(), Point(search.origin, theta)
+        risks, lowers, gap, checked = 0.0, 0.0, np.inf, (FIRST_CHECK, np.inf)
+        at = problem.expand(search.w, (yield Expand(problem.task, search.w, 2)))
+        eta = self.dual_step_size or contracting_dual_step(at, problem)
+        for t in range(1, self.iterations + 1):  # line 2
+            lam = capped_softmax(theta, problem.multiplier_bound)  # line 3
+            for _ in range(MAX_NEWTON_STEPS):  # line 4
+                if search.w is not at.w:
+                    yield Round(point, gap)
+                    total = yield Expand(problem.task, search.w, 2)
+                    at = problem.expand(search.w, total)
+                search = self.searched(problem, search, at, lam)
+                if search.done:
+                    break
+                point = Point(search.origin, 0.0 * lam) if t == 1 else point
+            r, risk = at.violation, at.risk
+            mixture.add(at.w, lam)  # line 5
+            risks, violations = risks + risk, violations + r
+            lowers = lowers + value(risk, r, lam, problem.risk_weight)
+            gap = upper_value(risks / t, violations / t, problem) - lowers / t  # line 6
+            point, search = mixture.point(), Newton.at(at.w)
+            weight = problem.risk_weight + float(point.multipliers.sum())
+            if gap <= self.target_gap * weight:  # line 7
+                break
+            if t >= CHECK_SPACING * checked[0]:
+                stuck = gap > 0.8 * checked[1] and self.dual_step_size is None
+                eta, checked = eta / 2 if stuck else eta, (t, gap)
+            theta = theta + eta * r  # line 8
+        yield Round(point, gap)
+        return point  # line 9
 
-    def query(self, problem: Problem, state: State) -> Expand | None:
-        """Line 4: look where the search for h_t is."""
-        over = self._over(problem, state)
-        return None if over else Expand(problem.task, state.search.w, 2)
-
-    def _over(self, problem: Problem, state: State) -> bool:
-        """Line 7."""
-        prices = float(state.multiplier_sum.sum()) / max(1, state.iteration)
-        closed = state.gap <= self.target_gap * (problem.risk_weight + prices)
-        return closed or state.iteration == self.iterations
-
-    def step(self, problem: Problem, state: State, total: ExpandTotal) -> State:
-        """Lines 3 to 8, as often as what is known at w suffices for.
-
-        The search for h_{t+1} begins at h_t, about which nothing need be asked again.
-        """
-        at = problem.expand(state.search.w, total)
-        state = self._searched(problem, state, at)
-        while state.search.w is at.w and not self._over(problem, state):
-            state = self._searched(problem, state, at)
-        return state
-
-    def _searched(self, problem: Problem, state: State, at: Expansion) -> State:
-        """Lines 3 and 4; and 5 to 8 where h_t is found."""
-        lam = capped_softmax(state.theta, problem.multiplier_bound)  # λ
+    def searched(
+        self, problem: Problem, search: Newton, at: Expansion, lam: FloatArray
+    ) -> Newton:
+        """Take a step of the search for the w of least βF + λᵀr."""
         beta = problem.risk_weight
-        search = state.search.told(
+        return search.told(
             value(at.risk, at.violation, lam, beta),
             beta * at.risk_gradient + lam @ at.jacobian,
             beta * at.risk_hessian + np.tensordot(lam, at.hessians, axes=1),
             self.oracle_tolerance,
         )
-        if state.dual_step_size is None:
-            eta = contracting_dual_step(at, problem)
-            state = replace(state, dual_step_size=eta)
-        tried = state.searching + 1
-        if not search.done and tried < PATIENCE:
-            return replace(state, search=search, searching=tried)
-        return self._responded(problem, state, at, lam)
-
-    def _responded(
-        self, problem: Problem, state: State, at: Expansion, lam: FloatArray
-    ) -> State:
-        """Lines 5 to 8, with h_t = `at.w`."""
-        t, r = state.iteration + 1, at.violation
-        lower = value(at.risk, r, lam, problem.risk_weight)
-        risks, violations = state.risk_sum + at.risk, state.violation_sum + r
-        lowers = state.lower_sum + lower
-        gap = upper_value(risks / t, violations / t, problem) - lowers / t
-        eta, checked = state.dual_step_size or 1.0, state.checked
-        if t >= CHECK * checked[0]:
-            stuck = gap > 0.8 * checked[1] and self.dual_step_size is None
-            eta, checked = eta / 2 if stuck else eta, (t, gap)
-        return State(
-            state.theta + eta * r,
-            Newton.at(at.w),
-            0,
-            eta,
-            t,
-            state.w_sum + at.w,
-            state.multiplier_sum + lam,
-            risks,
-            violations,
-            lowers,
-            gap,
-            checked,
-        )
-
-    def finish(self, problem: Problem, state: State) -> Point:
-        """Line 9."""
-        if state.iteration == 0:
-            return Point(state.search.origin, np.zeros(problem.n_cells))
-        t = state.iteration
-        return Point(state.w_sum / t, state.multiplier_sum / t)
-
-    def gap(self, state: State) -> float:
-        """ν of line 7."""
-        return state.gap
 
 
 def contracting_dual_step(at: Expansion, problem: Problem) -> float:

@@ -12,18 +12,20 @@ closed over the larger ball, the smaller one's result stands.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
 from pffl.bounds.gap import Errors, gap_unit
 from pffl.errors import UsageError
-from pffl.flow import Bounds
+from pffl.flow import Bounds, Finished, Round, Start, Steps, Stop
 from pffl.methods import saddle
-from pffl.methods.base import PRICES, Grid, Method, check_parameters
+from pffl.methods.base import MULTIPLIER_BOUNDS, Grid, Method, check_parameters
 from pffl.numerics import project_capped_simplex
 from pffl.problem import Expansion, Point, Prices, Problem, lower_value, upper_value
+from pffl.queries import Expand, ExpandTotal
 from pffl.queries.expand import linear
 from pffl.typing import FloatArray
 
@@ -35,7 +37,7 @@ ROUNDING = 1e-14
 
 
 @dataclass(frozen=True, eq=False)
-class Standing:
+class SaddleState:
     """Where such a method stands.
 
     Attributes
@@ -99,6 +101,19 @@ class Standing:
         return self.upper - self.lower
 
     @property
+    def rounded_gap(self) -> float:
+        """Return ν with what rounding can have hidden; it may be infinite."""
+        return self.unit * (self.gap + self.above + self.below)
+
+    @property
+    def bounds(self) -> Bounds | None:
+        """Return both ends of the gap, where they are known."""
+        if self.proved is None or not np.isfinite(self.gap):
+            return None
+        upper, lower = self.upper + self.above, self.lower - self.below
+        return self.unit * upper, self.unit * lower, self.proved, self.radius
+
+    @property
     def ending(self) -> Self:
         """Return the state whose pair stands, should nothing more be asked.
 
@@ -112,7 +127,7 @@ class Standing:
         return self if better or not self.settled.sure else self.settled
 
 
-S = TypeVar("S", bound=Standing)
+S = TypeVar("S", bound=SaddleState)
 
 
 @dataclass(frozen=True)
@@ -138,11 +153,13 @@ class InUnits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GapMethod(Method[S]):
+class GapMethod(Method, Generic[S]):
     """A method that bounds the saddle value itself, and ends when its gap is closed.
 
     Attributes
     ----------
+    order
+        Of the expansions that it asks for.
     closer
         Part of the target gap at which to stop.
     patience
@@ -153,10 +170,11 @@ class GapMethod(Method[S]):
     risk_weight: float = 1.0
     target_gap: float = 1e-6
     max_rounds: int = 50
-    warm_start: Point | None = None
+    resumes: ClassVar[bool] = True
     saddle: ClassVar[bool] = True
     steps_without_some: ClassVar[bool] = True
-    grid: ClassVar[Grid] = {"multiplier_bound": PRICES}
+    grid: ClassVar[Grid] = {"multiplier_bound": MULTIPLIER_BOUNDS}
+    order: ClassVar[int]
     closer: ClassVar[float]
     patience: ClassVar[int] = 10
 
@@ -169,17 +187,47 @@ class GapMethod(Method[S]):
             optional=("multiplier_bound",),
         )
 
-    def begun(self, problem: Problem, kind: type[S]) -> S:
-        """Start at w = 0, or at the warm start."""
+    def run(self, problem: Problem, start: Start | None = None) -> Steps:
+        """Ask and step until the gap is closed, or nothing more can be gained."""
+        state = self.initial(problem, None if start is None else start.point)
+        known = None if start is None else start.under(problem)
+        if known is not None and np.array_equal(state.w, known.w):
+            enough = self.order == 1 or known.risk_hessian.size > 0
+            state = self.step(problem, state, known) if enough else state
+        try:
+            while not self.finished(state):
+                lam = state.multipliers  # of the model around the last w
+                total = yield self.query(problem, state)
+                state = self.step(problem, state, total)
+                yield Round(state.ending.best, state.ending.rounded_gap, lam)
+        except Stop:
+            pass
+        end = state.ending
+        found = None if end.found is None else end.found.times(end.unit)
+        return Finished(end.best, found, end.bounds)
+
+    @abstractmethod
+    def initial(self, problem: Problem, start: Point | None) -> S:
+        """Return the first state, at w = 0 or at a pair that is given."""
+
+    @abstractmethod
+    def query(self, problem: Problem, state: S) -> Expand:
+        """Return what is asked at the next w."""
+
+    @abstractmethod
+    def step(self, problem: Problem, state: S, total: ExpandTotal | Expansion) -> S:
+        """Return the state after a total has come in."""
+
+    def started(self, problem: Problem, start: Point | None, kind: type[S]) -> S:
+        """Return a first state at w = 0, or at a pair that is given."""
         p, z = problem.n_parameters, problem.n_cells
         linear(problem.task)
-        start = self.warm_start
         if start is None:
             start = Point(np.zeros(p), np.full(z, 1.0 / (z + 1)))
         if len(start.w) != p or len(start.multipliers) != z:
             raise UsageError(
-                f"The 'warm_start' parameter of {type(self).__name__} must have {p} "
-                f"parameters and {z} multipliers. Got {len(start.w)} and "
+                f"[wrong-start] {type(self).__name__} must start with {p} parameters "
+                f"and {z} multipliers. Got {len(start.w)} and "
                 f"{len(start.multipliers)} instead."
             )
         lam = project_capped_simplex(start.multipliers, problem.multiplier_bound)
@@ -190,41 +238,11 @@ class GapMethod(Method[S]):
         unit = problem.unit
         return kind(0, start.w, start.multipliers, start, radius=radius, unit=unit)
 
-    def finish(self, problem: Problem, state: S) -> Point:
-        """Return the best pair."""
-        return state.ending.best
-
-    def gap(self, state: S) -> float:
-        """ν of the best pair."""
-        end = state.ending
-        return end.unit * (end.gap + end.above + end.below)
-
-    def multipliers(self, problem: Problem, state: S) -> FloatArray:
-        """λ of the model around the last w."""
-        return state.multipliers
-
-    def bounds(self, state: S) -> Bounds | None:
-        """Return the bounds with which it ended."""
-        end = state.ending
-        if end.proved is None or not np.isfinite(end.gap):
-            return None
-        upper, lower = end.upper + end.above, end.lower - end.below
-        return end.unit * upper, end.unit * lower, end.proved, end.radius
-
-    def expansion(self, state: S) -> Expansion | None:
-        """Return the expansion at the best w."""
-        found = state.ending.found
-        return None if found is None else found.times(state.unit)
-
-    def resumed(self, point: Point) -> Self:
-        """Return the method, to start from a pair."""
-        return replace(self, warm_start=point)
-
     def finished(self, state: S) -> bool:
         """Whether nothing more is asked."""
         return state.closed or state.stalled or state.round >= self.max_rounds
 
-    def judged(self, problem: Problem, state: S, raw: Expansion) -> S:
+    def update_bounds(self, problem: Problem, state: S, raw: Expansion) -> S:
         """Improve the bounds and, where it is due, the ball (line 1)."""
         per = 1.0 / state.unit
         at, errors = raw.times(per), problem.errors(raw).times(per)

@@ -17,7 +17,7 @@ from pffl.queries.expand import POWER
 from pffl.typing import FloatArray
 
 STABLE = 1.9  # steps of less than 2/L do not diverge
-FARTHEST = 10.0  # that one step may move a θ: λ changes e^10 times at most
+MAX_DUAL_MOVE = 10.0  # of a θ in one step: λ changes e^10 times at most
 
 
 def curvatures(problem: Problem, total: ExpandTotal) -> FloatArray:

@@ -403,7 +403,7 @@ def plan(
     *,
     confidence: float = 0.95,
     model: Model | None = None,
-    method: Method[Any] | str | None = None,
+    method: Method | str | None = None,
     options: Options | None = None,
     seed: int = 0,
     report: Report | None = None,

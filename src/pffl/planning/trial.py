@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -103,7 +102,7 @@ class Trial:
 
     constraint: Constraint | None
     model: Model
-    method: Method[Any]
+    method: Method
     options: Options
 
     def look(self, federation: Federation, report: Report | None = None) -> Looked:

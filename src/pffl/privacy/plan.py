@@ -167,7 +167,7 @@ class Plan:
 
 def plan_of(
     privacy: Privacy,
-    method: Method[object] | str,
+    method: Method | str,
     schema: Schema,
     encoding: TableEncoding,
     *,
@@ -227,7 +227,7 @@ def _releases(
     ]  # fmt: skip
 
 
-def name_of(method: Method[object] | str, parameters: int) -> str:
+def name_of(method: Method | str, parameters: int) -> str:
     """Return which of the methods with noise a method stands for."""
     name = method if isinstance(method, str) else method.name
     if name == "auto":
@@ -243,7 +243,7 @@ def name_of(method: Method[object] | str, parameters: int) -> str:
     return name
 
 
-def _refuse_unbounded(method: Method[object]) -> None:
+def _refuse_unbounded(method: Method) -> None:
     """Refuse options of a method whose messages have no bound, or that do nothing."""
     steps = getattr(method, "local_steps", None)
     if steps not in (None, 1) and steps != type(method)().local_steps:

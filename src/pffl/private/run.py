@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -57,7 +56,7 @@ def planned(
     setting: Setting,
     constraint: Constraint | None,
     model: Model | None,
-    method: Method[Any],
+    method: Method,
     options: Options,
     privacy: Privacy,
 ) -> tuple[Plan, Model]:
@@ -125,7 +124,7 @@ def run(
     constraint: Constraint | None,
     plan: Plan,
     model: Model,
-    method: Method[Any],
+    method: Method,
     options: Options,
     seed: int,
     adding: Adding,

@@ -65,7 +65,7 @@ class Settings:
     dual_step: float = DUAL_STEP
 
 
-def settings_of(method: Method[Any]) -> Settings:
+def settings_of(method: Method) -> Settings:
     """Return a method's own steps, where it has any."""
     if isinstance(method, PFFL):
         return Settings(

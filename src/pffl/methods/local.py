@@ -1,0 +1,523 @@
+"""Local training: what silos do in a round, and what the server makes of it.
+
+All that is beyond a method's paper is here, so that the method reads like its paper.
+
+FedAvg (McMahan et al. 2017): J local steps, weighted mean of the updates.
+FedProx (Li et al. 2020): the same with a proximal term (`proximal`).
+FedAvgM, FedAdam, FedYogi (Hsu et al. 2019; Reddi et al. 2021): the mean update is a
+pseudo-gradient for a server optimiser (`server`).
+Partial participation: each round asks a random fraction of the silos, and the update
+is scaled by K/n, so its expectation is that of all silos.
+Drift correction (SCAFFOLD, Karimireddy et al. 2020; FedLin, Mitra et al. 2021): local
+steps on silos that differ lead each to its own optimum, and their mean is not that of
+all. Each local gradient loses the silo's own at the last round's w and gains that of
+all silos there, so that at the optimum nobody moves. Silos keep nothing: that w, its
+weights and its gradient come with the next query.
+Steps by mass (`by_mass`; Agnostic FedAvg, Ro et al. 2021): under bounds a silo of few
+groups has a heavy objective, and steps that suit FedAvg are too long for it. It takes
+them shorter by what its rows weigh, and its update counts that much more.
+Step sizes come from constants of the problem, so that defaults need no tuning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar
+
+import numpy as np
+
+from pffl.constraints.base import Cells
+from pffl.errors import UsageError
+from pffl.methods.base import Method, check_choice, check_parameters
+from pffl.methods.step_sizes import (
+    MAX_DUAL_MOVE,
+    answered_step,
+    curvatures,
+    regret_dual_step,
+    smoothness,
+    smoothness_by_mass,
+    typical,
+)
+from pffl.models.linear import LinearModel
+from pffl.numerics import capped_softmax
+from pffl.problem import Point, Problem, upper_value
+from pffl.queries import Expand, Query, Task, Train, TrainTotal
+from pffl.typing import FloatArray
+
+SECOND_MOMENT_DECAY = 0.99  # β₂ of Adam and Yogi
+MIN_SCALE = 1e-3  # τ of Adam and Yogi
+UNTUNED_STEP = 0.1  # η_w where neither the user nor the model's curvature says anything
+
+Iterate = Literal["average", "recent", "last", "best"]
+Iterates = tuple[Iterate | None, ...]
+#: Round t counts t^power: all alike, or hardly any but the last eighth.
+POWERS: dict[str, int] = {"average": 0, "recent": 7}
+
+R = TypeVar("R")
+#: A part of a method: it asks, and returns what came of it.
+Part: TypeAlias = Generator[Query[Any], Any, R]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalTraining(Method):
+    """A method with local training, and the parameters that all of them share.
+
+    Parameters
+    ----------
+    local_steps
+        J.
+    step_size
+        η_w; None takes 1/L for the current weights, from one `expand` of order 0.
+    batch_size
+        Rows per local step; None for all.
+    proximal
+        FedProx's weight; 0 is FedAvg.
+    drift_correction
+        Whether local gradients are corrected by the last round's, so that more than one
+        local step does not lead silos that differ astray. A round sends two vectors of
+        w's length more and receives one, and costs a silo a gradient more (on batches:
+        twice the gradients, and one over all rows).
+    by_mass
+        Whether a silo's steps are divided by what its rows weigh in its objective, and
+        its update counts as much more, so that no λ makes steps longer. None: for
+        models that are not convex, whose step sizes no curvature limits; unless drift
+        is corrected. It needs a risk (β > 0) where drift is corrected.
+    participation
+        Fraction of silos asked in each round.
+    server, server_step_size, server_momentum
+        What the server does with the mean update: "mean" adds it; "momentum", "adam"
+        and "yogi" smooth it.
+    """
+
+    local_steps: int = 5
+    step_size: float | None = None
+    batch_size: int | None = None
+    proximal: float = 0.0
+    drift_correction: bool = False
+    by_mass: bool | None = None
+    participation: float = 1.0
+    server: Literal["mean", "momentum", "adam", "yogi"] = "mean"
+    server_step_size: float = 1.0
+    server_momentum: float = 0.9
+    iterates: ClassVar[Iterates] = ("last",)  # that it can return
+    weighs_updates: ClassVar[bool] = False  # silos by anything else than their p_k
+    one_objective: ClassVar[bool] = False  # every round descends the same one
+
+    def __post_init__(self) -> None:
+        self.check()
+
+    def check(self, **kinds: tuple[str, ...]) -> None:
+        """Refuse bad parameters, the method's own and the shared ones, all at once.
+
+        `kinds` are those of `check_parameters`.
+        """
+        shared = {
+            "positive": ("step_size", "participation", "server_step_size"),
+            "nonnegative": ("proximal", "server_momentum"),
+            "counts": ("local_steps", "batch_size"),
+            "optional": ("step_size", "batch_size"),
+        }
+        check_parameters(
+            self, **{kind: shared[kind] + kinds.get(kind, ()) for kind in shared}
+        )
+        if self.participation > 1:
+            raise UsageError(
+                f"The 'participation' parameter of {type(self).__name__} must be at "
+                f"most 1. Got {self.participation!r} instead."
+            )
+        check_choice(self, "server", ("mean", "momentum", "adam", "yogi"))
+        check_choice(self, "iterate", self.iterates)
+        check_choice(self, "drift_correction", (False, True))
+        check_choice(self, "by_mass", (None, False, True))
+        for parameter in ("drift_correction", "by_mass"):
+            if getattr(self, parameter) and self.weighs_updates:
+                raise UsageError(
+                    f"[wrong-parameter] {type(self).__name__} moves the weights of "
+                    f"silos, for which the '{parameter}' parameter has no meaning: "
+                    "leave it out"
+                )
+
+    @property
+    def iterate(self) -> Iterate | None:
+        """Which w is returned; None leaves it to the model."""
+        return "last"
+
+    def returned(self, problem: Problem) -> Iterate:
+        """Which w is returned; unasked, the average where it has a guarantee."""
+        return self.iterate or ("average" if problem.task.model.convex else "last")
+
+    def normalizes(self, problem: Problem) -> bool:
+        """Whether silos' steps are divided by their mass."""
+        if self.by_mass is not None:
+            return self.by_mass
+        free = not (self.drift_correction or self.weighs_updates)
+        return free and not problem.task.model.convex
+
+    def silos(self, problem: Problem, round: int) -> tuple[int, ...] | None:
+        """Draw the silos asked in a round, by their places; None for all."""
+        many = len(problem.task.shares)
+        # Rounded to the nearest; Python's own rounds halves to even.
+        chosen = max(1, int(np.floor(self.participation * many + 0.5)))
+        if chosen >= many:
+            return None
+        sequence = np.random.SeedSequence(problem.seed, spawn_key=(round,))
+        drawn = np.random.default_rng(sequence).choice(many, chosen, replace=False)
+        return tuple(sorted(drawn.tolist()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Descent(LocalTraining):
+    """Rounds of local training, all alike.
+
+    Parameters
+    ----------
+    rounds
+        T.
+    local_steps, step_size, batch_size, …
+        J, η_w and the rest, see `LocalTraining`.
+    """
+
+    rounds: int = 200
+    queries_per_round: ClassVar[int] = 1
+
+    def check(self, **kinds: tuple[str, ...]) -> None:
+        """Refuse bad parameters, the number of rounds among them."""
+        super().check(**{**kinds, "counts": ("rounds", *kinds.get("counts", ()))})
+
+    @property
+    def planned_rounds(self) -> int:
+        """Queries of all rounds."""
+        return self.queries_per_round * self.rounds
+
+    @classmethod
+    def within(cls, budget: int, **parameters: Any) -> Self:
+        """Build it with as many rounds of J steps as the budget allows."""
+        steps = int(parameters.get("local_steps", cls.local_steps))
+        return cls(**{**parameters, "rounds": max(1, budget // steps)})
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """What a round descends: βF + Σ_z c_z Σ_{i∈z} ℓ_i, and a ridge.
+
+    Attributes
+    ----------
+    task
+        Model, cells z and silo weights p_k.
+    cell_weights
+        c_z.
+    risk_weight
+        β.
+    ridge
+        Weight of (ridge/2)‖w‖²; None for βμ.
+    smoothness
+        L, where it is not that of the plain risk.
+    loss_power
+        q of q-FFL.
+    """
+
+    task: Task
+    cell_weights: FloatArray
+    risk_weight: float
+    ridge: float | None = None
+    smoothness: float | None = None
+    loss_power: float = 0.0
+
+    @classmethod
+    def over(
+        cls,
+        problem: Problem,
+        cells: Cells,
+        row_weights: FloatArray,
+        smoothness: float | None = None,
+        *,
+        shares: FloatArray | None = None,
+    ) -> Self:
+        """Return Σ_i c_i ℓ_i + (μ/2)‖w‖², with c_i by cells of the method's own.
+
+        `shares` replaces the p_k.
+        """
+        task = problem.with_cells(cells)
+        task = task if shares is None else replace(task, shares=shares)
+        weights = np.concatenate([np.zeros(problem.n_cells), row_weights])
+        return cls(task, weights, 0.0, problem.mu, smoothness)
+
+
+class Trainer:
+    """Local training of one run: its state that is none of the method's.
+
+    Parameters
+    ----------
+    problem, method
+        What is solved, and how silos train.
+    weighed
+        The problem whose curvature step sizes are taken from; None for the plain risk:
+        a minimax constraint would set its β to 0.
+
+    Attributes
+    ----------
+    done
+        Rounds of training so far.
+    silos
+        Those asked in the last round, by their places; None for all.
+    sent, reached
+        The w that was sent last, and βF + B·max(0, max r) there.
+    curvatures
+        L of F and of each set of rows that is weighed; None where it is not asked for.
+    anchor
+        The last round's w, weights of cells, and gradient, by which drift is corrected.
+    """
+
+    def __init__(
+        self, problem: Problem, method: LocalTraining, weighed: Problem | None = None
+    ) -> None:
+        plain = replace(problem, risk_weight=1.0)
+        self.problem, self.method = problem, method
+        self.weighed = plain if weighed is None else weighed
+        self.by_mass = method.normalizes(problem)
+        self.done = 0
+        self.silos: tuple[int, ...] | None = None
+        self.sent, self.reached = problem.start(), np.inf
+        self.curvatures: FloatArray | None = None
+        self.anchor: tuple[FloatArray, FloatArray, FloatArray] | None = None
+        self._momentum = self._second = np.zeros_like(self.sent)
+        self._priced: tuple[FloatArray, Objective] | None = None
+
+    def tune(self) -> Part[None]:
+        """Ask how much losses curve at most, where η_w needs it."""
+        linear = isinstance(self.problem.task.model, LinearModel)
+        if linear and self.method.step_size is None:
+            own = self.weighed
+            total = yield Expand(own.task, self.sent, 0, typical=typical(own))
+            self.curvatures = curvatures(own, total)
+
+    def round(self, w: FloatArray, lam: FloatArray) -> Part[tuple[FloatArray, Any]]:
+        """Descend G(·; λ) for a round; return the next w, and r at the w sent.
+
+        r is NaN for cells that nobody reported.
+        """
+        problem = self.problem
+        if self._priced is None or self._priced[0] is not lam:
+            self._priced = lam, self._lagrangian(lam)
+        after, total = yield from self.descend(w, self._priced[1])
+        r = problem.violation_among(total.cell_losses, self.silos)
+        self.reached = upper_value(problem.risk(w, total), r, problem)
+        return after, r
+
+    def _lagrangian(self, lam: FloatArray) -> Objective:
+        """Return G(·; λ), and its L."""
+        problem, found, L = self.problem, self.curvatures, None
+        if found is not None:
+            of = smoothness_by_mass if self.by_mass else smoothness
+            L = of(found, problem, lam)
+        weights = problem.cell_weights(lam)
+        return Objective(problem.task, weights, problem.risk_weight, smoothness=L)
+
+    def descend(
+        self, w: FloatArray, objective: Objective
+    ) -> Part[tuple[FloatArray, TrainTotal]]:
+        """Descend an objective for a round; return the next w, and what came back."""
+        total: TrainTotal = yield self.query(w, objective)
+        silos, many = self.silos, len(self.problem.task.shares)
+        scale = 1 / total.share if silos is None else many / len(silos)
+        update = total.update * scale
+        if self.by_mass:
+            mass = self._mass(objective) if silos else float(total.powers[0])
+            times = many / len(silos) if silos else 1.0
+            update = total.update * (times / mass if mass > 0 else 0.0)
+        after = self.move(w, update)
+        if self.method.drift_correction:
+            self.anchor = (w, objective.cell_weights, total.gradient * scale)
+        n = self.problem.task.model.n_trained
+        if n < len(w):  # statistics are averaged, whatever the server does
+            mean = w[n:] + total.update[n:] / total.powers[0]
+            after = np.concatenate([after[:n], mean])
+        return after, total
+
+    def query(self, w: FloatArray, objective: Objective) -> Train:
+        """Return a round of training."""
+        method, problem = self.method, self.problem
+        if self.by_mass and method.drift_correction and not objective.risk_weight > 0:
+            raise UsageError(
+                f"[parameters-conflict] {type(method).__name__}: an objective without "
+                "a risk (β = 0) is either corrected for drift or stepped by mass: "
+                "leave out 'by_mass'"
+            )
+        anchor, anchor_weights, anchor_gradient = self.anchor or (np.zeros(0),) * 3
+        self.sent, self.silos = w, method.silos(problem, self.done)
+        return Train(
+            objective.task,
+            w,
+            objective.risk_weight,
+            objective.cell_weights,
+            np.full(method.local_steps, self.step_size(objective)),
+            method.batch_size,
+            method.proximal,
+            problem.seed,
+            self.done,
+            objective.ridge,
+            objective.loss_power,
+            method.drift_correction,
+            anchor,
+            anchor_weights,
+            anchor_gradient,
+            self.by_mass,
+            self.silos,
+        )
+
+    def step_size(self, objective: Objective) -> float:
+        """η_w of the local steps on an objective, where L is known or not."""
+        if self.method.step_size is not None:
+            return self.method.step_size
+        L = objective.smoothness or self._plain_smoothness
+        return UNTUNED_STEP if L is None else 1.0 / L
+
+    @cached_property
+    def _plain_smoothness(self) -> float | None:
+        """L of the plain risk, where it is known."""
+        if self.curvatures is None:
+            return None
+        own = self.weighed
+        return smoothness(self.curvatures, own, np.zeros(own.n_cells))
+
+    def _mass(self, objective: Objective) -> float:
+        """Return Σ p_k M_k over all silos: what all rows weigh in the objective."""
+        problem, cells = self.problem, objective.task.cells
+        rows = problem.once(("of", id(cells)), lambda: (problem.count(cells), cells))[0]
+        return objective.risk_weight + float(np.abs(objective.cell_weights) @ rows)
+
+    def move(self, w: FloatArray, update: FloatArray) -> FloatArray:
+        """Apply the server optimiser to a mean update; the round is over."""
+        self.done += 1
+        eta, beta = self.method.server_step_size, self.method.server_momentum
+        server = self.method.server
+        if server == "mean":
+            return w + eta * update
+        if server == "momentum":
+            self._momentum = beta * self._momentum + update
+            return w + eta * self._momentum
+        self._momentum = beta * self._momentum + (1 - beta) * update
+        square, v, keep = update**2, self._second, SECOND_MOMENT_DECAY
+        if server == "adam":
+            self._second = keep * v + (1 - keep) * square
+        else:
+            self._second = v - (1 - keep) * square * np.sign(v - square)
+        return w + eta * self._momentum / (np.sqrt(self._second) + MIN_SCALE)
+
+
+class Averages:
+    """Means of w and λ over rounds, in which round t counts t^power times."""
+
+    def __init__(self, power: int = 0) -> None:
+        self.power, self.round, self.total = power, 0, 0.0
+        self.w = self.multipliers = np.zeros(())
+
+    def add(self, w: FloatArray, lam: FloatArray) -> None:
+        """Count one more round."""
+        self.round += 1
+        count = float(self.round) ** self.power
+        self.total += count
+        self.w, self.multipliers = self.w + count * w, self.multipliers + count * lam
+
+    def point(self) -> Point:
+        """Return the means."""
+        return Point(self.w / self.total, self.multipliers / self.total)
+
+
+class Last:
+    """The last pair."""
+
+    def add(self, w: FloatArray, lam: FloatArray) -> None:
+        """Take one more round."""
+        self.w, self.multipliers = w, lam
+
+    def point(self) -> Point:
+        """Return the pair."""
+        return Point(self.w, self.multipliers)
+
+
+class Best(Last):
+    """The pair with the smallest βF + B·max(0, max r) at the w that was sent."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer, self.value = trainer, np.inf
+
+    def add(self, w: FloatArray, lam: FloatArray) -> None:
+        """Keep the w that was sent in this round, if it is better."""
+        if self.trainer.reached < self.value:
+            self.value = self.trainer.reached
+            super().add(self.trainer.sent, lam)
+        elif not np.isfinite(self.value):
+            super().add(w, lam)
+
+
+def kept_iterate(trainer: Trainer) -> Averages | Last:
+    """Return what a run is to return, which is told of every round."""
+    kind = trainer.method.returned(trainer.problem)
+    if kind in POWERS:
+        return Averages(POWERS[kind])
+    return Best(trainer) if kind == "best" else Last()
+
+
+class DualStep:
+    """η_θ of every dual round: fixed, or what r's answers to the last steps allow.
+
+    Parameters
+    ----------
+    dual_rounds, step_size
+        E, and η_θ; None takes one from the scale of r after the first dual round and
+        then, for convex models, follows how r answered.
+    problem
+        What is solved.
+    multipliers
+        λ(θ).
+    length
+        How long a move v of θ is, as λ sees it; for the λ of a `capped_softmax`,
+        √vᵀDv with D = ∂λ/∂θ.
+    """
+
+    def __init__(
+        self,
+        dual_rounds: int,
+        step_size: float | None,
+        problem: Problem,
+        multipliers: Callable[[FloatArray], FloatArray] | None = None,
+        length: Callable[[FloatArray, FloatArray], float] | None = None,
+    ) -> None:
+        bound = problem.multiplier_bound
+        self.dual_rounds, self.size = dual_rounds, step_size
+        self.fixed = step_size is not None or not problem.task.model.convex
+        self.multipliers = multipliers or (lambda theta: capped_softmax(theta, bound))
+        self.length = length or (lambda lam, v: mirror_length(lam, v, bound))
+        self.growth = 1.0  # how many times the η_θ before it was
+        self.before: FloatArray | None = None  # θ and r of the last dual round
+
+    def __call__(self, theta: FloatArray, violation: FloatArray) -> float:
+        """Return η_θ; a cell that nobody reported has the r that it had."""
+        if len(violation) and np.isnan(violation).all():
+            return 0.0
+        known = np.zeros_like(violation) if self.before is None else self.before[1]
+        now = np.stack([theta, np.where(np.isnan(violation), known, violation)])
+        self.size, self.growth = self._next(now)
+        self.before = now
+        return self.size
+
+    def _next(self, now: FloatArray) -> tuple[float, float]:
+        """Return η_θ, and how many times the one before it is."""
+        if self.size is None:
+            return regret_dual_step(now[1], self.dual_rounds), 1.0
+        if self.fixed or self.before is None or not self.size:
+            return self.size, 1.0
+        lam = self.multipliers(self.before[0])
+        moved, answer = (self.length(lam, v) for v in now - self.before)
+        longest = MAX_DUAL_MOVE / max(float(np.abs(now[1]).max(initial=0.0)), 1e-12)
+        size = answered_step(self.size, self.growth, moved, answer, longest)
+        return size, size / self.size
+
+
+def mirror_length(lam: FloatArray, v: FloatArray, bound: float) -> float:
+    """Return √(Σλv² − (Σλv)²/B): how far λ moves with θ, beside λ itself."""
+    return math.sqrt(max(0.0, float(lam @ v**2) - float(lam @ v) ** 2 / bound))
