@@ -46,7 +46,7 @@ from pffl.data.silo import Rows
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.evidence.judged import harmless
-from pffl.flow import rounds
+from pffl.flow import Start, rounds
 from pffl.models.base import LOSS_BOUNDS
 from pffl.preparation import Options
 from pffl.problem import Point
@@ -167,11 +167,11 @@ def train(
             test_fraction=0.0,
             drop_empty=True,
         )
-        warm = None if start is None else start.point
-        method = pffl.Exact(multiplier_bound=price, warm_start=warm)
+        near = None if start is None else Start(start.point)
+        method = pffl.Exact(multiplier_bound=price)
         engine = Local(here)
         problem, _ = prepared(engine, data.constraint, None, method, Options(), seed=0)
-        run = drive(engine, rounds(problem.with_bounds(bounds), method))
+        run = drive(engine, rounds(problem.with_bounds(bounds), method, start=near))
     inputs, w = problem.task.model.inputs, run.point.w
     slope = w[:-1] / inputs.scale
     return Fitted(slope, float(w[-1] - inputs.mean @ slope), run.point)

@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 import pffl
 from pffl.data import Attribute, Federation, Rows, Schema, Silo
 from pffl.engines import Local
-from pffl.methods.saddle_bounds import GapMethod, Standing
+from pffl.methods.saddle_bounds import GapMethod, SaddleState
 from pffl.preparation import Options
 from pffl.problem import Problem
 from pffl.solving import prepared
@@ -145,9 +145,10 @@ def grid(
 def run(engine: Local, problem: Problem, method: GapMethod) -> tuple[Any, float]:
     """Run a method; return its last state and its CPU seconds."""
     began = time.process_time()
-    state: Standing = method.init(problem)
-    while (query := method.query(problem, state)) is not None:
-        state = method.step(problem, state, engine.ask(query))
+    state: SaddleState = method.initial(problem, None)
+    while not method.finished(state):
+        total = engine.ask(method.query(problem, state))
+        state = method.step(problem, state, total)
     return state, time.process_time() - began
 
 

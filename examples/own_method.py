@@ -12,34 +12,27 @@ Minimization*, 2021, with a tilt t over groups.
     5      λ_a ← m_a exp(t L_a) / Σ m_a exp(t L_a), at the w that was sent
     6  return w
 
-A method is its objective (line 3) and its update (line 5): `pffl.methods.descent` has
-the rest, and every engine, verdict, report and comparison works with it.
+A method is a generator: it yields queries, whose totals come back, and a `Round` after
+each round. `pffl.methods.local` has local training, and every engine, verdict, report
+and comparison works with it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 import pffl
-from pffl.methods.descent import Descent, Objective, State
+from pffl.flow import Round, Start, Steps
+from pffl.methods.local import Descent, Objective, Trainer
 from pffl.methods.step_sizes import weighted_smoothness
-from pffl.problem import Problem
-from pffl.queries import TrainTotal
-from pffl.typing import FloatArray
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Weights(State):
-    """Where the method stands."""
-
-    weights: FloatArray  # λ, one per cell
+from pffl.problem import Point, Problem
 
 
 @dataclass(frozen=True, kw_only=True)
-class TiltedLoss(Descent[Weights]):
+class TiltedLoss(Descent):
     """Tilted empirical risk over the cells of the constraint."""
 
     tilt: float = 2.0
@@ -48,35 +41,23 @@ class TiltedLoss(Descent[Weights]):
     def __post_init__(self) -> None:
         self.check(positive=("tilt",))
 
-    def own(self, problem: Problem) -> Problem:
-        """Step sizes come from the curvature of the cells."""
-        return problem.over(problem.cells)
-
-    def start(self, problem: Problem) -> Weights:
-        """Line 1."""
-        shares = problem.counts / problem.counts.sum()
-        return Weights.at_start(problem, weights=shares)
-
-    def tuned(self, problem: Problem, state: Weights) -> Weights:
-        """Leave it at that: L follows from the weights of each round."""
-        return state
-
-    def objective(self, problem: Problem, state: Weights) -> Objective:
-        """Line 3."""
-        own = self.own(problem)
-        L = weighted_smoothness(state.curvatures, own, state.weights)
-        weights = own.cell_weights(state.weights)
-        return Objective(problem.task, weights, 0.0, ridge=problem.mu, smoothness=L)
-
-    def step(self, problem: Problem, state: Weights, total: TrainTotal) -> Weights:
-        """Lines 4 and 5."""
-        asked = self.asked(problem, state.round)
-        violation = problem.violation_among(total.cell_losses, asked)
-        losses = violation + problem.cells.bounds
-        losses = np.where(np.isnan(losses), np.nanmean(losses), losses)  # not asked
-        weights = problem.counts * np.exp(self.tilt * (losses - losses.max()))
-        moved = self.descend(problem, state, total)
-        return replace(moved, weights=weights / weights.sum())
+    def run(self, problem: Problem, start: Start | None = None) -> Steps:
+        """Train, and weigh the cells by what comes back."""
+        own = problem.over(problem.cells)  # step sizes come from the cells' curvature
+        trainer, w = Trainer(problem, self, own), problem.start()  # line 1
+        yield from trainer.tune()
+        lam = problem.counts / problem.counts.sum()
+        for _ in range(self.rounds):  # line 2
+            L = weighted_smoothness(trainer.curvatures, own, lam)
+            weighed = Objective(problem.task, own.cell_weights(lam), 0.0, problem.mu, L)
+            w, total = yield from trainer.descend(w, weighed)  # lines 3 and 4
+            r = problem.violation_among(total.cell_losses, trainer.silos)
+            losses = r + problem.cells.bounds
+            losses = np.where(np.isnan(losses), np.nanmean(losses), losses)  # not asked
+            lam = problem.counts * np.exp(self.tilt * (losses - losses.max()))
+            lam = lam / lam.sum()  # line 5
+            yield Round(Point(w, np.zeros(problem.n_cells)))
+        return Point(w, np.zeros(problem.n_cells))  # line 6
 
 
 def main() -> None:

@@ -18,16 +18,16 @@ No federation has to train so: a study asks what a baseline could have reached a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from pffl.methods.descent import LocalTraining, Objective
 
 from pffl.constraints.base import Cells
 from pffl.errors import UsageError
-from pffl.flow import Flow, Run, ask
-from pffl.methods.base import LARGEST, Bounds, Method
-from pffl.methods.local_bgl import LocalBGL, own_cells
+from pffl.flow import Bounds, Flow, Run, ask
+from pffl.methods.base import MAX_HESSIAN_PARAMETERS, Method
+from pffl.methods.local import LocalTraining, Objective
+from pffl.methods.local_bgl import Local, LocalBGL, silo_cells
 from pffl.models.linear import LinearModel
 from pffl.problem import Point, Problem
 from pffl.queries import Expand, ExpandTotal
@@ -71,10 +71,15 @@ def _modulus(objective: Objective) -> float:
 def _one_objective(problem: Problem, method: Method) -> Objective | None:
     """What all rounds of a method descend, if it is one, and strongly convex."""
     model, trains = problem.task.model, isinstance(method, LocalTraining)
-    small = isinstance(model, LinearModel) and model.n_parameters <= LARGEST
+    small = (
+        isinstance(model, LinearModel) and model.n_parameters <= MAX_HESSIAN_PARAMETERS
+    )
     if not (trains and method.one_objective and small):
         return None
-    objective = method.objective(problem, method.start(problem))
+    query = next(replace(method, step_size=1.0).run(problem))
+    objective = Objective(
+        query.task, query.cell_weights, query.risk_weight, query.ridge
+    )
     return objective if _modulus(objective) > 0 else None
 
 
@@ -162,7 +167,7 @@ class Smoothed:
 
 def _local(problem: Problem, method: LocalBGL, w: FloatArray) -> Flow[Run]:
     """Go down as τ falls; then prove how low it goes, with the last prices."""
-    cells, prices = own_cells(problem), problem.risk_weight + problem.multiplier_bound
+    cells, prices = silo_cells(problem), problem.risk_weight + problem.multiplier_bound
     terms = len(cells) + len(problem.silo_names)
     tau = SMOOTH * problem.multiplier_bound / terms
     task = problem.over(cells).task
@@ -188,7 +193,7 @@ def _local(problem: Problem, method: LocalBGL, w: FloatArray) -> Flow[Run]:
         here = found
         best = here if here.upper < best.upper else best
     lam = here.lam / problem.task.shares[cells.silo]
-    proof = yield from lowest(method.priced(problem, cells, lam), here.w)
+    proof = yield from lowest(Local(problem, cells).objective(lam, None), here.w)
     lower = proof.below - float(here.lam @ cells.bounds)
     rounding = ROUNDING * (abs(best.upper) + abs(proof.below))
     bounds: Bounds = (best.upper + rounding, lower, proof.w, np.inf)

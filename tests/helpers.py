@@ -214,9 +214,3 @@ def setting(kind="logistic", *, seed=0, sizes=(40, 7, 90), weighting="silos", **
     rng = np.random.default_rng(seed + 1)
     w = rng.normal(size=problem.n_parameters)
     return federation, engine, problem, oracle, w, draw_multipliers(rng, problem)
-
-
-def begin(engine: Any, problem: Problem, method: Any) -> Any:
-    """Return a method's first state, with the constants that it asks for."""
-    setup = method.setup(problem)
-    return method.init(problem, None if setup is None else engine.ask(setup))

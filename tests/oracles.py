@@ -918,21 +918,22 @@ class SolverRound(NamedTuple):
 
 def solver_rounds(engine: Any, problem: Problem, method: Any) -> Iterator[SolverRound]:
     """Run a solver round by round."""
-    state = method.init(problem)
-    while (query := method.query(problem, state)) is not None:
-        state = method.step(problem, state, engine.ask(query))
-        point, bounds = method.finish(problem, state), method.bounds(state)
-        upper, lower, at, _ = bounds
+    state = method.initial(problem, None)
+    while not method.finished(state):
+        total = engine.ask(method.query(problem, state))
+        state = method.step(problem, state, total)
+        end = state.ending
+        upper, lower, at, _ = end.bounds
         yield SolverRound(
-            point.w,
-            point.multipliers,
+            end.best.w,
+            end.best.multipliers,
             upper,
             lower,
             at,
             state.w,
             state.unit * state.upper,
             state.unit * state.lower,
-            method.gap(state),
+            end.rounded_gap,
         )
 
 

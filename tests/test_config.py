@@ -170,7 +170,6 @@ def test_every_parameter_of_a_data_set_can_be_set(name):
 
 
 def test_a_type_that_a_file_cannot_hold_is_not_offered():
-    assert "warm_start" not in parameters(pffl.Exact)
     assert "inputs" not in parameters(pffl.LogisticRegression)
     assert plain_type(np.ndarray) is None
 

@@ -112,7 +112,7 @@ def test_what_is_at_hand_is_not_asked(method: Any) -> None:
     problem, _ = prepared(engine, bound, None, method, Options(), 0)
     start = Start.of(drive(engine, rounds(problem, method)), problem)
     other = problem.with_bounds(np.array([0.58, 0.63]))
-    warm = drive(engine, rounds(other, method.resumed(start.point)))
+    warm = drive(engine, rounds(other, method, start=Start(start.point)))
     engine.messages.clear()
     spared = drive(engine, rounds(other, method, start=start))
     assert spared.rounds == len(engine.messages) == warm.rounds - 1
@@ -203,7 +203,7 @@ def test_killed_at_every_message_and_resumed(
 def test_killed_and_resumed_without_hessians(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pffl.methods.auto.LARGEST", 2)
+    monkeypatch.setattr("pffl.methods.auto.MAX_HESSIAN_PARAMETERS", 2)
     bound = pffl.BoundedGroupLoss({"a": 0.3, "b": 0.4})
     whole = Recording(Local(FEDERATION))
     expected = pffl.solve(whole, bound, seed=3)
@@ -225,7 +225,7 @@ def test_killed_and_resumed_with_hessians_at_hand_for_who_asks_for_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What proofs start from has Hessians, and what they have come to may have none."""
-    monkeypatch.setattr("pffl.methods.auto.LARGEST", 2)
+    monkeypatch.setattr("pffl.methods.auto.MAX_HESSIAN_PARAMETERS", 2)
     given: dict[str, Any] = {"method": pffl.Exact(), "seed": 3}
     bound = pffl.BoundedGroupLoss(0.66)
     whole = Recording(Local(FEDERATION))

@@ -13,6 +13,7 @@ import numpy as np
 
 import pffl
 from pffl.data import Federation, Schema, Silo
+from pffl.flow import Round
 from pffl.parcel import Parcel
 from pffl.queries import Census, Total, View, read_query
 from pffl.site import Rules, Site
@@ -211,16 +212,14 @@ def deployed() -> dict[str, Any]:
     }
     engine, method = remote(federation, sites), pffl.PFFL()
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.6))
-    constants = method.setup(problem)
-    found = None if constants is None else engine.ask(constants)
-    state = method.init(problem, found)
-    return {"engine": engine, "method": method, "problem": problem, "state": state}
+    steps = method.run(problem)
+    return {"engine": engine, "steps": steps, "total": engine.ask(next(steps))}
 
 
 def one_round() -> None:
     """Ask, answer and step once: what `benchmarks/house.py` follows."""
     run = deployed()
-    method, problem = run["method"], run["problem"]
-    query = method.query(problem, run["state"])
-    total = run["engine"].ask(query)
-    run["state"] = method.step(problem, run["state"], total)
+    query = run["steps"].send(run["total"])
+    while isinstance(query, Round):
+        query = next(run["steps"])
+    run["total"] = run["engine"].ask(query)

@@ -35,7 +35,7 @@ def watch(patch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hessians of more than two parameters are too large, and nobody asks for one."""
-    monkeypatch.setattr(auto, "LARGEST", 2)
+    monkeypatch.setattr(auto, "MAX_HESSIAN_PARAMETERS", 2)
     watch(monkeypatch)
 
 
@@ -77,7 +77,7 @@ def enclosed(federation: Any, labels: int) -> tuple[list[Least], list[Any]]:
 def test_the_smallest_bounds_are_those_that_hessians_find(labels, monkeypatch):
     federation = make_federation(3, sizes=(150, 80, 220), labels=labels)
     common, single = enclosed(federation, labels)
-    monkeypatch.setattr(auto, "LARGEST", 2)
+    monkeypatch.setattr(auto, "MAX_HESSIAN_PARAMETERS", 2)
     watch(monkeypatch)
     mine, own = enclosed(federation, labels)
     for one, other in zip((*common, *single), (*mine, *own), strict=True):
@@ -139,7 +139,7 @@ def test_a_run_without_hessians_says_what_one_with_them_says(
     rows = make_federation(3, sizes=(150, 80, 220), test=60, labels=labels)
     how: dict[str, Any] = {"model": model, "seed": 0}
     exact = pffl.solve(rows, constraint, **how)
-    monkeypatch.setattr(auto, "LARGEST", 2)
+    monkeypatch.setattr(auto, "MAX_HESSIAN_PARAMETERS", 2)
     watch(monkeypatch)
     found = pffl.solve(rows, constraint, **how)
     assert found.as_dict()["method"]["kind"] == "first-order"

@@ -21,9 +21,9 @@ from pffl.wire import read_request
 from tests.driving import iterate
 from tests.engines.sites import QUICK, Faulty, counted, remote, sites_of, slow, spoil
 from tests.engines.test_remote import CONSTRAINTS, run, short
-from tests.helpers import assert_same_total, begin, make_problem
+from tests.helpers import assert_same_total, make_problem
 from tests.inside import Record
-from tests.methods.biased import biased
+from tests.methods.biased import biased, states
 from tests.raising import raises
 
 ONCE = replace(QUICK, retries=0)
@@ -106,17 +106,15 @@ def test_fault_41_a_partial_quorum_skips_the_dual_step_of_uncovered_cells():
     method = pffl.PFFL(dual_rounds=6, rounds_per_dual=1, dual_step_size=1.0)
     engine = remote(federation, sites, policy=replace(TWO, patience=100))
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.6))
-    state, thetas = begin(engine, problem, method), []
-    honest = sites["node 1"]
-    while (query := method.query(problem, state)) is not None:
-        away = isinstance(query, Train) and state.round in (1, 2)
+    thetas, honest = [], sites["node 1"]
+    for state in states(engine, problem, method):
+        away = state.trainer.done in (1, 2)
         sites["node 1"] = (lambda content: b"") if away else honest
-        state = method.step(problem, state, engine.ask(query))
-        thetas.append(state.theta)
-    assert (thetas[0] != 0).all()
-    np.testing.assert_array_equal(thetas[1], thetas[0])
-    np.testing.assert_array_equal(thetas[2], thetas[0])
-    assert (thetas[3] != thetas[2]).all()
+        thetas.append(state.theta)  # by the rounds before this one
+    assert (thetas[1] != 0).all()
+    np.testing.assert_array_equal(thetas[2], thetas[1])
+    np.testing.assert_array_equal(thetas[3], thetas[1])
+    assert (thetas[4] != thetas[3]).all()
     assert np.isfinite(state.w).all()
 
 

@@ -316,7 +316,7 @@ def test_queries_are_enough_for_what_auto_takes(
 ) -> None:
     sections = {key: SECTIONS[key] for key in ("data", "constraint", "privacy")}
     few = made(tmp_path / "few", sections)
-    monkeypatch.setattr("pffl.methods.auto.LARGEST", 2)
+    monkeypatch.setattr("pffl.methods.auto.MAX_HESSIAN_PARAMETERS", 2)
     many = made(tmp_path / "many", sections)
     rules = [SiteConfig.load(out / "sites" / "silo-1").rules for out in (few, many)]
     assert [rule.queries for rule in rules] == [200, 550]

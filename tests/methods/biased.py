@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from inspect import getgeneratorlocals
+from types import SimpleNamespace
 
 import numpy as np
 from scipy.special import expit
@@ -10,8 +12,9 @@ from scipy.special import expit
 import pffl
 from pffl.data import Federation, Rows, Silo
 from pffl.engines import Local
+from pffl.flow import Round
 from pffl.preparation import Options
-from tests.helpers import begin, from_silos, make_problem, make_schema
+from tests.helpers import from_silos, make_problem, make_schema
 
 NAMES = ("a", "b", "c", "d")
 
@@ -116,19 +119,27 @@ def set_up(federation, *, engine=Local, l2=0.02, weighting="silos"):
     return asker, problem
 
 
-def states(engine, problem, method):
-    """Yield the state after every answer."""
-    state = begin(engine, problem, method)
-    while (query := method.query(problem, state)) is not None:
-        state = method.step(problem, state, engine.ask(query))
-        yield state
+def states(engine, problem, method, start=None):
+    """Yield a method's own variables after every round, and the pair it stands for."""
+    steps, value = method.run(problem, start), None
+    while True:
+        try:
+            signal = steps.send(value)
+        except StopIteration:
+            return
+        value = None
+        if isinstance(signal, Round):
+            own = getgeneratorlocals(steps)
+            yield SimpleNamespace(**{**own, "point": signal.point, "gap": signal.gap})
+        else:
+            value = engine.ask(signal)
 
 
 def fit(federation, method, **settings):
     """Return w at the end."""
     engine, problem = set_up(federation, **settings)
     *_, last = states(engine, problem, method)
-    return method.finish(problem, last).w
+    return last.point.w
 
 
 def gap(raw, w, *, label=None):

@@ -10,7 +10,7 @@ import pffl
 from pffl.engines import Local
 from pffl.errors import UsageError
 from pffl.methods import Auto
-from pffl.problem import Access, Point, Problem
+from pffl.problem import Access, Problem
 from tests.helpers import make_federation, make_problem
 from tests.inside import QUICK, check_memory, costs, hessians_fit, name_methods
 from tests.inside import auto as module
@@ -34,9 +34,8 @@ def test_small_problems_are_solved_by_exact_to_the_bit() -> None:
 def test_it_hands_its_parameters_on() -> None:
     problem = make_problem(Local(make_federation(0)), BOUND)
     given = {"multiplier_bound": 3.0, "risk_weight": 0.5, "max_rounds": 7}
-    start = Point(np.ones(problem.n_parameters), np.zeros(problem.n_cells))
-    found, _ = Auto(**given, target_gap=1e-4, warm_start=start).resolved(problem)
-    assert found == pffl.Exact(**given, target_gap=1e-4, warm_start=start)
+    found, _ = Auto(**given, target_gap=1e-4).resolved(problem)
+    assert found == pffl.Exact(**given, target_gap=1e-4)
     assert Auto().resolved(problem)[0] == pffl.Exact()
     assert pffl.Exact(max_rounds=3).resolved(problem) == (pffl.Exact(max_rounds=3), "")
 

@@ -63,24 +63,24 @@ def test_weights_below_zero_count_by_their_size_and_nobody_without_weight_moves(
 
 def test_it_is_the_default_of_networks():
     _, _, _, problem = set_up()
-    assert pffl.PFFL().divides(problem), "and of PFFL's, where the step size is ours"
-    assert not pffl.PFFL(step_size=0.1).divides(problem)
-    assert not pffl.PFFL(iterate="average").divides(problem), "the paper's"
-    assert not LocalBGL().divides(problem)
-    assert pffl.FedAvg(by_mass=True).divides(problem)
+    assert pffl.PFFL().normalizes(problem), "and of PFFL's, where the step size is ours"
+    assert not pffl.PFFL(step_size=0.1).normalizes(problem)
+    assert not pffl.PFFL(iterate="average").normalizes(problem), "the paper's"
+    assert not LocalBGL().normalizes(problem)
+    assert pffl.FedAvg(by_mass=True).normalizes(problem)
     torch = pytest.importorskip("torch")
     module = torch.nn.Linear(3, 2)
     engine = Local(apart(2))
     model = pffl.Network(module)
     network = make_problem(engine, pffl.BoundedGroupLoss(0.5), model=model)
     for name in ("pffl", "fedavg", "local-bgl", "group-weighted", "fedminmax"):
-        assert METHODS[name]().divides(network), name
-        assert METHODS[name]().training(network, METHODS[name]().start(network)).by_mass
-    assert not pffl.PFFL(by_mass=False).divides(network)
-    assert pffl.PFFL(drift_correction=True).divides(network)
-    assert not pffl.FedAvg(drift_correction=True).divides(network)
+        assert METHODS[name]().normalizes(network), name
+        assert next(METHODS[name]().run(network)).by_mass
+    assert not pffl.PFFL(by_mass=False).normalizes(network)
+    assert pffl.PFFL(drift_correction=True).normalizes(network)
+    assert not pffl.FedAvg(drift_correction=True).normalizes(network)
     for name in ("afl", "qffl", "fairfed"):
-        assert not METHODS[name]().divides(network), name
+        assert not METHODS[name]().normalizes(network), name
 
 
 def test_what_has_no_meaning_is_refused():

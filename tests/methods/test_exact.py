@@ -18,11 +18,12 @@ from tests.inside import candidate_multipliers, saddle
 from tests.saddle import Oracle
 
 
-def states(engine, problem, method):
+def states(engine, problem, method, start=None):
     """Return the state after every round."""
-    found = [method.init(problem)]
-    while (query := method.query(problem, found[-1])) is not None:
-        found.append(method.step(problem, found[-1], engine.ask(query)))
+    found = [method.initial(problem, start)]
+    while not method.finished(found[-1]):
+        total = engine.ask(method.query(problem, found[-1]))
+        found.append(method.step(problem, found[-1], total))
     return found[1:]
 
 
@@ -74,7 +75,7 @@ def test_a_start_outside_the_multipliers_is_projected():
     _, engine, problem, oracle, w, _ = setting(seed=8, budget=0.5)
     far = Point(w, np.full(problem.n_cells, 1e3))
     value, _ = oracle.saddle()
-    for state in states(engine, problem, pffl.Exact(warm_start=far)):
+    for state in states(engine, problem, pffl.Exact(), far):
         assert state.lower <= value + 1e-7
         assert state.best.multipliers.sum() <= 0.5 * (1 + 1e-12)
 
@@ -110,15 +111,15 @@ def test_a_gap_below_rounding_is_not_asked_for():
 def test_numbers_that_are_not_finite_stop_the_run_at_the_best_pair():
     _, engine, problem, _, _, _ = setting(seed=12)
     method = pffl.Exact()
-    state = method.init(problem)
+    state = method.initial(problem, None)
     for _ in range(2):
         state = method.step(problem, state, engine.ask(method.query(problem, state)))
     total = engine.ask(method.query(problem, state))
     total.hessians[1, 0, 0] = np.nan
     after = method.step(problem, state, total)
     assert after.stalled
-    assert method.query(problem, after) is None
-    assert method.finish(problem, after) is state.best
+    assert method.finished(after)
+    assert after.ending.best is state.best
 
 
 def test_a_failing_qp_solver_slows_but_does_not_stop(monkeypatch):
@@ -143,9 +144,9 @@ def test_a_failing_factorisation_slows_but_does_not_stop(monkeypatch):
 def test_hessians_of_no_convex_function_are_survived():
     _, engine, problem, _, _, _ = setting(seed=15)
     method = pffl.Exact(max_rounds=6)
-    state = method.init(problem)
-    while (query := method.query(problem, state)) is not None:
-        total = engine.ask(query)
+    state = method.initial(problem, None)
+    while not method.finished(state):
+        total = engine.ask(method.query(problem, state))
         spoilt = replace(
             total,
             hessians=-total.hessians,

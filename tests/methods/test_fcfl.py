@@ -11,6 +11,7 @@ from scipy.special import expit
 
 from pffl.engines import Local, Reference
 from pffl.methods import FCFL
+from pffl.queries import Expand
 from tests.inside import Gaps, fcfl, guarded_step, least_norm, stage_one, stage_two
 from tests.methods.biased import Raw, biased, fit, set_up, states, without
 
@@ -63,9 +64,9 @@ def test_losses_gaps_and_gradients_are_those_of_the_rows(name, notion, pooled, e
     asker, problem = set_up(federation, engine=engine)
     method = FCFL(notion=notion, pooled=pooled, step_size=0.1)
     w = np.array([0.3, -0.2, 0.1, 0.05])
-    state = method.init(problem)
-    query = method.query(problem, type(state)(0, w, state.temperatures))
-    at_w = method.slopes(problem, asker.ask(query))
+    start = next(states(asker, problem, method))
+    query = Expand(start.task, w, sharpness=method.sharpness)
+    at_w = method.slopes(problem, start.counts, asker.ask(query))
     kind = {"notion": notion, "pooled": pooled}
     np.testing.assert_allclose(at_w.losses, silo_losses(raw, w), atol=1e-12)
     np.testing.assert_allclose(at_w.gaps, smooth_gaps(raw, w, **kind), atol=1e-12)
@@ -126,7 +127,7 @@ def test_every_round_is_the_papers(pooled):
         cold = (0.1 * norms <= delta) & (delta > 1e-4)
         delta = np.where(cold, 0.01 * delta, delta)
         np.testing.assert_allclose(state.w, w, atol=2e-5)
-        np.testing.assert_allclose(state.temperatures, delta)
+        np.testing.assert_allclose(state.delta, delta)
     assert kinds >= {(True, True), (True, False), (False, False)}
 
 

@@ -129,8 +129,9 @@ def test_columns_of_hessians_are_asked_for_when_gradients_are_slow(monkeypatch):
     model = pffl.LogisticRegression(l2=1e-6)
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.2), model=model)
     method, widths = pffl.FirstOrder(max_rounds=40), []
-    state = method.init(problem)
-    while (query := method.query(problem, state)) is not None:
+    state = method.initial(problem, None)
+    while not method.finished(state):
+        query = method.query(problem, state)
         widths.append(query.directions.shape[1])
         state = method.step(problem, state, engine.ask(query))
     assert widths[:4] == [0] * 4
@@ -229,7 +230,7 @@ def test_inputs_that_no_row_has_take_no_part():
         engine, model = Local(federation), pffl.LogisticRegression(l2=1e-2)
         problem = make_problem(engine, pffl.BoundedGroupLoss(0.6), model=model)
         start = Point(np.ones(problem.n_parameters), np.zeros(problem.n_cells))
-        *_, last = states(engine, problem, pffl.FirstOrder(warm_start=start))
+        *_, last = states(engine, problem, pffl.FirstOrder(), start)
         assert last.closed
         assert all(len(s) == 7 for s in last.steps)
         ends.append((last.upper, last.lower, last.best.w))

@@ -85,7 +85,7 @@ def test_hessians_that_silos_do_not_show_are_not_asked_for() -> None:
     assert found.upper - found.lower <= 1e-5
     for name in HESSIANS:
         with raises(UsageError, "no-hessians"):
-            METHODS[name]().init(closed)
+            next(METHODS[name]().run(closed))
 
 
 def test_pffl_with_a_step_size_sends_gradients_only() -> None:

@@ -23,7 +23,10 @@ from pffl.methods import (
 from pffl.problem import Problem
 from tests.driving import iterate, measure
 from tests.helpers import group_masks, make_federation, make_problem, make_schema
-from tests.inside import DECAY, FLOOR, TINY, Newton, own_cells
+from tests.inside import MIN_SCALE as FLOOR
+from tests.inside import SECOND_MOMENT_DECAY as DECAY
+from tests.inside import TINY, Newton, silo_cells
+from tests.methods.biased import states
 from tests.oracles import MODELS, with_groups
 from tests.saddle import Oracle
 
@@ -60,11 +63,7 @@ class Arena:
         return self.run(method).point
 
     def states(self, method):
-        state = method.init(self.problem)
-        while (query := method.query(self.problem, state)) is not None:
-            answer = self.engine.ask(query)
-            state = method.step(self.problem, state, answer)
-            yield state
+        return states(self.engine, self.problem, method)
 
     def descend(self, w, c, *, steps, eta, ridge=0.0, pull=0.0, drift=0.0):
         """Steps on Σ c_i ℓ_i and a ridge, held back and corrected."""
@@ -164,12 +163,13 @@ def test_server_optimisers_are_their_formulas(server):
     at = arena(engine=Reference, seed=4)
     own = {"server": server, "server_step_size": 0.05, "server_momentum": 0.8}
     method = pffl.FedAvg(rounds=6, step_size=0.2, **own)
-    updates, state = [], method.init(at.problem)
-    while (query := method.query(at.problem, state)) is not None:
-        total = at.engine.ask(query)
-        updates.append(total.update)
-        state = method.step(at.problem, state, total)
+    asked, updates = [], []
+    ask = at.engine.ask
+    at.engine.ask = lambda query: asked.append(ask(query)) or asked[-1]
+    for state in at.states(method):
+        updates.append(asked[-1].update)
         close(state.w, naive_server(updates, server, 0.05, 0.8), 1e-13)
+    assert len(updates) == 6
 
 
 # ------------------------------------------------------------------------------- PFFL
@@ -208,7 +208,7 @@ def naive_pffl(at, *, dual_rounds, rounds, steps, eta, dual_eta, corrected, by_m
             lams.append(lam)
         theta = theta + dual_eta * r
     best = min(seen, key=lambda item: item[0])
-    return np.array(ws), np.array(lams), softmax(theta, oracle.budget), best
+    return np.array(ws), np.array(lams), best
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_pffl(kind, steps, corrected, by_mass):
     at = arena(kind, bounds=bounds, federation=federation, **terms)
     numbers = {"dual_rounds": 5, "rounds": 3, "steps": steps, "dual_eta": 4.0}
     numbers |= {"eta": 0.3 if by_mass and labels else 0.05, "corrected": corrected}
-    ws, lams, last, best = naive_pffl(at, **numbers, by_mass=by_mass)
+    ws, lams, best = naive_pffl(at, **numbers, by_mass=by_mass)
     method = pffl.PFFL(
         multiplier_bound=3.0,
         risk_weight=0.8,
@@ -258,7 +258,7 @@ def test_pffl(kind, steps, corrected, by_mass):
     for name, (w, lam) in {
         "average": (ws.mean(axis=0), lams.mean(axis=0)),
         "recent": recent,
-        "last": (ws[-1], last),
+        "last": (ws[-1], lams[-1]),
         "best": best[1:],
     }.items():
         point = at.point(replace(method, iterate=name))
@@ -341,14 +341,14 @@ def test_local_bgl(kind, weighting):
 
 def test_local_cells_are_those_with_rows_in_their_silo():
     problem = arena(bounds=(0.55, 0.6), federation=lopsided(2)).problem
-    cells = own_cells(problem)
+    cells = silo_cells(problem)
     assert cells.names == tuple(
         f"site {who}" for who in ("0: f", "0: m", "1: f", "2: f", "2: m")
     )
     assert (problem.count(cells) > 0).all()
     np.testing.assert_array_equal(cells.bounds, [0.55, 0.6, 0.55, 0.55, 0.6])
     problem = make_problem(Local(make_federation(2)), pffl.PerSilo(0.5))
-    cells = own_cells(problem)  # local already
+    cells = silo_cells(problem)  # local already
     np.testing.assert_array_equal(cells.silo, problem.cells.silo)
     np.testing.assert_array_equal(problem.count(cells), problem.counts)
 
@@ -358,10 +358,10 @@ def test_some_silos_at_a_time_move_only_their_own_prices():
     method = LocalBGL(
         participation=0.5, rounds_per_dual=1, step_size=0.1, dual_step_size=1.0
     )
-    state = method.init(at.problem)
-    asked = method.query(at.problem, state)
-    after = method.step(at.problem, state, at.engine.ask(asked))
-    moved = np.isin(after.cells.silo, asked.silos)
+    after = at.states(method)
+    asked = next(after).trainer.silos
+    after = next(after)  # the first dual round is over
+    moved = np.isin(after.cells.silo, asked)
     assert (after.theta[moved] > 0).all()
     np.testing.assert_array_equal(after.theta[~moved], 0.0)
 
@@ -434,12 +434,11 @@ def test_afl(kind, steps):
         w, lam = w + lam @ moves, nearest_on_simplex(lam + 2.0 * f)
         ws.append(w)
         close(state.w, w)
-        close(state.weights, lam)
+        close(state.lam, lam)
         empty |= (lam == 0).any()
     assert empty, "a silo without weight is part of the test"
-    close(method.finish(at.problem, state).w, np.mean(ws, axis=0))
-    last = replace(method, iterate="last").finish(at.problem, state).w
-    np.testing.assert_array_equal(last, state.w)
+    close(state.point.w, np.mean(ws, axis=0))
+    np.testing.assert_array_equal(at.point(replace(method, iterate="last")).w, state.w)
 
 
 @WEIGHTINGS
@@ -526,13 +525,12 @@ def test_reductions_know_a_gap_and_their_mean_model_is_no_worse_than_the_mixture
     at = arena(bounds=(0.55, 0.62), **terms)
     method = Reductions(target_gap=1e-3)
     *_, state = at.states(method)
-    point = method.finish(at.problem, state)
-    assert measure(at.engine, at.problem, point).gap <= state.gap <= 1e-2
+    assert measure(at.engine, at.problem, state.point).gap <= state.gap <= 1e-2
     method = Reductions(iterations=10, target_gap=1e-9)
     *_, state = at.states(method)
-    w = method.finish(at.problem, state).w
-    assert (at.oracle.violation(w) <= state.violation_sum / 10 + 1e-12).all()
-    assert at.oracle.risk(w) <= state.risk_sum / 10 + 1e-12
+    w = state.point.w
+    assert (at.oracle.violation(w) <= state.violations / 10 + 1e-12).all()
+    assert at.oracle.risk(w) <= state.risks / 10 + 1e-12
 
 
 @pytest.mark.parametrize("method", [Reductions(), Pooled()])

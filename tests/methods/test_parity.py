@@ -38,7 +38,7 @@ def table(raw, values=1.0):
 def rounds_of(federation, method, l2=L2, **more):
     engine, problem = set_up(federation, l2=l2, **more)
     seen = list(states(engine, problem, method))
-    assert len(seen) == method.planned_rounds
+    assert len(seen) == method.rounds
     return seen
 
 
@@ -93,7 +93,7 @@ def test_fedfb(notion, groups, alpha):
     expected, caps = naive_fedfb(Raw.of(federation), **given, steps=2, eta=0.3)
     seen = rounds_of(federation, FedFB(**given, local_steps=2, step_size=0.3))
     for state, (w, lam) in zip(seen, expected, strict=True):
-        close(state.weights, lam)
+        close(state.lam, lam)
         close(state.w, w)
     if notion == "dp":  # a cap of its own for each group, and it was reached
         lams = np.array([lam for _, lam in expected])
@@ -137,7 +137,7 @@ def test_fedfb_by_mass_is_the_published_aggregation(steps):
         method = FedFB(by_mass=True, **local)
         seen = rounds_of(federation, method, l2=0.0, weighting=weighting)
         for state, (w, lam) in zip(seen, expected, strict=True):
-            close(state.weights, lam)
+            close(state.lam, lam)
             close(state.w, w)
     ours = fit(federation, FedFB(**local))
     assert (np.abs(ours - expected[-1][0]).max() > 1e-3) or steps == 1
@@ -273,8 +273,8 @@ def test_fedfair(draw):
         lam_a = np.maximum(0, (1 - gamma * beta) * lam_a + beta * (D - eps))
         lam_b = np.maximum(0, (1 - gamma * beta) * lam_b - beta * (D + eps))
         close(state.w, w, 1e-7)
-        close(state.multipliers_a, lam_a, 1e-7)
-        close(state.multipliers_b, lam_b, 1e-7)
+        close(state.lam_a, lam_a, 1e-7)
+        close(state.lam_b, lam_b, 1e-7)
     assert np.abs(lam_a - lam_b).max() > 0.01, "the gap had a price"
 
 
@@ -286,7 +286,7 @@ def test_fedfair_ends_at_a_stationary_point_within_the_bound(groups):
     assert np.abs(mean_gaps(raw, free)).max() > 0.1
     method = FedFair(gap_bound=0.02, dual_step_size=0.2, dual_decay=0.0, rounds=600)
     last = rounds_of(federation, method)[-1]
-    w, prices = last.w, method.prices(last)
+    w, prices = last.w, last.lam_a - last.lam_b
     gaps = mean_gaps(raw, w)
     assert np.abs(gaps).max() <= 0.02 + 2e-4
     active = np.abs(prices) > 1e-3
@@ -365,8 +365,8 @@ def test_fairfed(name):
     expected = naive_fairfed(Raw.of(federation), **given, steps=3, eta=0.5)
     method = FairFed(**given, local_steps=3, step_size=0.5)
     seen = rounds_of(federation, method)
-    for state, (omega, w) in zip(seen[1::2], expected, strict=True):
-        close(state.silo_weights, omega)
+    for state, (omega, w) in zip(seen, expected, strict=True):
+        close(state.omega, omega)
         close(state.w, w)
     if name == "a silo loses all weight":
         assert any((omega == 0).any() for omega, _ in expected)
@@ -456,7 +456,7 @@ def test_fairgrad(notion):
     steps = {"local_steps": 2, "step_size": 0.2, "dual_step_size": 2.0}
     method = FairGrad(notion=notion, rounds=8, gap_bound=0.02, **steps)
     seen = rounds_of(federation, method)
-    for state, (w, up, lo, _) in zip(seen[1::2], expected, strict=True):
+    for state, (w, up, lo, _) in zip(seen, expected, strict=True):
         close(state.w, w)
         close(state.up, up)
         close(state.lo, lo)

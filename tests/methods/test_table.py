@@ -15,6 +15,7 @@ import pytest
 import pffl
 from pffl.engines import Local
 from pffl.errors import DataError, UsageError
+from pffl.flow import Start, rounds
 from pffl.methods import (
     AFL,
     FCFL,
@@ -36,7 +37,7 @@ from pffl.methods import (
 )
 from pffl.preparation import prices
 from pffl.problem import Point
-from tests.driving import iterate, measure
+from tests.driving import drive, iterate, measure
 from tests.helpers import make_federation, make_problem, make_schema
 from tests.methods.biased import biased, copies, fit, set_up, states, without
 from tests.raising import raises
@@ -115,11 +116,6 @@ ONE_SEX = make_schema(attributes=(("sex", ("f",)),))
         ],
         (GroupWeighted(), {"schema": ONE_SEX}, UsageError, "too-few-groups"),
         (FedMinMax(), {}, UsageError, "needs-constraint"),
-        *[
-            (kind(warm_start=Point(np.zeros(2), np.zeros(0))), {}, UsageError, code)
-            for kind in (Exact, FirstOrder)
-            for code in ("wrong-value",)
-        ],
     ],
     ids=lambda part: getattr(part, "name", None),
 )
@@ -128,7 +124,14 @@ def test_what_it_cannot_do_is_refused(method, federation, error, code):
     engine = Local(make_federation(**federation))
     problem = make_problem(engine, None, model=model)
     with raises(error, code):
-        method.init(problem)
+        iterate(engine, problem, method)
+
+
+@pytest.mark.parametrize("kind", [Exact, FirstOrder])
+def test_a_start_of_another_problem_is_refused(kind):
+    problem = make_problem(Local(make_federation()), None)
+    with raises(UsageError, "wrong-start"):
+        next(kind().run(problem, Start(Point(np.zeros(2), np.zeros(0)))))
 
 
 # --------------------------------------------------------------- when they are FedAvg
@@ -236,7 +239,7 @@ def choosing(method, chosen):
 
     @dataclass(frozen=True, kw_only=True)
     class Choosing(type(method)):  # type: ignore[misc]
-        def asked(self, problem, round):
+        def silos(self, problem, round):
             return chosen
 
     return Choosing(**{name: getattr(method, name) for name in vars(method)})
@@ -247,27 +250,23 @@ STEPS = {"step_size": 0.2, "local_steps": 3}
 
 @pytest.mark.parametrize("weighting", ["silos", "rows"])
 @pytest.mark.parametrize(
-    ("method", "changes"),
+    "method",
     [
-        (FedAvg(**STEPS), {}),
-        (PFFL(**STEPS, by_mass=True), {"theta": np.array([0.4, 2.0])}),
-        (
-            AFL(**STEPS, dual_step_size=0.01),  # so small that no weight meets its end
-            {"weights": np.array([0.1, 0.3, 0.2, 0.4])},
-        ),
+        FedAvg(**STEPS),
+        PFFL(**STEPS, by_mass=True),
+        AFL(**STEPS, dual_step_size=0.01),  # so small that no weight meets its end
     ],
     ids=lambda part: getattr(part, "name", None),
 )
-def test_over_all_draws_asking_some_silos_is_asking_all(method, changes, weighting):
+def test_over_all_draws_asking_some_silos_is_asking_all(method, weighting):
     engine = Local(make_federation(6, sizes=(30, 10, 40, 20)), threads=1)
     options = pffl.Options(weighting=weighting)
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.4), options=options)
-    state = replace(method.init(problem), **changes)
 
     def after(method):
-        query = method.query(problem, state)
-        step = method.step(problem, state, engine.ask(query))
-        return query.silos, step.w, getattr(step, "weights", step.w)
+        step = next(states(engine, problem, method))
+        lam = step.lam if method.name == "afl" else step.w
+        return step.trainer.silos, step.w, lam
 
     _, w, weights = after(method)
     pairs = list(combinations(range(4), 2))
@@ -337,15 +336,15 @@ def test_groups_and_labels_without_rows_have_no_part(method):
         if method.name == "fairgrad":
             np.testing.assert_array_equal(last.up.reshape(-1, 3)[:, 1], 0.0)
         if method.name == "fedfb":
-            assert last.weights.shape == (2, 2)
+            assert last.lam.shape == (2, 2)
 
 
 def test_a_gap_of_silos_needs_a_silo_with_two_groups():
     federation = without(without(biased(9, sizes=(50, 60)), 0, group=0), 1, group=1)
     _, problem = set_up(federation)
     with raises(DataError, "too-few-groups"):
-        FCFL().init(problem)
-    assert FCFL(pooled=True).init(problem).round == 0
+        next(FCFL().run(problem))
+    next(FCFL(pooled=True).run(problem))
 
 
 @pytest.mark.parametrize("kind", [Exact, FirstOrder])
@@ -353,7 +352,7 @@ def test_the_solution_is_a_start_that_needs_one_round(kind):
     engine = Local(make_federation(5))
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.6))
     cold = iterate(engine, problem, kind())
-    warm = iterate(engine, problem, kind(warm_start=cold.point))
+    warm = drive(engine, rounds(problem, kind(), start=Start(cold.point)))
     assert cold.rounds > 3
     assert warm.rounds == 1
     np.testing.assert_array_equal(warm.point.w, cold.point.w)
@@ -407,15 +406,15 @@ def test_methods_that_do_not_aim_at_it_are_not_there(method):
 
 
 def test_the_target_is_in_parts_of_the_prices():
-    rounds = set()
+    asked = set()
     for factor in (1e-6, 1.0, 1e6):
         engine, problem = priced(5.0 * factor, factor)
         run = iterate(engine, problem, Exact(target_gap=1e-4))
-        rounds.add(run.rounds)
+        asked.add(run.rounds)
         gap = measure(engine, problem, run.point).gap
         weight = factor + run.point.multipliers.sum()
         assert 1e-14 < gap / weight <= 1e-6
-    assert len(rounds) == 1
+    assert len(asked) == 1
 
 
 def test_an_open_price_starts_at_ten_and_a_constraint_sets_its_own():

@@ -16,7 +16,7 @@ from pffl.flow import ask
 from pffl.queries import Expand
 from reproduction import optimum
 from reproduction.bench import L2, Bench
-from tests.inside import own_cells
+from tests.inside import silo_cells
 
 FINE = {"xatol": 1e-9, "fatol": 1e-13, "maxfev": 1_500}
 BOUND = 0.5
@@ -103,7 +103,7 @@ def test_the_smoothed_objective_has_the_gradient_and_hessian_that_differences_ha
 ):
     """And its prices are prices: no silo pays more than B p_k in all."""
     problem = problem_of(bench, methods.LocalBGL(multiplier_bound=5.0))
-    cells, tau = own_cells(problem), 0.01
+    cells, tau = silo_cells(problem), 0.01
     task = problem.over(cells).task
 
     def at(w):
