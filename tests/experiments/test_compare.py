@@ -264,11 +264,11 @@ def test_the_overlap_is_measured():
 
 
 def test_one_failure_does_not_end_a_comparison(monkeypatch, tmp_path):
-    def broken(self, problem):
+    def broken(self, problem, start=None):
         raise UsageError("broken on purpose")
 
     with monkeypatch.context() as patch:
-        patch.setattr(pffl.PFFL, "init", broken)
+        patch.setattr(pffl.PFFL, "run", broken)
         some = {"seeds": 1, **SHARED}
         methods = ("fedavg", "pffl")
         found = compare(load, CONSTRAINT, methods=methods, out=tmp_path, **some)
