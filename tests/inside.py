@@ -112,7 +112,7 @@ HOMES = {
     "methods.pooled": "Newton",
     "methods.quasi_newton": ":quasi_newton",
     "methods.saddle": ":saddle Forecast forecast",
-    "methods.saddle_bounds": "candidate_multipliers",
+    "methods.saddle_bounds": "candidate_multipliers relevant_cells",
     "methods.step_sizes": "curvatures smoothness",
     "models.base": "Step",
     "models.export.coefficients": "RawForm",

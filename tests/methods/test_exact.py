@@ -14,7 +14,7 @@ from pffl.preparation import Options
 from pffl.problem import Point, lower_value
 from tests.driving import expand, iterate, measure
 from tests.helpers import group_masks, make_federation, make_problem, setting
-from tests.inside import candidate_multipliers, saddle
+from tests.inside import candidate_multipliers, relevant_cells, saddle
 from tests.saddle import Oracle
 
 
@@ -175,6 +175,27 @@ def test_the_best_multipliers_are_the_best_of_a_grid(beta, l2):
         grid = [np.array([a, b]) for a in ticks for b in ticks if a + b <= 2.0]
         top = max(lower_value(at, lam, problem) for lam in grid)
         assert best >= top - 1e-3 * abs(top)
+
+
+def test_of_many_cells_those_that_may_bind_are_weighed():
+    """120 cells: the same saddle point as with all of them at once."""
+    rng = np.random.default_rng(3)
+    X, group = rng.normal(size=(3000, 4)), np.arange(3000) % 120
+    y = (X @ [1.0, -0.5, 0.2, 0.0] + 0.03 * (group - 60) + rng.normal(size=3000)) > 0
+    people = pffl.Federation.from_arrays(X, y, sensitive_features=group)
+    engine = Reference(people)
+    for bound in (0.3, 0.55):
+        problem = make_problem(engine, pffl.BoundedGroupLoss(bound), budget=20.0)
+        few = states(engine, problem, pffl.Exact())[-1]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("pffl.methods.saddle_bounds.FEW_CELLS", 120)
+            whole = states(engine, problem, pffl.Exact())[-1]
+        assert all((few.closed, few.sure, whole.closed))
+        assert few.upper == pytest.approx(whole.upper, abs=1e-8)
+        assert few.lower == pytest.approx(whole.lower, abs=1e-8)
+        assert (few.best.multipliers > 0).sum() < 40
+    chosen = relevant_cells(np.linspace(-1.0, 1.0, 120), np.eye(120)[5])
+    np.testing.assert_array_equal(chosen, [5, *range(100, 120)])
 
 
 def test_shortening_finds_the_kink_of_two_planes():

@@ -1,4 +1,4 @@
-"""Exact: the saddle point of G for convex linear models, in few `curvature` rounds.
+"""Exact: the saddle point of G for convex linear models, in few `expand` rounds.
 
     min_{w, s ≥ 0}  βF(w) + B s    subject to    r_z(w) ≤ s
 
@@ -14,9 +14,10 @@ without asking again,
 until the gap upper − lower is small enough.
 
 A refused w is no waste: its expansion corrects the curvature (line 4); if that is
-refused too, the step is shortened to where both expansions promise most. ρ is twice Σλ
-and at most B: the merit needs no higher price than the one that closes the violation.
-See docs/paper.md.
+refused too, the step is shortened to where both expansions promise most. Of many cells
+the model has those that may bind; cells that its step would violate join them. ρ is
+twice Σλ and at most B: the merit needs no higher price than the one that closes the
+violation. See docs/paper.md.
 """
 
 from __future__ import annotations
@@ -24,34 +25,31 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import numpy as np
+
 from pffl.methods import saddle
 from pffl.methods.base import GRADIENTS_ONLY, check_hessians
 from pffl.methods.saddle_bounds import (
     GapMethod,
     InUnits,
-    SaddleState,
+    SecondOrderState,
     accepted,
     finite,
-    inside,
+    step_to_saddle,
+    take_cells,
 )
-from pffl.problem import Expansion, Point, Prices, Problem
+from pffl.problem import Expansion, Point, Problem
 from pffl.queries import Expand, ExpandTotal
+from pffl.typing import FloatArray, IntArray
+
+MAX_TRUST = 1.0  # times the last step, for which a trend of curvature is followed
 
 
 @dataclass(frozen=True, eq=False)
-class State(SaddleState):
-    """Where the method stands.
+class State(SecondOrderState):
+    """Where the method stands; `trust` is how far a trend of curvature is followed."""
 
-    Attributes
-    ----------
-    ball_price
-        Multiplier of the ball ‖w‖ ≤ R, where βμ = 0.
-    trust
-        How far a trend of curvature is followed.
-    """
-
-    ball_price: float = 0.0
-    trust: float = 1.0
+    trust: float = MAX_TRUST
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +115,7 @@ class Exact(GapMethod[State]):
             return state
         prices = InUnits.of(problem, state.radius)
         if here is None or accepted(prices, state, here, trial):
-            trust = min(1.0, 2.0 * state.trust)
+            trust = min(MAX_TRUST, 2.0 * state.trust)
             state = replace(state, here=trial, trust=trust, refused=0)
             return _stepped(prices, state, trial, here)
         refused, trust = state.refused + 1, 0.25 * state.trust
@@ -130,20 +128,20 @@ class Exact(GapMethod[State]):
 
 
 def _stepped(
-    problem: Prices, state: State, here: Expansion, other: Expansion | None
+    prices: InUnits, state: State, here: Expansion, other: Expansion | None
 ) -> State:
     """Choose the next w and λ (lines 3 and 4)."""
-    guess = saddle.Guess(state.multipliers, state.ball_price, state.trust)
-    step = saddle.next_step(problem, here, other, guess)
-    price = max(2.0 * float(step.multipliers.sum()), float(state.multipliers.sum()))
-    price = min(problem.multiplier_bound, price)  # ρ
-    worst = max(0.0, float(here.violation.max(initial=0.0)))
-    left = max(0.0, float(step.violation.max(initial=0.0)))
-    return replace(
-        state,
-        w=inside(problem, here.w + step.d),
-        multipliers=step.multipliers,
-        price=price,
-        promised=max(0.0, price * (worst - left) - step.risk_change),
-        ball_price=step.ball_price,
-    )
+
+    def solve(cells: IntArray) -> tuple[saddle.Step, FloatArray]:
+        few, near = replace(prices, n_cells=len(cells)), take_cells(here, cells)
+        lam = state.multipliers[cells]
+        guess = saddle.Guess(lam, state.ball_price, state.trust)
+        trend = None if other is None else take_cells(other, cells)
+        step = saddle.next_step(few, near, trend, guess)
+        return step, step.d
+
+    def ahead(d: FloatArray) -> FloatArray:
+        bent = (here.hessians @ d) @ d
+        return np.asarray(here.violation + here.jacobian @ d + 0.5 * bent)
+
+    return step_to_saddle(prices, state, here, solve, ahead)

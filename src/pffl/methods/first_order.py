@@ -32,11 +32,10 @@ from pffl.methods.quasi_newton import Span, learnt, room
 from pffl.methods.saddle_bounds import (
     GapMethod,
     InUnits,
-    SaddleState,
+    SecondOrderState,
     accepted,
-    candidate_multipliers,
     finite,
-    inside,
+    step_to_saddle,
 )
 from pffl.problem import Expansion, Point, Prices, Problem
 from pffl.queries import Expand, ExpandTotal
@@ -46,12 +45,11 @@ from pffl.typing import FloatArray, IntArray
 
 SLOW = 30  # rounds after which columns of Hessians are asked for
 PARTS = 4  # rounds that all of them may take
-FEW, MORE = 40, 20  # cells that the model begins with, and that it adds at once
 LENGTHS = np.linspace(0.02, 0.9, 45)  # parts of a refused step
 
 
 @dataclass(frozen=True, eq=False)
-class State(SaddleState):
+class State(SecondOrderState):
     """Where the method stands.
 
     Attributes
@@ -59,15 +57,12 @@ class State(SaddleState):
     steps, changes
         Pairs, the oldest first: s, and ΔJ of F's losses and of every cell, in the
         parameters that can matter, as `here` is.
-    ball_price
-        Multiplier of the ball ‖w‖ ≤ R, where βμ = 0.
     columns
         Columns of all Hessians, (1 + Z, k, p) each, as they came in last, in turn.
     """
 
     steps: tuple[FloatArray, ...] = ()
     changes: tuple[FloatArray, ...] = ()
-    ball_price: float = 0.0
     columns: tuple[FloatArray, ...] = ()
 
 
@@ -119,19 +114,6 @@ class FirstOrder(GapMethod[State]):
         w = np.zeros_like(state.w)
         w[used_of(problem)] = state.w[used_of(problem)]
         return replace(state, w=w, best=replace(state.best, w=w))
-
-    def candidates(
-        self, prices: InUnits, at: Expansion, guess: FloatArray
-    ) -> list[FloatArray]:
-        """Candidates for the best λ of a lower bound, of cells that may bind."""
-        cells = _relevant(at.violation, guess)
-        few = replace(at, violation=at.violation[cells], jacobian=at.jacobian[cells])
-        prices = replace(prices, n_cells=len(cells))
-        found = []
-        for lam in candidate_multipliers(prices, few, guess[cells]):
-            found.append(np.zeros_like(guess))
-            found[-1][cells] = lam
-        return found
 
     def query(self, problem: Problem, state: State) -> Expand:
         """Ask for values and gradients at the next w (line 6)."""
@@ -233,44 +215,19 @@ def _stepped(
     prices: InUnits, state: State, here: Expansion, sizes: FloatArray
 ) -> State:
     """Choose the next w and λ (line 5)."""
-    cells = _relevant(here.violation, state.multipliers)
-    while True:
+
+    def solve(cells: IntArray) -> tuple[saddle.Step, FloatArray]:
         span, hessians = _learnt(prices, state, here, sizes=sizes, cells=cells)
         model = _model(prices, here, span, hessians, cells)
-        guess = saddle.Guess(state.multipliers[cells], state.ball_price, 1.0)
         few = replace(prices, n_cells=len(cells))
+        guess = saddle.Guess(state.multipliers[cells], state.ball_price, 1.0)
         step = saddle.next_step(few, model, None, guess)
-        d = span.back(step.d)
-        left = max(0.0, float(step.violation.max(initial=0.0)))
-        ahead = here.violation + here.jacobian @ d
-        ahead[cells] = -np.inf
-        missed = np.flatnonzero(ahead > left)
-        if len(missed) == 0:
-            break
-        worst = missed[np.argsort(-ahead[missed], kind="stable")[:MORE]]
-        cells = np.sort(np.append(cells, worst))
-    lam = np.zeros(prices.n_cells)
-    lam[cells] = step.multipliers
-    price = max(2.0 * float(lam.sum()), float(state.multipliers.sum()))
-    price = min(prices.multiplier_bound, price)  # ρ
-    worst_now = max(0.0, float(here.violation.max(initial=0.0)))
-    return replace(
-        state,
-        w=inside(prices, here.w + d),
-        multipliers=lam,
-        price=price,
-        promised=max(0.0, price * (worst_now - left) - step.risk_change),
-        ball_price=step.ball_price,
-    )
+        return step, span.back(step.d)
 
+    def ahead(d: FloatArray) -> FloatArray:
+        return np.asarray(here.violation + here.jacobian @ d)
 
-def _relevant(violation: FloatArray, multipliers: FloatArray) -> IntArray:
-    """Return the cells that may bind: those with a price, and the most violated."""
-    if len(violation) <= FEW:
-        return np.arange(len(violation))
-    ranks = np.argsort(-violation, kind="stable")[:MORE]
-    priced = np.argsort(-multipliers, kind="stable")[:FEW]
-    return np.union1d(ranks, priced[multipliers[priced] > 0])
+    return step_to_saddle(prices, state, here, solve, ahead)
 
 
 def _learnt(

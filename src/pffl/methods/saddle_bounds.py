@@ -13,6 +13,7 @@ closed over the larger ball, the smaller one's result stands.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Generic, Self, TypeVar
 
@@ -27,13 +28,15 @@ from pffl.numerics import project_capped_simplex
 from pffl.problem import Expansion, Point, Prices, Problem, lower_value, upper_value
 from pffl.queries import Expand, ExpandTotal
 from pffl.queries.expand import linear
-from pffl.typing import FloatArray
+from pffl.typing import FloatArray, IntArray
 
 ARMIJO = 1e-4
 NEAR = 0.9  # of the ball's radius: then it grows
 GROWTH = 10.0
 FARTHEST = 1e9  # times the radius at the start
 ROUNDING = 1e-14
+FEW_CELLS = 40  # that a step may always weigh; of more, those that may bind
+MORE_CELLS = 20  # that are added at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +131,20 @@ class SaddleState:
 
 
 S = TypeVar("S", bound=SaddleState)
+T = TypeVar("T", bound="SecondOrderState")
+
+
+@dataclass(frozen=True, eq=False)
+class SecondOrderState(SaddleState):
+    """Where a method stands that steps to the saddle point of a second-order model.
+
+    Attributes
+    ----------
+    ball_price
+        Multiplier of the ball ‖w‖ ≤ R, where βμ = 0.
+    """
+
+    ball_price: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -252,17 +269,11 @@ class GapMethod(Method, Generic[S]):
             return self._grown(problem, state, at, errors)
         return state
 
-    def candidates(
-        self, prices: InUnits, at: Expansion, guess: FloatArray
-    ) -> list[FloatArray]:
-        """Candidates for the λ with the largest lower bound at one w."""
-        return candidate_multipliers(prices, at, guess)
-
     def _bounded(self, problem: Problem, state: S, at: Expansion, errors: Errors) -> S:
         """Improve the bounds on the saddle value."""
         prices = InUnits.of(problem, state.radius)
         upper = upper_value(at.risk, at.violation, prices)
-        candidates = self.candidates(prices, at, state.multipliers)
+        candidates = candidate_multipliers(prices, at, state.multipliers)
         bounds = [lower_value(at, lam, prices) for lam in candidates]
         lower = max(bounds)
         noise = ROUNDING * (abs(upper) + abs(lower))
@@ -330,24 +341,98 @@ def finite(at: Expansion) -> bool:
     return all(bool(np.isfinite(part).all()) for part in (*parts, *cells))
 
 
+def relevant_cells(violation: FloatArray, multipliers: FloatArray) -> IntArray:
+    """Return the cells that may bind: those with a multiplier, and the most violated.
+
+    The cost of a step grows with the cube of the cells that it has to weigh.
+    """
+    if len(violation) <= FEW_CELLS:
+        return np.arange(len(violation))
+    ranks = np.argsort(-violation, kind="stable")[:MORE_CELLS]
+    priced = np.argsort(-multipliers, kind="stable")[:FEW_CELLS]
+    return np.union1d(ranks, priced[multipliers[priced] > 0])
+
+
+def take_cells(at: Expansion, cells: IntArray) -> Expansion:
+    """Return the expansion of some cells alone."""
+    if len(cells) == len(at.violation):
+        return at
+    hessians = at.hessians[cells] if at.hessians.size else at.hessians
+    return replace(
+        at,
+        violation=at.violation[cells],
+        jacobian=at.jacobian[cells],
+        hessians=hessians,
+    )
+
+
+def step_to_saddle(
+    prices: InUnits,
+    state: T,
+    here: Expansion,
+    solve: Callable[[IntArray], tuple[saddle.Step, FloatArray]],
+    ahead: Callable[[FloatArray], FloatArray],
+) -> T:
+    """Choose the next w and λ: the saddle point of a model of the cells that may bind.
+
+    Cells that its step would violate join them.
+
+    Parameters
+    ----------
+    solve
+        The model's step for some cells, and d.
+    ahead
+        What the model says of the violations of all cells after d.
+    """
+    cells = relevant_cells(here.violation, state.multipliers)
+    while True:
+        step, d = solve(cells)
+        left = max(0.0, float(step.violation.max(initial=0.0)))
+        if len(cells) == prices.n_cells:
+            break
+        after = ahead(d)
+        after[cells] = -np.inf
+        missed = np.flatnonzero(after > left)
+        if len(missed) == 0:
+            break
+        worst = missed[np.argsort(-after[missed], kind="stable")[:MORE_CELLS]]
+        cells = np.sort(np.append(cells, worst))
+    lam = np.zeros(prices.n_cells)
+    lam[cells] = step.multipliers
+    price = max(2.0 * float(lam.sum()), float(state.multipliers.sum()))
+    price = min(prices.multiplier_bound, price)  # ρ
+    worst_now = max(0.0, float(here.violation.max(initial=0.0)))
+    return replace(
+        state,
+        w=inside(prices, here.w + d),
+        multipliers=lam,
+        price=price,
+        promised=max(0.0, price * (worst_now - left) - step.risk_change),
+        ball_price=step.ball_price,
+    )
+
+
 def candidate_multipliers(
-    problem: Prices, at: Expansion, guess: FloatArray
+    problem: InUnits, at: Expansion, guess: FloatArray
 ) -> list[FloatArray]:
     """Candidates for the λ with the largest `lower_value` at one w: guess, 0, and more.
 
     With βμ > 0 that λ solves a QP. Over the ball the norm ‖g‖ is not squared; it is
-    min_η (‖g‖²/η + η)/2, so η ← ‖g‖ turns it into a few QPs.
+    min_η (‖g‖²/η + η)/2, so η ← ‖g‖ turns it into a few QPs. Only cells that may bind
+    have a multiplier.
     """
+    cells = relevant_cells(at.violation, guess)
+    jacobian, violation = at.jacobian[cells], at.violation[cells]
     risk, modulus = problem.risk_weight * at.risk_gradient, problem.modulus
-    gram, zero = at.jacobian @ at.jacobian.T, np.zeros(problem.n_cells)
-    constant = at.violation if modulus > 0 else at.violation - at.jacobian @ at.w
-    found = [zero, guess]
+    gram, zero = jacobian @ jacobian.T, np.zeros(len(cells))
+    constant = violation if modulus > 0 else violation - jacobian @ at.w
+    found = [zero, guess[cells]]
     for _ in range(1 if modulus > 0 else 4):
-        norm = float(np.linalg.norm(risk + found[-1] @ at.jacobian))  # η
+        norm = float(np.linalg.norm(risk + found[-1] @ jacobian))  # η
         weight = 1.0 / modulus if modulus > 0 else problem.radius / max(norm, 1e-15)
         better = saddle.maximise_capped(
             weight * gram,
-            constant - weight * (at.jacobian @ risk),
+            constant - weight * (jacobian @ risk),
             zero,
             problem.multiplier_bound,
             len(zero),
@@ -355,7 +440,9 @@ def candidate_multipliers(
         if better is None:
             break
         found.append(better)
-    return found
+    whole = np.zeros((len(found), len(guess)))
+    whole[:, cells] = found
+    return list(whole)
 
 
 def accepted(problem: Prices, state: S, here: Expansion, trial: Expansion) -> bool:
