@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pffl.noisy import running
 
 import pffl
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import DataError
 from pffl.methods import method_of
-from pffl.noisy import running
 from pffl.preparation import Options
 from pffl.privacy.plan import WIDE
 from pffl.private.training import Settings

@@ -216,7 +216,7 @@ class Plan:
     model: LinearModel | Recipe
     any_model: bool
     constraint: Constraint | None
-    method: Method[Any]
+    method: Method
     options: Options
     settings: RunSettings
     privacy: PrivacySettings = field(default_factory=PrivacySettings)
@@ -576,7 +576,7 @@ class Job(Generic[F]):
     federation: F
     constraint: Constraint | None
     model: AnyModel
-    method: Method[Any]
+    method: Method
     options: Options
     engine: str
     seed: int | None
