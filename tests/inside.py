@@ -49,11 +49,9 @@ HOMES = {
     "datasets._people": (
         ":datasets_people ADULT_COLUMNS ADULT_FILES COMPAS_FILE read_adult read_compas"
     ),
-    "engines.local.by_atom": ":by_atom ByAtom",
-    "engines.local.by_silo": "BySilo",
     "engines.local.counting": ":counting",
-    "engines.local.evaluations": ":evaluations",
     "engines.local.layout": ":layout",
+    "engines.local.passes": ":passes",
     "engines.local.merging": ":merging Raw merge",
     "engines.local.networks": ":networks",
     "engines.local.threads": ":threads",

@@ -26,7 +26,7 @@ from tests.helpers import (
     train_query,
     witness_query,
 )
-from tests.inside import ByAtom, BySilo, Raw, by_atom, merge, merging, threads
+from tests.inside import Raw, merge, merging, threads
 from tests.inside import layout as layouts
 from tests.oracles import MODELS
 
@@ -38,7 +38,7 @@ def always(monkeypatch):
     """Lay rows out by atom and merge them, however few; in pieces and two threads."""
     monkeypatch.setattr(merging, "FEW", 0)
     monkeypatch.setattr(merging, "WORTH", 2.0)
-    monkeypatch.setattr(by_atom, "LONG", 10**9)
+    monkeypatch.setattr(layouts, "LONG", 10**9)
     monkeypatch.setattr(threads, "SMALL", 0)
     monkeypatch.setattr(layouts, "PIECE_BYTES", 1)
 
@@ -110,7 +110,7 @@ def test_all_totals_are_those_of_the_plain_loop(
     for query in queries_about(problem, seed):
         assert_same_total(fast.ask(query), plain.ask(query), 1e-12)
         layout = fast.layout([query])
-        assert isinstance(layout, ByAtom)
+        assert not layout.apart
         assert len(layout) <= sum(len(s.rows(query.split)) for s in federation.silos)
 
 
@@ -134,7 +134,7 @@ def test_what_silos_have_to_be_told_apart_for_is_by_silo(always, kind):
         Evaluate(own.task, w),
         Expand(own.task, w),
     ):
-        assert isinstance(fast.layout([query]), BySilo)
+        assert fast.layout([query]).apart
         assert_same_total(fast.ask(query), plain.ask(query), 1e-12)
 
 
@@ -144,7 +144,7 @@ def test_many_silos_and_empty_cells_are_laid_out_by_atom():
     fast, plain = Local(federation), Reference(federation)
     problem = make_problem(plain, pffl.BoundedGroupLoss(0.5))
     for query in queries_about(problem, 3):
-        assert isinstance(fast.layout([query]), ByAtom)
+        assert not fast.layout([query]).apart
         assert_same_total(fast.ask(query), plain.ask(query), 1e-12)
 
 
@@ -164,7 +164,7 @@ def test_sparse_rows_are_laid_out_by_atom_too(always):
     plain = Reference(federation)
     problem = make_problem(plain, pffl.BoundedGroupLoss(0.5))
     for query in queries_about(problem, 5):
-        assert isinstance(fast.layout([query]), ByAtom)
+        assert not fast.layout([query]).apart
         total, expected = fast.ask(query), plain.ask(query)
         if isinstance(total, WitnessTotal):  # what bounds rounding is of other sums
             total = replace(total, sizes=expected.sizes)

@@ -24,7 +24,7 @@ from tests.helpers import (
     train_query,
     witness_query,
 )
-from tests.inside import counting, evaluations, threads
+from tests.inside import counting, passes, threads
 from tests.inside import layout as layouts
 from tests.oracles import MODELS
 
@@ -261,7 +261,7 @@ def test_a_stack_of_evaluations_is_limited_in_memory(local_engine, monkeypatch):
     queries = [Evaluate(problem.task, s * w) for s in range(7)]
     together = fast.ask_many(queries)
     units = len(federation) * problem.schema.n_atoms
-    monkeypatch.setattr(evaluations, "MOST_SUMS", 3 * units * 7)
+    monkeypatch.setattr(passes, "MOST_SUMS", 3 * units * 7)
     for total, again in zip(together, fast.ask_many(queries), strict=True):
         assert_same_total(total, again, 0.0)
 

@@ -15,15 +15,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from pffl.data.federation import Federation
-from pffl.engines.local.by_atom import ByAtom
-from pffl.engines.local.by_silo import BySilo
 from pffl.engines.local.counting import census
-from pffl.engines.local.evaluations import evaluate
-from pffl.engines.local.expansions import expand
 from pffl.engines.local.layout import Layout
+from pffl.engines.local.passes import evaluate, expand, witness
 from pffl.engines.local.threads import Threads
 from pffl.engines.local.trainings import in_one_step, train
-from pffl.engines.local.witnesses import witness
 from pffl.engines.reference import Reference
 from pffl.models.base import Inputs, Model
 from pffl.models.linear import LinearModel
@@ -64,7 +60,7 @@ class Local(Reference):
     def __init__(self, federation: Federation, *, threads: int | None = None) -> None:
         super().__init__(federation)
         self._spread = Threads(threads or processors())
-        self._layouts: dict[tuple[str, type[Layout]], Layout] = {}
+        self._layouts: dict[tuple[str, bool], Layout] = {}
         self._scaling: Inputs | None = None
 
     def ask(self, query: Query[T]) -> T:
@@ -118,18 +114,13 @@ class Local(Reference):
         split, inputs = queries[0].split, queries[0].task.model.inputs
         if self._scaling is None or not self._scaling.same(inputs):
             self._scaling, self._layouts = inputs, {}
-        kind: type[Layout] = BySilo if _by_silo(queries) else ByAtom
-        key = split, kind
-        if key not in self._layouts and kind is ByAtom:
-            found = ByAtom.of(self.federation, split, inputs)
-            if found is not None:
-                self._layouts[key] = found
-        if key not in self._layouts:
-            whole = split, BySilo
-            if whole not in self._layouts:
-                self._layouts[whole] = BySilo.of(self.federation, split, inputs)
-            self._layouts[key] = self._layouts[whole]
-        return self._layouts[key]
+        apart = _by_silo(queries)
+        if (split, apart) not in self._layouts:
+            known = self._layouts.get((split, True))
+            given = (self.federation, split, inputs)
+            found = Layout.of(*given, apart=apart, known=known)
+            self._layouts[split, apart] = self._layouts[split, found.apart] = found
+        return self._layouts[split, apart]
 
 
 def _by_silo(queries: Sequence[ModelQuery[Any]]) -> bool:

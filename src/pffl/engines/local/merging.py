@@ -15,13 +15,17 @@ from functools import cached_property
 import numpy as np
 
 from pffl.data.sparse import Matrix
-from pffl.engines.local.layout import in_pieces
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 STEP = 2048  # rows compared at once
 FEW = 1 << 15  # rows: so few are not worth looking at
 WORTH = 0.5  # of the rows: more distinct ones are not merged
 MIX, SHARE = np.uint64(0x9E3779B97F4A7C15), 32  # one of so many prints is counted
+
+
+def in_pieces(rows: int, step: int) -> Iterator[slice]:
+    """Yield slices of at most `step` rows."""
+    return (slice(start, min(start + step, rows)) for start in range(0, rows, step))
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from pffl.engines.local.by_silo import BySilo
-from pffl.engines.local.columns import Columns, run_sums
 from pffl.engines.local.layout import Layout, Piece, piece_rows
 from pffl.engines.local.threads import Threads, added
 from pffl.models.linear import LinearModel
@@ -30,6 +28,48 @@ R = TypeVar("R")
 # of silos of one group: (silos, n, features), (silos, n) and weights (silos, n, models)
 # or, of one silo with sparse rows, (n, features), (1, n) and (1, n, models)
 LocalRows = tuple[Design, FloatArray, FloatArray]
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Coefficients as columns of one product, and the pointwise parts of the model.
+
+    Scores of one model with q outputs, or of S models with one output each, are its
+    columns.
+    """
+
+    model: LinearModel
+    w: FloatArray  # (columns, features + intercept)
+
+    def scores(self, X: Design) -> FloatArray:
+        """Return scores, shape (n, columns)."""
+        d = X.shape[1]
+        z = X @ self.w[:, :d].T
+        if self.model.intercept:
+            z += self.w[:, d]
+        return z
+
+    def losses(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        """Return losses, shape (n, models)."""
+        if self.model.n_outputs > 1:
+            return self.model.score_losses(z, y)[:, None]
+        return self.model.score_losses(z, y[:, None])
+
+    def losses_and_slopes(
+        self, z: FloatArray, y: FloatArray
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return losses, shape (n, models), and slopes, shape (n, columns)."""
+        if self.model.n_outputs > 1:
+            losses, slopes = self.model.score_losses_and_slopes(z, y)
+            return losses[:, None], slopes
+        return self.model.score_losses_and_slopes(z, y[:, None])
+
+    def pull_back(self, X: Design, slopes: FloatArray, out: FloatArray) -> None:
+        """Add the gradients, shape (columns, features + intercept), to `out`."""
+        d = X.shape[1]
+        out[:, :d] += slopes.T @ X
+        if self.model.intercept:
+            out[:, d] += slopes.sum(axis=0)
 
 
 def in_one_step(queries: Sequence[Train]) -> bool:
@@ -50,19 +90,14 @@ def train(
         return [train(layout, [query], spread)[0] for query in queries]
     if in_one_step(queries):
         return OneStep(layout, queries, spread).totals()
-    if not isinstance(layout, BySilo):
-        raise TypeError("local steps need rows by silo")
     return LocalSteps(layout, queries, spread).totals()
 
 
-L_co = TypeVar("L_co", bound=Layout, covariant=True)
-
-
 @dataclass(frozen=True, eq=False)
-class Stack(Generic[L_co]):
+class Stack:
     """A stack of `Train` queries over laid-out rows."""
 
-    layout: L_co
+    layout: Layout
     queries: Sequence[Train]
     spread: Threads
 
@@ -148,7 +183,7 @@ class Stack(Generic[L_co]):
         return self.spread(work, layout.pieces(columns), len(layout) * columns)
 
 
-class OneStep(Stack[Layout]):
+class OneStep(Stack):
     """A single full step: one pass over the rows, whoever has them."""
 
     def totals(self) -> list[TrainTotal]:
@@ -180,7 +215,7 @@ class OneStep(Stack[Layout]):
                 losses, slopes = columns.losses_and_slopes(
                     columns.scores(X), layout.y[piece.rows]
                 )
-                sums[piece.units] += run_sums(piece, layout.weigh(losses, piece.rows))
+                sums[piece.units] += piece.sums(layout.weigh(losses, piece.rows))
                 per_row = np.repeat(weights[piece.units], piece.lengths, axis=0)
                 per_row = layout.weigh(per_row, piece.rows)
                 if (own := in_risk.rows(piece.rows)) is not None:
@@ -200,7 +235,7 @@ class OneStep(Stack[Layout]):
         return sums, risks, gradients
 
 
-class LocalSteps(Stack[BySilo]):
+class LocalSteps(Stack):
     """Several steps, or steps on batches: each silo has a w of its own."""
 
     def totals(self) -> list[TrainTotal]:
@@ -228,7 +263,7 @@ class LocalSteps(Stack[BySilo]):
                 z = columns.scores(layout.X[piece.rows])
                 losses = columns.losses(z, layout.y[piece.rows])
                 losses = layout.weigh(losses, piece.rows)
-                sums[piece.units] += run_sums(piece, losses)
+                sums[piece.units] += piece.sums(losses)
             return sums
 
         return added(self.over_pieces(work))
@@ -334,7 +369,7 @@ class LocalSteps(Stack[BySilo]):
         sizes = layout.sizes[group.start : group.stop]
         batch, steps = query.batch_size, len(query.step_sizes)
         if batch is None or batch >= sizes.max():
-            lo, hi = layout.starts[group.start], layout.starts[group.stop]
+            lo, hi = layout.first[group.start], layout.first[group.stop]
             if sizes[0] == sizes[-1]:
                 shape = (len(group), int(sizes[0]))
                 X = layout.X[lo:hi]
@@ -344,7 +379,7 @@ class LocalSteps(Stack[BySilo]):
                 weights = layout.weigh(unit_weights[layout.units[lo:hi]], slice(lo, hi))
                 weights = weights.reshape(*shape, -1)
                 return [(X, y, weights)] * steps
-            whole = [np.arange(layout.starts[k], layout.starts[k + 1]) for k in group]
+            whole = [np.arange(*layout.first[k : k + 2].tolist()) for k in group]
             return [_gather(layout, whole, sizes, unit_weights)] * steps
         drawn = []
         for position in group:
@@ -358,7 +393,7 @@ class LocalSteps(Stack[BySilo]):
 
 
 def _gather(
-    layout: BySilo, rows: list[IntArray], sizes: IntArray, unit_weights: FloatArray
+    layout: Layout, rows: list[IntArray], sizes: IntArray, unit_weights: FloatArray
 ) -> LocalRows:
     """Stack each silo's rows; short ones are padded with rows of weight 0."""
     longest = max(len(index) for index in rows)

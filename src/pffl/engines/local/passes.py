@@ -1,30 +1,106 @@
-"""`expand` for linear models over laid-out rows.
+"""`evaluate`, `expand` and `witness` for linear models over laid-out rows.
 
-Sums are kept for F, for each atom, and for each cell of one silo; those of the other
-cells follow from the atoms'. Rows of one atom stand together, so a thread has Hessians
-of few of them.
+Sums of an expansion are kept for F, for each atom, and for each cell of one silo; those
+of the other cells follow from the atoms'. Rows of one atom stand together, so a thread
+has Hessians of few of them. How much losses curve at most (order 0) each silo finds by
+itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import numpy as np
 
-from pffl.engines.local.by_silo import BySilo
 from pffl.engines.local.layout import InRisk, Layout, Piece
-from pffl.engines.local.smoothing import smooth
-from pffl.engines.local.threads import Threads
+from pffl.engines.local.threads import Threads, added
 from pffl.models.linear import LinearModel
 from pffl.models.scaled import Design
-from pffl.queries import Expand, ExpandTotal, Task
+from pffl.queries import (
+    Evaluate,
+    EvaluateTotal,
+    Expand,
+    ExpandTotal,
+    Task,
+    Witness,
+    WitnessTotal,
+)
 from pffl.queries.base import weighed
-from pffl.queries.expand import linear
+from pffl.queries.evaluate import COLUMNS
+from pffl.queries.expand import curvature, linear
 from pffl.typing import FloatArray
 
+MEANS = [COLUMNS.index("loss"), COLUMNS.index("bounded_loss")]
+BOUNDED = MEANS[1]
+MOST_SUMS = 1 << 22  # numbers of a stack of evaluations
 RISK = 0  # where the sums for F are kept; those of atoms follow, then cells of one silo
+
+
+def evaluate(
+    layout: Layout, queries: Sequence[Evaluate], spread: Threads
+) -> list[EvaluateTotal]:
+    """Answer queries about one task and split, for all silos."""
+    at_once = max(1, MOST_SUMS // (layout.n_units * max(q.width for q in queries)))
+    if len(queries) > at_once:
+        head, tail = queries[:at_once], queries[at_once:]
+        return evaluate(layout, head, spread) + evaluate(layout, tail, spread)
+    task = queries[0].task
+    model, in_risk = linear(task), layout.in_risk(task.shares)
+
+    def sums_of(pieces: Sequence[Piece]) -> list[FloatArray]:
+        """Sum up for each unit, and in the last row for F."""
+        sums = [np.zeros((layout.n_units + 1, q.width)) for q in queries]
+        for piece in pieces:
+            rows = piece.rows
+            X, y = layout.X[rows], layout.y[rows]
+            weight, per_row = layout.weights(rows), in_risk.rows(rows)
+            times = 1.0 if layout.times is None else layout.times[rows]
+            for place, (query, into) in enumerate(zip(queries, sums, strict=True)):
+                z = model.scores(query.w, X)
+                columns = query.columns(
+                    model.score_losses(z, y),
+                    model.score_classes(z),
+                    y,
+                    partial(model.score_bounded_losses, z, y),
+                )
+                weighed = query.weighed(columns, weight, times)
+                into[piece.units] += piece.sums(weighed)
+                if per_row is not None:
+                    for mean in MEANS:
+                        into[-1, mean] += (columns[:, mean] * per_row).sum()
+                if query.by_row:
+                    bounded[place][rows] = columns[:, BOUNDED]
+        return sums
+
+    bounded = [np.zeros(len(layout) if q.by_row else 0) for q in queries]
+    parts = spread(sums_of, layout.pieces(), len(layout))
+    found = [added(sums) for sums in zip(*parts, strict=True)]
+    if in_risk.by_unit is not None:
+        for sums in found:
+            sums[-1] = in_risk.by_unit @ sums[:-1]
+    return [
+        _evaluated(layout, *each) for each in zip(queries, found, bounded, strict=True)
+    ]
+
+
+def _evaluated(
+    layout: Layout, query: Evaluate, sums: FloatArray, bounded: FloatArray
+) -> EvaluateTotal:
+    """Return the total from sums per unit and for F, and bounded losses row by row."""
+    task, width = query.task, len(COLUMNS)
+    cells = layout.cell_sums(task.cells, sums[:-1])
+    risk, bounded_risk = sums[-1, MEANS].tolist()
+    return EvaluateTotal(
+        layout.atom_sums(sums[:-1])[:, :width],
+        cells[:, :width],
+        risk,
+        bounded_risk,
+        float(task.shares[layout.masses > 0].sum()),
+        cells[:, width:],
+        *layout.row_sums(query, bounded),
+    )
 
 
 def expand(
@@ -43,7 +119,7 @@ def expand(
         len(layout) * p,
     )
     return [
-        _expanded(kept, query, added(each))
+        _expanded(kept, query, _joined(each))
         for query, *each in zip(queries, *parts, strict=True)
     ]
 
@@ -61,7 +137,7 @@ class Kept:
         """Where the sums are kept of cells of one silo, by unit."""
         cells, layout = self.task.cells, self.layout
         found: dict[int, list[int]] = {}
-        if cells.everywhere.all() or not isinstance(layout, BySilo):
+        if cells.everywhere.all() or not layout.apart:
             return found
         position = np.argsort(layout.order)
         for place, cell in enumerate(np.flatnonzero(~cells.everywhere).tolist()):
@@ -124,7 +200,7 @@ def add(sums: Sums, place: int, vector: FloatArray, hessian: FloatArray) -> None
     np.add(into[1], hessian, out=into[1])
 
 
-def added(parts: Sequence[Sums]) -> Sums:
+def _joined(parts: Sequence[Sums]) -> Sums:
     """Add up what the threads found."""
     total: Sums = {}
     for part in parts:
@@ -237,3 +313,73 @@ def _expanded(kept: Kept, query: Expand, sums: Sums) -> ExpandTotal:
         np.zeros(0),
         np.zeros(0),
     )
+
+
+def smooth(
+    layout: Layout, queries: Sequence[Expand], spread: Threads
+) -> list[ExpandTotal]:
+    """Answer queries about one task, for all silos: they ask the same."""
+    first = queries[0]
+
+    def part(positions: Sequence[int]) -> FloatArray:
+        own = np.zeros((2, 1 + len(first.task.cells)))
+        for position in positions:
+            found = _silo(layout, first, position)
+            own += [found.curvatures, found.peaks]
+        return own
+
+    numbers = len(layout) * first.task.model.n_parameters
+    parts = spread(part, range(layout.n_silos), numbers)
+    sums, peaks = np.sum(parts, axis=0)
+    return [replace(_silo(layout, first, 0), curvatures=sums, peaks=peaks)] * len(
+        queries
+    )
+
+
+def _silo(layout: Layout, query: Expand, position: int) -> ExpandTotal:
+    """Answer for one silo, one cell after the other."""
+    task, model, index = query.task, linear(query.task), layout.order[position]
+    rows = slice(*layout.first[position : position + 2].tolist())
+    X, y, share = layout.X[rows], layout.y[rows], float(task.shares[index])
+    atoms = layout.units[rows] % layout.n_atoms
+    in_risk = np.full(len(y), share / (layout.masses[index] or 1.0))
+    cells = task.cells.of_silo(int(index))
+    here = cells[:, np.unique(atoms)].any(axis=1)
+    sums = np.zeros(1 + len(cells))
+    sums[0] = curvature(model, X, y, layout.weigh(in_risk, rows))
+    for cell in np.flatnonzero(here).tolist():
+        member = cells[cell, atoms].astype(np.float64)
+        sums[1 + cell] = curvature(model, X, y, layout.weigh(member, rows))
+    return query.curved(sums, share)
+
+
+def witness(
+    layout: Layout, queries: Sequence[Witness], spread: Threads
+) -> list[WitnessTotal]:
+    """Answer queries about one task, for all silos."""
+    task = queries[0].task
+    model, in_risk = linear(task), layout.in_risk(task.shares)
+    by_units = []
+    for query in queries:
+        by_unit = layout.unit_weights(task.cells, query.cell_weights[:, None])[:, 0]
+        if in_risk.by_unit is not None:
+            by_unit = by_unit + query.risk_weight * in_risk.by_unit
+        by_units.append(by_unit)
+
+    def blocks_of(pieces: Sequence[Piece]) -> list[list[FloatArray]]:
+        found: list[list[FloatArray]] = [[] for _ in queries]
+        for piece in pieces:
+            X, y = layout.X[piece.rows], layout.y[piece.rows]
+            units, per_row = layout.units[piece.rows], in_risk.rows(piece.rows)
+            for query, by_unit, into in zip(queries, by_units, found, strict=True):
+                weights = layout.weigh(by_unit[units], piece.rows)
+                if per_row is not None:
+                    weights = weights + query.risk_weight * per_row
+                into += query.sums(model, X, y, weights)
+        return found
+
+    parts = spread(blocks_of, layout.pieces(), len(layout) * model.n_parameters)
+    return [
+        query.total([block for part in of_one for block in part])
+        for query, *of_one in zip(queries, *parts, strict=True)
+    ]
