@@ -354,7 +354,7 @@ def table(weight: object = None) -> str:
     [
         ("-2", "bad-weights", ("1 of 40", "(-2)", "line 7")),
         ("inf", "bad-weights", ("1 of 40", "(inf)", "line 7")),
-        ("heavy", "not-numbers", ("'heavy' (1)",)),
+        ("heavy", "not-numbers", ("'heavy' (1, line 7)",)),
         ("", "missing-values", ("1",)),
     ],
 )

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pffl.data.arrays import as_columns
-from pffl.data.codes import encode_values
+from pffl.data.encoding import encode_values
+from pffl.data.federation import as_columns
 from pffl.data.schema import Attribute, Schema
 from pffl.errors import DataError, UsageError, wrong
 from pffl.models.probabilities import SMALLEST

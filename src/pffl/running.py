@@ -28,7 +28,6 @@ from pffl.config import (
     set_apart,
 )
 from pffl.constraints.base import AUTO, settled
-from pffl.data.alike import read_alike
 from pffl.data.federation import Federation
 from pffl.data.reading import read_table
 from pffl.data.schema import Schema
@@ -273,12 +272,11 @@ def _rows_for(predictor: Predictor, source: DataSource) -> Federation:
         return source.open()
     ours = ("path", APART)
     options: Any = {k: value for k, value in source.values.items() if k not in ours}
-    newcomers = predictor.newcomers(options.get("unseen"))
-    federation = read_alike(
+    federation = Federation.alike(
         table,
         encoding,
         TableOptions(**options),
-        newcomers=newcomers,
+        unseen=options.get("unseen"),
         name=source.name,
     )
     return set_apart(federation, source.values)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.data.encoding import TableEncoding
-from pffl.data.newcomers import Unseen
+from pffl.data.encoding import TableEncoding, Unseen
 from pffl.data.schema import Schema
 from pffl.errors import NotMetError, UsageError
 from pffl.evidence import tables

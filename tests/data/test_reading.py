@@ -1,17 +1,28 @@
+"""Files and frames become the same table, or are refused with a place and a remedy."""
+
 from __future__ import annotations
 
-import csv
+import builtins
+import bz2
+import gzip
 import io
-from unittest import mock
+import lzma
+import zipfile
 
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pffl.data import Column
 from pffl.errors import DataError
-from tests.inside import find_delimiter, first_uneven, read_table, reading
+from tests.data.tables import people
+from tests.inside import find_delimiter, place_of, read_chunks, read_table, reading
 from tests.raising import raises
+
+pytest.importorskip("openpyxl")
+FRAME = people(30).assign(seen=pd.Timestamp("2021-04-03"))
+CSV = FRAME.to_csv(index=False).encode()
 
 
 def read(tmp_path, data, name="people.csv"):
@@ -38,104 +49,201 @@ def test_dialects_give_the_same_table(tmp_path, data):
     assert frame["age"].tolist() == [3, 4]
 
 
-def test_line_breaks_and_separators_inside_quotes(tmp_path):
-    frame, _ = read(tmp_path, 'a,b\n"one\ntwo, three",1\n"say ""hi""",2\n')
-    assert frame["a"].tolist() == ["one\ntwo, three", 'say "hi"']
+def stored(write):
+    stream = io.BytesIO()
+    write(stream)
+    return stream.getvalue()
+
+
+def zipped(**members):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return stream.getvalue()
+
+
+def stata(**more):
+    return stored(lambda s: FRAME.to_stata(s, write_index=False, **more))
+
+
+def records(**more):
+    return FRAME.to_json(orient="records", date_format="iso", **more).encode()
+
+
+TABLES = {
+    "people.xlsx": lambda: stored(lambda s: FRAME.to_excel(s, index=False)),
+    "people.dta": stata,
+    "old.dta": lambda: stata(version=114),
+    "people.feather": lambda: stored(FRAME.to_feather),
+    "people.parquet": lambda: stored(FRAME.to_parquet),
+    "people.json": records,
+    "people.jsonl": lambda: records(lines=True),
+    "people.csv.gz": lambda: gzip.compress(CSV),
+    "people.csv.bz2": lambda: bz2.compress(CSV),
+    "people.csv.xz": lambda: lzma.compress(CSV),
+    "people.csv.zip": lambda: zipped(**{"people.csv": CSV, "__MACOSX/x": b"?"}),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_is_the_same_in_every_form(tmp_path, name):
+    found, _ = read(tmp_path, TABLES[name](), name)
+    found["seen"] = pd.to_datetime(found["seen"]).dt.tz_localize(None)
+    alike = {"check_dtype": False, "check_column_type": False}
+    pd.testing.assert_frame_equal(found, FRAME, **alike)
+    text = ".csv" in name
+    assert place_of(tmp_path / name, 3) == ("line 5" if text else "row 3")
+
+
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+def test_frames_of_other_libraries(library):
+    made = pytest.importorskip(library)
+    table = made.table if library == "pyarrow" else made.DataFrame
+    found, _ = read_table(table(FRAME.drop(columns="seen").to_dict("list")))
+    pd.testing.assert_frame_equal(found, FRAME.drop(columns="seen"), check_dtype=False)
+    if library == "polars":
+        with raises(DataError, "not-a-table", "collect"):
+            read_table(made.LazyFrame({"a": [1]}))
 
 
 def test_what_was_decided_is_noted(tmp_path):
     _, notes = read(tmp_path, "name,age\nJosé,3\n".encode("latin-1"))
-    assert "line 2, byte 13 is 0xe9" in notes[0]
+    assert "Latin-1" in notes[0]
     frame, notes = read(tmp_path, "x;name\n1,5;a\n-2;b\n;c,d\n")
     assert frame["x"].tolist()[:2] == [1.5, -2.0]
     assert frame["name"].tolist() == ["a", "b", "c,d"]
-    assert any("'x'" in note for note in notes)
     frame, notes = read(tmp_path, ",a\n0,5\n1,6\n")  # a column without a name
     assert (frame.columns.tolist(), len(notes)) == (["a"], 1)
     frame, notes = read(tmp_path, "a,b,a\n1,2,1\n3,4,3\n")
     assert (frame.columns.tolist(), len(notes)) == (["a", "b"], 1)
-    with raises(DataError, "repeated-column", "a"):
-        read(tmp_path, "a,b,a\n1,2,9\n3,4,3\n")
+    book = io.BytesIO()
+    with pd.ExcelWriter(book) as writer:
+        FRAME.to_excel(writer, sheet_name="people", index=False)
+        FRAME[:2].to_excel(writer, sheet_name="old", index=False)
+    found, notes = read(tmp_path, book.getvalue(), "people.xlsx")
+    assert (len(found), notes) == (len(FRAME), ["sheet 'people', the first of 2"])
 
 
-def test_every_line_of_another_length_is_named(tmp_path):
-    with raises(DataError, "bad-record", "line 3, byte 9: 1", "line 5, byte 16: 3"):
-        read(tmp_path, "a,b\n1,2\n3\nä,5\n6,7,8\n")
-    with raises(DataError, "bad-record", "15"):  # many are summed up
-        read(tmp_path, "a,b\n1,2\n" + "3\n" * 20)
-
-
-@pytest.mark.parametrize(
-    ("data", "code", "place"),
-    [
-        (b"", "empty-file", "people.csv"),
-        (b"a,b\n", "no-rows", "people.csv"),
-        (b'a,b\n1,2\n"open,3\n4,5\n', "bad-record", "line 3, byte 9"),
-        (b"a,b\n1,\x00\n", "not-text", "line 2, byte 7"),
-        (b"a,b\n1,\x81\n", "not-text", "line 2, byte 7: 0x81"),
-        (b"\xff\xfea", "not-text", "UTF-16"),
-    ],
-)
-def test_what_cannot_be_read_is_refused_with_its_place(tmp_path, data, code, place):
-    with raises(DataError, code, place):
-        read(tmp_path, data)
-
-
-def test_delimiter_inside_text_is_not_mistaken():
+def test_quotes_hold_line_breaks_and_separators(tmp_path):
+    frame, _ = read(tmp_path, 'a,b\n"one\ntwo, three",1\n"say ""hi""",2\n')
+    assert frame["a"].tolist() == ["one\ntwo, three", 'say "hi"']
+    assert place_of(tmp_path / "people.csv", 1) == "line 4"
     assert find_delimiter("a,b\n1;2;3,4\n5;6;7,8\n") == ","
-    assert find_delimiter("a;b;c\n1,5;2,5;3\n") == ";"
     assert find_delimiter("a\n1\n") == ","
 
 
-def test_parquet(tmp_path):
-    pytest.importorskip("pyarrow")
-    frame = pd.DataFrame({" a ": [1, 2], "b": ["x", None]})
-    frame.to_parquet(tmp_path / "t.parquet")
-    back, _ = read_table(tmp_path / "t.parquet")
-    assert back.columns.tolist() == ["a", "b"]
-    (tmp_path / "bad.parquet").write_bytes(b"no parquet")
-    with raises(DataError, "cannot-read"):
-        read_table(tmp_path / "bad.parquet")
+#: Bytes of a file, the code of the error, and what is said: a place, or a remedy.
+WRONG = {
+    "empty": (b"", "empty-file", "people.csv"),
+    "header alone": (b"a,b\n", "no-rows", "people.csv"),
+    "short and long": (b"a,b\n1,2\n3\n4,5\n6,7,8\n", "bad-record", "line 3: 1", "5: 3"),
+    "many": (b"a,b\n1,2\n" + b"3\n" * 20, "bad-record", "15 more"),
+    "open quote": (b'a,b\n1,2\n"open,3\n4,5\n', "bad-record", "line 3"),
+    "zero byte": (b"a,b\n1,\x00\n", "not-text", "line 2"),
+    "no letters": (b"a,b\n1,\x81\n", "not-text", "UTF-8"),
+    "half UTF-16": (b"\xff\xfea", "not-text", "utf-16"),
+    "repeated": (b"a,b,a\n1,2,9\n3,4,3\n", "repeated-column", "'a'", "rename"),
+    "Adult": (
+        b"39, State-gov, 77516, Male\n50, Private, 83311, Male\n",
+        "no-header", "39", "add a line",
+    ),
+    "census": (b"73,0,0,x\n58,4,34,y\n", "no-header", "add a line"),
+    "German credit": (
+        b"A11 6 A34 A43 1169\nA12 48 A32 A43 5951\nA14 12 A34 A46 2096\n",
+        "blank-separated", "commas",
+    ),
+    "total": (b"name,n\na,1\nb,2\nTotal,3\n", "total-line", "Total", "remove"),
+    "JSON": (b'[{"a": 1}]', "not-a-table", ".json"),
+    "pickle": (b"\x80\x04\x95" + b"a" * 99, "not-a-table", "pffl audit"),
+    "web page": (b"<!DOCTYPE html><table></table>", "not-a-table", "HTML"),
+    "several": (zipped(a=b"x", b=b"y"), "several-files", "2 files"),
+    "cut ZIP": (zipped(a=b"a,b\n1,2\n")[:-9], "damaged-file", "people.csv"),
+    "cut gzip": (gzip.compress(b"a,b\n1,2\n")[:-9], "damaged-file", "people.csv"),
+    "packed twice": (gzip.compress(gzip.compress(b"a,b\n1,2\n")), "not-text", "line"),
+    "bomb": (gzip.compress(b"a,b\n" + b"1,2\n" * 2_000_000), "too-large", "packed"),
+}  # fmt: skip
+WRONG_FORMS = {
+    "a.json": (b'{"a": 1}', "cannot-read", "records"),
+    "b.json": (b'[{"a": [1, 2]}]', "cannot-read", "lists inside"),
+    "c.jsonl": (b'{"a": 1}\n{"a": 2', "cannot-read", "c.jsonl"),
+    "d.xlsx": (zipped(**{"xl/workbook.xml": b"<w/>"}), "cannot-read", "d.xlsx"),
+    "e.dta": (b"<stata_dta><header>", "cannot-read", "e.dta"),
+    "f.parquet": (b"no parquet", "cannot-read", "f.parquet"),
+    "g.xlsx": (zipped(**{"xl/workbook.xml": b"0" * 9_000_000}), "too-large", "bytes"),
+}
+
+
+@pytest.mark.parametrize("name", [*WRONG, *WRONG_FORMS])
+def test_what_cannot_be_read_is_refused_with_its_place(tmp_path, name):
+    data, code, *said = {**WRONG, **WRONG_FORMS}[name]
+    with raises(DataError, code, *said):
+        read(tmp_path, data, name if name in WRONG_FORMS else "people.csv")
+
+
+def test_a_file_that_is_not_there():
     with raises(DataError, "file-missing"):
         read_table("nowhere.csv")
 
 
-def counted(text):
-    """Fields of each record, as the csv module counts them; None if it refuses."""
-    stream = io.StringIO(text, newline="")
+@pytest.mark.parametrize("header", ["x^2,b", "BZh9,b", "[a],b", "0,1", "2019,2020"])
+def test_odd_headers_are_headers(tmp_path, header):
+    found, _ = read(tmp_path, f"{header}\n1,2\n".encode())
+    assert found.columns.tolist() == header.split(",")
+
+
+def test_what_must_be_installed_is_said(tmp_path, monkeypatch):
+    original, book = builtins.__import__, TABLES["people.xlsx"]()
+
+    def without(name, *args, **kwargs):
+        if name.split(".")[0] == "openpyxl":
+            raise ImportError(name)
+        return original(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with raises(DataError, "missing-package", "openpyxl"):
+        read(tmp_path, book, "people.xlsx")
+
+
+pieces = st.sampled_from(['"', ",", "\n", "\r\n", " ", "a", '""', '"b"', "é", "1"])
+
+
+@given(st.lists(pieces, max_size=20).map("".join))
+def test_no_value_ever_moves(tmp_path_factory, text):
+    """A file is read as the csv module reads it, record by record, or refused."""
+    import csv
+
+    path = tmp_path_factory.getbasetemp() / "any.csv"
+    path.write_text(text, newline="")
     try:
-        return [len(r) for r in csv.reader(stream, skipinitialspace=True, strict=True)]
-    except csv.Error:
-        return None
+        frame, _ = read_table(path)
+    except DataError:
+        return
+    delimiter = find_delimiter(text)
+    stream = io.StringIO(text, newline="")
+    options = {"skipinitialspace": True, "strict": True, "delimiter": delimiter}
+    records = [r for r in csv.reader(stream, **options) if r]
+    assert len(frame) == len(records) - 1
+    named = [j for j, name in enumerate(records[0]) if name.strip()]
+    for row, record in zip(frame.to_dict("records"), records[1:], strict=True):
+        for j in named:
+            value = row[records[0][j].strip()]
+            missing = record[j].strip() == ""
+            assert missing == bool(pd.isna(value)) or str(value) == record[j]
 
 
-pieces = st.sampled_from(['"', ",", "\n", "\r\n", "\r", " ", "a", '""', '"b"', "é"])
-
-
-@given(st.lists(pieces, max_size=20).map("".join), st.integers(1, 3))
-def test_a_look_never_takes_uneven_records_for_even_ones(text, fields):
-    even = counted(text) is not None and set(counted(text)) <= {0, fields}
-    assert even or not reading.looks_even(text.encode(), ",", fields)
-
-
-@given(st.lists(pieces, max_size=20).map("".join), st.integers(1, 3))
-def test_blocks_change_nothing(text, fields):
-    data = text.encode()
-    whole = first_uneven(data, ",", fields), reading.looks_even(data, ",", fields)
-    for block in (1, 2, 5):
-        with mock.patch.object(reading, "BLOCK", block):
-            assert first_uneven(data, ",", fields) == whole[0]
-            assert reading.looks_even(data, ",", fields) == whole[1]
-
-
-def test_a_look_is_enough_for_files_as_they_are_written(tmp_path, monkeypatch):
-    frame = pd.DataFrame({"a": ["x, y", 'say "hi"', "two\nlines"], "b": [1, 2, 3]})
-    frame.to_csv(tmp_path / "a.csv", index=False)
-    monkeypatch.setattr(reading, "check_records", None)
-    pd.testing.assert_frame_equal(read_table(tmp_path / "a.csv")[0], frame)
-
-
-def test_the_first_uneven_line_is_found_with_its_byte():
-    assert first_uneven(b"a;b\r\n\r\n1;2\r\n", ";", 2) is None
-    assert first_uneven(b"a;b\n1;2;3\n4\n", ";", 2) == (1, 4, 3)
-    assert first_uneven(b"a;b\n1;2\n4", ";", 2) == (2, 8, 1)
+def test_chunks_are_the_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "ROWS", 7)
+    columns = [Column("age", "number"), Column("job", "category", ("clerk",))]
+    for name in ("people.csv", "people.csv.gz", "people.parquet", "people.xlsx"):
+        read(tmp_path, {**TABLES, "people.csv": lambda: CSV}[name](), name)
+        found = list(read_chunks(tmp_path / name, columns, ["sex"]))
+        assert len(found) == (1 if name.endswith("xlsx") else 5)
+        whole = pd.concat([chunk.frame for chunk in found], ignore_index=True)
+        assert whole["age"].tolist() == FRAME["age"].tolist()
+        kept = pd.concat([chunk.kept for chunk in found], ignore_index=True)
+        assert kept["sex"].tolist() == FRAME["sex"].tolist()
+        place = found[-1].place(1)
+        first = 7 if len(found) == 5 else 0
+        row = 4 * first + 1
+        assert place == (f"line {row + 2}" if ".csv" in name else f"row {row}")

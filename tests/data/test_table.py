@@ -141,7 +141,7 @@ def test_protected_columns_that_are_no_groups():
 
 def test_a_column_that_repeats_the_protected_one():
     frame = people().assign(title=lambda d: (d["sex"] == "m") * 1)
-    with pytest.warns(DataWarning, match="'title' gives away the protected") as seen:
+    with pytest.warns(DataWarning, match="'title' alone predicts the prot") as seen:
         build(frame)
     assert len(seen) == 1
     with raises(DataError, "protected-input", "title", "sex"):
@@ -172,8 +172,8 @@ def test_what_was_decided_is_kept_as_plain_data():
     frame.loc[:2, ["age", "job"]] = None
     encoding = build(frame, missing="indicator").encoding
     plain = json.loads(json.dumps(encoding.as_dict()))
-    told = {"name": "age", "kind": "number", "values": [], "indicator": True}
-    assert told.items() <= plain["columns"][0].items()
+    told = {"name": "age", "kind": "number", "indicator": True}
+    assert plain["columns"][0] == told
     again = TableEncoding.from_dict(plain)
     assert again == encoding
     np.testing.assert_array_equal(again.rows(frame).X, encoding.rows(frame).X)
@@ -189,7 +189,7 @@ def test_new_rows_with_flaws_are_refused_in_one_message():
     frame.loc[1, "age"] = "old"
     frame.loc[2, "sex"] = None
     frame.loc[3, "hired"] = "perhaps"
-    parts = ("'job'", "'king' (1)", "'old' (1)", "'sex': 1", "'hired'", "'perhaps' (1)")
+    parts = ("'job'", "'king' (1, row 0)", "'old' (1, row 1)", "'sex': 1", "'perhaps'")
     with raises(DataError, "unknown-category", *parts):
         federation.encoding.rows(frame)
     with raises(DataError, "missing-column", "age", "hired"):
@@ -224,13 +224,14 @@ def test_unreadable_sites_are_all_named(tmp_path):
         Federation.from_silos({}, label="hired", group="sex")
 
 
-def test_new_tables_are_read_with_the_decimal_mark_of_the_first():
+def test_written_numbers_are_read_as_declared_and_alike_later():
     frame = people()
     frame["income"] = [
         f"{v:,.2f}".replace(",", " ").replace(".", ",") for v in frame["income"]
     ]
-    with pytest.warns(DataWarning, match="'income'"):
-        federation = Federation.from_table(frame, label="hired", group="sex")
+    with raises(DataError, "written-numbers", "'income'", "decimal=','"):
+        build(frame)
+    federation = build(frame, decimal=",")
     np.testing.assert_allclose(
         federation.encoding.inputs(frame)[:, 1], people()["income"]
     )
@@ -281,16 +282,6 @@ def test_too_many_categories_come_with_the_figure_and_a_remedy(monkeypatch):
     with raises(DataError, "too-many-categories", "'zip'", "1,200", "1,000", "rare=5"):
         build(frame)
     assert len(build(frame, rare=5).schema.features) == 2 + 3 + 41
-
-
-def test_thousands_or_decimals_can_be_said():
-    frame = people().assign(price=[f"{i % 9 + 1},250" for i in range(120)])
-    with pytest.warns(DataWarning, match="'1,250' as 1250 .*decimal=','"):
-        thousands = build(frame)
-    with pytest.warns(DataWarning, match="'1,250' as 1.25$"):
-        decimals = build(frame, decimal=",")
-    one, other = (f.encoding.inputs(frame)[:, -1] for f in (thousands, decimals))
-    np.testing.assert_array_equal(one, other * 1000)
 
 
 def test_a_bad_cell_is_named_with_its_line(tmp_path):

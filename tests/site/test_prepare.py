@@ -220,6 +220,7 @@ def test_sites_read_dates_and_rare_values_as_was_agreed(tmp_path: Path) -> None:
         silo="site",
         missing="indicator",
         dates=["age", "weekday"],
+        date_origin=whole["born"].max(),
         rare=5,
     )
     path = tmp_path / "federation.json"

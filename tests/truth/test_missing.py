@@ -152,10 +152,12 @@ def test_exports_and_files_predict_alike(intercept: bool, tmp_path: Path) -> Non
     np.testing.assert_array_equal(again.predict_proba(frame), expected)
     found = predictor.to_sklearn().predict_proba(frame)
     np.testing.assert_allclose(found, expected, atol=1e-12)
+    data = federation(frame.drop(columns="since"))
+    predictor = pffl.solve(data, None, model=model, seed=0).predictor
+    expected = predictor.predict_proba(frame)
     session = onnxruntime.InferenceSession(predictor.to_onnx().SerializeToString())
-    days = frame["since"].to_numpy().astype("datetime64[D]").astype(np.int64)
     given = {name: frame[[name]].to_numpy(float) for name in NUMBERS}
-    given |= {"city": frame[["city"]].to_numpy(object), "since": days[:, None]}
+    given |= {"city": frame[["city"]].to_numpy(object)}
     (found,) = session.run(["probabilities"], given)
     np.testing.assert_allclose(found, expected, atol=1e-12)
 

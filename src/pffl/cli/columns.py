@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,16 +18,15 @@ from pffl.cli.show import LONGEST_TITLE, name, plain_table, print_whole, remarks
 from pffl.text import few, shorten, visible
 
 if TYPE_CHECKING:
+    import pandas as pd
     from rich.console import Console
     from rich.table import Table
 
-    from pffl.data.inference import Distinct, Inference
-    from pffl.data.roles import Roles
+    from pffl.data.inference import Distinct, Finding
+    from pffl.errors import Problems
 
 EXAMPLES, LONGEST_EXAMPLE = 3, 16
 MOST_COLUMNS, MOST_SAID = 200, 10
-FEW = 20  # values of a column that may be a label, a group or a silo
-DATES, PROSE = "dates", "free text"
 PLAIN = ("numbers", "numbers, few values", "categories", "text")
 ROLES = {
     "label": "what is predicted (--label)",
@@ -49,14 +48,14 @@ def show(console: Console, path: str, options: Mapping[str, object]) -> None:
     options
         Of the section [data], as far as they are known.
     """
-    from pffl.data.inference import Distinct
+    from pffl.data.inference import Distinct, guess_roles
     from pffl.data.reading import read_table
-    from pffl.data.roles import Roles
+    from pffl.errors import DataError, Problems
 
     frame, notes = read_table(path)
     columns = {str(n): Distinct(frame[n]) for n in list(frame.columns)[:MOST_COLUMNS]}
-    inferred = {n: _inferred(n, found, path) for n, found in columns.items()}
-    kinds = {n: _kind(found, inferred[n]) for n, found in columns.items()}
+    problems = Problems("table", DataError)
+    inferred = {n: _inferred(n, found, path, problems) for n, found in columns.items()}
     console.print()
     console.print(Text(shorten(visible(Path(path).name), LONGEST_TITLE), "bold"))
     size = f"{len(frame):,} rows, {len(frame.columns):,} columns"
@@ -64,41 +63,48 @@ def show(console: Console, path: str, options: Mapping[str, object]) -> None:
     console.print()
     table = _table(console.width)
     for title, found in columns.items():
-        table.add_row(*_row(title, found, kinds[title]))
+        table.add_row(*_row(title, found, inferred[title].kind))
     left = len(frame.columns) - MOST_COLUMNS
     if left > 0:
         table.add_row(Text(f"{left:,} more"), "", "", "", Text(""))
     print_whole(console, table)
     console.print()
-    said = [text for one in inferred.values() for text in _said(one)]
+    warnings = [text for one in inferred.values() for text in one.warnings]
+    said = [*problems.found, *warnings]
     more = [f"and {len(said) - MOST_SAID} more"] if len(said) > MOST_SAID else []
-    roles = Roles.of({n: found for n, found in columns.items() if kinds[n] in PLAIN})
+    plain = {n: columns[n] for n, one in inferred.items() if one.kind in PLAIN}
+    roles = guess_roles(plain)
     console.print(remarks([*said[:MOST_SAID], *more, *_guesses(roles)]))
     console.print()
     words = [w for key, value in options.items() for w in _option(key, value)]
-    words += roles.as_options(options)
-    if DATES in kinds.values():
-        words += ["--set", "data.dates=age"]
-    for one in inferred.values():
-        words += [word for text in one.warnings for word in _hashed(text)]
-    if frame.isna().to_numpy().any():
-        words += ["--missing", "indicator"]
+    for role, names in roles.items():
+        if role not in options and (names or role in ("label", "group")):
+            words += [f"--{role}", names[0] if names else "COLUMN"]
+    for text in warnings:
+        words += _hashed(text)
+    words += _for_gaps(frame, roles)
     console.print(Text("Next, with what you mean:"))
     command = shlex.join(["pffl", "data", path, *words])
     console.print(Text(f"  {visible(command)}", "bold"), soft_wrap=True)
 
 
-def _inferred(title: str, found: Distinct, path: str) -> Inference:
-    from pffl.data.inference import Inference
+def _inferred(title: str, found: Distinct, path: str, problems: Problems) -> Finding:
+    from pffl.data.inference import infer
     from pffl.data.reading import place_of
     from pffl.data.table import ColumnOptions
-    from pffl.errors import DataError, Problems
 
     options = ColumnOptions(label="", group="", missing="indicator")
-    problems = Problems("column", DataError)
-    one = Inference(options, problems, lambda row: place_of(path, row))
-    one.add(title, found)
-    return one
+    return infer(found, title, options, problems, lambda row: place_of(path, row))
+
+
+def _for_gaps(frame: pd.DataFrame, roles: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return options for what is missing: labels, groups, inputs."""
+    missing = {str(name) for name in frame.columns[frame.isna().any()]}
+    named = {role: set(names[:1]) & missing for role, names in roles.items()}
+    words = ["--set", "data.missing_label=drop"] if named["label"] else []
+    words += ["--set", "data.missing_group=missing"] if named["group"] else []
+    rest = missing - named["label"] - named["group"]
+    return words + (["--missing", "indicator"] if rest else [])
 
 
 def _table(width: int) -> Table:
@@ -125,36 +131,14 @@ def _row(title: str, found: Distinct, kind: str) -> tuple[Text | str, ...]:
     )
 
 
-def _kind(found: Distinct, one: Inference) -> str:
-    if not found.values:
-        return "nothing"
-    few_values = len(found.values) <= FEW
-    if one.columns and one.columns[0].kind == "number":
-        if one.columns[0].decimal is not None:
-            return "numbers as text"
-        return "numbers, few values" if few_values else "numbers"
-    if any("mixed with" in problem for problem in one.problems.found):
-        return "mixed"
-    if any("holds dates" in warning for warning in one.warnings):
-        return DATES
-    if any("holds free text" in warning for warning in one.warnings):
-        return PROSE
-    return "categories" if few_values else "text"
-
-
-def _said(one: Inference) -> list[str]:
-    return [*one.problems.found, *one.warnings]
-
-
 def _hashed(warning: str) -> list[str]:
     """Return the option that a warning advises for a column of free text."""
     advised = re.search("`hash=[^`]*`", warning)
     return [] if advised is None else shlex.split(in_options(advised[0]))
 
 
-def _guesses(roles: Roles) -> list[str]:
-    found = {what: vars(roles)[role] for role, what in ROLES.items()}
-    guesses = [f"{what} {few(columns)}" for what, columns in found.items() if columns]
+def _guesses(roles: Mapping[str, Sequence[str]]) -> list[str]:
+    guesses = [f"{ROLES[role]} {few(names)}" for role, names in roles.items() if names]
     return [f"may be, by name and values: {'; '.join(guesses)}"] if guesses else []
 
 

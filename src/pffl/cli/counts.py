@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 MOST_SILOS = 25
 MOST_GROUPS = 6
 MOST_EMPTY = 10
-MOST_TOLD = 12
 WIDEST, NARROWEST = 12, 6  # columns of a group
 
 
@@ -66,10 +65,6 @@ def show(
     console.print()
     if schema.labels:
         print_whole(console, group_table(federation, counts, console.width))
-        console.print()
-    told = telling_table(federation, console.width)
-    if told is not None:
-        print_whole(console, told)
         console.print()
     for line in empty_cells(federation, counts, constraint):
         console.print(Text(line))
@@ -119,28 +114,6 @@ def group_table(federation: Federation, counts: IntArray, width: int) -> Table:
         table.add_row(
             name(schema.groups[g]), *(_share(by_group[g, y], total) for y in labels)
         )
-    return table
-
-
-def telling_table(federation: Federation, width: int) -> Table | None:
-    """How much a column by itself tells of the label and of protected attributes."""
-    from pffl.data.telling import percent
-
-    found = federation.tell()
-    if not found:
-        return None
-    schema = federation.schema
-    names = [schema.target, *(a.name for a in schema.attributes)][: MOST_GROUPS + 1]
-    table = _table(width, "tells by itself of", names)
-    by_most = sorted(found, key=lambda one: -max(one.label, *one.attributes))
-    for one in by_most[:MOST_TOLD]:
-        shares = (one.label, *one.attributes)[: len(names)]
-        table.add_row(name(one.column), *map(percent, shares))
-    left = by_most[MOST_TOLD:]
-    if left:
-        most = np.max([(one.label, *one.attributes) for one in left], axis=0)
-        shown = map(percent, most[: len(names)].tolist())
-        table.add_row(name(f"{len(left):,} more, about at most"), *shown)
     return table
 
 

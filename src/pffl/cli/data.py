@@ -59,8 +59,8 @@ def data(
 def _declared(federation: Federation, values: Mapping[str, object]) -> str:
     """Return [columns] as a run file has it."""
     from pffl.config import dumps
-    from pffl.data.declared import declare
     from pffl.data.reading import read_table
+    from pffl.data.table import declare
     from pffl.errors import UsageError
 
     if not isinstance(path := values.get("path"), str):

@@ -32,7 +32,7 @@ Probability = Annotated[
     typer.Option(help="Column of the predictions to use.", metavar="COLUMN"),
 ]
 Unseen = Annotated[
-    Literal["refuse", "ignore", "most_frequent"] | None,
+    Literal["refuse", "ignore"] | None,
     typer.Option(help="New categories. Default: as in training.", metavar="HOW"),
 ]
 

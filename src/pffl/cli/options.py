@@ -222,7 +222,6 @@ def listed(text: str) -> list[str]:
 SAID = {
     "bound=NUMBER": "--bound NUMBER",
     "unseen='ignore'": "--unseen ignore",
-    "unseen='most_frequent'": "--unseen most_frequent",
     "classification=False": "--model least-squares",
     "clip=P": "--clip P",
     "method=FirstOrder()": "--method first-order",
@@ -257,7 +256,8 @@ def _as_option(found: re.Match[str]) -> str:
         if option.keys[0] == f"data.{key}":
             return f"--{flag} {value}".strip()
     section = "data" if f"data.{key}" in keys() else "run"
-    return f"--set {section}.{key}={value.lower() or 'VALUE'}"
+    plain = value.lower() if value in ("True", "False") else value
+    return f"--set {section}.{key}={plain or 'VALUE'}"
 
 
 # Names that are gone

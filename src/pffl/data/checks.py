@@ -231,6 +231,10 @@ def note_weights(
                 f"{kind}, the first ({weights[first]:g}) in {place(first)}; a weight "
                 "is a number ≥ 0"
             )
+    if len(weights) and not weights.any():
+        problems.add(
+            f"[bad-weights] {what}: every weight is zero, so that no row counts"
+        )
 
 
 def check_whole(problems: Problems, *, least: int = 1, **values: float) -> None:

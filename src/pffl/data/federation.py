@@ -5,28 +5,21 @@ from __future__ import annotations
 import inspect
 import io
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.data import declared, partition, telling
-from pffl.data.arrays import (
-    as_columns,
-    as_floats,
-    check_shapes,
-    name_of,
-    names_of,
-    noted,
-)
+from pffl.data import partition
 from pffl.data.checks import (
     check_silos,
     equal_rows,
     listing,
+    note_weights,
     refuse_or_warn,
     repeated_people,
     repeated_rows,
@@ -34,10 +27,14 @@ from pffl.data.checks import (
     shared_rows,
     warn,
 )
-from pffl.data.codes import as_column, encode_values
-from pffl.data.encoding import TableEncoding
-from pffl.data.joining import join_sites
-from pffl.data.labels import label_type_of
+from pffl.data.encoding import (
+    TableEncoding,
+    Unseen,
+    as_column,
+    encode_values,
+    label_type_of,
+)
+from pffl.data.inference import leak_warnings
 from pffl.data.partition import (
     CALIBRATION,
     People,
@@ -45,21 +42,31 @@ from pffl.data.partition import (
     keyed_silos,
     split_index,
 )
+from pffl.data.reading import Table
 from pffl.data.schema import Attribute, Schema
-from pffl.data.silo import Rows, Silo
+from pffl.data.silo import Rows, Silo, as_inputs
 from pffl.data.sparse import Matrix, as_csr, contents, is_sparse, saved
 from pffl.data.table import (
+    MAX_NUMERIC_GROUPS,
+    REMEDY,
     SITE,
     ColumnOptions,
-    Table,
+    EncodedTable,
     TableOptions,
+    columns_of,
     encode_table,
+    join_sites,
+    noted,
+    ranges_of,
+    read_alike,
 )
-from pffl.data.weights import as_weights, described
 from pffl.errors import DataError, Problems, UsageError
 from pffl.files import digest, write
 from pffl.text import element, few, visible
 from pffl.typing import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 P = ParamSpec("P")
 Options = TypeVar("Options")
@@ -93,6 +100,96 @@ def _keywords_of(
         return build_from
 
     return decorate
+
+
+def as_columns(sensitive_features: object) -> dict[str, NDArray[np.generic]]:
+    """Protected attributes by name; a vector without one is called ``group``."""
+    if isinstance(sensitive_features, Mapping):
+        return {str(name): as_column(v) for name, v in sensitive_features.items()}
+    columns = getattr(sensitive_features, "columns", None)  # a pandas DataFrame
+    if columns is not None and isinstance(sensitive_features, Iterable):
+        return {str(c): as_column(sensitive_features[c]) for c in columns}  # type: ignore[index]
+    name = name_of(sensitive_features, "group")
+    return {name: as_column(sensitive_features)}
+
+
+def name_of(column: object, default: str) -> str:
+    """Return what a pandas Series is called, if by a text."""
+    name = getattr(column, "name", None)
+    return name if isinstance(name, str) and name else default
+
+
+def encode_group(
+    values: NDArray[np.generic], name: str
+) -> tuple[tuple[str, ...], IntArray]:
+    """Names and codes of a protected attribute; a continuous one is refused."""
+    names, codes = encode_values(values, f"protected attribute '{name}'")
+    if values.dtype.kind in "iuf" and len(names) > MAX_NUMERIC_GROUPS:
+        raise DataError(
+            f"[too-many-groups] protected attribute '{name}': {len(names)} different "
+            "numbers: cut it into bands"
+        )
+    return names, codes
+
+
+def as_weights(values: NDArray[np.generic], problems: Problems) -> FloatArray:
+    """Return weights given as an array; note everything that is none."""
+    try:
+        numbers = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        problems.add(f"[not-numbers] sample_weight: not a number: {error}")
+        return np.ones(len(values))
+    note_weights(numbers, "sample_weight", problems)
+    return numbers
+
+
+def as_floats(values: NDArray[Any] | csr_array, what: str) -> Matrix:
+    """Return numbers in a type of inputs, or say what is none."""
+    try:
+        return as_inputs(values)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"[not-numbers] {what}: not a number: {error}") from error
+
+
+def check_shapes(
+    inputs: NDArray[Any] | csr_array,
+    vectors: Mapping[str, NDArray[np.generic]],
+    features: Sequence[str] | None,
+) -> None:
+    """Refuse arrays whose shapes do not fit each other."""
+    with Problems("arrays", DataError) as problems:
+        if inputs.ndim != 2:
+            problems.add(
+                f"[wrong-shape] X must have rows and columns. Got shape {inputs.shape}."
+            )
+        elif features is not None and len(features) != inputs.shape[1]:
+            problems.add(
+                f"[wrong-shape] {len(features)} names for {inputs.shape[1]} columns"
+            )
+        problems.extend(
+            f"[wrong-shape] '{name}' must be a vector. Got shape {v.shape}."
+            for name, v in vectors.items()
+            if v.ndim != 1
+        )
+        lengths = {name: len(v) for name, v in vectors.items() if v.ndim == 1}
+        if inputs.ndim:
+            lengths["X"] = inputs.shape[0]
+        if len(set(lengths.values())) > 1:
+            problems.add(f"[wrong-length] lengths differ: {lengths}")
+
+
+def check_order(X: object, **others: object) -> None:
+    """Refuse pandas objects whose rows have the same names in another order."""
+    first: Any = getattr(X, "index", None)
+    for name, other in others.items():
+        own: Any = getattr(other, "index", None)
+        if not hasattr(first, "equals") or not hasattr(own, "equals"):
+            continue
+        if not first.equals(own) and first.sort_values().equals(own.sort_values()):
+            raise DataError(
+                f"[other-order] the rows of '{name}' have the index of X in another "
+                f"order: align them, as by {name}.loc[X.index]"
+            )
 
 
 class Pooled(NamedTuple):
@@ -197,7 +294,7 @@ class Federation:
         Parameters
         ----------
         table
-            A DataFrame, or a CSV or Parquet file.
+            A DataFrame (pandas, polars, Arrow), or a file (CSV, Parquet, Excel, …).
         label, group
             Column to predict; protected column or columns (out of the inputs).
         silo
@@ -217,14 +314,14 @@ class Federation:
             column of the table is declared or dropped.
         categorical
             Columns of numbers that are codes of categories.
-        dates, date_order, date_origin
+        dates, date_format, date_origin
             What columns of dates become (default: they are left out): ``year`` and
-            ``age``, a number, ``month`` and ``weekday``, categories. Whether
-            ``03/04/2021`` is ``dmy`` or ``mdy``. The day until which the age in years
-            is counted (default: the last one of the column).
+            ``age``, a number, ``month`` and ``weekday``, categories. How they are
+            written, such as ``%d/%m/%Y`` (default: as ISO does). The day until which
+            the age in years is counted.
         decimal
             Decimal mark of numbers that are written as text, ``1,234.50`` or ``3,5``
-            (default: the one that makes all of a column numbers).
+            (default: such text is refused).
         rare
             Values of a category with fewer rows count as ``other``, as do values that
             are not seen yet.
@@ -251,9 +348,11 @@ class Federation:
             all silos, and an extra input, or an extra category; ``drop_column``.
         missing_group
             Missing protected values: ``refuse``, or ``missing`` as a group of its own.
+        missing_label
+            Missing labels: ``refuse``, or ``drop`` these rows, and say so.
         unseen
-            What a model does with categories that are new to it: ``refuse``;
-            ``ignore``: none of the known ones; ``most_frequent``: takes that one.
+            What a model does with categories that are new to it: ``refuse``, or
+            ``ignore``: none of the known ones.
         inputs
             Columns that are inputs although they are protected, or called like a
             protected attribute (race, religion, date of birth, …). Other such columns
@@ -282,60 +381,108 @@ class Federation:
             From the silo's name to its DataFrame or file.
         label, group, features, drop, columns, categorical, id, weight, positive, labels
             As for `from_table`.
-        classification, dates, date_order, date_origin, decimal, rare, hash, sparse
+        classification, dates, date_format, date_origin, decimal, rare, hash, sparse
             As for `from_table`.
-        missing, missing_group, unseen, inputs, strict
+        missing, missing_group, missing_label, unseen, inputs, strict
             As for `from_table`.
         test_fraction, validation_fraction, name, seed
             As for `from_arrays`.
         """
         whole = TableOptions(**vars(options), silo=SITE)
-        frame, notes = join_sites(tables, declared.columns_of(options.columns or {}))
+        frame, notes = join_sites(tables, columns_of(options.columns or {}))
         return cls._from_table(frame, whole, options.name or "tables", notes)
 
     @classmethod
     def _from_table(
         cls, table: Table, options: TableOptions, name: str, notes: Sequence[str] = ()
     ) -> Federation:
-        encoding, rows, (silo, names), people, more = encode_table(table, options)
-        federation = cls.from_rows(
-            encoding.schema,
-            rows,
-            silo,
-            names,
-            test_fraction=options.test_fraction,
-            validation_fraction=options.validation_fraction,
-            drop_empty=options.drop_empty or options.columns is not None,
-            name=name,
-            seed=options.seed if options.split_seed is None else options.split_seed,
-            notes=(*notes, *more),
-            encoding=encoding,
-            people=people,
+        found = encode_table(table, options)
+        encoding, (silo, names), people = found.encoding, found.silos, found.people
+        seed = options.seed if options.split_seed is None else options.split_seed
+        declared = options.columns is not None
+        federation = cls._from_encoded(
+            found,
+            replace(
+                options, seed=seed, drop_empty=options.drop_empty or declared, name=name
+            ),
+            notes,
         )
         read_off = [*(column.name for column in encoding.columns), options.label]
         read_off += [*options.group, *filter(None, [options.silo])]
-        known = declared.ranges_of(options.columns or {})
+        known = ranges_of(options.columns or {})
         federation = replace(
             federation,
             ranges={c.name: known[c.name] for c in encoding.columns if c.name in known},
             simulated=options.silo is None,
-            sites=names if options.columns and options.silo else (),
-            undeclared=() if options.columns else tuple(dict.fromkeys(read_off)),
+            sites=names if declared and options.silo else (),
+            undeclared=() if declared else tuple(dict.fromkeys(read_off)),
         )
-        if people is None:
-            shared = shared_rows([own.rows("train") for own in federation.silos])
-        else:
-            shared = shared_ids(people[1], silo)
-        told = telling.remarks(encoding, federation.tell())
-        for remark in told:
-            warn(remark)
-        if told:
-            federation = replace(federation, notes=(*federation.notes, *told))
+        train = [own.rows("train") for own in federation.silos]
+        shared = shared_rows(train) if people is None else shared_ids(people[1], silo)
+        leaks = leak_warnings(encoding, train)
+        for leak in leaks:
+            warn(leak)
         if federation.leaked:
             warn(f"{federation.leaked} test rows are also training rows")
         if shared:
             warn(f"{shared} rows are in more than one silo")
-        return federation
+        return replace(federation, notes=(*federation.notes, *leaks))
+
+    @classmethod
+    def alike(
+        cls,
+        table: Table,
+        encoding: TableEncoding,
+        options: TableOptions,
+        *,
+        unseen: Unseen | None = None,
+        name: str = "table",
+        learnt_from: bool = True,
+    ) -> Federation:
+        """Build from another table with labels, read as the first one was.
+
+        Parameters
+        ----------
+        table
+            A DataFrame, or a file.
+        encoding
+            How the first table became rows; so will this one.
+        options
+            Silos and splits; a column of silos or ids need not be there.
+        unseen
+            What becomes of unknown categories, other than the encoding says.
+        name
+            What to call the rows.
+        learnt_from
+            As for `Federation`.
+        """
+        found = read_alike(table, encoding, options, unseen=unseen, name=name)
+        options = replace(options, name=name)
+        return cls._from_encoded(found, options, learnt_from=learnt_from)
+
+    @classmethod
+    def _from_encoded(
+        cls,
+        found: EncodedTable,
+        options: TableOptions,
+        notes: Sequence[str] = (),
+        *,
+        learnt_from: bool = True,
+    ) -> Federation:
+        return cls.from_rows(
+            found.encoding.schema,
+            found.rows,
+            *found.silos,
+            test_fraction=options.test_fraction,
+            validation_fraction=options.validation_fraction,
+            drop_empty=options.drop_empty,
+            name=options.name or "table",
+            seed=options.seed,
+            notes=(*notes, *found.notes),
+            encoding=found.encoding,
+            people=found.people,
+            learnt_from=learnt_from,
+        )
 
     @classmethod
     def from_arrays(
@@ -387,9 +534,12 @@ class Federation:
         seed
             Seed of the split.
         """
+        check_order(X, y=y, sensitive_features=sensitive_features, silo=silo)
         inputs: Matrix = as_csr(X) if is_sparse(X) else np.asarray(X)
         target = as_column(y)
-        features = names_of(X) if features is None else features
+        columns = getattr(X, "columns", None)
+        if features is None and columns is not None:
+            features = [str(column) for column in columns]
         if silo is None:
             silo = np.repeat(partition.silo_names(1), len(target))
         places = as_column(silo)
@@ -408,8 +558,7 @@ class Federation:
                 target = np.asarray(as_floats(target, "label"))
             for attribute, values in protected.items():
                 with noted(problems):
-                    what = f"protected attribute '{attribute}'"
-                    names, codes = encode_values(values, what)
+                    names, codes = encode_group(values, attribute)
                     attributes.append(Attribute(attribute, names))
                     groups.append(codes)
             with noted(problems):
@@ -490,7 +639,7 @@ class Federation:
             notes = (*notes, f"{absent:,} rows of weight 0 were left out")
         if rows.weight is not None and rows.weight.any():
             counting = rows.weight if among is None else rows.weight[among]
-            notes = (*notes, described(counting))
+            notes = (*notes, _described(counting))
         plan, dropped = split_index(
             silo,
             silo_names,
@@ -541,7 +690,7 @@ class Federation:
                 problems.add(
                     "[needs-columns] kinds, values and groups were read off the rows, "
                     f"and would tell of them: {listing(map(repr, self.undeclared))}; "
-                    f"declare them (`columns=`, [columns]): {declared.REMEDY}"
+                    f"declare them (`columns=`, [columns]): {REMEDY}"
                 )
             apart = {s for silo in self.silos for s in silo.splits}
             apart -= {"train", "test"}
@@ -653,11 +802,6 @@ class Federation:
         """Splits that every silo has."""
         first, *others = self.silos
         return tuple(s for s in first.splits if all(s in k.splits for k in others))
-
-    def tell(self) -> list[telling.Telling]:
-        """Return how much each column by itself tells of label and group."""
-        train = [silo.rows("train") for silo in self.silos]
-        return telling.tell(self.encoding, train)
 
     def rows(self, split: str = "train") -> int:
         """Total number of rows of a split."""
@@ -796,3 +940,20 @@ class Federation:
                 if rows.weight is not None:
                     parts += ["weight", rows.weight]
         return digest(*parts)
+
+
+def _described(weight: FloatArray) -> str:
+    """Say how much rows weigh, and how many that count alike would be as good.
+
+    (Σs)²/Σs², Kish's effective sample size.
+    """
+    if np.ptp(weight) == 0:
+        return f"every row weighs {weight[0]:g}"
+    alike = float(weight.sum()) ** 2 / float(weight @ weight)
+    low, high = float(weight.min()), float(weight.max())
+    if 2 * high > float(weight.sum()) and len(weight) > 2:
+        warn(f"one row of {len(weight):,} has most of the weight ({high:g})")
+    return (
+        f"rows weigh {low:g} to {high:g}: by Kish's rule, their means are about as "
+        f"sure as those of {alike:,.0f} rows that count alike (of {len(weight):,})"
+    )

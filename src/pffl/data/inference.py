@@ -1,39 +1,37 @@
-"""What each column of a table is: inferred, and said; all that is wrong, with a line.
+"""What each column of a table is: found out, and said; what is wrong, with a line.
 
-The different values of a column are looked at once. Only where something is wrong is
-the table looked at again, for the line.
+Nothing is decided for good here: every finding is a `Column` that is plain to read, a
+note, a warning with a remedy, or a problem.
 """
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pffl.data import dates
 from pffl.data.checks import listing
-from pffl.data.column import (
-    MISSING,
+from pffl.data.encoding import (
+    GAPS,
     OTHER,
+    WRITTEN,
     Column,
-    as_number,
-    as_numbers,
+    Place,
+    TableEncoding,
     category_codes,
+    days_of,
+    read_numbers,
+    shown_values,
+    word_counter,
 )
-from pffl.data.numbers import (
-    MARKS,
-    Decimal,
-    decimal_of,
-    written_number,
-    written_numbers,
-)
-from pffl.data.words import width_for
-from pffl.errors import DataError, Problems
+from pffl.data.schema import MISSING
+from pffl.data.silo import Rows
+from pffl.errors import Problems
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -41,12 +39,19 @@ if TYPE_CHECKING:
 
     from pffl.data.table import ColumnOptions
 
-MAX_CATEGORIES = 100_000
-MANY_CATEGORIES = 100
+MAX_CATEGORIES, MANY_CATEGORIES = 100_000, 100
 ENOUGH_ROWS = 50
-SAMPLE = 10_000  # values that show what most of them are
+SAMPLE = 1_000  # values that show what most of them are
 SIGN = re.compile(r"[$€£¥%]")
+DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([T ].*)?")
+GONE = ("?", "-", "--", ".", "*")  # what some files write for a missing value
+GONE_NUMBERS = (-99.0, -999.0, -9999.0, -99999.0)
+RARE, RARE_SHARE = 10, 0.005  # rows of a label that looks like a slip
 LIMITS = (5, 10, 20, 50, 100, 200, 500, 1_000)  # rows that make a value a frequent one
+PROSE = 3  # words of a text
+MOST_COLUMNS, MOST_ROWS = 500, 20_000  # in which leaks are looked for
+LEAK, PROXY = 0.99, 0.8  # Gini coefficients, 2·AUC − 1
+FEW, MANY = 20, 500  # values of a group, of a silo
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,25 +86,7 @@ class Distinct:
     @cached_property
     def counts(self) -> IntArray:
         """How many rows have each."""
-        known = self.codes[self.codes >= 0]
-        return np.bincount(known, minlength=len(self.values))
-
-    @cached_property
-    def odd(self) -> list[int]:
-        """Codes of the values that are no plain numbers."""
-        import pandas as pd
-
-        read = pd.to_numeric(pd.Series(self.values, dtype=object), errors="coerce")
-        finite = np.isfinite(read.to_numpy(dtype=np.float64))
-        finite &= [not isinstance(value, bool) for value in self.values]
-        asked = np.flatnonzero(~finite)
-        return [k for k in asked.tolist() if as_number(self.values[k]) is None]
-
-    @property
-    def odd_first(self) -> Iterator[object]:
-        """All values; those that are no plain numbers first, as they decide soon."""
-        yield from (self.values[code] for code in self.odd)
-        yield from self.values
+        return np.bincount(self.codes[self.codes >= 0], minlength=len(self.values))
 
     @property
     def is_identifier(self) -> bool:
@@ -107,366 +94,436 @@ class Distinct:
         known = int(self.counts.sum())
         if known < ENOUGH_ROWS:
             return False
-        if self.series.dtype.kind in "iuf":
-            return len(self.values) == known
-        return len(self.values) > 0.9 * known
+        numbers = self.series.dtype.kind in "iuf"
+        return len(self.values) >= known * (1.0 if numbers else 0.9)
+
+    def mostly(self, holds: Callable[[str], object]) -> bool:
+        """Whether something holds of most texts, as far as a sample says."""
+        texts = [v for v in self.values[:: -(-len(self.values) // SAMPLE)]
+                 if isinstance(v, str)]  # fmt: skip
+        return 2 * sum(bool(holds(text.strip())) for text in texts) > len(texts) > 0
 
 
 @dataclass
-class Inference:
-    """What is found out about the columns: to use, to note, to warn about.
+class Finding:
+    """What one column is: how to use it, or why not."""
 
-    Parameters
-    ----------
-    options
-        What was said of the columns.
-    problems
-        Where to add what is wrong.
-    place
-        Names the line of a row, counted from 0.
-    """
+    kind: str
+    column: Column | None = None
+    notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
 
-    options: ColumnOptions
-    problems: Problems
-    place: Callable[[int], str]
-    columns: list[Column] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    remedies: str = (
-        "; `missing='indicator'` marks them, `missing='drop_column'` leaves the column "
-        "out"
-    )
 
-    def add_all(self, frame: pd.DataFrame, names: Sequence[str]) -> None:
-        """Decide for each named column what it is."""
-        for name in names:
-            self.add(name, Distinct(frame[name]))
-        self.notes += _kinds(self.columns)
-
-    def add(self, name: str, found: Distinct) -> None:
-        """Decide for one column what it is."""
-        missing = found.series.isna().to_numpy(dtype=bool)
-        absent = int(missing.sum())
-        if absent and self.options.missing == "drop_column":
-            self.notes.append(f"column '{name}' left out: {absent} missing values")
-            return
-        if absent and self.options.missing == "refuse":
-            first, told = self.place(int(missing.argmax())), self.remedies
-            self.remedies = ""  # said once, however many columns need it
-            self.problems.add(
-                f"[missing-values] column '{name}': {absent} missing values (first: "
-                f"{first}){told}"
-            )
-        if absent == len(missing):
-            self.notes.append(f"column '{name}' left out: it has no values")
-        elif name in self.options.hash:
-            self._add_words(found.series, name)
-        elif name in self.options.categorical:
-            self._add_category(found, name)
-        else:
-            self._add_column(found, name)
-
-    def _add_words(self, series: pd.Series, name: str) -> None:
-        width = self.options.hash[name]
-        self.columns.append(
-            Column(name, "text", indicator=self._marked(series), hash=width)
+def infer(
+    found: Distinct,
+    name: str,
+    options: ColumnOptions,
+    problems: Problems,
+    place: Place = "row {:,}".format,
+) -> Finding:
+    """Find out what a column is; note what is wrong with it in `problems`."""
+    series, what = found.series, f"column '{name}'"
+    missing = series.isna().to_numpy(dtype=bool)
+    absent = int(missing.sum())
+    if absent == len(missing):
+        return Finding("nothing", notes=[f"{what} left out: it has no values"])
+    if absent and options.missing == "drop_column":
+        return Finding("left out", notes=[f"{what} left out: {absent} missing values"])
+    if absent and options.missing == "refuse":
+        problems.add(
+            f"[missing-values] {what}: {absent} missing values (first: "
+            f"{place(int(missing.argmax()))}); `missing='indicator'` marks them, "
+            "`missing='drop_column'` leaves the column out"
         )
+    marked = bool(absent) and options.missing == "indicator"
+    if name in options.hash:
+        width = options.hash[name]
+        return Finding("text", Column(name, "text", indicator=marked, hash=width))
+    if name in options.categorical:
+        return _category(found, name, options, problems)
+    if series.dtype.kind == "m":
+        told = f"{what} holds durations and was left out: make it a number"
+        return Finding("durations", warnings=[told])
+    if series.dtype.kind == "M" or found.mostly(DATE.fullmatch):
+        return _dates(found, name, options, problems, marked, place)
+    numbers, wrong = read_numbers(series, options.decimal)
+    if series.dtype.name == "category":
+        wrong = np.zeros_like(wrong)
+    elif not wrong.any():
+        return _numbers(found, name, numbers, options, problems, marked, place)
+    return _text(found, name, wrong, options, problems, place)
 
-    def _add_column(self, found: Distinct, name: str) -> None:
-        series = found.series
-        if series.dtype.kind == "m":
-            self.warnings.append(
-                f"column '{name}' holds durations and was left out: make it a number"
-            )
-        elif series.dtype.kind == "M":
-            self._add_dates(series, name, None)
-        elif not self._add_numbers(found, name) and not self._add_written(found, name):
-            self._add_text(found, name)
 
-    def _add_numbers(self, found: Distinct, name: str) -> bool:
-        """Take a column of numbers, plain or written in one way; False if it is not."""
-        series, decimal = found.series, None
-        numbers = as_numbers(series)
-        if numbers is None:
-            decimal = self._decimal(found)
-            numbers = None if decimal is None else as_numbers(series, decimal)
-        if numbers is None:
-            return False
-        if decimal is not None:
-            said = self.options.decimal is not None or decimal == ","
-            self.warnings.append(_as_read(found, name, decimal, said=said))
-        elif series.dtype.kind not in "iufb":
-            self.notes.append(f"column '{name}': text read as numbers")
-        self._check_numbers(numbers, name)
-        whole = bool(((np.floor(numbers) == numbers) | np.isnan(numbers)).all())
-        if whole and len(found.values) == found.counts.sum() >= ENOUGH_ROWS:
-            self.warnings.append(
-                f"column '{name}' has a different whole number in every row, like an "
-                "identifier; it is kept as an input: leave it out, or name it as the "
-                "id, if it is one"
-            )
-        self.columns.append(
-            Column(name, "number", (), self._marked(series), decimal=decimal)
+def _numbers(
+    found: Distinct, name: str, numbers: FloatArray, options: ColumnOptions,
+    problems: Problems, marked: bool, place: Place,
+) -> Finding:  # fmt: skip
+    what, notes, warnings = f"column '{name}'", list[str](), list[str]()
+    written = found.series.dtype.kind not in "iufb"
+    if written:
+        notes.append(f"{what}: text read as numbers")
+    infinite = np.isinf(numbers)
+    if infinite.any():
+        problems.add(
+            f"[not-finite] {what}: {int(infinite.sum())} infinite values (first: "
+            f"{place(int(infinite.argmax()))})"
         )
-        return True
-
-    def _check_numbers(self, numbers: FloatArray, name: str) -> None:
-        infinite = np.isinf(numbers)
-        if infinite.any():
-            first = self.place(int(infinite.argmax()))
-            self.problems.add(
-                f"[not-finite] column '{name}': {int(infinite.sum())} infinite values "
-                f"(first: {first})"
-            )
-
-    def _decimal(self, found: Distinct) -> Decimal | None:
-        texts = [value for value in found.values if isinstance(value, str)]
-        mark = self.options.decimal
-        if mark is None:
-            return decimal_of(texts)
-        return None if written_numbers(texts, mark) is None else mark
-
-    def _marked(self, series: pd.Series) -> bool:
-        return self.options.missing == "indicator" and bool(series.isna().any())
-
-    def _add_written(self, found: Distinct, name: str) -> bool:
-        """Take a column of dates that are written as text; False if it is not."""
-        try:
-            order = dates.order_of(found.values, self.options.date_order)
-        except DataError as error:
-            if self.options.dates:
-                self.problems.add(f"[bad-date] column '{name}': {error}")
-            else:
-                self.warnings.append(
-                    f"column '{name}' holds dates and was left out; to use it: {error}"
-                )
-            return True
-        if order is not None:
-            self._add_dates(found.series, name, order)
-        return order is not None
-
-    def _add_dates(
-        self, series: pd.Series, name: str, order: dates.Order | None
-    ) -> None:
-        days = dates.days_of(series, order)
-        first, last = (str(end(days[~np.isnat(days)])) for end in (np.min, np.max))
-        if not self.options.dates:
-            self.warnings.append(
-                f"column '{name}' holds dates ({first} to {last}) and was left out: "
-                "`dates='age'` makes it years before the last one; there are also "
-                "year, month and weekday"
-            )
-            return
-        origin = self.options.date_origin or last
-        aged = "age" in self.options.dates
-        column = Column(
-            name,
-            "date",
-            indicator=self._marked(series),
-            parts=tuple(cast("Sequence[dates.Part]", self.options.dates)),
-            order=order,
-            origin=origin if aged else None,
+    known = numbers[~np.isnan(numbers)]
+    low = float(known.min())
+    if low in GONE_NUMBERS and (known[known != low] >= 0).all():
+        warnings.append(
+            f"{what}: {low:g} ({int((known == low).sum()):,} rows) looks like a "
+            "missing value and is taken as a number: leave these cells empty if it is"
         )
-        self.columns.append(column)
+    whole = bool((np.floor(known) == known).all())
+    if whole and len(found.values) == len(known) >= ENOUGH_ROWS:
+        warnings.append(
+            f"{what} has a different whole number in every row, like an identifier; "
+            "it is kept as an input: leave it out, or name it as the id, if it is one"
+        )
+    decimal = options.decimal if written else None
+    column = Column(name, "number", indicator=marked, decimal=decimal)
+    kind = "numbers, few values" if len(found.values) <= FEW else "numbers"
+    return Finding(kind, column, notes, warnings)
 
-    def _add_text(self, found: Distinct, name: str) -> None:
-        if _marks_mixed(found, name, self.problems):
-            return
-        if _mostly(found, _is_signed):
-            shown = next(filter(_is_signed, found.values))
-            self.problems.add(
-                f"[signed-numbers] column '{name}': numbers with a sign, such as "
-                f"'{shown}': write the numbers alone, or name it in `categorical=`"
-            )
-            return
-        strange = _not_numbers(found)
-        what = "numbers"
-        if not strange and self.options.dates:
-            strange, what = _not_dates(found), "dates"
-        if strange:
-            shown = listing(self.shown(found, code) for code in strange)
-            self.problems.add(
-                f"[mixed-types] column '{name}': {what} mixed with {shown}: repair "
-                "it, or name it in `categorical=`"
-            )
-        elif found.is_identifier and (use := _as_words(found, name)) is not None:
-            self.warnings.append(
-                f"column '{name}' holds free text and was left out: an input for each "
-                f"of its {len(found.values):,} texts would tell nothing; {use}"
-            )
-        elif found.is_identifier:
-            self.warnings.append(
-                f"column '{name}' has a different text in (nearly) every row, like an "
-                "identifier, and was left out"
-            )
-        else:
-            self._add_category(found, name)
 
-    def shown(self, found: Distinct, code: int) -> str:
-        """A value, how often it occurs, and where first."""
-        line = self.place(int((found.codes == code).argmax()))
-        count = int(found.counts[code])
-        first = "" if count == 1 else "first: "
-        return f"'{found.values[code]}' ({count}, {first}{line})"
+def _dates(
+    found: Distinct, name: str, options: ColumnOptions, problems: Problems,
+    marked: bool, place: Place,
+) -> Finding:  # fmt: skip
+    days = days_of(found.series, options.date_format)
+    wrong = np.isnat(days) & found.series.notna().to_numpy(dtype=bool)
+    what = f"column '{name}'"
+    if wrong.any():
+        form = options.date_format or "year-month-day"
+        said = (
+            f"dates that are not written as {form}: "
+            f"{shown_values(found.series, wrong, place)}; say how they are written "
+            "(`date_format='%d/%m/%Y'`), or write year-month-day"
+        )
+        if options.dates:
+            problems.add(f"[bad-date] {what}: {said}")
+        return Finding("dates", warnings=[f"{what} was left out: it holds {said}"])
+    known = days[~np.isnat(days)]
+    if not options.dates:
+        told = (
+            f"{what} holds dates ({known.min()} to {known.max()}) and was left out: "
+            "`dates='year'` makes it a number; there are also age, month and weekday"
+        )
+        return Finding("dates", warnings=[told])
+    aged = "age" in options.dates
+    if aged and options.date_origin is None:
+        problems.add(
+            f"[needs-origin] {what}: an age is counted until a day that you name: "
+            f"`date_origin='{known.max()}'`"
+        )
+        return Finding("dates")
+    parts: Any = tuple(options.dates)
+    column = Column(
+        name, "date", indicator=marked, parts=parts,
+        format=None if found.series.dtype.kind == "M" else options.date_format,
+        origin=options.date_origin if aged else None,
+    )  # fmt: skip
+    return Finding("dates", column)
 
-    def _add_category(self, found: Distinct, name: str) -> None:
-        values, codes = category_codes(found.series)
-        counts = np.bincount(codes, minlength=len(values))
-        rare = (counts < self.options.rare) & (np.array(values) != MISSING)
-        other = bool(rare.any())
-        if other:
-            self.notes.append(_joined(name, counts, rare, self.options.rare))
-            kept = [v for v, few in zip(values, rare, strict=True) if not few]
-            values = (*(v for v in kept if v != OTHER), OTHER)
+
+def _text(
+    found: Distinct, name: str, wrong: BoolArray, options: ColumnOptions,
+    problems: Problems, place: Place,
+) -> Finding:  # fmt: skip
+    """Take text as categories, unless it is numbers in disguise, names or prose."""
+    what = f"column '{name}'"
+    repair = "repair it, or name it in `categorical=`"
+    marks = [mark for mark in GAPS if found.mostly(re.compile(WRITTEN[mark]).fullmatch)]
+    plain = 2 * int(wrong.sum()) < int(found.counts.sum())
+    if found.mostly(lambda text: SIGN.search(text) and _is_written(SIGN.sub("", text))):
+        shown = next(v for v in found.values if SIGN.search(str(v)))
+        problems.add(
+            f"[signed-numbers] {what}: numbers with a sign, such as '{shown}': write "
+            "the numbers alone, or name it in `categorical=`"
+        )
+    elif wrong.any() and plain:
+        shown = shown_values(found.series, wrong, place)
+        problems.add(f"[mixed-types] {what}: numbers mixed with {shown}: {repair}")
+    elif wrong.any() and marks:
+        shown = shown_values(found.series, wrong, place)
+        ways = " or ".join(f"`decimal='{mark}'`" for mark in marks)
+        said = "" if options.decimal else f": say {ways}, or write plain numbers"
+        problems.add(f"[written-numbers] {what}: no plain numbers: {shown}{said}")
+    elif not found.is_identifier:
+        return _category(found, name, options, problems)
+    elif (advice := _as_words(found, name)) is not None:
+        told = (
+            f"{what} holds free text and was left out: an input for each of its "
+            f"{len(found.values):,} texts would tell nothing; {advice}"
+        )
+        return Finding("free text", warnings=[told])
+    else:
+        told = (
+            f"{what} has a different text in (nearly) every row, like an identifier, "
+            "and was left out"
+        )
+        return Finding("text", warnings=[told])
+    return Finding("mixed" if plain else "numbers as text")
+
+
+def _is_written(text: str) -> bool:
+    return any(re.fullmatch(form, text.strip()) for form in WRITTEN.values())
+
+
+def _category(
+    found: Distinct, name: str, options: ColumnOptions, problems: Problems
+) -> Finding:
+    what, notes, warnings = f"column '{name}'", list[str](), list[str]()
+    values, codes = category_codes(found.series)
+    counts = np.bincount(codes, minlength=len(values))
+    rare = (counts < options.rare) & (np.array(values) != MISSING)
+    if rare.any():
+        notes.append(
+            f"{what}: {int(rare.sum()):,} of {len(counts):,} values have fewer than "
+            f"{options.rare} rows; they ({int(counts[rare].sum()):,} rows), and "
+            f"unknown values, count as '{OTHER}'"
+        )
+        kept = [v for v, few in zip(values, rare, strict=True) if not few]
+        values = (*(v for v in kept if v != OTHER), OTHER)
+    if len(values) > MANY_CATEGORIES:
+        frequent = {limit: int((counts >= limit).sum()) for limit in LIMITS}
+        limit = next((k for k, n in frequent.items() if 0 < n < MANY_CATEGORIES), None)
+        advice = _as_words(found, name) or (
+            "" if limit is None
+            else f"`rare={limit}` joins values with fewer than {limit} rows "
+            f"({frequent[limit]:,} have more)"
+        )  # fmt: skip
+        said = f"{what}: {len(values):,} categories, each an input of its own"
+        remedy = f"{advice}{'; ' * bool(advice)}`drop=` leaves the column out"
         if len(values) > MAX_CATEGORIES:
-            self.problems.add(
-                f"[too-many-categories] column '{name}': {len(values):,} categories, "
-                f"at most {MAX_CATEGORIES:,}: {self._remedy(found, name, counts)}"
-            )
-            return
-        if len(values) > MANY_CATEGORIES:
-            self.warnings.append(
-                f"column '{name}' has {len(values):,} categories, each an input of its "
-                "own: what few rows have may be learnt by heart; "
-                f"{self._remedy(found, name, counts)}"
-            )
-        self.columns.append(Column(name, "category", values, other=other))
-
-    def _remedy(self, found: Distinct, name: str, counts: IntArray) -> str:
-        """Say what makes fewer inputs of a column."""
-        use = _as_words(found, name)
-        if use is not None:
-            return f"{use}; `drop=` leaves the column out"
-        for limit in LIMITS:
-            frequent = int((counts >= limit).sum())
-            if 0 < frequent < MANY_CATEGORIES:
-                return (
-                    f"`rare={limit}` joins values with fewer than {limit} rows "
-                    f"({frequent:,} have more), `drop=` leaves the column out"
-                )
-        return "`drop=` leaves the column out"
-
-
-def _kinds(columns: Sequence[Column]) -> list[str]:
-    """Say which columns are what."""
-    numbers = [c.name for c in columns if c.kind == "number"]
-    coded = [f"{c.name} ({len(c.values)})" for c in columns if c.kind == "category"]
-    said = [
-        f"numbers: {', '.join(numbers) or 'none'}",
-        f"categories (values): {', '.join(coded) or 'none'}",
-    ]
-    texts = [f"{c.name} ({c.hash:,})" for c in columns if c.kind == "text"]
-    if texts:
-        said.append(f"texts, by counts of hashed words (inputs): {', '.join(texts)}")
-    for column in columns:
-        if column.kind == "date":
-            until = f"; age in years until {column.origin}" if column.origin else ""
-            parts = ", ".join(column.parts)
-            said.append(f"dates: {column.name} ({parts}{until})")
-    return said
-
-
-def _joined(name: str, counts: IntArray, rare: BoolArray, limit: int) -> str:
-    rows = int(counts[rare].sum())
-    return (
-        f"column '{name}': {int(rare.sum()):,} of {len(counts):,} values have fewer "
-        f"than {limit} rows; they ({rows:,} rows), and values that are not seen yet, "
-        f"count as '{OTHER}'"
-    )
+            most = f"at most {MAX_CATEGORIES:,}"
+            problems.add(f"[too-many-categories] {said}, {most}: {remedy}")
+            return Finding("text")
+        warnings.append(f"{said}: rare ones may be learnt by heart; {remedy}")
+    column = Column(name, "category", values, other=bool(rare.any()))
+    kind = "categories" if len(found.values) <= FEW else "text"
+    return Finding(kind, column, notes, warnings)
 
 
 def _as_words(found: Distinct, name: str) -> str | None:
     """Say how a column of prose can be used; None where it is none."""
-    step = -(-len(found.values) // SAMPLE)
-    width = width_for([str(value) for value in found.values[::step]])
-    if width is None:
+    find = word_counter(2).build_analyzer()
+    step = -(-len(found.values) // (10 * SAMPLE))
+    words = [find(str(value)) for value in found.values[::step]]
+    if sum(map(len, words)) < PROSE * len(words):
         return None
-    return (
-        f"`hash={{{name!r}: {width}}}` counts its words in {width:,} inputs, whatever "
-        "the words"
-    )
+    different = len({word for own in words for word in own})
+    width = min(max(1 << (4 * different - 1).bit_length(), 1 << 10), 1 << 20)
+    return f"`hash={{{name!r}: {width}}}` counts its words in {width:,} inputs"
 
 
-def _as_read(found: Distinct, name: str, decimal: Decimal, *, said: bool) -> str:
-    """Say how text was read as numbers, by an example that is no plain number."""
-    odd = next(value for value in found.values if as_number(value) is None)
-    read = as_number(odd, decimal)
-    texts = [value for value in found.values if isinstance(value, str)]
-    other = None if said else written_numbers(texts, MARKS[1])
-    own = written_numbers(texts, decimal)
-    open_ = other is not None and own is not None and not np.array_equal(own, other)
-    hint = " (`decimal=','` if that is a decimal mark)" if open_ else ""
-    return (
-        f"column '{name}': text read as numbers, such as '{odd}' as {read:.12g}{hint}"
-    )
+def kinds_of(columns: Sequence[Column]) -> list[str]:
+    """Say which columns are what."""
+    coded = [f"{c.name} ({len(c.values)})" for c in columns if c.kind == "category"]
+    numbers = [c.name for c in columns if c.kind == "number"]
+    texts = [f"{c.name} ({c.hash:,})" for c in columns if c.kind == "text"]
+    dates = [
+        f"{c.name} ({', '.join(c.parts)}{f'; age until {c.origin}' * bool(c.origin)})"
+        for c in columns
+        if c.kind == "date"
+    ]
+    said = {"numbers": numbers, "categories (values)": coded}
+    more = {"texts, by counts of hashed words (inputs)": texts, "dates": dates}
+    said |= {what: names for what, names in more.items() if names}
+    return [f"{what}: {', '.join(names) or 'none'}" for what, names in said.items()]
 
 
-def _marks_mixed(found: Distinct, name: str, problems: Problems) -> bool:
-    """Refuse numbers some of which have a decimal point and some a decimal comma."""
-    examples: dict[str, str] = {}
-    step = -(-len(found.values) // SAMPLE)
-    for value in chain(found.values[::step], found.odd_first):
-        if not isinstance(value, str):
-            return False
-        fitting = [m for m in MARKS if written_number(value, m) is not None]
-        if not fitting:
-            return False
-        if len(fitting) == 1:
-            examples.setdefault(fitting[0], value)
-    if len(examples) < 2:
-        return False
-    problems.add(
-        f"[mixed-decimals] column '{name}': decimal points and decimal commas, such "
-        f"as '{examples['.']}' and '{examples[',']}': write them in one way"
-    )
-    return True
+# What is allowed and looks like a slip
 
 
-def _not_numbers(found: Distinct) -> list[int]:
-    """Codes of the values that are no numbers in a column where most rows have one."""
-    import pandas as pd
+def label_warnings(series: pd.Series, labels: Sequence[str]) -> list[str]:
+    """Say what looks like a slip: a third label of few rows, two spellings of one."""
+    names, codes = category_codes(series)
+    counts = dict(zip(names, np.bincount(codes, minlength=len(names)), strict=True))
+    few = max(RARE, RARE_SHARE * len(series))
+    common = {name.casefold(): name for name, n in counts.items() if n >= few}
+    rare = []
+    for name, n in counts.items():
+        if n < few:
+            close = difflib.get_close_matches(name.casefold(), common, n=1)
+            meant = f"; did you mean '{common[close[0]]}'?" if close else ""
+            rare.append(f"'{name}' ({n}{meant})")
+    where = f"label '{series.name}'"
+    found = spellings(where, labels)
+    if len(labels) > 2 and rare and len(common) >= 2:
+        found.append(
+            f"{where} has {len(labels)} classes; few rows have {listing(rare)}: if "
+            f"{len(common)} classes are meant, repair it"
+        )
+    return found
 
-    if isinstance(found.series.dtype, pd.CategoricalDtype):
+
+def spellings(where: str, values: Sequence[str]) -> list[str]:
+    """Say which values may be several spellings of one: "M", "male" and "M "."""
+    alike: dict[str, list[str]] = {}
+    for value in [value for value in values if value != MISSING]:
+        alike.setdefault(" ".join(value.split()).casefold(), []).append(value)
+    for short in [word for word in alike if len(word) == 1 and word.isalpha()]:
+        longer = [w for w in alike if len(w) > 2 and w.startswith(short)]
+        if len(longer) == 1:
+            alike[longer[0]] += alike.pop(short)
+    twins = [" and ".join(map(repr, same)) for same in alike.values() if len(same) > 1]
+    if not twins:
         return []
-    if not _mostly(found, lambda v: any(_is_number(v, m) for m in (None, *MARKS))):
+    return [
+        f"{where}: {listing(twins)} count as different values: if they mean the same, "
+        "write them alike"
+    ]
+
+
+def gap_warnings(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
+    """Say which values of columns count although they look like missing ones."""
+    found = []
+    for name in dict.fromkeys(columns):
+        if frame[name].dtype.kind not in "iufb":
+            counts = frame[name].value_counts()
+            seen = [(mark, int(counts[mark])) for mark in GONE if mark in counts.index]
+            found += [f"'{mark}' in '{name}' ({count:,})" for mark, count in seen]
+    if not found:
         return []
-    wrong = found.odd
-    for mark in MARKS:
-        rest = [code for code in found.odd if not _is_number(found.values[code], mark)]
-        if rest and found.counts[rest].sum() < found.counts[wrong].sum():
-            wrong = rest
-    return wrong if 2 * found.counts[wrong].sum() < found.counts.sum() else []
+    return [f"values that look like missing ones count as values: {listing(found)}"]
 
 
-def _is_signed(value: object) -> bool:
-    """Whether it is a number with a sign of a currency, or of per cent."""
-    plain, signs = SIGN.subn("", value) if isinstance(value, str) else ("", 0)
-    return signs == 1 and any(_is_number(plain, mark) for mark in MARKS)
+def copies_note(frame: pd.DataFrame) -> list[str]:
+    """Say how many rows are copies of earlier ones."""
+    # Rows that differ in a decimal number are no copies, and these are soon compared.
+    decimals = [name for name in frame.columns if frame[name].dtype.kind == "f"]
+    if decimals:
+        frame = frame[frame.duplicated(decimals, keep=False)]
+    copies = int(frame.duplicated().sum())
+    return [f"{copies:,} rows are copies of earlier ones, and were kept"] * bool(copies)
 
 
-def _is_number(value: object, mark: Decimal | None) -> bool:
-    return as_number(value, mark) is not None
+def leak_warnings(encoding: TableEncoding, parts: Sequence[Rows]) -> list[str]:
+    """Say which columns alone predict the label, or a protected attribute.
 
-
-def _not_dates(found: Distinct) -> list[int]:
-    """Codes of the values that are no dates in a column where most rows have one."""
-    orders: tuple[dates.Order, ...] = ("ymd", "dmy", "mdy")
-    texts = [dates.as_text(value) for value in found.values]
-    if not _mostly(found, lambda value: _is_date(dates.as_text(value))):
+    By the area under the curve (AUC) of the column on training rows: of a number as it
+    is, of a category by the rates of the other half of the rows.
+    """
+    count = sum(map(len, parts))
+    if not count or len(encoding.columns) > MOST_COLUMNS:
         return []
-    ways = [np.flatnonzero(np.isnat(dates.parse(texts, order))) for order in orders]
-    wrong = min(ways, key=lambda codes: int(found.counts[codes].sum()))
-    return wrong.tolist() if 2 * found.counts[wrong].sum() < found.counts.sum() else []
+    step, schema = -(-count // MOST_ROWS), encoding.schema
+    rows = Rows.joined([part.take(np.arange(0, len(part), step)) for part in parts])
+    rows = rows.take(np.random.default_rng(0).permutation(len(rows)))
+    targets: dict[str, tuple[FloatArray, float]] = {}
+    if schema.labels:
+        targets[f"label '{encoding.label}'"] = rows.y, LEAK
+    for attribute in schema.attributes:
+        codes = schema.attribute_codes(attribute.name)[rows.group]
+        what = f"protected attribute '{attribute.name}'"
+        targets[what] = codes.astype(np.float64), PROXY
+    out, start = [], 0
+    stored = rows.X if isinstance(rows.X, np.ndarray) else rows.X.tocsc()
+    for column in encoding.columns:
+        stop = start + column.width
+        own = stored[:, start:stop]
+        dense = np.asarray(own if isinstance(own, np.ndarray) else own.toarray())
+        if column.kind == "number":
+            values = dense[:, 0].astype(np.float64)
+            if column.indicator:
+                values[dense[:, 1] == 1] = values.min() - 1  # missing can tell, too
+        elif column.kind == "category":
+            values = dense.argmax(axis=1)
+        for what, (target, limit) in targets.items():
+            if column.kind in ("date", "text") or what.endswith(f"'{column.name}'"):
+                continue
+            gini = _gini(values, target, numeric=column.kind == "number")
+            if gini > limit:
+                out.append(
+                    f"column '{column.name}' alone predicts the {what} (AUC "
+                    f"{int(500 * (gini + 1)) / 1000:.3f}): leave it out if it is known "
+                    "only afterwards, or stands for it"
+                )
+        start = stop
+    return out
 
 
-def _is_date(text: str | None) -> bool:
-    forms = (dates.YEAR_FIRST, dates.YEAR_LAST)
-    return text is not None and any(form.fullmatch(text) for form in forms)
+def _gini(values: FloatArray, target: FloatArray, *, numeric: bool) -> float:
+    """Return 2·AUC − 1 of a column for each class against the others, in the mean."""
+    half = np.arange(len(target)) % 2 == 0
+    kinds, codes = np.unique(values, return_inverse=True)
+    total, many = 0.0, len(kinds)
+    for value in np.unique(target):
+        positive = (target == value).astype(np.float64)
+        score = codes.astype(np.float64)
+        if not numeric or many <= FEW:
+            for known in (half, ~half):
+                hits = np.bincount(codes[known], positive[known], many)
+                seen = np.bincount(codes[known], minlength=many)
+                score[~known] = ((hits + positive.mean()) / (seen + 1))[codes[~known]]
+        total += float(positive.mean()) * _area(score, positive)
+    return total
 
 
-def _mostly(found: Distinct, holds: Callable[[object], bool]) -> bool:
-    """Whether something holds in most rows, as far as an even sample of values says."""
-    step = -(-len(found.values) // SAMPLE)
-    right = np.array([holds(value) for value in found.values[::step]], dtype=bool)
-    weights = found.counts[::step]
-    return bool(2 * weights[right].sum() > weights.sum())
+def _area(score: FloatArray, positive: FloatArray) -> float:
+    """Return |2·AUC − 1|; ties count half."""
+    _, codes = np.unique(score, return_inverse=True)
+    hits = np.bincount(codes, positive)
+    misses = np.bincount(codes) - hits
+    below = np.cumsum(misses) - misses
+    pairs = float(hits.sum() * misses.sum())
+    return abs(2 * float(hits @ (below + misses / 2)) / pairs - 1) if pairs else 0.0
+
+
+# What columns of an unknown table may be, by name. Guesses, which are shown.
+
+PROTECTED = re.compile(
+    r"sex|gender|(fe)?male|race|ethnic\w*|nationality|citizenship|religion\w*|"
+    r"disab(led|ility)\w*|(non)?white|black|hispanic|minority|caste|"
+    r"(country|place)_of_birth|native_country|sexual_orientation|marital(_?status)?|"
+    r"pregnan(t|cy)|(date_of_)?birth(_?da(te|y))?|dob"
+)
+ROLES = {
+    "label": r"y|label|target|class|outcome|response|result|approved?|accepted|hired?|"
+    r"admitted|rejected?|denied|default.*|churn(ed)?|survived|died|death|readmitted|"
+    r"recidivism|(two_year_|is_)?recid|income|salary|wage|credit|risk|loan|fraud|"
+    r"(bad|good)(_loan)?|score|pass(ed)?|diagnosis|employed|mortality",
+    "group": rf"{PROTECTED.pattern}|age_?(group|band|cat)\w*|protected|group|"
+    r"sensitive\w*|foreign\w*",
+    "silo": r"silo|site|hospital\w*|clinic|cent(er|re)|state|region|county|country|"
+    r"branch|bank|school|university|college|store|shop|city|district|province|"
+    r"location|institution|department|plant|agency|cluster",
+    "id": r"(.*[_\s])?(id|uuid|guid|key|ssn|nr|no|number|index)|id[_\s].*|\w*id|"
+    r"e?-?mail|(full_?)?name|person|patient|customer|client|case",
+}
+
+
+def looks_protected(name: str) -> bool:
+    """Whether a column is called like a protected attribute, whatever is in it."""
+    return PROTECTED.fullmatch(_plain(name)) is not None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-\s]+", "_", name.strip().casefold())
+
+
+def guess_roles(columns: Mapping[str, Distinct]) -> dict[str, list[str]]:
+    """Return columns that may be label, group, silo or id, the likeliest first."""
+
+    def called(role: str, names: Sequence[str]) -> list[str]:
+        return [n for n in names if re.fullmatch(ROLES[role], _plain(n))]
+
+    values = {name: len(found.values) for name, found in columns.items()}
+    ids = [
+        name
+        for name, found in columns.items()
+        if found.series.dtype.kind not in "fMmb" and found.values
+        and (found.is_identifier or (called("id", [name])
+             and values[name] > max(FEW, 0.05 * len(found.series))))
+    ]  # fmt: skip
+    few = [n for n, k in values.items() if 2 <= k <= FEW and n not in ids]
+    groups = called("group", few)
+    some = [n for n, k in values.items() if 2 <= k <= MANY and n not in (*ids, *groups)]
+    silos = called("silo", some)
+    left = [n for n in few if n not in (*groups, *silos)]
+    # Many tables have what is predicted in their last column.
+    labels = called("label", left) or [n for n in left if values[n] == 2][-1:]
+    ids.sort(key=lambda name: not called("id", [name]))
+    return {"label": labels, "group": groups, "silo": silos, "id": ids}

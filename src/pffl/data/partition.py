@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pffl.data.codes import as_column, encode_values
+from pffl.data.encoding import as_column, encode_values
 from pffl.data.silo import Rows, Silo
 from pffl.errors import DataError, Problems, UsageError
 from pffl.typing import FloatArray, IntArray

@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from pffl.data import Attribute, Federation, Rows, Schema, TableEncoding
+from pffl.data import Attribute, Column, Federation, Rows, Schema, TableEncoding
 from pffl.data import partition as cuts
 from pffl.data.checks import check_choice
-from pffl.data.codes import encode_values
-from pffl.data.column import Column
+from pffl.data.encoding import encode_values
 from pffl.datasets._fetch import Progress, RemoteFile, fetch
 from pffl.datasets._tables import check_lengths, framed, protected_names
 from pffl.errors import DataError, Problems, UsageError

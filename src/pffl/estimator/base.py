@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pffl.certifying import Request
 from pffl.constraints import CONSTRAINTS, Constraint, MinMax
 from pffl.constraints.base import AUTO
-from pffl.data.codes import as_column, encode_values
+from pffl.data.encoding import as_column, encode_values
 from pffl.data.silo import Rows, as_inputs
 from pffl.data.sparse import Matrix
 from pffl.driver import drive

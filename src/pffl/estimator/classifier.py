@@ -11,7 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pffl.constraints import Constraint
-from pffl.data.arrays import name_of
+from pffl.data.federation import name_of
 from pffl.errors import DataError
 from pffl.estimator.base import Bound, Fair, Infeasible
 from pffl.estimator.rows import weights

@@ -9,7 +9,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pffl.constraints import Constraint
-from pffl.data.arrays import name_of
+from pffl.data.federation import name_of
 from pffl.errors import UsageError, wrong
 from pffl.estimator.base import Bound, Fair, Infeasible
 from pffl.estimator.rows import weights

@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pffl.constraints.base import EVERY_SILO
-from pffl.data.codes import as_column, encode_values
-from pffl.data.federation import Federation
+from pffl.data.encoding import as_column, encode_values
+from pffl.data.federation import Federation, as_weights
 from pffl.data.schema import Attribute, Schema
 from pffl.data.silo import Rows, Silo
 from pffl.data.sparse import Matrix
-from pffl.data.weights import as_weights
 from pffl.errors import DataError, Problems, UsageError
 from pffl.metrics import EVERYONE, attributes_of, named_columns
 from pffl.problem import Problem

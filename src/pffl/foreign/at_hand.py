@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pffl.data.codes import as_column, encode_values
+from pffl.data.encoding import as_column, encode_values
 from pffl.data.federation import Federation
 from pffl.errors import DataError, UsageError
 from pffl.foreign.coefficients import Coefficients

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pffl import files
-from pffl.data.encoding import TableEncoding
-from pffl.data.labels import typed
+from pffl.data.encoding import TableEncoding, typed_labels
 from pffl.data.schema import Schema
 from pffl.errors import ArtefactError, Malformed, PFFLError
 from pffl.models.base import UNSCALED, Inputs, Model, Target
@@ -205,7 +204,7 @@ def _preparation(header: _Header) -> TableEncoding:
         return TableEncoding.of_numbers(header.schema)
     try:
         encoding = TableEncoding.from_dict(header.preparation or {})
-        typed(encoding.schema.labels, encoding.label_type)
+        typed_labels(encoding.schema.labels, encoding.label_type)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise Malformed(
             f"[bad-preparation] its preparation cannot be read: {error!r}"

@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 
 from pffl import files
 from pffl.data.checks import warn
-from pffl.data.chunks import Chunk, read_chunks
-from pffl.data.encoding import TableEncoding
-from pffl.data.newcomers import Newcomers, Unseen, frequencies
-from pffl.data.reading import is_table
+from pffl.data.encoding import Found, TableEncoding, Unseen, unknown_remarks
+from pffl.data.reading import Chunk, is_table, read_chunks
 from pffl.data.schema import Schema
 from pffl.data.silo import as_inputs
 from pffl.data.sparse import Matrix, rows_not_finite
@@ -222,34 +220,30 @@ class Predictor:
 
         return coefficients_of(self)
 
-    def newcomers(self, unseen: Unseen | None = None) -> Newcomers:
-        """Return what becomes of categories that are new to it."""
-        rule = self.preparation.unseen if unseen is None else unseen
-        if rule not in get_args(Unseen):
-            raise UsageError(f"'unseen' must be one of {get_args(Unseen)}. Got {rule}.")
-        return Newcomers(rule, frequencies(self.inputs.mean, self.inputs.scale))
-
     def encode(self, table: Table, *, unseen: Unseen | None = None) -> Matrix:
         """Return the inputs of a table, before scaling, shape (rows, inputs)."""
         if not is_table(table):
             return self._checked(table)
-        newcomers = self.newcomers(unseen)
-        X = self.preparation.inputs(table, newcomers)
-        _say(newcomers)
+        found: Found = {}
+        X = self.preparation.inputs(table, _checked_rule(unseen), found)
+        _warn_of(found)
         return X
 
-    def score(self, chunk: Chunk, newcomers: Newcomers) -> pd.DataFrame:
-        """Return predictions for some rows, with the probability of each class."""
+    def score(self, chunk: Chunk, unseen: Unseen | None, found: Found) -> pd.DataFrame:
+        """Return predictions for some rows, with the probability of each class.
+
+        Unknown categories are counted in `found`.
+        """
         import pandas as pd
 
-        X = self.preparation.encode(chunk, newcomers)
+        X = self.preparation.encode(chunk, _checked_rule(unseen), found)
         values = [self._predicted(part) for part in self._batches(X)]
-        found = pd.DataFrame({PREDICTION: np.concatenate(values)})
+        scores = pd.DataFrame({PREDICTION: np.concatenate(values)})
         if not self.schema.labels:
-            return found
+            return scores
         p = np.concatenate([self._probabilities(part) for part in self._batches(X)])
         names = [f"{PROBABILITY}_{label}" for label in self.schema.labels]
-        return found.assign(**dict(zip(names, p.T, strict=True)))
+        return scores.assign(**dict(zip(names, p.T, strict=True)))
 
     def _predicted(self, X: Design) -> NDArray[Any]:
         codes = self.model.classes(self.w, X)
@@ -280,11 +274,13 @@ class Predictor:
         if not is_table(table):
             X = self._checked(table)
             return np.concatenate([function(part) for part in self._batches(X)])
-        newcomers, parts = self.newcomers(unseen), []
+        unknown: Found = {}
+        parts: list[NDArray[Any]] = []
+        rule = _checked_rule(unseen)
         for chunk in read_chunks(table, self.preparation.columns):
-            X = self.preparation.encode(chunk, newcomers)
+            X = self.preparation.encode(chunk, rule, unknown)
             parts += [function(part) for part in self._batches(X)]
-        _say(newcomers)
+        _warn_of(unknown)
         return np.concatenate(parts)
 
     def _batches(self, X: Matrix) -> Iterator[Design]:
@@ -325,6 +321,12 @@ def _written(path: str | os.PathLike[str], content: bytes) -> Path:
     return place
 
 
-def _say(newcomers: Newcomers) -> None:
-    for remark in newcomers.remarks():
+def _checked_rule(unseen: Unseen | None) -> Unseen | None:
+    if unseen not in (None, *get_args(Unseen)):
+        raise UsageError(f"'unseen' must be one of {get_args(Unseen)}. Got {unseen}.")
+    return unseen
+
+
+def _warn_of(found: Found) -> None:
+    for remark in unknown_remarks(found):
         warn(remark)

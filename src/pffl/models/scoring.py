@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pffl import files
-from pffl.data.chunks import read_chunks
-from pffl.data.newcomers import Unseen
-from pffl.data.reading import PARQUET
+from pffl.data.encoding import Found, Unseen, unknown_remarks
+from pffl.data.reading import PARQUET, read_chunks
 from pffl.errors import ArtefactError, MissingExtraError, UsageError
 from pffl.models.predictor import PREDICTION, PROBABILITY, Predictor
 
@@ -83,12 +82,12 @@ class _Scoring:
         unseen: Unseen | None,
     ) -> None:
         self.predictor, self.table, self.keep = predictor, table, keep
-        self.newcomers = predictor.newcomers(unseen)
+        self.unseen, self.found = unseen, Found()
         self.rows = 0
 
     def done(self) -> Scored:
         """Say how many rows there were."""
-        return Scored(self.rows, tuple(self.newcomers.remarks()))
+        return Scored(self.rows, tuple(unknown_remarks(self.found)))
 
     def parts(self) -> Iterator[pd.DataFrame]:
         """Yield kept columns and scores, in pieces."""
@@ -97,7 +96,7 @@ class _Scoring:
         for chunk in read_chunks(
             self.table, self.predictor.preparation.columns, self.keep
         ):
-            scores = self.predictor.score(chunk, self.newcomers)
+            scores = self.predictor.score(chunk, self.unseen, self.found)
             self.rows += len(scores)
             yield pd.concat([chunk.kept, scores], axis=1)
 

@@ -18,11 +18,9 @@ import numpy as np
 from pffl import files
 from pffl.bounds import alarm
 from pffl.constraints.base import Bound, Constraint
-from pffl.data.alike import read_alike
-from pffl.data.chunks import require
+from pffl.data.encoding import Unseen
 from pffl.data.federation import Federation
-from pffl.data.newcomers import Unseen
-from pffl.data.reading import is_table, read_table
+from pffl.data.reading import is_table, read_table, require
 from pffl.data.silo import Rows
 from pffl.data.sparse import contents
 from pffl.data.table import TableOptions
@@ -190,7 +188,7 @@ class TableRows:
             name = self.name or Path(self.table).name
         wanted = [c for c in (self.silo, self.id, self.weight) if c]
         require(wanted, list(frame.columns), name)
-        return read_alike(
+        return Federation.alike(
             frame,
             encoding,
             TableOptions(
@@ -200,7 +198,7 @@ class TableRows:
                 id=self.id,
                 test_fraction=0.0,
             ),
-            newcomers=predictor.newcomers(self.unseen),
+            unseen=self.unseen,
             name=name,
             learnt_from=False,
         )

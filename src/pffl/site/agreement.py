@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from pffl import files
-from pffl.data.column import as_number
 from pffl.data.encoding import TableEncoding, read_name, read_names
 from pffl.data.federation import Federation
+from pffl.data.reading import is_number
 from pffl.data.schema import Schema
 from pffl.errors import DataError, PFFLError, Problems
 from pffl.wire.keys import PublicKeys
@@ -88,9 +88,7 @@ class Agreement:
                     f"[repeated-name] input '{encoding.label}' is called like the label"
                 )
             for attribute in encoding.schema.attributes:
-                numbers = all(
-                    as_number(value) is not None for value in attribute.values
-                )
+                numbers = all(is_number(value) for value in attribute.values)
                 if kinds.get(attribute.name) == "number" and not numbers:
                     problems.add(
                         f"[repeated-name] input '{attribute.name}' is called like a "

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pffl.data.checks import listing
-from pffl.data.column import category_codes
+from pffl.data.encoding import category_codes
 from pffl.data.partition import keyed_rows, split_rows
 from pffl.data.reading import read_table
 from pffl.data.schema import Schema

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pffl.data.column import OTHER, Column
-from pffl.data.newcomers import Newcomers, Unseen
+from pffl.data.encoding import Column
 from pffl.errors import UsageError
 from pffl.models.linear import LinearModel, NumericModel
 from pffl.typing import FloatArray, IntArray
@@ -32,8 +31,8 @@ class RawForm:
 
     Attributes
     ----------
-    columns, newcomers
-        Those of the table, and what becomes of unseen categories.
+    columns
+        Those of the table.
     coefficients
         Per unit of each input, shape (outputs, inputs).
     intercept
@@ -49,7 +48,6 @@ class RawForm:
     """
 
     columns: tuple[Column, ...]
-    newcomers: Newcomers
     coefficients: FloatArray
     intercept: FloatArray
     mean: FloatArray
@@ -58,9 +56,7 @@ class RawForm:
     limits: tuple[float, float] | None
 
     @classmethod
-    def of(
-        cls, predictor: Predictor, purpose: str, *, unseen: Unseen | None = None
-    ) -> RawForm:
+    def of(cls, predictor: Predictor, purpose: str) -> RawForm:
         """Unfold a linear model; refuse a network, which has no such form.
 
         Two classes have one score: the log-odds of the last.
@@ -84,7 +80,6 @@ class RawForm:
         own = table[:, d] if model.intercept else np.zeros(len(table))
         return cls(
             predictor.preparation.columns,
-            predictor.newcomers(unseen),
             target.scale * table[:, :d] / inputs.scale,
             target.mean + target.scale * own,
             inputs.mean,
@@ -100,23 +95,6 @@ class RawForm:
         starts = [0, *ends[:-1]]
         names = [column.name for column in self.columns]
         return dict(zip(names, map(slice, starts, ends), strict=True))
-
-    def contributions(self, span: slice) -> tuple[FloatArray, FloatArray]:
-        """Return what each value of a category adds to the scores, and none of them.
-
-        Shapes are (values, outputs) and (outputs,).
-        """
-        coefficients = self.coefficients[:, span].T
-        absent = -self.mean[span] @ coefficients
-        return coefficients + absent, absent
-
-    def instead(self, column: Column) -> str | None:
-        """Return the value that an unseen one of a category is taken for, if any."""
-        if column.other:
-            return OTHER
-        start = self.spans[column.name].start
-        stand = self.newcomers.stand(column.name, column.values, start)
-        return None if stand is None else stand.name
 
     def shifted(self, places: IntArray | slice) -> FloatArray:
         """Scores where some inputs are 0, and the others their means.

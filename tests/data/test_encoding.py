@@ -1,0 +1,176 @@
+"""Columns become inputs: names, dates, written numbers, and what scikit-learn asks."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from datetime import date, timedelta
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+from pffl.data import Column, TableEncoder
+from pffl.errors import DataError, Problems
+from tests.data.tables import people
+from tests.inside import encode_values, match_names
+from tests.raising import raises
+
+
+@given(st.lists(st.one_of(st.integers(-9, 9), st.text(max_size=3)), min_size=1))
+def test_codes_lead_back_to_the_values(values):
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    names, codes = encode_values(column, "column")
+    assert [names[code] for code in codes] == [str(value) for value in values]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        ([-1, 1], ("-1", "1")),
+        ([10.0, 9.0], ("9", "10")),
+        ([True, False], ("False", "True")),
+        (["b", "a"], ("a", "b")),
+        (np.array([2.0, None, 1], dtype=object)[[0, 2]], ("1", "2")),
+        ([0.5, 1.0], ("0.5", "1")),
+    ],
+)
+def test_names_and_order(values, names):
+    assert encode_values(np.asarray(values), "column")[0] == names
+
+
+@pytest.mark.parametrize(
+    ("column", "found"),
+    [
+        (np.array([None, np.nan, pd.NA, pd.NaT, "x", 0], dtype=object), (4, 0)),
+        (np.array([1.0, np.nan]), (1, 1)),
+        (np.array(["2020", "NaT"], dtype="M8[Y]"), (1, 1)),
+    ],
+)
+def test_missing_values_of_every_kind(column, found):
+    with raises(DataError, "missing-values", *found):
+        encode_values(column, "column")
+    with raises(DataError, "wrong-shape"):
+        encode_values(np.zeros((2, 2)), "silo")
+
+
+def test_match_names_lists_the_unknown():
+    problems = Problems("table", DataError)
+    codes = match_names(pd.Series(["x", "y", "x", None]), ("y",), "sex", problems)
+    assert codes.tolist() == [-1, 0, -1, -1]
+    assert sorted(problems.codes) == ["missing-values", "unknown-category"]
+    assert "'x' (2, first: row 0)" in problems.found[-1]
+    codes = match_names(pd.Series(["y", None]), ("y", "missing"), "sex", problems)
+    assert codes.tolist() == [0, 1]
+    match_names(pd.Series([], dtype=object), ("y",), "sex", problems)
+    assert len(problems.found) == 2
+
+
+@given(st.lists(st.dates(date(1, 1, 1), date(9000, 1, 1)), min_size=1, max_size=9))
+def test_parts_of_dates_are_those_of_the_calendar(days):
+    parts = ("year", "month", "weekday", "age")
+    for form in (None, "%d/%m/%Y"):
+        texts = [d.isoformat() if form is None else f"{d.day}/{d.month}/{d.year:04d}"
+                 for d in days]  # fmt: skip
+        column = Column("d", "date", parts=parts, format=form, origin="2021-06-30")
+        X = TableEncoder((column,)).encode(pd.DataFrame({"d": texts}))
+        assert X[:, 0].tolist() == [d.year for d in days]
+        assert X[:, 1:13].argmax(axis=1).tolist() == [d.month - 1 for d in days]
+        assert X[:, 13:20].argmax(axis=1).tolist() == [d.weekday() for d in days]
+        ages = [(date(2021, 6, 30) - d) / timedelta(days=365.25) for d in days]
+        np.testing.assert_allclose(X[:, 20], ages, rtol=1e-12, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "code"),
+    [
+        (Column("d", "date", parts=("year",)), ["2023-02-30"], "bad-date"),
+        (Column("d", "date", parts=("year",)), ["03/04/2021"], "bad-date"),
+        (Column("d", "date", parts=("year",), format="%d/%m/%Y"), ["31/02/2023"],
+         "bad-date"),
+        (Column("d", "number"), ["12x"], "not-numbers"),
+        (Column("d", "number"), ["1,5"], "not-numbers"),
+        (Column("d", "number", decimal=","), ["1.5"], "not-numbers"),
+        (Column("d", "number", decimal="."), ["1,23.5"], "not-numbers"),
+        (Column("d", "number"), [True, "1"], "not-numbers"),
+        (Column("d", "number"), [np.inf], "not-finite"),
+        (Column("d", "number"), [None, 1.0], "missing-values"),
+        (Column("d", "category", ("a",)), ["b"], "unknown-category"),
+        (Column("d", "category", ("a",)), [None, "a"], "missing-values"),
+        (Column("d", "text", hash=8), [None], "missing-values"),
+    ],
+)  # fmt: skip
+def test_values_that_are_not_the_columns_are_named(column, values, code):
+    with raises(DataError, code, "'d'", "row 0"):
+        TableEncoder((column,)).encode(pd.DataFrame({"d": values}, dtype=object))
+
+
+@pytest.mark.parametrize(
+    ("decimal", "text", "number"),
+    [
+        (".", "1,234.50", 1234.5), (",", "1.234,50", 1234.5), (",", "3,5", 3.5),
+        (".", "1 000", 1000.0), (".", "−7", -7.0), (",", "1'000'000,25", 1000000.25),
+    ],
+)  # fmt: skip
+def test_numbers_as_people_write_them(decimal, text, number):
+    column = Column("x", "number", decimal=decimal)
+    X = TableEncoder((column,)).encode(pd.DataFrame({"x": [text]}))
+    assert X[0, 0] == number
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"kind": "date"},
+        {"kind": "date", "parts": ["age"]},
+        {"kind": "number", "hash": 8},
+        {"kind": "text"},
+        {"kind": "text", "hash": 1},
+        {"kind": "category", "values": ["a"], "other": True},
+        {"kind": "category", "values": ["a"], "fill": 1.0},
+        {"kind": "colour"},
+        {"kind": "number", "typo": 1},
+    ],
+)
+def test_a_column_that_is_none_is_refused(given):
+    with pytest.raises(DataError):
+        Column.from_dict({"name": "x", **given})
+
+
+ENCODER = TableEncoder(
+    (
+        Column("age", "number", indicator=True),
+        Column("job", "category", ("clerk", "nurse", "other"), other=True),
+        Column("race", "category", ("a", "b")),
+    )
+)
+
+
+def test_the_encoder_is_a_transformer():
+    frame = people().astype({"age": float})
+    frame = frame[frame["race"] != "c"].reset_index(drop=True)
+    frame.loc[3, "age"] = None
+    X = ENCODER.encode(frame)
+    assert X.shape == (len(frame), 7)
+    assert X[3].tolist()[:2] == [0.0, 1.0]
+    assert X[:, 4].sum() == (frame["job"] == "smith").sum()
+    names = ["age", "age=missing", "job=clerk", "job=nurse", "job=other"]
+    assert ENCODER.get_feature_names_out().tolist() == [*names, "race=a", "race=b"]
+    again = TableEncoder.from_json(json.loads(json.dumps(ENCODER.to_json())))
+    assert again == ENCODER == clone(ENCODER)
+    assert pickle.loads(pickle.dumps(ENCODER)) == ENCODER  # noqa: S301
+    model = make_pipeline(ENCODER, LogisticRegression()).fit(frame, frame["hired"])
+    expected = LogisticRegression().fit(X, frame["hired"]).predict_proba(X)
+    np.testing.assert_array_equal(model.predict_proba(frame), expected)
+    assert model[:-1].get_feature_names_out().tolist()[:2] == names[:2]
+    small = clone(ENCODER).set_params(unseen="ignore", sparse=True)
+    assert small.transform(frame.assign(race="?")).toarray()[:, 5:].sum() == 0
+    with pytest.raises(ValueError, match="features"):
+        ENCODER.transform(np.zeros((2, 9)))
