@@ -13,7 +13,7 @@ import tomli_w
 
 import pffl
 from pffl import runs
-from tests.inside import chunks
+from tests.inside import reading
 from tests.models.test_predictor import LABELS, people, solved
 
 PROBABILITIES = ["probability_no", "probability_yes"]
@@ -27,7 +27,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def rows(tmp_path, monkeypatch):
-    monkeypatch.setattr(chunks, "BLOCK", 300)  # bytes: many pieces
+    monkeypatch.setattr(reading, "ROWS", 7)  # many pieces
     table = people(labels=LABELS["text"]).assign(
         id=[f"p{k}" for k in range(120)], note=["=1+1", '"a,\nb"', "NA", "-5"] * 30
     )
@@ -66,7 +66,9 @@ def test_nothing_is_overwritten_and_no_half_file_is_left(
     before = sorted(tmp_path.iterdir())
     seen = command("predict", model, rows, "-o", out)
     assert (seen.code, seen.out) == (3, "")
-    assert f"line {where}: column 'age': 'old' (1)" in " ".join(seen.err.split())
+    assert f"column 'age': not a number: 'old' (1, line {where})" in " ".join(
+        seen.err.split()
+    )
     assert sorted(tmp_path.iterdir()) == before
     rows.write_text("\n".join(lines))
     out.write_text("mine")
@@ -77,18 +79,23 @@ def test_nothing_is_overwritten_and_no_half_file_is_left(
 @pytest.mark.parametrize(
     ("text", "error", "says"),
     [
-        ("", "no-rows", ""),
+        ("", "empty-file", ""),
         ("age,job\n", "no-rows", ""),
         ("age,jobs\n30,cook\n", "missing-column", "'jobs'"),
         ("age,job\n30,cook\n31\n", "bad-record", "line 3"),
-        ("age,job\n30,cook\n,cook\n", "missing-values", "line 3: column 'age': 1"),
+        ("age,job\n30,cook\n,cook\n", "missing-values", "(first: line 3)"),
         ("age,job\n30,cook\n\n\n31,pilot\n", "unknown-category", "line 5"),
         ('age,job\n30,"co\nok"\n', "unknown-category", "line 2"),
         ('age,job\n30,"cook\n31,cook\n', "bad-record", "line 2"),
-        ("age,job\n30,cook\ninf,cook\n", "not-finite", "line 3: column 'age': 1"),
+        ("age,job\n30,cook\ninf,cook\n", "not-finite", "(first: line 3)"),
         ("age,job\n30,cook\n1,c\0k\n", "not-text", "line 3"),
         ("age,age,job\n30,31,cook\n", "repeated-column", "'age'"),
-        ("[1, 2]", "cannot-read", "JSON"),
+        ('[{"age": 1}]', "not-a-table", "JSON"),
+        (
+            "age,job\nold,cook\n31,pilot\n,cook\ninf,cook\n",
+            "not-finite",
+            "'pilot' (1, line 3)",  # all bad rows in one round
+        ),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(
@@ -139,7 +146,6 @@ def test_other_forms_of_the_same_table(command, model, rows, tmp_path):
 
 def test_parquet_in_and_out(command, model, rows, tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
-    monkeypatch.setattr(chunks, "BATCH", 50)
     table, out = pd.read_csv(rows), tmp_path / "scores.parquet"
     table.astype({"job": "category"}).to_parquet(tmp_path / "rows.parquet")
     seen = command(
@@ -156,7 +162,8 @@ def test_parquet_in_and_out(command, model, rows, tmp_path, monkeypatch):
     none = tmp_path / "n.parquet"
     seen = command("predict", model, tmp_path / "gap.parquet", "-o", none)
     assert seen.code == 3
-    assert "'gap.parquet', row 77: column 'age'" in seen.err
+    assert "'gap.parquet': column 'age': 1" in seen.err
+    assert "row 77" in seen.err
     assert not none.exists()
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import pffl
 from pffl.errors import ArtefactError, DataError, UsageError
-from tests.inside import chunks, score_file
+from tests.inside import reading, score_file
 from tests.raising import raises
 
 LABELS: dict[str, Any] = {
@@ -165,11 +165,7 @@ def test_unseen_categories_are_refused_or_taken_as_was_said() -> None:
     one = solved()
     with raises(DataError, "unknown-category", "pilot", "2", "clerk"):
         one.predict(new)
-    job = table["job"].value_counts().idxmax()
-    with pytest.warns(UserWarning, match=f"'job': new values, taken as '{job}': 'pil"):
-        p = one.predict_proba(new, unseen="most_frequent")
-    usual = table.assign(job=[job, job, *table["job"][2:]])
-    np.testing.assert_array_equal(p, one.predict_proba(usual))
+    usual = table.assign(job=["clerk", "clerk", *table["job"][2:]])
     with pytest.warns(UserWarning, match=r"taken as no value: 'pilot' \(2\)"):
         p = one.predict_proba(new, unseen="ignore")
     X = one.encoding.inputs(usual)
@@ -182,27 +178,6 @@ def test_unseen_categories_are_refused_or_taken_as_was_said() -> None:
         other.predict(new, unseen="refuse")
     with raises(UsageError, "wrong-value", "unseen"):
         one.predict(new, unseen="guess")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("intercept", [True, False])
-def test_the_most_frequent_value_is_known_from_the_scaling(intercept: bool) -> None:
-    rng = np.random.default_rng(1)
-    jobs = np.array(["a", "b", "c", "never"])
-    table = people(200).assign(job=rng.choice(jobs[:3], 200, p=[0.2, 0.3, 0.5]))
-    table.loc[:2, "job"] = "never"
-    federation = pffl.Federation.from_table(
-        table, label="hired", group="sex", silo="branch", test_fraction=0.3
-    )
-    for standardize in (True, False):
-        model = pffl.LogisticRegression(intercept=intercept, standardize=standardize)
-        solution = pffl.solve(federation, None, model=model, seed=0)
-        new = table.assign(job="new")
-        if not standardize:
-            with raises(DataError, "unscaled-inputs"):
-                solution.predict(new, unseen="most_frequent")
-            continue
-        with pytest.warns(UserWarning, match="taken as 'c'"):
-            solution.predict(new, unseen="most_frequent")
 
 
 def test_what_is_missing_is_told_with_what_to_do() -> None:
@@ -269,8 +244,7 @@ def test_quotes_between_semicolons_are_easy_to_follow(
     table = people()
     path = tmp_path / "rows.csv"
     table.to_csv(path, index=False, sep=";", quoting=csv.QUOTE_ALL)
-    monkeypatch.setattr(chunks, "BLOCK", 300)  # bytes: many pieces
-    monkeypatch.delattr(chunks._Text, "_rest")  # would read all at once
+    monkeypatch.setattr(reading, "ROWS", 7)  # many pieces
     wanted = solved().predict_proba(table)
     np.testing.assert_allclose(solved().predict_proba(path), wanted, rtol=1e-14)
 

@@ -67,6 +67,7 @@ WRITTEN = {
     rf"(?:{re.escape(mark)}\d+)?"
     for mark, gap in GAPS.items()
 }
+IGNORE_THEM = "; `unseen='ignore'` takes them as none of these"
 NONE_BEFORE = (
     "missing values, and none in training: fill them in, leave these rows out, or "
     "train with such rows and `missing='indicator'`"
@@ -165,6 +166,7 @@ def match_names(
     place: Place = "row {:,}".format,
     unknown: int | None = None,
     found: Counter[str] | None = None,
+    advice: str = "",
 ) -> IntArray:
     """Codes of a column's values among `names`; unknown and missing ones are noted.
 
@@ -196,7 +198,7 @@ def match_names(
         known_names = listing(f"'{name}'" for name in names)
         problems.add(
             f"[unknown-category] {what}: unknown values {listing(wrong)}; known are "
-            f"{known_names}"
+            f"{known_names}{advice}"
         )
     return places[codes]
 
@@ -473,8 +475,8 @@ class Column(Record):
                 unknown, found = self.values.index(OTHER), None
             counts = None if found is None else found.setdefault(self.name, Counter())
             codes = match_names(
-                series, self.values, what, problems,
-                place=place, unknown=unknown, found=counts,
+                series, self.values, what, problems, place=place, unknown=unknown,
+                found=counts, advice=IGNORE_THEM,
             )  # fmt: skip
             return [OneHot(codes, len(self.values))]
         missing = series.isna().to_numpy(dtype=bool)

@@ -17,7 +17,6 @@ import numpy as np
 
 from pffl.data.checks import listing
 from pffl.data.encoding import (
-    GAPS,
     OTHER,
     WRITTEN,
     Column,
@@ -234,7 +233,8 @@ def _text(
     """Take text as categories, unless it is numbers in disguise, names or prose."""
     what = f"column '{name}'"
     repair = "repair it, or name it in `categorical=`"
-    marks = [mark for mark in GAPS if found.mostly(re.compile(WRITTEN[mark]).fullmatch)]
+    texts = [str(value).strip() for value in found.values]
+    marks = [m for m in WRITTEN if all(re.fullmatch(WRITTEN[m], t) for t in texts)]
     plain = 2 * int(wrong.sum()) < int(found.counts.sum())
     if found.mostly(lambda text: SIGN.search(text) and _is_written(SIGN.sub("", text))):
         shown = next(v for v in found.values if SIGN.search(str(v)))
@@ -245,11 +245,14 @@ def _text(
     elif wrong.any() and plain:
         shown = shown_values(found.series, wrong, place)
         problems.add(f"[mixed-types] {what}: numbers mixed with {shown}: {repair}")
-    elif wrong.any() and marks:
+    elif wrong.any() and found.mostly(_is_written):
         shown = shown_values(found.series, wrong, place)
         ways = " or ".join(f"`decimal='{mark}'`" for mark in marks)
-        said = "" if options.decimal else f": say {ways}, or write plain numbers"
-        problems.add(f"[written-numbers] {what}: no plain numbers: {shown}{said}")
+        said = f"say {ways}, or write" if ways and not options.decimal else "write"
+        problems.add(
+            f"[written-numbers] {what}: no plain numbers: {shown}: {said} plain "
+            "numbers, or name it in `categorical=`"
+        )
     elif not found.is_identifier:
         return _category(found, name, options, problems)
     elif (advice := _as_words(found, name)) is not None:

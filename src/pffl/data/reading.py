@@ -310,6 +310,12 @@ def _text_chunks(
     with _opened(path) as data, _opened(path) as again:
         text = _Text.scan(data, path.name)
         require([*names, *keep], text.header, f"'{path.name}'")
+        twice = [n for n in (*names, *keep) if text.header.count(n) > 1]
+        if twice:
+            raise DataError(
+                f"[repeated-column] '{path.name}': column '{twice[0]}' occurs twice: "
+                "rename one"
+            )
         every: dict[str, Any] = {**text.options, "chunksize": ROWS}
 
         def read(source: IO[bytes], wanted: Sequence[str], **more: Any) -> Any:
