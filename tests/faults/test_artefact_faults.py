@@ -114,7 +114,7 @@ DAMAGE = {
     "schema is no table": with_own_header(lambda h: h.update(schema=[])),
     "a number as a name": with_own_header(lambda h: h["schema"].update(features=[3])),
     "cells are no list": with_own_header(lambda h: h.update(cells={})),
-    "a later version": with_own_header(lambda h: h.update(version=6)),
+    "a later version": with_own_header(lambda h: h.update(version=7)),
     "no preparation": with_own_header(lambda h: h.update(preparation=None)),
     "an odd preparation": with_own_header(lambda h: h.update(preparation={"a": 1})),
     "another vocabulary": with_own_header(

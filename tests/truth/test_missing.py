@@ -23,6 +23,7 @@ from pffl.parcel import Parcel, pack, unpack
 from tests.cli.helpers import Command
 from tests.declared import columns
 from tests.engines.sites import remote
+from tests.raising import raises
 
 ROWS = 900
 NUMBERS, CITY = ["income", "year", "age"], ["city"]
@@ -229,27 +230,12 @@ def test_sites_that_only_answer_fill_alike(method: Any) -> None:
     np.testing.assert_allclose(masked.w, here.w, rtol=0, atol=1e-7)
 
 
-def test_a_file_from_before_still_takes_missing_numbers_for_0(tmp_path: Path) -> None:
-    frame, place = people(), tmp_path / "model.safetensors"
-    predictor = pffl.solve(federation(frame), None, seed=0).predictor
-    predictor.save(place)
+@pytest.mark.parametrize("version", [2, 3, 4, 5])
+def test_a_file_from_before_is_refused_by_name(version: int, tmp_path: Path) -> None:
+    place = tmp_path / "model.safetensors"
+    pffl.solve(federation(people()), None, seed=0).predictor.save(place)
     parcel = unpack(place.read_bytes())
-    header, arrays = dict(parcel.header), dict(parcel.arrays)
-    header["version"] = 4
-    del header["schema"]["indicators"], arrays["input_fill"]
-    place.write_bytes(pack(Parcel(header, arrays)))
-    old = pffl.load(place)
-    named = predictor.coefficients().set_index("input")
-    shift = (
-        -named.loc[["income", "year"], "mean"]
-        * named.loc[["income", "year"], "coefficient"]
-    )
-    gone = frame[["income", "year"]].isna().to_numpy(float)
-    np.testing.assert_allclose(
-        old.decision_function(frame),
-        predictor.decision_function(frame) + gone @ shift.to_numpy(),
-        atol=1e-9,
-    )
-    np.testing.assert_allclose(
-        old.to_sklearn().predict_proba(frame), old.predict_proba(frame), atol=1e-12
-    )
+    header = {**parcel.header, "version": version}
+    place.write_bytes(pack(Parcel(header, parcel.arrays)))
+    with raises(pffl.PFFLError, "old-model-file", f"format {version}", "train"):
+        pffl.load(place)

@@ -6,10 +6,9 @@ anything; no code is ever loaded from it (fault 68). The same run gives the same
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,35 +24,26 @@ from pffl.models.linear import rebuild
 from pffl.models.predictor import Predictor
 from pffl.models.probabilities import Probabilities
 from pffl.models.reported import Reported
-from pffl.parcel import HEADER, LARGEST, Parcel, judge, pack, unpack
+from pffl.parcel import LARGEST, Parcel, judge, pack, unpack
 from pffl.records import Record, read
 from pffl.typing import FloatArray
 
 FORMAT = "pffl model"
-VERSION = 5
-READABLE = (2, 3, 4, 5)
-TABLES = 3  # from here on a file says how tables are read, and what bounds there are
-ARRAYS = ("w", "multipliers", "input_mean", "input_scale")
-BOUNDS = "bounds"
-FILL, FILLED = "input_fill", 5  # from there on missing inputs get values
+VERSION = 6
+OLD = "old-model-file"
+ARRAYS = ("w", "multipliers", "input_mean", "input_scale", "input_fill", "bounds")
 
 
 @dataclass(frozen=True)
 class _Header(Record):
-    """What the header holds.
-
-    `target_scaling` is that of a numeric target, None of classes. Files before version
-    3 have no `preparation`: their inputs can only be given encoded. Before version 4
-    numbers were kept in the target's range, and `loss_bound` did not say so. Before
-    version 5 missing inputs were 0, whatever the scaling was.
-    """
+    """What the header holds; `target_scaling` is None of classes."""
 
     format: str
     version: int
     model: dict[str, Any]
     schema: Schema
     cells: tuple[str, ...]
-    preparation: dict[str, Any] | None = None
+    preparation: dict[str, Any]
     target_scaling: Target | None = None
     loss_bound: float | None = None
     fingerprint: str | None = None
@@ -74,9 +64,8 @@ def write_model(predictor: Predictor) -> bytes:
         "fingerprint": predictor.fingerprint,
     }
     arrays = (predictor.w, predictor.multipliers, inputs.mean, inputs.scale)
-    named = dict(zip(ARRAYS, arrays, strict=True))
-    named |= {BOUNDS: predictor.bounds, FILL: inputs.fill}
-    numbers = {name: np.asarray(a, dtype=np.float64) for name, a in named.items()}
+    named = zip(ARRAYS, (*arrays, inputs.fill, predictor.bounds), strict=True)
+    numbers = {name: np.asarray(a, dtype=np.float64) for name, a in named}
     return pack(Parcel(header, numbers))
 
 
@@ -97,35 +86,39 @@ def read_model(path: str | os.PathLike[str], *, module: object = None) -> Predic
         header, arrays = _opened(content)
         return _assemble(header, arrays, module)
     except PFFLError as error:
+        code = error.code if error.code == OLD else "bad-model-file"
         raise ArtefactError(
-            f"[bad-model-file] '{place}' cannot be read as a model: {error}"
+            f"[{code}] '{place}' cannot be read as a model: {error}"
         ) from error
 
 
 def _opened(content: bytes) -> tuple[_Header, dict[str, FloatArray]]:
     """Return header and arrays, of the right names and kinds."""
     metadata, arrays = judge(content)
-    if HEADER in metadata:
-        plain: Mapping[str, Any] = unpack(content).header
-    else:
-        plain = _from_first_version(metadata)
+    old = metadata.get("format") == FORMAT  # as pffl 0.1.0 wrote it
+    plain: Mapping[str, Any] = {"format": FORMAT, "version": 1}
+    if not old:
+        plain = unpack(content).header
     found = plain.get("format"), plain.get("version")
-    if found not in [(FORMAT, version) for version in READABLE]:
+    if found in [(FORMAT, version) for version in range(1, VERSION)]:
+        raise Malformed(
+            f"[{OLD}] pffl 0.2 or before wrote this model (format {found[1]}, "
+            f"not {VERSION}): predict with that version, or train the model again"
+        )
+    if found != (FORMAT, VERSION):
         raise Malformed(
             f"[other-format] format and version are {found}, not {(FORMAT, VERSION)}"
         )
-    names = [*ARRAYS, *[BOUNDS] * (plain["version"] >= TABLES)]
-    names += [FILL] * (plain["version"] >= FILLED)
-    if set(arrays) != set(names):
+    if set(arrays) != set(ARRAYS):
         raise Malformed(
-            f"[wrong-arrays] it holds {sorted(arrays)}, not {sorted(names)}"
+            f"[wrong-arrays] it holds {sorted(arrays)}, not {sorted(ARRAYS)}"
         )
     for name, array in arrays.items():
         if array.ndim != 1 or array.dtype != np.float64:
             raise Malformed(
                 f"[wrong-arrays] '{name}' is not a vector of 64-bit numbers"
             )
-        good = array > -np.inf if name == BOUNDS else np.isfinite(array)
+        good = array > -np.inf if name == "bounds" else np.isfinite(array)
         if not good.all():
             bad = int((~good).sum())
             raise Malformed(
@@ -134,31 +127,13 @@ def _opened(content: bytes) -> tuple[_Header, dict[str, FloatArray]]:
     return read(_Header, plain, source="header", error=Malformed), arrays
 
 
-def _from_first_version(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the header of a model that pffl 0.1.0 wrote; what is none stays odd."""
-    try:
-        plain = {key: json.loads(metadata[key]) for key in ("model", "schema", "cells")}
-        named = plain["schema"]["attributes"].items()
-        groups = [{"name": name, "values": values} for name, values in named]
-        if (metadata["format"], metadata["version"]) != (FORMAT, "1"):
-            return dict(metadata)
-    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise Malformed(
-            f"[bad-metadata] its metadata are not those of a model: {error}"
-        ) from error
-    schema = {**plain["schema"], "attributes": groups}
-    return {**plain, "schema": schema, "format": FORMAT, "version": READABLE[0]}
-
-
 def _assemble(
     header: _Header, arrays: Mapping[str, NDArray[np.float64]], module: object
 ) -> Predictor:
     """Bind the model to its schema, and check every length against it."""
     schema, cells = header.schema, header.cells
     # Views of the file's bytes cannot be written to.
-    w, multipliers, mean, scale = (np.array(arrays[name]) for name in ARRAYS)
-    unknown = np.full(len(cells), np.nan)  # before version 3
-    bounds = np.array(arrays.get(BOUNDS, unknown))
+    w, multipliers, mean, scale, fill, bounds = (np.array(arrays[n]) for n in ARRAYS)
     unbound: Model
     if header.model == Probabilities().describe():
         unbound = Probabilities()  # of an audit: no silo is ever asked to rebuild it
@@ -167,13 +142,13 @@ def _assemble(
     else:
         unbound = rebuild(header.model, parameters=len(w), module=module)
     target = header.target_scaling or UNSCALED
-    fill = np.array(arrays.get(FILL, []))  # empty of a model from elsewhere
-    gaps = schema.gaps[:, : len(fill)]
+    gaps = schema.gaps[:, : len(fill)]  # none of a model from elsewhere
     inputs = Inputs(mean, scale, fill=fill, gaps=gaps)
     model = unbound.bind(schema, inputs).with_target(target)
-    expected = (model.n_parameters, len(cells), schema.n_features, schema.n_features)
+    d, k = schema.n_features, len(cells)
+    filled = gaps.shape[1] and len(schema.indicators)
+    expected = (model.n_parameters, k, d, d, filled, k)
     lengths = dict(zip(ARRAYS, expected, strict=True))
-    lengths |= {BOUNDS: len(cells), FILL: gaps.shape[1] and len(schema.indicators)}
     for name, array in arrays.items():
         if len(array) != lengths[name]:
             raise Malformed(
@@ -183,14 +158,11 @@ def _assemble(
         raise Malformed(
             "[bad-metadata] a scale is not positive, or a multiplier is negative"
         )
-    bound = model.loss_bound(header.loss_bound)
-    if header.version < 4 and not schema.labels:
-        bound = next(iter(model.loss_bounds), None)
     return Predictor(
         _preparation(header),
         model,
         w,
-        bound,
+        model.loss_bound(header.loss_bound),
         header.fingerprint,
         cells,
         bounds,
@@ -200,17 +172,13 @@ def _assemble(
 
 def _preparation(header: _Header) -> TableEncoding:
     """Return how tables become inputs; refuse one that leads to other inputs."""
-    if header.version < TABLES:
-        return TableEncoding.of_numbers(header.schema)
     try:
-        encoding = TableEncoding.from_dict(header.preparation or {})
+        encoding = TableEncoding.from_dict(header.preparation)
         typed_labels(encoding.schema.labels, encoding.label_type)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise Malformed(
             f"[bad-preparation] its preparation cannot be read: {error!r}"
         ) from error
-    if header.version < FILLED:
-        encoding = replace(encoding, schema=replace(encoding.schema, indicators=()))
     if encoding.schema != header.schema:
         raise Malformed(
             "[bad-preparation] its preparation leads to other names than the model has"
