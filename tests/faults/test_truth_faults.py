@@ -170,4 +170,4 @@ def test_fault_89_what_gives_the_answer_away_is_named(command, column, told):
     seen = command("data", "info", *COLUMNS)
     text = one_line(seen.err + seen.out)
     assert all(part in text for part in told)
-    assert "99 %" in text
+    assert "AUC 1.000" in text

@@ -506,12 +506,13 @@ class Column(Record):
                 else:
                     blocks.append(numbers)
         if wrong.any():
-            kind, code = {
-                "number": ("a number", "not-numbers"), "date": ("a date", "bad-date"),
-            }[self.kind]  # fmt: skip
             shown = shown_values(series, wrong, place)
-            form = f" as {self.format or 'YYYY-MM-DD'}" * (self.kind == "date")
-            problems.add(f"[{code}] {what}: not {kind}{form}: {shown}")
+            form = self.format or "YYYY-MM-DD"
+            problems.add(
+                f"[not-numbers] {what}: not a number: {shown}"
+                if self.kind == "number"
+                else f"[bad-date] {what}: not a date as {form}: {shown}"
+            )
         if self.indicator:
             return [*blocks, missing.astype(np.float64)]
         if missing.any():
@@ -885,10 +886,16 @@ class TableEncoding:
             codes = match_names(series, self.schema.labels, what, problems, place=place)
             return codes.astype(np.float64)
         numbers, wrong = read_numbers(series)
-        if np.isnan(numbers).any():
-            bad, code = (wrong, "not-numbers") if wrong.any() else (
-                np.isnan(numbers), "missing-values")  # fmt: skip
-            problems.add(f"[{code}] {what}: {shown_values(series, bad, place)}")
+        absent = np.isnan(numbers) & ~wrong
+        if wrong.any():
+            shown = shown_values(series, wrong, place)
+            problems.add(f"[not-numbers] {what}: not a number: {shown}")
+        if absent.any():
+            first = place(int(absent.argmax()))
+            problems.add(
+                f"[missing-values] {what}: {int(absent.sum())} missing values (first: "
+                f"{first})"
+            )
         return numbers
 
     def inputs(
