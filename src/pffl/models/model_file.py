@@ -30,7 +30,6 @@ from pffl.typing import FloatArray
 
 FORMAT = "pffl model"
 VERSION = 6
-OLD = "old-model-file"
 ARRAYS = ("w", "multipliers", "input_mean", "input_scale", "input_fill", "bounds")
 
 
@@ -86,9 +85,10 @@ def read_model(path: str | os.PathLike[str], *, module: object = None) -> Predic
         header, arrays = _opened(content)
         return _assemble(header, arrays, module)
     except PFFLError as error:
-        code = error.code if error.code == OLD else "bad-model-file"
+        if error.code == "old-model-file":
+            raise ArtefactError(f"[old-model-file] '{place}': {error}") from error
         raise ArtefactError(
-            f"[{code}] '{place}' cannot be read as a model: {error}"
+            f"[bad-model-file] '{place}' cannot be read as a model: {error}"
         ) from error
 
 
@@ -102,7 +102,7 @@ def _opened(content: bytes) -> tuple[_Header, dict[str, FloatArray]]:
     found = plain.get("format"), plain.get("version")
     if found in [(FORMAT, version) for version in range(1, VERSION)]:
         raise Malformed(
-            f"[{OLD}] pffl 0.2 or before wrote this model (format {found[1]}, "
+            f"[old-model-file] pffl 0.2 or before wrote this model (format {found[1]}, "
             f"not {VERSION}): predict with that version, or train the model again"
         )
     if found != (FORMAT, VERSION):
