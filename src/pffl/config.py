@@ -835,7 +835,8 @@ def parse_setting(setting: str) -> dict[str, object]:
             f"{setting!r} instead."
         )
     quoted = dumps({"it": value.strip()}).partition(" = ")[2]
-    for text in (value.strip(), quoted):
+    a_day = re.fullmatch(r"\d{4}-\d\d-\d\d", value.strip())  # of text, as all days are
+    for text in (quoted if a_day else value.strip(), quoted):
         try:
             parsed = tomllib.loads(f"{key} = {text}")
         except tomllib.TOMLDecodeError:

@@ -49,13 +49,15 @@ CASES = {
         at("y", [7, 9], None), "", "missing-values", "missing_label=drop", "'y': 2",
     ),
     "missing labels, dropped": (
-        at("y", [7, 9], None), "--set data.missing_label=drop", None, "2 rows without a label",
+        at("y", [7, 9], None),
+        "--set data.missing_label=drop", None, "2 rows without a label",
     ),
     "no labels": (
         lambda f: f.assign(y=None), "--set data.missing_label=drop", "no-rows", "'y'",
     ),
     "labels dropped, or what": (
-        at("y", [], ""), "--set data.missing_label=mean", "wrong-value", "missing_label",
+        at("y", [], ""),
+        "--set data.missing_label=mean", "wrong-value", "missing_label",
     ),
     "one label": (lambda f: f.assign(y="no"), "", "one-class", "'y'"),
     "a number as label": (
@@ -205,7 +207,8 @@ CASES = {
     ),
     "a day that is none": (
         lambda f: at("born", [5], "31/02/1950")(cells("born", lambda i: "1/2/1950")(f)),
-        "--dates year --set data.date_format=%d/%m/%Y", "bad-date", "'31/02/1950' (1, line 7)",
+        "--dates year --set data.date_format=%d/%m/%Y",
+        "bad-date", "'31/02/1950' (1, line 7)",
     ),
     "an age until when": (
         cells("born", lambda i: "1980-02-29"),

@@ -124,7 +124,8 @@ def encode_group(
 ) -> tuple[tuple[str, ...], IntArray]:
     """Names and codes of a protected attribute; a continuous one is refused."""
     names, codes = encode_values(values, f"protected attribute '{name}'")
-    if values.dtype.kind in "iuf" and len(names) > MAX_NUMERIC_GROUPS:
+    continuous = values.dtype.kind == "f" and (values % 1 != 0).any()  # type: ignore[operator]
+    if continuous and len(names) > MAX_NUMERIC_GROUPS:
         raise DataError(
             f"[too-many-groups] protected attribute '{name}': {len(names)} different "
             "numbers: cut it into bands"
