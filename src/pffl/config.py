@@ -20,6 +20,7 @@ from __future__ import annotations
 import inspect
 import operator
 import os
+import re
 import tomllib
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -124,7 +124,7 @@ def encode_group(
 ) -> tuple[tuple[str, ...], IntArray]:
     """Names and codes of a protected attribute; a continuous one is refused."""
     names, codes = encode_values(values, f"protected attribute '{name}'")
-    continuous = values.dtype.kind == "f" and (values % 1 != 0).any()  # type: ignore[operator]
+    continuous = values.dtype.kind == "f" and (values % 1 != 0).any()
     if continuous and len(names) > MAX_NUMERIC_GROUPS:
         raise DataError(
             f"[too-many-groups] protected attribute '{name}': {len(names)} different "
