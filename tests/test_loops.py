@@ -82,6 +82,25 @@ def test_bounds_are_met_with_any_optimiser_dict_inputs_and_frozen_layers(tmp_pat
     assert all(check.agrees for check in verify(place))
 
 
+def test_validation_rows_move_the_multipliers():
+    """Rows of others with turned labels: the bound is met on one's own, λ is not 0."""
+
+    class Turned(Words):
+        def __getitem__(self, i):
+            row = dict(super().__getitem__(i))
+            row["labels"] = 1 - row["labels"]
+            return row
+
+    loose, sums = pffl.BoundedGroupLoss(1.2), []
+    for made in (lambda k: (), lambda k: (Turned(k, test=True),)):
+        rows = {f"site {k}": (Words(k), Words(k, test=True), *made(k)) for k in (0, 1)}
+        solution = solve(rows=rows, constraint=loose, iterate="last")
+        assert solution.cells["train_loss"].max() < 1.2
+        sums.append(sum(row.multipliers.sum() for row in solution.rows))
+    assert sums[0] == 0.0
+    assert sums[1] > 0.1
+
+
 def test_the_same_seed_gives_the_same_model_and_autocast_another():
     given = {"optimizer": sgd, "rounds": 2, "iterate": "last"}
     one, two = solve(**given).w, solve(**given).w

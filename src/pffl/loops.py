@@ -46,7 +46,7 @@ except ModuleNotFoundError as error:  # pragma: no cover
 T = TypeVar("T", bound=Total)
 Rows: TypeAlias = "DataLoader[Any] | Dataset[Any]"
 Split: TypeAlias = Callable[[Any], tuple[Any, Any, Any]]
-SPLITS = ("train", "test")
+SPLITS = ("train", "test", "validation")
 AT_ONCE = 256  # rows of a Dataset that are evaluated at a time
 STEP = 32  # rows of a Dataset in a step of training
 LABELS = ("label", "labels", "y", "target")
@@ -55,7 +55,7 @@ GROUPS = ("group", "groups", "sensitive_features")
 
 def solve_loaders(
     network: Network | nn.Module,
-    silos: Mapping[str, Rows | tuple[Rows, Rows]],
+    silos: Mapping[str, Rows | tuple[Rows, ...]],
     constraint: Constraint,
     *,
     groups: Groups,
@@ -83,8 +83,10 @@ def solve_loaders(
         in nothing; ``solution.model.arrays(solution.w)`` is the trained state.
         Parameters that need no gradient stay as they are.
     silos
-        From a silo's name to its training rows, or to training and test rows: a
-        DataLoader, or a Dataset, which is then taken in batches.
+        From a silo's name to its training rows, to training and test rows, or to these
+        and validation rows: a DataLoader, or a Dataset, which is then taken in batches.
+        Where all have validation rows, their losses move the multipliers: a network
+        fits its own rows better than others.
     constraint
         What is promised to whom.
     groups, labels
@@ -153,11 +155,13 @@ def solve_loaders(
     module = copy.deepcopy(own.module).to(own.torch_device)
     first = engine.vector(module)
     run = Outside.begin(bounding, engine, engine.model, first, rounds, begun)
+    checks = "validation" in engine.splits
     for number in range(1, rounds + 1):
         run.sent = engine.vector(module)
         counts = run.problem.silo_counts.astype(np.float64)
         before = len(run.history)
-        run.step(counts, engine.losses(run.sent), number)
+        others = engine.sums(run.sent, "validation") if checks else None
+        run.step(counts, engine.sums(run.sent, "train")[1], number, others)
         for row in run.history[before:]:
             for callback in callbacks:
                 callback.after_round(row)
@@ -204,7 +208,7 @@ def _adam(module: nn.Module) -> Optimizer:
 
 
 def _loaders(
-    silos: Mapping[str, Rows | tuple[Rows, Rows]],
+    silos: Mapping[str, Rows | tuple[Rows, ...]],
 ) -> dict[str, dict[str, Rows]]:
     if not silos:
         raise UsageError("[no-silos] solve_loaders: there are no silos")
@@ -283,14 +287,15 @@ class Loops:
         """Ask one after the other."""
         return [self.ask(query) for query in queries]
 
-    def losses(self, w: FloatArray) -> FloatArray:
-        """Return loss sums of the training rows by silo and atom, shape (K, atoms)."""
+    def sums(self, w: FloatArray, split: str) -> tuple[FloatArray, FloatArray]:
+        """Return rows, and sums of their losses, by silo and atom, (K, atoms) each."""
         self.load(self.module, w)
-        out = []
+        counts, sums = [], []
         for k in range(len(self.rows)):
-            view, losses, _ = self._measured(k, "train")
-            out.append(view.atom_sums(losses, self.schema.n_atoms))
-        return np.array(out)
+            view, losses, _ = self._measured(k, split)
+            counts.append(view.atom_sums(np.ones_like(losses), self.schema.n_atoms))
+            sums.append(view.atom_sums(losses, self.schema.n_atoms))
+        return np.array(counts), np.array(sums)
 
     def batches(self, index: int, split: str, *, training: bool) -> Iterable[Any]:
         """Return the batches of a silo: its own loader's, or those of its Dataset."""

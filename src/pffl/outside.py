@@ -177,20 +177,27 @@ class Outside:
         self.multipliers = lam
         return example_weights(problem, lam), example_weights(problem, everywhere)[0]
 
-    def step(self, counts: FloatArray, losses: FloatArray, number: int) -> None:
-        """Take sums by silo and atom: r at the model that was sent, and the next λ."""
-        problem, cells = self.problem, self.problem.cells
-        many, sums = cells.totals(counts), cells.totals(losses)
-        means = np.full(len(many), np.nan)
-        np.divide(sums, many, out=means, where=many > 0)
-        r = means - cells.bounds
+    def step(
+        self,
+        counts: FloatArray,
+        losses: FloatArray,
+        number: int,
+        others: tuple[FloatArray, FloatArray] | None = None,
+    ) -> None:
+        """Take sums by silo and atom: r at the model that was sent, and the next λ.
+
+        `others` are counts and losses of rows that the model is not trained on: where
+        there are any, λ moves by their violations.
+        """
+        problem = self.problem
+        r = self.violation(counts, losses)
         risk = float(losses.sum() / max(counts.sum(), 1.0))
         if not (np.isfinite(losses).all() and np.isfinite(self.sent).all()):
             self.diverged = True
             return
         upper = upper_value(risk, r, problem)
         seconds = time.monotonic() - self.begun
-        largest = max(risk, float(np.nanmax(means, initial=0.0)))
+        largest = float(np.nanmax(r + problem.cells.bounds, initial=risk))
         row = Round(
             multipliers=self.multipliers,
             number=number,
@@ -206,7 +213,17 @@ class Outside:
         reached = self.worth(risk, r)
         if not np.isnan(reached[1]) and (self.best is None or reached < self.best[0]):
             self.best = (reached, self.sent, self.multipliers)
-        self.ascent = self.ascent.after(r)
+        self.ascent = self.ascent.after(
+            r if others is None else self.violation(*others)
+        )
+
+    def violation(self, counts: FloatArray, losses: FloatArray) -> FloatArray:
+        """Return r from sums by silo and atom; NaN for cells without rows."""
+        cells = self.problem.cells
+        many, sums = cells.totals(counts), cells.totals(losses)
+        means = np.full(len(many), np.nan)
+        np.divide(sums, many, out=means, where=many > 0)
+        return np.asarray(means - cells.bounds)
 
     def worth(self, risk: float, violation: FloatArray) -> tuple[bool, float]:
         """Return whether a bound is missed, and βF + B·max(0, max r); less is best."""

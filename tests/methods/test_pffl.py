@@ -18,7 +18,29 @@ from tests.helpers import (
     setting,
 )
 from tests.inside import curvatures, smoothness
+from tests.methods.biased import states
 from tests.oracles import MODELS
+
+
+def test_multipliers_may_follow_rows_that_are_not_trained_on():
+    """θ moves by r on the split's rows, at the w that a dual round ends with."""
+    federation = make_federation(3, sizes=(60, 40))
+    engine = Local(federation, threads=1)
+    problem = make_problem(engine, pffl.BoundedGroupLoss(0.5), budget=5.0)
+    numbers = {"dual_rounds": 5, "rounds_per_dual": 2, "step_size": 0.3}
+    method = pffl.PFFL(dual_step_size=2.0, dual_split="test", **numbers)
+    others = federation.pooled("test")
+    X, theta = problem.task.model.inputs.apply(others.X), np.zeros(2)
+    for state in states(engine, problem, method):
+        np.testing.assert_allclose(state.theta, theta, atol=1e-12)
+        if state.trainer.done % 2 == 0:
+            losses = problem.task.model.losses(state.w, X, others.y)
+            means = [losses[others.group == g].mean() for g in (0, 1)]
+            theta = theta + 2.0 * (np.array(means) - 0.5)
+    run = iterate(engine, problem, method)
+    assert run.rounds == method.planned_rounds == 10 + 5
+    on_own = iterate(engine, problem, pffl.PFFL(dual_step_size=2.0, **numbers))
+    assert np.abs(run.point.multipliers - on_own.point.multipliers).max() > 1e-3
 
 
 def test_with_one_dual_round_the_gap_never_closes():
