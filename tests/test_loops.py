@@ -91,11 +91,11 @@ def test_validation_rows_move_the_multipliers():
             row["labels"] = 1 - row["labels"]
             return row
 
-    loose, sums = pffl.BoundedGroupLoss(1.2), []
+    loose, sums = pffl.BoundedGroupLoss(0.77), []
     for made in (lambda k: (), lambda k: (Turned(k, test=True),)):
         rows = {f"site {k}": (Words(k), Words(k, test=True), *made(k)) for k in (0, 1)}
-        solution = solve(rows=rows, constraint=loose, iterate="last")
-        assert solution.cells["train_loss"].max() < 1.2
+        solution = solve(rows=rows, constraint=loose, rounds=5)
+        assert max(row.violation.max() for row in solution.rows) < 0
         sums.append(sum(row.multipliers.sum() for row in solution.rows))
     assert sums[0] == 0.0
     assert sums[1] > 0.1
