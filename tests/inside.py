@@ -129,7 +129,7 @@ HOMES = {
     ),
     "queries.expand": "STEPS curvature",
     "queries.evaluate": "COLUMNS:queries_evaluate_COLUMNS",
-    "queries.release": "Adding Chunk blocks_of unfolded",
+    "queries.release": "Adding ScoredRows blocks_of unfolded",
     "queries.plausible": "Ceilings",
     "queries.stakes": "STAKES",
     "queries.train": "TINY",

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from pffl import files
 from pffl.errors import ArtefactError, Malformed
 from pffl.parcel import Parcel, pack, unpack
-from pffl.queries import Query, Released, Total
+from pffl.queries import Query, ReleasedSums, Total
 
 LOG = "checkpoint.log"
 SPEC = "checkpoint.toml"
@@ -100,7 +100,7 @@ class Log:
         if self._recalled >= len(self._records):
             return None
         kinds = {q.total_type.__name__: q.total_type for q in Query.kinds.values()}
-        kinds[Released.__name__] = Released
+        kinds[ReleasedSums.__name__] = ReleasedSums
         try:
             parcel = unpack(self._records[self._recalled])
             header, arrays = parcel.header, parcel.arrays

@@ -16,8 +16,17 @@ from pffl.constraints import BoundedGroupLoss, Cells
 from pffl.data import Attribute, Schema
 from pffl.errors import Malformed, UsageError
 from pffl.models import Inputs, LeastSquares, LogisticRegression, SoftmaxRegression
-from pffl.queries import Adding, Census, Evaluate, Expand, Released, Task, Train, View
-from tests.inside import Chunk, blocks_of, seeded_source, unfolded
+from pffl.queries import (
+    Adding,
+    Census,
+    Evaluate,
+    Expand,
+    ReleasedSums,
+    Task,
+    Train,
+    View,
+)
+from tests.inside import ScoredRows, blocks_of, seeded_source, unfolded
 from tests.raising import raises
 
 FEATURES = 3
@@ -83,7 +92,7 @@ def queries(task: Task, w) -> list:
     return found
 
 
-def parts(query, total: Released) -> dict[str, np.ndarray]:
+def parts(query, total: ReleasedSums) -> dict[str, np.ndarray]:
     """The whole numbers of each field."""
     found, start = {}, 0
     for name, part in query.parts.items():
@@ -115,7 +124,7 @@ def test_no_person_changes_more_than_declared(row, others, w, atom, clip, kind, 
         more = np.vstack([others, row]), np.append(codes, atom)
         before = query.answer(seen(query, task, others, codes))
         after = query.answer(seen(query, task, *more))
-        apart = Released(after.sums - before.sums)
+        apart = ReleasedSums(after.sums - before.sums)
         for name, change in parts(query, apart).items():
             part = query.parts[name]
             length = sum(int(v) ** 2 for v in change)
@@ -252,7 +261,7 @@ def test_noise_has_the_deviation_that_the_account_says():
             assert np.std(off) == pytest.approx(sigma, rel=0.12)
             assert query.deviation(name, adding) == sigma
         assert query.mu == pytest.approx(math.sqrt(len(query.asked_for)))
-        assert query.answer_type is Released
+        assert query.answer_type is ReleasedSums
         assert query.dims == {"n": len(exact.sums)}
 
 
@@ -306,5 +315,5 @@ def test_no_bound_means_one_block_and_no_row_is_left_out():
     assert sets.tolist() == [[1.0] * 4]
     assert member.shape == (0, 1)
     view = view_of(task, np.zeros((3, 3)), [0, 1, 3])
-    (chunk,) = Chunk.each(task.model, np.zeros(4), view)
+    (chunk,) = ScoredRows.each(task.model, np.zeros(4), view)
     assert chunk.in_sets(np.ones(3), sets).tolist() == [3 << 24]

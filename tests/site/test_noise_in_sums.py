@@ -13,7 +13,7 @@ from scipy import stats
 
 import pffl
 from pffl.errors import FederationError, PrivacyBudgetError, UsageError
-from pffl.queries import Census, Released
+from pffl.queries import Census, ReleasedSums
 from pffl.solving import sharing
 from pffl.wire import read_answer, write_request
 from tests.inside import (
@@ -114,7 +114,7 @@ def test_what_is_left_against_sites_that_work_together():
         for name in known:
             source, parts = seeded_source(name), []
             for _ in range(50):
-                none = Released(np.zeros(query.length, np.int64))
+                none = ReleasedSums(np.zeros(query.length, np.int64))
                 one = query.noised(none, source, factor=share.each)
                 parts.append(np.concatenate([query.real(one, f) for f in query.parts]))
             told = np.array(parts) + (told if told.size else 0.0)

@@ -37,7 +37,7 @@ from pffl.methods.saddle import maximise_capped
 from pffl.numerics import capped_softmax
 from pffl.privacy.plan import Plan
 from pffl.problem import Point, Problem
-from pffl.queries import Adding, Expand, Released, Train
+from pffl.queries import Adding, Expand, ReleasedSums, Train
 from pffl.queries.release import Releasable, blocks_of, unfolded
 from pffl.typing import BoolArray, FloatArray
 
@@ -201,7 +201,7 @@ def _by_models(asking: Asking, settings: Settings) -> Flow[Trained]:
     return Trained(Point(w, lam), tuple(rows))
 
 
-def _losses(query: Releasable, total: Released, people: FloatArray) -> FloatArray:
+def _losses(query: Releasable, total: ReleasedSums, people: FloatArray) -> FloatArray:
     if "losses" not in query.asked_for:
         return np.zeros(len(people))
     return query.real(total, "losses")

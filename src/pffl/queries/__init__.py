@@ -16,7 +16,7 @@ from pffl.queries.evaluate import EvaluateTotal as EvaluateTotal
 from pffl.queries.expand import Expand as Expand
 from pffl.queries.expand import ExpandTotal as ExpandTotal
 from pffl.queries.release import Adding as Adding
-from pffl.queries.release import Released as Released
+from pffl.queries.release import ReleasedSums as ReleasedSums
 from pffl.queries.train import Train as Train
 from pffl.queries.train import TrainTotal as TrainTotal
 from pffl.queries.witness import Witness as Witness

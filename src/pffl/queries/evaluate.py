@@ -36,10 +36,10 @@ from pffl.queries.plausible import LOSS, Known, require
 from pffl.queries.release import (
     UNIT,
     Adding,
-    Chunk,
     Part,
     Releasable,
-    Released,
+    ReleasedSums,
+    ScoredRows,
     blocks_of,
     check_linear,
 )
@@ -215,7 +215,7 @@ class Evaluate(Releasable, ModelQuery[EvaluateTotal]):
         parts, model = self.parts, linear(self.task)
         atoms = np.eye(self.task.cells.membership.shape[1])
         blocks = blocks_of(self.task.cells)[0]
-        for chunk in Chunk.each(model, self.w, view):
+        for chunk in ScoredRows.each(model, self.w, view):
             out: dict[str, IntArray] = {}
             if "counts" in parts:
                 out["counts"] = chunk.in_sets(np.ones(len(chunk.y)), atoms)
@@ -236,7 +236,7 @@ class Evaluate(Releasable, ModelQuery[EvaluateTotal]):
                 out["logs"] = np.stack(sums, axis=1)
             yield out
 
-    def log_sums(self, total: Released) -> FloatArray:
+    def log_sums(self, total: ReleasedSums) -> FloatArray:
         """Return released Σ log(1 − γx) as numbers, shape (blocks, bets)."""
         return self.real(total, "logs") * -np.log1p(-self.bets[0])
 

@@ -44,10 +44,10 @@ from pffl.queries.plausible import LOSS
 from pffl.queries.release import (
     UNIT,
     Adding,
-    Chunk,
     Part,
     Reach,
     Releasable,
+    ScoredRows,
     blocks_of,
     check_linear,
     refuse,
@@ -154,7 +154,7 @@ class Expand(Releasable, ModelQuery[ExpandTotal]):
     def add_whole(self, view: View) -> Iterator[Mapping[str, IntArray]]:
         """Yield sums over some rows."""
         parts, blocks = self.parts, blocks_of(self.task.cells)[0]
-        for chunk in Chunk.each(linear(self.task), self.w, view):
+        for chunk in ScoredRows.each(linear(self.task), self.w, view):
             out: dict[str, IntArray] = {}
             if "losses" in parts:
                 out["losses"] = chunk.in_sets(chunk.losses(self.loss_bound), blocks)

@@ -1,6 +1,6 @@
 """Noise as a second way to add the same rows up: whole numbers, and a proved length.
 
-A query with `noise` is answered by `Released`: for each field that is asked for, a sum
+A query with `noise` is answered by `ReleasedSums`: for each field that is asked for, a sum
 of whole numbers. What a row adds follows from that row and public values alone, to the
 last bit; who else is there changes nothing about it. Its length is held in whole
 numbers, after rounding: a row that is longer than declared, or is no number, adds
@@ -43,7 +43,7 @@ SUREST = 1e6  # no score is further from 0
 LEAST = 2.0**-8  # of Δ: less noise is none
 
 
-class Released(Total):
+class ReleasedSums(Total):
     """Whole numbers with noise, field after field: see `Releasable.real`."""
 
     sums: IntArray = array("n", row=Row(whole=True, called="a released sum"), norm=1.0)
@@ -122,7 +122,7 @@ class Releasable:
     @property
     def answer_type(self) -> type[Total]:
         """The class of its answers."""
-        return Released if self.released else self.total_type
+        return ReleasedSums if self.released else self.total_type
 
     def lengths(self) -> Mapping[str, Part]:
         """Return what each field is that can be released."""
@@ -160,7 +160,7 @@ class Releasable:
         """How many numbers are released."""
         return sum(math.prod(part.shape) for part in self.parts.values())
 
-    def whole(self, view: View) -> Released:
+    def whole(self, view: View) -> ReleasedSums:
         """Return what a release is before noise: it never leaves a site."""
         if view.weight is not None:
             refuse("sample weights")
@@ -168,16 +168,18 @@ class Releasable:
         for part in self.add_whole(first_rows(view)):
             for name, sums in part.items():
                 total[name] += sums.reshape(total[name].shape)
-        return Released(np.concatenate([sums.ravel() for sums in total.values()]))
+        return ReleasedSums(np.concatenate([sums.ravel() for sums in total.values()]))
 
-    def noised(self, total: Released, source: Source, *, factor: float) -> Released:
+    def noised(
+        self, total: ReleasedSums, source: Source, *, factor: float
+    ) -> ReleasedSums:
         """Add noise of `factor` times the variance that is needed."""
         drawn = []
         for name, part in self.parts.items():
             sigma = self.asked_for[name] * part.sensitivity
             square = math.ceil((sigma * 2.0**part.unit) ** 2 * factor)
             drawn.append(discrete_gaussian(square, math.prod(part.shape), source))
-        return Released(total.sums + np.concatenate(drawn))
+        return ReleasedSums(total.sums + np.concatenate(drawn))
 
     def pooled(self, total: Any, views: Sequence[View]) -> Any:
         """Add all sites' noise at once, where rows are in one process."""
@@ -187,7 +189,7 @@ class Releasable:
             raise UsageError("[no-noise] a release with noise, and nobody adds any")
         return self.noised(total, self.adding.source, factor=self.adding.total)
 
-    def real(self, total: Released, name: str) -> FloatArray:
+    def real(self, total: ReleasedSums, name: str) -> FloatArray:
         """Return a field's released sums as numbers."""
         start = 0
         for other, part in self.parts.items():
@@ -297,7 +299,7 @@ class Reach:
 
 
 @dataclass(frozen=True, eq=False)
-class Chunk:
+class ScoredRows:
     """Some rows as a linear model sees them, each by itself.
 
     Attributes
@@ -315,7 +317,9 @@ class Chunk:
     stratum: IntArray
 
     @classmethod
-    def each(cls, model: LinearModel, w: FloatArray, view: View) -> Iterator[Chunk]:
+    def each(
+        cls, model: LinearModel, w: FloatArray, view: View
+    ) -> Iterator[ScoredRows]:
         """Yield all rows, some at a time."""
         reach = Reach.of(model)
         for start in range(0, len(view), CHUNK):

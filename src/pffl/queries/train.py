@@ -31,10 +31,10 @@ from pffl.queries.plausible import LOSS, Known, require
 from pffl.queries.release import (
     UNIT,
     Adding,
-    Chunk,
     Part,
     Reach,
     Releasable,
+    ScoredRows,
     blocks_of,
     check_linear,
     refuse,
@@ -176,7 +176,7 @@ class Train(Releasable, ModelQuery[TrainTotal]):
         """Yield sums over some rows."""
         parts, blocks = self.parts, blocks_of(self.task.cells)[0]
         weights = self.stratum_weights / self.heaviest
-        for chunk in Chunk.each(linear(self.task), self.w, view):
+        for chunk in ScoredRows.each(linear(self.task), self.w, view):
             out: dict[str, IntArray] = {}
             if "losses" in parts:
                 out["losses"] = chunk.in_sets(chunk.losses(self.loss_bound), blocks)
