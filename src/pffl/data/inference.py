@@ -48,7 +48,7 @@ GONE_NUMBERS = (-99.0, -999.0, -9999.0, -99999.0)
 RARE, RARE_SHARE = 10, 0.005  # rows of a label that looks like a slip
 LIMITS = (5, 10, 20, 50, 100, 200, 500, 1_000)  # rows that make a value a frequent one
 PROSE = 3  # words of a text
-MOST_COLUMNS, MOST_ROWS = 500, 20_000  # in which leaks are looked for
+MOST_COLUMNS, MOST_ROWS = 500, 10_000  # in which leaks are looked for
 LEAK, PROXY = 0.99, 0.8  # Gini coefficients, 2·AUC − 1
 FEW, MANY = 20, 500  # values of a group, of a silo
 

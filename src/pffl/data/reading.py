@@ -241,24 +241,14 @@ class _Text:
             notes.append(f"fields are separated by {delimiter!r}")
         header: list[str] = []
         first: list[str] = []
-        bad: list[str] = []
-        begin = width = 0
-        with _decoded(data, encoding) as text:
-            records = _records(text, delimiter)
-            try:
-                for record in records:
-                    if len(record) != width and record:
-                        if width:
-                            wrong = f"{len(record)} fields, expected {width}"
-                            bad.append(f"[bad-record] line {begin + 1:,}: {wrong}")
-                        header = header or [field.strip() for field in record]
-                        width = len(header)
-                    elif not first:
-                        first = record
-                    begin = records.line_num
-            except csv.Error as error:
-                open_ = f"{error} (a quote that is not closed?)"
-                bad.append(f"[bad-record] line {begin + 1:,}: {open_}")
+        even = False
+        with _decoded(data, encoding) as text, suppress(csv.Error):
+            records = filter(None, _records(text, delimiter))
+            header = [field.strip() for field in next(records, [])]
+            first = next(records, [])
+            lengths = {len(first or header), *map(len, records)}
+            even = lengths == {len(header)}
+        bad = [] if even else cls._bad_records(data, encoding, delimiter)
         with Problems(f"'{name}'", DataError) as problems:
             problems.extend(bad[:SHOWN])
             if len(bad) > SHOWN:
@@ -271,6 +261,25 @@ class _Text:
         if commas:
             notes.append("numbers have decimal commas")
         return cls(header, delimiter, encoding, "," if commas else ".", notes)
+
+    @staticmethod
+    def _bad_records(data: IO[bytes], encoding: str, delimiter: str) -> list[str]:
+        """Name every record of another length than the header, with its line."""
+        bad: list[str] = []
+        begin = width = 0
+        with _decoded(data, encoding) as text:
+            records = _records(text, delimiter)
+            try:
+                for record in records:
+                    width = width or len(record)
+                    if record and len(record) != width:
+                        wrong = f"{len(record)} fields, expected {width}"
+                        bad.append(f"[bad-record] line {begin + 1:,}: {wrong}")
+                    begin = records.line_num
+            except csv.Error as error:
+                open_ = f"{error} (a quote that is not closed?)"
+                bad.append(f"[bad-record] line {begin + 1:,}: {open_}")
+        return bad
 
     @property
     def options(self) -> dict[str, Any]:
