@@ -332,7 +332,7 @@ def test_a_cell_without_rows_is_refused_or_left_out():
 
 def test_the_command_has_json_and_takes_what_run_takes(capsys):
     args = ("plan", *SMALL, "--bound", "0.6", "--json")
-    found = command(capsys, *args, "--confidence", "0.9").json
+    found = command(capsys, *args, "--certify", "0.9").json
     assert found["confidence"] == 0.9
     assert found["forecast"] is True
     assert {cell["cell"] for cell in found["cells"]}

@@ -731,9 +731,6 @@ def parse(
     plan = read_plan({**tables, "constraint": sections.get("constraint")}, problems)
     policy = _read(tables["policy"], Policy, "[policy]", problems)
     about = _read_about(tables["about"], problems)
-    here = plan and plan.settings.engine != DEPLOYED and data and not data.federation
-    if tables["policy"] and here:
-        problems.add("[no-effect] [policy] goes with [run] engine = 'flower'")
     problems.raise_if_any()
     if not (data and plan and policy and about):
         raise UsageError(f"[missing-section] {source}: incomplete")

@@ -351,7 +351,8 @@ def words(kind: Any) -> str:
     if kind in SCALARS:
         return SCALARS[kind]
     if origin is Literal:
-        return "one of " + ", ".join(repr(value) for value in arguments)
+        one_of = "one of " if len(arguments) > 1 else ""
+        return one_of + ", ".join(repr(value) for value in arguments)
     if origin in (Union, types.UnionType):
         parts = [words(part) for part in arguments if part is not types.NoneType]
         return " or ".join(dict.fromkeys(parts))

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from pffl import files, records
 from pffl.callbacks import Callback
-from pffl.certifying import Request, examine
 from pffl.config import (
     APART,
     DataSource,
@@ -32,9 +31,7 @@ from pffl.data.federation import Federation
 from pffl.data.reading import read_table
 from pffl.data.schema import Schema
 from pffl.data.table import TableOptions
-from pffl.engines.base import Engine
 from pffl.errors import ArtefactError, DataError, PFFLError, UsageError
-from pffl.evidence.certificate import Certificate
 from pffl.evidence.conclude import Conclusions, conclude
 from pffl.evidence.looks import Looks
 from pffl.evidence.record import About, Evidence, Training
@@ -60,7 +57,6 @@ from pffl.runs.directory import (
     RESULT,
     SPEC,
     RunDirectory,
-    RunRecord,
     load,
     lock,
     read_evidence,
@@ -149,34 +145,6 @@ def gap_every(job: Job[Any]) -> int:
     if not (job.method.saddle and job.engine == "local"):
         return 0
     return math.ceil((job.method.planned_rounds or 0) / GAPS_SHOWN)
-
-
-def recertify(
-    record: RunRecord, request: Request, engine: Engine | None = None
-) -> tuple[Certificate, Path]:
-    """Certify a run again, write it into its directory, and say where.
-
-    What speaks of the rows of the run takes the place of what was there: evidence,
-    result, certificate and page never contradict each other. What speaks of other rows
-    gets files of its own.
-    """
-    edited = [m for m in record.mismatches if m.startswith((EVIDENCE, MODEL))]
-    if edited:
-        raise ArtefactError(
-            f"[changed-file] '{record.directory}' cannot be certified: {edited[0]}"
-        )
-    found = examine(record, engine, request)
-    remarks = [f"not verified: {text}." for text in record.mismatches]
-    found = replace(found, notes=list(dict.fromkeys([*remarks, *found.notes])))
-    mark = "-".join(request.splits or ())
-    if found.data.other:
-        mark = str(found.data.fingerprint)[:8]
-    with lock(record.directory, finished=True) as place:
-        concluded = place.certify(found, mark)
-        if not mark:
-            _rewrite(place, concluded)
-    name = f"certificate-{mark}.json" if mark else CERTIFICATE
-    return concluded.certificate, record.directory / name
 
 
 def describe(directory: Path, about: About) -> Evidence:

@@ -13,6 +13,8 @@ from tests.raising import raises
         (["0.6"], 0.6),
         (["Female=0.6", "Male = 0.7"], {"Female": 0.6, "Male": 0.7}),
         (["age>=65=0.5"], {"age>=65": 0.5}),
+        (["f=0.6,m=auto"], {"f": 0.6, "m": "auto"}),
+        (["f, yes=0.6"], {"f, yes": 0.6}),
     ],
 )
 def test_bound(given, expected):

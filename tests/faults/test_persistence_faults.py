@@ -31,7 +31,7 @@ from pffl.errors import ArtefactError
 from pffl.log import LOG, SPEC, VERSION, Log
 from pffl.parcel import Parcel, pack, unpack
 from pffl.preparation import Options
-from tests.cli.helpers import SMALL
+from tests.cli.helpers import SMALL, argv
 from tests.cli.helpers import pffl as command
 from tests.interrupting import Stopping, assert_same_outcome
 from tests.oracles import LONG_RUN, end_command, finished_run, start_command
@@ -292,7 +292,7 @@ main()
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_fault_71_the_second_signal_ends_at_once(number, tmp_path):
-    arguments = [*LONG_RUN, "--dual-rounds", "100000", "--out", "run", "--quiet"]
+    arguments = argv(*LONG_RUN, "--dual-rounds", "100000", "--out", "run")
     process = subprocess.Popen(
         [sys.executable, "-c", HANGS, *arguments],
         cwd=tmp_path,

@@ -199,8 +199,8 @@ def test_a_stopped_run_is_not_started_anew_by_mistake(tmp_path, federation, fold
 def test_the_app_takes_its_settings_from_the_run(tmp_path, federation, folder):
     grid = grid_of(federation, tmp_path)
     out = tmp_path / "out"
-    config = {"out": str(out), "extras": False, "seconds": 2.0}
-    context = Context(1, 1, {}, RecordDict(), config)
+    settings = {"out": str(out), "extras": False, "seconds": 2.0}
+    context = Context(1, 1, {}, RecordDict(), settings)
     server_app(folder)(grid, context)
     assert config.load(out / "run.toml").policy.seconds == 2.0
     assert (out / "certificate.json").exists()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import threading
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -13,10 +11,8 @@ import numpy as np
 
 import pffl
 from pffl import runs
-from pffl.certifying import Request
 from pffl.config import Job, parse
 from pffl.experiments import compare
-from pffl.running import recertify
 from pffl.running import run as run_in
 from tests.inside import LOOKS, Evidence, Judged, Look, Looks, conclude, read_looks
 
@@ -40,47 +36,34 @@ def paid(e: Evidence) -> tuple[int, int, int]:
     return e.terms.candidates, e.terms.later, e.terms.others
 
 
-def test_a_run_is_one_look_and_the_same_certificate_no_other(tmp_path):
-    first = ran(tmp_path / "run")
-    assert paid(first) == (1, 0, 0)
-    own = runs.load(tmp_path / "run", require_verified=True).evidence
-    for _ in range(2):
-        certificate, _ = recertify(runs.load(tmp_path / "run"), Request())
-        assert len(read_looks(tmp_path / "run" / LOOKS)) == 1
-        assert runs.load(tmp_path / "run").evidence == own
-        assert (
-            certificate.of_kind("holdout")[0].value
-            == conclude(first).certificate.of_kind("holdout")[0].value
-        )
-
-
-def test_later_certificates_have_less_and_less(tmp_path):
-    e, place = ran(tmp_path / "run"), tmp_path / "run"
-    for later, confidence in enumerate((0.9, 0.99, 0.8), start=1):
-        recertify(runs.load(place), Request(confidence=confidence))
-        found = runs.load(place, require_verified=True).evidence
-        assert paid(found) == (1, later, 0)
-        delta = (1 - confidence) / (later * (later + 1))
-        alone = replace(e.terms, confidence=1 - delta)
-        expected = Judged(replace(e, terms=alone)).heldout.upper
-        np.testing.assert_allclose(Judged(found).heldout.upper, expected, rtol=1e-9)
-        assert all(check.agrees for check in pffl.verify(place))
-    # What was stated before is stated again, as it was.
-    recertify(runs.load(place), Request(confidence=0.99))
-    assert paid(runs.load(place).evidence) == (1, 2, 0)
-    recertify(runs.load(place), Request(confidence=0.95))
-    assert runs.load(place).evidence == e
-    assert len(read_looks(place / LOOKS)) == 4
-
-
-def test_what_says_nothing_of_held_out_rows_is_no_look(tmp_path):
-    ran(tmp_path / "run")
-    engine = pffl.engines.Local(job(0.68).federation)
-    recertify(runs.load(tmp_path / "run"), Request(target_gap=1e-3), engine)
+def test_a_run_is_one_look(tmp_path):
+    assert paid(ran(tmp_path / "run")) == (1, 0, 0)
     assert len(read_looks(tmp_path / "run" / LOOKS)) == 1
-    recertify(runs.load(tmp_path / "run"), Request(splits=("train",)), engine)
-    found = read_looks(tmp_path / "run" / LOOKS)
-    assert not found[0].touches(found[1])
+
+
+def test_later_certificates_have_less_and_less(tmp_path, command):
+    """Audits of a run on its own rows come after it, and after each other."""
+    ran(tmp_path / "run")
+
+    def audited(name: str, *asked: str) -> Evidence:
+        place = f"audits/{name}"
+        assert command("audit", "run", "synthetic", *asked, "--out", place).code in (
+            0,
+            4,
+        )
+        return runs.load(place, require_verified=True).evidence
+
+    audited("trained", "--split", "train")  # says nothing of held-out rows
+    for later, confidence in enumerate((0.9, 0.99, 0.8), start=1):
+        found = audited(f"a{later}", "--certify", str(confidence))
+        assert paid(found)[:2] == (1, later)
+        delta = (1 - confidence) / (later * (later + 1))
+        alone = replace(found.terms, confidence=1 - delta, later=0)
+        expected = Judged(replace(found, terms=alone)).heldout.upper
+        np.testing.assert_allclose(Judged(found).heldout.upper, expected, rtol=1e-9)
+        assert command("verify", f"audits/a{later}").code == 0
+    # What was stated before is stated again, as it was.
+    assert paid(audited("again", "--certify", "0.99"))[:2] == (1, 2)
 
 
 def compared(place: Path, bounds: list[float], prices: list[float]) -> None:
@@ -110,8 +93,6 @@ def test_fault_84_a_grid_is_paid_by_the_run_that_was_chosen(tmp_path):
         expected = Judged(replace(alone, terms=terms)).heldout.upper
         np.testing.assert_allclose(Judged(e).heldout.upper, expected, rtol=1e-9)
         assert all(check.agrees for check in pffl.verify(place))
-        recertify(runs.load(place), Request(candidates=1))  # the log knows better
-        assert paid(runs.load(place).evidence)[0] == many
 
 
 def test_fault_84_other_settings_could_not_be_checked(tmp_path):
@@ -142,25 +123,3 @@ def test_other_rows_and_damaged_logs_of_others_count_nothing(tmp_path):
     (tmp_path / "b" / "other").mkdir(parents=True)
     (tmp_path / "b" / "other" / LOOKS).write_text("{}\n")
     assert paid(ran(tmp_path / "b" / "run")) == (1, 0, 0)
-
-
-def test_certificates_made_at_the_same_time_are_all_counted(tmp_path):
-    place = tmp_path / "run"
-    ran(place)
-
-    def certify(confidence: float) -> None:
-        while True:
-            try:
-                recertify(runs.load(place), Request(confidence=confidence))
-                return
-            except pffl.errors.ArtefactError:
-                continue  # the other one holds the directory
-
-    asked = [threading.Thread(target=certify, args=(c,)) for c in (0.8, 0.9, 0.99)]
-    for one in asked:
-        one.start()
-    for one in asked:
-        one.join()
-    lines = (place / LOOKS).read_text().splitlines()
-    assert len({json.loads(line)["certificate"] for line in lines}) == 4
-    assert runs.load(place, require_verified=True).evidence.terms.later == 3

@@ -6,10 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, NoReturn
-
-if TYPE_CHECKING:
-    from click import UsageError
+from typing import Any, NoReturn
 
 PLAIN = "yes"  # what `--certify` says where no confidence follows
 INTERRUPTED = 130
@@ -21,7 +18,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     if arguments == ["--version"]:  # asked by scripts, and often
         print(version())
         sys.exit(0)
-    import click
+    import typer
 
     from pffl.cli import console
     from pffl.cli.app import app
@@ -34,16 +31,14 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     debug = "--debug" in arguments  # wherever it stands
     arguments = _whole([a for a in arguments if a != "--debug"])
     console.tolerate_any_encoding()
+    wrong: Any = typer.BadParameter.__base__  # whatever is wrong with what was typed
     try:
         with console.warnings_as_notes():
             code = app(arguments, prog_name="pffl", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        print(error.format_message())
-        raise SystemExit(error.exit_code) from error
-    except click.UsageError as error:
-        console.error(_usage(error, arguments))
-        raise SystemExit(error.exit_code) from error
-    except click.Abort as error:
+    except wrong as error:
+        _show_usage(error, arguments)
+        raise SystemExit(2) from error
+    except typer.Abort as error:
         raise SystemExit(INTERRUPTED) from error
     except PFFLError as error:
         console.error("\n".join([str(error), *_where(error)]), trace=debug)
@@ -65,17 +60,20 @@ def version() -> str:
     return f"pffl {version('pffl')}"
 
 
-def _usage(error: UsageError, arguments: Sequence[str]) -> str:
+def _show_usage(error: Any, arguments: Sequence[str]) -> None:
     """Say what is wrong with a command line, and what an old name is called now."""
-    from click import NoSuchOption
-
+    from pffl.cli import console
     from pffl.cli.options import now_called, now_typed
 
     message, now = error.format_message(), now_called(arguments)
-    if isinstance(error, NoSuchOption):
-        now = now_typed(error.option_name)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(message)
+        return
+    if option := getattr(error, "option_name", None):
+        now = now_typed(option)
     help = f"{error.ctx.command_path} --help" if error.ctx else "pffl --help"
-    return f"{message.partition('. ')[0]}. Now: {now}" if now else f"{message}\n{help}"
+    known = f"{message.partition('. ')[0].rstrip('.')}. Now: {now}"
+    console.error(known if now else f"{message}\n{help}")
 
 
 def _whole(arguments: Sequence[str]) -> list[str]:

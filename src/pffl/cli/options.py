@@ -541,7 +541,7 @@ def bound(given: Sequence[str]) -> Number | dict[str, Number]:
 
     cells: dict[str, Number] = {}
     with Problems("--bound", UsageError) as problems:
-        for text in given:
+        for text in (part for one in given for part in _several(one)):
             cell, _, found = text.rpartition("=")
             try:
                 name, auto = cell.strip(), found.strip() == AUTO
@@ -557,6 +557,16 @@ def bound(given: Sequence[str]) -> Number | dict[str, Number]:
                 "[bounds-mixed] give one number for all, or GROUP=NUMBER for each"
             )
     return cells.get("", cells)
+
+
+def _several(text: str) -> list[str]:
+    """Cut GROUP=NUMBER,GROUP=NUMBER; a comma in the name of a group cuts nothing.
+
+    >>> _several("f=0.6,m=0.7"), _several("f, yes=0.6")
+    (['f=0.6', 'm=0.7'], ['f, yes=0.6'])
+    """
+    parts = text.split(",")
+    return parts if all("=" in part for part in parts) else [text]
 
 
 def _other_kinds_forgotten(

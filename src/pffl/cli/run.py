@@ -76,6 +76,10 @@ def run(
         if show:
             _open(directory)
         raise typer.Exit(code)
+    if draft.sections.get("policy"):
+        raise UsageError(
+            f"[no-effect] {draft.source}: [policy] goes with [run] engine = 'flower'"
+        )
     if app is not None or superlink is not None:
         raise UsageError(
             "[options-conflict] --app and --superlink are for run.engine=flower"

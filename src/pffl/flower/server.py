@@ -14,8 +14,9 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.superlink.grid import HttpGrid
 
-from pffl import config, files, records, running
-from pffl.config import Plan, constraint_sections
+from pffl import files, records, running
+from pffl.config import Plan, RunSpec, constraint_sections
+from pffl.config import load as read_run_file
 from pffl.engines.remote import Noisy, Record, Remote, Secured, Transport
 from pffl.errors import PFFLError, UsageError
 from pffl.flower.live import Live
@@ -98,7 +99,7 @@ def run(
         record = Record(place.directory / RECORD)
         session = Session.begin(place.directory, resume=resume)
         try:
-            job = config.load(Path(folder) / SPEC)
+            job = read_run_file(Path(folder) / SPEC)
             if seconds is not None:
                 job = replace(job, policy=replace(job.policy, seconds=seconds))
             agreed = Agreement.read(Path(folder) / FEDERATION)
@@ -136,7 +137,7 @@ def run(
 def _engine(
     transport: Transport,
     agreed: Agreement,
-    job: config.RunSpec,
+    job: RunSpec,
     record: Record,
     session: Session,
     place: RunDirectory,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pffl import files, log, records
 from pffl.data.schema import Schema
 from pffl.errors import ArtefactError, UsageError
-from pffl.evidence.conclude import Conclusions, conclude
+from pffl.evidence.conclude import Conclusions
 from pffl.evidence.looks import LOOKS, Looks
 from pffl.evidence.record import Evidence
 from pffl.models import Inputs, Model
@@ -42,7 +42,6 @@ MANIFEST = "manifest.json"
 LOCK = ".lock"
 OWNER = ".owner.json"
 RECORD, SESSION = "record.jsonl", "session.json"  # of a deployed run
-LIVE = "live.html"  # the page that `pffl watch --page` keeps
 STEPS = "steps"  # what its server goes on from, under secure sums
 STOPPED = {log.SPEC, log.LOG}
 FORMAT = "pffl run directory"
@@ -89,20 +88,6 @@ class RunDirectory:
         """Write one more file (a page, say) and enter it in the manifest."""
         self._write({name: content}, self._known())
 
-    def certify(self, evidence: Evidence, mark: str = "") -> Conclusions:
-        """Write evidence, and all that follows from it, anew; count it as a look.
-
-        With a mark, evidence and certificate of other rows get files of their own.
-        """
-        looks = Looks.of(self.directory)
-        found = conclude(looks.counted(evidence))
-        written = derived(found, looks)
-        if mark:
-            del written[RESULT]
-            written = {_marked(name, mark): text for name, text in written.items()}
-        self._write(written, self._known())
-        return found
-
     def _known(self) -> dict[str, str]:
         if not (self.directory / MANIFEST).exists():
             return {}
@@ -112,11 +97,6 @@ class RunDirectory:
         hashes = {name: files.digest(content) for name, content in written.items()}
         manifest = manifest_text({**known, **hashes})
         files.write_all(self.directory, {**written, MANIFEST: manifest})
-
-
-def _marked(name: str, mark: str) -> str:
-    stem, dot, ending = name.partition(".")
-    return name if name == LOOKS else f"{stem}-{mark}{dot}{ending}"
 
 
 def derived(found: Conclusions, looks: Looks) -> dict[str, bytes]:
@@ -273,7 +253,7 @@ def _refuse_foreign(place: Path, unfinished: bool, finished: bool) -> None:
             f"(pffl run --resume '{place}'), or choose another directory"
         )
     stopped = bool(names & STOPPED)
-    names -= STOPPED | {RECORD, SESSION, STEPS, LIVE}
+    names -= STOPPED | {RECORD, SESSION, STEPS}
     if names and MANIFEST not in names:
         shown = ", ".join(sorted(names)[:3])
         raise ArtefactError(
@@ -301,20 +281,6 @@ def _me() -> bytes:
     since = datetime.now(UTC).isoformat(timespec="seconds")
     plain = {"process": os.getpid(), "machine": platform.node(), "since": since}
     return json.dumps(plain).encode()
-
-
-def abandoned(place: Path) -> bool:
-    """Whether a run was left by a process of this machine that is gone."""
-    try:
-        owner = json.loads((place / OWNER).read_bytes())
-        if owner["machine"] != platform.node():
-            return False
-        os.kill(owner["process"], 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-    return False
 
 
 def _owner(place: Path) -> str:
