@@ -181,10 +181,6 @@ def main() -> None:
     solve_once()
     solve_once()
     show("solve", LAST[-1], verbose)
-    with contextlib.suppress(ImportError):
-        from tests.engines.sites import one_round
-
-        show("one deployed round", trace(one_round), verbose)
 
 
 def show(title: str, seen: set[tuple[str, str]], verbose: bool) -> None:

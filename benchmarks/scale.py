@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 
 import pffl
+from pffl.admission import Policy
+from pffl.deploy import InMemory, Remote
 from pffl.engines import Local
-from pffl.engines.remote import InMemory, Remote
 from pffl.preparation import Options
 from pffl.queries import Census, Expand
 from pffl.solving import prepared
-from pffl.wire import Policy
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.peers import (
@@ -39,13 +39,19 @@ from benchmarks.peers import (
     ready,
     spent,
 )
-from tests.engines.sites import PlainSite
+from tests.deploy.sites import FREE, agree
+from tests.deploy.sites import sites_of as guarded
 
 PATIENT = Policy(seconds=3600.0, join_seconds=3600.0)
 
 
-def sites_of(data: pffl.Federation) -> dict[str, PlainSite]:
-    return {s.name: PlainSite(s, data.schema) for s in data.silos}
+def sites_of(data: pffl.Federation) -> dict[str, Any]:
+    found = guarded(data, unmasked(data), rules=FREE)
+    return {name: site.answer for name, site in found.items()}
+
+
+def unmasked(data: pffl.Federation) -> Any:
+    return agree(data, secure_sum=False, floor=0)
 
 
 def queries(data: pffl.Federation) -> list[Expand]:
@@ -88,7 +94,7 @@ def messages(sites: int, rows: int = 20, p: int = 20) -> None:
         "| all CPU s |\n|---|---|---|---|---|---|"
     )
     at = sites_of(data)
-    engine = Remote(InMemory(at), data.schema, data.silo_names, policy=PATIENT)
+    engine = Remote(InMemory(at), unmasked(data), policy=PATIENT)
     for query in [Census(data.schema), *asked]:  # the first also finds the sites
         clock = Clocked(at)
         engine._transport = clock
@@ -155,7 +161,7 @@ def measured(order: int, cells: int, inputs: int) -> tuple[float, ...]:
     data = federation(X, y, group, SITES)
     query = next(q for q in queries(data) if q.order == order)
     transport = Clocked(sites_of(data))
-    engine = Remote(transport, data.schema, data.silo_names, policy=PATIENT)
+    engine = Remote(transport, unmasked(data), policy=PATIENT)
     engine.ask(query)
     best = (np.inf, np.inf)
     for _ in range(3):

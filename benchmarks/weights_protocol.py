@@ -88,8 +88,8 @@ def process() -> None:
     from quickstart.task import Net
 
     import pffl
-    from pffl.flower import BoundedGroupLossMixin
-    from tests.flower.memory import MemoryGrid, travelled
+    from pffl.deploy import BoundedGroupLossMixin
+    from tests.deploy.memory import MemoryGrid, travelled
 
     class Partitions(MemoryGrid):
         config: dict | None = None
@@ -153,12 +153,13 @@ def simulation(seeds: list[int]) -> None:
         end(home)
 
 
-def nodes(seeds: list[int], *, warm: bool = True) -> None:
+def nodes(seeds: list[int]) -> None:
     """`flwr run` over Flower's SuperLink and three nodes, on loopback.
 
-    Nodes are `pffl.flower.node` with the app of the example, or Flower's own.
+    Nodes are Flower's own.
     """
-    from tests.flower.processes import free_port, wait_for
+    from tests.deploy.processes import free_ports as free_port
+    from tests.deploy.processes import wait_for
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -182,8 +183,7 @@ def nodes(seeds: list[int], *, warm: bool = True) -> None:
                     )
                 )
 
-        node = ["python", "-m", "pffl.flower.node", "--app=quickstart.client_app:app"]
-        node = node if warm else ["flower-supernode", "--host=127.0.0.1"]
+        node = ["flower-supernode", "--host=127.0.0.1"]
 
         try:
             at = ["--host=127.0.0.1", f"--port={port}"]
@@ -224,9 +224,9 @@ def end(home: Path) -> None:
     """End what was started with this home of Flower's."""
     import signal
 
-    from tests.flower.processes import with_environment
+    from tests.deploy.processes import strays
 
-    for pid in with_environment(f"FLWR_HOME={home}"):
+    for pid in strays(f"FLWR_HOME={home}"):
         if pid != os.getpid():
             try:
                 os.kill(pid, signal.SIGTERM)
@@ -241,5 +241,4 @@ if __name__ == "__main__":
         "process": lambda seeds: process(),
         "simulation": simulation,
         "nodes": nodes,
-        "supernodes": lambda seeds: nodes(seeds, warm=False),
     }[what](seeds)

@@ -20,7 +20,6 @@ HOMES = {
     "bounds.risk": "excess_risk",
     "cli.app": "app",
     "cli.console": ":console",
-    "cli.deployed": "launch:cli_deployed_launch",
     "cli.options": "COMMANDS_GONE Draft OPTIONS OPTIONS_GONE bound in_options",
     "constraints.base": "EVERY_SILO",
     "data.checks": "repeated_rows row_hashes shared_ids shared_rows",
@@ -42,17 +41,36 @@ HOMES = {
     "datasets._people": (
         ":datasets_people ADULT_COLUMNS ADULT_FILES COMPAS_FILE read_adult read_compas"
     ),
+    "deploy.at_hand": "secured",
+    "deploy.bundle": "Address deploy planned_queries table_of",
+    "deploy.federation": "RUN agreed_sets changes left_out",
+    "deploy.flower_app": ":flower_app GridTransport HEADS line",
+    "deploy.flower_mixin": "GroupSums KEY Order group_weights total_of",
+    "deploy.join": "Joining SiteFolder noise_of promise",
+    "deploy.keys": (
+        "FILE:site_key_FILE PublicKey SiteKey SiteLine announced node_key read_lines "
+        "shared"
+    ),
+    "deploy.launch": ":launch Launch follow server_seen told",
+    "deploy.messages": (
+        ":messages Answer KEY:messages_KEY MOST_QUERIES PROTOCOL Request bodies_digest "
+        "first_transcript framed_digest masked_body next_transcript query_body "
+        "read_answer read_masked read_request read_total signed_content total_body "
+        "write_answer write_request"
+    ),
+    "deploy.record": "Records RunRecord",
+    "deploy.rows": ":prepared_rows rare_inputs",
+    "deploy.secure_sum": ":secure_sum",
+    "deploy.serve": "SiteServer described",
+    "deploy.server": "InMemory LastStep Record Remote Reply STATE",
+    "deploy.site": "adding_of reason_of",
+    "deploy.store": "MemoryEntry SiteMemory",
     "engines.local.counting": ":counting",
     "engines.local.layout": ":layout",
     "engines.local.passes": ":passes",
     "engines.local.merging": ":merging Raw merge",
     "engines.local.networks": ":networks",
     "engines.local.threads": ":threads",
-    "engines.remote": (
-        "InMemory Noisy Record Remote Reply Secured:engines_remote_Secured"
-    ),
-    "engines.remote.secure": "Secured:engines_remote_secure_Secured",
-    "engines.remote.transcript": "Transcript",
     "evidence.certificate": ":certificate Assumption Certificate Statement VERSION",
     "evidence.conclude": "conclude EXIT_CODES Result Conclusions :evidence_conclude",
     "evidence.judged": "Judged keeps shares upper_ends :judged",
@@ -78,18 +96,6 @@ HOMES = {
     "experiments.comparison": "L2_GRID name_methods points_of",
     "figures.chart": "Axis axis_of",
     "figures.html": "as_html",
-    "flower.address": "Address",
-    "flower.deploy": "PLACE deploy folders site_names table_of",
-    "flower.executor": ":executor",
-    "flower.forks": ":forks",
-    "flower.health": "wait",
-    "flower.launch": ":flower_launch Launch",
-    "flower.node": ":node",
-    "flower.pauses": ":pauses known",
-    "flower.server": ":server run:flower_server_run",
-    "flower.superlink": "HomeOnly",
-    "flower.tls": ":tls",
-    "flower.weights": "GroupSums KEY Order group_weights total_of",
     "methods.ascent": ":ascent Ascent example_weights",
     "methods.auto": ":auto QUICK check_memory costs hessians_fit",
     "methods.local": "MIN_SCALE SECOND_MOMENT_DECAY",
@@ -138,25 +144,7 @@ HOMES = {
     "reports.inputs": "InputsThatMatter MOST",
     "reports.page": "embedded render write_report",
     "runs.directory": ":directory SPEC",
-    "runs.overview": "Overview follow",
-    "site.account": "Account HEAD KEPT LINES Line OPENING",
-    "site.agreement": "RUN",
-    "site.at_hand": "secured",
-    "site.config": "Place Split",
-    "site.consent": ":consent",
-    "site.floor": "agreed_sets left_out",
-    "site.log": ":log Entry Log",
-    "site.pause": "FILE:site_pause_FILE pause paused resume",
-    "site.prepare": "rare_inputs",
-    "site.releases": "Releases",
-    "site.store": ":store",
     "config": "SECTIONS json_schema keys",
-    "wire.envelope": "MOST_QUERIES",
-    "wire.keys": (
-        "FILE:wire_keys_FILE PUBLIC_FILE PublicKeys SiteKeys announced collect"
-        " read_public shared"
-    ),
-    "wire.masks": ":masks COUNTS GRADIENTS GRIDS SUMS add decode encode mask",
 }
 PLACES = {
     entry.rpartition(":")[2]: (module, entry.partition(":")[0])

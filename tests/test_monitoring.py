@@ -16,9 +16,8 @@ from pffl import runs
 from pffl.data import Federation, Rows, Silo
 from pffl.engines import Local, Reference
 from pffl.errors import ArtefactError, DataError, UsageError
-from pffl.site import Rules, Site
 from tests.bounds.test_alarm import plain_values
-from tests.engines.sites import remote
+from tests.deploy.sites import remote
 from tests.helpers import make_federation, make_schema
 from tests.inside import secured
 from tests.raising import raises
@@ -86,14 +85,6 @@ def test_batches_come_to_the_formula(s_max):
         assert found.table[z]["bound"] == BOUND
 
 
-def sites(federation):
-    rules = Rules(floor=1, radius=1e6)
-    return {
-        f"node {silo.index}": Site(silo, federation.schema, rules).answer
-        for silo in federation.silos
-    }
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 def test_every_engine_gives_the_same_sums(weighted):
     """In process, silo by silo, from sites that send bytes, and under masks."""
@@ -107,7 +98,7 @@ def test_every_engine_gives_the_same_sums(weighted):
         Reference(rows),
     ]
     if not weighted:
-        engines += [remote(rows, sites(rows)), secured(rows, floor=1)]
+        engines += [remote(rows), secured(rows, floor=1)]
     found = [pffl.monitor(solution, engine, **asked).entries[0] for engine in engines]
     for entry in found[1:]:
         assert entry.count == found[0].count
@@ -116,8 +107,8 @@ def test_every_engine_gives_the_same_sums(weighted):
 
 def test_sums_alone_tell_that_a_batch_of_sites_came_twice():
     rows = fresh(4, sizes=(60, 70, 80))
-    once = pffl.monitor(solved(), remote(rows, sites(rows)), bound=BOUND)
-    twice = pffl.monitor(solved(), remote(rows, sites(rows)), state=once)
+    once = pffl.monitor(solved(), remote(rows), bound=BOUND)
+    twice = pffl.monitor(solved(), remote(rows), state=once)
     assert len(twice.entries) == 1
 
 

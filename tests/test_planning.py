@@ -15,7 +15,7 @@ from pffl.errors import DataError, UsageError
 from pffl.preparation import Options
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
-from tests.engines.sites import remote
+from tests.deploy.sites import remote
 from tests.helpers import make_federation
 from tests.inside import FOLDS, SHARES, Judged, ModelPath, folds, upper_ends
 from tests.raising import raises

@@ -639,7 +639,7 @@ def test_a_solution_shows_itself_in_a_notebook() -> None:
 
 
 def test_counts_of_silos_that_are_elsewhere_are_shown_as_totals():
-    from tests.engines.sites import remote
+    from tests.deploy.sites import remote
 
     federation = pffl.datasets.synthetic(3000, silos=3, features=3, seed=0)
     here = pffl.solve(federation, pffl.BoundedGroupLoss(0.69), seed=0).data.card

@@ -20,16 +20,17 @@ from pffl import (
 )
 from pffl.config import parse
 from pffl.data import Rows
+from pffl.deploy import Agreement, Limits, Site
 from pffl.engines import Local, Reference
 from pffl.errors import DataError
 from pffl.methods import METHODS
 from pffl.models import Inputs
 from pffl.queries import Census, Evaluate, Expand, Task, Train, Witness
-from pffl.site import Agreement, Rules, Site, SiteConfig, prepare
+from tests.deploy.sites import alone, remote
 from tests.driving import iterate
-from tests.engines.sites import remote
 from tests.helpers import make_problem, train_query
-from tests.inside import Network, conclude, store
+from tests.inside import Network, conclude
+from tests.inside import prepared_rows as store
 from tests.raising import raises
 
 MODELS = {
@@ -283,8 +284,8 @@ def test_networks_take_weights():
 
 
 def test_sites_weigh_rows_where_the_federation_says_how_much():
+    from pffl.admission import Policy
     from pffl.errors import FederationError
-    from pffl.wire import Policy
 
     weighted, _ = pair()
     here = solve(weighted, overlapping(0.42), method=Exact(multiplier_bound=5))
@@ -309,9 +310,11 @@ def test_a_site_keeps_weights_and_counts_a_heavy_row_as_one(tmp_path):
     alike = replace(silo.rows(), weight=None)
     heavy = replace(alike, weight=np.where(np.arange(len(alike)) == 0, 1e6, 1.0))
     hidden = [
-        Site(replace(silo, splits={"train": rows}), schema, Rules(floor=2)).hidden(
-            "train"
-        )
+        Site(
+            replace(silo, splits={"train": rows}),
+            alone(silo, schema),
+            Limits(floor=2),
+        ).hidden("train")
         for rows in (alike, heavy)
     ]
     atom = schema.atoms(alike.group, alike.y)[0]
@@ -393,12 +396,9 @@ def test_a_site_prepares_weights_as_the_federation_agreed(tmp_path):
     )
     agreed = Agreement.of(data, ("north",))
     assert "w" in agreed.columns
-    (tmp_path / "federation.json").write_text(agreed.text(), "utf-8")
-    (tmp_path / "site.toml").write_text(
-        '[site]\nname = "north"\ntable = "rows.csv"\n[limits]\nfloor = 1\n'
-    )
-    site = prepare(SiteConfig.load(tmp_path)).site
-    weights = np.concatenate([rows.weight for rows in site.silo.splits.values()])
+    agreed = replace(agreed, shares={"test": 0.2})
+    silo, _ = store.prepare(tmp_path / "rows.csv", agreed, "north", b"k" * 32)
+    weights = np.concatenate([rows.weight for rows in silo.splits.values()])
     expected = arrays(n=40)["s"]
     assert sorted(weights) == sorted(expected[expected > 0])
 
@@ -406,7 +406,8 @@ def test_a_site_prepares_weights_as_the_federation_agreed(tmp_path):
 def test_what_is_assumed_of_weights_is_asked_of_sites():
     data = {"name": "compas"}
     said = parse({"data": data, "run": {"weight_bound": 7.0}})
-    other = parse({"data": data, "policy": {"weight_bound": 5.0}})
+    elsewhere = {"run": {"engine": "flower"}, "policy": {"weight_bound": 5.0}}
+    other = parse({"data": data, **elsewhere})
     assert said.policy.weight_bound == 7.0
     assert other.policy.weight_bound == 5.0
     assert parse({"data": data}).policy.weight_bound is None

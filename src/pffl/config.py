@@ -33,6 +33,7 @@ from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 import tomli_w
 from pydantic import Field, create_model
 
+from pffl.admission import Policy
 from pffl.constraints import CONSTRAINTS, BoundedGroupLoss, Constraint
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
@@ -66,7 +67,6 @@ from pffl.records import (
 )
 from pffl.registry import Registry
 from pffl.solving import default_method
-from pffl.wire import Policy
 
 F = TypeVar("F", Federation, Engine)
 

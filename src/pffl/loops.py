@@ -20,6 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
+from pffl.admission import Gate, Policy
 from pffl.callbacks import Callback
 from pffl.constraints.base import Constraint
 from pffl.data.encoding import TableEncoding
@@ -33,7 +34,6 @@ from pffl.preparation import Options
 from pffl.queries import Census, CensusTotal, Evaluate, Query, Total, View, add_all
 from pffl.solution import Solution
 from pffl.typing import FloatArray, IntArray
-from pffl.wire import Gate, Policy
 
 try:
     import torch
@@ -106,7 +106,7 @@ def solve_loaders(
         A type of mixed precision, such as ``torch.bfloat16``; losses are measured
         without.
     multiplier_bound, risk_weight, dual_step_size, iterate, options
-        As for `pffl.flower.BoundedGroupLossMixin`.
+        As for `pffl.deploy.BoundedGroupLossMixin`.
     seed
         Of the order of rows and of what training draws.
     name, callbacks
@@ -388,7 +388,7 @@ class Loops:
         self.gate.census(index, query.split, counted.answer(view), 0)
         bounded = partial(self.model.bounded, losses)
         total = query.total(view, losses, classes, bounded)
-        return self.gate.report(query, index, total).total
+        return self.gate.report(query, index, total)
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from importlib.metadata import version
 from typing import Any
 
 from pffl import files
+from pffl.admission import FEWEST_SITES
 from pffl.callbacks import Callback
 from pffl.choosing import choose_bound
 from pffl.constraints.base import Cells, Constraint
@@ -406,8 +407,6 @@ def sharing(sites: int, privacy: Privacy, site: str = "") -> Adding:
     Without one each draws from its secrets of the run. A site sees the totals, and
     knows its own noise: so at least one of them is not counted on.
     """
-    from pffl.wire.masks import FEWEST_SITES
-
     if sites < FEWEST_SITES:
         raise UsageError(
             f"[too-few-sites] a secure sum needs {FEWEST_SITES} sites or more, and "
@@ -785,7 +784,7 @@ def open_engine(federation: Federation | Engine, engine: str) -> Engine:
     if engine == DEPLOYED:
         raise UsageError(
             "[wrong-engine] the engine 'flower' reaches rows that are elsewhere: pffl "
-            "run with run.engine=flower, or pffl.flower.server_app"
+            "deploy writes what runs there"
         )
     if engine not in ENGINES:
         raise UsageError(
@@ -802,7 +801,7 @@ def open_secured(
     constraint: Constraint | None = None,
 ) -> Engine:
     """Return an engine for secure sums: over sites made here, or the one given."""
-    from pffl.site.at_hand import secured
+    from pffl.deploy.at_hand import secured
 
     if isinstance(federation, Federation):
         if engine != "local":

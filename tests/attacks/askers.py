@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from pffl.data import Federation, Rows, Schema, Silo
+from pffl.deploy import Agreement, Limits, Site
 from pffl.queries import (
     Census,
     CensusTotal,
@@ -26,14 +27,19 @@ from pffl.queries import (
     Query,
     View,
 )
-from pffl.site import Agreement, Rules, Site, SiteConfig
-from pffl.wire import read_answer, read_total
 from tests.attacks.product import told
+from tests.deploy.sites import Asker, Server, agree, alone, keys_of, sites_of
 from tests.helpers import make_schema
-from tests.inside import blocks_of, consent, mu_of, store, unfolded
-from tests.inside import wire_keys_FILE as KEY
-from tests.site.secure import Server, agree, keys_of, sites_of
-from tests.site.sites import message
+from tests.inside import (
+    Joining,
+    SiteFolder,
+    SiteMemory,
+    blocks_of,
+    mu_of,
+    prepared_rows,
+    unfolded,
+)
+from tests.inside import site_key_FILE as KEY
 
 Ask = Callable[[Query[Any]], Any]
 
@@ -91,23 +97,21 @@ def _withheld(atom: np.ndarray, n_atoms: int) -> np.ndarray:
 
 
 class Real:
-    """A real site, asked by bytes; numbers grow, and refusals are kept."""
+    """A real site, asked by bytes, step by step; refusals are kept."""
 
     def __init__(self, site: Site, run: str = "run") -> None:
-        self.site, self.run, self.number = site, run, 0
-        self.refusals: list[str] = []
+        self.site, self._asker = site, Asker(site, run)
+        self.refusals = self._asker.refusals
+
+    @property
+    def number(self) -> int:
+        """How many queries were answered."""
+        return self._asker.step + len(self.refusals)
 
     def __call__(self, query: Query[Any]) -> Any:
         if len(self.refusals) > PATIENCE:
             return None
-        self.number += 1
-        asked = message(self.site, query, (0, self.number), run=self.run)
-        answer = read_answer(self.site.answer(asked))
-        if answer.refusal:
-            self.refusals.append(answer.refusal)
-            return None
-        total = read_total(answer.bodies[0], query, 0, self.site.schema.hash)[0]
-        return told(total)
+        return told(self._asker.ask(query))
 
 
 EPSILON = 8.0  # a large one: what attacks do not read here they read nowhere below
@@ -132,9 +136,10 @@ class Private:
         self, folder: Path, silo: Silo, schema: Schema, asked: int, run: str = "run"
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.site = Site(silo, schema, Rules(epsilon=EPSILON), folder)
+        agreed = alone(silo, schema, run={"privacy": {"epsilon": EPSILON}})
+        self.site = Site(silo, agreed, Limits(epsilon=EPSILON), folder)
         self.ask = Real(self.site, run)
-        self.noise = math.sqrt(3 * asked + 1e-6) / mu_of(EPSILON, Rules().delta)
+        self.noise = math.sqrt(3 * asked + 1e-6) / mu_of(EPSILON, Limits().delta)
 
     def __call__(self, query: Query[Any]) -> Any:
         """Return what is released of the cells: losses, gradients and curvatures."""
@@ -166,7 +171,7 @@ class Private:
 class Pooled:
     """Asks sites of a secure sum step by step; refusals are kept."""
 
-    def __init__(self, federation: Federation, rules: Rules) -> None:
+    def __init__(self, federation: Federation, rules: Limits) -> None:
         sites = sites_of(federation, agree(federation, floor=rules.floor), rules=rules)
         self.server = Server(sites, federation.schema.hash)
         self.refusals: list[str] = []
@@ -182,20 +187,24 @@ class Pooled:
 
 
 def opened(folder: Path, federation: Federation, agreed: Agreement) -> dict[str, Site]:
-    """The sites' own folders, whose federation.json the server has written."""
-    sites = {}
+    """The sites' own folders, whose people joined, or would now."""
+    sites, path = {}, folder / "federation.json"
+    path.write_text(agreed.text())
     for silo in federation.silos:
-        place = folder / silo.name
-        place.mkdir(exist_ok=True)
-        text = f'[site]\nname = "{silo.name}"\n[limits]\nfloor = 1\n'
-        (place / "site.toml").write_text(text)
-        (place / "federation.json").write_text(agreed.text())
-        config = SiteConfig.load(place)
-        if not config.prepared.exists():
-            store.write(config.prepared, silo, agreed.schema.hash)
-            keys_of(silo.name).write(place / KEY)
-            consent.give(config, agreed)  # by somebody who looked at it
-        sites[silo.name] = Site.open(place)
+        place = SiteFolder(folder / silo.name)
+        if not place.path.exists():
+            place.path.mkdir()
+            keys_of(silo.name).write(place.path / KEY)
+            memory = SiteMemory(place.path)
+            memory.add("begin", {"site": silo.name})
+            memory.close()
+        joining = Joining.of(place, path, Limits(floor=1))
+        joining.check(None)
+        if joining.before is None:
+            rows = place.path / prepared_rows.FOLDER
+            prepared_rows.write(rows, silo, agreed.schema.hash)
+            joining.agree(compared=True)  # by somebody who looked at it
+        sites[silo.name] = place.open()
     return sites
 
 

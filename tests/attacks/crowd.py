@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from copy import deepcopy
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -13,24 +12,21 @@ import numpy as np
 
 import pffl
 from pffl.data import Federation, Silo
+from pffl.deploy import Agreement, InMemory, Remote, Site
 from pffl.engines import Reference
 from pffl.queries import Pool, Query, Task
-from pffl.site import Agreement, Site
-from pffl.wire import (
+from tests.attacks.askers import PATIENCE, people
+from tests.attacks.product import told
+from tests.deploy.sites import agree, sites_of, summed
+from tests.helpers import make_problem
+from tests.inside import (
     Answer,
     Request,
     query_body,
     read_answer,
-    read_masked,
     read_request,
     write_request,
 )
-from tests.attacks.askers import PATIENCE, people
-from tests.attacks.product import told
-from tests.helpers import make_problem
-from tests.inside import InMemory, masks
-from tests.inside import engines_remote_secure_Secured as Secured
-from tests.site.secure import VERSION, agree, keys_of, sites_of
 
 RUN: Mapping[str, Any] = {
     "constraint": {"kind": "bgl", "bound": 0.68},
@@ -77,16 +73,7 @@ class Overheard:
         self.agreement = agreed()
         self.sites = sites_of(crowd(), self.agreement)
         heard = {name: self._heard(site) for name, site in self.sites.items()}
-        federation = crowd()
-        names = federation.silo_names
-        engine = Secured(
-            InMemory(heard),
-            federation.encoding,
-            names,
-            {name: keys_of(name).public for name in names},
-            agreement=self.agreement.hash,
-            run=NAME,
-        )
+        engine = Remote(InMemory(heard), self.agreement, run=NAME)
         with suppress(Enough):
             constraint = pffl.BoundedGroupLoss(0.68)
             pffl.solve(engine, constraint, method=pffl.FirstOrder(), seed=0)
@@ -106,15 +93,17 @@ class Overheard:
     def until(self, step: int) -> Mapping[str, Site]:
         """Return sites that were asked all that comes before a step."""
         sites = sites_of(crowd(), self.agreement)
-        for name, (runs, guard) in self.before[step - 1].items():
+        for name, (runs, remembered) in self.before[step - 1].items():
             site: Any = sites[name]
-            site._member._memory, site.guard._memory = dict(runs), deepcopy(guard)
+            site.records.memory = dict(runs)
+            site.memory._db.deserialize(remembered)
+            site.memory._seen = (0, "")
         return sites
 
 
-def memory(site: Any) -> tuple[Any, Any]:
+def memory(site: Any) -> tuple[Any, bytes]:
     """What a site remembers of its runs."""
-    return dict(site._member._memory), deepcopy(site.guard._memory)
+    return dict(site.records.memory), site.memory._db.serialize()
 
 
 class Masked:
@@ -129,24 +118,15 @@ class Masked:
         if len(self.refusals) > PATIENCE:
             return None
         schema = next(iter(self.sites.values())).schema.hash
-        asked = Request(
-            NAME,
-            0,
-            1000 + self.step,
-            VERSION,
-            schema,
-            (query_body(query, 0),),
-            step=self.step + 1,
-            relay=self.relay,
-        )
+        bodies = (query_body(query, 0),)
+        asked = Request(NAME, schema, bodies, step=self.step + 1, relay=self.relay)
         content = tuple(s.answer(write_request(asked)) for s in self.sites.values())
         answers = [read_answer(one) for one in content]
         self.refusals += [one.refusal for one in answers if one.refusal]
         if any(one.refusal for one in answers):
             return None
         self.step, self.relay = asked.step, content
-        flats = [read_masked(one, masks.size(query)) for one in answers]
-        return told(masks.decode(query, masks.add(flats), len(flats)))
+        return told(summed([query], answers)[0])
 
 
 def tell_all(sites: Mapping[str, Site], requests: Sequence[Request]) -> list[Answer]:

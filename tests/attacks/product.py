@@ -9,8 +9,12 @@ from typing import Any
 import numpy as np
 
 import pffl
+from pffl.admission import Policy
 from pffl.constraints import Cells
 from pffl.data import Federation, Rows, Schema, Silo
+from pffl.deploy import Agreement, InMemory
+from pffl.deploy import Limits as SiteLimits
+from pffl.deploy import Site as OwnSite
 from pffl.errors import DataError, Refused, UsageError
 from pffl.models import Inputs
 from pffl.parcel import Parcel
@@ -22,12 +26,13 @@ from pffl.queries import (
     Task,
     Train,
 )
-from pffl.site import Agreement, Site
-from pffl.site import Rules as SiteRules
-from pffl.wire import (
+from tests.deploy.sites import alone, keys_of
+from tests.deploy.sites import engine_of as engine_over
+from tests.inside import (
+    EVERY_SILO,
     Answer,
-    Policy,
     Request,
+    mu_of,
     query_body,
     read_answer,
     read_masked,
@@ -36,13 +41,37 @@ from pffl.wire import (
     write_answer,
     write_request,
 )
-from tests.engines.test_secure import engine_of
-from tests.inside import EVERY_SILO, InMemory, masks, mu_of
+from tests.inside import secure_sum as masks
 
 
-def Rules(*, questions: int | None = None, **given: Any) -> SiteRules:
-    """A site's limits; attacks say questions for queries."""
-    return SiteRules(**given | ({} if questions is None else {"queries": questions}))
+def engine_of(federation: Any, sites: Any, agreed: Agreement, **options: Any) -> Any:
+    """Ask sites that are elsewhere, as far as the server can tell."""
+    return engine_over(sites, agreed, **options)
+
+
+class Site(OwnSite):
+    """A site, made as attacks make one."""
+
+    def __init__(
+        self,
+        silo: Silo,
+        schema: Schema,
+        rules: Any,
+        state: Any = None,
+        *,
+        agreement: Agreement | None = None,
+        keys: Any = None,
+    ) -> None:
+        if state is not None:
+            state.mkdir(parents=True, exist_ok=True)
+        agreed = agreement or alone(silo, schema)
+        super().__init__(silo, agreed, rules, state, key=keys)
+        self.rules = rules
+
+
+def Rules(*, questions: int | None = None, runs: int = 0, **given: Any) -> SiteLimits:
+    """A site's limits; attacks say questions for queries, and count runs."""
+    return SiteLimits(**given | ({} if questions is None else {"queries": questions}))
 
 
 class Kind(type):
@@ -121,29 +150,35 @@ def relayed(content: bytes, asked: Any) -> Any:
 def refused_by(site: Any, request: Any) -> str:
     """The code of the error by which a site refuses; empty if it answers."""
     try:
-        site._answer(request, remember=False)
+        with site.memory.turn():
+            site._answered(request)
+            raise KeyError  # nothing is remembered
+    except KeyError:
+        return ""
     except Refused as error:
         return error.code
-    return ""
 
 
-def masked_number(content: bytes) -> int:
-    """What a site answered under its mask, as the one whole number that it is."""
-    flat = read_answer(content).bodies[0].arrays["masked"]
-    return int.from_bytes(flat.astype("<i8").tobytes(), "little")
+def masked_words(content: bytes) -> Any:
+    """What a site answered under its mask."""
+    return read_answer(content).bodies[0].arrays["masked"].view(np.uint64)
 
 
-def plain_number(site: Any, request: Any) -> int:
+def plain_words(site: Any, request: Any) -> Any:
     """What it would have said without a mask."""
-    place = site._place(site._member)
-    asked = [site._read(body, place)[0] for body in request.bodies]
-    flat = masks.encode_all(asked, site._totals(asked, site._member.index))
-    return int.from_bytes(flat.astype("<u8").tobytes(), "little")
+    asked = [site._read(body, site._place())[0] for body in request.bodies]
+    totals = site._totals(asked, site.records.index)
+    return masks.encode_all(asked, totals, len(site.agreement.sites))
+
+
+def apart(one: Any, other: Any) -> Any:
+    """The difference of two answers, each integer mod 2^128."""
+    return masks._minus(one, other)
 
 
 def believing(site: Any) -> Any:
     """A site that does not look whether its rows are those of the run."""
-    site._member._refuse_other = lambda *_: None
+    site.records._refuse_other = lambda *_: None
     return site
 
 

@@ -33,8 +33,8 @@ from tests.attacks.product import (
     Slopes,
     pffl,
 )
+from tests.deploy.sites import problem_of
 from tests.helpers import make_schema
-from tests.site.sites import problem_of
 
 AGES = np.arange(18.0, 81.0)
 

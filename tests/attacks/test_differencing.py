@@ -34,10 +34,9 @@ from tests.attacks.product import (
     UsageError,
 )
 from tests.attacks.rebuilding import Told, by_fit, of_cell
+from tests.deploy.sites import agree, problem_of, sites_of
 from tests.helpers import make_federation, make_schema
 from tests.raising import raises
-from tests.site.secure import agree, sites_of
-from tests.site.sites import problem_of
 
 RUNS = ("Monday", "Tuesday")
 

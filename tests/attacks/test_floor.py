@@ -34,9 +34,9 @@ from tests.attacks.product import (
     relayed,
 )
 from tests.attacks.rebuilding import Told, by_eigenvectors
+from tests.deploy.sites import agree, keys_of
 from tests.helpers import make_schema
 from tests.raising import raises
-from tests.site.secure import agree, keys_of
 
 GROUPS = ("common", "usual", "rare")
 FLOOR, RARE, PADDED = 10, 2, 400

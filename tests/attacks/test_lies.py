@@ -11,11 +11,10 @@ import pytest
 import pffl
 from pffl.data import Federation
 from pffl.solution import Solution
-from pffl.wire import Policy
 from tests.attacks.askers import tell
-from tests.engines.sites import remote, sites_of, spoil
+from tests.deploy.sites import OPEN, agree, engine_of, remote, sites_of
+from tests.deploy.spoiling import spoil
 from tests.helpers import from_silos, make_federation
-from tests.inside import InMemory, Remote
 
 FEDERATION = make_federation(5, sizes=(120, 150, 180), test=60)
 
@@ -30,14 +29,12 @@ def flipped(arrays: dict[str, Any]) -> dict[str, Any]:
 
 def trained(*, liar: bool) -> Solution:
     """Solve over three sites, the last of which may lie."""
-    sites = sites_of(FEDERATION)
+    agreed = agree(FEDERATION, secure_sum=False, floor=0)
+    sites: dict[str, Any] = sites_of(FEDERATION, agreed, rules=OPEN)
     if liar:
         last = list(sites)[-1]
-        kinds = ("expand", "queries")
-        sites[last] = spoil(sites[last], kinds, change=flipped)
-    engine = Remote(
-        InMemory(sites), FEDERATION.schema, FEDERATION.silo_names, policy=Policy()
-    )
+        sites[last] = spoil(sites[last], ("expand",), change=flipped)
+    engine = engine_of(sites, agreed)
     return pffl.solve(engine, pffl.BoundedGroupLoss(0.68), method="exact")
 
 

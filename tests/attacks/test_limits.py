@@ -15,11 +15,11 @@ from scipy.special import expit
 
 from pffl.data import Rows, Silo
 from pffl.queries import Expand
-from pffl.site import Rules, Site
 from tests.attacks.askers import Former, Private, Real, modes, tell
+from tests.attacks.product import Rules, Site
 from tests.attacks.rebuilding import Told, Trained, of_cell
+from tests.deploy.sites import problem_of
 from tests.helpers import make_schema
-from tests.site.sites import problem_of
 
 
 def table_of(told: list[Told], patterns: np.ndarray, label: float) -> np.ndarray:

@@ -14,18 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pffl.deploy import Site
 from pffl.errors import Refused
 from pffl.parcel import Parcel
 from pffl.queries import Place, read_query
-from pffl.site import Site
-from pffl.wire import (
-    Answer,
-    Request,
-    read_answer,
-    read_masked,
-    signed_content,
-    write_answer,
-)
 from tests.attacks.askers import found, tell
 from tests.attacks.chosen import FAR, Moved, Read, window
 from tests.attacks.crowd import (
@@ -36,9 +28,10 @@ from tests.attacks.crowd import (
     pooled_task,
     tell_all,
 )
-from tests.inside import masks
+from tests.deploy.sites import keys_of
+from tests.deploy.sites import summed as added
+from tests.inside import Answer, Request, read_answer, signed_content, write_answer
 from tests.raising import raises
-from tests.site.secure import keys_of
 
 AGES = np.arange(50.0, 81.0)
 FEW = slice(8, None)  # of these ages; windows at the edge see younger people, too
@@ -186,6 +179,4 @@ def summed(request: Request, answers: Sequence[Answer]) -> list[Any]:
         read_query(body.header, body.arrays, crowd().schema, place=place)[0]
         for body in request.bodies
     ]
-    length = sum(map(masks.size, asked))
-    flats = [read_masked(answer, length) for answer in answers]
-    return masks.decode_all(asked, masks.add(flats), len(flats))
+    return added(asked, answers)

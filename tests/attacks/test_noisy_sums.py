@@ -30,16 +30,17 @@ from tests.attacks.product import (
     write_answer,
 )
 from tests.attacks.product import query_body as question_body
-from tests.site.noisy import (
+from tests.deploy.sites import (
+    Server,
     agreement,
     budget,
+    keys_of,
     lines_of,
     members,
     people,
+    run,
     sections,
 )
-from tests.site.running import run
-from tests.site.secure import Server, keys_of
 
 STEP = 4  # the second gradient: a w that was computed from totals
 Twist = Callable[[Request], Request]

@@ -44,8 +44,8 @@ from tests.attacks.rebuilding import (
     left_out,
     of_cell,
 )
+from tests.deploy.sites import problem_of
 from tests.helpers import make_schema
-from tests.site.sites import problem_of
 
 SMALL = 3  # the (group, label) that is attacked
 

@@ -25,12 +25,11 @@ from tests.attacks.product import (
     Parcel,
     Rows,
     Rules,
-    Site,
     believing,
     engine_of,
-    masked_number,
+    masked_words,
     pffl,
-    plain_number,
+    plain_words,
     read_answer,
     read_request,
     refused_by,
@@ -38,9 +37,11 @@ from tests.attacks.product import (
     write_answer,
     write_request,
 )
-from tests.cli.helpers import pffl as command
+from tests.attacks.product import (
+    apart as difference,
+)
+from tests.deploy.sites import agree, keys_of, sites_of
 from tests.helpers import make_federation
-from tests.site.secure import agree, keys_of, sites_of
 
 RUN = {
     "constraint": {"kind": "bgl", "bound": 0.69},
@@ -120,32 +121,25 @@ def put_back(folder: Path, copy: str) -> None:
 def read_from(folder: Path, data: Federation, one: tuple[bytes, bytes], said: bytes):
     """What the server reads from one more answer, by those of the run.
 
-    Under one mask the difference of two answers is that of two sums: its limbs are
-    nearly 0, or nearly 2^64. Under two masks it is random.
+    Under one mask the difference of two answers is that of two sums; under two masks it
+    is random.
     """
     content, before = one
     if read_answer(said).refusal:
         return REFUSED
-    if masked_number(said) == masked_number(before):
+    if np.array_equal(masked_words(said), masked_words(before)):
         return SAME
-    asked, size = read_request(content), len(read_answer(before).bodies[0].arrays[MASK])
-    apart = (masked_number(said) - masked_number(before)) % (1 << 64 * size)
+    asked = read_request(content)
+    apart = difference(masked_words(said), masked_words(before))
     if asked.bodies:
         name = people().silo_names[0]
         now, then = (opened(folder, name, d) for d in (data, people()))
-        sums = plain_number(now, asked) - plain_number(then, asked)
-        if (apart - sums) % (1 << 64 * size) == 0:
+        sums = difference(plain_words(now, asked), plain_words(then, asked))
+        if np.array_equal(apart, sums):
             return ROWS
-    assert random(apart, said)
+    bits = np.unpackbits(apart.view(np.uint8))  # of two masks: they look drawn
+    assert abs(bits.mean() - 0.5) < 5 * 0.5 / np.sqrt(bits.size)
     return NOTHING
-
-
-def random(apart: int, said: bytes) -> bool:
-    """Whether the bits of a difference of two such answers look drawn."""
-    size = 8 * len(read_answer(said).bodies[0].arrays[MASK])
-    content = (apart % (1 << 8 * size)).to_bytes(size, "little")
-    bits = np.unpackbits(np.frombuffer(content, np.uint8))
-    return bool(abs(bits.mean() - 0.5) < 5 * 0.5 / np.sqrt(bits.size))
 
 
 MASK = "masked"
@@ -253,7 +247,7 @@ def test_a_run_that_never_ended_is_forgotten_in_time(
     assert path.exists()
     os.utime(path, (1.0, 1.0))
     ending = replace(read_request(log[1][0]), bodies=(), relay=())
-    opened(folder, name, people()).preview(write_request(ending))  # changes nothing
+    opened(folder, name, people()).answer(write_request(ending)[:-1])  # changes nothing
     assert path.exists()
     opened(folder, name, people()).answer(write_request(replace(hello, run="friday")))
     assert not path.exists()
@@ -275,7 +269,7 @@ def announcing(content: bytes, name: str, key: bytes | None = None, **more: Any)
 
 
 def key_of(content: bytes) -> bytes:
-    return masked_number(content).to_bytes(32, "little")
+    return masked_words(content).tobytes()
 
 
 def unsigned(content: bytes) -> bytes:
@@ -348,84 +342,9 @@ def test_every_run_has_keys_of_its_own(monday: tuple[Path, Log]) -> None:
     sites = sites_of(people(), agree(people(), run=RUN), rules=Rules())
     hello = read_request(monday[1][0][0])
     found = {
-        key_of(site.answer(write_request(replace(hello, run=f"run {k}", sequence=s))))
+        key_of(site.answer(write_request(replace(hello, run=f"run {k}"))))
         for site in sites.values()
         for k in range(3)
-        for s in (1, 2)  # and one for all greetings of a run
+        for _ in range(2)  # and one for all greetings of a run
     }
     assert len(found) == 9
-
-
-# As it is typed
-
-
-def test_as_it_is_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Deployed sites: a backup of before the run, and one patient more since."""
-    server = pytest.importorskip("pffl.flower.server")
-    spec, out = tmp_path / "run.toml", tmp_path / "out"
-    spec.write_text(RUN_FILE)
-    trial = ("--trial-data", "--trial-certificates", "--sites", "north,south,west")
-    assert command(capsys, "deploy", spec, "-o", out, *trial).code == 0
-    places = {name: out / "sites" / name for name in ("north", "south", "west")}
-    for place in places.values():
-        assert command(capsys, "site", "prepare", place).code == 0
-    north, log = places["north"], []
-    shutil.copytree(north, tmp_path / "backup")
-
-    def answering(name: str) -> Callable[[bytes], bytes]:
-        def answer(content: bytes) -> bytes:
-            said = Site.open(places[name]).answer(content)
-            if name == "north":
-                log.append((content, said))
-            return said
-
-        return answer
-
-    transport = InMemory({name: answering(name) for name in places})
-    found = server.run(transport, out / "app", tmp_path / "run", extras=False)
-    assert found.status == "met"
-    for place in places.values():  # the run has ended: its secrets are gone
-        assert not list((place / "runs").glob("*.safetensors"))
-    shutil.rmtree(north)
-    shutil.copytree(tmp_path / "backup", north)
-    table = north / "rows.csv"
-    first = table.read_text().splitlines()[1]
-    table.write_text(table.read_text() + first + "\n")
-    assert command(capsys, "site", "prepare", north).code == 0
-    asked = [(content, said) for content, said in log if read_request(content).bodies]
-    for content, _ in asked:
-        assert read_answer(Site.open(north).answer(content)).refusal
-    key = Site.open(north).answer(log[0][0])
-    assert masked_number(key) != masked_number(log[0][1])
-    first_step = read_request(asked[0][0])
-    relay = (key, *first_step.relay[1:])
-    again = write_request(replace(first_step, relay=relay, sequence=99))
-    said = Site.open(north).answer(again)
-    apart = masked_number(said) - masked_number(asked[0][1])
-    assert random(apart, said)
-    tell(
-        "site put back from a backup, one row more, by the command line",
-        "the new row",
-        "other keys, other masks",
-    )
-
-
-RUN_FILE = """
-[data]
-name = "synthetic"
-rows = 900
-silos = 3
-seed = 1
-
-[constraint]
-kind = "bgl"
-bound = 0.68
-
-[method]
-kind = "exact"
-
-[run]
-engine = "flower"
-seed = 0
-baseline = false
-"""

@@ -13,7 +13,7 @@ from pffl.data import Federation
 from pffl.engines import Local
 from pffl.errors import UsageError
 from pffl.preparation import Options
-from tests.engines.sites import remote
+from tests.deploy.sites import remote
 from tests.helpers import make_federation, make_schema
 from tests.raising import raises
 from tests.saddle import Oracle

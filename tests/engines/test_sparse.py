@@ -14,7 +14,7 @@ from pffl.data import Rows
 from pffl.engines import Local, Reference
 from pffl.models import Inputs
 from pffl.queries import Census, Evaluate, Expand
-from tests.engines.sites import counted, remote
+from tests.deploy.sites import counted, remote
 from tests.helpers import (
     assert_same_total,
     draw_multipliers,
@@ -26,7 +26,7 @@ from tests.helpers import (
     train_query,
     witness_query,
 )
-from tests.inside import store
+from tests.inside import prepared_rows as store
 from tests.oracles import MODELS
 from tests.raising import raises
 

@@ -13,7 +13,7 @@ import pffl
 from pffl import runs
 from pffl.data import Federation
 from pffl.solution import Solution
-from tests.engines.sites import remote
+from tests.deploy.sites import remote
 from tests.helpers import make_federation
 from tests.inside import conclude, write_report
 from tests.methods.biased import biased

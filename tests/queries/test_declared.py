@@ -10,6 +10,7 @@ import pytest
 
 import pffl
 from pffl.data import Silo
+from pffl.deploy import Limits, Site
 from pffl.engines import Local, Reference
 from pffl.errors import FederationError, Malformed
 from pffl.queries import (
@@ -21,8 +22,9 @@ from pffl.queries import (
     View,
     add_all,
 )
-from pffl.site import Rules, Site
-from tests.engines.sites import remote, sites_of, spoil
+from tests.deploy.sites import Asker, remote
+from tests.deploy.sites import alone as agreed_alone
+from tests.deploy.spoiling import spoil
 from tests.helpers import (
     make_federation,
     make_problem,
@@ -99,12 +101,7 @@ def test_a_query_of_ones_own_is_asked_by_every_engine(federation, query):
     assert total.own.shape == (3, 4)
     equal(total, Local(federation).ask(query))
     equal(total, remote(federation).ask(query))
-    open_to_all = Rules(floor=1)
-    sites = {
-        silo.name: Site(silo, federation.schema, open_to_all).answer
-        for silo in federation.silos
-    }
-    equal(total, remote(federation, sites).ask(query))
+    equal(total, remote(federation, limits=Limits(floor=1)).ask(query))
 
 
 def test_what_a_query_of_ones_own_costs(federation, query):
@@ -132,27 +129,25 @@ def test_what_a_query_of_ones_own_costs(federation, query):
 def test_false_answers_to_a_query_of_ones_own_are_refused(
     federation, query, name, change, said
 ):
-    sites = sites_of(federation)
-
     def lie(arrays):
         old = np.asarray(arrays.get(name, np.zeros(1)), np.float64)
         return {**arrays, name: change(old)}
 
-    sites["node 1"] = spoil(sites["node 1"], ("shares",), change=lie)
+    lying = {"site 1": lambda site: spoil(site, ("shares",), change=lie)}
     with raises(FederationError, "sites-missing", "'site 1'", said):
-        remote(federation, sites).ask(query)
+        remote(federation, spoiled=lying).ask(query)
 
 
 def test_small_cells_are_withheld_of_any_query(federation, query):
     silo, schema = federation.silos[1], federation.schema
-    counts = Site(silo, schema, Rules(floor=1)).counts("train")
-    site = Site(silo, schema, Rules(floor=int(np.sort(counts)[0]) + 1))
+    by_itself = agreed_alone(silo, schema)
+    counts = Site(silo, by_itself, Limits(floor=1)).counts("train")
+    site = Site(silo, by_itself, Limits(floor=int(np.sort(counts)[0]) + 1))
     hidden = site.hidden("train")
     assert hidden.any()
     assert not hidden.all()
     alone = replace(query, task=replace(query.task, shares=np.ones(1)))
-    only = pffl.Federation(schema, (replace(silo, index=0),), "one")
-    seen = remote(only, {"1": site.answer}).ask(alone)
+    seen = Asker(site).ask(alone)
     rows = silo.rows("train")
     shown = rows.take(np.flatnonzero(~hidden[schema.atoms(rows.group, rows.y)]))
     left = pffl.Federation(schema, (Silo("one", 0, {"train": shown}),), "one")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pffl
 from pffl import runs
-from tests.engines.sites import remote
+from tests.deploy.sites import remote
 from tests.inside import Judged, render
 from tests.reports.folders import NAMES, NASTY, federation
 from tests.test_monitoring import of_people, people

@@ -74,7 +74,7 @@ def test_under_noise_nothing_is_weighed(name: str) -> None:
 @pytest.fixture
 def flower() -> Iterator[Any]:
     pytest.importorskip("flwr")
-    from tests.flower import apps
+    from tests.deploy import apps
 
     logger = logging.getLogger("flwr")
     before = logger.level
@@ -100,7 +100,7 @@ def test_over_strategies_of_flowers(
     from flwr.app import ConfigRecord
     from flwr.serverapp import strategy as strategies
 
-    from pffl.flower import BoundedGroupLossMixin
+    from pffl.deploy import BoundedGroupLossMixin
 
     base, more = getattr(strategies, strategy), STRATEGIES[strategy]
     fair = type("Fair", (BoundedGroupLossMixin, base), {})
@@ -126,7 +126,7 @@ def test_over_flower_an_active_bound_is_met_with_less_risk_than_a_tighter_one(
 ) -> None:
     from flwr.app import ConfigRecord
 
-    from pffl.flower import FairFedAvg
+    from pffl.deploy import FairFedAvg
 
     risks = []
     for bound in (0.64, 0.66, 0.68, 0.7):

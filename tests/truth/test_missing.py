@@ -22,7 +22,7 @@ import pffl
 from pffl.parcel import Parcel, pack, unpack
 from tests.cli.helpers import Command
 from tests.declared import columns
-from tests.engines.sites import remote
+from tests.deploy.sites import remote
 from tests.raising import raises
 
 ROWS = 900

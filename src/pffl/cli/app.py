@@ -19,9 +19,6 @@ from pffl.cli import (
     report,
     run,
     site,
-    site_keys,
-    site_show,
-    site_status,
     verify,
 )
 
@@ -48,14 +45,6 @@ for command in (
     deploy.deploy,
 ):
     app.command()(command)
-site.app.command()(site_status.status)
-site.app.command()(site_status.log)
-site.app.command()(site_status.ledger)
-site.app.command()(site_status.pause)
-site.app.command()(site_status.resume)
-site.app.command()(site_show.show)
-site.app.command()(site_keys.key)
-site.app.command()(site_keys.agree)
 app.add_typer(site.app, name="site")
 
 

@@ -1,4 +1,4 @@
-"""`pffl deploy`: from a run file to a folder for each machine of the federation."""
+"""`pffl deploy`: from a run file and the sites' lines to the coordinator's folder."""
 
 from __future__ import annotations
 
@@ -8,63 +8,88 @@ from typing import Annotated
 import typer
 
 from pffl.cli import console
-from pffl.cli.options import COLUMNS, Draft, takes
 
 
-@takes(*COLUMNS, "constraint", "bound", "model", "method", "l2", "seed", "epsilon")
 def deploy(
-    draft: Draft,
-    out: Annotated[Path, typer.Option("--out", "-o", help="A new folder.")],
+    spec: Annotated[
+        Path | None,
+        typer.Argument(metavar="SPEC", help="A run file; its data tell the columns."),
+    ] = None,
     sites: Annotated[
-        str | None,
-        typer.Option(help="Names of the sites, with commas; default: the silos'."),
+        Path | None,
+        typer.Option(help="File with the line of each site (pffl site init)."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A new folder.")
     ] = None,
     address: Annotated[
         str,
-        typer.Option(
-            help="Where sites reach the server: one interface.", metavar="HOST:PORT"
-        ),
-    ] = "127.0.0.1:8000",
-    keys: Annotated[
-        Path | None,
-        typer.Option(help="Folder with the sites' public keys (pffl site key)."),
+        typer.Option(help="Where sites reach the server.", metavar="HOST:PORT"),
+    ] = "127.0.0.1:8443",
+    trial_rows: Annotated[
+        bool,
+        typer.Option("--trial-rows", help="Also write each silo's rows, for a trial."),
+    ] = False,
+    insist: Annotated[
+        bool, typer.Option("--insist", help="Deploy a run that takes hours.")
+    ] = False,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any key of the run file."),
     ] = None,
-    trial_certificates: Annotated[
-        bool,
-        typer.Option(
-            "--trial-certificates", help="Also make certificates and keys, for trials."
-        ),
-    ] = False,
-    trial_data: Annotated[
-        bool,
-        typer.Option("--trial-data", help="Also write each site's rows, for trials."),
-    ] = False,
+    check: Annotated[
+        Path | None,
+        typer.Option(help="Look at a folder that was deployed: ports, clocks, sites."),
+    ] = None,
 ) -> None:
-    """Write a Flower app, and folders for the server and for every site.
+    """Write federation.json, the Flower app, the proxy's configuration, and commands.
 
-    The data are opened for the names of columns, groups and silos; no rows are written.
+    The data are opened for the names of columns and groups; no rows are written.
 
-    Example: pffl deploy run.toml -o deployment --address fl.example.org:8443
+    Example: pffl deploy run.toml --sites lines.txt -o study
     """
-    from pffl.flower.address import Address
-    from pffl.flower.deploy import deploy as write
-    from pffl.flower.deploy import site_names
-    from pffl.progress import arriving
+    from pffl.errors import UsageError
 
-    spec = draft.check()
+    if check is not None:
+        raise typer.Exit(_check(check))
+    if spec is None or sites is None or out is None:
+        raise UsageError(
+            "[missing-option] give SPEC, --sites LINES and -o DIR, or --check DIR"
+        )
+    from pffl.config import merge, parse, parse_setting
+    from pffl.deploy.bundle import Address
+    from pffl.deploy.bundle import deploy as write
+    from pffl.deploy.keys import read_lines
+    from pffl.engines import DEPLOYED
+    from pffl.files import read
+    from pffl.progress import arriving
+    from pffl.records import read_toml
+
+    sections = read_toml(spec)
+    for setting in set_ or ():
+        sections = merge(sections, parse_setting(setting))
+    sections = merge(sections, {"run": {"engine": DEPLOYED}})
     with arriving() as show:
-        made = write(
-            spec,
-            draft.sections,
+        agreed = write(
+            parse(sections, source=str(spec), base=spec.parent),
+            sections,
+            read_lines(read(sites).decode("utf-8", "replace")),
             out,
             address=Address.parse(address),
-            sites=None if sites is None else site_names(sites),
-            keys=keys,
-            trial_certificates=trial_certificates,
-            trial_data=trial_data,
+            trial_rows=trial_rows,
+            insist=insist,
             progress=show,
         )
-    console.show(f"Server and app: {made.folder / 'server'}")
-    for name, folder in made.sites.items():
-        console.show(f"Site {name}: {folder}")
-    console.show(f"Begin with {made.folder / 'README.md'}")
+    console.show(f"{len(agreed.sites)} sites, {agreed.mode} mode: {out}")
+    console.show(f"Go on with {out / 'COMMANDS.md'}")
+
+
+def _check(folder: Path) -> int:
+    """Show what was found; 5 if something is wrong."""
+    from pffl.deploy.launch import check
+
+    wrong = 0
+    for good, text in check(folder):
+        console.show(f"{'✓' if good else '✗'} {text}")
+        wrong += not good
+    return 5 if wrong else 0

@@ -1,11 +1,9 @@
-"""`pffl run` over machines: start a run, watch it, and end as it ends."""
+"""`pffl run DIR` of what `pffl deploy` wrote: start it, watch it, end as it ends."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pffl.cli import console
 from pffl.cli.interruption import how_to_go_on, interruptible
@@ -13,61 +11,58 @@ from pffl.errors import FederationError, UsageError
 
 if TYPE_CHECKING:
     from pffl.config import RunSpec
-    from pffl.flower.launch import Launch
+    from pffl.deploy.launch import Launch
 
 
 def run(
     spec: RunSpec,
-    app: Path,
-    superlink: str | None,
     out: Path | None,
     resume: Path | None,
     *,
-    quiet: bool,
     verbose: bool,
     json: bool,
-    extras: bool,
 ) -> tuple[Path, int]:
-    """Do what `pffl run` does, with silos elsewhere; return where, and its code."""
+    """Do what `pffl run` does, with sites elsewhere; return where, and its code."""
     from pffl import runs
     from pffl.cli.run import told
+    from pffl.deploy.launch import Launch
     from pffl.evidence.conclude import conclude
-    from pffl.flower.launch import Launch
 
+    given = spec.data.federation
+    if given is None:
+        raise UsageError(
+            "[not-deployed] engine = 'flower': give the folder that 'pffl deploy' wrote"
+        )
     if resume is not None and out is not None:
         raise UsageError(
             "[options-conflict] --resume goes on in the directory it names: leave out "
             "--out"
         )
-    place = (resume or out or _next_free(spec.data.name)).resolve()
-    planned = Launch(app.resolve(), superlink, place, resume is not None, extras)
+    folder = given.parent
+    place = (resume or out or _next_free(folder.resolve().name)).resolve()
+    planned = Launch(folder, place, resume is not None)
     with interruptible():
-        code = launch(spec, planned, quiet=quiet)
+        code = launch(planned)
     if code in (0, 4):
         record = runs.load(place)
         if json:
             console.print_json(record.result)
-        if not quiet:
-            told(conclude(record.evidence), place, aside=json, verbose=verbose)
+        told(conclude(record.evidence), place, aside=json, verbose=verbose)
     return place, code
 
 
-def launch(spec: RunSpec, planned: Launch, *, quiet: bool) -> int:
+def launch(planned: Launch) -> int:
     """Start a run, show its rounds, and return the exit code that it ended with."""
     from pffl.runs import lock
-    from pffl.runs.overview import follow
 
-    planned.check(spec)
+    planned.agreed  # noqa: B018 - a folder of another kind is refused here
     with lock(planned.out, unfinished=planned.resume):
         pass  # what the ServerApp would refuse is refused here
-    entries = follow(planned.out)
+    planned.register()
     run = planned.start()
-    if not quiet:
-        console.note(f"Flower run {run}: stop it with Ctrl-C")
+    console.note(f"Flower run {run}: stop it with Ctrl-C")
     try:
-        ended = planned.watch(
-            run, entries, show=(lambda entry: None) if quiet else _show
-        )
+        ended = planned.watch(run, console.note)
     except KeyboardInterrupt:
         try:
             planned.stop(run)
@@ -85,26 +80,12 @@ def launch(spec: RunSpec, planned: Launch, *, quiet: bool) -> int:
     return code
 
 
-def _show(entry: Mapping[str, Any]) -> None:
-    """Show a round, what is measured beside the rounds, and what was refused."""
-    from pffl.runs.overview import told
-
-    text = told(entry)
-    if text and entry.get("refused"):
-        console.note(text)
-    elif text:
-        console.stderr().print(console.clean(text), soft_wrap=True)
-
-
 def _say_how_to_go_on(planned: Launch) -> None:
     """Name the command, if there is something to go on with."""
     from pffl.log import SPEC
 
-    if not (planned.out / SPEC).is_file():
-        return
-    link = [] if planned.superlink is None else ["--superlink", planned.superlink]
-    more = shlex.join(["--app", str(planned.app), *link])
-    console.note(f"{how_to_go_on(planned.out)} {more}")
+    if (planned.out / SPEC).is_file():
+        console.note(how_to_go_on(planned.out))
 
 
 def _next_free(name: str) -> Path:

@@ -44,8 +44,6 @@ def run(
     show: Annotated[
         bool, typer.Option("--open", help="Open the report in the browser.")
     ] = False,
-    app: Annotated[Path | None, typer.Option(hidden=True)] = None,
-    superlink: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Train one model over all silos, with a bound on the loss of every group.
 
@@ -61,28 +59,13 @@ def run(
 
     spec = draft.check()
     if spec.settings.engine == DEPLOYED:
-        place = app or draft.base / "app"
-        directory, code = deployed.run(
-            spec,
-            place,
-            superlink,
-            out,
-            resume,
-            quiet=False,
-            verbose=verbose,
-            json=json,
-            extras=True,
-        )
+        directory, code = deployed.run(spec, out, resume, verbose=verbose, json=json)
         if show:
             _open(directory)
         raise typer.Exit(code)
     if draft.sections.get("policy"):
         raise UsageError(
             f"[no-effect] {draft.source}: [policy] goes with [run] engine = 'flower'"
-        )
-    if app is not None or superlink is not None:
-        raise UsageError(
-            "[options-conflict] --app and --superlink are for run.engine=flower"
         )
     with interruptible() as signals, _lock(out, resume, spec.data.name) as held:
         job, directory = build(spec), held.directory

@@ -1,205 +1,259 @@
-"""`pffl site`: what a site of a deployed federation prepares, and what leaves it."""
+"""`pffl site`: make a site, join a federation, answer, and see what was answered."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pffl.cli import console
-from pffl.cli.options import COLUMNS, Draft, open_data, takes
 
 if TYPE_CHECKING:
-    from pffl.parcel import Parcel
-    from pffl.site import SiteConfig
-    from pffl.site.prepare import Summary
+    from pffl.deploy.site import Site
 
-app = typer.Typer(no_args_is_help=True, help="Prepare a site, and see what leaves it.")
-File = Annotated[
-    Path, typer.Argument(metavar="SITE", help="A site.toml, or the folder of one.")
+app = typer.Typer(no_args_is_help=True, help="A site of a deployed federation.")
+Folder = Annotated[
+    Path | None,
+    typer.Option("--site", help="The site's folder; default: the only one here."),
 ]
-CENSUS = "census"
 
 
 @app.command()
-def prepare(path: File) -> None:
-    """Read, check and split the rows once, and show what will be answered.
-
-    Example: pffl site prepare site.toml
-    """
-    from pffl.site import SiteConfig
-    from pffl.site import prepare as prepare_rows
-
-    config = SiteConfig.load(path)
-    summary = prepare_rows(config)
-    for note in summary.notes:
-        console.note(note)
-    _show(summary)
-    console.show(f"Ready in {config.prepared}")
-
-
-@app.command()
-def answer(
-    path: File,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Required: nothing is sent from here.")
-    ] = False,
-    query: Annotated[
-        str,
-        typer.Option(
-            help="File with a message of a server, or 'census' (under secure sums, "
-            "what comes first: a key of the run)."
-        ),
-    ] = CENSUS,
-    split: Annotated[str, typer.Option(help="Which rows the census is of.")] = "train",
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, with the bytes.")
-    ] = False,
+def init(
+    name: Annotated[str, typer.Argument(help="Name of the site, and of its folder.")],
+    folder: Annotated[
+        Path | None, typer.Option(help="Where to make it; default: NAME, here.")
+    ] = None,
 ) -> None:
-    """Print exactly the bytes that would leave the site, and remember nothing.
+    """Make a site with its keys, and print the line for the coordinator.
 
-    Example: pffl site answer site.toml --dry-run
+    Example: pffl site init north
     """
-    from pffl.errors import UsageError
-    from pffl.files import read
-    from pffl.site import Site, SiteConfig
+    from pffl.deploy.join import SiteFolder
 
-    if not dry_run:
-        raise UsageError(
-            "[options-conflict] answers are sent by the site's Flower node "
-            "(start.sh); give --dry-run to see what would leave"
-        )
-    config = SiteConfig.load(path)
-    site = Site.configured(config)
-    asked = _first(config, split) if query == CENSUS else read(Path(query))
-    content = site.preview(asked)
-    if json:
-        console.print_json(_plain(content))
-    else:
-        _dump(content)
-
-
-@app.command()
-@takes(*COLUMNS)
-def describe(
-    draft: Draft,
-    sites: Annotated[
-        str, typer.Option(help="Names of the sites, with commas between them.")
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write it.")] = Path(
-        "federation.json"
-    ),
-) -> None:
-    """Write federation.json from a table that looks like the sites' (made-up rows do).
-
-    It holds names of columns, groups, labels and sites, and no rows.
-
-    Example: pffl site describe sample.csv --label sick --group sex --sites a,b
-    """
-    from pffl.files import write
-    from pffl.flower.deploy import site_names
-    from pffl.site import Agreement
-
-    data = dict(draft.sections.get("data", {}))
-    if "path" in data and "silo" not in data:
-        data.setdefault("silos", 1)
-    spec = replace(draft, sections={**draft.sections, "data": data}).check()
-    agreed = Agreement.of(open_data(spec.data), site_names(sites))
-    write(out, agreed.text().encode())
-    console.show(
-        f"{out}: {len(agreed.schema.features):,} inputs, {len(agreed.schema.groups)} "
-        f"groups, sites {', '.join(agreed.sites)}"
+    made, text = SiteFolder.make(folder or Path(name), name)
+    console.note(
+        f"{made.path}: for this account alone. Send the coordinator this line:"
     )
+    typer.echo(text)
 
 
-def _show(summary: Summary) -> None:
-    """Show the site's own counts; withheld ones are marked."""
-    from rich.text import Text
+@app.command()
+def join(
+    federation: Annotated[
+        Path, typer.Argument(help="federation.json, from the coordinator.")
+    ],
+    rows: Annotated[Path, typer.Option(help="The site's table: CSV, Parquet, Excel.")],
+    site: Folder = None,
+    peer: Annotated[
+        list[str] | None,
+        typer.Option(help="Fingerprint as a site's people said it.", metavar="SITE=…"),
+    ] = None,
+    trust_keys: Annotated[
+        bool,
+        typer.Option("--trust-keys", help="Do not compare fingerprints (for a trial)."),
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Agree without a question.")
+    ] = False,
+    rename: Annotated[
+        list[str] | None,
+        typer.Option(help="A column's name here.", metavar="THEIRS=OURS"),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Column that says the split of each row.")
+    ] = None,
+    floor: Annotated[int, typer.Option(help="Fewest people of a cell.")] = 10,
+    queries: Annotated[int, typer.Option(help="Queries in all, over all runs.")] = 1000,
+    radius: Annotated[float, typer.Option(help="Largest norm of a model.")] = 15.0,
+    batches: Annotated[
+        bool, typer.Option("--batches", help="Also answer steps on batches.")
+    ] = False,
+    epsilon: Annotated[
+        float, typer.Option(help="Privacy budget, over all runs.")
+    ] = 0.0,
+    delta: Annotated[float, typer.Option(help="δ of the privacy budget.")] = 1e-6,
+    end_secure_sums: Annotated[
+        bool, typer.Option("--end-secure-sums", help="Let secure sums end.")
+    ] = False,
+    new_keys: Annotated[
+        bool, typer.Option("--new-keys", help="Take other keys of other sites.")
+    ] = False,
+    other_sites: Annotated[
+        bool, typer.Option("--other-sites", help="Take another set of sites.")
+    ] = False,
+    changed_rows: Annotated[
+        bool, typer.Option("--changed-rows", help="Few rows may have changed.")
+    ] = False,
+    other_people: Annotated[
+        str | None,
+        typer.Option(
+            help="Begin a new account, and say why nobody was in the old one."
+        ),
+    ] = None,
+) -> None:
+    """Show what a federation asks and from whom it protects; agree, and take the rows.
 
-    from pffl.cli.show import LONGEST_NAME, name, plain_table, print_whole
+    Example: pffl site join federation.json --rows table.csv --peer south="7507 …"
+    """
+    from pffl.deploy.join import Joining, SiteFolder
+    from pffl.deploy.limits import Limits
+    from pffl.deploy.store import BEGIN
+    from pffl.errors import UsageError
+
+    place = SiteFolder.find(site)
+    limits = Limits(
+        floor=floor,
+        queries=queries,
+        radius=radius,
+        batches=batches,
+        epsilon=epsilon,
+        delta=delta,
+    )
+    if other_people is not None:
+        memory = place.memory()
+        name = place.name(memory)
+        memory.add(BEGIN, {"site": name, "declared": other_people})
+        memory.close()
+    joining = Joining.of(place, federation, limits)
+    for text in joining.lines():
+        console.show(text)
+    peers = {**_pairs(peer or [], "--peer")}
+    if not (trust_keys or yes):
+        for name in joining.peers:
+            if name not in peers:
+                peers[name] = typer.prompt(f"Fingerprint of {name}, as it was read out")
+    words = {
+        "end-secure-sums": end_secure_sums,
+        "new-keys": new_keys,
+        "other-sites": other_sites,
+    }
+    given = [word for word, value in words.items() if value]
+    joining.check(None if trust_keys else peers, given)
+    renamed = _pairs(rename or [], "--rename")
+    found, notes = joining.prepare(
+        rows, renamed=renamed, column=split, changed=changed_rows
+    )
+    for note in notes:
+        console.note(note)
+    _counts(found)
+    if not yes and not typer.confirm("Join?"):
+        raise UsageError("[not-agreed] nothing was joined")
+    joining.agree(compared=not trust_keys)
+    console.show("Joined. Now,")
+    for text in joining.commands():
+        console.show(text)
+
+
+@app.command()
+def serve(
+    site: Folder = None,
+    node_account: Annotated[
+        str | None, typer.Option(help="Account of Flower's node, which may ask.")
+    ] = None,
+    socket: Annotated[
+        Path | None, typer.Option(help="The socket; default: FOLDER.socket/pffl.sock.")
+    ] = None,
+) -> None:
+    """Answer queries on a socket, until it is stopped; a line for each on stderr.
+
+    Example: pffl site serve --node-account flower
+    """
+    from pffl.deploy.join import SiteFolder
+    from pffl.deploy.serve import SiteServer
+    from pffl.errors import UsageError
+
+    if os.geteuid() == 0:
+        raise UsageError(
+            "[as-root] root reads everything: run this as an account of the site's own"
+        )
+    server = SiteServer(SiteFolder.find(site), socket, node_account)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: server.stop())
+    server.run()
+
+
+@app.command()
+def show(
+    site: Folder = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print all that is remembered, as JSON.")
+    ] = False,
+) -> None:
+    """Show what the site joined, what it answered, what is left, and the server.
+
+    Example: pffl site show
+    """
+    from dataclasses import asdict
+
+    from pffl.deploy.join import SiteFolder, consented, promise
+    from pffl.deploy.launch import server_seen
+    from pffl.deploy.store import REFUSAL
+    from pffl.privacy.accounting import epsilon_of
     from pffl.text import visible
 
-    target, schema = console.stdout(), summary.site.schema
+    place = SiteFolder.find(site)
+    memory = place.memory()
+    entries = memory.entries()
+    if json:
+        console.print_json([asdict(entry) for entry in entries])
+        return
+    agreed, limits = consented(memory)
+    console.show(f"site '{place.name(memory)}', key {place.key.public.fingerprint}")
+    if agreed is None:
+        console.show("It has joined no federation: pffl site join")
+        return
+    for text in promise(agreed):
+        console.show(text)
+    console.show(f"federation '{agreed.name}', sites {', '.join(agreed.sites)}")
+    console.show(f"queries answered: {memory.queries:,} of {limits.queries:,}")
+    if limits.epsilon:
+        spent = epsilon_of(memory.spent**0.5, limits.delta) if memory.spent else 0.0
+        console.show(f"privacy account: ε = {spent:.4g} of {limits.epsilon:g}")
+    for entry in entries[-20:]:
+        what = entry.body.get("reason") if entry.kind == REFUSAL else ""
+        told = what or ", ".join(map(str, _list(entry.body.get("query"))))
+        run = f"run {entry.run[:20]}" if entry.run else ""
+        console.show(visible(f"  {entry.time} {entry.kind} {run} {told}".rstrip()))
+    for good, text in server_seen(agreed):
+        console.show(f"{'✓' if good else '✗'} {text}")
+
+
+def _list(value: object) -> list[object]:
+    return [] if value is None else [value]
+
+
+def _pairs(given: list[str], option: str) -> dict[str, str]:
+    from pffl.errors import UsageError
+
+    found = {}
+    for text in given:
+        name, sign, value = text.partition("=")
+        if not sign or not name.strip():
+            raise UsageError(f"[wrong-value] {option} NAME=VALUE. Got {text!r}")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _counts(site: Site) -> None:
+    """Show the site's own counts, for its eyes only; those left out are marked."""
+    from pffl.cli.show import LONGEST_NAME, name, plain_table, print_whole
+
+    target, schema, splits = console.stdout(), site.schema, list(site.silo.splits)
     table = plain_table(target.width)
-    table.add_column("rows", overflow="fold")
-    for split in summary.counts:
+    table.add_column("your rows, for your eyes only", overflow="fold")
+    for split in splits:
         table.add_column(split, justify="right")
+    counts = {split: site.counts(split) for split in splits}
+    private = site.agreement.private
+    hidden = {split: site.hidden(split) & (not private) for split in splits}
     for atom in range(schema.n_atoms):
         cells = [
-            f"{counts[atom]:,}{' withheld' if summary.hidden[split][atom] else ''}"
-            for split, counts in summary.counts.items()
+            f"{counts[s][atom]:,}{' left out' if hidden[s][atom] else ''}"
+            for s in splits
         ]
         table.add_row(name(schema.atom_name(atom), 2 * LONGEST_NAME), *cells)
-    table.add_section()
-    table.add_row("all", *(f"{counts.sum():,}" for counts in summary.counts.values()))
-    title = f"site '{visible(summary.site.name)}', for your eyes only"
-    target.print(Text(title, style="bold"), soft_wrap=True)
     print_whole(target, table)
-    floor = summary.site.rules.floor
-    if any(hidden.any() for hidden in summary.hidden.values()):
-        target.print(
-            f"Withheld: fewer than {floor} rows, or needed to hide those. They are "
-            "left out of everything that is answered, and train nothing.",
-            soft_wrap=True,
-        )
-
-
-def _first(config: SiteConfig, split: str) -> bytes:
-    """Return what a server asks: the census, or under secure sums who is there."""
-    from importlib.metadata import version
-
-    from pffl.errors import UsageError
-    from pffl.queries import Census
-    from pffl.wire import Request, query_body, write_request
-
-    agreed = config.agreement()
-    if "privacy" in agreed.run:
-        raise UsageError(
-            "[not-under-noise] the agreed run releases everything with noise, which "
-            "is drawn once and charged: nothing of it is shown beforehand (pffl site "
-            "show says what)"
-        )
-    census = query_body(Census(agreed.schema, split), 0)
-    known = ("dry run", 0, 0, version("pffl"), agreed.schema.hash)
-    return write_request(Request(*known, () if agreed.secure_sum else (census,)))
-
-
-def _opened(content: bytes) -> tuple[str, Parcel]:
-    from pffl import files
-    from pffl.parcel import unpack
-
-    return files.digest(content), unpack(content)
-
-
-def _plain(content: bytes) -> dict[str, object]:
-    digest, parcel = _opened(content)
-    return {
-        "size": len(content),
-        "sha256": digest,
-        "header": dict(parcel.header),
-        "arrays": {name: array.tolist() for name, array in parcel.arrays.items()},
-        "bytes": content.hex(),
-    }
-
-
-def _dump(content: bytes) -> None:
-    """Print what the message says, and then the message itself."""
-    from pffl.text import visible
-
-    digest, parcel = _opened(content)
-    lines = [f"{len(content):,} bytes would leave, sha256 {digest}", "", "header"]
-    lines += [f"  {name}: {value!r}" for name, value in parcel.header.items()]
-    for name, array in parcel.arrays.items():
-        lines += ["", f"{name} {array.dtype}{list(array.shape)}"]
-        wide = array.shape[-1] if array.ndim and array.size else 1
-        rows = array.reshape(-1, wide)
-        lines += [f"  {' '.join(f'{value:.17g}' for value in row)}" for row in rows]
-    lines += ["", "bytes"]
-    for start in range(0, len(content), 16):
-        part = content[start : start + 16]
-        shown = "".join(chr(b) if 32 <= b < 127 else "." for b in part)
-        lines.append(f"{start:08x}  {part.hex(' '):<47}  {shown}")
-    for line in lines:
-        typer.echo(visible(line))

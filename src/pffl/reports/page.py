@@ -6,12 +6,12 @@ import csv
 import json
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.resources import files as packaged
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from pffl.errors import ArtefactError, MissingExtraError
 from pffl.evidence.conclude import Conclusions, conclude
@@ -20,23 +20,21 @@ from pffl.evidence.monitor import read as read_monitor
 from pffl.evidence.record import Evidence
 from pffl.evidence.tables import Entry
 from pffl.experiments import Comparison
-from pffl.figures import Plot, Rows, convergence, e_values, side_by_side
+from pffl.figures import Plot, Rows, e_values, side_by_side
 from pffl.figures.html import as_html, css
 from pffl.foreign import Audit
 from pffl.reports import card
 from pffl.reports.comparison_view import ComparisonView
 from pffl.reports.grid import GLOSSARY, Grid, number
-from pffl.reports.run_view import RunView, site_grid
+from pffl.reports.run_view import RunView
 from pffl.runs.directory import (
     EVIDENCE,
     HISTORY,
-    RECORD,
     REPORT,
     RESULT,
     SPEC,
     read_evidence,
 )
-from pffl.runs.overview import ROUND, Overview, entries_of
 from pffl.solution import Solution
 from pffl.text import visible
 
@@ -47,33 +45,6 @@ COMPARED = "comparison.json"
 Subject: TypeAlias = (
     "Solution | Audit | Evidence | Comparison | Monitor | str | os.PathLike[str]"
 )
-
-
-@dataclass(frozen=True)
-class LiveView:
-    """A deployed run that goes on: its sites, its rounds, what is asked now."""
-
-    name: str
-    overview: Overview
-    history: list[dict[str, Any]]
-
-    @property
-    def lines(self) -> list[str]:
-        """How it stands, in a few lines; sites are a table of their own."""
-        told = self.overview.lines(datetime.now(UTC))
-        return [line for line in told if not line.startswith("  ")]
-
-    @property
-    def sites(self) -> Grid:
-        """Who answered how often."""
-        return site_grid(self.overview)
-
-    @property
-    def chart(self) -> Plot | None:
-        """Gap and worst violation so far."""
-        return convergence(
-            {**row, "worst_violation": row.get("violation")} for row in self.history
-        )
 
 
 @dataclass(frozen=True)
@@ -106,7 +77,6 @@ class Contents:
     runs: list[RunView] = field(default_factory=list)
     comparisons: list[ComparisonView] = field(default_factory=list)
     monitors: list[MonitorView] = field(default_factory=list)
-    live: list[LiveView] = field(default_factory=list)
 
     @property
     def title(self) -> str:
@@ -119,8 +89,6 @@ class Contents:
             return _titled(self.comparisons[0].name, "comparison")
         if self.monitors:
             return _titled(self.monitors[0].name, "monitor")
-        if self.live:
-            return _titled(self.live[0].name, "a run that goes on")
         return "Nothing to show"
 
     @property
@@ -290,15 +258,10 @@ def _read(place: Path, found: Contents, known: Conclusions | None) -> None:
             _rows(place / HISTORY),
             spec.read_text("utf-8") if spec.is_file() else "",
             card.own_model(place, c.evidence),
-            _overview(entries_of(place)),
         )
         found.runs.append(view)
     elif (place / COMPARED).is_file():
         found.comparisons.append(ComparisonView.of(Comparison.load(place), name))
-    elif (place / RECORD).is_file():
-        entries = entries_of(place)
-        rounds = [entry for entry in entries if entry.get("event") == ROUND]
-        found.live.append(LiveView(name, _overview(entries), rounds))
     elif compared := sorted(place.glob(f"*/{COMPARED}")):  # panels of a figure
         for one in compared:
             of = Comparison.load(one.parent)
@@ -310,13 +273,6 @@ def _read(place: Path, found: Contents, known: Conclusions | None) -> None:
             f"[unknown-folder] {place}: neither a run, nor an audit, a "
             "comparison or a monitor"
         )
-
-
-def _overview(entries: Iterable[Mapping[str, Any]]) -> Overview:
-    found = Overview()
-    for entry in entries:
-        found.take(entry)
-    return found
 
 
 def write_report(place: RunDirectory, known: Conclusions | None = None) -> None:

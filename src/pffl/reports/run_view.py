@@ -21,8 +21,7 @@ from pffl.reports.explorer import Explorer, path_of
 from pffl.reports.grid import GLOSSARY, Grid, margin
 from pffl.reports.inputs import InputsThatMatter
 from pffl.reports.privacy import PrivacyView
-from pffl.runs.overview import Overview
-from pffl.text import shorten, visible
+from pffl.text import visible
 
 NOT_STATED = "not stated"
 LONGEST = 200  # of a refusal
@@ -40,7 +39,6 @@ class RunView:
     history: History = ()
     spec: str = ""
     predictor: Predictor | None = None
-    overview: Overview | None = None
     result: Mapping[str, Any] = field(init=False)
     certified: Certificate | None = field(init=False)
 
@@ -235,13 +233,6 @@ class RunView:
         """Per cell, what one site could have hidden."""
         return Grid.of("Cells between sites", sites.rows_of(self.evidence))
 
-    @property
-    def answers(self) -> Grid | None:
-        """Who answered how often, by the server's record."""
-        if self.overview is None or not self.overview.sites:
-            return None
-        return site_grid(self.overview)
-
     @cached_property
     def privacy(self) -> PrivacyView | None:
         """What noise was added, and what it spent; None where there was none."""
@@ -308,21 +299,6 @@ class RunView:
     def card(self) -> str:
         """The model card."""
         return card.markdown(self.conclusions, self.predictor)
-
-
-def site_grid(overview: Overview) -> Grid:
-    """Per site: how often it answered, when last, and why not."""
-    rows = [
-        {
-            "site": name,
-            "answers": site.answers,
-            "not answered": site.refusals,
-            "last": "–" if site.last is None else f"{site.last[:19]} UTC",
-            "refused": shorten(site.refused, LONGEST) or "–",
-        }
-        for name, site in overview.sites.items()
-    ]
-    return Grid.of("Answers per site", rows, "stack list")
 
 
 def _told(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

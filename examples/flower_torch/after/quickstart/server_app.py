@@ -5,7 +5,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
 from pffl import BoundedGroupLoss
-from pffl.flower import FairFedAvg
+from pffl.deploy import FairFedAvg
 from quickstart.task import Net
 
 app = ServerApp()

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
-from pffl.flower import group_weights
+from pffl.deploy import group_weights
 
 criterion = nn.CrossEntropyLoss(reduction="none")
 

@@ -1,0 +1,355 @@
+"""`federation.json`: what the sites agree on before the first message.
+
+It holds names (of columns, groups, labels and sites), public keys, the run with its
+seed and its privacy terms, and where the server is; no rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pffl import files
+from pffl.admission import FEWEST_SITES
+from pffl.constraints.base import Constraint
+from pffl.data.encoding import TableEncoding, read_name, read_names
+from pffl.data.federation import Federation
+from pffl.data.reading import is_number
+from pffl.data.schema import Schema, counted_alike
+from pffl.data.silo import Rows
+from pffl.deploy.keys import PublicKey, keys_of
+from pffl.errors import DataError, PFFLError, Problems, UsageError
+from pffl.typing import BoolArray, IntArray
+
+FORMAT, VERSION = "pffl federation", 2
+FILE = "federation.json"
+RUN = ("model", "constraint", "method", "run", "privacy")  # sections of a run file
+NAMES = {"format", "version", "name", "sites", "splits", "schema_hash"}
+TERMS = {"keys", "secure_sum", "floor", "run", "shares", "queries", "address"}
+TERMS |= {"certificate"}
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Who takes part, how each of them reads its table, and what is run.
+
+    Attributes
+    ----------
+    name
+        What to call the data.
+    encoding
+        How a table becomes rows; its `schema` is what all sites share.
+    sites
+        Names of the sites, in order.
+    splits, shares
+        Splits that every site has, and the share of each but the training rows.
+    keys
+        The sites' public keys, by name, which check signatures.
+    secure_sum
+        Whether answers are added under masks, so that nobody reads a single site's.
+    floor
+        Fewest people of a cell that a site of a secure sum answers about.
+    run
+        The run: the sections `RUN` of its file, seed included, and `privacy` where
+        noise is added.
+    queries
+        How many the run asks at most; 0 where that is not known.
+    address, certificate
+        Where sites reach the server, and by which certificate they know it.
+    """
+
+    name: str
+    encoding: TableEncoding
+    sites: tuple[str, ...]
+    splits: tuple[str, ...] = ("train", "test")
+    shares: Mapping[str, float] = field(default_factory=dict)
+    keys: Mapping[str, PublicKey] = field(default_factory=dict)
+    secure_sum: bool = False
+    floor: int = 10
+    run: Mapping[str, Any] = field(default_factory=dict)
+    queries: int = 0
+    address: str = ""
+    certificate: str = ""
+
+    @property
+    def schema(self) -> Schema:
+        """Names of features, protected attributes and labels."""
+        return self.encoding.schema
+
+    @property
+    def private(self) -> bool:
+        """Whether noise is added to all that is answered."""
+        return "privacy" in self.run
+
+    @property
+    def mode(self) -> str:
+        """What the sites are protected by, in a word."""
+        if self.private:
+            return "private" if self.secure_sum else "private, without secure sums"
+        return "masked" if self.secure_sum else "not protected"
+
+    @classmethod
+    def of(
+        cls, federation: Federation, sites: Sequence[str] | None = None
+    ) -> Agreement:
+        """Take the names, and no rows, from data that are at hand.
+
+        `sites` renames the silos, in order.
+        """
+        encoding = federation.encoding
+        kinds = {column.name: column.kind for column in encoding.columns}
+        with Problems("federation", DataError) as problems:
+            if encoding.label in kinds:
+                problems.add(
+                    f"[repeated-name] input '{encoding.label}' is called like the label"
+                )
+            for attribute in encoding.schema.attributes:
+                numbers = all(is_number(v) for v in attribute.values)
+                if kinds.get(attribute.name) == "number" and not numbers:
+                    problems.add(
+                        f"[repeated-name] input '{attribute.name}' is called like a "
+                        "group"
+                    )
+        names = federation.silo_names if sites is None else tuple(sites)
+        return cls(federation.name, encoding, names, federation.splits)
+
+    @classmethod
+    def read(cls, path: str | os.PathLike[str]) -> Agreement:
+        """Read `federation.json`; refuse whatever is not one."""
+        place = Path(path)
+        try:
+            return cls.from_dict(json.loads(files.read(place).decode("utf-8")))
+        except DataError as error:
+            error.add_note(f"in '{place}'")
+            raise
+        except (
+            *(PFFLError, KeyError, TypeError, ValueError, AttributeError),
+            RecursionError,
+        ) as error:
+            raise DataError(
+                f"[other-format] '{place}' is not a {FORMAT} file: {error}"
+            ) from error
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Agreement:
+        """Rebuild from the plain form."""
+        found = (plain.get("format"), plain.get("version"))
+        if found != (FORMAT, VERSION):
+            raise DataError(
+                f"[other-format] format {found}, and this version reads "
+                f"{FORMAT, VERSION}: deploy again with this version"
+            )
+        encoding = TableEncoding.from_dict(plain)
+        known = NAMES | TERMS | set(encoding.as_dict())
+        if set(plain) != known:
+            odd = sorted(set(plain) ^ known)
+            raise DataError(f"[unknown-key] fields {odd} are missing or unknown")
+        agreed = cls(
+            read_name(plain["name"]),
+            encoding,
+            read_names(plain["sites"]),
+            read_names(plain["splits"]),
+            plain["shares"],
+            keys_of(plain["keys"]),
+            plain["secure_sum"],
+            plain["floor"],
+            plain["run"],
+            plain["queries"],
+            plain["address"],
+            plain["certificate"],
+        )
+        agreed.check(str(plain["schema_hash"]))
+        return agreed
+
+    def check(self, schema_hash: str) -> None:
+        """Refuse what cannot be agreed on; all problems at once."""
+        many, keys, run = len(self.sites), self.keys, self.run
+        with Problems("federation", DataError) as problems:
+            if self.schema.hash != schema_hash:
+                problems.add(
+                    "[wrong-hash] the names do not have the hash that the file states"
+                )
+            if not many or len(set(self.sites)) < many:
+                problems.add(
+                    f"[wrong-sites] sites {list(self.sites)}: none, or one twice"
+                )
+            if keys and set(keys) != set(self.sites):
+                odd = sorted(set(keys) ^ set(self.sites))
+                problems.add(
+                    f"[wrong-keys] keys of some of the sites only, or of others: {odd}"
+                )
+            if len(set(keys.values())) < len(keys):
+                problems.add(
+                    "[repeated-key] a key is there twice: every site makes its own"
+                )
+            whole = [type(n) is int and n >= 0 for n in (self.floor, self.queries)]
+            if type(self.secure_sum) is not bool or not all(whole):
+                problems.add(
+                    "[wrong-value] 'secure_sum', 'floor' or 'queries' cannot be read"
+                )
+            if self.secure_sum is True and not keys:
+                problems.add("[missing-key] a secure sum needs every site's key")
+            if self.secure_sum is True and many < FEWEST_SITES:
+                problems.add(
+                    f"[too-few-sites] a secure sum needs {FEWEST_SITES} sites or more, "
+                    f"and there are {many}"
+                )
+            if not isinstance(run, dict) or not set(run) <= set(RUN):
+                problems.add(
+                    f"[unknown-key] 'run' has other sections than {', '.join(RUN)}"
+                )
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain form, for the file."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "name": self.name,
+            "sites": list(self.sites),
+            "splits": list(self.splits),
+            **self.encoding.as_dict(),
+            "schema_hash": self.schema.hash,
+            "keys": {name: key.sign for name, key in self.keys.items()},
+            "secure_sum": self.secure_sum,
+            "floor": self.floor,
+            "run": dict(self.run),
+            "shares": dict(self.shares),
+            "queries": self.queries,
+            "address": self.address,
+            "certificate": self.certificate,
+        }
+
+    def text(self) -> str:
+        """Return the file's text."""
+        return json.dumps(self.as_dict(), indent=1, ensure_ascii=False) + "\n"
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of all that was agreed on."""
+        return files.digest(json.dumps(self.as_dict(), sort_keys=True))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that a site's table must have."""
+        names = [column.name for column in self.encoding.columns]
+        names += [attribute.name for attribute in self.schema.attributes]
+        weight = filter(None, [self.encoding.weight])
+        return tuple(dict.fromkeys([*names, self.encoding.label, *weight]))
+
+
+# The floor: a site leaves out its own people of which it has few, whatever others say.
+
+
+def agreed_sets(agreement: Agreement) -> IntArray:
+    """Number, for each atom, the set of the agreed constraint that it is in.
+
+    Where no run was agreed on, each atom is a set.
+    """
+    schema = agreement.schema
+    if not agreement.run:
+        return np.arange(schema.n_atoms)
+    from pffl.config import read_constraint
+
+    with Problems("the agreed run", UsageError) as problems:
+        constraint = read_constraint(agreement.run.get("constraint"), problems)
+    return sets_of(constraint, schema, agreement.sites)
+
+
+def sets_of(
+    constraint: Constraint | None, schema: Schema, sites: tuple[str, ...]
+) -> IntArray:
+    """Number the smallest sets into which a constraint's cells split, by atom.
+
+    Groups, or (group, label)s where the bounds are conditional.
+    """
+    if constraint is None:
+        return np.zeros(schema.n_atoms, dtype=np.int64)
+    member = constraint.cells(schema, sites).membership
+    return np.unique(member, axis=1, return_inverse=True)[1].reshape(-1)
+
+
+def left_out(rows: Rows, schema: Schema, sets: IntArray, floor: int) -> BoolArray:
+    """Say which atoms a site leaves out: of sets with fewer people than the floor.
+
+    People, not rows, where it is known whose rows they are.
+    """
+    rows = rows.counting
+    code, n = sets[schema.atoms(rows.group, rows.y)], int(sets.max()) + 1
+    people = counted_alike(code, rows.weight, n)
+    if rows.person is not None:
+        pairs = np.unique(np.stack([code, rows.person], axis=1), axis=0)
+        people = np.minimum(people, np.bincount(pairs[:, 0], minlength=n))
+    return (people < floor)[sets]
+
+
+# What joining again would change
+
+
+def changes(before: Agreement, after: Agreement) -> list[str]:
+    """Return a sentence for each thing that an agreement would change."""
+    old, new = before.as_dict(), after.as_dict()
+    found = [f"site '{name}' joins" for name in after.sites if name not in before.sites]
+    found += [
+        f"site '{name}' leaves" for name in before.sites if name not in after.sites
+    ]
+    stay = [name for name in before.sites if name in after.sites]
+    if stay != [name for name in after.sites if name in before.sites]:
+        found.append("the sites stand in another order")
+    found += [
+        f"site '{name}' has a NEW KEY: {after.keys[name].fingerprint}, and had "
+        f"{before.keys[name].fingerprint}"
+        for name in new_keys(before, after)
+    ]
+    if bool(before.keys) != bool(after.keys):
+        found.append("sites' keys are named now" if after.keys else "NO keys are named")
+    if before.secure_sum != after.secure_sum:
+        words = "begin" if after.secure_sum else "END: each site's sums can be read"
+        found.append(f"secure sums {words}")
+    if before.floor != after.floor:
+        found.append(f"the floor: {before.floor} becomes {after.floor} people")
+    found += _run_changes(before.run, after.run)
+    told = {"sites", "keys", "secure_sum", "floor", "run"}
+    names = [name for name in new if name not in told and old.get(name) != new[name]]
+    return found + [f"'{name}' is another" for name in names]
+
+
+def new_keys(before: Agreement, after: Agreement) -> list[str]:
+    """Return sites that stay and have another key."""
+    both = set(before.keys) & set(after.keys)
+    return [s for s in after.sites if s in both and after.keys[s] != before.keys[s]]
+
+
+def run_lines(agreed: Agreement) -> list[str]:
+    """Return the agreed run in words, a line for each section."""
+    found = []
+    for section, values in agreed.run.items():
+        said = [f"{key} {value}" for key, value in _flat(values).items()]
+        found.append(f"{section}: {', '.join(said) or 'as pffl chooses'}")
+    return found
+
+
+def _run_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    found = []
+    for section in dict.fromkeys([*before, *after]):
+        old, new = _flat(before.get(section, {})), _flat(after.get(section, {}))
+        found += [
+            f"{section}: {key} {old.get(key, 'not given')} becomes "
+            f"{new.get(key, 'not given')}"
+            for key in dict.fromkeys([*old, *new])
+            if old.get(key) != new.get(key)
+        ]
+    return found
+
+
+def _flat(values: Any) -> dict[str, Any]:
+    """Return a section as one table; constraints may be a list of them."""
+    if isinstance(values, Mapping):
+        return dict(values)
+    tables = enumerate(map(_flat, values), start=1)
+    return {f"{key} ({i})": value for i, one in tables for key, value in one.items()}

@@ -1,0 +1,345 @@
+"""The run on Flower: a transport over its Grid, and the ServerApp of a deployment.
+
+Only Flower's public interface is used. `ServerApp.main` drives the same flow as in one
+process; a message takes 6 to 8 seconds on an idle machine, since Flower starts a
+process for each. The ClientApp (`templates/client_app.txt`) is a dozen lines of
+standard library that carry bytes to the site's socket.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shutil
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.serverapp import Grid, ServerApp
+
+from pffl import files, running
+from pffl.callbacks import Callback
+from pffl.config import Plan, constraint_sections
+from pffl.config import load as load_spec
+from pffl.deploy.federation import FILE as FEDERATION
+from pffl.deploy.federation import Agreement
+from pffl.deploy.join import plan_of
+from pffl.deploy.messages import shown
+from pffl.deploy.server import Record, Remote, Reply, Transport
+from pffl.errors import ArtefactError, FederationError, PFFLError, UsageError
+from pffl.flow import Round
+from pffl.models.recipes import Recipe
+from pffl.progress import measured
+from pffl.queries import Query
+from pffl.runs.directory import RECORD, SESSION, SPEC, STEPS, lock
+from pffl.solution import Solution
+
+TYPE, KEY = "query.pffl", "pffl"  # of our messages among Flower's
+EXPIRY = 3600.0  # seconds by which a site's clock may be wrong, for Flower's expiry
+HEADS = "heads.json"  # what sites have signed of their memories, over all runs
+BEGUN, ROUND, ASKING, ENDED = "begun", "round", "asking", "ended"  # events
+
+
+class GridTransport:
+    """Reach the nodes of a Flower federation; an address is a node id as text.
+
+    Replies are matched by the message that they answer: the sender of an error is the
+    SuperLink, not the node that is gone.
+
+    Parameters
+    ----------
+    grid
+        What Flower gives to a ServerApp.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self._grid = grid
+        self._waiting: dict[str, str] = {}
+        self._lost: list[Reply] = []
+
+    def addresses(self) -> Collection[str]:
+        """Return the nodes that are there now."""
+        return [str(node) for node in self._call(self._grid.get_node_ids)]
+
+    def send(self, requests: Mapping[str, bytes], seconds: float) -> None:
+        """Push all at once."""
+        messages = [
+            Message(
+                RecordDict({KEY: ConfigRecord({"body": content})}),
+                int(address),
+                TYPE,
+                ttl=seconds + EXPIRY,
+            )
+            for address, content in requests.items()
+        ]
+        pushed = set(self._call(lambda: self._grid.push_messages(messages)))
+        for address, message in zip(requests, messages, strict=True):
+            if message.metadata.message_id in pushed:
+                self._waiting[message.metadata.message_id] = address
+            else:
+                self._lost.append(Reply(address, None, "Flower did not take it"))
+
+    def receive(self) -> Iterable[Reply]:
+        """Pull what has come."""
+        lost, self._lost = self._lost, []
+        yield from lost
+        if not self._waiting:
+            return
+        ids = list(self._waiting)
+        for message in self._call(lambda: list(self._grid.pull_messages(ids))):
+            address = self._waiting.pop(message.metadata.reply_to_message_id, None)
+            if address is not None:
+                yield _reply(address, message)
+
+    def _call(self, what: Any) -> Any:
+        """Do something with the Grid; say it where the SuperLink is gone."""
+        try:
+            return what()
+        except (OSError, RuntimeError) as error:
+            raise _unreachable(error) from error
+        except Exception as error:  # of the HTTP client, which is Flower's own affair
+            if type(error).__module__.split(".")[0] in ("httpx", "httpcore", "grpc"):
+                raise _unreachable(error) from error
+            raise
+
+
+def _unreachable(error: Exception) -> FederationError:
+    return FederationError(
+        f"[no-answer] the SuperLink does not answer: {type(error).__name__}"
+    )
+
+
+def _reply(address: str, message: Message) -> Reply:
+    if message.has_error():
+        reason = " ".join((message.error.reason or "").split())
+        return Reply(address, None, f"Flower error {message.error.code}: {reason}")
+    content = message.content.get(KEY)
+    if not isinstance(content, ConfigRecord):
+        return Reply(address, None, "not our message")
+    body = content.get("body")
+    if not isinstance(body, bytes):
+        return Reply(address, None, "not our message")
+    if not body:
+        why = shown(str(content.get("error", "")))
+        return Reply(address, None, f"'pffl site serve' does not answer there ({why})")
+    return Reply(address, body)
+
+
+def server_app() -> ServerApp:
+    """Make the ServerApp.
+
+    The run's configuration has ``folder`` (what `pffl deploy` wrote, on this machine),
+    ``out`` (the run directory), ``resume`` and ``check`` (only see who is there).
+    """
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        config = context.run_config
+        folder, out = str(config["folder"]), str(config["out"])
+        if config["check"]:
+            check(GridTransport(grid), Path(folder), Path(out))
+            return
+        run(GridTransport(grid), folder, out, resume=bool(config["resume"]))
+
+    return app
+
+
+def run(
+    transport: Transport,
+    folder: str | Path,
+    out: str | Path,
+    *,
+    resume: bool = False,
+) -> Solution:
+    """Run what a folder describes; say in the record how it ended.
+
+    Parameters
+    ----------
+    transport
+        How the sites are reached.
+    folder
+        Where spec.toml and federation.json lie.
+    out
+        The run directory.
+    resume
+        Go on with the run that was stopped in `out`.
+    """
+    place = Path(folder)
+    with lock(out, unfinished=resume) as held:
+        steps = held.directory / STEPS
+        if not resume:
+            (held.directory / RECORD).unlink(missing_ok=True)
+            shutil.rmtree(steps, ignore_errors=True)
+        record = Record(held.directory / RECORD)
+        name = _run_name(held.directory, resume=resume)
+        try:
+            job, agreed = load_spec(place / SPEC), Agreement.read(place / FEDERATION)
+            refuse_other_run(job, agreed)
+            begun = {"run": name, "data": agreed.name, "sites": [*agreed.sites]}
+            record.write({"event": BEGUN, **begun})
+            engine = Remote(
+                transport,
+                agreed,
+                policy=job.policy,
+                record=record,
+                run=name,
+                folder=steps,
+                heads=place / HEADS,
+            )
+            solution = running.run(
+                job.over(engine),
+                held,
+                callbacks=[Live(record, len(agreed.sites))],
+                say=lambda text: print(text, flush=True),
+            )
+        except BaseException as error:
+            ours = isinstance(error, PFFLError)
+            code = error.exit_code if isinstance(error, PFFLError) else 1
+            _ended(record, code, str(error) if ours else type(error).__name__)
+            raise
+        _ended(record, solution.exit_code, solution.message, solution.status)
+        if solution.status != "interrupted":
+            engine.end()
+            shutil.rmtree(steps, ignore_errors=True)
+        held.add(RECORD, (held.directory / RECORD).read_bytes())
+    return solution
+
+
+def check(transport: Transport, folder: Path, out: Path) -> None:
+    """See which sites are there, and whether they would take part; ask nothing."""
+    record = Record(out / RECORD)
+    agreed = Agreement.read(folder / FEDERATION)
+    policy = replace(load_spec(folder / SPEC).policy, join_seconds=30.0, seconds=60.0)
+    engine = Remote(transport, agreed, policy=policy, heads=folder / HEADS)
+    try:
+        engine.meet()
+        engine.end()
+    except PFFLError as error:
+        _ended(record, error.exit_code, str(error))
+        return
+    _ended(record, 0, f"all {len(agreed.sites)} sites are there and take part")
+
+
+def refuse_other_run(job: Plan, agreed: Agreement) -> None:
+    """Refuse another run than the sites joined."""
+    known, given = (
+        {
+            "model": (
+                plan.model
+                if isinstance(plan.model, Recipe)
+                else dict(plan.model.describe()),
+                plan.any_model,
+            ),
+            "constraint": constraint_sections(plan.constraint),
+            "method": dict(plan.method.describe()),
+            "run": (plan.options, plan.settings.seed),
+            "privacy": plan.privacy.terms,
+        }
+        for plan in (plan_of(agreed), job)
+    )
+    others = [f"[{name}]" for name in known if known[name] != given[name]]
+    if others:
+        raise UsageError(
+            f"[other-run] {SPEC}: {' and '.join(others)} is not what the sites joined: "
+            "deploy again, and have them join (pffl site join)"
+        )
+
+
+def _run_name(directory: Path, *, resume: bool) -> str:
+    """Return the name of the run of a directory, or draw one; on disk then."""
+    path = directory / SESSION
+    if resume and path.exists():
+        try:
+            return str(json.loads(files.read(path))["run"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ArtefactError(f"[bad-file] '{path}' cannot be read") from error
+    name = secrets.token_hex(8)
+    files.write(path, json.dumps({"run": name}).encode())
+    return name
+
+
+def _ended(record: Record, code: int, message: str, status: str | None = None) -> None:
+    """Write the last entry of a run, and its last line in the log."""
+    record.write({"event": ENDED, "code": code, "status": status, "message": message})
+    print(f"pffl: exit status {code}: {message}", flush=True)
+
+
+@dataclass
+class Live(Callback):
+    """Write a line and an entry after each round, and for what is measured beside them.
+
+    The figures are totals over all sites; none is of one site.
+    """
+
+    record: Record
+    sites: int
+    stream: TextIO = field(default_factory=lambda: sys.stdout)
+    _first: tuple[int, float] | None = field(default=None, init=False)
+
+    def asking(self, queries: Sequence[Query[Any]]) -> None:
+        """Write what is asked."""
+        self.record.write({"event": ASKING, "what": measured(queries)})
+
+    def after_round(self, row: Round) -> bool:
+        """Tell how the run goes."""
+        problem, known = row.problem, not np.isnan(row.violation).all()
+        entry: dict[str, Any] = {
+            "event": ROUND,
+            "round": row.number,
+            "planned": row.planned,
+            "risk": _finite(row.risk),
+            "gap": _finite(row.gap),
+            "seconds": round(row.seconds, 3),
+            "left": self._left(row),
+        }
+        if problem is not None and problem.n_cells and known:
+            worst = int(np.nanargmax(row.violation))
+            violation = float(row.violation[worst])
+            entry["worst"] = problem.cells.names[worst]
+            entry["loss"] = _finite(violation + float(problem.cells.bounds[worst]))
+            entry["violation"] = _finite(violation)
+        self.record.write(entry)
+        print(line(entry), file=self.stream, flush=True)
+        return False
+
+    def _left(self, row: Round) -> float | None:
+        """Seconds to the planned end; None where there is no plan."""
+        if self._first is None:
+            self._first = (row.number, row.seconds)
+        number, seconds = self._first
+        if row.planned is None or row.number == number:
+            return None
+        pace = (row.seconds - seconds) / (row.number - number)
+        return round((row.planned - row.number) * pace, 1)
+
+
+def line(entry: Mapping[str, Any]) -> str:
+    """One line about a round, from its entry in the record.
+
+    >>> line({"round": 3, "planned": 10, "worst": "f", "loss": 0.63,
+    ...       "violation": 0.01, "left": 45.0})
+    'round 3 of 10 · worst f 0.6300 (+0.0100 to its bound) · 45 s left'
+    """
+    planned = entry.get("planned")
+    parts = [f"round {entry['round']}" + (f" of {planned}" if planned else "")]
+    if entry.get("worst") is not None and entry.get("loss") is not None:
+        parts.append(
+            f"worst {entry['worst']} {entry['loss']:.4f} "
+            f"({entry['violation']:+.4f} to its bound)"
+        )
+    elif entry.get("risk") is not None:
+        parts.append(f"risk {entry['risk']:.4f}")
+    if entry.get("gap") is not None:
+        parts.append(f"gap {entry['gap']:.1e}")
+    if entry.get("left") is not None:
+        parts.append(f"{entry['left']:.0f} s left")
+    return " · ".join(parts)
+
+
+def _finite(value: float | None) -> float | None:
+    return float(value) if value is not None and np.isfinite(value) else None

@@ -1,0 +1,466 @@
+"""A site's folder: made by `pffl site init`, filled by `pffl site join`.
+
+    site.key    the site's key; nobody else ever sees it
+    site.db     what it remembers: consents, answers, privacy account
+    rows/       prepared rows
+    runs/       secrets of runs that have not ended
+
+`FOLDER.node` is for the account of Flower's node alone: its key and the server's
+certificate. `FOLDER.socket` holds the socket by which that account reaches the site.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pffl import files
+from pffl.config import Plan, read_plan
+from pffl.deploy import rows as prepared
+from pffl.deploy.federation import Agreement, changes, new_keys, run_lines
+from pffl.deploy.keys import FILE as KEY
+from pffl.deploy.keys import NAME, SiteKey, SiteLine, node_key
+from pffl.deploy.limits import Limits
+from pffl.deploy.site import Site
+from pffl.deploy.store import BEGIN, CONSENT, SiteMemory
+from pffl.errors import ArtefactError, Problems, UsageError
+from pffl.preparation import Setting
+from pffl.privacy.accounting import composed, epsilon_of
+from pffl.private.run import planned
+from pffl.records import suggestion
+
+MARKS = "marks.json"  # of rows that were answered about
+SOCKET = "pffl.sock"
+LONGEST_SOCKET = 107  # bytes of a socket's path, on Linux
+MALICE = (
+    "It promises nothing against a server or site that cheats; only noise does "
+    "(private mode)."
+)
+
+
+@dataclass(frozen=True)
+class SiteFolder:
+    """Where a site keeps what is its own."""
+
+    path: Path
+
+    @property
+    def node(self) -> Path:
+        """Folder of the node's account."""
+        return self.path.with_name(f"{self.path.name}.node")
+
+    @property
+    def socket(self) -> Path:
+        """The socket by which the node's account reaches the site."""
+        return self.path.with_name(f"{self.path.name}.socket") / SOCKET
+
+    @classmethod
+    def make(cls, path: Path, name: str) -> tuple[SiteFolder, str]:
+        """Make a site with its keys; return the line for the coordinator, too."""
+        if not NAME.fullmatch(name):
+            raise UsageError(
+                f"[wrong-name] '{name}': a site's name has letters, digits, '-', '_' "
+                "and '.', and at most 40 of them"
+            )
+        found = cls(path.absolute())
+        if found.path.exists() or found.node.exists():
+            raise UsageError(f"[file-exists] '{found.path}' or its node is there")
+        for place in (found.path, found.node):
+            files.folder(place, private=True)
+        key, (private, public) = SiteKey.generate(), node_key()
+        key.write(found.path / KEY)
+        files.write(found.node / "node_key", private, private=True)
+        memory = SiteMemory(found.path)
+        memory.add(BEGIN, {"site": name, "node": public})
+        memory.close()
+        return found, SiteLine(name, key.public, public).text(key)
+
+    @classmethod
+    def find(cls, path: Path | None) -> SiteFolder:
+        """Return the folder that was named, or the only one here."""
+        if path is None:
+            here = [p.parent for p in Path().glob(f"*/{KEY}")]
+            if (Path() / KEY).exists():
+                here = [Path()]
+            if len(here) != 1:
+                raise UsageError(
+                    f"[no-site] {len(here)} folders of sites are here: name one (--site"
+                    " FOLDER), or make one (pffl site init NAME)"
+                )
+            path = here[0]
+        if not (path / KEY).exists():
+            raise UsageError(
+                f"[no-site] '{path}' is no folder of a site: pffl site init NAME"
+            )
+        return cls(path.absolute())
+
+    @property
+    def key(self) -> SiteKey:
+        """The site's key."""
+        return SiteKey.read(self.path / KEY)
+
+    def memory(self) -> SiteMemory:
+        """Open what the site remembers."""
+        return SiteMemory(self.path, new=False)
+
+    def name(self, memory: SiteMemory) -> str:
+        """Return the site's name."""
+        first = memory.entries(BEGIN)
+        if not first:
+            raise ArtefactError("[bad-memory] site.db has no beginning")
+        return str(first[0].body["site"])
+
+    def open(self) -> Site:
+        """Return the site, as its people joined."""
+        memory = self.memory()
+        agreed, limits = consented(memory)
+        memory.close()
+        if agreed is None:
+            raise UsageError(
+                f"[not-joined] '{self.path}' has joined no federation: pffl site join"
+            )
+        key = self.key
+        name = next(s for s in agreed.sites if agreed.keys[s] == key.public)
+        place = self.path / prepared.FOLDER
+        silo = prepared.read(place, name=name, schema_hash=agreed.schema.hash)
+        return Site(silo, agreed, limits, self.path, key=key)
+
+
+def consented(memory: SiteMemory) -> tuple[Agreement | None, Limits]:
+    """Return what the site's people joined last, and their limits."""
+    last = memory.last(CONSENT)
+    if last is None:
+        return None, Limits()
+    agreed = Agreement.from_dict(last.body["federation"])
+    return agreed, Limits(**last.body["limits"])
+
+
+@dataclass(frozen=True)
+class Joining:
+    """What joining a federation means for a site, before anybody agrees to it.
+
+    Attributes
+    ----------
+    folder, memory, key, name
+        The site.
+    agreed, before
+        What is to be joined, and what was before; None if nothing was.
+    limits
+        The site's own.
+    cost
+        ε of the account with this run; 0 without noise.
+    releases
+        With noise: what is released, in words.
+    """
+
+    folder: SiteFolder
+    memory: SiteMemory
+    key: SiteKey
+    name: str
+    agreed: Agreement
+    before: Agreement | None
+    limits: Limits
+    cost: float = 0.0
+    releases: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, folder: SiteFolder, path: Path, limits: Limits) -> Joining:
+        """Read a federation.json for a site that it names."""
+        memory, key, agreed = folder.memory(), folder.key, Agreement.read(path)
+        name = folder.name(memory)
+        if name not in agreed.sites:
+            hint = suggestion(name, agreed.sites)
+            raise UsageError(f"[unknown-site] '{path}' has no site '{name}': {hint}")
+        if agreed.keys.get(name) != key.public:
+            raise UsageError(
+                f"[other-key] '{path}' names another key of '{name}' than this site "
+                "has: the coordinator needs the line of 'pffl site init'"
+            )
+        before = consented(memory)[0]
+        found = cls(folder, memory, key, name, agreed, before, limits)
+        if not agreed.private:
+            return found
+        mu, lines = noise_of(agreed)
+        spent = memory.spent
+        cost = epsilon_of((mu**2 + spent) ** 0.5, limits.delta)
+        return replace(found, cost=cost, releases=lines)
+
+    @property
+    def peers(self) -> list[str]:
+        """Sites whose fingerprints must be compared: of keys that are new here."""
+        known = {} if self.before is None else self.before.keys
+        keys = self.agreed.keys
+        return [s for s in keys if s != self.name and known.get(s) != keys[s]]
+
+    def lines(self) -> list[str]:
+        """Say what the site would agree to; what protects it comes first."""
+        agreed, many = self.agreed, len(self.agreed.sites)
+        found = [*promise(agreed), ""]
+        found += [
+            f"federation '{agreed.name}': {many} sites ({', '.join(agreed.sites)})",
+            f"columns: {', '.join(agreed.columns)}",
+            *run_lines(agreed),
+            f"asks at most {agreed.queries:,} queries"
+            if agreed.queries
+            else "asks until it is done",
+        ]
+        if not agreed.private:
+            floor = max(agreed.floor, self.limits.floor)
+            found.append(
+                f"floor: your people of a set with fewer than {floor} are left out"
+            )
+        found += self.releases
+        if agreed.private:
+            found.append(
+                f"privacy account with this run: ε = {self.cost:.3g} of "
+                f"{self.limits.epsilon:g}"
+            )
+        weaker = self.limits.weaker()
+        if agreed.floor < Limits().floor and not agreed.private:
+            weaker.append(f"the federation's floor is {agreed.floor} people")
+        found += [f"WEAKER THAN THE DEFAULT: {text}" for text in weaker]
+        if self.before is not None:
+            found += [f"CHANGES: {text}" for text in changes(self.before, agreed)]
+        found += ["", "fingerprints, to be compared with each site by telephone:"]
+        found += [f"  {s}: {key.fingerprint}" for s, key in agreed.keys.items()]
+        return found
+
+    def check(self, peers: Mapping[str, str] | None, flags: Sequence[str] = ()) -> None:
+        """Refuse what needs a word of its own; all of it at once.
+
+        Parameters
+        ----------
+        peers
+            Fingerprints as other sites' people said them; None where they were not
+            compared, and that is accepted.
+        flags
+            Words that were given: end-secure-sums, new-keys, other-sites.
+        """
+        before, agreed = self.before, self.agreed
+        with Problems("pffl site join", UsageError) as problems:
+            if before is not None:
+                for flag, text in self._words(before):
+                    if flag not in flags:
+                        problems.add(f"[not-agreed] {text}: --{flag}")
+            for site in self.peers if peers is not None else ():
+                own = agreed.keys[site].fingerprint
+                said = (peers or {}).get(site, "")
+                if not said:
+                    problems.add(
+                        f"[not-compared] the fingerprint of '{site}' was not compared: "
+                        f'--peer {site}="…", as its people read it out'
+                    )
+                elif said.replace(" ", "").lower() != own.replace(" ", ""):
+                    problems.add(
+                        f"[other-key] federation.json has another key of '{site}' "
+                        f"({own}) than its people read out: do not join"
+                    )
+            left = self.limits.queries - self.memory.queries
+            if agreed.queries > left:
+                problems.add(
+                    f"[too-many-queries] the run asks up to {agreed.queries:,} "
+                    f"queries, and the site's limit leaves {left:,}: --queries"
+                )
+            if agreed.private and self.cost > self.limits.epsilon:
+                problems.add(
+                    f"[no-privacy-budget] the account would come to ε = "
+                    f"{self.cost:.4g}, and {self.limits.epsilon:g} is allowed: "
+                    "--epsilon"
+                )
+
+    def _words(self, before: Agreement) -> list[tuple[str, str]]:
+        """Return what changes for the worse, each with the flag that it needs."""
+        agreed, found = self.agreed, list[tuple[str, str]]()
+        if before.secure_sum and not agreed.secure_sum:
+            text = "secure sums END: the server reads this site's sums"
+            found.append(("end-secure-sums", text))
+        if names := [s for s in new_keys(before, agreed) if s != self.name]:
+            found.append(("new-keys", f"other keys of {', '.join(names)}"))
+        apart = sorted(set(before.sites) ^ set(agreed.sites))
+        if apart and self.memory.answered and not agreed.private:
+            text = (
+                f"the sites are others ({', '.join(apart)}): whoever sees totals of "
+                "both sets can subtract them, and no mask hides what is left"
+            )
+            found.append(("other-sites", text))
+        return found
+
+    def prepare(
+        self,
+        table: Path,
+        *,
+        renamed: Mapping[str, str] | None = None,
+        column: str | None = None,
+        changed: bool = False,
+    ) -> tuple[Site, list[str]]:
+        """Read the table, and compare its rows with those that were answered about.
+
+        Parameters
+        ----------
+        table, renamed, column
+            As for `rows.prepare`.
+        changed
+            Whether rows of few people may have changed since.
+        """
+        floor = max(self.limits.floor, self.agreed.floor)
+        silo, notes = prepared.prepare(
+            table,
+            self.agreed,
+            self.name,
+            self.key.split,
+            renamed=renamed,
+            column=column,
+            floor=floor,
+        )
+        marks = {} if self.agreed.private else self._compared(silo, floor, changed)
+        place = self.folder.path / prepared.FOLDER
+        prepared.write(place, silo, self.agreed.schema.hash)
+        if marks:
+            text = json.dumps(marks).encode()
+            files.write(self.folder.path / MARKS, text, private=True)
+        own = {s: k for s, k in self.agreed.keys.items() if s == self.name}
+        # For a look at the counts only: what is remembered is elsewhere.
+        site = Site(silo, replace(self.agreed, keys=own), self.limits, key=self.key)
+        return site, notes
+
+    def _compared(self, silo: Any, floor: int, changed: bool) -> dict[str, Any]:
+        """Refuse rows that differ by few people from those answered about.
+
+        The difference of two totals would be about these few.
+        """
+        new = prepared.row_marks(silo, self.agreed.schema, self.key.split)
+        path = self.folder.path / MARKS
+        if not path.exists() or not self.memory.answered:
+            return new
+        old = json.loads(files.read(path))
+        few = []
+        for stratum in dict.fromkeys([*old, *new]):
+            apart = len(set(old.get(stratum, ())) ^ set(new.get(stratum, ())))
+            if 0 < apart < floor:
+                few.append(f"{stratum} ({apart})")
+        if few and not changed:
+            raise UsageError(
+                "[changed-rows] rows of fewer people than the floor have changed since "
+                f"the site answered: {', '.join(few[:5])}. The difference of two "
+                "totals would be about them alone: --changed-rows if that may be known"
+            )
+        return new
+
+    def agree(self, *, compared: bool) -> None:
+        """Put the federation in force at the site; on disk when it returns."""
+        body = {
+            "federation": self.agreed.as_dict(),
+            "limits": asdict(self.limits),
+            "compared": compared,
+        }
+        self.memory.add(CONSENT, body)
+        if self.agreed.certificate:
+            place = self.folder.node / "ca.crt"
+            try:
+                files.write(place, self.agreed.certificate.encode())
+            except ArtefactError:  # the folder is the node account's by now
+                if files.read(place) != self.agreed.certificate.encode():
+                    raise
+        self.memory.close()
+
+    def commands(self) -> list[str]:
+        """Return what is typed next: as the site, and as the node's account."""
+        node, socket = self.folder.node, self.folder.socket
+        address, config = self.agreed.address, f'socket="{socket}"'
+        start = [
+            "flower-supernode",
+            *("--superlink", address),
+            *("--root-certificates", str(node / "ca.crt")),
+            *("--auth-supernode-private-key", str(node / "node_key")),
+            *("--node-config", config),
+        ]
+        return [
+            "as this account:",
+            f"  pffl site serve --site {shlex.quote(str(self.folder.path))} "
+            "--node-account ACCOUNT",
+            "as root, once, with an account that can read nothing of yours:",
+            f"  chown -R ACCOUNT: {shlex.quote(str(node))}",
+            "as that account (for good: a service that is started again when it ends):",
+            f"  {SWITCHES} FLWR_HOME={shlex.quote(str(node / 'flwr'))} \\",
+            f"  {shlex.join(start)}",
+        ]
+
+
+# Nothing calls home, and nothing is installed at run time.
+SWITCHES = (
+    "FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1 "
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION=1"
+)
+
+
+def promise(agreed: Agreement) -> list[str]:
+    """Say what the mode protects this site's people from."""
+    many = len(agreed.sites)
+    if agreed.private:
+        terms = agreed.run["privacy"]
+        return [
+            f"Private mode: (ε, δ) = ({terms['epsilon']:g}, {terms['delta']:g}) for "
+            "each person at one site, against everybody: a server that cheats, and up "
+            f"to {terms.get('colluding', 1)} sites with it."
+            + ("" if agreed.secure_sum else " Each site adds all of the noise itself.")
+        ]
+    if not agreed.secure_sum:
+        return [
+            "NOT PROTECTED: the server reads this site's sums. " + MALICE,
+            "Join only if the server's people may know them.",
+        ]
+    found = [
+        f"Masked mode: a curious server or site learns totals over {many} sites only. "
+        + MALICE
+    ]
+    if many == 3:
+        found.append(
+            "With three sites, the server and one site together learn the sum of the "
+            "other two; so does one site from a published report."
+        )
+    return found
+
+
+def plan_of(agreed: Agreement) -> Plan:
+    """Return the run that was agreed on; raise all that is wrong with it at once."""
+    with Problems("the agreed run", UsageError) as problems:
+        plan = read_plan(agreed.run, problems)
+    if plan is None or plan.settings.seed is None:
+        raise UsageError("[no-seed] the agreed run has no seed: all must draw alike")
+    return plan
+
+
+def noise_of(agreed: Agreement) -> tuple[float, tuple[str, ...]]:
+    """Return what a run with noise costs a site's people (μ), and releases, in words.
+
+    Refuse what is not available under noise, or not between machines.
+    """
+    plan, many = plan_of(agreed), len(agreed.sites)
+    terms = plan.privacy.terms
+    if terms is None or terms.repeatable:
+        raise UsageError(
+            "[not-between-machines] [privacy] noise_seed is for rows that are at hand: "
+            "sites draw their noise in secret"
+        )
+    setting = Setting.pooled(agreed.name, agreed.encoding, agreed.splits, many)
+    model = plan.model_for(agreed.schema)
+    noise, _ = planned(
+        setting, plan.constraint, model, plan.method, plan.options, terms
+    )
+    mu = composed([noise.mu("train"), noise.mu("test")])
+    return mu, tuple(noise.lines())
+
+
+def check_folder(folder: SiteFolder) -> None:
+    """Refuse a folder that other accounts can look into."""
+    found = folder.path.stat()
+    if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise UsageError(
+            f"[open-folder] '{folder.path}' must belong to this account alone (mode "
+            "700): chmod 700"
+        )

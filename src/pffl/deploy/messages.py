@@ -1,0 +1,310 @@
+"""Messages between server and sites: one frame, judged before memory is given.
+
+A message is a parcel (safetensors with a JSON header). A request carries queries of one
+step of a run; an answer their totals, or why there are none. Steps are numbered from 1,
+and a step that is asked again, byte for byte, has the same answer. Step 0 is the
+greeting: who is there, with which key of the run? A step without queries ends the run.
+
+Under secure sums a request brings what all sites answered to the step before, and the
+transcript, a chain of hashes over all of it, says what was said so far. An answer is
+signed over all that it says, the digest of what was asked included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from importlib.metadata import version
+from itertools import pairwise
+from typing import Annotated, Any, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pffl import files
+from pffl.errors import Malformed
+from pffl.parcel import LARGEST, Parcel, pack, unpack
+from pffl.queries import Query, Total
+
+OURS = version("pffl")
+PROTOCOL = 4
+LONGEST = 300  # characters of a name, or of a reason
+MOST_QUERIES = 24  # of a message, whose arrays a parcel can hold
+RELAY, MASKED = "relay", "masked"  # arrays of a message under secure sums
+KEY = 4  # masked words that are a site's key of a run
+MOST_SITES = 1000  # whose answers are relayed
+
+T = TypeVar("T", bound=Total)
+Name = Annotated[str, Field(max_length=LONGEST)]
+Whole = Annotated[int, Field(ge=0, lt=2**53)]
+Bodies = Annotated[list[dict[str, Any]], Field(max_length=MOST_QUERIES)]
+
+
+class _Head(BaseModel):
+    """Header of every message; nothing else may stand in it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    protocol: Literal[4]
+    run: Name
+    version: Name
+    schema_hash: Name
+    step: Whole
+    bodies: Bodies
+
+
+class _RequestHead(_Head):
+    format: Literal["pffl query"]
+    relay: Annotated[list[Whole], Field(max_length=MOST_SITES)]
+    heads: Annotated[dict[Name, Name], Field(max_length=MOST_SITES)]
+
+
+class _AnswerHead(_Head):
+    format: Literal["pffl answer"]
+    site: Name
+    splits: Annotated[list[Name], Field(max_length=16)]
+    refusal: Name
+    asked: Name
+    transcript: Name
+    head: Name
+    signature: Name
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """Queries on their way to a site.
+
+    Attributes
+    ----------
+    run, step
+        Which run it is of, and its place there; 0 to ask who is there.
+    schema_hash
+        Hash of the schema.
+    bodies
+        The queries, as parcels.
+    relay
+        What all sites answered to the step before, in their order, as they sent it.
+    heads
+        With a greeting: the last head of its memory that each site has signed.
+    version
+        Version of the package that wrote it.
+    """
+
+    run: str
+    schema_hash: str
+    bodies: tuple[Parcel, ...] = ()
+    step: int = 0
+    relay: tuple[bytes, ...] = ()
+    heads: Mapping[str, str] = field(default_factory=dict)
+    version: str = OURS
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What is asked for, by name."""
+        named = (str(body.header.get("query"))[:40] for body in self.bodies)
+        return tuple(shown(name) for name in named) or ("hello",)
+
+    @property
+    def asked(self) -> str:
+        """Digest of the queries."""
+        return bodies_digest(self.bodies)
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What a site sends back: totals, or why there are none.
+
+    Attributes
+    ----------
+    run, step, schema_hash, bodies, version
+        As of the request; `bodies` are totals.
+    site, splits
+        The site's name, and the splits that it has.
+    refusal
+        Why the site does not answer; then there are no totals.
+    asked, transcript
+        Digest of the queries that it answers, and what was said before them.
+    head
+        Where the site's memory stands, signed: see `deploy.store`.
+    signature
+        Of all the rest, by the site's key; empty without one.
+    """
+
+    run: str
+    schema_hash: str
+    bodies: tuple[Parcel, ...]
+    site: str
+    step: int = 0
+    splits: tuple[str, ...] = ()
+    refusal: str = ""
+    asked: str = ""
+    transcript: str = ""
+    head: str = ""
+    signature: str = ""
+    version: str = OURS
+
+
+def query_body(query: Query[Any], index: int) -> Parcel:
+    """Write a query for the silo at `index`."""
+    return Parcel(*query.plain(index))
+
+
+def total_body(query: Query[T], total: T, withheld: int = 0) -> Parcel:
+    """Write one silo's answer, which leaves out so many (group, label)s."""
+    return Parcel({"total": query.kind, "withheld": withheld}, total.sent())
+
+
+def read_total(body: Parcel, query: Query[T], index: int, schema: str) -> tuple[T, int]:
+    """Read silo `index`'s answer to a query, and how many counts it withholds."""
+    withheld = body.header.get("withheld")
+    if dict(body.header) != {"total": query.kind, "withheld": withheld}:
+        raise Malformed(f"not an answer to {query.kind}")
+    if type(withheld) is not int or withheld < 0:
+        raise Malformed(f"'withheld' is {str(withheld)[:40]!r}")
+    who = {"silos": np.array([index]), "schema_hash": schema}
+    total: Any = query.answer_type.received(body.arrays, query.dims, **who)
+    return total, withheld
+
+
+def masked_body(flat: NDArray[np.uint64]) -> Parcel:
+    """Write one site's masked words, those of all queries of a message."""
+    return Parcel({"total": MASKED}, {MASKED: flat.view(np.int64)})
+
+
+def read_masked(answer: Answer, length: int) -> NDArray[np.uint64]:
+    """Read one site's masked words, of which there are so many."""
+    if len(answer.bodies) != 1 or dict(answer.bodies[0].header) != {"total": MASKED}:
+        raise Malformed("not one masked answer")
+    found = answer.bodies[0].arrays.get(MASKED)
+    if len(answer.bodies[0].arrays) != 1 or found is None:
+        raise Malformed("not one masked answer")
+    if found.dtype != np.int64 or found.shape != (length,):
+        raise Malformed(f"not {length:,} masked words")
+    return found.view(np.uint64)
+
+
+def bodies_digest(bodies: Sequence[Parcel]) -> str:
+    """Return a digest of queries, as they are written."""
+    return framed_digest(*(pack(body) for body in bodies))
+
+
+def framed_digest(*parts: bytes | str) -> str:
+    """Hash parts with their lengths: no two lists of parts read alike."""
+    plain = [part.encode() if isinstance(part, str) else part for part in parts]
+    return files.digest(*(x for p in plain for x in (len(p).to_bytes(8, "big"), p)))
+
+
+def first_transcript(agreement: str, run: str) -> str:
+    """Return the transcript of a run that has not begun, under an agreement's hash."""
+    return framed_digest("pffl transcript", agreement, run)
+
+
+def next_transcript(
+    before: str, asked: str, answers: Sequence[NDArray[np.uint64]] = ()
+) -> str:
+    """Return the transcript after a step: what was asked, and what all answered."""
+    return framed_digest(before, asked, *(flat.tobytes() for flat in answers))
+
+
+def signed_content(answer: Answer) -> bytes:
+    """Return what a signature is of: all but itself."""
+    return write_answer(replace(answer, signature=""))
+
+
+def write_request(request: Request) -> bytes:
+    """Return the bytes that a site receives."""
+    header: dict[str, Any] = {"format": "pffl query", "heads": dict(request.heads)}
+    header[RELAY] = [len(content) for content in request.relay]
+    relayed = np.frombuffer(b"".join(request.relay), np.uint8)
+    return _write(header, request, {RELAY: relayed} if request.relay else {})
+
+
+def read_request(content: bytes, *, largest: int = LARGEST) -> Request:
+    """Read what a server sent; anything else is `Malformed`."""
+    header, arrays = _read(content, _RequestHead, largest)
+    lengths, relay = header.pop(RELAY), arrays.pop(RELAY, np.zeros(0, np.uint8))
+    if relay.dtype != np.uint8 or relay.shape != (sum(lengths),):
+        raise Malformed("answers that are not as long as the request says")
+    joined, ends = relay.tobytes(), np.cumsum([0, *lengths]).tolist()
+    cut = tuple(joined[a:b] for a, b in pairwise(ends))
+    return Request(**{**header, "bodies": _bodies(header["bodies"], arrays)}, relay=cut)
+
+
+def write_answer(answer: Answer) -> bytes:
+    """Return the bytes that leave a site: all that ever leaves it."""
+    return _write({"format": "pffl answer", "splits": [*answer.splits]}, answer, {})
+
+
+def read_answer(content: bytes, *, largest: int = LARGEST) -> Answer:
+    """Read what a site sent; anything else is `Malformed`."""
+    header, arrays = _read(content, _AnswerHead, largest)
+    bodies = _bodies(header["bodies"], arrays)
+    if header["refusal"] and bodies:
+        raise Malformed("a refusal with totals")
+    return Answer(**{**header, "bodies": bodies, "splits": tuple(header["splits"])})
+
+
+def shown(text: str, longest: int = 80) -> str:
+    r"""Return another's text fit for a message: short, one line, nothing hidden.
+
+    >>> shown("north\x1b[2J\nsouth")
+    'north [2J south'
+    """
+    return "".join(c if c.isprintable() else " " for c in text[:longest])
+
+
+def _write(
+    header: dict[str, Any], message: Request | Answer, more: dict[str, Any]
+) -> bytes:
+    plain = {f.name: getattr(message, f.name) for f in fields(message)}
+    plain |= {"protocol": PROTOCOL, **header}
+    plain["bodies"] = [dict(body.header) for body in message.bodies]
+    arrays = {
+        f"{place} {name}": array
+        for place, body in enumerate(message.bodies)
+        for name, array in body.arrays.items()
+    }
+    return pack(Parcel(plain, {**arrays, **more}))
+
+
+def _read(
+    content: bytes, kind: type[_Head], largest: int
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Check the frame and its header."""
+    parcel = unpack(content, largest=largest)
+    protocol = parcel.header.get("protocol")
+    if protocol != PROTOCOL:
+        theirs = shown(str(parcel.header.get("version")), 40)
+        raise Malformed(
+            f"[other-version] protocol {str(protocol)[:10]} of pffl {theirs}, and this "
+            f"is protocol {PROTOCOL}: install the same version everywhere"
+        )
+    try:
+        header = kind.model_validate(dict(parcel.header)).model_dump()
+        _texts(parcel.header).encode()
+    except ValidationError as error:
+        where = {str(one["loc"][0]) for one in error.errors()}
+        raise Malformed(
+            f"[unknown-key] fields {sorted(where)[:5]} are missing, unknown or wrong"
+        ) from None
+    except UnicodeEncodeError:  # half of a pair
+        raise Malformed("[not-text] a text that cannot be written") from None
+    del header["protocol"], header["format"]
+    return header, dict(parcel.arrays)
+
+
+def _texts(header: Mapping[str, Any]) -> str:
+    return "".join(map(str, header.values()))
+
+
+def _bodies(
+    headers: list[dict[str, Any]], given: Mapping[str, NDArray[Any]]
+) -> tuple[Parcel, ...]:
+    """Give every body its own arrays: `0 w` is the first one's, `1 w` the second's."""
+    arrays: dict[str, dict[str, Any]] = {str(i): {} for i in range(len(headers))}
+    for name, array in given.items():
+        place, _, own = name.partition(" ")
+        if place not in arrays:
+            raise Malformed(f"an array {shown(name)!r} that belongs to nothing")
+        arrays[place][own] = array
+    return tuple(Parcel(h, arrays[str(i)]) for i, h in enumerate(headers))

@@ -1,0 +1,294 @@
+"""The record of a run at a site: its secrets, and where it stands.
+
+For each run a site draws a secret key (X25519) and a seed of its noise. They lie in a
+file of their own, mode 600, beside the hash of the rows, of the federation and the
+floor; the file goes away when the run ends, and is no part of `site.db`. An answer,
+noise included, is a function of this record and of the transcript. So a folder that is
+restored from a copy can only repeat itself: the same request has the same answer, and
+another one another mask.
+
+Under secure sums a request brings what all sites answered to the step before, signed:
+to the first, their keys of the run. Sites that were shown different things have
+different transcripts, and their masks do not cancel.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pffl import files
+from pffl.deploy import secure_sum
+from pffl.deploy.federation import Agreement
+from pffl.deploy.keys import PublicKey, announced, shared
+from pffl.deploy.messages import (
+    OURS,
+    Answer,
+    Request,
+    bodies_digest,
+    first_transcript,
+    framed_digest,
+    masked_body,
+    next_transcript,
+    read_answer,
+    read_masked,
+    signed_content,
+)
+from pffl.deploy.secure_sum import Words
+from pffl.errors import Malformed, Refused
+from pffl.parcel import Parcel, pack, unpack
+from pffl.privacy.discrete import Source, keyed_source
+
+FOLDER, SUFFIX = "runs", ".safetensors"
+LASTS = 30 * 86400.0  # seconds after which a run that never ended is forgotten
+NOTHING = bodies_digest(())  # what a greeting asks
+
+
+@dataclass(frozen=True, eq=False)
+class RunRecord:
+    """Where a run stands at a site, after its last answer.
+
+    Attributes
+    ----------
+    transcript
+        What was said before it.
+    bodies
+        What the site answered: before the first step, its key of the run.
+    secret, seed
+        Of this run alone, from which its masks and its noise come, in hexadecimal.
+    step, asked
+        The last step that was answered, and the digest of its queries.
+    keys
+        What all sites announced, in their order, once that was heard.
+    """
+
+    transcript: str
+    bodies: tuple[Parcel, ...] = field(repr=False)
+    secret: str = field(repr=False)
+    seed: str = field(repr=False)
+    step: int = 0
+    asked: str = NOTHING
+    keys: tuple[str, ...] = ()
+
+    def packed(self, identity: Mapping[str, str]) -> bytes:
+        """Return the content of the file, with its hash."""
+        plain = {k: v for k, v in vars(self).items() if k != "bodies"}
+        run = {**plain, "keys": [*self.keys]}
+        header: dict[str, Any] = {"identity": dict(identity), "run": run}
+        header["bodies"] = [dict(body.header) for body in self.bodies]
+        arrays = {
+            f"{i} {n}": a
+            for i, body in enumerate(self.bodies)
+            for n, a in body.arrays.items()
+        }
+        known = files.digest(pack(Parcel(header, arrays)))
+        return pack(Parcel({**header, "sha256": known}, arrays))
+
+    @classmethod
+    def unpacked(cls, content: bytes) -> tuple[Mapping[str, Any], RunRecord]:
+        """Return which run the content of a file is of, and where that stands."""
+        parcel = unpack(content)
+        header, arrays = dict(parcel.header), parcel.arrays
+        if header.pop("sha256", None) != files.digest(pack(Parcel(header, arrays))):
+            raise Malformed("[bad-frame] it does not have the hash it states")
+        bodies = tuple(
+            Parcel(
+                one,
+                {
+                    n.partition(" ")[2]: a
+                    for n, a in arrays.items()
+                    if n.split()[0] == i
+                },
+            )
+            for i, one in ((str(k), h) for k, h in enumerate(header["bodies"]))
+        )
+        plain = {**header["run"], "keys": tuple(header["run"]["keys"])}
+        return header["identity"], cls(bodies=bodies, **plain)
+
+    def said(self, request: Request) -> str:
+        """Return a hash of all that was said, this request included."""
+        return framed_digest(self.transcript, request.asked, str(request.step))
+
+    def marks(self, request: Request) -> list[str]:
+        """Return what tells each query of a step from all others."""
+        said = self.said(request)
+        return [framed_digest(said, str(k)) for k in range(len(request.bodies))]
+
+    def source(self, request: Request) -> Source:
+        """Return what this step's noise is drawn from: the same for the same step."""
+        seed, said = bytes.fromhex(self.seed), self.said(request).encode()
+        return keyed_source(hmac.digest(seed, b"pffl noise" + said, "sha256"))
+
+
+class Records:
+    """The runs of a site.
+
+    Parameters
+    ----------
+    name, agreement
+        Which of the sites it is, and what they agreed on.
+    known
+        What answers follow from, beside the run's secrets and what was said: the hash
+        of the rows, the floor. A run does not go on over others.
+    folder
+        The site's folder; None for the memory of this process.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        agreement: Agreement,
+        known: Mapping[str, str],
+        folder: Path | None,
+    ) -> None:
+        self.name, self.agreement = name, agreement
+        self.index = agreement.sites.index(name)
+        self._known = {"site": name, **known, "version": OURS}
+        self._folder = None if folder is None else folder / FOLDER
+        self.memory: dict[str, RunRecord] = {}
+
+    def find(self, run: str) -> RunRecord | None:
+        """Return where a run stands; None if the site knows nothing of it."""
+        path = self._path(run)
+        if path is None or not path.exists():
+            return self.memory.get(run)
+        try:
+            identity, found = RunRecord.unpacked(files.read(path))
+            self._refuse_other(identity, run)
+            return found
+        except (Malformed, KeyError, TypeError, AttributeError) as error:
+            raise Refused(
+                "[memory-lost] what the site remembers of the run cannot be read "
+                f"('{path.name}'): it does not go on"
+            ) from error
+
+    def first(self, run: str) -> str:
+        """Return the transcript of a run in which nothing was said."""
+        return first_transcript(self.agreement.hash, run)
+
+    def begin(self, run: str) -> RunRecord:
+        """Draw a run's secrets: nothing was said, and no key but its own is known."""
+        secret, seed = os.urandom(32), os.urandom(32)
+        bodies: tuple[Parcel, ...] = ()
+        if self.agreement.secure_sum:
+            bodies = (masked_body(np.frombuffer(announced(secret), "<u8")),)
+        return RunRecord(self.first(run), bodies, secret.hex(), seed.hex())
+
+    def save(self, run: str, record: RunRecord) -> None:
+        """Remember where a run stands; on disk when it returns."""
+        path = self._path(run)
+        if path is None:
+            self.memory[run] = record
+            return
+        files.folder(path.parent, private=True)
+        files.write(path, record.packed(self._identity(run)), private=True)
+
+    def end(self, run: str | None = None) -> None:
+        """Forget a run, with its secrets; of None, those that never ended in time."""
+        if run is not None:
+            self.memory.pop(run, None)
+            shared.cache_clear()
+        if self._folder is None:
+            return
+        old = time.time() - LASTS
+        for path in self._folder.glob(f"*{SUFFIX}"):
+            if path.stat().st_mtime < old or (run and path == self._path(run)):
+                path.unlink()
+
+    def hear(self, record: RunRecord, request: Request) -> RunRecord:
+        """Check the answers to the last step, and go on with their transcript."""
+        if not self.agreement.secure_sum:
+            if request.relay:
+                raise Refused("[wrong-relay] others' answers, and no secure sum")
+            said = next_transcript(record.transcript, record.asked)
+            return replace(record, transcript=said)
+        flats = self._relayed(record, request)
+        said = next_transcript(record.transcript, record.asked, flats)
+        if record.step:
+            return replace(record, transcript=said)
+        keys = tuple(flat.astype("<u8").tobytes().hex() for flat in flats)
+        if len(set(keys)) < len(keys):
+            raise Refused("[repeated-key] two sites announced the same key of the run")
+        return replace(record, transcript=said, keys=keys)
+
+    def masked(self, record: RunRecord, request: Request, flat: Words) -> Parcel:
+        """Return an answer's numbers under masks."""
+        every = zip(self.agreement.sites, record.keys, strict=True)
+        others = {site: bytes.fromhex(k) for site, k in every if site != self.name}
+        info = framed_digest(record.said(request), *record.keys).encode()
+        secret = bytes.fromhex(record.secret)
+        mask = secure_sum.mask(secret, self.name, others, info, len(flat))
+        return masked_body(secure_sum.add([flat, mask]))
+
+    def _relayed(self, record: RunRecord, request: Request) -> list[Words]:
+        """Return every site's masked words, in the sites' order."""
+        sites, step = self.agreement.sites, record.step
+        if len(request.relay) != len(sites):
+            raise Refused(
+                f"[wrong-relay] {len(request.relay)} answers to step {step} were "
+                f"relayed, and there are {len(sites)} sites"
+            )
+        own = record.bodies[0].arrays["masked"]
+        flats = []
+        for site, content in zip(sites, request.relay, strict=True):
+            try:
+                answer = read_answer(content)
+                self._judge(site, answer, request.run, record)
+                flats.append(read_masked(answer, len(own)))
+            except Malformed as error:
+                raise Refused(
+                    f"[wrong-relay] what was relayed as the answer of '{site}' to "
+                    f"step {step} is none: {error}"
+                ) from error
+        if not np.array_equal(flats[self.index].view(np.int64), own):
+            raise Refused(
+                f"[wrong-relay] what was relayed as this site's answer to step {step} "
+                "is not"
+            )
+        return flats
+
+    def _judge(self, site: str, answer: Answer, run: str, record: RunRecord) -> None:
+        """Refuse an answer that is not the one site's, to the very same queries."""
+        wanted = {
+            "site": site,
+            "run": run,
+            "step": record.step,
+            "transcript": record.transcript,
+            "asked": record.asked,
+            "schema_hash": self.agreement.schema.hash,
+            "refusal": "",
+        }
+        for name, value in wanted.items():
+            if getattr(answer, name) != value:
+                raise Malformed(f"[wrong-relay] its '{name}' is another")
+        key: PublicKey = self.agreement.keys[site]
+        if not key.verify(signed_content(answer), answer.signature):
+            raise Refused(
+                f"[not-signed] what was relayed as the answer of '{site}' is not "
+                "signed with the key that this site knows"
+            )
+
+    def _path(self, run: str) -> Path | None:
+        """Where a run is remembered: its name is the server's to choose."""
+        if self._folder is None:
+            return None
+        return self._folder / f"{files.digest(run)[:32]}{SUFFIX}"
+
+    def _identity(self, run: str) -> dict[str, str]:
+        return {**self._known, "run": run, "federation": self.agreement.hash}
+
+    def _refuse_other(self, identity: Mapping[str, Any], run: str) -> None:
+        own = self._identity(run)
+        found = [name for name in own if identity.get(name) != own[name]]
+        if found:
+            raise Refused(
+                f"[other-run] the run began with another {' and '.join(found)}: it "
+                "does not go on"
+            )

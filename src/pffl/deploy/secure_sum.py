@@ -1,0 +1,254 @@
+"""Secure sums: numbers on a grid, added under masks that cancel.
+
+A number v is one integer round(v·2^e) mod 2^128, in two words with carry. Every pair
+of sites derives a stream of such integers that nobody else knows; the site whose name
+comes first adds it, the other takes it off. So each masked answer by itself is
+uniformly random. The sum of all is the sum of the answers, and tells nothing else: no
+carry and no sign of a single site (words masked one by one would tell carries).
+
+The scale e is public: 0 for counts and for sums with noise, which are whole, 48 for
+sums of raw inputs, 64 for all else. A site refuses |v|·2^e ≥ 2^127/(2K), so that no sum
+wraps around. Numbers with noise are of 64 bits and never refused: what a site answers
+must not depend on how large its own is. Rounding adds at most K·2^−(e+1) to a sum. The
+last integer counts the sites: where a mask is left over, it is not their number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pffl.admission import FEWEST_SITES
+from pffl.deploy.keys import shared
+from pffl.errors import Malformed, Refused
+from pffl.queries import Query, Total
+from pffl.queries.base import RowsQuery
+from pffl.queries.declared import AnswerField
+
+MOST_SITES = 1 << 12
+RAW, FINE = 48, 64  # exponents of sums of raw inputs, and of all that is no count
+LEFT_OVER = (
+    "[masks-left-over] the masks do not cancel: an answer is of another query, run "
+    "or set"
+)
+Words = NDArray[np.uint64]  # two for each integer, the lower first
+T = TypeVar("T", bound=Total)
+
+
+def size(query: Query[Any]) -> int:
+    """Return how many words an answer takes."""
+    return 2 * (1 + sum(int(np.prod(_shape(query, of))) for of in _sent(query)))
+
+
+def encode(query: Query[T], total: T, sites: int) -> Words:
+    """Write one site's answer; refuse a number that is too large, by its field."""
+    arrays = query.addend(total).sent()
+    declared = query.answer_type.declared
+    parts = [_written(query, n, declared[n], a, sites) for n, a in arrays.items()]
+    flat = np.concatenate([*parts, np.array([1, 0], np.uint64)])
+    if len(flat) != size(query):
+        raise Malformed(f"not an answer to {query.kind}")
+    return flat
+
+
+def decode(query: Query[T], flat: Words, sites: int) -> T:
+    """Read the sum of so many sites' answers, as that of one silo."""
+    _check_sites(sites)
+    if flat.shape != (size(query),):
+        raise Malformed(f"{len(flat)} words are not an answer to {query.kind}")
+    if flat[-2] != sites or flat[-1] != 0:
+        raise Refused(LEFT_OVER)
+    arrays: dict[str, NDArray[Any]] = {}
+    start = 0
+    for name, of in query.answer_type.declared.items():
+        if of.envelope:
+            continue
+        shape = _shape(query, of.sent)
+        end = start + 2 * int(np.prod(shape))
+        low, high = flat[start:end:2], flat[start + 1 : end : 2]
+        arrays[name] = _numbers(low, high, of, query).reshape(shape)
+        start = end
+    who: dict[str, Any] = {"silos": np.zeros(1, np.int64)}
+    if "schema_hash" in query.answer_type.declared:
+        who["schema_hash"] = query.schema.hash  # type: ignore[attr-defined]
+    total: Any = query.answer_type.received(arrays, query.dims, **who)
+    return query.summed(total, sites)
+
+
+def encode_all(
+    queries: Sequence[Query[Any]], totals: Sequence[Total], sites: int
+) -> Words:
+    """Write one site's answers to the queries of a message, one after another."""
+    pairs = zip(queries, totals, strict=True)
+    return np.concatenate([encode(query, total, sites) for query, total in pairs])
+
+
+def decode_all(queries: Sequence[Query[Any]], flat: Words, sites: int) -> list[Total]:
+    """Read the sum of so many sites' answers to the queries of a message."""
+    ends = np.cumsum([size(query) for query in queries])
+    parts = np.split(flat, ends[:-1])
+    return [decode(q, part, sites) for q, part in zip(queries, parts, strict=True)]
+
+
+def add(flats: Sequence[Words]) -> Words:
+    """Add answers, each integer mod 2^128."""
+    if len({flat.shape for flat in flats}) != 1:
+        raise Malformed("[wrong-length] answers of different lengths")
+    total = flats[0].copy()
+    for flat in flats[1:]:
+        total = _plus(total, flat)
+    return total
+
+
+def mask(
+    secret: bytes, own: str, others: Mapping[str, bytes], info: bytes, length: int
+) -> Words:
+    """Return what a site adds to an answer of so many words.
+
+    `secret` is its own of the run, `others` what the others announced. `info` says what
+    the answer is of: a mask is used for one content only.
+    """
+    _check_sites(1 + len(others))
+    total = np.zeros(length, np.uint64)
+    for name, theirs in others.items():
+        pair = _stream(shared(secret, theirs), info, sorted((own, name)), length)
+        total = _plus(total, pair) if own < name else _minus(total, pair)
+    return total
+
+
+def _stream(secret: bytes, info: bytes, names: list[str], length: int) -> Words:
+    """Return what two sites know, and nobody else: uniform integers."""
+    from cryptography.hazmat.primitives.ciphers import Cipher
+    from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+    # Hashed, so that no two lists of parts read alike.
+    parts = [hashlib.sha256(part).digest() for part in (info, *map(str.encode, names))]
+    context = b"pffl mask" + b"".join(parts)
+    key = HKDF(SHA256(), length=32, salt=None, info=context).derive(secret)
+    # The key is used once, so the nonce may be anything.
+    cipher = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
+    return np.frombuffer(cipher.update(bytes(8 * length)), "<u8").astype(np.uint64)
+
+
+def _plus(one: Words, other: Words) -> Words:
+    total = one + other
+    total[1::2] += total[::2] < one[::2]  # carry
+    return total
+
+
+def _minus(one: Words, other: Words) -> Words:
+    total = one - other
+    total[1::2] -= one[::2] < other[::2]  # borrow
+    return total
+
+
+def _written(
+    query: Query[Any], name: str, of: AnswerField, array: NDArray[Any], sites: int
+) -> Words:
+    """Return integers mod 2^128 for a field's numbers."""
+    words = np.zeros((array.size, 2), np.uint64)
+    if of.norm is not None:  # whole numbers with noise, as they are
+        low = array.ravel().astype(np.int64)
+        words[:] = np.stack([low, low >> 63], axis=1).view(np.uint64)
+        return words.ravel()
+    exponents = _exponents(query, of, array.shape)
+    values = np.ldexp(array.ravel().astype(np.float64), exponents)
+    whole = np.rint(values)
+    if not (np.abs(whole) < 2.0**126 / sites).all():
+        raise Refused(
+            f"[too-large-numbers] '{name}' has a number that is not finite, or too "
+            "large for a secure sum: in larger units it is smaller"
+        )
+    if ((exponents == 0) & (whole != values)).any():
+        raise Refused(f"[not-whole] '{name}' has a part of a whole number")
+    fraction, exponent = np.frexp(np.abs(whole))
+    digits = np.ldexp(fraction, 53).astype(np.uint64)
+    shift = exponent.astype(np.int64) - 53
+    digits >>= np.maximum(-shift, 0).astype(np.uint64)
+    up = np.maximum(shift, 0)
+    inner = np.minimum(up, 63).astype(np.uint64)
+    far = np.clip(up - 64, 0, 63).astype(np.uint64)
+    beyond = (digits >> np.uint64(1)) >> (np.uint64(63) - inner)
+    words[:, 0] = np.where(up < 64, digits << inner, np.uint64(0))
+    words[:, 1] = np.where(up < 64, beyond, digits << far)
+    negative = np.repeat(whole < 0, 2)
+    flat = words.ravel()
+    return np.where(negative, _minus(np.zeros_like(flat), flat), flat)
+
+
+def _numbers(
+    low: Words, high: Words, of: AnswerField, query: Query[Any]
+) -> NDArray[Any]:
+    """Return sums as numbers, each rounded once."""
+    if of.norm is not None:
+        found = np.ascontiguousarray(low).view(np.int64)
+        if (high != (found >> 63).view(np.uint64)).any():
+            raise Refused(LEFT_OVER)
+        return found
+    negative = high >> np.uint64(63) == 1
+    flat = np.stack([low, high], axis=1).ravel()
+    flat = np.where(np.repeat(negative, 2), _minus(np.zeros_like(flat), flat), flat)
+    # The highest 64 bits, with a last one that says whether a lower one is set, round
+    # as the whole does.
+    low, high = flat[::2], flat[1::2]
+    lengths = np.where(high > 0, _bit_length(high), 0)
+    down = lengths.astype(np.uint64)
+    top = np.where(
+        down == 0,
+        low,
+        (high << (np.uint64(64) - np.maximum(down, 1))) | _right(low, down),
+    )
+    below = (np.uint64(1) << np.minimum(down, np.uint64(63))) - np.uint64(1)
+    rest = np.where(down == 64, low, low & below) != 0
+    digits = top | rest.astype(np.uint64)
+    exponents = _exponents(query, of, _shape(query, of.sent))
+    places = (lengths - exponents).astype(np.int32)
+    found = np.ldexp(digits.astype(np.float64), places)
+    return np.where(negative, -found, found).astype(of.dtype)
+
+
+def _right(words: Words, by: Words) -> Words:
+    """Shift to the right, by 64 as well."""
+    half = np.minimum(by, np.uint64(63))
+    return (words >> half) >> (by - half)
+
+
+def _bit_length(words: Words) -> NDArray[np.int64]:
+    high, low = words >> np.uint64(32), words & np.uint64(2**32 - 1)
+    return np.where(high > 0, 32 + np.frexp(high)[1], np.frexp(low)[1]).astype(np.int64)
+
+
+def _sent(query: Query[Any]) -> list[AnswerField]:
+    """Return the fields that are sent, as they are sent."""
+    declared = query.answer_type.declared
+    return [of.sent for of in declared.values() if not of.envelope]
+
+
+def _shape(query: Query[Any], of: AnswerField) -> tuple[int, ...]:
+    dims = {"K": 1, **query.dims}
+    dims |= {f"△{name}": n * (n + 1) // 2 for name, n in dims.items()}
+    return tuple(axis if isinstance(axis, int) else dims[axis] for axis in of.axes)
+
+
+def _exponents(
+    query: Query[Any], of: AnswerField, shape: tuple[int, ...]
+) -> NDArray[np.int64]:
+    """Return e of each number of a field; a sum of weights is no count."""
+    other = RAW if isinstance(query, RowsQuery) else FINE
+    each = [0 if row.whole and not row.weighted else other for row in of.rows]
+    wide = np.broadcast_to(np.array(each), shape or (1,))
+    return np.ascontiguousarray(wide).ravel()
+
+
+def _check_sites(sites: int) -> None:
+    if not FEWEST_SITES <= sites <= MOST_SITES:
+        raise Refused(
+            f"[too-few-sites] a secure sum is of {FEWEST_SITES} to {MOST_SITES:,} "
+            f"sites, not of {sites}"
+        )

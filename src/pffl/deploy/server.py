@@ -1,0 +1,772 @@
+"""The engine for sites on other machines: asks by messages, checks, adds.
+
+Every step asks the sites, brings them what all answered to the step before (under
+secure sums), and needs all of their answers: those who did not answer are asked again,
+byte for byte, and a site that stays away or refuses ends the run, by its name. Under
+secure sums the sites are one silo to everybody above, and only totals are read.
+
+A server that was stopped goes on: the last answers are on disk before anybody uses
+them, and the driver's log tells all that came before.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from pffl import files
+from pffl.admission import Gate, Policy, counts_rows
+from pffl.data.checks import listing
+from pffl.data.federation import Federation
+from pffl.data.schema import Schema
+from pffl.deploy import secure_sum
+from pffl.deploy.federation import Agreement
+from pffl.deploy.messages import (
+    KEY,
+    LONGEST,
+    MOST_QUERIES,
+    OURS,
+    Answer,
+    Request,
+    bodies_digest,
+    first_transcript,
+    framed_digest,
+    next_transcript,
+    query_body,
+    read_answer,
+    read_masked,
+    read_total,
+    shown,
+    signed_content,
+    write_answer,
+    write_request,
+)
+from pffl.errors import (
+    ArtefactError,
+    DataError,
+    FederationError,
+    Malformed,
+    PFFLError,
+    PrivacyBudgetError,
+    Refused,
+    UsageError,
+)
+from pffl.parcel import Parcel, pack, unpack
+from pffl.queries import Census, CensusTotal, Query, Total, add_all
+
+STATE = "steps.safetensors"
+PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks
+GRACE = 15.0  # seconds for other sites' first answers, once one has refused
+LAST = 30.0  # seconds to wait for the last answers, which nobody needs
+KEPT = 1000  # entries of the record in memory
+LOST = (
+    "Under secure sums nobody can tell whose answer is at fault: compare the sites' "
+    "logs and versions"
+)
+T = TypeVar("T", bound=Total)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back from an address: bytes, or why there are none."""
+
+    address: str
+    content: bytes | None
+    error: str = ""
+
+
+class Transport(Protocol):
+    """Carries bytes. It knows neither queries nor sites: another engine fits here."""
+
+    def addresses(self) -> Collection[str]:
+        """Return the nodes that are there now."""
+
+    def send(self, requests: Mapping[str, bytes], seconds: float) -> None:
+        """Send all requests at once; each is good for so many seconds."""
+
+    def receive(self) -> Iterable[Reply]:
+        """Return the replies that have come since, also late and repeated ones."""
+
+
+class InMemory:
+    """Sites in this process: one function of bytes to bytes for each address.
+
+    Parameters
+    ----------
+    sites
+        From address to function. It may be changed while a run goes on.
+    """
+
+    def __init__(self, sites: Mapping[str, Callable[[bytes], bytes]]) -> None:
+        self.sites = sites
+        self._sent: deque[tuple[str, bytes]] = deque()
+
+    def addresses(self) -> Collection[str]:
+        """Return the addresses that have a function now."""
+        return tuple(self.sites)
+
+    def send(self, requests: Mapping[str, bytes], seconds: float) -> None:
+        """Put requests in line."""
+        self._sent.extend(requests.items())
+
+    def receive(self) -> Iterable[Reply]:
+        """Call one site after the other."""
+        while self._sent:
+            address, content = self._sent.popleft()
+            try:
+                yield Reply(address, self.sites[address](content))
+            except Exception as error:
+                yield Reply(address, None, type(error).__name__)
+
+
+class Record:
+    """What happened, message by message: in memory (the last ones) and in a file.
+
+    It says who was asked, who answered, and what was refused and why; no figure of a
+    site is in it.
+
+    Parameters
+    ----------
+    path
+        File to append to; None keeps entries in memory only.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+        self.entries: deque[dict[str, Any]] = deque(maxlen=KEPT)
+
+    def write(self, entry: Mapping[str, Any]) -> None:
+        """Append an entry, on disk before this returns."""
+        full = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), **entry}
+        self.entries.append(full)
+        if self.path is not None:
+            files.append(self.path, full)
+
+
+@dataclass(frozen=True, eq=False)
+class LastStep:
+    """What a server keeps of a run: the last answers, as they were sent.
+
+    Attributes
+    ----------
+    steps
+        How many steps each site has answered.
+    transcript
+        Under secure sums: what was said before the next step.
+    asked, sites, answers
+        What the last step asked, of whom, and what they said.
+    census
+        What all sites said to the first step, which counts rows.
+    """
+
+    steps: Mapping[str, int]
+    transcript: str
+    asked: str = ""
+    sites: tuple[str, ...] = ()
+    answers: tuple[bytes, ...] = ()
+    census: tuple[bytes, ...] = ()
+
+    def packed(self) -> bytes:
+        """Return the content of a file."""
+        plain = {**vars(self), "sites": [*self.sites], "steps": dict(self.steps)}
+        for name in ("answers", "census"):
+            plain[name] = [one.hex() for one in plain[name]]
+        return pack(Parcel(plain))
+
+    @classmethod
+    def unpacked(cls, content: bytes) -> LastStep:
+        """Read a file."""
+        plain = dict(unpack(content, largest=1 << 31).header)
+        for name in ("answers", "census"):
+            plain[name] = tuple(bytes.fromhex(one) for one in plain[name])
+        return cls(**{**plain, "sites": tuple(plain["sites"])})
+
+
+@dataclass
+class Exchange:
+    """One message to sites, and what came back, until it is recorded."""
+
+    kind: str
+    asked: list[str]
+    answered: list[str] = field(default_factory=list)
+    refused: list[list[str]] = field(default_factory=list)
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    begun: float = field(default_factory=time.monotonic)
+
+
+class Remote:
+    """Ask the sites of a federation through a transport.
+
+    Parameters
+    ----------
+    transport
+        Carries the messages.
+    agreement
+        What the sites agreed on: names, keys, whether sums are secure, noise.
+    policy
+        Deadlines and limits.
+    record
+        Where to write what happened; None keeps it in memory.
+    run
+        Name of the run; drawn if None.
+    folder
+        Where to keep what a stopped server needs to go on; None for memory only.
+    heads
+        File with the last heads that sites have signed, over all runs; None for none.
+    """
+
+    federation: Federation | None = None  # the rows are elsewhere
+    partial = False
+
+    def __init__(
+        self,
+        transport: Transport,
+        agreement: Agreement,
+        *,
+        policy: Policy | None = None,
+        record: Record | None = None,
+        run: str | None = None,
+        folder: Path | None = None,
+        heads: Path | None = None,
+    ) -> None:
+        self._transport, self.agreement = transport, agreement
+        self.sites = agreement.sites
+        self.policy, self.record = policy or Policy(), record or Record()
+        self.run = run or secrets.token_hex(8)
+        self.gate = Gate(self.policy, agreement.schema)
+        self.pooled = len(self.sites) if agreement.secure_sum else 0
+        self.noisy = agreement.private
+        self._check()
+        self._folder, self._heads_file = folder, heads
+        self._heads: dict[str, str] = _read_heads(heads)
+        self._address: dict[str, str] = {}  # of each site that was found
+        self._unfit: dict[str, str] = {}  # addresses that are not called again
+        self._census: dict[str, CensusTotal] = {}
+        begun = first_transcript(agreement.hash, self.run)
+        self._last = LastStep(dict.fromkeys(self.sites, 0), begun)
+        self._recalled = False
+        path = None if folder is None else folder / STATE
+        if path is not None and path.exists():
+            self._recall(path)
+
+    @property
+    def name(self) -> str:
+        """What the data are called."""
+        return self.agreement.name
+
+    @property
+    def schema(self) -> Schema:
+        """What the sites agree on."""
+        return self.agreement.schema
+
+    @property
+    def encoding(self) -> Any:
+        """How the sites read their tables."""
+        return self.agreement.encoding
+
+    @property
+    def silo_names(self) -> tuple[str, ...]:
+        """Names of the sites; under secure sums they are one silo."""
+        return (f"all {self.pooled} sites",) if self.pooled else self.sites
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Splits that every site has."""
+        return self.agreement.splits
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know of the sites, for the result: who leaves out whom (fault 23)."""
+        agreed, many = self.agreement, len(self.sites)
+        if self.noisy:
+            shared = " of a secure sum" if self.pooled else ""
+            return (
+                f"every answer{shared} has noise in it: whether it can be true was not "
+                "checked, as with noise any sum can",
+            )
+        floor = (
+            f"left out at sites with fewer than {agreed.floor} people: their own of "
+            "any group (of a group and label, where bounds are for these), in each "
+            f"split, whatever other sites have. Up to {(agreed.floor - 1) * many:,} "
+            "people of each can be missing, and no statement speaks of them"
+        )
+        if self.pooled:
+            return (
+                f"every answer is a secure sum of {many} sites, and shows nobody the "
+                "figures of a single one: whether the sums can be true was checked, "
+                "whether a single site's answers can was not, and what one site could "
+                "have done to a bound is not known",
+                *((floor,) if agreed.floor > 1 else ()),
+            )
+        frozen = [self.gate.frozen(k, s) for k in range(many) for s in self.splits]
+        return (floor,) if any(one and one.withheld for one in frozen) else ()
+
+    def ask(self, query: Query[T]) -> T:
+        """Ask every site and add the answers."""
+        total: T = self.ask_many([query])[0]
+        return total
+
+    def ask_many(self, queries: Sequence[Query[Any]]) -> list[Any]:
+        """Ask several queries in one message, and add the answers to each.
+
+        Rows of all splits are counted with the first message.
+        """
+        self.meet()
+        for query in queries:
+            if query.split not in self.splits:
+                raise UsageError(
+                    f"[unknown-split] not every site has a split '{query.split}'"
+                )
+        if not self.noisy and not self._census:
+            counts = [Census(self.schema, split) for split in self.splits]
+            known = dict(zip(self.sites, self._last.census, strict=False))
+            told = {site: read_answer(one) for site, one in known.items()}
+            totals = self._read_step(counts, told) if told else self._step(counts)
+            self._census = dict(zip(self.splits, totals, strict=True))
+        posed = [q for q in queries if not counts_rows(q)]
+        found: dict[int, Any] = {}
+        for first in range(0, len(posed), MOST_QUERIES):
+            some = posed[first : first + MOST_QUERIES]
+            found |= zip(map(id, some), self._step(some), strict=True)
+        return [
+            self._census[q.split] if counts_rows(q) else found[id(q)] for q in queries
+        ]
+
+    def end(self) -> None:
+        """Have the sites forget the run's secrets; who is away does so in time."""
+        content = {
+            site: write_request(
+                Request(self.run, self.schema.hash, step=1 + self._last.steps[site])
+            )
+            for site in self._address
+        }
+        self._transport.send({self._address[s]: c for s, c in content.items()}, LAST)
+        deadline, waiting = time.monotonic() + LAST, set(self._address.values())
+        while waiting and time.monotonic() < deadline:
+            waiting -= {reply.address for reply in self._transport.receive()}
+            time.sleep(PAUSE if waiting else 0.0)
+
+    # One step
+
+    def _step(self, asked: Sequence[Query[Any]]) -> list[Any]:
+        """Ask one step, or recall it; return the totals."""
+        digest = framed_digest(*(query.digest for query in asked))
+        if self._recalled and digest == self._last.asked:
+            answers = [read_answer(one) for one in self._last.answers]
+            told = dict(zip(self._last.sites, answers, strict=True))
+        else:
+            told = self._asked(asked, digest)
+        self._recalled = False
+        return self._read_step(asked, told)
+
+    def _read_step(
+        self, asked: Sequence[Query[Any]], told: Mapping[str, Answer]
+    ) -> list[Any]:
+        """Judge and add the answers to a step."""
+        if not self.pooled:
+            return self._added(asked, told)
+        flats = [read_masked(told[site], _length(asked)) for site in self.sites]
+        try:
+            found = secure_sum.decode_all(asked, secure_sum.add(flats), self.pooled)
+            return [self._judged(q, one) for q, one in zip(asked, found, strict=True)]
+        except (Refused, Malformed) as error:
+            raise FederationError(
+                f"[implausible-sum] {kind_of(asked)}: the sum of {self.pooled} sites' "
+                f"answers cannot be true: {error}. {LOST}"
+            ) from error
+
+    def _asked(self, asked: Sequence[Query[Any]], digest: str) -> dict[str, Answer]:
+        """Send a step to the sites, and keep what they answered."""
+        places = {
+            site: [q for q in asked if q.silos is None or k in q.silos]
+            for k, site in enumerate(self.sites)
+        }
+        requests = {
+            site: Request(
+                self.run,
+                self.schema.hash,
+                tuple(query_body(q, 0 if self.pooled else k) for q in places[site]),
+                step=1 + self._last.steps[site],
+                relay=self._last.answers if self.pooled else (),
+            )
+            for k, site in enumerate(self.sites)
+            if places[site]
+        }
+        told, content = self._exchange(requests, places, kind_of(asked))
+        steps = {s: n + (s in requests) for s, n in self._last.steps.items()}
+        said = self._last.transcript
+        if self.pooled:
+            flats = [read_masked(told[site], _length(asked)) for site in self.sites]
+            said = next_transcript(said, next(iter(requests.values())).asked, flats)
+        answers = tuple(content[site] for site in requests)
+        census = self._last.census
+        if not census and all(map(counts_rows, asked)):
+            census = answers
+        self._keep(LastStep(steps, said, digest, tuple(requests), answers, census))
+        return told
+
+    def _exchange(
+        self,
+        requests: Mapping[str, Request],
+        places: Mapping[str, Sequence[Query[Any]]],
+        kind: str,
+    ) -> tuple[dict[str, Answer], dict[str, bytes]]:
+        """Ask sites until all have answered; record it."""
+        entry, told = Exchange(kind, list(requests)), dict[str, Answer]()
+        content: dict[str, bytes] = {}
+        written = {site: write_request(one) for site, one in requests.items()}
+        try:
+            for _ in range(1 + self.policy.retries):
+                missing = [site for site in requests if site not in told]
+                if not missing:
+                    break
+                self._find(missing, entry)
+                there = {self._address[s]: s for s in missing if s in self._address}
+                self._send({at: written[s] for at, s in there.items()}, entry)
+                for address, reply in self._replies(set(there), entry):
+                    site = there[address]
+                    try:
+                        answer = self._read(reply, site, requests[site])
+                        self._check_answer(answer, places[site])
+                    except Refused as error:
+                        entry.refused.append([site, str(error)])
+                        continue
+                    told[site], content[site] = answer, reply
+                    entry.answered.append(site)
+                    self._heads[site] = answer.head
+        finally:
+            self._write(entry)
+        missing = [site for site in requests if site not in told]
+        if missing:
+            raise FederationError(
+                f"[sites-missing] {kind}: {len(told)} of {len(requests)} sites "
+                f"answered. Missing: {self._why(missing, entry)}. See to these sites, "
+                "and resume the run"
+            )
+        return told, content
+
+    def _read(self, content: bytes, site: str, request: Request) -> Answer:
+        """Open an answer to a request, or say why it does not count.
+
+        A refusal of the site itself ends the run.
+        """
+        answer = self._open(content)
+        if answer.site != site:
+            raise Refused(
+                f"[other-node] an answer of '{shown(answer.site)}' from another's node"
+            )
+        if answer.refusal:
+            raise self._ends(site, answer.refusal)
+        wanted = {"run": self.run, "step": request.step, "asked": request.asked}
+        if self.pooled:
+            wanted["transcript"] = self._last.transcript
+        for name, value in wanted.items():
+            if getattr(answer, name) != value:
+                raise Refused(f"[other-message] an answer with another '{name}'")
+        return answer
+
+    def _open(self, content: bytes) -> Answer:
+        """Open an answer that its site has signed."""
+        try:
+            answer = read_answer(content, largest=self.policy.largest_message)
+        except PFFLError as error:
+            raise Refused(
+                f"[not-an-answer] not an answer: {shown(str(error), LONGEST)}"
+            ) from error
+        key = self.agreement.keys.get(answer.site)
+        if key is not None and not key.verify(signed_content(answer), answer.signature):
+            raise Refused(
+                "[not-signed] an answer that is not signed with the site's key"
+            )
+        return answer
+
+    def _check_answer(self, answer: Answer, asked: Sequence[Query[Any]]) -> None:
+        """Refuse an answer that does not have the form of one to these queries."""
+        try:
+            if self.pooled:
+                read_masked(answer, _length(asked))
+            elif len(answer.bodies) != len(asked):
+                raise Malformed(f"{len(answer.bodies)} totals for {len(asked)} queries")
+            else:
+                self._totals(answer, asked)
+        except Malformed as error:
+            raise Refused(error) from error
+
+    def _totals(self, answer: Answer, asked: Sequence[Query[Any]]) -> list[Any]:
+        """Read and judge one site's totals."""
+        k, found = self.sites.index(answer.site), []
+        for query, body in zip(asked, answer.bodies, strict=True):
+            total, withheld = read_total(body, query, k, self.schema.hash)
+            if not self.noisy:
+                if counts_rows(query):
+                    total = self.gate.census(k, query.split, total, withheld)
+                else:
+                    total = self.gate.report(query, k, total)
+            found.append(total)
+        return found
+
+    def _added(
+        self, asked: Sequence[Query[Any]], told: Mapping[str, Answer]
+    ) -> list[Any]:
+        """Add the sites' answers to each query, in their order."""
+        parts: dict[int, list[Any]] = {id(query): [] for query in asked}
+        for k, site in enumerate(self.sites):
+            if site not in told:
+                continue
+            own = [q for q in asked if q.silos is None or k in q.silos]
+            for query, total in zip(own, self._totals(told[site], own), strict=True):
+                parts[id(query)].append(total)
+        found = [q.keeping(add_all(parts[id(q)]), parts[id(q)]) for q in asked]
+        for query, total in zip(asked, found, strict=True):
+            if counts_rows(query) and query.split == "train":
+                rows = zip(self.sites, total.rows, strict=True)
+                self._refuse_empty([site for site, n in rows if n == 0])
+        return found
+
+    def _judged(self, query: Query[Any], total: Any) -> Any:
+        """Judge a total as that of one silo, which all sites are together."""
+        if self.noisy:
+            return total
+        if counts_rows(query):
+            if query.split == "train" and not total.rows.any():
+                self._refuse_empty(["all sites"])
+            return self.gate.census(0, query.split, total, 0)
+        admitted = self.gate.report(query, 0, total)
+        if admitted is not total:  # sites know the sum as it is
+            raise Refused("[implausible-update] an update longer than its steps allow")
+        return admitted
+
+    def _refuse_empty(self, sites: Sequence[str]) -> None:
+        if sites:
+            raise DataError(
+                f"[no-training-rows] sites without training rows: {listing(sites)} "
+                "(those of small groups are left out)"
+            )
+
+    # Who is where
+
+    def meet(self) -> None:
+        """Wait until every site has been there once (fault 56)."""
+        if len(self._address) == len(self.sites):
+            return
+        entry = Exchange("hello", list(self.sites))
+        try:
+            self._find(self.sites, entry, self.policy.join_seconds)
+        finally:
+            entry.answered = list(self._address)
+            self._write(entry)
+        missing = [site for site in self.sites if site not in self._address]
+        if missing:
+            others = [f"{at} ({why})" for at, why in self._unfit.items()]
+            said = f" Not admitted: {'; '.join(others)}." if others else ""
+            raise FederationError(
+                f"[sites-missing] {len(missing)} of {len(self.sites)} sites are not "
+                f"there after {self.policy.join_seconds:g} s: {listing(missing)}.{said}"
+                " Start 'pffl site serve' and Flower's node there, and run again"
+            )
+
+    def _find(
+        self, wanted: Sequence[str], entry: Exchange, seconds: float | None = None
+    ) -> None:
+        """Look for sites, until all are found or the time is over."""
+        limit = self.policy.seconds if seconds is None else seconds
+        deadline, pause = time.monotonic() + limit, PAUSE
+        while True:
+            there = set(self._transport.addresses())
+            for site, address in list(self._address.items()):
+                if address not in there:
+                    del self._address[site]
+            new = there - set(self._address.values()) - set(self._unfit)
+            lacking = [site for site in wanted if site not in self._address]
+            if not lacking:
+                return
+            if new:
+                before = len(entry.refused)
+                self._greet(sorted(new), entry)
+                if failed := entry.refused[before:]:  # nobody waits without a word
+                    self.record.write({"event": "waiting", "refused": failed})
+                lacking = [site for site in wanted if site not in self._address]
+            left = deadline - time.monotonic()
+            if not lacking or left <= 0:
+                return
+            time.sleep(min(pause, left))
+            pause = min(2 * pause, LONGEST_PAUSE if not new else 10.0)
+
+    def _greet(self, addresses: Sequence[str], entry: Exchange) -> None:
+        """Ask nodes who they are; a site that refuses ends the run, by its name."""
+        hello = Request(self.run, self.schema.hash, heads=self._heads)
+        content, refused = write_request(hello), dict[str, str]()
+        self._send(dict.fromkeys(addresses, content), entry)
+        for address, reply in self._replies(set(addresses), entry, refused):
+            try:
+                answer = self._open(reply)
+                if answer.refusal and answer.site in self.sites:
+                    refused[answer.site] = answer.refusal
+                    continue
+                self._join(address, answer)
+            except Refused as error:
+                self._unfit[address] = str(error)
+                entry.refused.append([address, str(error)])
+        if refused:
+            entry.refused += [[site, why] for site, why in refused.items()]
+            first = next(iter(refused))
+            raise self._ends(first, refused.pop(first), refused)
+
+    def _join(self, address: str, answer: Answer) -> None:
+        """Give a site its address."""
+        site, agreed = answer.site, self.agreement
+        if site not in self.sites:
+            raise Refused(f"[unknown-site] '{shown(site)}' is no site of this run")
+        if answer.version != OURS:
+            raise self._ends(
+                site, f"it runs pffl {shown(answer.version, 40)}, and the server {OURS}"
+            )
+        said = (answer.run, answer.step, answer.asked)
+        if said != (self.run, 0, bodies_digest(())):
+            raise Refused("[other-run] not an answer to this greeting")
+        lacking = [split for split in self.splits if split not in answer.splits]
+        if lacking:
+            raise self._ends(site, f"it has no split '{lacking[0]}', and all must")
+        if answer.transcript != first_transcript(agreed.hash, self.run):
+            raise self._ends(site, "it joined another federation.json (pffl site join)")
+        if site in self._address:
+            raise FederationError(
+                f"[repeated-site] two nodes answer as site '{site}': "
+                f"{self._address[site]} and {address}; stop one of them"
+            )
+        if self.pooled and not self._last.steps[site]:
+            try:
+                read_masked(answer, KEY)
+            except Malformed as error:
+                raise Refused(error) from error
+        self._address[site] = address
+        self._heads[site] = answer.head
+        self._announced(site, answer)
+
+    def _announced(self, site: str, answer: Answer) -> None:
+        """Take a site's key of the run; the first step begins with those of all."""
+        if not self.pooled or self._last.steps[site]:
+            return
+        known = dict(zip(self._last.sites, self._last.answers, strict=True))
+        known[site] = write_answer(answer)
+        sites = tuple(s for s in self.sites if s in known)
+        last = replace(self._last, sites=sites, answers=tuple(known[s] for s in sites))
+        if len(sites) == self.pooled:
+            flats = [read_masked(read_answer(one), KEY) for one in last.answers]
+            first = first_transcript(self.agreement.hash, self.run)
+            said = next_transcript(first, bodies_digest(()), flats)
+            last = replace(last, transcript=said)
+        self._last = last
+
+    # Messages
+
+    def _send(self, requests: Mapping[str, bytes], entry: Exchange) -> None:
+        entry.bytes_sent += sum(map(len, requests.values()))
+        if requests:
+            self._transport.send(requests, self.policy.seconds)
+
+    def _replies(
+        self,
+        waiting: set[str],
+        entry: Exchange,
+        refused: Mapping[str, str] | None = None,
+    ) -> Iterable[tuple[str, bytes]]:
+        """Yield what comes back from each address, once, until the deadline."""
+        deadline, pause = time.monotonic() + self.policy.seconds, PAUSE
+        while waiting:
+            for reply in self._transport.receive():
+                if reply.address not in waiting:
+                    continue  # late, or twice
+                waiting.discard(reply.address)
+                if reply.content is None:
+                    who = {at: site for site, at in self._address.items()}
+                    name = who.get(reply.address, reply.address)
+                    entry.refused.append(
+                        [name, f"no answer: {shown(reply.error, 200)}"]
+                    )
+                    continue
+                entry.bytes_received += len(reply.content)
+                yield reply.address, reply.content
+            if refused:
+                deadline = min(deadline, time.monotonic() + GRACE)
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            if waiting:
+                time.sleep(min(pause, left))
+                pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _ends(
+        self, site: str, reason: str, others: Mapping[str, str] | None = None
+    ) -> PFFLError:
+        """Return the error of a site that refuses: it is not asked again."""
+        said = f"site '{site}' refuses: {shown(reason, LONGEST)}"
+        for name, why in (others or {}).items():
+            said += f"; site '{name}' refuses: {shown(why, LONGEST)}"
+        if PrivacyBudgetError.said in said:
+            return PrivacyBudgetError(f"[budget-exceeded] {said}")
+        return FederationError(f"[site-refused] {said}")
+
+    def _why(self, sites: Sequence[str], entry: Exchange) -> str:
+        why = dict(entry.refused)
+        return listing(f"'{site}' ({why.get(site, 'no answer')})" for site in sites)
+
+    def _write(self, entry: Exchange) -> None:
+        plain = {k: v for k, v in vars(entry).items() if k != "begun"}
+        seconds = round(time.monotonic() - entry.begun, 6)
+        self.record.write({**plain, "seconds": seconds})
+        if self._heads_file is not None:
+            files.write(self._heads_file, json.dumps(self._heads).encode())
+
+    def _keep(self, last: LastStep) -> None:
+        """Keep the last answers, on disk before anybody uses them."""
+        self._last = last
+        if self._folder is not None:
+            files.folder(self._folder, private=True)
+            files.write(self._folder / STATE, last.packed(), private=True)
+
+    def _recall(self, path: Path) -> None:
+        try:
+            self._last, self._recalled = LastStep.unpacked(files.read(path)), True
+        except (Malformed, KeyError, TypeError, ValueError) as error:
+            raise ArtefactError(
+                f"[bad-transcript] '{path}' cannot be read, and sites answer no step "
+                f"twice: the run cannot go on ({error})"
+            ) from error
+
+    def _check(self) -> None:
+        """Refuse what does not go together with secure sums."""
+        self.agreement.check(self.schema.hash)
+        if self.pooled and self.policy.update_clip is not None:
+            raise UsageError(
+                "[secure-sum-clip] update_clip shortens single sites' updates, and a "
+                "secure sum shows none: leave it out"
+            )
+
+
+def kind_of(asked: Sequence[Query[Any]]) -> str:
+    """Return what to call a message with these queries."""
+    return ", ".join(dict.fromkeys(query.kind for query in asked))
+
+
+def _length(queries: Sequence[Query[Any]]) -> int:
+    """How many words an answer to all of them takes."""
+    return sum(secure_sum.size(query) for query in queries)
+
+
+def _read_heads(path: Path | None) -> dict[str, str]:
+    if path is None or not path.exists():
+        return {}
+    try:
+        plain = json.loads(files.read(path))
+        return {str(name): str(head) for name, head in plain.items()}
+    except (ValueError, AttributeError) as error:
+        raise ArtefactError(f"[bad-file] '{path}' cannot be read: {error}") from error

@@ -1,0 +1,499 @@
+"""A site answers: bytes in, bytes out, and nothing else ever leaves it.
+
+Rows that the floor leaves out are as if not there: were they in F, then F less the
+cells would be theirs. With noise no floor applies, since one person more or less must
+not decide about others: noise bounds what leaves.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pffl.data.schema import Schema
+from pffl.data.silo import Silo
+from pffl.deploy import rows as prepared
+from pffl.deploy import secure_sum
+from pffl.deploy.federation import Agreement, agreed_sets, left_out
+from pffl.deploy.keys import SiteKey
+from pffl.deploy.limits import (
+    LAYOUT,
+    Ball,
+    Limits,
+    check_batches,
+    check_model,
+    model_of,
+    task_marks,
+)
+from pffl.deploy.messages import (
+    LONGEST,
+    OURS,
+    Answer,
+    Request,
+    read_request,
+    shown,
+    signed_content,
+    total_body,
+    write_answer,
+)
+from pffl.deploy.record import Records, RunRecord
+from pffl.deploy.store import ANSWER, CHARGE, REFUSAL, SiteMemory
+from pffl.errors import (
+    ArtefactError,
+    Malformed,
+    PFFLError,
+    PrivacyBudgetError,
+    Problems,
+    Refused,
+    UsageError,
+)
+from pffl.parcel import Parcel
+from pffl.queries import ModelQuery, Place, Query, Total, View, read_query
+from pffl.queries.base import Rebuild
+from pffl.queries.release import Adding
+from pffl.typing import BoolArray, IntArray
+
+
+class Site:
+    """One site's rows behind its limits.
+
+    Parameters
+    ----------
+    silo
+        The rows.
+    agreement
+        All that the federation agreed on: under secure sums nothing but masked answers
+        leaves the site.
+    limits
+        What the site allows.
+    folder
+        Where to remember what was answered; None for the memory of this process.
+    key
+        The site's own, to sign its answers with.
+    own_model
+        Rebuilds models with a module of the user's own.
+    sets
+        Of each atom, the set that the floor acts on; those of the agreed constraint
+        unless it is said.
+    """
+
+    def __init__(
+        self,
+        silo: Silo,
+        agreement: Agreement,
+        limits: Limits | None = None,
+        folder: Path | None = None,
+        *,
+        key: SiteKey | None = None,
+        own_model: Rebuild | None = None,
+        sets: IntArray | None = None,
+    ) -> None:
+        self.silo, self.name, self.agreement = silo, silo.name, agreement
+        self.limits = limits or Limits()
+        self.own_model = own_model
+        self.memory = SiteMemory(folder)
+        self._check_key(key)
+        self._key = key
+        self._model = model_of(agreement)
+        self._sets = agreed_sets(agreement) if sets is None else sets
+        self.floor = max(self.limits.floor, agreement.floor)
+        # How the sites share noise; None where the agreed run has none.
+        self.adding = adding_of(agreement)
+        self._tasks: dict[str, dict[str, set[str]]] = {}
+        known = {"rows": prepared.digest(silo), "floor": str(self.floor)}
+        self.records = Records(self.name, agreement, known, folder)
+
+    @property
+    def schema(self) -> Schema:
+        """Names of features, groups and labels."""
+        return self.agreement.schema
+
+    def answer(self, content: bytes) -> bytes:
+        """Answer a message; what is wrong with it is the answer, and no exception."""
+        request: Request | None = None
+        try:
+            request = read_request(content, largest=self.limits.largest_message)
+            with self.memory.turn():
+                answer, record = self._answered(request)
+            # What is counted and charged is on disk. A crash before the next line gives
+            # the same answer again, which is counted once.
+            if record is not None:
+                self.records.save(request.run, record)
+        except Exception as error:
+            answer = self._refusal(request, error)
+        return write_answer(self._signed(answer))
+
+    def refuse(self, error: Exception) -> bytes:
+        """Return the answer that says why there is none."""
+        return write_answer(self._signed(self._refusal(None, error)))
+
+    def counts(self, split: str) -> IntArray:
+        """Count the rows of each atom of a split."""
+        rows = self.silo.rows(split)
+        atoms = self.schema.atoms(rows.group, rows.y)
+        return np.bincount(atoms, minlength=self.schema.n_atoms)
+
+    def hidden(self, split: str) -> BoolArray:
+        """Say which atoms of a split are left out."""
+        return left_out(self.silo.rows(split), self.schema, self._sets, self.floor)
+
+    def shown(self, split: str) -> IntArray:
+        """Count the rows of each atom of a split that is not left out."""
+        return np.where(self.hidden(split), 0, self.counts(split))
+
+    def _answered(self, request: Request) -> tuple[Answer, RunRecord | None]:
+        """Answer a request, or repeat it; return also where the run then stands."""
+        self._shake_hands(request)
+        records, run = self.records, request.run
+        if request.step and not request.bodies:
+            records.end(run)
+            return self._answer(request, ()), None
+        records.end()
+        record = records.find(run)
+        if not request.step and request.bodies:
+            raise Refused("[other-step] queries outside of any step")
+        if not request.step:
+            return self._greeted(request, record), None
+        if record is None:
+            self._refuse_lost(run)
+            raise Refused(
+                f"[other-step] step {request.step} of a run that has not begun: it "
+                "begins with a greeting"
+            )
+        new = None
+        if not self._repeats(record, request):
+            record = new = self._stepped(records.hear(record, request), request)
+        return self._answer(request, record.bodies, record.transcript), new
+
+    def _greeted(self, request: Request, record: RunRecord | None) -> Answer:
+        """Say who is there, with the site's key of the run; begin it if it is new."""
+        if self._key is not None and self.name in request.heads:
+            self.memory.check_head(self.name, self._key, request.heads[self.name])
+        if record is None:
+            self._refuse_lost(request.run)
+            record = self.records.begin(request.run)
+            self.records.save(request.run, record)
+        bodies = record.bodies if not record.step else self._own_key(record)
+        return self._answer(request, bodies, self.records.first(request.run))
+
+    def _own_key(self, record: RunRecord) -> tuple[Parcel, ...]:
+        if not self.agreement.secure_sum:
+            return ()
+        fresh = self.records.begin("")  # has the form of a key's body
+        words = np.frombuffer(bytes.fromhex(record.keys[self.records.index]), "<i8")
+        return (Parcel(fresh.bodies[0].header, {"masked": words.astype(np.int64)}),)
+
+    def _refuse_lost(self, run: str) -> None:
+        """Refuse a run in which something was answered, and nothing is left."""
+        if self.memory.knows(run=run):
+            raise Refused(
+                "[memory-lost] the run has ended, or what the site remembers of it is "
+                "gone: it does not go on, and does not begin again"
+            )
+
+    def _repeats(self, record: RunRecord, request: Request) -> bool:
+        """Whether a request repeats the last step; refuse steps out of their order."""
+        if request.step == record.step:
+            if request.asked == record.asked:
+                return True
+            raise Refused(
+                f"[repeated-step] step {request.step} was answered, and is asked "
+                "again with other queries: each step is answered once"
+            )
+        if request.step != record.step + 1:
+            raise Refused(
+                f"[other-step] step {request.step} is not the one after "
+                f"{record.step}, the last that this site answered in the run"
+            )
+        return False
+
+    def _stepped(self, record: RunRecord, request: Request) -> RunRecord:
+        """Answer a step that was not answered; return where the run then stands."""
+        place = self._place() if self.agreement.secure_sum else None
+        posed = [self._read(body, place) for body in request.bodies]
+        asked = [query for query, _ in posed]
+        index = self.records.index if place is not None else posed[0][1]
+        if self.adding is None:
+            self._check_all(asked)
+        else:
+            self._check_releases(asked)
+        self._enter(record, request, asked)
+        if self.adding is None:
+            totals = self._totals(asked, index)
+        else:
+            source = self.adding.source or record.source(request)
+            releases: list[Any] = list(asked)
+            totals = [
+                query.noised(self._exactly(query), source, factor=self.adding.each)
+                for query in releases
+            ]
+        bodies = self._bodies(record, request, asked, totals)
+        return replace(record, step=request.step, asked=request.asked, bodies=bodies)
+
+    def _bodies(
+        self,
+        record: RunRecord,
+        request: Request,
+        asked: Sequence[Any],
+        totals: Sequence[Any],
+    ) -> tuple[Parcel, ...]:
+        if not self.agreement.secure_sum:
+            few = 0 if self.adding is not None else None
+            return tuple(
+                total_body(q, t, int(self.hidden(q.split).sum()) if few is None else 0)
+                for q, t in zip(asked, totals, strict=True)
+            )
+        flat = secure_sum.encode_all(asked, totals, len(self.agreement.sites))
+        return (self.records.masked(record, request, flat),)
+
+    def _enter(
+        self, record: RunRecord, request: Request, asked: Sequence[Query[Any]]
+    ) -> None:
+        """Count and charge what is asked, once, before anything is computed."""
+        pairs: Any = zip(record.marks(request), asked, strict=True)
+        new: list[tuple[str, Any]] = [
+            (mark, q) for mark, q in pairs if not self.memory.knows(mark=mark)
+        ]
+        models = sum(isinstance(query, ModelQuery) for _, query in new)
+        if self.memory.queries + models > self.limits.queries:
+            raise Refused(
+                f"[too-many-queries] {self.limits.queries} queries about its people "
+                "are the site's limit, over all runs (pffl site join --queries)"
+            )
+        marks = [self._task_marks(request.run, query) for _, query in new]
+        costs = [float(q.mu) ** 2 for _, q in new if q.released]
+        if costs:
+            self._allow(costs)
+        for (mark, query), task in zip(new, marks, strict=True):
+            cost = float(query.mu) ** 2 if query.released else 0.0
+            self.memory.add(
+                CHARGE if cost else ANSWER,
+                {
+                    "query": query.kind,
+                    "split": query.split,
+                    "step": request.step,
+                    "task": task,
+                },
+                run=request.run,
+                mark=mark,
+                queries=int(isinstance(query, ModelQuery)),
+                mu2=cost,
+            )
+
+    def _task_marks(self, run: str, query: Query[Any]) -> dict[str, str]:
+        """Refuse what changed within a run, and a layout of cells too many."""
+        if not isinstance(query, ModelQuery):
+            return {}
+        known, found = self._tasks, task_marks(query)
+        if run not in known:
+            known[run] = {}
+            for entry in self.memory.entries(ANSWER, CHARGE):
+                for name, value in (
+                    entry.body["task"].items() if entry.run == run else ()
+                ):
+                    known[run].setdefault(name, set()).add(value)
+        for name, value in found.items():
+            values = known[run].setdefault(name, set())
+            if name == LAYOUT and len(values | {value}) > self.limits.layouts:
+                raise Refused(
+                    f"[too-many-layouts] another layout of cells, and the site allows "
+                    f"{self.limits.layouts} in a run"
+                )
+            if name != LAYOUT and values - {value}:
+                raise Refused(f"[changed-task] {name} changed within the run")
+            values.add(value)
+        return found
+
+    def _allow(self, costs: Sequence[float]) -> None:
+        self.memory.allow(costs, self.limits.epsilon, self.limits.delta)
+
+    def _check_releases(self, asked: Sequence[Query[Any]]) -> None:
+        """Refuse what is no release, or one over another set of sites."""
+        if not all(query.released for query in asked):
+            raise Refused(
+                "[not-under-noise] a sum without noise, and in the agreed run all is "
+                "released with noise"
+            )
+        self._check_pools(asked)
+        for query in asked:
+            if isinstance(query, ModelQuery):
+                self._check_agreed(query)
+
+    def _check_all(self, asked: Sequence[Query[Any]]) -> None:
+        """Refuse what is not answered whoever asks, and however often."""
+        if any(query.released for query in asked):
+            raise Refused(
+                "[no-privacy-budget] a release with noise, and the agreed run has none"
+            )
+        self._check_pools(asked)
+        for query in asked:
+            if query.split == "train" and not self.shown("train").any():
+                raise Refused(
+                    "[small-counts] every group has fewer training rows than the "
+                    "site's floor"
+                )
+            if isinstance(query, ModelQuery):
+                self._check_agreed(query)
+                self._ball(query).check()
+                many = int(self.shown(query.split).sum())
+                check_batches(query, self.limits, many)
+
+    def _check_agreed(self, query: ModelQuery[Any]) -> None:
+        if self.own_model is None:
+            check_model(query, self._model)
+
+    def _check_pools(self, asked: Sequence[Query[Any]]) -> None:
+        for query in asked:
+            pool = None if query.task is None else query.task.pool
+            if pool is not None and pool.silos != len(self.agreement.sites):
+                raise Refused(
+                    f"[wrong-sites] a sum over {pool.silos} sites, and "
+                    f"{len(self.agreement.sites)} agreed"
+                )
+
+    def _ball(self, query: ModelQuery[Any]) -> Ball:
+        return Ball(query, self.limits.radius, self.silo.rows(query.split))
+
+    def _totals(self, asked: Sequence[Query[Any]], index: int) -> list[Total]:
+        """Answer without the rows that are left out."""
+        views: dict[tuple[str, str], View] = {}
+        return [self._total(query, index, views) for query in asked]
+
+    def _total(
+        self, query: Query[Any], index: int, views: dict[tuple[str, str], View]
+    ) -> Total:
+        key = query.view_key  # rows are scaled once a message
+        if key not in views:
+            views[key] = self._view(query).without(self.hidden(query.split))
+        view = replace(views[key], index=index)
+        if not isinstance(query, ModelQuery):
+            total: Total = query.answer(view)
+        else:
+            total = query.within(view, self._ball(query).check_step)
+        total.check_size()
+        return total
+
+    def _exactly(self, query: Any) -> Total:
+        """Return what a release is before noise: it never leaves."""
+        total: Total = query.answer(self._view(query))
+        return total
+
+    def _view(self, query: Query[Any]) -> View:
+        model = None if query.task is None else query.task.model
+        return View.of(self.silo, self.schema, model, query.split)
+
+    def _place(self) -> Place:
+        if self.adding is not None:  # nothing but noise hides its rows' weight
+            return Place(self.records.index, 0.0)
+        rows = self.silo.rows("train")
+        hidden = self.hidden("train")[self.schema.atoms(rows.group, rows.y)]
+        return Place(self.records.index, float(rows.weights[~hidden].sum()))
+
+    def _read(self, body: Parcel, place: Place | None) -> tuple[Query[Any], int]:
+        header, arrays = body.header, body.arrays
+        own = self.own_model
+        return read_query(header, arrays, self.schema, own_model=own, place=place)
+
+    def _shake_hands(self, request: Request) -> None:
+        """Refuse another version or schema, and show both."""
+        if request.version != OURS:
+            raise Refused(
+                f"[other-version] the server has pffl {shown(request.version, 40)}, "
+                f"this site {OURS}: install the same version everywhere"
+            )
+        own = self.schema.hash
+        if request.schema_hash != own:
+            raise Refused(
+                f"[other-schema] the server's schema is {request.schema_hash[:12]}, "
+                f"this site's {own[:12]}: use the same federation.json everywhere"
+            )
+
+    def _check_key(self, key: SiteKey | None) -> None:
+        known = self.agreement.keys.get(self.name)
+        if known is None:
+            return
+        if key is None:
+            raise UsageError(
+                f"[missing-key] site '{self.name}' has no key: pffl site init"
+            )
+        if key.public != known:
+            raise UsageError(
+                f"[other-key] the sites agree on another key of '{self.name}' "
+                f"({known.fingerprint}) than it has ({key.public.fingerprint}): the "
+                "coordinator needs the line of 'pffl site init', and all join anew"
+            )
+
+    def _answer(
+        self, request: Request, bodies: tuple[Parcel, ...], transcript: str = ""
+    ) -> Answer:
+        return Answer(
+            request.run,
+            self.schema.hash,
+            bodies,
+            self.name,
+            request.step,
+            tuple(self.silo.splits),
+            asked=request.asked,
+            transcript=transcript,
+        )
+
+    def _refusal(self, request: Request | None, error: Exception) -> Answer:
+        """Say why there is no answer, here in full, and to others in a sentence."""
+        reason = shown(reason_of(error), LONGEST)
+        run, step = (request.run, request.step) if request else ("", 0)
+        kinds = request.kinds if request else ()
+        # A full disk keeps no refusal back.
+        with suppress(PFFLError):
+            whole = str(error) if isinstance(error, PFFLError) else type(error).__name__
+            body = {"reason": whole, "queries": [*kinds], "step": step}
+            self.memory.add(REFUSAL, body, run=run)
+        return Answer(run, self.schema.hash, (), self.name, step, refusal=reason)
+
+    def _signed(self, answer: Answer) -> Answer:
+        if self._key is None:
+            return answer
+        with suppress(PFFLError):
+            answer = replace(answer, head=self.memory.signed_head(self.name, self._key))
+        return replace(answer, signature=self._key.sign(signed_content(answer)))
+
+
+def adding_of(agreement: Agreement) -> Adding | None:
+    """Say how the sites of the agreed run add noise; None where it has none."""
+    if not agreement.private:
+        return None
+    from pffl.config import read_plan
+    from pffl.solving import sharing
+
+    with Problems("the agreed run", UsageError) as problems:
+        plan = read_plan(agreement.run, problems)
+    terms = None if plan is None else plan.privacy.terms
+    if terms is None:
+        raise UsageError("[needs-epsilon] the agreed run has noise, and no budget")
+    if terms.repeatable:
+        raise UsageError(
+            "[noise-seed] the agreed run has a seed for the noise ('noise_seed'): "
+            "whoever knows it can take the noise off"
+        )
+    if not agreement.secure_sum:  # each site adds all of it
+        return Adding(None, len(agreement.sites))
+    return sharing(len(agreement.sites), terms)
+
+
+def reason_of(error: BaseException) -> str:
+    """Say why; errors that may hold something of the rows are named by a code."""
+    known = (Malformed, Refused, UsageError, PrivacyBudgetError)
+    if isinstance(error, known):
+        return str(error)
+    space = isinstance(error, OSError) and error.errno == errno.ENOSPC
+    cause = error.__cause__
+    space |= isinstance(cause, OSError) and cause.errno == errno.ENOSPC
+    if space or (isinstance(error, ArtefactError) and error.code == "disk-full"):
+        return "no space left on the site's disk (disk-full)"
+    code = error.code if isinstance(error, PFFLError) else type(error).__name__
+    return f"an error at the site ({code}): its own log says which"

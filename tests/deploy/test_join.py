@@ -1,0 +1,428 @@
+"""What is typed: init, deploy, join, serve, show; and a run over real sockets."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from pffl.deploy import Agreement, InMemory, Limits, SiteKey
+from pffl.errors import UsageError
+from tests.cli.helpers import pffl as command
+from tests.deploy.processes import PRIVATE, RUN_FILE
+from tests.helpers import make_federation
+from tests.inside import (
+    Joining,
+    SiteFolder,
+    SiteLine,
+    SiteServer,
+    changes,
+    node_key,
+    read_answer,
+    table_of,
+)
+from tests.raising import raises
+
+NAMES = ("north", "south", "west")
+JOIN = ("--split", "split", "--trust-keys", "--yes")
+
+
+@pytest.fixture
+def typed(capsys, tmp_path, monkeypatch):
+    """Type a command in the test's folder; return what it prints."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: object, code: int = 0) -> str:
+        done = command(capsys, *map(str, words))
+        assert done.code == code, done.err
+        return done.out + done.err
+
+    return run
+
+
+@pytest.fixture
+def study(typed, tmp_path):
+    """Three sites that were made, and a folder that was deployed for them."""
+    lines = [typed("site", "init", name).splitlines() for name in NAMES]
+    found = [line for one in lines for line in one if line.startswith("pffl-site-3")]
+    (tmp_path / "lines.txt").write_text("\n".join(found))
+    (tmp_path / "run.toml").write_text(RUN_FILE)
+    given = ("--sites", "lines.txt", "-o", "study", "--trial-rows")
+    assert "masked mode" in typed("deploy", "run.toml", *given)
+    return tmp_path / "study"
+
+
+def joined(typed, *names: str, **more: Any) -> str:
+    said = ""
+    for name in names or NAMES:
+        rows = f"study/rows/{name}.csv"
+        given = ("--rows", rows, "--site", name, *more.get("options", JOIN))
+        said = typed("site", "join", "study/federation.json", *given)
+    return said
+
+
+def edited(study: Path, **parts: Any) -> Agreement:
+    """Let the coordinator change what is joined."""
+    path = study / "federation.json"
+    agreed = replace(Agreement.read(path), **parts)
+    path.write_text(agreed.text())
+    return agreed
+
+
+def test_a_site_is_for_its_account_alone(typed, tmp_path):
+    said = typed("site", "init", "north")
+    assert (tmp_path / "north").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "north.node").stat().st_mode & 0o777 == 0o700
+    names = {p.name for p in (tmp_path / "north").iterdir()}
+    assert names == {"site.key", "site.db"}
+    key = SiteKey.read(tmp_path / "north" / "site.key")
+    assert key.public.sign in said
+    assert key.secret.hex() not in said
+    typed("site", "init", "north", code=2)  # it is there
+    typed("site", "init", "../north", code=2)
+    assert "joined no federation" in typed("site", "show")
+
+
+def test_deploy_writes_what_is_needed_and_no_rows_unless_asked(study, typed, tmp_path):
+    agreed = Agreement.read(study / "federation.json")
+    assert agreed.sites == NAMES
+    assert (agreed.secure_sum, agreed.mode, agreed.floor) == (True, "masked", 10)
+    assert agreed.run["run"]["seed"] == 0
+    assert (study / "server").stat().st_mode & 0o777 == 0o700
+    assert (study / "server" / "server.key").stat().st_mode & 0o777 == 0o600
+    app = (study / "app" / "client_app.py").read_text()
+    body = [line for line in app.splitlines() if line.strip()]
+    assert len(body) < 25
+    assert "pffl." not in app.replace("pffl deploy", "")
+    proxy = (study / "server" / "nginx.conf").read_text()
+    assert "location /v1/fleet/" in proxy
+    assert "location / { return 403; }" in proxy
+    commands = (study / "COMMANDS.md").read_text()
+    assert "6 to 8 seconds" in commands
+    assert all(key.fingerprint in commands for key in agreed.keys.values())
+    typed("deploy", "run.toml", "--sites", "lines.txt", "-o", "bare")
+    assert not (tmp_path / "bare" / "rows").exists()
+    typed("deploy", "run.toml", "--sites", "lines.txt", "-o", "study", code=6)  # there
+
+
+def test_deploy_that_is_stopped_anywhere_leaves_nothing(study, typed, monkeypatch):
+    from pffl.deploy import bundle
+
+    write, left = bundle._write, [0]
+
+    def dying(path: Path, text: str) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise KeyboardInterrupt
+        write(path, text)
+
+    monkeypatch.setattr(bundle, "_write", dying)
+    for many in range(0, 14, 3):
+        left[0] = many
+        given = ("run.toml", "--sites", "lines.txt", "-o", "stopped")
+        typed("deploy", *given, code=130)
+        assert not Path("stopped").exists()
+    left[0] = 99
+    typed("deploy", *given)
+    assert Path("stopped/federation.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "code"),
+    [
+        ("constraint.bound=auto", "auto"),
+        ("model.l2=auto", "auto"),
+        ("constraint.kind=per-silo", "per-silo"),
+        ("method.kind=pffl", "hours"),
+        ("method.kind=afl", "AFL"),
+    ],
+)
+def test_what_cannot_be_deployed_is_refused_before_anything_is_written(
+    study, typed, tmp_path, setting, code
+):
+    given = ("--sites", "lines.txt", "-o", "other", "--set", setting)
+    assert code.lower() in typed("deploy", "run.toml", *given, code=2).lower()
+    assert not (tmp_path / "other").exists()
+
+
+def test_two_sites_are_not_masked_and_that_is_said(study, typed, tmp_path):
+    lines = (tmp_path / "lines.txt").read_text().splitlines()[:2]
+    (tmp_path / "two.txt").write_text("\n".join(lines))
+    typed("deploy", "run.toml", "--sites", "two.txt", "-o", "two")
+    given = ("--rows", "study/rows/north.csv", "--site", "north", *JOIN)
+    said = typed("site", "join", "two/federation.json", *given)
+    assert said.startswith("NOT PROTECTED: the server reads this site's sums")
+
+
+def test_join_says_what_it_means_and_asks_for_fingerprints(study, typed):
+    agreed = Agreement.read(study / "federation.json")
+    bare = ("--rows", "study/rows/north.csv", "--site", "north", "--split", "split")
+    said = typed("site", "join", "study/federation.json", *bare, "--yes", code=2)
+    assert said.startswith("Masked mode: a curious server or site")
+    for text in (
+        "promises nothing against a server or site that cheats",
+        "server and one site together learn the sum of the other two",
+        "bound 0.68",
+        "floor: your people of a set with fewer than 10",
+        "'south' was not compared",
+        "'west' was not compared",
+    ):
+        assert text in said
+    peers = {name: agreed.keys[name].fingerprint for name in ("south", "west")}
+    right = [f"--peer={name}={value}" for name, value in peers.items()]
+    wrong = [right[0], f"--peer=west={peers['south']}"]
+    refused = typed(
+        "site", "join", "study/federation.json", *bare, "--yes", *wrong, code=2
+    )
+    assert "do not join" in refused
+    weak = ("--floor", "3", "--radius", "1e9", "--batches")
+    said = typed("site", "join", "study/federation.json", *bare, "--yes", *right, *weak)
+    assert said.count("WEAKER THAN THE DEFAULT") == 3
+    assert "flower-supernode" in said
+    assert "Masked mode" in typed("site", "show", "--site", "north")
+
+
+def test_no_field_of_an_agreement_changes_silently(study):
+    agreed = Agreement.read(study / "federation.json")
+    others = {
+        "name": "x",
+        "sites": agreed.sites[::-1],
+        "splits": ("train",),
+        "shares": {"test": 0.5},
+        "keys": {**agreed.keys, "north": SiteKey.generate().public},
+        "secure_sum": False,
+        "floor": 3,
+        "run": {**agreed.run, "run": {"seed": 1}},
+        "queries": 7,
+        "address": "127.0.0.1:1",
+        "certificate": "x",
+        "encoding": Agreement.of(make_federation(0)).encoding,
+    }
+    assert set(others) == set(agreed.__dataclass_fields__)
+    for name, value in others.items():
+        other = replace(agreed, **{name: value})
+        assert changes(agreed, other), name
+        assert other.hash != agreed.hash, name
+
+
+def test_what_gets_worse_needs_a_word_of_its_own(study, typed, tmp_path):
+    joined(typed)
+    again = ("--rows", "study/rows/north.csv", "--site", "north", *JOIN)
+    agreed = Agreement.read(study / "federation.json")
+    edited(study, secure_sum=False)
+    said = typed("site", "join", "study/federation.json", *again, code=2)
+    assert "--end-secure-sums" in said
+    edited(study, secure_sum=True)
+    other = {**agreed.keys, "west": SiteKey.generate().public}
+    edited(study, keys=other)
+    said = typed("site", "join", "study/federation.json", *again, code=2)
+    assert "--new-keys" in said
+    assert "NEW KEY" in said
+    edited(study, keys={**agreed.keys, "north": SiteKey.generate().public})
+    said = typed("site", "join", "study/federation.json", *again, code=2)
+    assert "another key of 'north'" in said
+    edited(study, keys=dict(agreed.keys), queries=10**6)
+    said = typed("site", "join", "study/federation.json", *again, code=2)
+    assert "--queries" in said
+    edited(study, queries=5, run={**agreed.run, "run": {"seed": 9}})
+    said = typed("site", "join", "study/federation.json", *again)
+    assert "CHANGES: run: seed 0 becomes 9" in said
+
+
+def test_other_columns_and_few_changed_rows_are_refused(study, typed, tmp_path):
+    given = ("--site", "north", *JOIN)
+    table = pd.read_csv("study/rows/north.csv")
+    table.rename(columns={"flag 1": "flag_1"}).to_csv("other.csv", index=False)
+    told = typed(
+        "site", "join", "study/federation.json", "--rows", "other.csv", *given, code=3
+    )
+    assert "no column 'flag 1'" in told
+    renamed = ("--rename", "flag 1=flag_1")
+    typed(
+        "site", "join", "study/federation.json", "--rows", "other.csv", *given, *renamed
+    )
+    memory = SiteFolder.find(tmp_path / "north").memory()
+    memory.add("answer", {"task": {}}, queries=1)  # something was answered
+    memory.close()
+    fewer = table.drop(index=[0])
+    fewer.to_csv("fewer.csv", index=False)
+    told = typed(
+        "site", "join", "study/federation.json", "--rows", "fewer.csv", *given, code=2
+    )
+    assert "--changed-rows" in told
+    typed(
+        "site",
+        *("join", "study/federation.json", "--rows", "fewer.csv", *given),
+        "--changed-rows",
+    )
+
+
+def test_private_mode_names_its_cost_and_needs_a_budget(typed, tmp_path):
+    lines = [typed("site", "init", name).splitlines() for name in NAMES]
+    found = [line for one in lines for line in one if line.startswith("pffl-site-3")]
+    (tmp_path / "lines.txt").write_text("\n".join(found))
+    (tmp_path / "run.toml").write_text(PRIVATE)
+    given = ("--sites", "lines.txt", "-o", "study", "--trial-rows")
+    assert "private mode" in typed("deploy", "run.toml", *given)
+    bare = (
+        "--rows",
+        "study/rows/north.csv",
+        "--site",
+        "north",
+        "--trust-keys",
+        "--yes",
+    )
+    said = typed("site", "join", "study/federation.json", *bare, code=2)
+    assert said.startswith("Private mode: (ε, δ) = (4, 1e-06)")
+    assert "--epsilon" in said
+    split = (*bare, "--epsilon", "9", "--split", "split")
+    assert "from that row alone" in typed(
+        "site", "join", "study/federation.json", *split, code=3
+    )
+    typed("site", "join", "study/federation.json", *bare, "--epsilon", "9")
+    assert "privacy account: ε = 0 of 9" in typed("site", "show", "--site", "north")
+
+
+# Over sockets
+
+
+@contextmanager
+def serving(folder: Path, node_account: str | None = None):
+    """A site that answers in a thread; what it says, and its socket."""
+    said: list[str] = []
+    server = SiteServer(SiteFolder.find(folder), None, node_account, said.append)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        yield server, said
+    finally:
+        server.stop()
+        thread.join(20)
+        assert not server.path.exists()
+
+
+def carried(path: Path, body: bytes, announced: int | None = None) -> bytes:
+    """What the ClientApp does."""
+    with socket.socket(socket.AF_UNIX) as site, site.makefile("rwb") as stream:
+        site.connect(str(path))
+        length = len(body) if announced is None else announced
+        stream.write(length.to_bytes(8, "big") + body)
+        stream.flush()
+        return stream.read(int.from_bytes(stream.read(8), "big"))
+
+
+def test_a_run_over_sockets_is_written_and_forgotten(study, typed, tmp_path, capsys):
+    pytest.importorskip("flwr")
+    from tests.inside import flower_app
+
+    joined(typed)
+    with (
+        serving(tmp_path / "north") as (north, said),
+        serving(tmp_path / "south") as (south, _),
+        serving(tmp_path / "west") as (west, _),
+    ):
+        ways = {"north": north, "south": south, "west": west}
+        sites = {
+            name: (lambda body, path=one.path: carried(path, body))
+            for name, one in ways.items()
+        }
+        solution = flower_app.run(InMemory(sites), study, tmp_path / "run")
+        assert solution.status == "met"
+        with raises(UsageError, "port-taken"):
+            SiteServer(SiteFolder.find(tmp_path / "north"))
+        answer = read_answer(carried(north.path, b"", announced=1 << 40))
+        assert "too-large" in answer.refusal or "bytes" in answer.refusal
+    assert any("warning" in text and "account" in text for text in said)
+    assert sum(": answered" in text for text in said) > 5
+    assert not list((tmp_path / "north" / "runs").glob("*"))
+    heads = json.loads((study / "heads.json").read_text())
+    assert set(heads) == set(NAMES)
+    shown = typed("site", "show", "--site", "north")
+    assert "queries answered:" in shown
+    assert "nobody listens" in shown  # the server is not there any more
+    entries = json.loads(typed("site", "show", "--site", "north", "--json"))
+    assert [e["number"] for e in entries] == list(range(1, len(entries) + 1))
+    assert typed("verify", tmp_path / "run")
+    # Another run file than the sites joined.
+    text = (study / "run.toml").read_text().replace("bound = 0.68", "bound = 0.9")
+    (study / "run.toml").write_text(text)
+    with raises(UsageError, "other-run", "[constraint]"):
+        flower_app.run(InMemory({}), study, tmp_path / "other")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="making requests as others needs root")
+def test_only_the_nodes_account_is_answered(study, typed, tmp_path):
+    joined(typed, "north")
+    for parent in (tmp_path, *tmp_path.parents[:3]):
+        parent.chmod(parent.stat().st_mode | 0o755)
+    with serving(tmp_path / "north", "41001") as (server, said):
+        assert not server.one_account
+        for user, answered in ((41001, True), (41002, False), (0, False)):
+            assert bool(_asked_as(user, server.path)) == answered
+    assert sum("refused: account" in text for text in said) == 2
+
+
+def _asked_as(user: int, path: Path) -> bytes:
+    """Ask the socket from a process of another account."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setresuid(user, user, user)
+            os.write(write, carried(path, b"hello")[:1])
+        finally:
+            os._exit(0)
+    os.close(write)
+    os.waitpid(child, 0)
+    with os.fdopen(read, "rb") as stream:
+        return stream.read()
+
+
+def test_private_mode_refuses_one_account(typed, tmp_path):
+    test_private_mode_names_its_cost_and_needs_a_budget(typed, tmp_path)
+    with serving(tmp_path / "north") as (server, _):
+        refused = read_answer(carried(server.path, b"anything")).refusal
+    assert "two accounts" in refused
+
+
+def test_a_folder_that_others_can_open_and_a_site_that_did_not_join(typed, tmp_path):
+    typed("site", "init", "north")
+    folder = SiteFolder.find(tmp_path / "north")
+    with raises(UsageError, "not-joined"):
+        SiteServer(folder)
+    folder.path.chmod(0o750)
+    with raises(UsageError, "open-folder"):
+        SiteServer(folder)
+    with raises(UsageError, "no-site"):
+        SiteFolder.find(tmp_path / "nothing")
+
+
+def test_trial_rows_are_read_as_the_rows_that_they_are():
+    federation = make_federation(3, sizes=(60, 40, 50))
+    agreed = Agreement.of(federation)
+    table = table_of(federation.silos[0], agreed.encoding)
+    assert set(table.columns) == {*agreed.columns, "split"}
+    assert len(table) == sum(map(len, federation.silos[0].splits.values()))
+
+
+def test_a_foreign_line_or_file_is_refused(typed, study, tmp_path):
+    key = SiteKey.generate()
+    line = SiteLine("east", key.public, node_key()[1]).text(key)
+    (tmp_path / "lines.txt").write_text(line.replace("east", "eest"))
+    given = ("--sites", "lines.txt", "-o", "other")
+    assert "changed after" in typed("deploy", "run.toml", *given, code=2)
+    (tmp_path / "federation.json").write_text('{"format": "pffl federation"}')
+    bare = ("--rows", "study/rows/north.csv", "--site", "north", *JOIN)
+    typed("site", "join", "federation.json", *bare, code=3)
+    Path("federation.json").write_text((study / "federation.json").read_text()[:-9])
+    typed("site", "join", "federation.json", *bare, code=3)
+    assert Limits().floor == 10
+    assert Joining.__doc__

@@ -1,0 +1,423 @@
+"""A site: its limits, its floor, its steps, and noise inside secure sums."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import shutil
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import pffl
+from pffl.deploy import Limits, Site
+from pffl.errors import FederationError, PrivacyBudgetError, UsageError
+from pffl.queries import Census, Evaluate, Expand, Pool, Train
+from tests.deploy.sites import (
+    OPEN,
+    Asker,
+    Server,
+    agree,
+    agreement,
+    alone,
+    budget,
+    engine_of,
+    keys_of,
+    lines_of,
+    make_silo,
+    members,
+    people,
+    problem_of,
+    sites_of,
+    small_site,
+    solve,
+    summed,
+)
+from tests.helpers import make_federation, make_schema
+from tests.inside import (
+    PROTOCOL,
+    read_answer,
+    secure_sum,
+    write_request,
+)
+from tests.raising import raises
+
+
+def w_of(task: Any, size: float = 0.1) -> np.ndarray:
+    return np.full(task.model.n_parameters, size)
+
+
+# Steps
+
+
+def test_a_step_is_answered_once_and_repeated_byte_for_byte(tmp_path):
+    site = small_site(OPEN, tmp_path)
+    task = problem_of(site).task
+    asker = Asker(site)
+    asked = asker.request(Expand(task, w_of(task), 2))
+    first = site.answer(write_request(asked))
+    assert not read_answer(first).refusal
+    other = Site(site.silo, site.agreement, OPEN, tmp_path)  # another process
+    for one in (site, other):
+        again = read_answer(one.answer(write_request(asked)))
+        before = read_answer(first)
+        assert again.bodies[0].arrays.keys() == before.bodies[0].arrays.keys()
+        for name, array in before.bodies[0].arrays.items():
+            assert np.array_equal(again.bodies[0].arrays[name], array)
+    assert site.memory.queries == 1
+    asker.step = 1
+    for request, said in (
+        (asker.request(Expand(task, w_of(task, 0.2)), step=1), "answered once"),
+        (asker.request(Census(site.schema), step=4), "not the one after"),
+        (asker.request(Census(site.schema), step=0), "outside of any step"),
+        (asker.request(Census(site.schema), relay=(b"x",)), "no secure sum"),
+        (asker.request(Census(site.schema), version="9.9"), "9.9"),
+        (asker.request(Census(site.schema), schema_hash="ab" * 32), "abababababab"),
+        (asker.request(Census(site.schema), run="other"), "has not begun"),
+    ):
+        answer = read_answer(site.answer(write_request(request)))
+        assert said in answer.refusal
+        assert not answer.bodies
+    content = write_request(asker.request(Census(site.schema)))
+    ours, theirs = (f'\\"protocol\\": {n}'.encode() for n in (PROTOCOL, PROTOCOL + 1))
+    assert (
+        "protocol 5" in read_answer(site.answer(content.replace(ours, theirs))).refusal
+    )
+    assert not asker.send(Census(site.schema)).refusal  # the honest one still is
+    refusals = [entry.body["reason"] for entry in site.memory.entries("refusal")]
+    assert len(refusals) == 8
+
+
+def test_a_run_that_ended_does_not_begin_again(tmp_path):
+    site = small_site(OPEN, tmp_path)
+    asker = Asker(site)
+    assert asker.ask(Census(site.schema)) is not None
+    assert list((tmp_path / "runs").iterdir())
+    assert not asker.send().refusal  # a step without queries
+    assert not list((tmp_path / "runs").iterdir())
+    hello = replace(asker.request(), step=0)
+    assert "ended" in read_answer(site.answer(write_request(hello))).refusal
+
+
+def test_garbage_is_refused_and_nothing_is_written(tmp_path):
+    site = small_site(OPEN, tmp_path)
+    for content in (b"", b"\0" * 64, (1 << 63).to_bytes(8, "little") + b"{}"):
+        assert read_answer(site.answer(content)).refusal
+    big = Site(site.silo, site.agreement, Limits(largest_message=100))
+    assert "at most 100" in read_answer(big.answer(bytes(101))).refusal
+
+
+# Limits over the life of the rows
+
+
+def test_queries_are_counted_over_all_runs_and_processes(tmp_path):
+    limits = Limits(floor=1, queries=3)
+    site = small_site(limits, tmp_path)
+    task = problem_of(site).task
+    for run in ("a", "b"):
+        asker = Asker(site, run)
+        assert asker.ask(Census(site.schema)) is not None  # not counted
+        assert asker.ask(Evaluate(task, w_of(task), "train")) is not None
+    site = Site(site.silo, site.agreement, limits, tmp_path)
+    asker = Asker(site, "c")
+    assert asker.ask(Evaluate(task, w_of(task), "train")) is not None
+    assert asker.ask(Evaluate(task, w_of(task, 0.3), "train")) is None
+    assert "over all runs" in asker.refusals[0]
+
+
+def test_norm_ball_batches_layouts_and_the_agreed_model(tmp_path):
+    site = small_site(Limits(floor=1, radius=1.0, layouts=1))
+    problem = problem_of(site)
+    task, asker = problem.task, Asker(site)
+    assert asker.ask(Expand(task, w_of(task, 0.1))) is not None
+    assert asker.ask(Expand(task, w_of(task, 9.0))) is None
+    weights = problem.cell_weights(np.ones(problem.n_cells))
+    train = Train(task, w_of(task, 0.0), 1.0, weights, np.full(2, 0.1))
+    assert asker.ask(replace(train, batch_size=20)) is None
+    assert asker.ask(replace(train, step_sizes=np.full(2, 1e3))) is None
+    other = replace(task, cells=replace(task.cells, membership=~task.cells.membership))
+    assert asker.ask(Expand(other, w_of(task))) is None
+    moved = replace(task.model.inputs, mean=task.model.inputs.mean + 1e6)
+    far = replace(task, model=replace(task.model, inputs=moved))
+    assert Asker(site, "far").ask(Expand(far, w_of(task))) is None
+    said = " ".join(asker.refusals)
+    for text in ("norm ball", "batches", "another layout"):
+        assert text in said
+    agreed = replace(site.agreement, run={"model": {"kind": "least-squares"}})
+    strict = Asker(Site(site.silo, agreed, OPEN))
+    assert strict.ask(Expand(task, w_of(task))) is None
+    assert "another model" in strict.refusals[0]
+
+
+def test_limits_that_are_weaker_than_the_default_are_named():
+    assert Limits().weaker() == []
+    weak = Limits(floor=1, queries=10**6, radius=1e9, batches=True).weaker()
+    assert [text.split(":")[0] for text in weak] == [
+        "floor",
+        "queries",
+        "radius",
+        "batches",
+    ]
+    for wrong in ({"floor": -1}, {"queries": 1.5}, {"delta": 2.0}, {"batches": 1}):
+        with raises(UsageError, "wrong-value"):
+            Limits(**wrong)
+
+
+# The floor
+
+
+VICTIM = 1  # atom (f, class 1), which has one row
+
+
+def probed(site: Any, size: float = 1.0) -> np.ndarray:
+    """Ask for the loss at w = size·e_1 … size·e_p, and invert it for the one row."""
+    task = problem_of(small_site(f1=1)).task
+    learnt, asker = np.full(task.model.n_parameters, np.nan), Asker(site)
+    for j, w in enumerate(size * np.eye(task.model.n_parameters)):
+        answer = asker.send(Evaluate(task, w, "train"))
+        assert not answer.refusal
+        loss = answer.bodies[0].arrays["atoms"][VICTIM, 1]
+        learnt[j] = -np.log(np.expm1(loss)) / size if loss > 0 else np.nan
+    return learnt
+
+
+def test_floor_stops_a_probe_that_reads_a_record_without_it():
+    site = small_site(f1=1)
+    rows = site.silo.rows("train")
+    atoms = site.schema.atoms(rows.group, rows.y)
+    inputs = problem_of(site).task.model.inputs
+    truth = np.append(inputs.apply(rows.X[atoms == VICTIM])[0], 1.0)
+    assert probed(small_site(OPEN, f1=1)) == pytest.approx(truth, rel=1e-9)
+    assert np.isnan(probed(small_site(Limits(), f1=1))).all()
+
+
+def test_nothing_that_leaves_depends_on_who_is_in_a_withheld_cell():
+    """Labels of withheld rows swapped within their group: all cells stay the same."""
+    one, two = small_site(Limits(), f1=4, f0=6), small_site(Limits(), f1=6, f0=4)
+    a, b = (Asker(site).ask(Census(site.schema)) for site in (one, two))
+    assert a.counts.tolist() == b.counts.tolist() == [[0, 0, 40, 40]]
+    task = problem_of(small_site(f1=4, f0=6)).task
+    query = Evaluate(task, w_of(task), "train")
+    a, b = (Asker(site, "r").ask(query) for site in (one, two))
+    assert a.cells == pytest.approx(b.cells, rel=1e-12)
+    assert a.atoms == pytest.approx(b.atoms, rel=1e-12)
+
+
+def test_the_floor_acts_on_the_sets_of_the_agreed_constraint():
+    """By group where bounds are for groups: few of one label do not bias the rest."""
+    schema = make_schema()
+    silo = make_silo({(0, 0): 9, (0, 1): 30, (1, 0): 5, (1, 1): 4}, schema)
+    hidden = {}
+    for kind in ("bgl", "cbgl"):
+        run = {"constraint": {"kind": kind, "bound": 0.7}}
+        site = Site(silo, alone(silo, schema, run=run), Limits(floor=10))
+        hidden[kind] = site.hidden("train").tolist()
+    assert hidden == {
+        "bgl": [False, False, True, True],
+        "cbgl": [True, False, True, True],
+    }
+
+
+def test_debug_logs_and_files_hold_no_group_figure(caplog, capfd, tmp_path):
+    caplog.set_level(logging.DEBUG)
+    sizes = {"f0": 1237, "f1": 1553, "m0": 7, "m1": 1019}
+    site = small_site(Limits(), tmp_path, **sizes)
+    task = problem_of(small_site(**sizes)).task
+    asker = Asker(site)
+    for query in (
+        Census(site.schema),
+        Evaluate(task, w_of(task), "train"),
+        Expand(task, w_of(task), 2),
+    ):
+        assert asker.ask(query) is not None
+        assert asker.send(query, step=asker.step).refusal == ""
+        asker.send(Census(site.schema, "test"), step=asker.step)
+    seen = [record.getMessage() for record in caplog.records]
+    streams = capfd.readouterr()
+    kept = json.dumps([dict(entry.body) for entry in site.memory.entries()])
+    text = "\n".join([*seen, streams.out, streams.err, kept])
+    assert not re.findall(r"(?<![0-9a-f.])(?:1237|1553|1019)(?![0-9a-f])", text)
+
+
+# Secure sums
+
+
+def test_the_sum_under_masks_is_the_sum():
+    federation = make_federation(3, sizes=(60, 70, 80))
+    agreed = agree(federation)
+    server = Server(sites_of(federation, agreed), federation.schema.hash)
+    (total,) = server.ask([Census(federation.schema)])
+    whole = pffl.engines.Reference(federation).ask(Census(federation.schema))
+    assert total.rows.tolist() == [210]
+    np.testing.assert_allclose(total.feature_sums, whole.feature_sums, rtol=1e-12)
+
+
+def test_sites_that_were_shown_different_things_do_not_add_up():
+    federation = make_federation(3, sizes=(60, 70, 80))
+    server = Server(sites_of(federation, agree(federation)), federation.schema.hash)
+    server.ask([Census(federation.schema)])
+    query, other = Census(federation.schema, "test"), Census(federation.schema)
+    names = list(server.sites)
+    answers = [server.send(n, server.request([query])) for n in names[:2]]
+    answers.append(server.send(names[2], server.request([other])))
+    with pytest.raises(FederationError, match="masks do not cancel"):
+        summed([query], answers)
+
+
+def test_another_set_of_sites_and_another_key_are_refused():
+    federation = make_federation(3, sizes=(60, 70, 80))
+    agreed = agree(federation)
+    server = Server(sites_of(federation, agreed), federation.schema.hash)
+    server.ask([Census(federation.schema)])
+    problem = problem_of(server.sites["site 0"])
+    task = replace(problem.task, shares=np.ones(1), pool=Pool(4, False, 210.0))
+    answer = server.send("site 0", server.request([Expand(task, w_of(task))]))
+    assert "4 sites" in answer.refusal
+    silo = federation.silos[0]
+    with raises(UsageError, "other-key", "site 0"):
+        Site(silo, agreed, OPEN, key=keys_of("mallory"))
+    with raises(UsageError, "missing-key"):
+        Site(silo, agreed, OPEN)
+
+
+# Noise
+
+
+def test_the_totals_have_the_noise_that_was_agreed_on():
+    """Each share has σ²/(K − c): all but c sites add up to what is needed."""
+    data = people(4, 60)
+    drawn, n = [], data.schema.n_features
+    for k in range(60):
+        agreed = agreement(data, epsilon=8.0)
+        sites = sites_of(data, agreed, rules=Limits(epsilon=1e2))
+        for site in sites.values():
+            site._allow = lambda costs: None
+        server = Server(sites, data.schema.hash, run=f"run {k}")
+        query = Census(
+            data.schema,
+            low=-np.full(n, 6.0),
+            high=np.full(n, 6.0),
+            longest=2.0,
+            noise=np.array([3.0, 0.0]),
+        )
+        (total,) = server.ask([query])
+        drawn.append(query.real(total, "counts"))
+    counts = np.bincount(
+        np.concatenate(
+            [
+                data.schema.atoms(r.group, r.y)
+                for r in (s.rows("train") for s in data.silos)
+            ]
+        ),
+        minlength=data.schema.n_atoms,
+    )
+    errors = (np.array(drawn) - counts).ravel() / (3.0 * np.sqrt(4 / 3))
+    assert stats.kstest(errors, "norm").pvalue > 1e-4
+    many = len(errors)
+    low, high = stats.chi2.ppf([1e-5, 1 - 1e-5], many) / many
+    assert low < np.mean(errors**2) < high
+
+
+def test_private_mode_has_the_same_account_everywhere_and_no_floor(tmp_path):
+    data = people()
+    agreed = agreement(data)
+    sites = members(data, agreed, tmp_path)
+    engine = engine_of(sites, agreed)
+    found = solve(data, engine, checkpoint=tmp_path / "log")
+    accounts = [lines_of(tmp_path, name) for name in data.silo_names]
+    marks = [[(one.mu, one.mark, str(one.body)) for one in own] for own in accounts]
+    assert marks[0] == marks[1] == marks[2]
+    assert found.evidence.privacy.epsilon <= 2.0 + 1e-9
+    server = Server(members(data, agreed, tmp_path / "b"), data.schema.hash)
+    exact = server.send("site 0", server.request([Census(data.schema)]))
+    assert "without noise" in exact.refusal
+    few = people(3, 20)  # below the floor of 10, at each site
+    sites = sites_of(few, agreement(few), rules=Limits(epsilon=1.0))
+    for site in sites.values():
+        site._allow = lambda costs: None
+    n = few.schema.n_features
+    ends = {"low": -np.full(n, 6.0), "high": np.full(n, 6.0)}
+    query = Census(few.schema, **ends, longest=2.0, noise=np.array([1 / 200, 0.0]))
+    (total,) = Server(sites, few.schema.hash).ask([query])
+    true = pffl.engines.Reference(few).ask(Census(few.schema)).counts.sum(axis=0)
+    assert np.round(query.real(total, "counts")).tolist() == true.tolist()
+
+
+def test_the_budget_ends_with_exit_7_and_goes_on_after_a_raise(tmp_path):
+    data = people()
+    agreed = agreement(data)
+    whole = engine_of(members(data, agreed, tmp_path / "w"), agreed)
+    solve(data, whole)
+    sites = members(data, agreed, tmp_path)
+    sites["site 1"].limits = Limits(epsilon=1.0)
+    known = {"run": "r", "folder": tmp_path / "steps"}
+    with raises(PrivacyBudgetError, "budget-exceeded", "site 1") as e:
+        solve(data, engine_of(sites, agreed, **known), checkpoint=tmp_path / "log")
+    assert e.value.exit_code == 7
+    paid = len(lines_of(tmp_path, "site 0"))
+    sites = members(data, agreed, tmp_path)  # with a larger budget, again
+    solve(data, engine_of(sites, agreed, **known), checkpoint=tmp_path / "log")
+    accounts = {n: len(lines_of(tmp_path, n)) for n in data.silo_names}
+    assert len(set(accounts.values())) == 1  # nothing was paid twice
+    assert accounts["site 0"] == len(lines_of(tmp_path / "w", "site 0")) >= paid
+
+
+def test_a_folder_that_is_put_back_draws_the_same_noise(tmp_path):
+    data = people(3, 100)
+    agreed = agreement(data)
+    n = data.schema.n_features
+    query = Census(
+        data.schema,
+        low=-np.full(n, 6.0),
+        high=np.full(n, 6.0),
+        longest=2.0,
+        noise=np.array([30.0, 30.0]),
+    )
+    server = Server(members(data, agreed, tmp_path), data.schema.hash)
+    server.open()
+    shutil.copytree(tmp_path / "site 0", tmp_path / "copy")
+    request = server.request([query])
+    first = server.send("site 0", request)
+    shutil.rmtree(tmp_path / "site 0")
+    shutil.copytree(tmp_path / "copy", tmp_path / "site 0")
+    site = members(data, agreed, tmp_path)["site 0"]
+    again = read_answer(site.answer(write_request(request)))
+    masked = (a.bodies[0].arrays["masked"] for a in (first, again))
+    assert np.array_equal(*masked)
+
+
+def test_noise_that_could_be_taken_off_is_refused():
+    data = people()
+    agreed = agreement(data)
+    privacy = {**agreed.run["privacy"], "noise_seed": 1}
+    seeded = replace(agreed, run={**agreed.run, "privacy": privacy})
+    with raises(UsageError, "noise-seed"):
+        sites_of(data, seeded)
+    assert budget(data).epsilon == 2.0
+    assert secure_sum.FEWEST_SITES == 3
+
+
+def test_a_restored_site_is_stopped_by_the_head_that_it_signed(tmp_path):
+    federation = make_federation(3)
+    agreed = agree(federation)
+    for name in federation.silo_names:
+        (tmp_path / name).mkdir()
+    sites = sites_of(federation, agreed, folder=tmp_path)
+    shutil.copytree(tmp_path / "site 0", tmp_path / "copy")
+    heads = tmp_path / "heads.json"
+    engine = engine_of(sites, agreed, heads=heads)
+    engine.ask(Census(federation.schema))
+    engine.end()
+    for site in sites.values():
+        site.memory.close()
+    shutil.rmtree(tmp_path / "site 0")
+    shutil.copytree(tmp_path / "copy", tmp_path / "site 0")
+    again = engine_of(
+        sites_of(federation, agreed, folder=tmp_path), agreed, heads=heads
+    )
+    with raises(FederationError, "site-refused", "'site 0'", "restored"):
+        again.ask(Census(federation.schema))
