@@ -1,8 +1,8 @@
 """Noise as a second way to add the same rows up: whole numbers, and a proved length.
 
-A query with `noise` is answered by `ReleasedSums`: for each field that is asked for, a sum
-of whole numbers. What a row adds follows from that row and public values alone, to the
-last bit; who else is there changes nothing about it. Its length is held in whole
+A query with `noise` is answered by `ReleasedSums`: for each field that is asked for, a
+sum of whole numbers. What a row adds follows from that row and public values alone, to
+the last bit; who else is there changes nothing about it. Its length is held in whole
 numbers, after rounding: a row that is longer than declared, or is no number, adds
 nothing. Only gradients are shortened, by the clip of the inputs; counts, losses and
 log-sums are what they are, since their largest length is proved. Losses are rounded up
