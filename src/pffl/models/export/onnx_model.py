@@ -65,6 +65,11 @@ class _Graph:
     def vector(self, column: str, called: str = "") -> str:
         return self.add("Squeeze", column, np.array([1]), called=called)
 
+    def linear(self, x: str, form: RawForm, places: NDArray[np.int64]) -> str:
+        """Add ``(x − mean) · coefficientsᵀ`` of some inputs."""
+        centred = self.add("Sub", x, form.mean[places])
+        return self.add("MatMul", centred, form.coefficients[:, places].T)
+
 
 def onnx_model(predictor: Predictor, unseen: Unseen | None = None) -> ModelProto:
     """Return the checked model; the same predictor gives the same bytes."""
@@ -81,7 +86,13 @@ def onnx_model(predictor: Predictor, unseen: Unseen | None = None) -> ModelProto
     score = graph.add("Sum", *parts, form.intercept[None])
     names = ("label", "probabilities", "decision", "value")
     called = {name: f"pffl_{name}" if name in taken else name for name in names}
-    add = _add_classes if len(predictor.classes) else _add_value
+    if len(predictor.classes):
+        outputs = _add_classes(graph, predictor, score, called)
+    else:
+        kept = graph.add("Clip", score, *(form.limits or (-np.inf, np.inf)))
+        kept = graph.add("Where", graph.add("IsNaN", score), np.nan, kept)
+        graph.vector(kept, called=called["value"])
+        outputs = {called["value"]: (DOUBLE, [ROWS])}
     made = helper.make_graph(
         graph.nodes,
         "pffl",
@@ -91,7 +102,7 @@ def onnx_model(predictor: Predictor, unseen: Unseen | None = None) -> ModelProto
             )
             for column in form.columns
         ],
-        list(add(graph, predictor, form, score, called)),
+        [helper.make_tensor_value_info(n, *kind) for n, kind in outputs.items()],
         initializer=graph.constants,
     )
     model = helper.make_model(
@@ -108,29 +119,22 @@ def onnx_model(predictor: Predictor, unseen: Unseen | None = None) -> ModelProto
 
 
 def _numbers(graph: _Graph, form: RawForm) -> Iterator[str]:
-    """Add what columns of numbers contribute to the scores."""
-    for indicator in (False, True):
-        columns = [c for c in form.columns if c.kind == "number"]
-        chosen = [c.name for c in columns if c.indicator == indicator]
-        if not chosen:
-            continue
-        x = graph.add("Concat", *chosen, axis=1)
-        places = np.array([form.spans[name].start for name in chosen])
-        if indicator:
-            missing = graph.add("IsNaN", x)
-            x = graph.add("Where", missing, form.fill[None, places], x)
-            yield _linear(
-                graph, graph.add("Cast", missing, to=DOUBLE), form, places + 1
-            )
-        yield _linear(
-            graph, graph.add("Where", graph.add("IsInf", x), np.nan, x), form, places
-        )
-
-
-def _linear(graph: _Graph, x: str, form: RawForm, places: NDArray[np.int64]) -> str:
-    """Add ``(x − mean) · coefficientsᵀ`` of some inputs."""
-    centred = graph.add("Sub", x, form.mean[places])
-    return graph.add("MatMul", centred, form.coefficients[:, places].T)
+    """Add what columns of numbers contribute: those missing are filled, or stay NaN."""
+    columns = [column for column in form.columns if column.kind == "number"]
+    if not columns:
+        return
+    places = np.array([form.spans[column.name].start for column in columns])
+    marked = np.array([column.indicator for column in columns])
+    x = graph.add("Concat", *(column.name for column in columns), axis=1)
+    missing = graph.add("IsNaN", x)
+    fill = np.where(marked, form.fill[places], np.nan)
+    x = graph.add("Where", graph.add("IsInf", x), np.nan, x)
+    x = graph.add("Where", missing, fill[None], x)
+    yield graph.linear(x, form, places)
+    if marked.any():
+        flags = graph.add("Cast", missing, to=DOUBLE)
+        flags = graph.add("Gather", flags, np.flatnonzero(marked), axis=1)
+        yield graph.linear(flags, form, places[marked] + 1)
 
 
 def _categories(graph: _Graph, form: RawForm, unseen: Unseen) -> Iterator[str]:
@@ -162,28 +166,9 @@ def _categories(graph: _Graph, form: RawForm, unseen: Unseen) -> Iterator[str]:
 # put back.
 
 
-def _add_value(
-    graph: _Graph,
-    predictor: Predictor,
-    form: RawForm,
-    score: str,
-    names: dict[str, str],
-) -> Iterator[Any]:
-    """Add predicted numbers, kept within limits."""
-    if form.limits is not None:
-        kept = graph.add("Clip", score, *form.limits)
-        score = graph.add("Where", graph.add("IsNaN", score), np.nan, kept)
-    graph.vector(score, called=names["value"])
-    yield helper.make_tensor_value_info(names["value"], DOUBLE, [ROWS])
-
-
 def _add_classes(
-    graph: _Graph,
-    predictor: Predictor,
-    form: RawForm,
-    score: str,
-    names: dict[str, str],
-) -> Iterator[Any]:
+    graph: _Graph, predictor: Predictor, score: str, names: dict[str, str]
+) -> dict[str, tuple[int, list[str | int | None]]]:
     """Add labels, bounded probabilities and scores."""
     labels, classes = _labels(predictor), len(predictor.classes)
     bad = graph.add("IsNaN", score)
@@ -210,10 +195,8 @@ def _add_classes(
     chances = graph.add("Where", bad, np.nan, own, called=names["probabilities"])
     kind = {"U": STRING, "i": INTEGER, "f": DOUBLE}[labels.dtype.kind]
     wide: list[str | int | None] = [ROWS, classes]
-    yield helper.make_tensor_value_info(label, kind, [ROWS])
-    yield helper.make_tensor_value_info(chances, DOUBLE, wide)
-    shape = wide[:1] if classes == 2 else wide
-    yield helper.make_tensor_value_info(decision, DOUBLE, shape)
+    scores = wide[:1] if classes == 2 else wide
+    return {label: (kind, [ROWS]), chances: (DOUBLE, wide), decision: (DOUBLE, scores)}
 
 
 def _labels(predictor: Predictor) -> NDArray[Any]:
