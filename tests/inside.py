@@ -11,6 +11,7 @@ from importlib import import_module
 
 #: Names by module of `pffl`. "name:other" is called "other" here; ":other" is a module.
 HOMES = {
+    "_verify": ":verifier mean_ends",
     "bounds.alarm": ":alarm",
     "bounds.checks": "Interval",
     "bounds.gap": ":gap slack",
@@ -92,7 +93,6 @@ HOMES = {
     "evidence.statements": ":statements",
     "evidence.tables": ":tables",
     "evidence.verdicts": "judge new_people overfitted",
-    "evidence.verify": ":evidence_verify mean_ends verify:evidence_verify_verify",
     "experiments.comparison": "L2_GRID name_methods points_of",
     "figures.chart": "Axis axis_of",
     "figures.html": "as_html",
@@ -139,11 +139,11 @@ HOMES = {
     "queries.plausible": "Ceilings",
     "queries.stakes": "STAKES",
     "queries.train": "TINY",
-    "reports.card": "plain table:reports_card_table",
+    "reports.card": "plain table:reports_card_table write_card",
     "reports.explorer": "path_of",
     "reports.inputs": "InputsThatMatter MOST",
     "reports.page": "embedded render write_report",
-    "runs.directory": ":directory SPEC",
+    "runs.directory": ":directory SPEC derived",
     "config": "SECTIONS json_schema keys",
 }
 PLACES = {

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl import runs
+from pffl import runs, verify
 from pffl.errors import DataError, UsageError
-from tests.inside import evidence_verify_verify as verify
 from tests.raising import raises
 
 GROUPS, LABELS = ["a", "b"], ["no", "yes"]

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pffl.estimator import feasible_bound as feasible_bound
     from pffl.evidence.certificate import Certificate as Certificate
     from pffl.evidence.record import About as About
-    from pffl.evidence.verify import verify as verify
     from pffl.experiments.comparison import compare as compare
     from pffl.feasibility import Feasible as Feasible
     from pffl.feasibility import feasible as feasible
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
     from pffl.solution import Solution as Solution
     from pffl.solving import solve as solve
     from pffl.solving import solve_many as solve_many
+    from pffl.verification import verify as verify
 
 __version__ = "0.2.0"
 
@@ -102,7 +102,7 @@ _HOMES = {
     "solve": "solving",
     "solve_loaders": "loops",
     "solve_many": "solving",
-    "verify": "evidence.verify",
+    "verify": "verification",
 }
 
 #: Modules that are public as they are.

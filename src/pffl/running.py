@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import math
 import secrets
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pffl import files, records
 from pffl.callbacks import Callback
@@ -23,7 +22,6 @@ from pffl.config import (
     about_section,
     constraint_sections,
     dumps,
-    of_run,
     set_apart,
 )
 from pffl.constraints.base import AUTO, settled
@@ -31,7 +29,7 @@ from pffl.data.federation import Federation
 from pffl.data.reading import read_table
 from pffl.data.schema import Schema
 from pffl.data.table import TableOptions
-from pffl.errors import ArtefactError, DataError, PFFLError, UsageError
+from pffl.errors import ArtefactError, DataError, UsageError
 from pffl.evidence.conclude import Conclusions, conclude
 from pffl.evidence.looks import Looks
 from pffl.evidence.record import About, Evidence, Training
@@ -65,10 +63,6 @@ from pffl.runs.directory import (
 from pffl.solution import Solution
 from pffl.solving import solve
 
-if TYPE_CHECKING:
-    from pffl.evidence.verify import Check
-
-PREPARED = "split,silo,group,label"  # how a CSV of prepared rows begins
 GAPS_SHOWN = 20  # times the gap is measured in a run of known length
 
 
@@ -344,104 +338,3 @@ def save_audit(found: Audit, spec: RunSpec, place: RunDirectory) -> None:
     place.save_audit(found, dumps(sections))
     write_card(place, found.conclusions)
     write_report(place, found.conclusions)
-
-
-# Computed again
-
-
-def export_rows(
-    path: Path,
-    out: Path,
-    *,
-    data: str | None = None,
-    model: Path | None = None,
-    id: str | None = None,
-    column: str | None = None,
-) -> str:
-    """Write the rows of a run, prepared for `verify`; return the model's fingerprint.
-
-    Parameters
-    ----------
-    path
-        The run directory, or a certificate in it.
-    out
-        A .csv or .npz.
-    data
-        Other data than the run's.
-    model, id, column
-        As for `open_model`. Default: the model of the directory.
-    """
-    directory = path if path.is_dir() else path.parent
-    if model is None and _kind(directory) == Probabilities.name:
-        raise UsageError(
-            "[needs-model] the model is known by its predictions only: --model FILE "
-            "gives them"
-        )
-    source = of_run(directory, data).data
-    audited, federation = open_model(model or directory / MODEL, source, id, column)
-    federation.export(out)
-    return audited.model.fingerprint(audited.w)
-
-
-def _kind(directory: Path) -> object:
-    """Return the kind of a model by the evidence about it."""
-    path = directory / EVIDENCE
-    plain = records.read(dict[str, Any], files.read(path), source=f"'{path}'")
-    return plain.get("model", {}).get("kind")
-
-
-def recompute(
-    path: Path,
-    temporary: Path | None,
-    *,
-    data: str | None = None,
-    model: Path | None = None,
-    id: str | None = None,
-    column: str | None = None,
-) -> list[Check]:
-    """Compute every number of a run again: by the rows, where they can be had.
-
-    Parameters
-    ----------
-    path
-        The run directory, or a certificate in it.
-    temporary
-        A folder to write rows to; None to check by evidence alone.
-    data
-        Rows that `export_rows` wrote; or other data than the run's.
-    model, id, column
-        As for `open_model`. A model that is not the one certified does not agree.
-    """
-    from pffl.evidence.verify import Check, verify
-
-    given: str | None = None
-    rows: Path | None = None
-    try:
-        if data is not None and _prepared(Path(data)):
-            rows = Path(data)
-        elif temporary is not None:
-            rows = temporary / "rows.npz"
-            given = export_rows(
-                path, rows, data=data, model=model, id=id, column=column
-            )
-    except PFFLError as error:
-        if data is not None:
-            raise
-        warnings.warn(f"not checked by rows: {error}", stacklevel=2)
-        rows = None
-    try:
-        checks = verify(path, rows)
-    except ValueError as error:
-        raise ArtefactError(str(error)) from error
-    if model is not None and given not in [check.found for check in checks]:
-        what, stated = f"fingerprint of the model in {model}", "the one certified"
-        checks.append(Check(what, stated, given, False))
-    return checks
-
-
-def _prepared(path: Path) -> bool:
-    """Whether a file holds rows that were exported."""
-    if path.suffix == ".npz" or not path.is_file():
-        return path.suffix == ".npz"
-    with path.open(encoding="utf-8", errors="replace") as text:
-        return text.readline().startswith(PREPARED)

@@ -84,7 +84,7 @@ def test_a_changed_certificate_is_noticed(command, met):
     seen = command("verify", path)
     assert seen.code == 6
     assert "file certificate.json" in seen.out
-    assert "measured, per_cell, A, test rows" in seen.out
+    assert "statements, 0, per_cell, 0, test rows" in seen.out
     for text in ("{}", "nonsense"):
         path.write_text(text, "utf-8")
         assert command("verify", path).code == 6

@@ -25,8 +25,8 @@ from tests.inside import (
     rare_inputs,
     repeated,
     score_file,
+    verifier,
 )
-from tests.inside import evidence_verify as verify
 from tests.raising import raises
 
 WIDTH = 1 << 20
@@ -320,10 +320,10 @@ def test_a_run_on_texts_is_verified_from_its_rows(tmp_path):
     assert solution.gap <= 1e-5
     runs.save(solution, tmp_path / "run")
     federation.export(tmp_path / "rows.npz")
-    checks = verify.verify(tmp_path / "run", tmp_path / "rows.npz")
+    checks = verifier.verify(tmp_path / "run", tmp_path / "rows.npz")
     assert [check for check in checks if not check.agrees] == []
     assert any(check.what.startswith("gap") for check in checks)
     other = build(notes().assign(year=lambda d: d["year"] + 1), **options)
     other.export(tmp_path / "other.npz")
-    checks = verify.verify(tmp_path / "run", tmp_path / "other.npz")
+    checks = verifier.verify(tmp_path / "run", tmp_path / "other.npz")
     assert any(check.what == "data: hash" and not check.agrees for check in checks)

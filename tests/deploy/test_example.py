@@ -98,8 +98,7 @@ def test_the_apps_run(side, opened, tmp_path, monkeypatch):
         logger.setLevel(before)
     assert (tmp_path / "final_model.pt").is_file()
     if side == "after":
-        from pffl import runs
-        from tests.inside import evidence_verify_verify as verify
+        from pffl import runs, verify
 
         record = runs.load(tmp_path / "run")
         losses = [cell["train_loss"] for cell in record.result["cells"]]

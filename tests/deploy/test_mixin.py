@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl import runs
+from pffl import runs, verify
 from pffl.constraints import Cells
 from pffl.engines import Local
 from pffl.errors import DataError, FederationError, UsageError
@@ -20,7 +20,6 @@ from pffl.queries import Evaluate
 from tests.driving import prepare
 from tests.helpers import make_federation
 from tests.inside import Ascent, Reported, example_weights
-from tests.inside import evidence_verify_verify as verify
 from tests.raising import raises
 
 GROUPS, LABELS = ["a", "b"], ["no", "yes"]  # of tests.deploy.apps

@@ -15,7 +15,7 @@ NORMAL = (
     (r" *-?\b\d+(\.\d+)?e-(09|[1-9]\d)\b", " TINY"),
     (r"\b\d+(\.\d+)?e\+\d+\b", "HUGE"),
     (r"\b\d[\d,.]* s\b", "SECONDS s"),
-    (r"all [\d,]+ numbers", "all NUMBER numbers"),
+    (r"all [\d,]+ claims", "all NUMBER claims"),
     (r"source = \S+", "source = PATH"),
     (r"[ \t]+\n", "\n"),
 )
@@ -92,9 +92,10 @@ def _rounded(value: object) -> str:
 
 
 def page_text(page: str, card: str) -> str:
-    """Return the text of a page; the card that it repeats is left out of it."""
+    """Return the text of a page without the card and the certificate in it."""
     reader = _Text()
-    reader.feed(page)
+    inside = r'<script type="application/json" id="certificate">.*?</script>'
+    reader.feed(re.sub(inside, "", page, flags=re.S))
     reader.end_line()
     text = normal("\n".join(reader.lines))
     return text.replace(card, "[card.md]\n")

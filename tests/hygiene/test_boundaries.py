@@ -57,7 +57,7 @@ def first_text(node: ast.expr) -> str | None:
 def test_every_message_of_an_error_has_a_code() -> None:
     lacking = []
     for path, tree in trees("src/pffl"):
-        if path.name == "verify.py":  # imports nothing of ours
+        if path.name == "_verify.py":  # imports nothing of ours
             continue
         for node in ast.walk(tree):
             if not isinstance(node, ast.Call) or not node.args:

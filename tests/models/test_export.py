@@ -21,8 +21,7 @@ import pffl
 from pffl.data import Attribute, DataWarning, TableEncoding
 from pffl.errors import DataError, MissingExtraError
 from pffl.models import Inputs, Target
-from tests.inside import Column, Predictor
-from tests.inside import evidence_verify as verify
+from tests.inside import Column, Predictor, verifier
 from tests.raising import raises
 
 COUNT = 300
@@ -300,7 +299,7 @@ def test_a_graph_says_what_it_is(tmp_path):
     said = {entry.key: entry.value for entry in model.metadata_props}
     assert said["pffl_version"] == pffl.__version__
     assert said["data_fingerprint"] == "0" * 64
-    saved = verify.Model.read(predictor.save(tmp_path / "model.pffl"))
+    saved = verifier.SavedModel(predictor.save(tmp_path / "model.pffl"))
     assert said["model_fingerprint"] == saved.hash()  # that of page and card
     assert json.loads(said["loss_bound"]) == LOSS_BOUND
     assert json.loads(said["bounds"]) == {"f": 0.5}

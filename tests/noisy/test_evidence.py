@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import pffl
+from pffl import verify
 from pffl.privacy import Privacy
 from tests.helpers import make_federation
 from tests.inside import Judged, conclude, fieller, mean_ends, mu_of, tables
-from tests.inside import evidence_verify_verify as verify
 from tests.inside import noise as told
 
 

@@ -144,13 +144,14 @@ def gap(upper_value: float, *lower_values: float) -> float:
     return max(0.0, float(finite("upper_value", upper_value)) - best)
 
 
-def gap_unit(loss: float, unit: float) -> float:
+def gap_unit(loss: float, unit: float, least: float = 1e-6) -> float:
     """Return what a gap is small beside: the unit of losses, or the loss at hand.
 
     The latter where it is much smaller, as where one wild value makes the unit; but not
-    below a millionth of the unit, where rounding begins.
+    below a part `least` of the unit, where rounding begins. (Log losses have no wild
+    unit, and go to 0 where classes can be told apart: a gap of 1e-8 is nothing then.)
     """
-    return min(max(10.0 * loss, 1e-6 * unit), unit)
+    return min(max(10.0 * loss, least * unit), unit)
 
 
 def gap_of(upper_value: float, lower_value: float) -> float:

@@ -519,7 +519,8 @@ class Judged:
         if weight == 0:  # nothing is asked of the model: any one is a saddle point
             weight = max(1.0, e.terms.multiplier_bound)
         largest = max([e.risk or 0.0, *e.seen.own_means.tolist()])
-        return e.terms.target_gap * weight * gap_unit(largest, e.model.unit)
+        least = 1e-2 if e.labels else 1e-6
+        return e.terms.target_gap * weight * gap_unit(largest, e.model.unit, least)
 
     @cached_property
     def gap(self) -> float | None:

@@ -8,11 +8,11 @@ import os
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from importlib.resources import files as packaged
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from pffl import __version__
 from pffl.errors import ArtefactError, MissingExtraError
 from pffl.evidence.conclude import Conclusions, conclude
 from pffl.evidence.monitor import STATE, Monitor, assumptions, shown
@@ -28,6 +28,7 @@ from pffl.reports.comparison_view import ComparisonView
 from pffl.reports.grid import GLOSSARY, Grid, number
 from pffl.reports.run_view import RunView
 from pffl.runs.directory import (
+    CERTIFICATE,
     EVIDENCE,
     HISTORY,
     REPORT,
@@ -77,6 +78,21 @@ class Contents:
     runs: list[RunView] = field(default_factory=list)
     comparisons: list[ComparisonView] = field(default_factory=list)
     monitors: list[MonitorView] = field(default_factory=list)
+    certificates: list[Any] = field(default_factory=list)
+
+    def add(self, run: RunView, path: Path | None = None) -> None:
+        """Take up a run, with its certificate: the one that was stored, if any."""
+        self.runs.append(run)
+        if path is not None and path.is_file():
+            self.certificates.append(json.loads(path.read_bytes()))
+        elif run.conclusions.evidence.stopped != "interrupted":
+            self.certificates.append(run.conclusions.certified())
+
+    @property
+    def certificate(self) -> str:
+        """What the page of one run can be verified by: certificate.json, embedded."""
+        one = len(self.runs) == len(self.certificates) == 1
+        return embedded(self.certificates[0]) if one else ""
 
     @property
     def title(self) -> str:
@@ -213,36 +229,39 @@ def render(
         page=found,
         refresh=refresh,
         glossary=GLOSSARY,
-        today=datetime.now(UTC).date().isoformat(),
+        version=__version__,
         css=css() + read("page.css"),
         script=read("page.js"),
         data=embedded([one.data for one in explorers]),
+        certificate=found.certificate,
     )
 
 
 def collect(subjects: Iterable[Subject], known: Conclusions | None = None) -> Contents:
     """Lay out every subject; a folder that is none of ours is refused."""
-    found = Contents()
-    for subject in subjects:
+    found, every = Contents(), list(subjects)
+    for subject in every:
         match subject:
             case Solution():
                 c, history = subject.conclusions, subject.history_rows()
                 view = RunView("", c, history, predictor=subject.predictor)
-                found.runs.append(view)
+                found.add(view)
             case Audit():
-                found.runs.append(RunView("", subject.conclusions))
+                found.add(RunView("", subject.conclusions))
             case Evidence():
-                found.runs.append(RunView("", conclude(subject)))
+                found.add(RunView("", conclude(subject)))
             case Comparison():
                 found.comparisons.append(ComparisonView.of(subject, "methods"))
             case Monitor():
                 found.monitors.append(MonitorView("rows so far", subject))
             case _:
-                _read(Path(subject), found, known)
+                _read(Path(subject), found, known, alone=len(every) == 1)
     return found
 
 
-def _read(place: Path, found: Contents, known: Conclusions | None) -> None:
+def _read(
+    place: Path, found: Contents, known: Conclusions | None, *, alone: bool
+) -> None:
     """Lay out what a folder holds, or the file of a monitor."""
     name = place.resolve().name
     watched = place / STATE if place.is_dir() else place
@@ -253,13 +272,13 @@ def _read(place: Path, found: Contents, known: Conclusions | None) -> None:
     if (place / EVIDENCE).is_file():
         spec, c = place / SPEC, known or conclude(read_evidence(place))
         view = RunView(
-            name,
+            "" if alone else name,
             c,
             _rows(place / HISTORY),
             spec.read_text("utf-8") if spec.is_file() else "",
             card.own_model(place, c.evidence),
         )
-        found.runs.append(view)
+        found.add(view, place / CERTIFICATE)
     elif (place / COMPARED).is_file():
         found.comparisons.append(ComparisonView.of(Comparison.load(place), name))
     elif compared := sorted(place.glob(f"*/{COMPARED}")):  # panels of a figure
