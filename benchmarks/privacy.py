@@ -29,7 +29,6 @@ from pffl.errors import DataError
 from pffl.methods import method_of
 from pffl.preparation import Options
 from pffl.privacy.plan import WIDE
-from pffl.private import run as running
 from pffl.private.training import Settings
 from pffl.solving import adding_of, setting_of
 

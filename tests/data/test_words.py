@@ -322,8 +322,8 @@ def test_a_run_on_texts_is_verified_from_its_rows(tmp_path):
     federation.export(tmp_path / "rows.npz")
     checks = verifier.verify(tmp_path / "run", tmp_path / "rows.npz")
     assert [check for check in checks if not check.agrees] == []
-    assert any(check.what.startswith("gap") for check in checks)
+    assert any(check.what == "duality gap" for check in checks)
     other = build(notes().assign(year=lambda d: d["year"] + 1), **options)
     other.export(tmp_path / "other.npz")
     checks = verifier.verify(tmp_path / "run", tmp_path / "other.npz")
-    assert any(check.what == "data: hash" and not check.agrees for check in checks)
+    assert not all(check.agrees for check in checks)
