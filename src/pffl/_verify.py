@@ -58,7 +58,7 @@ COLUMNS = ["count", "loss", "loss_squared", "bounded_loss", "bounded_loss_square
 COLUMNS += ["correct", "positive", "weight"]
 STAKES = ["count", "above", "t", "tx", "tt", "ttx", "ttxx"]
 FORMAT, VERSION = "pffl.certificate", 4
-OURS = {"report.html", "card.md", "model.safetensors", "spec.toml", "history.csv"}
+OURS = {"report.html", "card.md", "model.safetensors", "run.toml", "history.csv"}
 UNCHECKED = "not checked by rows: "
 EMBEDDED = re.compile(
     r'<script type="application/json" id="certificate">(.*?)</script>', re.S
@@ -160,7 +160,7 @@ def read_claims(place: Path) -> tuple[Claims, list[Check]]:
         else:
             path = folder / "certificate.json" if place.is_dir() else place
             c, files = read_json(path.read_bytes()), list(check_files(folder))
-            spec, weights = folder / "spec.toml", folder / "model.safetensors"
+            spec, weights = folder / "run.toml", folder / "model.safetensors"
             model = SavedModel(weights) if weights.is_file() else None
             if place.is_dir() and spec.is_file():
                 run = tomllib.loads(spec.read_text("utf-8"))
