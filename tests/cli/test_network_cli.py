@@ -18,7 +18,7 @@ FILES = ("certificate.json", "report.html", "model.safetensors", "run.toml")
 
 def faces(clients: int = 8, *, size: int = 12, seed: int = 0) -> Federation:
     """Pictures of noise, brighter in the upper half where somebody smiles."""
-    from tests.inside import pictures as module
+    from tests.inside import datasets_celeba as module
 
     rng = np.random.default_rng(seed)
     silo = np.repeat(np.arange(clients), 20)
