@@ -455,10 +455,10 @@ def test_a_certificate_speaks_of_the_rows_given(people):
     clf.certificate(*new.rows, **new.who)
     assert len(clf.looks_) == 1
     later = clf.certificate(*new.rows, **new.who, confidence=0.9)
-    assert "certificate 2 on these held-out rows" in str(later)
+    assert "certificate 2 on these test rows" in str(later)
     other = Table(500, seed=2)
     first = clf.certificate(*other.rows, **other.who)
-    assert "on these held-out rows" not in str(first)
+    assert "on these test rows" not in str(first)
     assert len(clf.looks_) == 3
     assert clf.solution_.status == told.verdicts["training"]["verdict"]
 

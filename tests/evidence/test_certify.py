@@ -290,7 +290,7 @@ def test_held_out_rows_of_people_in_training_say_nothing():
     for kind in FROM_HELD_OUT:
         statement = certificate.of_kind(kind)[0]
         assert not statement.available
-        assert "7 held-out rows" in statement.text
+        assert "7 test rows" in statement.text
         assert statement.value is None
     trained = pffl.certify(solved("exact"), federation(), split="train")
     assert not trained.of_kind("holdout")[0].available

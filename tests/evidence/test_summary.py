@@ -33,9 +33,9 @@ def test_a_word_that_is_not_known_is_never_good():
     assert tables.Line("", "no bounds", "").tone == "plain"
 
 
-@pytest.mark.parametrize("title", ["after", "held-out", "promised at most"])
+@pytest.mark.parametrize("title", ["constrained", "test", "certified at most"])
 def test_figures_are_marked_exactly_where_they_are_above(evidence, title):
-    key = {"after": "train_loss", "held-out": "test_loss"}.get(title, "test_upper")
+    key = {"constrained": "train_loss", "test": "test_loss"}.get(title, "test_upper")
     values = np.array([getattr(c, key) for c in conclude(evidence).cells])
     for shift, over in ((0.01, False), (-0.01, True)):
         moved = with_bounds(evidence, list(values + shift))
@@ -51,6 +51,6 @@ def test_the_interval_of_a_rate_is_rounded_outwards(evidence):
     for row, group in zip(
         tables.rate_table(conclude(evidence)), conclude(evidence).rates, strict=True
     ):
-        low, high = map(float, row["wrong"].split("(")[1].rstrip(")").split("–"))
+        low, high = map(float, row["errors"].split("(")[1].rstrip(")").split("–"))
         assert low / 100 <= group.error.lower <= group.error.upper <= high / 100
         assert row["people"] == f"{group.error.people:,}"

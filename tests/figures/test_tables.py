@@ -88,7 +88,7 @@ def test_a_huge_upper_bound_does_not_press_the_rest_together():
     assert 0.5 < chart.axis.low < 0.58
     assert 0.7 < chart.axis.high < 1.0
     text = as_html(chart)
-    assert "b, promised at most: 40<" in text
+    assert "b, certified at most: 40<" in text
     assert "an arrow: beyond the axis" in text
     places = [float(n) for n in re.findall(r'x[12]?="(-?[\d.]+)%"', text)]
     assert min(places) >= 0

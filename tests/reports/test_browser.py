@@ -173,7 +173,7 @@ def test_words_are_explained_by_keyboard_and_by_finger(window, pages):
     window.find("body").send_keys(Keys.ESCAPE)
     assert window.run(tip) == ""
     window.show(pages["run"], 390)
-    window.run("document.querySelector('.stack td[data-title=\"held-out\"]').click()")
+    window.run("document.querySelector('.stack td[data-title=\"test\"]').click()")
     assert window.run(tip)
     box = "const r = document.getElementById('tip').getBoundingClientRect();"
     assert window.run(f"{box} return r.left >= 0 && r.right <= innerWidth")

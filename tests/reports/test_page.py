@@ -77,9 +77,9 @@ def test_one_figure_per_promise(folders, page):
         assert [cell["test_upper"] for cell in result["cells"]] == list(bounds)
         assert [row["upper"] for row in statement.per_cell] == list(bounds)
         for bound in bounds:
-            entry = r'<td data-title="promised at most"[^>]*>▲?'
+            entry = r'<td data-title="certified at most"[^>]*>▲?'
             assert re.search(entry + re.escape(up(bound)) + "</td>", page)
-            assert f"promised at most: {up(bound)}<" in page
+            assert f"certified at most: {up(bound)}<" in page
         assert f"at most {up(max(bounds))}" in statement.text
         assert html.escape(statement.text, quote=False) in page.replace("&#39;", "'")
 
@@ -244,8 +244,8 @@ def test_what_noise_may_explain_is_not_called_above(tmp_path):
             assert table["loss"][z].tone == tone
             held = told.ends(moved, moved.privacy, moved.privacy.heldout)[0][z]
             over = held > bound
-            assert table["held-out"][z].tone == ("bad" if over else "plain")
-            assert str(table["held-out"][z]).startswith("▲") == over
+            assert table["test"][z].tone == ("bad" if over else "plain")
+            assert str(table["test"][z]).startswith("▲") == over
     runs.save(solution, tmp_path / "run")
     page = html.unescape(render([tmp_path / "run"]))
     first = page.partition('id="r0-cells"')[0]

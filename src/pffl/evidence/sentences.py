@@ -31,36 +31,36 @@ SENTENCES = {
     "smaller step size.",
     "training.interrupted": "The run was interrupted; its model is unfinished.",
     "training.no bounds": "No bound was asked for.",
-    "training.no bounds.minimax": "The worst cell is {cell:'} with a mean loss of "
+    "training.no bounds.minimax": "The worst group is {cell:'} with a mean loss of "
     "{loss}.",
-    "training.no bounds.minimax.gap": "The worst cell is {cell:'} with a mean loss of "
+    "training.no bounds.minimax.gap": "The worst group is {cell:'} with a mean loss of "
     "{loss}, within {gap:up} of the smallest possible.",
-    "training.no bounds.minimax.ball": "The worst cell is {cell:'} with a mean loss of "
-    "{loss}, within {gap:up} of the smallest possible among models with weights of "
+    "training.no bounds.minimax.ball": "The worst group is {cell:'} with a mean loss "
+    "of {loss}, within {gap:up} of the smallest possible among models with weights of "
     "length at most {radius}.",
-    "training.no bounds.minimax.noise": "The largest mean loss of a cell lies between "
-    "{low:down} and {high:up} ({confidence:%} sure, all cells together).",
+    "training.no bounds.minimax.noise": "The largest mean loss of a group lies between "
+    "{low:down} and {high:up} ({confidence:%} sure, all groups together).",
     "training.not measured": "No rows to judge by: {cells}.",
     "training.not measured.audit": "{reason}",
     "training.met": "Every bound is met on {rows}; the closest case: {worst}.",
     "training.met.tolerance": "Every bound is met on {rows}, up to a tolerance of "
     "{tolerance} of it; the worst case: {worst}.",
     "training.met.noise": "Every bound is met on {rows}, noise allowed for "
-    "({confidence:%} sure, all cells together).",
+    "({confidence:%} sure, all groups together).",
     "training.impossible": "{nobody}; the worst case here: {worst}.{smallest}",
     "training.not met": "Not every bound is met; the worst case: {worst}.",
     "training.not met.slack": "Not every bound is met; the worst case: {worst}. There "
     "is a model that meets them all; the multiplier bound {multiplier_bound} is too "
     "small to get there, and explains up to {slack:up}.",
     "training.not met.noise": "Not every bound is met on {rows}, noise allowed for "
-    "({confidence:%} sure, all cells together): {cells}.",
+    "({confidence:%} sure, all groups together): {cells}.",
     "training.not converged": "{unfinished} Not every bound is met; the worst case: "
     "{worst}.",
     "training.not converged.met": "{unfinished} Every bound is met on {rows}, but a "
     "model with less overall loss may meet them, too; the closest case: {worst}.",
     "training.not converged.no bounds": "{unfinished} {said}",
     "training.not decided": "At ε = {epsilon:g} it is not decided whether every bound "
-    "is met on {rows} ({confidence:%} sure, all cells together): {cells}.{deciding}",
+    "is met on {rows} ({confidence:%} sure, all groups together): {cells}.{deciding}",
     "deciding.never": " The estimates are too near the bounds for any budget to "
     "decide.",
     "deciding.more": " About ε = {epsilon:up2}, or {times:up2} times as many rows, "
@@ -87,7 +87,7 @@ SENTENCES = {
     "losses settle. Use more rounds (now {rounds:,}).",
     "unsettled.unknown": "The run did not converge: the loss of {cell:'} was not known "
     "in each of its last {last:,} rounds.",
-    "unsettled.steady": "The run did not converge: {swing}. The weights of the cells "
+    "unsettled.steady": "The run did not converge: {swing}. The weights of the groups "
     "stood still (they moved by {moved:up} of all weight): the training itself "
     "drifts, goes in waves or is noisy. Use more rounds (now {rounds:,}), or a "
     "smaller learning rate or momentum.",
@@ -99,36 +99,36 @@ SENTENCES = {
     "is the most",
     # Test rows
     "test.not measured": "{reason}",
-    "test.no bounds": "On {rows} the largest mean loss of a cell is {loss}, of "
+    "test.no bounds": "On {rows} the largest mean loss of a group is {loss}, of "
     "{cell:'}.",
-    "test.no bounds.noise": "{rows} the largest mean loss of a cell lies between "
+    "test.no bounds.noise": "{rows} the largest mean loss of a group lies between "
     "{low:down} and {high:up}.",
     "test.few": "Fewer than {fewest} rows, too few to judge by: {cells}.",
     "test.few.noise": "About fewer than {fewest} test rows: {cells}.",
-    "test.within": "On {rows} no cell is above its bound; {worst}.",
-    "test.within.few": "On {rows} no other cell is above its bound; {worst}. {few}",
-    "test.within.noise": "{rows} no cell is above its bound.",
-    "test.exceeded": "On {rows} {above:,} cells are above their bounds; {worst}.",
-    "test.exceeded.one": "On {rows} one cell is above its bound; {worst}.",
-    "test.exceeded.few": "On {rows} {above:,} cells are above their bounds; {worst}. "
+    "test.within": "On {rows} no group is above its bound; {worst}.",
+    "test.within.few": "On {rows} no other group is above its bound; {worst}. {few}",
+    "test.within.noise": "{rows} no group is above its bound.",
+    "test.exceeded": "On {rows} {above:,} groups are above their bounds; {worst}.",
+    "test.exceeded.one": "On {rows} one group is above its bound; {worst}.",
+    "test.exceeded.few": "On {rows} {above:,} groups are above their bounds; {worst}. "
     "{few}",
-    "test.exceeded.one.few": "On {rows} one cell is above its bound; {worst}. {few}",
+    "test.exceeded.one.few": "On {rows} one group is above its bound; {worst}. {few}",
     "test.exceeded.noise": "{rows} {cells}.",
-    "test.not decided": "{rows} it is not decided whether a cell is above its bound: "
+    "test.not decided": "{rows} it is not decided whether a group is above its bound: "
     "{cells}.",
-    "rows.test": "{count:,} held-out rows",
+    "rows.test": "{count:,} test rows",
     "rows.used": "the {count:,} rows used",
     "rows.calibration": "{count:,} calibration rows",
     "rows.chosen": "{count:,} calibration rows, by which the model was chosen,",
     "rows.noise": "On about {count:,} test rows, noise allowed for ({confidence:%} "
-    "sure, all cells together),",
+    "sure, all groups together),",
     # New people
     "new_people.not measured": "{reason}",
-    "new_people.no bounds": "With confidence {confidence:%}, each cell by itself, the "
-    "{counted}mean loss of unseen people{kept} is at most the figure in the "
+    "new_people.no bounds": "With confidence {confidence:%}, each group by itself, the "
+    "{counted}mean loss of new people{kept} is at most the figure in the "
     "table{mixture}; the largest is that of {cell:'}, at most {high:up}.",
     "new_people.no bounds.noise": "With confidence {confidence:%} the mean loss of new "
-    "people is at most {high:up} in a cell.",
+    "people is at most {high:up} in a group.",
     "new_people.certified": "With confidence {confidence:%}{who}{standing}",
     "new_people.not certified": "With confidence {confidence:%}{who}{standing}",
     "new_people.certified.noise": "With confidence {confidence:%} the mean loss of new "
@@ -136,23 +136,23 @@ SENTENCES = {
     "new_people.not certified.noise": "Not certified at ε = {epsilon:g} of the test "
     "rows: with confidence {confidence:%}, the mean loss of new people is {cells}.",
     "new_people.certified.path": "With confidence {confidence:%} the {counted}mean "
-    "loss of people not seen is within its bound in every cell{mixture}: tested on "
+    "loss of new people is within its bound in every cell{mixture}: tested on "
     "{rows:,} calibration rows{which}.{idle}",
     "new_people.not certified.path": "{failed}{in_the_way}{instead}",
     "which": ", model {model} of {models} from the safest on",
     "standing": "{head}; the one with the least room is {cell:'}, at most {high:up} "
     "against a bound of {bound}.{lacking}{idle}",
-    "standing.all": "every cell is within its bound",
+    "standing.all": "every group is within its bound",
     "standing.some": "{kept} of {many} bounds are certified, taken one at a time",
-    "lacking.none": " There are no held-out rows of {cell:'}.",
-    "lacking.never": " The held-out rows of {cell:'} have a mean loss of {loss}: more "
-    "rows like these would not show its bound.",
-    "lacking.more": " About {more:,} more held-out {who} of {cell:'} would show its "
-    "bound, if they were like these.",
-    "idle": " In {idle} cell{s} the bound is not below {loss_bound}, the largest loss "
+    "lacking.none": " There are no test rows of {cell:'}.",
+    "lacking.never": " The test rows of {cell:'} have a mean loss of {loss}: more rows "
+    "like these would not show its bound.",
+    "lacking.more": " About {more:,} more test {who} of {cell:'} would show its bound, "
+    "if they were like these.",
+    "idle": " In {idle} group{s} the bound is not below {loss_bound}, the largest loss "
     "of the shipped predictor: true, and trivial.",
-    "mixture.test": ", for the mixture of silos in the held-out rows of the cell",
-    "mixture.path": ", for the mixture of silos in the cell's calibration rows",
+    "mixture.test": ", for the mixture of silos in the test rows of the group",
+    "mixture.path": ", for the mixture of silos in the group's calibration rows",
     "failed.one": "The model could not be shown to keep every bound.",
     "failed.first": "Not even the safest of {models} models can be shown to keep every "
     "bound.",
@@ -166,8 +166,8 @@ SENTENCES = {
     "in the way.more": " In the way stands {cell:'}, with confidence {confidence:%} at "
     "most {high:up} against a bound of {bound}: about {more:,} more calibration {who} "
     "of it would show its bound, if they were like these{others}.",
-    "instead.common": " A common bound of {common:g} can be promised of this model.",
-    "instead.rise": " With every bound {rise:up} higher it can be promised.",
+    "instead.common": " A common bound of {common:g} can be certified for this model.",
+    "instead.rise": " With every bound {rise:up} higher it can be certified.",
     # Beside the verdicts
     "warning": "On {rows} the model is no better than a guess: {told}.",
     "binding.none": "No {kind} is binding.",
@@ -176,15 +176,15 @@ SENTENCES = {
     "limits": "Predictions are kept between {low:down} and {high:up}; this changes no "
     "group's training loss by more than 0.1 %.",
     "limits.none": "Predictions have no limits: the statement on new people {reason}.",
-    "overfitted": "overfitted: held-out loss is above training loss by more than "
-    "chance explains ({told}); a larger l2 (--l2 auto chooses one on training rows), "
-    "fewer inputs or more rows help",
+    "overfitted": "overfitted: test loss is above training loss by more than chance "
+    "explains ({told}); a larger l2 (--l2 auto chooses one on training rows), fewer "
+    "inputs or more rows help",
     "weighted": "rows have weights: losses, errors and rates are weighted means; rows "
     "and people are counted",
     "other data": "other data: these are not the rows that the model was trained on; "
     "see the fingerprints.",
     "scope": "It speaks of models of the same kind on the same scaled inputs, and of "
-    "nobody outside the cells.",
+    "nobody outside the groups.",
     # Statements of a certificate
     "measured": "Measured on {parts} of {data:'}, in {silos:,} silo{s}.{other}",
     "measured.other": " These are other data than the model was trained on.",
@@ -193,28 +193,28 @@ SENTENCES = {
     "gap.risk": "No other model has an overall loss (with its ridge term) that is "
     "smaller than this one's by more than {gap:up}.{aim}",
     "gap.target": " The target was {target}.",
-    "empirical": "On {rows}, {worst}; no cell stands worse.{slack}",
-    "empirical.one": "On {rows}, {worst}; it is the only cell.{slack}",
+    "empirical": "On {rows}, {worst}; no group stands worse.{slack}",
+    "empirical.one": "On {rows}, {worst}; it is the only group.{slack}",
     "empirical.slack": " A model that meets all bounds was found; that this one was "
     "trained under the multiplier bound {multiplier_bound} explains up to {slack:up} "
     "above them.",
-    "infeasible": "{nobody}: in each of them some cell is above its bound by at least "
+    "infeasible": "{nobody}: in each of them some group is above its bound by at least "
     "{low:down}.",
-    "attainable": "The smallest bound that all cells can meet together lies between "
+    "attainable": "The smallest bound that all groups can meet together lies between "
     "{low:down6} and {high:up6}{models}.",
     "attainable.cell": "The smallest bound that {cell:'} can meet while the others "
     "keep theirs lies between {low:down6} and {high:up6}{models}.",
     "attainable.models": ", among linear models with {limit}",
-    "holdout": "With confidence {confidence:%}, each cell by itself, the {counted}mean "
-    "loss of unseen people{kept} is at most the figure in the table{mixture}. By "
-    "these figures {standing}",
+    "holdout": "With confidence {confidence:%}, each group by itself, the "
+    "{counted}mean loss of new people{kept} is at most the figure in the "
+    "table{mixture}. By these figures {standing}",
     "holdout.path": "{short} {how}",
-    "how.one": "One model was fixed on the training rows, and every cell of it tested "
-    "with the full risk, {risk:.6g}. At most its bound is promised of a cell, and no "
-    "smaller figure.",
+    "how.one": "One model was fixed on the training rows, and every group of it tested "
+    "with the full risk, {risk:.6g}. Of each group at most its bound is certified, "
+    "and no smaller figure.",
     "how.many": "{models} models from the safest to the least constrained were fixed "
     "on the training rows, and tested in this order, each with the full risk, "
-    "{risk:.6g}; this is {end}. At most its bound is promised of a cell, and no "
+    "{risk:.6g}; this is {end}. Of each group at most its bound is certified, and no "
     "smaller figure.",
     "end.some": "one of those that were shown",
     "end.last": "the last of all",
@@ -223,15 +223,15 @@ SENTENCES = {
     "by their mean, weighted with the labels' shares, in every group at most "
     "{largest:up}.{unseen}",
     "implied.unseen": " With confidence {confidence:%}, all groups at once, the mean "
-    "loss of unseen people is at most the largest of their group's bounds, whatever "
-    "the labels' shares{mixture}; in every group at most {most:up}.",
-    "holdout_error": "With confidence {confidence:%}, for all cells at once, the model "
-    "is wrong about unseen people no more often than the table says; at most "
-    "{high:up} of the time in {cell:'}, the worst cell.",
-    "metric": "With confidence {confidence:%}, among unseen people the largest "
-    "difference in {what} lies between {low:down} and {high:up}. {here}",
-    "metric.here": "In the held-out rows it is {value}.",
-    "metric.undefined": "In the held-out rows it is undefined: no rows for {missing}.",
+    "loss of new people is at most the largest of their group's bounds, whatever the "
+    "labels' shares{mixture}; in every group at most {most:up}.",
+    "holdout_error": "With confidence {confidence:%}, for all groups at once, the "
+    "error rate among new people is at most the figure in the table; at most "
+    "{high:up} in {cell:'}, the worst group.",
+    "metric": "With confidence {confidence:%}, among new people the largest difference "
+    "in {what} lies between {low:down} and {high:up}. {here}",
+    "metric.here": "In the test rows it is {value}.",
+    "metric.undefined": "In the test rows it is undefined: no rows for {missing}.",
     "metric.dp_gap": "how often groups are predicted positive (demographic parity)",
     "metric.eo_gap": "how often truly positive people of groups are predicted positive "
     "(equal opportunity)",
@@ -240,11 +240,11 @@ SENTENCES = {
     "privacy": "All that was released about any one person of the training rows is "
     "({spent:up}, {delta:g})-differentially private (μ = {mu:up}): whether the person "
     "was there or not changes no probability of what anybody sees by more.{test}",
-    "privacy.test": " Held-out rows are other people, for whom it is ({own:up}, "
+    "privacy.test": " Test rows are other people, for whom it is ({own:up}, "
     "{delta:g}).",
     "sites": "Whatever one of the {sites} sites has told instead of the truth, the "
     "shipped predictor's mean loss of {cell:'} on the training rows is at most "
-    "{most:up}, and no cell can stand worse.{differing}",
+    "{most:up}, and no group can stand worse.{differing}",
     "sites.one": "Whatever one of the {sites} sites has told instead of the truth, the "
     "shipped predictor's mean loss of {cell:'} on the training rows is at most "
     "{most:up}.{differing}",
@@ -264,67 +264,66 @@ SENTENCES = {
     "ground.ridge": "There is a ridge term; all models are considered.",
     "ground.reach": "It holds for all weights of length up to {reach:down}, and own "
     "losses.",
-    "ground.filled": "Every cell has {rows}.",
+    "ground.filled": "Every group has {rows}.",
     "ground.shipped.noise": "Losses are those of the shipped predictor: inputs "
     "shortened to {clip:g}, losses up to {loss_bound:g}.",
-    "ground.sampling": "The held-out rows are drawn like the unseen people, "
-    "independently of each other.",
-    "ground.separate": "No held-out row was used to train the model.",
-    "ground.separate.trained": "needs separate rows: these held-out rows were used in "
+    "ground.sampling": "The test rows are drawn like the new people, independently of "
+    "each other.",
+    "ground.separate": "No test row was used to train the model.",
+    "ground.separate.trained": "needs separate rows: these test rows were used in "
     "training",
-    "ground.separate.people": "needs separate rows: {many} held-out rows are of people "
-    "in training",
-    "ground.separate.unknown": "No held-out row was used to train the model; the rows "
-    "are not at hand.",
-    "ground.separate.equal": "No held-out row was used to train the model; {many:,} of "
+    "ground.separate.people": "needs separate rows: {many} test rows are of people in "
+    "training",
+    "ground.separate.unknown": "No test row was used to train the model; the rows are "
+    "not at hand.",
+    "ground.separate.equal": "No test row was used to train the model; {many:,} of "
     "{rows:,} equal a training row, of the same person or of another.",
-    "ground.fixed": "The model was fixed before the held-out rows were looked at.",
-    "ground.fixed.many": "It is one of {many} models that were fixed before the "
-    "held-out rows were looked at; each has 1/{many} of the risk.",
-    "ground.fixed.others": "It was set without regard to the held-out figures of "
-    "{others} others, measured on the same rows; fresh rows would settle it.",
-    "ground.fixed.noise": "The model was fixed before a held-out row was looked at.",
-    "ground.fixed.others.noise": "The model was fixed before a held-out row was looked "
-    "at, and set without regard to what was released of other models on data of this "
-    "name ({others}), maybe on the same people; fresh rows would settle it.",
+    "ground.fixed": "The model was fixed before the test rows were used.",
+    "ground.fixed.many": "It is one of {many} models that were fixed before the test "
+    "rows were used; each has 1/{many} of the risk.",
+    "ground.fixed.others": "It was set without regard to the test figures of {others} "
+    "others, measured on the same rows; fresh rows would settle it.",
+    "ground.fixed.noise": "The model was fixed before a test row was used.",
+    "ground.fixed.others.noise": "The model was fixed before a test row was used, and "
+    "set without regard to what was released of other models on data of this name "
+    "({others}), maybe on the same people; fresh rows would settle it.",
     "ground.fixed.path": "All models, their order and their bets were fixed before a "
-    "calibration row was looked at.",
-    "ground.fixed.path.one": "The model was fixed before a calibration row was looked "
-    "at.",
+    "calibration row was used.",
+    "ground.fixed.path.one": "The model was fixed before a calibration row was used.",
     "ground.paths": "It is one of {paths} paths that were fixed before the calibration "
-    "rows were looked at; each has 1/{paths} of the risk.",
-    "ground.reuse": "This is certificate {number} on these held-out rows, and has "
-    "1/{part} of the risk.",
+    "rows were used; each has 1/{paths} of the risk.",
+    "ground.reuse": "This is certificate {number} on these test rows, and has 1/{part} "
+    "of the risk.",
     "ground.reuse.noise": "This is certificate {number} on data of this name, and has "
     "1/{part} of the risk.",
     "ground.bets.noise": "Bets were planned from released training counts and the "
-    "released number of held-out people, from no loss of theirs.",
+    "released number of test people, from no loss of theirs.",
     "ground.limited": "The shipped predictor keeps {what}, so that no loss is above "
     "{most}{more}.",
     "ground.limited.clip": "All figures are those of the model that keeps {what}, so "
     "that no loss is above {most}{more}.",
     "ground.limited.range": "It was declared without these rows that the model keeps "
     "{what}, so that no loss is above {most}{more}.",
-    "ground.targets": "All targets lie there, seen or unseen.",
-    "ground.weights": "Nobody's weight is above {most:up}, seen or unseen.",
+    "ground.targets": "All targets lie there, those of new people too.",
+    "ground.weights": "Nobody's weight is above {most:up}, of these rows or of new "
+    "people.",
     "ground.weights.none": "needs a bound that no row's weight is above "
     "(--weight-bound NUMBER)",
     "ground.weights.train": "needs a bound that no row's weight is above "
     "(--weight-bound NUMBER): a training row weighs {weight:up}",
     "ground.weights.test": "needs a bound that no row's weight is above "
-    "(--weight-bound NUMBER): {rows:,} held-out rows of {cell:'} weigh more than "
-    "{most}",
+    "(--weight-bound NUMBER): {rows:,} test rows of {cell:'} weigh more than {most}",
     "ground.alike": "needs rows that count alike, and these have weights",
     "ground.single": "needs one row for each person, and some people have several",
-    "ground.site rows": "Every site has as many rows of a cell as it says.",
+    "ground.site rows": "Every site has as many rows of a group as it says.",
     "ground.site answers": "Of each site's answers: {done}.",
     "ground.secret": "The noise is drawn in secret and exactly, in whole numbers.",
     "ground.seeded": "A seed repeats the noise: whoever knows it can take the noise "
     "off.",
     "ground.declared": "Kinds of columns, categories, groups, labels, silos, fill "
     "values and ranges of inputs were declared, and none was read off the rows.",
-    "ground.chosen": "They, the clip, M, l2 and all settings were chosen without a "
-    "look at the rows.",
+    "ground.chosen": "They, the clip, M, l2 and all settings were chosen without the "
+    "rows.",
     "ground.neighbours": "One person more, less or changed moves nobody else: which "
     "row counts, its part and a simulated silo are keyed hashes of the person's own "
     "{own}.",
@@ -333,7 +332,8 @@ SENTENCES = {
     "ground.person": "A person is an id: of several rows with it one counts, in one "
     "part.",
     "ground.row": "Each row is another person, as no id says whose rows are: for "
-    "somebody with several rows, at a site, at two or in two parts, less is promised.",
+    "somebody with several rows, at a site, at two or in two parts, less is "
+    "guaranteed.",
     "ground.noise.one": "Noise: it was added in one place.",
     "ground.noise.each": "Noise: each of {sites} sites adds all of it, as there is no "
     "secure sum; their sum has {times} times what is needed.",
@@ -345,18 +345,18 @@ SENTENCES = {
     "with each other or with the server: every site sees the totals, and can take its "
     "own noise off.",
     # How sure all of it is
-    "sharing": "On unseen people: the figure 'at most' of a cell holds by itself with "
+    "sharing": "On new people: the figure 'at most' of a group holds by itself with "
     "confidence {confidence:%}, and so does that every bound is kept, if no figure is "
     "above its bound. Joint figures and all else hold together: their risk, "
-    "{delta:.6g}, goes {parts}, and in each to all cells alike{more}.",
-    "sharing.path": "On unseen people: that every bound is kept, if the path shows it, "
+    "{delta:.6g}, goes {parts}, and in each to all groups alike{more}.",
+    "sharing.path": "On new people: that every bound is kept, if the path shows it, "
     "holds by itself with confidence {confidence:%}. All else holds together: its "
-    "risk, {delta:.6g}, goes {parts}, and in each to all cells alike{more}.",
+    "risk, {delta:.6g}, goes {parts}, and in each to all groups alike{more}.",
     "sharing.losses": "to the losses",
     "sharing.parts": "half to the losses and half in {many} equal parts to the others",
     "sharing.candidates": ". All of it is shared among {candidates} candidates",
-    "sharing.later": ". Of all of it this certificate, number {number} on these "
-    "held-out rows, has 1/{part}: all later ones together spend as much as the first",
+    "sharing.later": ". Of all of it this certificate, number {number} on these test "
+    "rows, has 1/{part}: all later ones together spend as much as the first",
 }
 
 

@@ -110,7 +110,7 @@ def asked(e: Evidence) -> str:
     bound = low if low == high else f"{low} to {high}"
     every = cells if len(e.cells) == 1 else f"each of {cells}"
     sure = f"{100 * e.terms.confidence:.4g} %"
-    more = f", also for people not seen, {sure} sure" if Judged(e).asked else ""
+    more = f", also for new people, with {sure} confidence" if Judged(e).asked else ""
     return f"{what}{aim}, and a mean loss of at most {bound} in {every}{more}."
 
 
@@ -171,34 +171,34 @@ def columns(c: Conclusions, cells: Sequence[CellResult]) -> list[Column]:
     ends = (
         f", in brackets as far as noise lets them be known, all together, {sure} sure"
     )
-    apart = "all cells at once" if c.asked and c.rise is None else "each cell by itself"
+    apart = "all at once" if c.asked and c.rise is None else "each group by itself"
     found = [
         Column(
-            "rows", f"{rows} of the cell", tuple(Entry(f"{r.count:,}") for r in cells)
+            "rows", f"{rows} of the group", tuple(Entry(f"{r.count:,}") for r in cells)
         ),
         Column(
-            "before",
+            "unconstrained",
             f"mean loss of the same model without bounds, {rows}",
             _plain(r.before_train_loss for r in cells),
         ),
         Column(
-            "after" if compared else "loss",
+            "constrained" if compared else "loss",
             f"mean loss, {rows}{ends * noisy}",
             _against(c, cells, "train"),
         ),
         Column("bound", "what was asked for", _plain(r.bound for r in cells)),
     ]
     if e.trained:  # of a model from elsewhere all rows are held out
-        held = "mean loss of the held-out rows"
-        found.append(Column("held-out", held, _against(c, cells, "test")))
-    promised = f"mean loss of people not seen, {apart}, {sure} sure"
-    found.append(Column("promised at most", promised, tuple(map(_promised, cells))))
+        held = "mean loss of the test rows"
+        found.append(Column("test", held, _against(c, cells, "test")))
+    most = f"mean loss of new people, {apart}, with {sure} confidence"
+    found.append(Column("certified at most", most, tuple(map(_promised, cells))))
     if not noisy:
-        guess = "loss of guessing the cell's own rates (or mean) for everyone in it"
+        guess = "loss of guessing the group's own rates (or mean) for everyone in it"
         # Of one label there is nothing to guess.
         figures = _plain(r.constant or None for r in cells)
         found.append(Column("constant guess", guess, figures))
-    alone = "the lowest loss that was found for this cell, whatever the others'"
+    alone = "the lowest loss that was found for this group, whatever the others'"
     found.append(Column("alone", alone, _plain(r.alone for r in cells)))
     return [one for one in found if any(f.text != NOTHING for f in one.figures)]
 
@@ -218,7 +218,7 @@ def table(c: Conclusions, cells: Sequence[CellResult]) -> list[dict[str, str]]:
     """Return the table of some cells as text, one mapping per row."""
     found = columns(c, cells)
     return [
-        {"cell": cell.cell, **{one.title: str(one.figures[z]) for one in found}}
+        {"group": cell.cell, **{one.title: str(one.figures[z]) for one in found}}
         for z, cell in enumerate(cells)
     ]
 
@@ -331,7 +331,7 @@ def rate_table(c: Conclusions) -> list[dict[str, str]]:
         {
             "group": group.group,
             "people": f"{group.error.people:,}",
-            "wrong": _rate(group.error),
+            "errors": _rate(group.error),
             "false positive": _rate(group.false_positive),
             "false negative": _rate(group.false_negative),
             "selected": _rate(group.selected),
@@ -344,7 +344,7 @@ def rates_in_words(c: Conclusions) -> str:
     """Say what the table of rates is about."""
     e, found = c.evidence, c.rates
     rows = f"{found[0].rows} rows" if e.trained and found else "all rows used"
-    text = f"Share of wrong predictions, {rows}"
+    text = f"Error rates, {rows}"
     if len(e.labels) == 2:
         text += (
             f"; false positive: '{e.labels[1]}' predicted where '{e.labels[0]}' is "
@@ -353,7 +353,7 @@ def rates_in_words(c: Conclusions) -> str:
     if any(group.error.upper is not None for group in found):
         sure = f"{100 * e.terms.confidence:.4g} %"
         noisy = e.noise is not None
-        who = "as far as noise lets it be known" if noisy else "for people not seen"
+        who = "as far as noise lets it be known" if noisy else "for new people"
         text += f"; in brackets {who}, each by itself, {sure} sure"
     return text
 
@@ -394,8 +394,8 @@ def _measures(name: str, one: Metrics) -> dict[str, str]:
         "measured on": name,
         "rows": f"{one.rows:,}",
         "risk": _number(one.risk),
-        "wrong": NOTHING if one.error is None else _share(one.error),
-        "worst cell": _number(one.worst_cell_loss),
+        "errors": NOTHING if one.error is None else _share(one.error),
+        "worst group": _number(one.worst_cell_loss),
         "DP gap": _number(one.dp_gap),
         "EO gap": _number(one.eo_gap),
     }
@@ -412,8 +412,8 @@ def _noisy_measures(
         "measured on": name,
         "rows": f"about {rows:,}",
         "risk": NOTHING if risk is None else ends_in_words(*risk),
-        "wrong": NOTHING if wrong is None else percent_ends(*wrong),
-        "worst cell": ends_in_words(float(cells.low.max()), float(cells.high.max())),
+        "errors": NOTHING if wrong is None else percent_ends(*wrong),
+        "worst group": ends_in_words(float(cells.low.max()), float(cells.high.max())),
     }
 
 
@@ -427,7 +427,7 @@ def risk_note(c: Conclusions) -> list[str]:
         alike = c.evidence.terms.weighting == "silos"
         if alike and group is not None and found.risk > max(group, cell or 0.0):
             return [
-                "The risk is above the loss of every cell: in it each silo weighs the "
+                "The risk is above the loss of every group: in it each silo weighs the "
                 "same, however few rows it has"
             ]
     return []
@@ -443,18 +443,18 @@ def cost_in_words(c: Conclusions) -> str | None:
     old, new = before.get(split), c.test if split == "test" else c.train
     if old is None or new is None or not c.evidence.promise:
         return None
-    where = f"the {new.rows:,} {'held-out' if split == 'test' else 'training'} rows"
+    where = f"the {new.rows:,} {'test' if split == 'test' else 'training'} rows"
     if old.error is None or new.error is None:
         if old.risk is None or new.risk is None:
             return None
         now, then = words(new.risk), words(old.risk)
         return f"On {where} the risk is {now}, and {then} without bounds."
     now, then = _share(new.error), _share(old.error)
-    text = f"On {where} {now} of predictions are wrong, and {then} without bounds"
+    text = f"On {where} the error rate is {now}, and {then} without bounds"
     more = round((new.error - old.error) * new.rows)
     if not c.evidence.weighted:
-        more_or_fewer = "more" if more > 0 else "fewer"
-        text += f": {abs(more):,} {more_or_fewer}" if more else ": as many"
+        side = "more" if more > 0 else "fewer"
+        text += f": {abs(more):,} {side} errors" if more else ": as many errors"
     return f"{text}."
 
 
@@ -481,7 +481,7 @@ def chosen_bound(choice: Choice, *, numeric: bool) -> str:
         f"on: {within:,} of {len(others):,} bounds have {limit} there, and this one "
         f"has the smallest worst loss of them, {words(taken.worst)} of "
         f"'{taken.cell}' ({words(free.worst)} of '{free.cell}' without it); no "
-        "held-out row was looked at"
+        "test row was used"
     )
 
 
@@ -511,7 +511,7 @@ def path_models(c: Conclusions) -> list[dict[str, Any]]:
     if path is None:
         return []
     many, out, j = len(path.candidates), [], Judged(e)
-    error = "share of wrong predictions" if e.labels else "mean loss"
+    error = "error rate" if e.labels else "mean loss"
     rows = f"{path.shipped.calibration.rows:,} calibration rows"
     for place, one in enumerate(path.candidates):
         cells, wrong = j.losses(one.training), error_of(e, one)

@@ -40,11 +40,11 @@ CELLS = {
         "training rows, as far as noise lets it be known", "range", "after", -1
     ),
     "change": Series("", "arrow", "before", -1),
-    "before": Series("training rows, without bounds", "ring", "before", -1),
+    "before": Series("training rows, unconstrained", "ring", "before", -1),
     "after": Series("training rows", "dot", "after", -1),
     "bound": Series("bound", "tick", "bound"),
-    "held": Series("held-out rows", "diamond", "test", 1),
-    "promised": Series("up to what is promised at most", "span", "test", 1),
+    "held": Series("test rows", "diamond", "test", 1),
+    "promised": Series("up to what is certified at most", "span", "test", 1),
 }
 BESIDE = ("known", "after", "bound", "held", "promised")  # of several runs
 RATES = {
@@ -84,7 +84,7 @@ def group_losses(
     along: Table | None = None,
     sort: bool = True,
     most: int = MOST_ROWS,
-    held: str = "held-out rows",
+    held: str = "test rows",
 ) -> Rows:
     """Mean loss of each cell before and after, its bound, held-out rows, the promise.
 
@@ -116,8 +116,8 @@ def group_losses(
     if not any(mark.series == "held" for row in drawn for mark in row.marks):
         series = {key: replace(one, lane=0) for key, one in series.items()}
     return Rows(
-        "Mean loss of each cell: before, after, its bound, on held-out rows, and what "
-        "is promised at most",
+        "Mean loss of each group: unconstrained, constrained, its bound, on test rows, "
+        "and what is certified at most",
         axis,
         drawn,
         used(series, drawn),
@@ -181,11 +181,11 @@ def _cell_marks(cell: Mapping[str, Any]) -> Iterable[Mark]:
         yield Mark("change", before, after)
     start = after if held is None else held
     if start is not None and upper is not None:
-        yield Mark("promised", start, upper, f"{name}, promised at most: {up(upper)}")
+        yield Mark("promised", start, upper, f"{name}, certified at most: {up(upper)}")
     for key, value, words in (
-        ("held", held, "held-out"),
-        ("before", before, "before"),
-        ("after", after, "after" if before is not None else "loss"),
+        ("held", held, "test"),
+        ("before", before, "unconstrained"),
+        ("after", after, "constrained" if before is not None else "loss"),
     ):
         if value is not None:
             yield Mark(key, value, words=f"{name}, {words}: {decimals(value)}")

@@ -44,9 +44,9 @@ SPECIAL = re.compile(r"([\\`*_\[\]|~$#])|(?<=www)(\.)|(:)(?=//)|(@)")
 #: What would begin a list, or make a heading, at the start of a line.
 BLOCK = re.compile(r"^(\s*)([-+](?=[\s-]|$)|=|\d+(?=[.)](?:\s|$)))")
 NO_PROMISE = (
-    "Bounds and figures are means over the people of a cell: nothing is promised to a "
-    "single person, nor to people outside the cells.",
-    "'Not shown' is not 'violated': too few held-out rows show nothing.",
+    "Bounds and figures are means over the people of a group: nothing is promised to a "
+    "single person, nor to people outside the groups.",
+    "'Not certified' is not 'exceeded': too few rows certify nothing.",
     "A bound on losses is none on differences in rates between groups; those are in "
     "the tables.",
     "Nothing here says that the use is lawful or wise, or what happens once people or "
@@ -237,7 +237,7 @@ def _results(c: Conclusions, metric: str) -> dict[str, list[dict[str, Any]]]:
             worst = found.worst_group_loss
         measured = [
             (metric, value, "mean loss" if metric == "loss" else metric),
-            ("loss", worst, "largest mean loss of a cell"),
+            ("loss", worst, "largest mean loss of a group"),
         ]
         figures = [
             {
@@ -397,7 +397,7 @@ def _data(c: Conclusions, predictor: Predictor | None) -> list[str]:
         "Values": ", ".join(map(plain, e.labels)) or "a number",
         **({"Inputs": plain(inputs)} if inputs else {}),
         "Training rows" if e.trained else "Rows used": _count(rows[0]),
-        **({"Held-out rows": _count(rows[1])} if e.trained else {}),
+        **({"Test rows": _count(rows[1])} if e.trained else {}),
         "Silos": f"{e.data.silos:,}",
         "Fingerprint": f"`{e.data.fingerprint or 'the rows were not at hand'}`",
     }

@@ -107,20 +107,20 @@ def path_of(c: Conclusions) -> Explorer | None:
         for row in cells[0]
     ]
     return Explorer(
-        "What could be promised: the path of models",
+        "What could be certified: the path of models",
         list(e.names),
         plot,
         figures.group_losses(full, along=every, sort=False, held="calibration rows"),
         {
             "names": list(e.names),
             "models": models,
-            "titles": ["bound", "training", "calibration", "promised at most"],
+            "titles": ["bound", "training", "calibration", "certified at most"],
         },
         path.chosen,
         Grid.of("Models of the path", tables.path_table(c), "stack list"),
         ("safest", "least constrained"),
         "The path as a table",
-        "All models were fixed before a calibration row was looked at, and tested from "
-        "the safest on. Of the one that is shipped at most the bound is promised, and "
+        "All models were fixed before a calibration row was used, and tested from "
+        "the safest on. Of the one that is shipped at most the bound is certified, and "
         "no smaller figure; of models that were not tested nothing is.",
     )

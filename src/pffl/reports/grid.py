@@ -21,8 +21,8 @@ GLOSSARY = {
     "loss": "how wrong a model's probabilities are; its mean over a cell is what a "
     "bound limits",
     "risk": "the mean loss of all, each silo weighed alike or by its rows",
-    "held-out": "rows that were kept apart, and not trained on",
-    "promised at most": "what the mean loss of people not seen is at most, by the "
+    "test": "rows that were kept apart, and not trained on",
+    "certified at most": "what the mean loss of new people is at most, by the "
     "held-out rows; it is wrong as rarely as its confidence says",
     "confidence": "how sure a statement is: over many draws of the rows it is wrong no "
     "more often than what is missing to certainty",
