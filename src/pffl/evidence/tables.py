@@ -343,7 +343,9 @@ def rate_table(c: Conclusions) -> list[dict[str, str]]:
 def rates_in_words(c: Conclusions) -> str:
     """Say what the table of rates is about."""
     e, found = c.evidence, c.rates
-    rows = f"{found[0].rows} rows" if e.trained and found else "all rows used"
+    rows = "all rows used"
+    if e.trained and found:
+        rows = "training rows" if found[0].rows == "training" else "test rows"
     text = f"Error rates, {rows}"
     if len(e.labels) == 2:
         text += (
