@@ -76,9 +76,9 @@ HOMES = {
     "evidence.conclude": "conclude EXIT_CODES Result Conclusions :evidence_conclude",
     "evidence.judged": "Judged keeps shares upper_ends :judged",
     "evidence.record": (
-        ":evidence About Before Cell Choice Data Evidence Least Lowest Missing Model "
-        "ModelPath Pair Proofs Sample Settling Terms Training "
-        "Figures Noise Trial:evidence_evidence_Trial"
+        ":evidence About Before Cell Choice Data Evidence Least Lowest Missing "
+        "ModelFacts:Model ModelPath Pair Proofs Sample Settling Declared:Terms "
+        "Training Figures Noise BoundTrial:evidence_evidence_Trial"
     ),
     "evidence.looks": "LOOKS Look Looks look read_looks settings",
     "evidence.measure": "sample",

@@ -25,11 +25,11 @@ from pffl.evidence.looks import Looks
 from pffl.evidence.measure import Wanted, measure
 from pffl.evidence.record import (
     Data,
+    Declared,
     Evidence,
     Lowest,
     Missing,
     Pair,
-    Terms,
     known,
 )
 from pffl.models.base import Model
@@ -70,7 +70,7 @@ class Request:
             if getattr(self, name) is not None:
                 positive(name, getattr(self, name))
 
-    def terms(self, terms: Terms) -> Terms:
+    def terms(self, terms: Declared) -> Declared:
         """Return the terms with what was asked for."""
         names = ("confidence", "candidates", "target_gap", "weight_bound")
         asked = {name: getattr(self, name) for name in names}

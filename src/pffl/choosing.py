@@ -32,7 +32,7 @@ from pffl.errors import NotMetError, UsageError
 from pffl.evidence.measure import Wanted
 from pffl.evidence.metrics import metrics
 from pffl.evidence.proofs import INTERRUPTED, find_least, of_cells, unmeasurable
-from pffl.evidence.record import Choice, Missing, Trial
+from pffl.evidence.record import BoundTrial, Choice, Missing
 from pffl.evidence.tables import EQUAL
 from pffl.fitting import Fitted, fit
 from pffl.flow import Flow, Start, ask
@@ -86,7 +86,7 @@ def choose_bound(
     return Choice(path[best], limit, declared, aside, rows, trials)
 
 
-def pick(trials: Sequence[Trial], error_at_most: float) -> int | None:
+def pick(trials: Sequence[BoundTrial], error_at_most: float) -> int | None:
     """Return the place of the trial with the smallest worst loss within the error.
 
     Of equal ones the first; None if there is none within the error.
@@ -112,7 +112,7 @@ def _refused(
     return None
 
 
-def _nothing(trials: Sequence[Trial], limit: float) -> str:
+def _nothing(trials: Sequence[BoundTrial], limit: float) -> str:
     """Say that no bound is within the error, and what would be."""
     free, *others = trials
     best = min(others, key=lambda trial: trial.error)
@@ -147,7 +147,7 @@ class Ways:
         path = np.linspace(high, low, POINTS).tolist()
         return list(dict.fromkeys(float(up(bound, digits=5)) for bound in path))
 
-    def trials(self, setting: Setting, path: Sequence[float]) -> Flow[list[Trial]]:
+    def trials(self, setting: Setting, path: Sequence[float]) -> Flow[list[BoundTrial]]:
         """Try every bound on the rows that are not set aside; first without any."""
         problem, chosen = yield from self._begun(setting)
         base = problem.cells.bounds
@@ -229,10 +229,10 @@ def _worst(
 
 def _trial(
     problem: Problem, chosen: BoolArray, total: EvaluateTotal, bound: float | None
-) -> Trial:
+) -> BoundTrial:
     """Say what came of one bound, or of none, on the rows set aside."""
     worst = _worst(problem, chosen, total)
-    return Trial(bound, *worst, _error(total, problem.schema))
+    return BoundTrial(bound, *worst, _error(total, problem.schema))
 
 
 def _error(total: EvaluateTotal, schema: Schema) -> float:

@@ -40,11 +40,11 @@ from pffl.evidence.record import (
     About,
     Choice,
     Data,
+    Declared,
     Evidence,
     Missing,
     ModelPath,
     Sample,
-    Terms,
     Training,
 )
 from pffl.evidence.sites import sites_of
@@ -619,7 +619,7 @@ def evidence_of(
     problem: Problem,
     point: Point,
     measured: Measured,
-    terms: Terms,
+    terms: Declared,
     *,
     training: Training | Missing,
     promise: bool,
@@ -655,10 +655,10 @@ def terms_of(
     options: Options,
     method: Method,
     loss_bound: float | None,
-) -> Terms:
+) -> Declared:
     """Return what was declared for a run, and the M that was chosen."""
     weighted = data.weighted or problem.weighted
-    return Terms(
+    return Declared(
         options.weighting,
         problem.risk_weight,
         problem.multiplier_bound,

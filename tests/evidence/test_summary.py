@@ -17,7 +17,7 @@ def evidence() -> Evidence:
     return pffl.solve(make_federation(0), pffl.BoundedGroupLoss(0.69), seed=0).evidence
 
 
-def column(e: Evidence, title: str) -> tables.Column:
+def column(e: Evidence, title: str) -> tables.TableColumn:
     found = tables.columns(conclude(e), conclude(e).cells)
     return next(one for one in found if one.title == title)
 
@@ -29,8 +29,8 @@ def with_bounds(e: Evidence, bounds: list[float]) -> Evidence:
 
 def test_a_word_that_is_not_known_is_never_good():
     for word in ("exceeded", "not met", "impossible", "not converged", "diverged", "?"):
-        assert tables.Line("", word, "").tone == "bad"
-    assert tables.Line("", "no bounds", "").tone == "plain"
+        assert tables.VerdictLine("", word, "").tone == "bad"
+    assert tables.VerdictLine("", "no bounds", "").tone == "plain"
 
 
 @pytest.mark.parametrize("title", ["constrained", "test", "certified at most"])

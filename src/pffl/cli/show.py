@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pffl.evidence.certificate import Certificate
     from pffl.evidence.conclude import CellResult, Conclusions
-    from pffl.evidence.tables import Line, Split, Tone
+    from pffl.evidence.tables import Split, Tone, VerdictLine
 
 MOST_CELLS = 30
 MOST_ON_SCREEN = 8  # groups in a table of the first screen
@@ -267,7 +267,7 @@ def verdicts(console: Console, c: Conclusions) -> None:
     console.print(lines)
 
 
-def reasons(c: Conclusions, found: Sequence[Line]) -> list[str]:
+def reasons(c: Conclusions, found: Sequence[VerdictLine]) -> list[str]:
     """Say why each verdict is what it is: in few words, or by its first sentence."""
     e = c.evidence
     out = [re.split(r"(?<=\.) (?=[A-Z])", one.sentence)[0] for one in found]

@@ -22,7 +22,7 @@ from pffl.evidence.record import (
     Cell,
     Least,
     Missing,
-    Model,
+    ModelFacts,
     Pair,
     Proofs,
     Sample,
@@ -419,11 +419,11 @@ def cell_facts(
     ]
 
 
-def model_facts(problem: Problem, w: FloatArray) -> Model:
+def model_facts(problem: Problem, w: FloatArray) -> ModelFacts:
     """Say what kind of model it is."""
     model = problem.task.model
     described = dict(model.describe())
-    return Model(
+    return ModelFacts(
         str(described.get("kind", type(model).__name__)),
         len(w),
         model.n_outputs,

@@ -5,9 +5,8 @@ Names follow the literature and fairlearn. A rate of nobody is undefined, never 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,36 +17,10 @@ from pffl.evidence.record import Evidence, Noise, Sample, known
 from pffl.records import Record
 from pffl.typing import FloatArray
 
-
-class Sums(Protocol):
-    """The part of an `evaluate` total that metrics read."""
-
-    @property
-    def risk(self) -> float:
-        """Σ p_k × silo k's mean loss."""
-
-    @property
-    def bounded_risk(self) -> float:
-        """Σ p_k × silo k's mean loss, of the bounded predictor."""
-
-    @property
-    def share(self) -> float:
-        """Σ p_k of the silos that have rows."""
-
-    def column(self, name: str, *, of: str = "atoms") -> FloatArray:
-        """One column by name, per atom or per cell."""
-
-
-class Named(Protocol):
-    """Who has names of groups and labels: a schema, or evidence."""
-
-    @property
-    def groups(self) -> Sequence[str]:
-        """Names of the groups."""
-
-    @property
-    def labels(self) -> Sequence[str]:
-        """Names of the classes; none for a numeric target."""
+#: The sums of an `evaluate` total, or of a sample.
+Sums: TypeAlias = Any
+#: Who has names of groups and labels: a schema, or evidence.
+Named: TypeAlias = Any
 
 
 @dataclass(frozen=True)

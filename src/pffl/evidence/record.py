@@ -252,7 +252,7 @@ class Before(Record):
 
 
 @dataclass(frozen=True)
-class Model(Record):
+class ModelFacts(Record):
     """The model: what it is, how long its weights are, and whether it is convex.
 
     `unit` is what losses are measured in: that of a prediction one scale of a numeric
@@ -329,7 +329,7 @@ class Data(Record):
 
 
 @dataclass(frozen=True)
-class Terms(Record):
+class Declared(Record):
     """What was declared.
 
     Attributes
@@ -525,7 +525,7 @@ class Proofs(Record):
 
 
 @dataclass(frozen=True)
-class Trial(Record):
+class BoundTrial(Record):
     """One bound that was tried, and what its model did on the rows set aside.
 
     Attributes
@@ -562,7 +562,7 @@ class Choice(Record):
     declared: bool
     aside: int
     rows: int
-    trials: list[Trial]
+    trials: list[BoundTrial]
 
 
 @dataclass(frozen=True)
@@ -928,8 +928,8 @@ class Evidence(Record):
     promise: bool
     minimax: bool
     data: Data
-    model: Model
-    terms: Terms
+    model: ModelFacts
+    terms: Declared
     groups: list[str]
     labels: list[str]
     cells: list[Cell]

@@ -55,7 +55,7 @@ PASSED, FAILED, UNTRIED = "certified", "not certified", "not tested"
 
 
 @dataclass(frozen=True)
-class Line:
+class VerdictLine:
     """A verdict as it is shown: whom it speaks of, in a word, in a sentence."""
 
     title: str
@@ -73,18 +73,18 @@ class Line:
         return SIGNS[self.tone]
 
 
-def verdicts(c: Conclusions) -> tuple[Line, ...]:
+def verdicts(c: Conclusions) -> tuple[VerdictLine, ...]:
     """Return the three verdicts, as they are shown, and a warning where one is due."""
     found = tuple(
-        Line(VERDICTS[key][0], one.word, one.sentence)
+        VerdictLine(VERDICTS[key][0], one.word, one.sentence)
         for key, one in c.verdicts.items()
     )
     if c.warning is not None:
-        found += (Line("Warning", "no better than a guess", c.warning),)
+        found += (VerdictLine("Warning", "no better than a guess", c.warning),)
     return found
 
 
-def as_html(found: Iterable[Line]) -> str:
+def as_html(found: Iterable[VerdictLine]) -> str:
     """Return verdicts as HTML for a notebook, light or dark, every text escaped."""
     return "".join(
         f"<p>{escape(v.title)}: "
@@ -137,7 +137,7 @@ def splits(e: Evidence) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class Entry:
+class Shown:
     """An entry of a table; `tone` is that of what lies above its bound."""
 
     text: str
@@ -154,15 +154,15 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column of a table, and what it means."""
 
     title: str
     meaning: str
-    figures: tuple[Entry, ...]
+    figures: tuple[Shown, ...]
 
 
-def columns(c: Conclusions, cells: Sequence[CellResult]) -> list[Column]:
+def columns(c: Conclusions, cells: Sequence[CellResult]) -> list[TableColumn]:
     """Return the table of some cells, but for their names; no column is empty."""
     e = c.evidence
     rows = "training rows" if e.trained else "rows at hand"
@@ -173,37 +173,37 @@ def columns(c: Conclusions, cells: Sequence[CellResult]) -> list[Column]:
     )
     apart = "all at once" if c.asked and c.rise is None else "each group by itself"
     found = [
-        Column(
-            "rows", f"{rows} of the group", tuple(Entry(f"{r.count:,}") for r in cells)
+        TableColumn(
+            "rows", f"{rows} of the group", tuple(Shown(f"{r.count:,}") for r in cells)
         ),
-        Column(
+        TableColumn(
             "unconstrained",
             f"mean loss of the same model without bounds, {rows}",
             _plain(r.before_train_loss for r in cells),
         ),
-        Column(
+        TableColumn(
             "constrained" if compared else "loss",
             f"mean loss, {rows}{ends * noisy}",
             _against(c, cells, "train"),
         ),
-        Column("bound", "what was asked for", _plain(r.bound for r in cells)),
+        TableColumn("bound", "what was asked for", _plain(r.bound for r in cells)),
     ]
     if e.trained:  # of a model from elsewhere all rows are held out
         held = "mean loss of the test rows"
-        found.append(Column("test", held, _against(c, cells, "test")))
+        found.append(TableColumn("test", held, _against(c, cells, "test")))
     most = f"mean loss of new people, {apart}, with {sure} confidence"
-    found.append(Column("certified at most", most, tuple(map(_promised, cells))))
+    found.append(TableColumn("certified at most", most, tuple(map(_promised, cells))))
     if not noisy:
         guess = "loss of guessing the group's own rates (or mean) for everyone in it"
         # Of one label there is nothing to guess.
         figures = _plain(r.constant or None for r in cells)
-        found.append(Column("constant guess", guess, figures))
+        found.append(TableColumn("constant guess", guess, figures))
     alone = "the lowest loss that was found for this group, whatever the others'"
-    found.append(Column("alone", alone, _plain(r.alone for r in cells)))
+    found.append(TableColumn("alone", alone, _plain(r.alone for r in cells)))
     return [one for one in found if any(f.text != NOTHING for f in one.figures)]
 
 
-def meanings(found: Iterable[Column]) -> str:
+def meanings(found: Iterable[TableColumn]) -> str:
     """Say what the columns of a table are, and its sign, where there is one."""
     found = list(found)
     told = [f"{c.title}: {c.meaning}" for c in found if c.title not in OBVIOUS]
@@ -234,8 +234,8 @@ def _number(value: float | None) -> str:
     return NOTHING if value is None else decimals(value)
 
 
-def _plain(values: Iterable[float | None]) -> tuple[Entry, ...]:
-    return tuple(Entry(_number(value)) for value in values)
+def _plain(values: Iterable[float | None]) -> tuple[Shown, ...]:
+    return tuple(Shown(_number(value)) for value in values)
 
 
 def above(c: Conclusions, cell: CellResult, split: Split) -> bool:
@@ -259,25 +259,25 @@ def ends_of(
 
 def _against(
     c: Conclusions, cells: Sequence[CellResult], split: Split
-) -> tuple[Entry, ...]:
+) -> tuple[Shown, ...]:
     """Write losses, under noise with their ends; those above bounds are marked."""
     out = []
     for cell in cells:
         text = _number(cell.train_loss if split == "train" else cell.test_loss)
         ends = ends_of(c, cell, split)
         text = text if ends is None else f"{text} ({ends_in_words(*ends)})"
-        out.append(Entry(text, "bad" if above(c, cell, split) else "plain"))
+        out.append(Shown(text, "bad" if above(c, cell, split) else "plain"))
     return tuple(out)
 
 
-def _promised(cell: CellResult) -> Entry:
+def _promised(cell: CellResult) -> Shown:
     """Write an upper bound, rounded up; one above the cell's bound shows nothing."""
     if cell.test_upper is None:
-        return Entry(NOTHING)
+        return Shown(NOTHING)
     if cell.test_upper == cell.bound:
-        return Entry(decimals(cell.test_upper))
+        return Shown(decimals(cell.test_upper))
     over = cell.bound is not None and cell.test_upper > cell.bound
-    return Entry(up(cell.test_upper), "caution" if over else "plain")
+    return Shown(up(cell.test_upper), "caution" if over else "plain")
 
 
 def ends_in_words(low: float, high: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pffl.evidence.tables import Entry
+from pffl.evidence.tables import Shown
 from pffl.text import LOWER, UPPER, decimals, figure, visible
 
 LONG = 40  # rows
@@ -60,7 +60,7 @@ class Grid:
 
     about: str
     heads: Sequence[tuple[str, str]]
-    rows: Sequence[Sequence[Entry]]
+    rows: Sequence[Sequence[Shown]]
     narrow: str = "stack"
 
     @property
@@ -81,8 +81,8 @@ class Grid:
         return cls(about, heads, entries, narrow)
 
 
-def _figure(name: str, value: object) -> Entry:
-    return value if isinstance(value, Entry) else Entry(entry(name, value))
+def _figure(name: str, value: object) -> Shown:
+    return value if isinstance(value, Shown) else Shown(entry(name, value))
 
 
 def entry(name: str, value: object) -> str:

@@ -18,7 +18,7 @@ from pffl.evidence.conclude import Conclusions, conclude
 from pffl.evidence.monitor import STATE, Monitor, assumptions, shown
 from pffl.evidence.monitor import read as read_monitor
 from pffl.evidence.record import Evidence
-from pffl.evidence.tables import Entry
+from pffl.evidence.tables import Shown
 from pffl.experiments import Comparison
 from pffl.figures import Plot, Rows, e_values, side_by_side
 from pffl.figures.html import as_html, css
@@ -115,7 +115,7 @@ class Contents:
         rows = []
         for run in self.runs:
             found = run.result["test"] or run.result["train"]
-            words = {v.title: Entry(f"{v.sign} {v.word}") for v in run.verdicts}
+            words = {v.title: Shown(f"{v.sign} {v.word}") for v in run.verdicts}
             error = found["error"]
             rows.append(
                 {

@@ -12,7 +12,7 @@ from pffl.evidence import sites, tables
 from pffl.evidence.certificate import Certificate, grounds_of, mark, numbered
 from pffl.evidence.conclude import Conclusions
 from pffl.evidence.record import Evidence, Missing
-from pffl.evidence.tables import Column, Entry, Line
+from pffl.evidence.tables import Shown, TableColumn, VerdictLine
 from pffl.figures import Plot, Rows
 from pffl.figures.tables import urgency
 from pffl.models.predictor import Predictor
@@ -100,7 +100,7 @@ class RunView:
         return card.missing_of(self.evidence)
 
     @property
-    def verdicts(self) -> Sequence[Line]:
+    def verdicts(self) -> Sequence[VerdictLine]:
         """The three verdicts."""
         return tables.verdicts(self.conclusions)
 
@@ -130,7 +130,7 @@ class RunView:
         return tables.loss_in_words(self.conclusions)
 
     @property
-    def columns(self) -> list[Column]:
+    def columns(self) -> list[TableColumn]:
         """The columns of the table of cells."""
         return tables.columns(self.conclusions, self.conclusions.cells)
 
@@ -149,13 +149,13 @@ class RunView:
         heads = [("cell", GLOSSARY["cell"])]
         heads += [(column.title, column.meaning) for column in columns]
         table = [
-            [Entry(row["cell"]), *(column.figures[z] for column in columns)]
+            [Shown(row["cell"]), *(column.figures[z] for column in columns)]
             for z, row in enumerate(rows)
         ]
         if self.evidence.promise and self.evidence.trained:
             heads.append(("multiplier", GLOSSARY["multiplier"]))
             for row, entries in zip(rows, table, strict=True):
-                entries.append(Entry(margin(row["multiplier"])))
+                entries.append(Shown(margin(row["multiplier"])))
         order = sorted(range(len(rows)), key=lambda z: urgency(rows[z]))
         return Grid("Losses per cell", heads, [table[z] for z in order])
 
@@ -255,9 +255,9 @@ class RunView:
     def data_rows(self) -> Grid:
         """Training rows per silo and group, longer than it is wide."""
         card = self.result["data"]["card"]
-        floor = Entry(f"< {card['floor']}")
+        floor = Shown(f"< {card['floor']}")
         counts = [
-            [floor if n is None else Entry(f"{n:,}") for n in row]
+            [floor if n is None else Shown(f"{n:,}") for n in row]
             for row in card["rows"]
         ]
         down, across, corner = card["silos"], card["groups"], "silo"
@@ -265,7 +265,7 @@ class RunView:
             counts = [list(column) for column in zip(*counts, strict=True)]
             down, across, corner = across, down, "group"
         rows = [
-            [Entry(visible(name)), *row] for name, row in zip(down, counts, strict=True)
+            [Shown(visible(name)), *row] for name, row in zip(down, counts, strict=True)
         ]
         heads = [(corner, GLOSSARY.get(corner, "")), *((name, "") for name in across)]
         return Grid("Rows per silo and group", heads, rows)
@@ -280,7 +280,7 @@ class RunView:
         """The table of inputs that matter."""
         if (found := self.matter) is None:
             return None
-        rows = [list(map(Entry, row)) for row in found.rows]
+        rows = [list(map(Shown, row)) for row in found.rows]
         return Grid("Inputs that matter", found.heads, rows, "scroll")
 
     @property
