@@ -250,7 +250,7 @@ class Certificate(Record):
     >>> [one["verdict"] for one in told.verdicts.values()]
     ['met', 'exceeded', 'not certified']
     >>> told.of_kind("attainable")[0].text
-    'The smallest bound that all cells can meet together lies between ...'
+    'The smallest bound that all groups can meet together lies between ...'
     """
 
     verdicts: Mapping[str, Mapping[str, Json]]
