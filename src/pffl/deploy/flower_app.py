@@ -202,10 +202,10 @@ def run(
             code = error.exit_code if isinstance(error, PFFLError) else 1
             _ended(record, code, str(error) if ours else type(error).__name__)
             raise
-        _ended(record, solution.exit_code, solution.message, solution.status)
-        if solution.status != "interrupted":
+        if solution.status != "interrupted":  # whoever waits finds no secrets left
             engine.end()
             shutil.rmtree(steps, ignore_errors=True)
+        _ended(record, solution.exit_code, solution.message, solution.status)
         held.add(RECORD, (held.directory / RECORD).read_bytes())
     return solution
 
