@@ -27,7 +27,7 @@ from ratios import header, show
 
 import pffl
 from pffl.engines import Local
-from pffl.engines.local.by_silo import BySilo
+from pffl.engines.local.layout import Layout
 from pffl.preparation import Options
 from pffl.queries import Expand
 from pffl.solving import prepared
@@ -91,7 +91,7 @@ def merged(path: Path) -> dict[str, float]:
     pass_of = min(timed(lambda: engine.ask(query))[1].processor for _ in range(5))
     rows = len(engine.layout([query]))
     inputs = problem.task.model.inputs
-    layout, laid = timed(lambda: BySilo.of(federation, "train", inputs))
+    layout, laid = timed(lambda: Layout.of(federation, "train", inputs, apart=True))
     engine._layouts = dict.fromkeys(engine._layouts, layout)
     apart = min(timed(lambda: engine.ask(query))[1].processor for _ in range(5))
     return {

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pffl.noisy import running
 
 import pffl
 from pffl.driver import drive
@@ -29,6 +28,7 @@ from pffl.errors import DataError
 from pffl.methods import method_of
 from pffl.preparation import Options
 from pffl.privacy.plan import WIDE
+from pffl.private import run as running
 from pffl.private.training import Settings
 from pffl.solving import adding_of, setting_of
 

@@ -625,7 +625,8 @@ def check_plan(
     counts, part = held["cells"]["count"], 1.0 if held["levels"] else 0.8
     if delta is None:
         z = int(np.argmax(counts))
-        smallest = min(held["bets"][z][-8:])
+        spread = 9 if moments_of(seen, z, M) is None else 8
+        smallest = min(held["bets"][z][-spread:])
         delta = min(math.exp(-(smallest**2) * max(counts[z], 1) / 8) / part, 0.999)
     for z, rows in enumerate(counts):
         g, pi = np.array(held["bets"][z]), np.array(held["bet_weights"][z])
