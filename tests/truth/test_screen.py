@@ -160,7 +160,7 @@ def test_a_screen_is_one_screen_and_details_are_asked_for(command: Command) -> N
     short = command(*about("two", *bound))
     long = command(*about("two", *bound, "--verbose"))
     assert len(lines_of(short)) <= 24
-    first = "\n".join(lines_of(short)[:-2])  # the last lines have the folder
+    first = "\n".join(lines_of(short)[:-3])  # folder, model, notes
     assert first in "\n".join(lines_of(long))
     assert len(lines_of(long)) > 2 * len(lines_of(short))
     assert "–" in long.out  # intervals
