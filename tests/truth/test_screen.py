@@ -164,7 +164,6 @@ def test_a_screen_is_one_screen_and_details_are_asked_for(command: Command) -> N
     assert first in "\n".join(lines_of(long))
     assert len(lines_of(long)) > 2 * len(lines_of(short))
     assert "–" in long.out  # intervals
-    assert command(*about("two", *bound, "-q")).out == ""
 
 
 def test_several_classes_have_errors_only_and_numbers_no_rates(
