@@ -194,7 +194,7 @@ def test_what_is_no_single_run_refuses_it():
     federation = make_federation(0)
     spec = parse({"data": {"name": "synthetic"}, "constraint": {"bound": "auto"}})
     with raises(UsageError, "auto-refused"):
-        deploy(spec, {}, "nowhere", address=Address.parse("server.test:9092"))
+        deploy(spec, {}, {}, "nowhere", address=Address.parse("server.test:9092"))
     for wrong in (pffl.feasible, lambda f, c: pffl.solve_many(f, [(c, pffl.Exact())])):
         with raises(UsageError, "auto-refused"):
             wrong(federation, AUTO)

@@ -72,7 +72,7 @@ def call(site, *command, folder):
 
 def test_run_file_command_and_comparison_know_both(site, tmp_path):
     (tmp_path / "run.toml").write_text(RUN_FILE)
-    plain = ["-m", "pffl", "run", "run.toml", "--no-extras", "--out", "one"]
+    plain = ["-m", "pffl", "run", "run.toml", "--out", "one"]
     done = call(site, *plain, folder=tmp_path)
     assert done.returncode in (0, 4), done.stderr
     found = (tmp_path / "one" / "result.json").read_text()

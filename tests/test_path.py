@@ -397,5 +397,5 @@ def test_on_the_command_line(capsys, tmp_path):
     assert (out.code == 0) is (told["verdict"] == "certified")
     wrong = command(capsys, "run", *asked, "--calibration-fraction", "1.5")
     assert (wrong.code, wrong.error) == (2, "wrong-value")
-    wrong = command(capsys, "run", *SMALL, "--promise", "everybody", "--bound", "0.7")
+    wrong = command(capsys, "run", *SMALL, "--certify", "1.5", "--bound", "0.7")
     assert wrong.code == 2

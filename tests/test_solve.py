@@ -643,9 +643,9 @@ def test_counts_of_silos_that_are_elsewhere_are_shown_as_totals():
 
     federation = pffl.datasets.synthetic(3000, silos=3, features=3, seed=0)
     here = pffl.solve(federation, pffl.BoundedGroupLoss(0.69), seed=0).data.card
-    engine = remote(federation, name="hospitals")
+    engine = remote(federation)
     away = pffl.solve(engine, pffl.BoundedGroupLoss(0.69), seed=0)
     assert len(here["rows"]) == 3
-    assert away.data.name == "hospitals"
+    assert away.data.name == engine.name
     assert away.data.card["silos"] == ["all 3 silos"]
     assert away.data.card["rows"] == [[sum(n) for n in zip(*here["rows"], strict=True)]]

@@ -141,7 +141,7 @@ def test_where_there_is_nothing_to_choose_it_says_so() -> None:
     spec = parse({"data": {"name": "synthetic"}, "model": {"l2": "auto"}})
     address = Address.parse("server.test:9092")
     with raises(UsageError, "auto-refused"):
-        deploy(spec, {}, "nowhere", address=address)
+        deploy(spec, {}, {}, "nowhere", address=address)
     with raises(UsageError, "wrong-value", "l2"):
         pffl.Options(l2=0.1)  # type: ignore[arg-type]
 

@@ -742,6 +742,8 @@ def check_declared(c: Claims) -> Iterator[Check]:
     asked, method = c.run_file.get("run", {}), (run or {}).get("method", {})
     own = {**terms, "seed": (run or {}).get("seed")}
     fixed = {"seed", "weighting"} | (set() if terms["later"] else {"confidence"})
+    if known(e["privacy"]):  # risks are by rows under noise, whatever was asked for
+        fixed -= {"weighting"}
     for key in fixed & {*asked} if run else ():
         yield from compare(f"run file, {key}", own[key], asked[key])
     for key in ("multiplier_bound", "risk_weight"):

@@ -87,6 +87,9 @@ def verify(
             checks = _verify.verify(place, None if rows is None else table)
         except _verify.Unreadable as error:
             raise ArtefactError(f"[bad-certificate] {error}") from error
+        if model is not None and given is None:
+            joined = Path(folder) / "joined.npz"
+            given, _ = export_rows(place, joined, model=model, id=id, column=column)
     if model is not None and given not in [check.found for check in checks]:
         what, stated = f"fingerprint of the model in {model}", "the one certified"
         checks.append(Check(what, stated, given, False))
@@ -156,7 +159,7 @@ def check_rendered(folder: Path, c: Conclusions) -> Iterator[Check]:
         except MissingExtraError as error:
             yield Check(f"page not compared: {error}", note=True)
             return
-        yield Check("page", "as stored", "as made again: another", good)
+        yield Check("page (report.html)", "as stored", "as made again: another", good)
 
 
 def export_rows(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import pffl
-from pffl.config import read_method, read_model
-from pffl.errors import Problems, UsageError
+from pffl.config import parse
+from pffl.errors import UsageError
 from tests.helpers import make_schema
 from tests.inside import RECIPES, CelebARecipe, section_of
 from tests.raising import raises
@@ -22,11 +22,8 @@ def _imports():
 
 
 def read(table):
-    problems = Problems("file", UsageError)
-    model = read_model(table, problems)
-    method = read_method({}, model, problems)
-    problems.raise_if_any()
-    return model, method
+    spec = parse({"data": {"name": "synthetic"}, "model": table})
+    return spec.model, spec.method
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,9 @@ def missed(solution, tmp_path_factory):
         replace(cell, bound=float(high) - 0.02 / (1 + z))
         for z, (cell, high) in enumerate(pairs)
     ]
-    other = replace(solution, evidence=replace(e, cells=cells))
+    asked = {"bound": {cell.cell: cell.bound for cell in cells}}
+    trained = replace(e.training, constraint={**e.training.constraint, **asked})
+    other = replace(solution, evidence=replace(e, cells=cells, training=trained))
     folder = saved(other, tmp_path_factory.mktemp("missed") / "run")
     assert [str(c) for c in verify(folder) if not c.agrees] == []
     return folder

@@ -66,12 +66,6 @@ def _recorded(place: Path, sites: list[str]) -> None:
             file.write(json.dumps({"time": time, **entry}) + "\n")
 
 
-def live(place: Path) -> str:
-    place.mkdir()
-    _recorded(place, ["north", "south", NASTY])
-    return render([place], refresh=3_600)  # not while it is looked at
-
-
 def noisy(place: Path) -> str:
     data = pffl.datasets.synthetic(6_000, silos=3, features=3, groups=2, seed=0)
     ranges = dict.fromkeys(data.schema.features, (-200.0, 200.0))
@@ -125,7 +119,7 @@ def three_labels(place: Path) -> str:
 
 
 MADE: tuple[Callable[[Path], str], ...] = (
-    *(infeasible, many_groups, deployed, live, noisy, comparison),
+    *(infeasible, many_groups, deployed, noisy, comparison),
     *(promise_shown, promise_not_shown, monitor_alarm, regression, three_labels),
 )
 KINDS = {kind.__name__: kind for kind in MADE}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -71,7 +70,6 @@ def test_it_fits_and_everyone_can_read_it(window, pages, name, width, scheme):
 #: Quick to make; where it fits is tried at one width here, at all among the slow ones.
 SOME = {
     "deployed": (390, "light"),
-    "live": (390, "dark"),
     "monitor_alarm": (390, "light"),
     "promise_not_shown": (390, "light"),
     "regression": (768, "dark"),
@@ -105,34 +103,6 @@ def test_every_folder_fits_and_everyone_can_read_it(window, tmp_path, kind, look
     assert path.stat().st_size < 2_000_000
     for width, scheme in looks:
         sound(window, path, width, scheme)
-
-
-@needs_browser
-def test_a_page_of_a_run_that_goes_on_loads_itself_until_asked_not_to(window, tmp_path):
-    KINDS["live"](tmp_path / "live")
-    path = tmp_path / "page.html"
-    path.write_text(render([tmp_path / "live"], refresh=1), encoding="utf-8")
-    # A clock that goes on when the test says so.
-    clock = "window.ticks = []; window.setInterval = tick => window.ticks.push(tick);"
-    added = window.driver.execute_cdp_cmd(
-        "Page.addScriptToEvaluateOnNewDocument", {"source": clock}
-    )
-    old = "document.body.dataset.old = 1;"
-    tick = "window.ticks.forEach(tick => tick())"
-    try:
-        window.show(path)
-        window.run("document.getElementById('again').click()")
-        window.run(f"{old} {tick}")
-        time.sleep(0.5)
-        assert window.run("return document.body.dataset.old") == "1"
-        window.run("document.getElementById('again').click()")
-        window.run(f"{old} setTimeout(() => {tick}, 0)")
-        deadline = time.monotonic() + 60
-        while window.run("return (document.body || {dataset: {}}).dataset.old"):
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
-    finally:
-        window.driver.execute_cdp_cmd("Page.removeScriptToEvaluateOnNewDocument", added)
 
 
 @needs_browser

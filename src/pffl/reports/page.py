@@ -196,12 +196,12 @@ def render(
     subjects: Iterable[Subject],
     *,
     title: str | None = None,
-    refresh: int | None = None,
     known: Conclusions | None = None,
 ) -> str:
-    """Return the page as HTML text; it loads itself again after `refresh` seconds.
+    """Return the page as HTML text.
 
     `known` are the conclusions of the run that a folder holds, where they were drawn.
+    Then its page is made as the run made it: without a monitor, which came later.
     """
     try:
         from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -227,7 +227,6 @@ def render(
     return environment.get_template("page.html").render(
         title=title or found.title,
         page=found,
-        refresh=refresh,
         glossary=GLOSSARY,
         version=__version__,
         css=css() + read("page.css"),
@@ -265,7 +264,7 @@ def _read(
     """Lay out what a folder holds, or the file of a monitor."""
     name = place.resolve().name
     watched = place / STATE if place.is_dir() else place
-    if watched.is_file():
+    if watched.is_file() and known is None:
         found.monitors.append(MonitorView(name, read_monitor(watched)))
         if watched == place:
             return
