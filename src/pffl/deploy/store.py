@@ -13,6 +13,7 @@ import json
 import math
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -104,6 +105,7 @@ class SiteMemory:
         self._db = sqlite3.connect(
             where, timeout=SECONDS, isolation_level=None, check_same_thread=False
         )
+        weakref.finalize(self, self._db.close)  # of sites in this process
         with self._errors():
             self._db.execute("PRAGMA journal_mode=DELETE")
             self._db.execute("PRAGMA synchronous=FULL")
