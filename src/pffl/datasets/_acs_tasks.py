@@ -14,6 +14,8 @@ is missing is left out; only then do missing values become 0.
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -205,10 +207,19 @@ TaskName = Literal["employment", "income", "public_coverage"]
 Filter = Literal["folktables", "filtered"]
 
 
+COMPARISONS: dict[str, Callable[[Any, float], Any]] = {
+    "<": operator.lt,
+    ">": operator.gt,
+    "≤": operator.le,
+    "≥": operator.ge,
+    "==": operator.eq,
+}
+
+
 def holds(condition: str, persons: pd.DataFrame) -> BoolArray:
     """Where a condition such as ``AGEP > 16`` holds; never for a missing value."""
-    found = persons.eval(condition.replace("≥", ">=").replace("≤", "<="))
-    return np.asarray(found, dtype=bool)
+    column, sign, value = condition.split()
+    return np.asarray(COMPARISONS[sign](persons[column], float(value)), dtype=bool)
 
 
 @dataclass(frozen=True)
