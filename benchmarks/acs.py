@@ -27,12 +27,12 @@ from ratios import header, show
 from threadpoolctl import threadpool_limits
 
 import pffl
+from pffl._solve import prepared
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.evidence.response import measure_gap
 from pffl.flow import rounds
-from pffl.preparation import Options
-from pffl.solving import prepared
+from pffl.prepare import Options
 
 FILE = Path(__file__).parents[2] / "shared/data/acs_employment_2024_48st_dc.parquet"
 BOUNDS = (0.55, 0.565, 0.58, 0.65)

@@ -24,15 +24,15 @@ import numpy as np
 
 import pffl
 from pffl import flow
+from pffl._solve import prepared
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.evidence.metrics import metrics
 from pffl.evidence.response import measure_gap
 from pffl.methods.base import Method
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.problem import upper_value
 from pffl.queries import Evaluate
-from pffl.solving import prepared
 
 FILE = Path(__file__).parents[2] / "shared/data/acs_employment_2024_48st_dc.parquet"
 BUDGET = 1000

@@ -26,11 +26,11 @@ from acs import FILE, load, peak, timed
 from ratios import header, show
 
 import pffl
+from pffl._solve import prepared
 from pffl.engines import Local
 from pffl.engines.local.layout import Layout
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.queries import Expand
-from pffl.solving import prepared
 
 BOUND, L2 = 0.58, 1e-3
 

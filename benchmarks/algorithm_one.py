@@ -16,11 +16,11 @@ from typing import Any
 
 import pffl
 from pffl import flow
+from pffl._solve import prepared
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.evidence.response import measure_gap
-from pffl.preparation import Options
-from pffl.solving import prepared
+from pffl.prepare import Options
 
 TARGET = 1e-3
 ROUNDS = 2000

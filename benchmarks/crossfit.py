@@ -41,6 +41,7 @@ from scipy import stats
 from scipy.optimize import brentq
 
 import pffl
+from pffl._solve import prepared
 from pffl.bounds import mean as mean_bounds
 from pffl.data.silo import Rows
 from pffl.driver import drive
@@ -48,9 +49,8 @@ from pffl.engines import Local
 from pffl.evidence.judged import harmless
 from pffl.flow import Start, rounds
 from pffl.models.base import LOSS_BOUNDS
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.problem import Point
-from pffl.solving import prepared
 
 ACS = Path(__file__).parents[2] / "shared/data/acs_employment_2024_48st_dc.parquet"
 DELTA = 0.05

@@ -21,12 +21,12 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import pffl
+from pffl._solve import prepared
 from pffl.data import Attribute, Federation, Rows, Schema, Silo
 from pffl.engines import Local
 from pffl.methods.saddle_bounds import GapMethod, SaddleState
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.problem import Problem
-from pffl.solving import prepared
 
 KINDS: tuple[type[GapMethod], ...] = (pffl.FirstOrder, pffl.Exact)
 RIDGES = (1e-2, 1e-3, 1e-4, 1e-6, 0.0)

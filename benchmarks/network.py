@@ -30,15 +30,15 @@ from ratios import header, show
 from torch import nn
 
 import pffl
+from pffl._solve import prepared as prepare
 from pffl.data import Rows
 from pffl.datasets._celeba import picture_schema
 from pffl.engines import Local, Reference
 from pffl.models import celeba_cnn, mlp
 from pffl.models.network import Network
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.problem import Problem
 from pffl.queries import Train, TrainTotal, View
-from pffl.solving import prepared as prepare
 
 REPEATS = 3
 TurnTaking = dict[str, Callable[[], TrainTotal]]

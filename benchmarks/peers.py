@@ -133,13 +133,13 @@ def ready(
     engine: Any, bound: float, method: Any, l2: float = L2
 ) -> tuple[Any, Callable[[], Any]]:
     """Return a problem, and a method's rounds on it: in 0.1.0, or now."""
-    from pffl.preparation import Options
+    from pffl.prepare import Options
 
     given = (engine, pffl.BoundedGroupLoss(bound), model(l2), method, Options())
     try:
-        from pffl.solving import prepared
+        from pffl._solve import prepared
     except ImportError:  # 0.1.0
-        from pffl.preparation import prepare
+        from pffl.prepare import prepare
 
         old = importlib.import_module("pffl.loop")
         problem, _ = prepare(*given, seed=0)

@@ -23,7 +23,7 @@ import pffl
 from pffl.data.silo import Rows
 from pffl.evidence.judged import Judged, upper_ends
 from pffl.evidence.record import ModelPath
-from pffl.preparation import Options
+from pffl.prepare import Options
 
 QUICK = Options(baseline=False, least=False)
 SHARES = (0.2, 0.4, 0.6)

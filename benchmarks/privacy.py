@@ -22,15 +22,15 @@ from typing import Any
 import numpy as np
 
 import pffl
+from pffl._solve import adding_of, setting_of
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import DataError
 from pffl.methods import method_of
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.privacy.plan import WIDE
 from pffl.private import run as running
 from pffl.private.training import Settings
-from pffl.solving import adding_of, setting_of
 
 HERE = Path(__file__).parent
 OUT = HERE / "privacy.jsonl"

@@ -30,7 +30,7 @@ import pffl
 from pffl.data import Federation, Rows
 from pffl.evidence.judged import Judged
 from pffl.evidence.record import Evidence, ModelPath, Sample
-from pffl.preparation import Options
+from pffl.prepare import Options
 
 REPORT, CALIBRATION = 0.3, 0.35
 QUICK = Options(baseline=False, least=False)

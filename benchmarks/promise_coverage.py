@@ -28,7 +28,7 @@ import pffl
 from pffl.bounds.mean import Bets, upper_bounds
 from pffl.data import Federation
 from pffl.evidence.record import ModelPath
-from pffl.preparation import Options
+from pffl.prepare import Options
 
 DELTA, POOL, MODELS = 0.05, 4000, 12
 QUICK = Options(baseline=False, least=False)

@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 
 import pffl
+from pffl._solve import prepared
 from pffl.admission import Policy
 from pffl.deploy import InMemory, Remote
 from pffl.engines import Local
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.queries import Census, Expand
-from pffl.solving import prepared
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.peers import (

@@ -18,12 +18,12 @@ import numpy as np
 
 import pffl
 from pffl import methods
+from pffl._solve import open_engine, setting_of
 from pffl.driver import drive, drive_many
 from pffl.flow import Flow, Run, Start, ask_all, rounds
-from pffl.preparation import prepare
+from pffl.prepare import prepare
 from pffl.problem import Point, Problem
 from pffl.queries import Evaluate, EvaluateTotal
-from pffl.solving import open_engine, setting_of
 from reproduction import optimum
 
 L2 = 0.001  # of every model, unless the ridge is searched

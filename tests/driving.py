@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from pffl import flow
+from pffl._solve import prepared as prepare
 from pffl.callbacks import Callback
 from pffl.driver import drive, drive_many
 from pffl.engines import Engine
 from pffl.flow import Flow, Run
 from pffl.methods import Method
 from pffl.problem import Expansion, Point, Problem
-from pffl.solving import prepared as prepare
 from tests.inside import Least, Lowest, Pair, proofs, response
 
 __all__ = ["drive", "prepare"]

@@ -12,7 +12,7 @@ import numpy as np
 import pffl
 from pffl.data import Attribute, Federation, Rows, Schema, Silo
 from pffl.engines import Reference
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.problem import Problem
 from pffl.queries import Evaluate, Train, Witness
 from tests.driving import prepare

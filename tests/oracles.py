@@ -32,7 +32,7 @@ from pffl.data import Attribute, Federation, Rows, Schema, Silo
 from pffl.engines import Local, Reference
 from pffl.errors import ArtefactError, PrivacyBudgetError, UsageError
 from pffl.models import Inputs, LinearModel, Target
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.problem import Point, Problem
 from pffl.queries import (
     Census,

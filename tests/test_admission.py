@@ -160,7 +160,7 @@ def honest_silos_pass(name, seed):
         if rng.integers(2) or not labels
         else pffl.BoundedGroupLoss(0.5)
     )
-    options = pffl.preparation.Options(
+    options = pffl.prepare.Options(
         empty_cells="remove", weighting=str(rng.choice(["silos", "rows"]))
     )
     problem = make_problem(engine, constraint, model=model, options=options)

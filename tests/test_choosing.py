@@ -13,14 +13,14 @@ from scipy.special import expit
 
 import pffl
 from pffl import runs
-from pffl.choosing import POINTS, choose_bound, find_smallest, pick
+from pffl._solve import prepared, setting_of
 from pffl.config import parse
 from pffl.data import Federation, Rows
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import NotMetError, UsageError
-from pffl.preparation import Options
-from pffl.solving import prepared, setting_of
+from pffl.prepare import Options
+from pffl.select import POINTS, choose_bound, find_smallest, pick
 from pffl.tuning import set_aside
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command

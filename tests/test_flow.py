@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 import pffl
+from pffl._solve import prepared, setting_of, solving
 from pffl.driver import drive, drive_many
 from pffl.engines import Local, Reference
 from pffl.errors import FederationError
 from pffl.files import json_text
 from pffl.flow import Flow, Round, Start, ask, ask_all, gather, given, rounds
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.queries import Census, Expand
-from pffl.solving import prepared, setting_of, solving
 from tests.methods.biased import biased
 
 FEDERATION = biased(0)

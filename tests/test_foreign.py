@@ -27,7 +27,7 @@ from pffl.foreign import (
     read_coefficients,
     with_probabilities,
 )
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.queries import Census, Evaluate
 from tests.inside import Evidence, Missing
 from tests.raising import raises

@@ -18,7 +18,7 @@ from pffl.data import Federation, Rows
 from pffl.engines import Local
 from pffl.errors import DataError, UsageError
 from pffl.path import FAR, INSIDE
-from pffl.preparation import Options
+from pffl.prepare import Options
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
 from tests.helpers import make_federation

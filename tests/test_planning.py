@@ -12,7 +12,7 @@ from scipy.special import expit
 import pffl
 from pffl.data import Federation, Rows
 from pffl.errors import DataError, UsageError
-from pffl.preparation import Options
+from pffl.prepare import Options
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
 from tests.deploy.sites import remote

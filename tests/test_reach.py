@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import minimize
 
 import pffl
-from pffl.preparation import Options
+from pffl.prepare import Options
 from tests.helpers import make_federation
 from tests.verifying import not_verified
 

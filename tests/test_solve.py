@@ -11,11 +11,11 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression as SklearnLogistic
 
 import pffl
+from pffl._solve import default_method
 from pffl.callbacks import Callback
 from pffl.engines import Local, Reference
 from pffl.errors import NotMetError, UsageError
 from pffl.models import Model
-from pffl.solving import default_method
 from tests.helpers import group_masks, make_federation, make_schema
 from tests.oracles import MODELS
 from tests.raising import raises

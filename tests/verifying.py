@@ -8,10 +8,10 @@ from typing import Any
 
 import pffl
 from pffl import runs
+from pffl._solve import open_engine
 from pffl.certifying import Request, examine
 from pffl.data import Federation
 from pffl.solution import Solution
-from pffl.solving import open_engine
 
 
 def not_verified(

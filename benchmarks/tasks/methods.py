@@ -26,11 +26,11 @@ import numpy as np
 
 import pffl
 from pffl import methods
+from pffl._solve import open_engine, setting_of
 from pffl.driver import drive, drive_many
 from pffl.flow import rounds
-from pffl.preparation import prepare
+from pffl.prepare import prepare
 from pffl.problem import Problem
-from pffl.solving import open_engine, setting_of
 
 L2 = 0.001
 LONG = 300  # gradients of a method without a test of convergence

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from pffl import datasets as datasets
     from pffl import figures as figures
     from pffl import metrics as metrics
+    from pffl._solve import solve as solve
+    from pffl._solve import solve_many as solve_many
     from pffl.certifying import certify as certify
     from pffl.constraints import BoundedGroupLoss as BoundedGroupLoss
     from pffl.constraints import (
@@ -46,15 +48,13 @@ if TYPE_CHECKING:
     from pffl.path import Promise as Promise
     from pffl.planning import PromisePlan as PromisePlan
     from pffl.planning import plan as plan
-    from pffl.preparation import Options as Options
+    from pffl.prepare import Options as Options
     from pffl.privacy.terms import Privacy as Privacy
     from pffl.reports.card import card as card
     from pffl.reports.page import report as report
     from pffl.runs.directory import save as save
     from pffl.runs.predictor import load as load
     from pffl.solution import Solution as Solution
-    from pffl.solving import solve as solve
-    from pffl.solving import solve_many as solve_many
     from pffl.verification import verify as verify
 
 __version__ = "0.2.0"
@@ -78,7 +78,7 @@ _HOMES = {
     "LogisticRegression": "models",
     "MinMax": "constraints",
     "Network": "models",
-    "Options": "preparation",
+    "Options": "prepare",
     "Privacy": "privacy.terms",
     "PFFL": "methods",
     "PFFLError": "errors",
@@ -99,9 +99,9 @@ _HOMES = {
     "plan": "planning",
     "report": "reports.page",
     "save": "runs.directory",
-    "solve": "solving",
+    "solve": "_solve",
     "solve_loaders": "loops",
-    "solve_many": "solving",
+    "solve_many": "_solve",
     "verify": "verification",
 }
 

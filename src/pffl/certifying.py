@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from pffl._solve import evidence_of, open_engine, setting_of
 from pffl.bounds.checks import positive, probability, whole
 from pffl.constraints.base import EVERY_SILO, Cells, find_cell
 from pffl.data.federation import Federation
@@ -34,9 +35,8 @@ from pffl.evidence.record import (
 )
 from pffl.models.base import Model
 from pffl.models.predictor import Predictor
-from pffl.preparation import count, deviations, sizes_of, stored_of, task_of
+from pffl.prepare import count, deviations, sizes_of, stored_of, task_of
 from pffl.problem import Point, Problem
-from pffl.solving import evidence_of, open_engine, setting_of
 from pffl.typing import FloatArray
 
 

@@ -33,6 +33,7 @@ from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 import tomli_w
 from pydantic import Field, create_model
 
+from pffl._solve import default_method
 from pffl.admission import Policy
 from pffl.constraints import CONSTRAINTS, BoundedGroupLoss, Constraint
 from pffl.data.federation import Federation
@@ -49,7 +50,7 @@ from pffl.models import Model as AnyModel
 from pffl.models.linear import NumericModel, default_model
 from pffl.models.recipes import RECIPES, Recipe, section_of
 from pffl.numerics import is_number
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.privacy.terms import Privacy
 from pffl.records import (
     Key,
@@ -66,7 +67,6 @@ from pffl.records import (
     unknown_key,
 )
 from pffl.registry import Registry
-from pffl.solving import default_method
 
 F = TypeVar("F", Federation, Engine)
 

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from pffl._solve import open_engine, prepared, setting_of
 from pffl.bounds.checks import Interval
 from pffl.constraints.base import Constraint, find_cell
 from pffl.constraints.group_loss import BoundedGroupLoss
@@ -32,9 +33,8 @@ from pffl.evidence.record import Least, Lowest, Missing
 from pffl.flow import Flow, gather
 from pffl.methods.auto import Auto
 from pffl.models.base import Model
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.problem import Problem
-from pffl.solving import open_engine, prepared, setting_of
 from pffl.text import down, element, text_table, up, words
 
 R = TypeVar("R")

@@ -5,7 +5,7 @@ that are dictionaries (Hugging Face), any optimiser, frozen layers, mixed precis
 silos are in this process, one loader each; a round is FedAvg: every silo trains a copy
 of the model for some epochs on weighted losses, and the copies are averaged by rows.
 λ, the model that is kept and what is said of it are as for a Flower app
-(`pffl.outside`).
+(`pffl.external`).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from pffl.data.encoding import TableEncoding
 from pffl.data.federation import Federation
 from pffl.data.schema import Attribute, Schema
 from pffl.errors import DataError, MissingExtraError, UsageError
+from pffl.external import Bounding, Groups, Kept, Outside, named
 from pffl.models.network import LOSSES, Network, numbers, seeded
 from pffl.models.reported import CLASSES, NUMBERS, Reported
-from pffl.outside import Bounding, Groups, Kept, Outside, named
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.queries import Census, CensusTotal, Evaluate, Query, Total, View, add_all
 from pffl.solution import Solution
 from pffl.typing import FloatArray, IntArray

@@ -38,11 +38,11 @@ from pffl.evidence.measure import (
 )
 from pffl.evidence.record import Before, Candidate, Missing, ModelPath, Sample
 from pffl.evidence.response import expand
-from pffl.fitting import Fitted, fit, measure_before, unchanged
+from pffl.fit import Fitted, fit, measure_before, unchanged
 from pffl.flow import Flow, Round, Run, Start, gather, rounds
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
-from pffl.preparation import Options, Setting
+from pffl.prepare import Options, Setting
 from pffl.problem import Problem
 from pffl.typing import FloatArray
 

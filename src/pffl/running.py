@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pffl import files, records
+from pffl._solve import solve
 from pffl.callbacks import Callback
 from pffl.config import (
     APART,
@@ -61,7 +62,6 @@ from pffl.runs.directory import (
     read_manifest,
 )
 from pffl.solution import Solution
-from pffl.solving import solve
 
 GAPS_SHOWN = 20  # times the gap is measured in a run of known length
 

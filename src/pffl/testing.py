@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from pffl._solve import prepared
 from pffl.constraints import CONSTRAINTS, BoundedGroupLoss, Cells, Constraint
 from pffl.data import Attribute, Federation, Rows, Schema, Silo
 from pffl.driver import drive, exchanges
@@ -28,10 +29,9 @@ from pffl.flow import Run, rounds
 from pffl.methods import METHODS, Exact, Method
 from pffl.models.base import Model
 from pffl.models.scaled import Design
-from pffl.preparation import Options, Weighting
+from pffl.prepare import Options, Weighting
 from pffl.problem import Point, Problem
 from pffl.queries import Evaluate, Query, TrainTotal
-from pffl.solving import prepared
 from pffl.typing import FloatArray, IntArray
 
 CLOSE = 1e-6  # two ways to the same model may differ by so much

@@ -25,7 +25,7 @@ from pffl.methods.auto import Auto
 from pffl.methods.base import Method
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel
-from pffl.preparation import Options, Setting, prepare, prices
+from pffl.prepare import Options, Setting, prepare, prices
 from pffl.problem import Point
 from pffl.queries import Evaluate
 from pffl.text import words

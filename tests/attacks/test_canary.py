@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from benchmarks import privacy_audit as audit
+from pffl._solve import adding_of, setting_of
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.methods import method_of
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.privacy import Privacy
 from pffl.queries import Census
-from pffl.solving import adding_of, setting_of
 from tests.inside import PARTS, mu_of, running, seeded_source
 from tests.queries.test_release import queries, seen, task_of
 

@@ -12,7 +12,7 @@ import pffl
 from pffl.data import Federation
 from pffl.engines import Local
 from pffl.errors import UsageError
-from pffl.preparation import Options
+from pffl.prepare import Options
 from tests.deploy.sites import remote
 from tests.helpers import make_federation, make_schema
 from tests.raising import raises

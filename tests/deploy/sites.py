@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import pffl
+from pffl._solve import solving, with_noise
 from pffl.admission import Policy
 from pffl.callbacks import Callback
 from pffl.config import read_plan
@@ -23,12 +24,11 @@ from pffl.deploy import Agreement, InMemory, Limits, Remote, Site, SiteKey
 from pffl.driver import exchanges as conversation
 from pffl.engines import Reference
 from pffl.errors import Problems, UsageError
-from pffl.preparation import Options, Setting
+from pffl.prepare import Options, Setting
 from pffl.privacy import Privacy
 from pffl.problem import Problem
 from pffl.queries import Census, Query, Total
 from pffl.solution import Solution
-from pffl.solving import solving, with_noise
 from tests.driving import prepare
 from tests.helpers import make_federation, make_rows, make_schema
 from tests.inside import (

@@ -14,8 +14,8 @@ from pffl import runs, verify
 from pffl.constraints import Cells
 from pffl.engines import Local
 from pffl.errors import DataError, FederationError, UsageError
-from pffl.outside import bounded
-from pffl.preparation import Options
+from pffl.external import bounded
+from pffl.prepare import Options
 from pffl.queries import Evaluate
 from tests.driving import prepare
 from tests.helpers import make_federation

@@ -14,15 +14,15 @@ import numpy as np
 import pytest
 
 import pffl
+from pffl._solve import open_engine, setting_of
 from pffl.admission import Policy
 from pffl.deploy import InMemory, Limits, Reply
 from pffl.engines import Local, Reference
 from pffl.errors import ArtefactError, DataError, FederationError, UsageError
 from pffl.methods import METHODS
 from pffl.parcel import HEADER, Parcel
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.queries import Census, Evaluate, Expand, Pool, Train
-from pffl.solving import open_engine, setting_of
 from tests.deploy.sites import (
     OPEN,
     agree,

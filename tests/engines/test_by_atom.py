@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 import pffl
 from pffl.data import Rows
 from pffl.engines import Local, Reference
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.queries import Evaluate, Expand, WitnessTotal
 from tests.helpers import (
     assert_same_total,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import pffl
 from pffl.engines import Local
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.problem import Point
 from tests.driving import measure
 from tests.helpers import (

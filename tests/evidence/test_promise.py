@@ -16,7 +16,7 @@ from pffl.certifying import Request, examine
 from pffl.data import Federation, Rows
 from pffl.engines import Local
 from pffl.files import json_text
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.queries import Evaluate, Query
 from tests.inside import (
     Evidence,

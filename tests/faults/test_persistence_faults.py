@@ -25,12 +25,12 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl import fitting, runs
+from pffl import fit, runs
 from pffl.engines import Local
 from pffl.errors import ArtefactError
 from pffl.log import LOG, SPEC, VERSION, Log
 from pffl.parcel import Parcel, pack, unpack
-from pffl.preparation import Options
+from pffl.prepare import Options
 from tests.cli.helpers import SMALL, argv
 from tests.cli.helpers import pffl as command
 from tests.interrupting import Stopping, assert_same_outcome
@@ -276,7 +276,7 @@ def test_fault_71_a_signal_ends_cleanly_and_the_run_goes_on(
 
 HANGS = """
 import signal, sys, time
-import pffl.solving
+import pffl._solve
 from pffl.cli import main
 def forever(*a, **k):
     print("concluding", file=sys.stderr, flush=True)
@@ -285,7 +285,7 @@ def forever(*a, **k):
             time.sleep(60)
         except KeyboardInterrupt:
             pass
-pffl.solving.evidence_of = forever
+pffl._solve.evidence_of = forever
 main()
 """
 
@@ -312,14 +312,14 @@ def test_fault_71_the_second_signal_ends_at_once(number, tmp_path):
 
 
 def test_fault_71_interrupted_while_measuring(tmp_path, capsys, monkeypatch):
-    measured = fitting._measured
+    measured = fit._measured
 
     def interrupt(*parts: Any) -> Any:
         os.kill(os.getpid(), signal.SIGINT)
         return measured(*parts)
 
     options = ("run", *SMALL, "--bound", "0.7", "--no-extras", "--out")
-    monkeypatch.setattr(fitting, "_measured", interrupt)
+    monkeypatch.setattr(fit, "_measured", interrupt)
     seen = command(capsys, *options, tmp_path / "run")
     monkeypatch.undo()
     assert seen.code == 130

@@ -13,7 +13,7 @@ import pffl
 from pffl.data import Federation, Rows, Silo
 from pffl.engines import Local
 from pffl.flow import Round
-from pffl.preparation import Options
+from pffl.prepare import Options
 from tests.helpers import from_silos, make_problem, make_schema
 
 NAMES = ("a", "b", "c", "d")

@@ -10,7 +10,7 @@ import pytest
 
 import pffl
 from pffl.engines import Reference
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.problem import Point, lower_value
 from tests.driving import expand, iterate, measure
 from tests.helpers import group_masks, make_federation, make_problem, setting

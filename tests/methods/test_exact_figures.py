@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import pffl
+from pffl._solve import Options
 from pffl.data import Federation
 from pffl.datasets import acs, compas
 from pffl.engines import Local
-from pffl.preparation import reprice
-from pffl.solving import Options
+from pffl.prepare import reprice
 from tests.datasets.compas_file import is_cached
 from tests.driving import iterate, measure, prepare
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import pffl
 from pffl.engines import Reference
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.problem import Expansion, Problem
 from tests.helpers import make_federation, make_problem
 from tests.inside import Forecast, forecast, saddle

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import pffl
 from pffl.engines import Local
 from pffl.methods import FairFed, FairGrad, FedFair, FedFB
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.queries import Evaluate
 from reproduction import fedfb
 from tests.datasets.compas_file import is_cached

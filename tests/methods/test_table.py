@@ -35,7 +35,7 @@ from pffl.methods import (
     Pooled,
     Reductions,
 )
-from pffl.preparation import prices
+from pffl.prepare import prices
 from pffl.problem import Point
 from tests.driving import drive, iterate, measure
 from tests.helpers import make_federation, make_problem, make_schema

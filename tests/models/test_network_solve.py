@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import pffl
+from pffl._solve import default_method
 from pffl.engines import Local
 from pffl.errors import ArtefactError
 from pffl.methods import METHODS
 from pffl.queries import Evaluate
-from pffl.solving import default_method
 from tests.driving import iterate
 from tests.helpers import make_federation, make_problem
 from tests.inside import read_model, write_model

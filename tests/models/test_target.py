@@ -11,7 +11,7 @@ import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Reference
 from pffl.models import Target
-from pffl.preparation import Options
+from pffl.prepare import Options
 from tests.helpers import from_silos, make_federation, make_problem
 
 UNITS = [1e-4, 5e4, 1e9]

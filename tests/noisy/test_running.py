@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import pffl
+from pffl._solve import noise_forecast
 from pffl.engines import Local
 from pffl.errors import DataError, UsageError
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.privacy import Privacy
-from pffl.solving import noise_forecast
 from tests.helpers import make_federation
 from tests.inside import PARTS, Evidence, Judged, bets_of, composed, epsilon_of, judge
 from tests.inside import noise as told

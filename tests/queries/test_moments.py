@@ -12,7 +12,7 @@ from pffl.data import Rows, Silo
 from pffl.driver import drive
 from pffl.engines import Local, Reference
 from pffl.errors import Refused
-from pffl.preparation import count
+from pffl.prepare import count
 from pffl.queries import Census, View, read_query
 from tests.helpers import from_silos, make_federation, make_problem
 from tests.raising import raises

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import pffl
 from pffl.data import Silo
 from pffl.engines import Local
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.queries import Evaluate, Expand, View, add_all
 from tests.helpers import (
     assert_same_total,

@@ -270,7 +270,7 @@ def _forecast(draft: Draft, certify: str, bounded: bool, *, json: bool) -> None:
 
 def _show_releases(draft: Draft, *, json: bool) -> None:
     """Show what a run with noise would release, before anything is."""
-    from pffl.solving import noise_forecast
+    from pffl._solve import noise_forecast
 
     spec = draft.check()
     job = build(spec)

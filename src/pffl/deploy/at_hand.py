@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from pffl._solve import sharing
 from pffl.admission import Policy
 from pffl.constraints.base import Constraint
 from pffl.data.federation import Federation
@@ -27,7 +28,6 @@ from pffl.parcel import LARGEST
 from pffl.privacy.terms import Privacy
 from pffl.queries import Query
 from pffl.queries.base import Rebuild
-from pffl.solving import sharing
 
 ALL = 1 << 50  # more than is ever asked
 FOR_EVER = 1e9  # seconds: there is nothing to wait for

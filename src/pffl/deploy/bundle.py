@@ -25,6 +25,7 @@ import numpy as np
 import pandas as pd
 
 from pffl import files
+from pffl._solve import sharing
 from pffl.admission import FEWEST_SITES
 from pffl.config import RunSpec, dumps
 from pffl.constraints.base import Cells
@@ -40,10 +41,9 @@ from pffl.engines import DEPLOYED
 from pffl.errors import MissingExtraError, Problems, UsageError
 from pffl.methods import Auto, Exact, FirstOrder, Method
 from pffl.methods.auto import hessians_fit
-from pffl.preparation import Setting, check_pooled
+from pffl.prepare import Setting, check_pooled
 from pffl.problem import Access
 from pffl.runs.directory import SPEC
-from pffl.solving import sharing
 
 OLDEST_FLOWER = "1.41.0"
 SPARE = 50  # queries beyond those that a method plans: start, gap, verdict

@@ -46,9 +46,9 @@ from pffl.data.federation import Federation
 from pffl.data.schema import Attribute, Schema, withheld
 from pffl.errors import DataError, FederationError, Malformed, Refused, UsageError
 from pffl.evidence.looks import Looks
+from pffl.external import Bounding, Groups, Kept, Outside, named
 from pffl.models.reported import CLASSES, NUMBERS, Reported
-from pffl.outside import Bounding, Groups, Kept, Outside, named
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.queries import (
     Census,
     CensusTotal,

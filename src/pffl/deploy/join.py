@@ -29,7 +29,7 @@ from pffl.deploy.limits import Limits
 from pffl.deploy.site import Site
 from pffl.deploy.store import BEGIN, CONSENT, SiteMemory
 from pffl.errors import ArtefactError, Problems, UsageError
-from pffl.preparation import Setting
+from pffl.prepare import Setting
 from pffl.privacy.accounting import composed, epsilon_of
 from pffl.private.run import planned
 from pffl.records import suggestion

@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from pffl._solve import solve
 from pffl.certifying import Request
 from pffl.constraints import CONSTRAINTS, Constraint, MinMax
 from pffl.constraints.base import AUTO
@@ -37,10 +38,9 @@ from pffl.metrics import codes_of
 from pffl.models.base import Inputs
 from pffl.models.linear import LinearModel
 from pffl.models.scaled import Design
-from pffl.preparation import Options, Weighting
+from pffl.prepare import Options, Weighting
 from pffl.problem import Problem
 from pffl.solution import Solution
-from pffl.solving import solve
 from pffl.typing import FloatArray
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from pffl.estimator.rows import weights
 from pffl.methods.base import Method
 from pffl.models.base import Inputs
 from pffl.models.linear import LinearModel, LogisticRegression, SoftmaxRegression
-from pffl.preparation import Weighting
+from pffl.prepare import Weighting
 from pffl.typing import FloatArray
 
 

@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import validate_data
 
+from pffl._solve import solve
 from pffl.constraints import Constraint
 from pffl.errors import UsageError
 from pffl.estimator.base import constraint_of
@@ -18,7 +19,6 @@ from pffl.estimator.classifier import FairClassifier
 from pffl.estimator.regressor import FairRegressor
 from pffl.estimator.rows import federation_of
 from pffl.methods.auto import Auto
-from pffl.solving import solve
 from pffl.text import up
 
 

@@ -20,7 +20,7 @@ from pffl.models.linear import (
     LinearModel,
     NumericModel,
 )
-from pffl.preparation import Weighting
+from pffl.prepare import Weighting
 from pffl.typing import FloatArray
 
 

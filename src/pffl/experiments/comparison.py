@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from pffl import files
-from pffl.choosing import choose_bound
+from pffl._solve import open_engine, setting_of
 from pffl.constraints import (
     BoundedGroupLoss,
     ConditionalBoundedGroupLoss,
@@ -67,9 +67,9 @@ from pffl.methods.fedavg import FedAvg
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel, default_model
 from pffl.numerics import front
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.records import Record, read
-from pffl.solving import open_engine, setting_of
+from pffl.select import choose_bound
 from pffl.text import element, text_table
 from pffl.typing import FloatArray
 

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from pffl._solve import open_engine, setting_of
 from pffl.constraints import Constraint, PerSilo
 from pffl.data.federation import Federation
 from pffl.driver import Meter, drive_many
@@ -30,10 +31,9 @@ from pffl.methods import METHODS
 from pffl.methods.base import Method
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel
-from pffl.preparation import Options, Setting, prepare
+from pffl.prepare import Options, Setting, prepare
 from pffl.problem import Point, Problem
 from pffl.queries import Evaluate, EvaluateTotal
-from pffl.solving import open_engine, setting_of
 from pffl.typing import FloatArray
 
 MAX_STACK = 48  # trials that are trained side by side

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from pffl._solve import evidence_of, open_engine, prepared, setting_of, terms_of
 from pffl.certifying import Request, chosen_among, overlap_of
 from pffl.constraints.base import Constraint
 from pffl.data.encoding import TableEncoding
@@ -36,11 +37,10 @@ from pffl.foreign.coefficients import Coefficients
 from pffl.methods.auto import Auto
 from pffl.models.base import Model
 from pffl.models.predictor import Predictor
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.problem import Point
 from pffl.queries.stakes import IMPOSSIBLE
 from pffl.solution import Solution
-from pffl.solving import evidence_of, open_engine, prepared, setting_of, terms_of
 from pffl.typing import FloatArray
 
 OURS = Missing("the certificate of its own run speaks of them")

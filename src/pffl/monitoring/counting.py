@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from pffl import files
+from pffl._solve import open_engine
 from pffl.bounds import alarm
 from pffl.constraints.base import Bound, Constraint
 from pffl.data.encoding import Unseen
@@ -39,10 +40,9 @@ from pffl.evidence.monitor import (
 from pffl.flow import Flow, ask_all
 from pffl.models.predictor import Predictor
 from pffl.monitoring.watched import Deployed, Wish, cells_of
-from pffl.preparation import task_of
+from pffl.prepare import task_of
 from pffl.problem import Access
 from pffl.queries import Census, Evaluate
-from pffl.solving import open_engine
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from pffl._solve import default_method
 from pffl.constraints.base import Constraint
 from pffl.data.federation import Federation
 from pffl.data.partition import CALIBRATION
@@ -36,8 +37,7 @@ from pffl.models.base import Model
 from pffl.models.linear import default_model
 from pffl.planning import outlook
 from pffl.planning.trial import FEWEST, Looked, Report, Trial
-from pffl.preparation import Options
-from pffl.solving import default_method
+from pffl.prepare import Options
 from pffl.text import decimals, element, few, text_table, up, words
 from pffl.typing import FloatArray
 

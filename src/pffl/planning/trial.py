@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pffl._solve import setting_of
 from pffl.bounds.mean import MOMENTS, Moments
 from pffl.constraints.base import Constraint
 from pffl.data.checks import listing
@@ -31,10 +32,9 @@ from pffl.methods.base import Method
 from pffl.models.base import Model
 from pffl.path import check_bounded, find_safest
 from pffl.planning.outlook import Outlook
-from pffl.preparation import Options, Setting, prepare
+from pffl.prepare import Options, Setting, prepare
 from pffl.problem import Problem
 from pffl.queries import Census
-from pffl.solving import setting_of
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 FOLDS = 4

@@ -24,7 +24,7 @@ from pffl.flow import Flow, ask
 from pffl.methods.base import Method
 from pffl.models.base import Model
 from pffl.models.linear import LogisticRegression, SoftmaxRegression, default_model
-from pffl.preparation import Counted, Options, Setting, begin, with_missing
+from pffl.prepare import Counted, Options, Setting, begin, with_missing
 from pffl.privacy.plan import BETS, Plan, bets_of, plan_of
 from pffl.privacy.terms import Privacy
 from pffl.private.training import Asking, Settings, Trained, settings_of, train

@@ -34,13 +34,13 @@ from pffl.evidence.metrics import metrics
 from pffl.evidence.proofs import INTERRUPTED, find_least, of_cells, unmeasurable
 from pffl.evidence.record import BoundTrial, Choice, Missing
 from pffl.evidence.tables import EQUAL
-from pffl.fitting import Fitted, fit
+from pffl.fit import Fitted, fit
 from pffl.flow import Flow, Start, ask
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel
-from pffl.preparation import Options, Setting, prepare, prices
+from pffl.prepare import Options, Setting, prepare, prices
 from pffl.problem import Point, Problem
 from pffl.queries import Evaluate, EvaluateTotal
 from pffl.text import up, words

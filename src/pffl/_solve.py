@@ -19,7 +19,6 @@ from typing import Any
 from pffl import files
 from pffl.admission import FEWEST_SITES
 from pffl.callbacks import Callback
-from pffl.choosing import choose_bound
 from pffl.constraints.base import Cells, Constraint
 from pffl.data.federation import Federation
 from pffl.data.partition import CALIBRATION
@@ -50,7 +49,7 @@ from pffl.evidence.record import (
 from pffl.evidence.sites import sites_of
 from pffl.evidence.tables import chosen_bound
 from pffl.evidence.verdicts import remarks
-from pffl.fitting import fit
+from pffl.fit import fit
 from pffl.flow import Flow
 from pffl.log import Log, identity
 from pffl.methods import method_of
@@ -65,7 +64,7 @@ from pffl.path import (
     check_promise,
     fit_path,
 )
-from pffl.preparation import (
+from pffl.prepare import (
     Options,
     Setting,
     begin,
@@ -82,6 +81,7 @@ from pffl.private import margins
 from pffl.private import run as private
 from pffl.problem import Access, Point, Problem
 from pffl.queries.release import Adding
+from pffl.select import choose_bound
 from pffl.solution import Solution
 from pffl.tuning import choose_l2
 from pffl.typing import FloatArray

@@ -15,22 +15,22 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
+from pffl._solve import evidence_of, noted, prepared, setting_of, terms_of
 from pffl.constraints.base import Constraint
 from pffl.driver import drive
 from pffl.engines.base import Engine
 from pffl.errors import Problems, UsageError, wrong
 from pffl.evidence.measure import Measured, Wanted, expected_rows, heldout_sample
 from pffl.evidence.record import Missing, Proofs, Settling, Training
-from pffl.fitting import shipped_sample
+from pffl.fit import shipped_sample
 from pffl.flow import Flow, Round
 from pffl.methods.ascent import Ascent, example_weights
 from pffl.methods.pffl import PFFL
 from pffl.models.reported import Reported
 from pffl.numerics import bounded_probabilities, is_number
-from pffl.preparation import Options
+from pffl.prepare import Options
 from pffl.problem import Point, Problem, upper_value
 from pffl.solution import Solution
-from pffl.solving import evidence_of, noted, prepared, setting_of, terms_of
 from pffl.text import up, words
 from pffl.typing import FloatArray
 
@@ -340,7 +340,7 @@ def told_of(M: float | None) -> list[str]:
     return [
         "what is said of held-out rows and of people not seen is said of the model "
         "with its probabilities kept so far from 0 that no loss is above "
-        f"{words(M)} (pffl.outside.bounded does it)"
+        f"{words(M)} (pffl.external.bounded does it)"
     ]
 
 
