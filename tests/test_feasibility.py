@@ -1,16 +1,21 @@
-"""How low bounds can go, before anything is trained."""
+"""How low bounds can go, and how many rows a certificate will need."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
+from scipy.special import expit
 
 import pffl
 from pffl.data import Federation, Rows, Silo
 from pffl.engines import Local
-from pffl.errors import UsageError
-from tests.helpers import make_schema
-from tests.inside import Least
+from pffl.errors import DataError, UsageError
+from tests.deploy.sites import remote
+from tests.helpers import make_federation, make_schema
+from tests.inside import Judged, Least
 from tests.interrupting import Stopping
 from tests.raising import raises
 
@@ -61,7 +66,7 @@ def test_bounds_that_differ_are_judged_together(people) -> None:
     over = pffl.feasible(people, pffl.BoundedGroupLoss(high))
     assert not over.impossible
     assert over.verdict
-    named = pffl.feasible(people, pffl.BoundedGroupLoss(low), promise=False)
+    named = pffl.feasible(people, pffl.BoundedGroupLoss(low), bounded=False)
     assert named.excess is None
     assert named.common == common
 
@@ -135,3 +140,150 @@ def test_separable_rows_have_no_smallest_bound_above_zero() -> None:
     assert found.common.lower == 0
     assert 0 < found.common.upper < 1e-3
     assert found.everywhere
+
+
+# How many rows a certificate needs
+
+
+def two_groups(rows: int, seed: int, **options: Any) -> Federation:
+    """Two groups, of which one model suits neither; more inputs than are of use."""
+    rng = np.random.default_rng(seed)
+    group = (rng.uniform(size=rows) < 0.3).astype(int)
+    X = rng.normal(size=(rows, 8))
+    score = np.where(group == 1, 1.5 * X[:, 1] + 0.5, 1.5 * X[:, 0])
+    y = (rng.uniform(size=rows) < expit(score)).astype(int)
+    return Federation.from_arrays(
+        X,
+        y,
+        sensitive_features=np.array(["a", "b"])[group],
+        silo=np.arange(rows) % 2,
+        seed=seed,
+        **{"test_fraction": 0.0, **options},
+    ).with_calibration(0.4, seed=seed)
+
+
+def forecast(federation: Any, bound: Any, confidence: float = 0.95, **more: Any) -> Any:
+    constraint = bound
+    if bound is not None and not hasattr(bound, "cells"):
+        constraint = pffl.BoundedGroupLoss(bound)
+    return pffl.feasible(federation, constraint, certify=confidence, **more).forecast
+
+
+def certified(federation: Federation, bound: float) -> bool:
+    """Whether a run with this bound was certified."""
+    found = pffl.solve(
+        federation,
+        pffl.BoundedGroupLoss(bound),
+        options=pffl.Options(baseline=False, least=False),
+        promise=pffl.Promise(models=2),
+        seed=0,
+    )
+    return Judged(found.evidence).by_path
+
+
+def test_nothing_but_the_number_of_other_rows_is_looked_at() -> None:
+    """Test and calibration rows with other inputs and labels: no change."""
+    federation = two_groups(1200, 3, test_fraction=0.25)
+
+    def other(rows: Rows) -> Rows:
+        return replace(rows, X=rows.X[::-1] * 3 + 1, y=1 - rows.y)
+
+    silos = tuple(
+        replace(
+            silo,
+            splits={s: r if s == "train" else other(r) for s, r in silo.splits.items()},
+        )
+        for silo in federation.silos
+    )
+    assert forecast(federation, 0.7) == forecast(replace(federation, silos=silos), 0.7)
+
+
+def test_the_rows_that_it_names_are_enough_in_most_cases() -> None:
+    """Twice the rows: certified in most draws; a fifth of them: in few."""
+    bound, size = 0.72, 900
+    cells = forecast(two_groups(size, 7), bound).cells
+    factor = max(cell.rows_needed / cell.rows for cell in cells)
+
+    def made(times: float) -> float:
+        draws = [two_groups(int(times * factor * size), 900 + i) for i in range(8)]
+        return float(np.mean([certified(draw, bound) for draw in draws]))
+
+    assert made(2.0) >= 0.75
+    assert made(0.2) <= 0.5
+
+
+def test_a_larger_confidence_needs_more_rows() -> None:
+    people = two_groups(900, 7)
+    found = [forecast(people, 0.72, sure) for sure in (0.9, 0.95, 0.99)]
+    needed = [[cell.rows_needed for cell in one.cells] for one in found]
+    assert needed == sorted(needed)
+    chances = [one.chance for one in found]
+    assert chances == sorted(chances, reverse=True)
+
+
+@pytest.mark.parametrize(("bound", "hopeless"), [(0.4, True), (2.5, False)])
+def test_bounds_that_no_number_of_rows_certifies(bound: float, hopeless: bool) -> None:
+    found = forecast(two_groups(900, 7), bound)
+    assert (found.chance < 0.01) is hopeless
+    assert (found.chance > 0.99) is not hopeless
+    assert all((cell.rows_needed is None) is hopeless for cell in found.cells)
+
+
+def test_of_groups_with_few_rows_nothing_is_forecast() -> None:
+    rng = np.random.default_rng(0)
+    group = np.array(["a"] * 500 + ["b"] * 400 + ["c"] * 12)
+    X = rng.normal(size=(len(group), 2))
+    y = (rng.uniform(size=len(group)) < expit(X[:, 0])).astype(int)
+    made = Federation.from_arrays(X, y, sensitive_features=group, seed=1)
+    found = forecast(made, 0.8)
+    assert [cell.mean_loss is None for cell in found.cells] == [False, False, True]
+    assert found.chance == 0
+    assert "'c'" in found.sentence or "c have" in found.sentence
+
+
+def test_people_with_several_rows_count_once_and_weights_need_a_bound() -> None:
+    import pandas as pd
+
+    rng, rows = np.random.default_rng(1), 900
+    table = pd.DataFrame(
+        {
+            "x": rng.normal(size=rows),
+            "g": rng.choice(["a", "b"], size=rows),
+            "s": rng.uniform(0.5, 2.0, size=rows),
+            "who": np.arange(rows) // 3,
+        }
+    )
+    table["y"] = (rng.uniform(size=rows) < expit(table["x"])).astype(int)
+
+    def made(*drop: str, **more: Any) -> Federation:
+        return Federation.from_table(table, label="y", group="g", drop=drop, **more)
+
+    plain, weighted = made("s", "who"), made("who", weight="s")
+    with raises(UsageError, "needs-weight-bound"):
+        forecast(weighted, 0.72)
+    options = pffl.Options(weight_bound=3.0)
+    one, two = (forecast(f, 0.72, options=options) for f in (plain, weighted))
+    assert two.chance < one.chance or one.chance > 0.97
+    few = forecast(made("s", id="who"), 0.72)
+    assert sum(c.rows for c in few.cells) < 0.7 * sum(c.rows for c in one.cells)
+
+
+@pytest.mark.parametrize(
+    ("bound", "confidence", "code"),
+    [
+        (None, 0.95, "needs-bound"),
+        (pffl.MinMax(), 0.95, "needs-bound"),
+        (pffl.BoundedGroupLoss("auto"), 0.95, "auto-refused"),
+        (0.7, 0.0, "wrong-value"),
+        (0.7, 1.5, "wrong-value"),
+        ({"c": 0.7}, 0.95, "unknown-cell"),
+    ],
+)
+def test_forecasts_that_are_refused(bound: Any, confidence: float, code: str) -> None:
+    with raises((UsageError, DataError), code):
+        forecast(two_groups(400, 7), bound, confidence)
+
+
+def test_rows_that_are_elsewhere_are_not_set_aside() -> None:
+    with raises(UsageError, "needs-rows"):
+        forecast(remote(make_federation(0)), 0.7)

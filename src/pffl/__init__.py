@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from pffl import datasets as datasets
     from pffl import figures as figures
     from pffl import metrics as metrics
+    from pffl._feasible import Feasible as Feasible
+    from pffl._feasible import feasible as feasible
     from pffl._solve import solve as solve
     from pffl._solve import solve_many as solve_many
     from pffl.certifying import certify as certify
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
     from pffl.evidence.certificate import Certificate as Certificate
     from pffl.evidence.record import About as About
     from pffl.experiments.comparison import compare as compare
-    from pffl.feasibility import Feasible as Feasible
-    from pffl.feasibility import feasible as feasible
     from pffl.foreign import audit as audit
     from pffl.loops import solve_loaders as solve_loaders
     from pffl.methods import PFFL as PFFL
@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from pffl.models.predictor import Predictor as Predictor
     from pffl.monitoring import monitor as monitor
     from pffl.path import Promise as Promise
-    from pffl.planning import PromisePlan as PromisePlan
-    from pffl.planning import plan as plan
     from pffl.prepare import Options as Options
     from pffl.privacy.terms import Privacy as Privacy
     from pffl.reports.card import card as card
@@ -69,7 +67,7 @@ _HOMES = {
     "Exact": "methods",
     "FairClassifier": "estimator",
     "FairRegressor": "estimator",
-    "Feasible": "feasibility",
+    "Feasible": "_feasible",
     "FedAvg": "methods",
     "Federation": "data",
     "FirstOrder": "methods",
@@ -85,18 +83,16 @@ _HOMES = {
     "PerSilo": "constraints",
     "Predictor": "models.predictor",
     "Promise": "path",
-    "PromisePlan": "planning",
     "SoftmaxRegression": "models",
     "Solution": "solution",
     "audit": "foreign",
     "card": "reports.card",
     "certify": "certifying",
     "compare": "experiments.comparison",
-    "feasible": "feasibility",
+    "feasible": "_feasible",
     "feasible_bound": "estimator",
     "load": "runs.predictor",
     "monitor": "monitoring",
-    "plan": "planning",
     "report": "reports.page",
     "save": "runs.directory",
     "solve": "_solve",

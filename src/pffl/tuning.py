@@ -86,7 +86,9 @@ def set_aside(federation: Federation, seed: int) -> Federation:
     rows, sizes = Rows.joined(parts), [len(part) for part in parts]
     people = None
     if rows.person is not None:
-        people = tuple(map(str, range(int(rows.person.max()) + 1))), rows.person
+        # Names that no id has: the same hash would draw no one who is trained on.
+        ids = tuple(f"set aside {i}" for i in range(int(rows.person.max()) + 1))
+        people = ids, rows.person
     return Federation.from_rows(
         federation.schema,
         rows,

@@ -193,22 +193,23 @@ def feasible(
         _show_releases(draft, json=json)
         return
     draft, bounded = draft.with_a_bound()
-    if certify is not None:
-        _forecast(draft, certify, bounded, json=json)
-        return
-    draft.refuse(
-        "feasible",
-        *("method.*", "privacy.*", "model.l2", "run.confidence"),
-        *("run.weighting", "run.weight_bound"),
-    )
-    from pffl.feasibility import feasible as search
+    if certify is not None and not bounded:
+        raise UsageError("[needs-bound] what is certified is a bound: --bound NUMBER")
+    draft.refuse("feasible", "method.*", "privacy.*")
+    if certify is None:
+        options = ("model.l2", "run.confidence", "run.weighting", "run.weight_bound")
+        draft.refuse("feasible", *options)
+    elif confidence := certified(certify).get("run.confidence"):
+        draft = draft.where("run.confidence", confidence)
+    from pffl._feasible import feasible as search
 
     job = draft.build()
     found = search(
         job.federation,
         job.constraint,
-        promise=bounded,
+        bounded=bounded,
         cells=only or (),
+        certify=None if certify is None else job.options.confidence,
         model=job.model,
         engine=job.engine,
         options=job.options,
@@ -223,49 +224,12 @@ def feasible(
         style = "bold red" if found.impossible else "bold green"
         console.stdout().print(found.verdict, style=style)
     _table(found.table if found.cells else [])
+    if found.forecast is not None:
+        _lines([found.forecast.sentence])
+        _table(found.forecast.table)
     if found.left and not found.cells:
         console.show(f"{found.left:,} groups: name those to look at with --only")
     raise typer.Exit(code)
-
-
-def _forecast(draft: Draft, certify: str, bounded: bool, *, json: bool) -> None:
-    """Show whether bounds can be certified, and how many rows that takes."""
-    from pffl.planning import plan
-    from pffl.progress import counted
-
-    draft.refuse("feasible --certify", "run.engine")
-    if not bounded:
-        raise UsageError("[needs-bound] what is certified is a bound: --bound NUMBER")
-    confidence = certified(certify).get("run.confidence")
-    if confidence is not None:
-        draft = draft.where("run.confidence", confidence)
-    job = draft.build()
-    seed = job.source.values.get("seed", 0)
-    with counted("fold") as report:
-        found = plan(
-            job.federation,
-            job.constraint,
-            confidence=job.options.confidence,
-            model=job.model,
-            method=job.method,
-            options=job.options,
-            seed=seed if isinstance(seed, int) else 0,
-            report=report,
-        )
-    if json:
-        console.print_json(found.as_dict())
-        return
-    _notes(found.notes)
-    for rows in found.tables:
-        _table(rows)
-    share = found.best.calibration
-    lines = list(found.sentences)
-    if share is not None and not (found.unknown or found.hopeless):
-        lines.append(
-            f"To take it: pffl run … --certify {found.confidence:g} "
-            f"--set data.calibration_fraction={share:g} --seed {seed}"
-        )
-    _lines(lines)
 
 
 def _show_releases(draft: Draft, *, json: bool) -> None:

@@ -1,0 +1,558 @@
+"""`feasible`: the smallest bounds that can be met, and the rows a certificate needs.
+
+One minimax problem for all cells together, and for each cell a search for how low its
+own bound can go: alone, and with the others' bounds kept. They are independent, so
+their queries go out together. See `evidence.proofs`.
+
+**How many rows a certificate needs** is a forecast. A fifth of the training rows is set
+aside; on the others the safest model of a path is trained (`find_safest`). From mean
+and variance of its losses on the rows set aside follows the upper end U(n) that n
+calibration rows of a cell will about show (`bounds.mean.best`). The mean of n rows lies
+around its expectation with se = σ/√n, so that the bound ζ is certified with a
+probability of about Φ((ζ − U(n))/se). Of test and calibration rows nothing but their
+number is looked at: a bound, or a split, may be chosen by the forecast.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+from scipy.special import ndtr
+
+from pffl._solve import open_engine, prepared, setting_of
+from pffl.bounds.checks import Interval, probability
+from pffl.bounds.mean import LOG_SUM, Moments, best
+from pffl.constraints.base import Constraint, find_cell
+from pffl.constraints.group_loss import BoundedGroupLoss
+from pffl.data.checks import listing
+from pffl.data.federation import Federation
+from pffl.driver import drive
+from pffl.engines import Local
+from pffl.engines.base import Engine
+from pffl.errors import NotMetError, UsageError
+from pffl.evidence.measure import Wanted, expected_rows, heldout_sample
+from pffl.evidence.proofs import (
+    askable,
+    find_least,
+    find_lowest,
+    find_reach,
+    unmeasurable,
+)
+from pffl.evidence.record import Least, Lowest, Missing, Sample
+from pffl.flow import Flow, gather
+from pffl.methods.auto import Auto
+from pffl.models.base import Model
+from pffl.path import calibration_split, check_bounded, find_safest
+from pffl.prepare import Options, prepare
+from pffl.problem import Problem
+from pffl.text import decimals, down, element, text_table, up, words
+from pffl.tuning import set_aside
+
+R = TypeVar("R")
+EQUAL = 1e-12  # bounds this close are one
+MOST_CELLS = 30  # whose own smallest bounds are searched for unasked
+FEWEST = 8  # people set aside, for a forecast of their cell
+POWER = 0.8  # a forecast names the rows that are enough in 4 of 5 cases
+MOST_ROWS = 10**9
+
+
+@dataclass(frozen=True)
+class CellRange:
+    """How low the bound of one cell can go: on its own, and with the others kept."""
+
+    cell: str
+    rows: int
+    alone: Lowest
+    kept: Lowest
+
+
+@dataclass(frozen=True)
+class CellForecast:
+    """What calibration rows will about show of one cell.
+
+    Attributes
+    ----------
+    cell, bound
+        Its name, and ζ.
+    rows
+        Calibration rows that there are; people, where they have several rows.
+    mean_loss
+        On training rows set aside; None where these were too few.
+    chance
+        About how probable it is that the bound is certified.
+    rows_needed
+        Calibration rows that certify it in 4 of 5 cases; None where no number would,
+        or nothing is known.
+    """
+
+    cell: str
+    bound: float
+    rows: int
+    mean_loss: float | None
+    chance: float
+    rows_needed: int | None
+
+
+@dataclass(frozen=True)
+class CertificateForecast:
+    """Whether all bounds can be certified for new people: a forecast, no proof.
+
+    `chance` is about the probability that they are.
+    """
+
+    confidence: float
+    cells: tuple[CellForecast, ...]
+
+    @property
+    def chance(self) -> float:
+        """About how probable it is that every bound is certified."""
+        return float(np.prod([cell.chance for cell in self.cells]))
+
+    @property
+    def sentence(self) -> str:
+        """The forecast, and what stands in the way, in words."""
+        text = f"Forecast at {100 * self.confidence:.6g} % confidence: "
+        if unknown := [cell.cell for cell in self.cells if cell.mean_loss is None]:
+            return f"{text}not known; {listing(unknown)} have too few training rows."
+        text += f"every bound is certified in {_percent(self.chance)} of cases."
+        worst = min(self.cells, key=lambda cell: cell.chance)
+        if worst.rows_needed is None:
+            return text + (
+                f" The mean loss of '{worst.cell}' is about its bound or above: more "
+                "rows would not help."
+            )
+        if worst.rows_needed > worst.rows:
+            text += (
+                f" '{worst.cell}' needs about {worst.rows_needed:,} calibration rows "
+                f"and has {worst.rows:,}."
+            )
+        return text
+
+    @property
+    def table(self) -> list[dict[str, object]]:
+        """A row per cell, as text."""
+        return [
+            {
+                "group": cell.cell,
+                "bound": decimals(cell.bound),
+                "mean loss": "" if cell.mean_loss is None else decimals(cell.mean_loss),
+                "calibration rows": f"{cell.rows:,}",
+                "rows needed": "–" if not cell.rows_needed else f"{cell.rows_needed:,}",
+                "certified in": _percent(cell.chance),
+            }
+            for cell in self.cells
+        ]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Feasible:
+    """What linear models can meet, with their own losses.
+
+    Attributes
+    ----------
+    data
+        What the data are called.
+    common, reach, everywhere
+        Encloses the smallest bound that all cells meet together; up to which length of
+        weights the lower end holds, and whether that is as good as all models.
+    excess
+        Encloses what all given bounds have to rise by; None without bounds.
+    impossible
+        Whether it is proved that the given bounds cannot be met.
+    others
+        The bound of the other cells in `cells`; None where they keep the given ones.
+    cells
+        The cells that were looked at.
+    left
+        How many were not.
+    notes
+        What a reader must know.
+    forecast
+        Whether the bounds can be certified for new people; None if not asked for.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> found = pffl.feasible(people, pffl.BoundedGroupLoss(0.6))
+    >>> found.impossible, round(found.common.upper, 3)
+    (True, 0.622)
+    """
+
+    data: str
+    common: Interval
+    reach: float
+    everywhere: bool
+    excess: Interval | None
+    impossible: bool
+    others: float | None
+    cells: tuple[CellRange, ...]
+    left: int
+    notes: tuple[str, ...]
+    forecast: CertificateForecast | None = None
+
+    @property
+    def alone(self) -> dict[str, float]:
+        """The smallest mean loss that each cell can reach alone: a proved lower end."""
+        return {row.cell: row.alone.lower for row in self.cells}
+
+    @property
+    def sentence(self) -> str:
+        """The smallest common bound, in words."""
+        low, high = down(self.common.lower, digits=7), up(self.common.upper, digits=7)
+        limit = f", with weights of length at most {down(self.reach)}"
+        models = "" if self.everywhere else limit
+        return (
+            f"{self.data}: the smallest bound that all groups can meet together lies "
+            f"between {low} and {high}{models}."
+        )
+
+    @property
+    def verdict(self) -> str:
+        """Whether the given bounds can be met, in words; nothing without bounds."""
+        if self.excess is None:
+            return ""
+        if self.impossible:
+            rise = up(self.excess.upper)
+            return f"IMPOSSIBLE: all bounds would have to rise by {rise}."
+        if self.excess.upper <= 0:
+            room = down(-self.excess.upper)
+            return f"POSSIBLE: there is a model with {room} of room under every bound."
+        return "UNDECIDED: the bounds are right at what is possible."
+
+    @property
+    def table(self) -> list[dict[str, object]]:
+        """A row per cell: how low its bound can go."""
+        others = "as given"
+        if self.others is not None:
+            others = f"at {words(self.others, digits=7)}"
+        return [
+            {
+                "group": row.cell,
+                "rows": row.rows,
+                "lowest alone": _figure(row.alone),
+                f"lowest, the others {others}": _figure(row.kept),
+            }
+            for row in self.cells
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain form, for JSON."""
+        forecast = self.forecast
+        return {
+            "reach": self.reach,
+            "everywhere": self.everywhere,
+            "common": _ends(self.common),
+            "rise": _ends(self.excess),
+            "impossible": self.impossible,
+            "others_at": self.others,
+            "cells": [
+                {
+                    "cell": row.cell,
+                    "rows": row.rows,
+                    "alone": _ends(row.alone),
+                    "with_others": _ends(row.kept),
+                    "others_impossible": row.kept.impossible,
+                }
+                for row in self.cells
+            ],
+            "certificate": forecast and {**asdict(forecast), "chance": forecast.chance},
+        }
+
+    def __repr__(self) -> str:
+        """Return the answer and its table, in plain lines."""
+        lines = [self.sentence, self.verdict, "", *text_table(self.table)]
+        if self.forecast is not None:
+            lines += ["", self.forecast.sentence, "", *text_table(self.forecast.table)]
+        return "\n".join(lines).rstrip()
+
+    def _repr_html_(self) -> str:
+        """Show it in a notebook; every text is escaped."""
+        texts = [text for text in (self.sentence, self.verdict, *self.notes) if text]
+        return element("feasible", "Smallest bounds", texts, self.table)
+
+
+def feasible(
+    federation: Federation | Engine,
+    constraint: Constraint | None = None,
+    *,
+    bounded: bool = True,
+    cells: Sequence[str] = (),
+    certify: float | None = None,
+    model: Model | None = None,
+    engine: str = "local",
+    options: Options | None = None,
+) -> Feasible:
+    """Find the smallest bounds that any model can meet; nothing is trained.
+
+    Parameters
+    ----------
+    federation
+        The silos; or an engine that reaches them.
+    constraint
+        The cells and their bounds. Default: every group.
+    bounded
+        Whether the constraint's bounds are asked for; else it only names cells.
+    cells
+        The cells whose own smallest bound is wanted. Default: all, if they are few.
+        Where rows are elsewhere, those with no more rows than the model has weights are
+        left out.
+    certify
+        A confidence: forecast whether the bounds can be certified for new people, and
+        how many calibration rows that takes. Needs rows that are in this process.
+    model, engine, options
+        As for `solve`.
+
+    Returns
+    -------
+    Feasible
+        What can be met, together and cell by cell; print it.
+
+    Raises
+    ------
+    UsageError
+        The model is not linear, a cell is not known, or a forecast has no rows.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> found = pffl.feasible(people)
+    >>> round(found.common.upper, 3)
+    0.622
+    """
+    asker = open_engine(federation, engine)
+    given = constraint is not None and bounded and not constraint.minimax
+    settings, forecast = options or Options(), None
+    if certify is not None:
+        forecast = _forecast(
+            asker, constraint if given else None, certify, model, settings
+        )
+    problem, notes = prepared(
+        asker,
+        constraint or BoundedGroupLoss(0.0),
+        model,
+        Auto(multiplier_bound=1.0, risk_weight=0.0),
+        settings,
+        0,
+    )
+    names = problem.cells.names
+    found = {cell: find_cell(cell, names) for cell in cells}
+    unknown = [cell for cell, place in found.items() if place is None]
+    if unknown:
+        raise UsageError(
+            f"[unknown-cell] no cell '{unknown[0]}': there are {list(names)}"
+        )
+    if (why := unmeasurable(problem)) is not None:
+        raise UsageError(
+            f"[no-smallest-bound] the smallest bounds cannot be found: {why.missing}"
+        )
+    places, allowed = [z for z in found.values() if z is not None], askable(problem)
+    if few := [names[z] for z in places if z not in allowed]:
+        raise UsageError(
+            f"[cell-too-small] {listing(few)} have no more training rows than the "
+            "model has weights: a fit of such a cell alone gives its rows away, and "
+            "sites are not asked for one"
+        )
+    if not places and len(names) <= MOST_CELLS:
+        places = allowed
+    bounds = problem.cells.bounds
+    least, rise = drive(asker, _whole(_together(problem, given)))
+    low, reach = least.enclosed()
+    others = None if given else float(up(low.upper, digits=5))
+    if others is not None:
+        problem = problem.with_bounds(np.full(len(names), others))
+    return Feasible(
+        setting_of(asker).data.name,
+        low,
+        reach,
+        least.everywhere or low.lower <= 0,
+        None if rise is None else rise.excess(bounds),
+        rise is not None and rise.proof(bounds) is not None,
+        others,
+        drive(asker, _whole(_each(problem, places))),
+        len(names) - len(places),
+        notes,
+        forecast,
+    )
+
+
+def _together(problem: Problem, given: bool) -> Flow[tuple[Least, Least | None]]:
+    """Enclose the smallest common bound, and what given bounds must rise by."""
+    cells = problem.cells
+    least = _found((yield from find_least(problem.with_bounds(np.zeros(len(cells))))))
+    if not given or float(np.ptp(cells.bounds)) <= EQUAL:
+        return least, least if given else None
+    return least, _found((yield from find_least(problem)))
+
+
+def _found(least: Least | Missing) -> Least:
+    if isinstance(least, Missing):
+        raise UsageError(
+            f"[no-smallest-bound] the smallest bounds cannot be found: {least.missing}"
+        )
+    return least
+
+
+def _whole(flow: Flow[R]) -> Flow[R]:
+    """Let an interruption end the search: half of it answers nothing."""
+    value: Any = None
+    while True:
+        try:
+            signal = flow.send(value)
+        except StopIteration as done:
+            result: R = done.value
+            return result
+        value = yield signal
+
+
+def _each(problem: Problem, places: Sequence[int]) -> Flow[tuple[CellRange, ...]]:
+    """Search for every cell's own smallest bounds side by side."""
+    if not places:
+        return ()
+    kept = [find_lowest(problem, z) for z in places]
+    alone, others = yield from gather(find_reach(problem, places), gather(*kept))
+    return tuple(
+        CellRange(problem.cells.names[z], int(problem.rows[z]), *pair)
+        for z, *pair in zip(places, alone, others, strict=True)
+    )
+
+
+def _forecast(
+    engine: Engine,
+    constraint: Constraint | None,
+    confidence: float,
+    model: Model | None,
+    options: Options,
+) -> CertificateForecast:
+    """Train on a part of the training rows, measure on the rest, and forecast."""
+    delta, setting = 1.0 - probability("confidence", confidence), setting_of(engine)
+    if engine.federation is None:
+        raise UsageError(
+            "[needs-rows] a forecast sets training rows aside, and they are elsewhere: "
+            "each site can make one of its own rows"
+        )
+    weighted = bool(setting.data.weighted)
+    if weighted and options.weight_bound is None:
+        raise UsageError(
+            "[needs-weight-bound] rows have weights, and it is not known what no "
+            "weight is above: `weight_bound=NUMBER`"
+        )
+    method, plain = Auto(), replace(options, promise=None, models=None)
+    problem, _ = prepared(engine, constraint, model, method, plain, 0)
+    check_bounded(constraint, problem)
+    split = calibration_split(setting.splits)
+    counts = drive(engine, expected_rows(problem, (split,)))
+    apart = set_aside(engine.federation, 0)
+    wanted = Wanted(
+        apart.splits,
+        heldout=("validation",),
+        weighted=weighted,
+        weight_bound=options.weight_bound,
+        confidence=confidence,
+        open_price=True,
+        baseline=False,
+        least=False,
+        excess=False,
+    )
+
+    def fitted() -> Flow[tuple[tuple[str, ...], Sample | Missing, float | None]]:
+        here = replace(setting, splits=apart.splits)
+        some = replace(plain, empty_cells="remove")
+        part, _ = yield from prepare(here, constraint, model, method, some, 0)
+        rows = yield from expected_rows(part, ("validation",))
+        best, _ = yield from find_safest(part, method.resolved(part)[0], wanted, rows)
+        w, M, seen = best.run.point.w, best.loss_bound, best.measured.seen
+        bounded = replace(wanted, loss_bound=M)
+        held = yield from heldout_sample(part, w, bounded, seen, rows)
+        return part.cells.names, held, M
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the run itself will warn
+        names, held, M = drive(Local(apart), fitted())
+    if isinstance(held, Missing) or M is None:
+        raise NotMetError(
+            "[unbounded-loss] the loss of the safest model has no bound: how many rows "
+            "a certificate needs cannot be said"
+        )
+    cells = []
+    for z, name in enumerate(problem.cells.names):
+        place = names.index(name) if name in names else None
+        known, share = (None, 1.0) if place is None else _moments(held, place, M)
+        bound, n = float(problem.cells.bounds[z]), int(counts[z] * share)
+        if known is None:
+            cells.append(CellForecast(name, bound, n, None, 0.0, None))
+            continue
+        outlook = Outlook(bound / M, known, delta if weighted else LOG_SUM * delta)
+        loss, needed = M * known.mean, outlook.rows_needed()
+        cells.append(CellForecast(name, bound, n, loss, outlook.chance(n), needed))
+    return CertificateForecast(confidence, tuple(cells))
+
+
+def _moments(held: Sample, cell: int, M: float) -> tuple[Moments | None, float]:
+    """Return the moments of one cell's people, and how many people a row is."""
+    rows = held.of_cells("count")[cell]
+    if held.stakes:
+        many, known = held.stakes["count"][cell], held.moments(cell)
+    else:
+        many = held.of_people("count")[cell]
+        x = held.of_people("bounded_loss")[cell] / M
+        square = held.of_people("bounded_loss_squared")[cell] / M**2
+        known = Moments.of(np.array([many, x, many, x, square]), many)
+    return (known, many / rows) if many >= FEWEST else (None, 1.0)
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What calibration rows of a cell with these moments will show; in units of M."""
+
+    bound: float
+    known: Moments
+    risk: float
+
+    def chance(self, rows: float) -> float:
+        """Return Φ((ζ − U)/se) for so many rows."""
+        if self.bound >= 1 or rows < 1:
+            return float(self.bound >= 1)
+        known = self.known
+        end = best(rows, -float(np.log(self.risk)), known)[1]
+        error = known.deviation * np.sqrt(known.tt / rows) / known.t
+        return float(ndtr((self.bound - end) / max(error, 1e-12)))
+
+    def rows_needed(self) -> int | None:
+        """Return the rows with which the bound is certified in 4 of 5 cases."""
+        low, high = 1, MOST_ROWS
+        if self.known.mean >= self.bound or self.chance(high) < POWER:
+            return None
+        while low < high:
+            middle = int(np.sqrt(low * high)) if high > 2 * low else (low + high) // 2
+            if self.chance(middle) >= POWER:
+                high = middle
+            else:
+                low = middle + 1
+        return high
+
+
+def _percent(chance: float) -> str:
+    if not 0.01 <= chance <= 0.99:
+        return "less than 1 %" if chance < 0.01 else "more than 99 %"
+    return f"about {100 * chance:.0f} %"
+
+
+def _ends(found: Interval | Lowest | None) -> list[float] | None:
+    """Return both ends; None where no model attains the upper one."""
+    if found is None or found.upper is None:
+        return None
+    return [found.lower, found.upper]
+
+
+def _figure(found: Lowest) -> str:
+    if found.impossible:
+        return "others impossible"
+    if found.upper is None:
+        return f"≥ {down(found.lower, digits=7)}"
+    return up(found.upper, digits=7)
