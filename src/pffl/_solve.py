@@ -7,13 +7,10 @@ it with an engine, `solve_many` drives many of them side by side.
 from __future__ import annotations
 
 import os
-import platform
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
-from importlib.metadata import version
 from typing import Any
 
 from pffl import files
@@ -28,25 +25,20 @@ from pffl.engines.base import Engine
 from pffl.errors import UsageError
 from pffl.evidence.judged import Judged
 from pffl.evidence.measure import (
-    Measured,
     Wanted,
-    cell_facts,
-    model_facts,
-    reported,
+    evidence_of,
+    terms_of,
 )
 from pffl.evidence.record import (
     NOT_ASKED,
     About,
     Choice,
     Data,
-    Declared,
-    Evidence,
     Missing,
     ModelPath,
     Sample,
     Training,
 )
-from pffl.evidence.sites import sites_of
 from pffl.evidence.tables import chosen_bound
 from pffl.evidence.verdicts import remarks
 from pffl.fit import fit
@@ -79,15 +71,11 @@ from pffl.privacy.plan import Plan
 from pffl.privacy.terms import Privacy
 from pffl.private import margins
 from pffl.private import run as private
-from pffl.problem import Access, Point, Problem
+from pffl.problem import Access, Problem
 from pffl.queries.release import Adding
 from pffl.select import choose_bound
 from pffl.solution import Solution
 from pffl.tuning import choose_l2
-from pffl.typing import FloatArray
-
-FLOOR = 10  # counts below it are withheld in reports
-MOST_SILOS = 200  # for which counts are reported one by one
 
 
 def solve(
@@ -497,13 +485,15 @@ def with_noise(
         0.0,
     )
     by_rows = replace(options, weighting="rows")
-    terms = terms_of(setting.data, problem, by_rows, method, privacy.loss_bound)
+    wanted = replace(
+        wanted_of(setting, constraint, method, by_rows), loss_bound=privacy.loss_bound
+    )
     evidence = evidence_of(
         replace(private.private_data(setting.data), card={}),
         problem,
         point,
         found.measured,
-        replace(terms, clipping="declared", target_gap=None),
+        terms_of(problem, wanted, "rows", clipping="declared"),
         training=training,
         promise=problem.n_cells > 0,
         minimax=False,
@@ -577,7 +567,12 @@ def fitted(
         replace(problem, multiplier_bound=solved.multiplier_bound),
         run.point,
         found.measured,
-        terms_of(setting.data, solved, options, method, found.loss_bound),
+        terms_of(
+            solved,
+            replace(wanted, loss_bound=found.loss_bound),
+            options.weighting,
+            method.target_gap if method.saddle else None,
+        ),
         training=training,
         promise=problem.n_cells > 0 and not minimax,
         minimax=minimax,
@@ -611,64 +606,6 @@ def wanted_of(
         excess=not minimax,
         lockstep=not setting.partial,
         near=setting.data.fingerprint is not None,
-    )
-
-
-def evidence_of(
-    data: Data,
-    problem: Problem,
-    point: Point,
-    measured: Measured,
-    terms: Declared,
-    *,
-    training: Training | Missing,
-    promise: bool,
-    minimax: bool,
-    notes: Sequence[str] = (),
-    aimed: FloatArray | None = None,
-) -> Evidence:
-    """Put together what was declared and what was measured."""
-    shown = reported(problem)
-    return Evidence(
-        promise=promise,
-        minimax=minimax,
-        data=replace(data, card=data.card or data_card(data, problem)),
-        model=model_facts(problem, point.w),
-        terms=terms,
-        groups=list(problem.schema.groups),
-        labels=list(problem.schema.labels),
-        cells=cell_facts(shown, point.multipliers, aimed),
-        training=training,
-        seen=measured.seen,
-        heldout=measured.heldout,
-        before=measured.before,
-        proofs=measured.proofs,
-        notes=list(notes),
-        versions=dict(versions()),
-        sites=sites_of(problem),
-    )
-
-
-def terms_of(
-    data: Data,
-    problem: Problem,
-    options: Options,
-    method: Method,
-    loss_bound: float | None,
-) -> Declared:
-    """Return what was declared for a run, and the M that was chosen."""
-    weighted = data.weighted or problem.weighted
-    return Declared(
-        options.weighting,
-        problem.risk_weight,
-        problem.multiplier_bound,
-        problem.radius,
-        loss_bound,
-        options.confidence,
-        None if loss_bound is None else "chosen",
-        target_gap=method.target_gap if method.saddle else None,
-        fixed_ball=problem.fixed_ball,
-        weight_bound=options.weight_bound if weighted else None,
     )
 
 
@@ -867,34 +804,3 @@ def prepared(
         engine, prepare(setting, constraint, model, method, options, seed)
     )
     return problem, (*engine.notes, *notes)
-
-
-def data_card(data: Data, problem: Problem) -> dict[str, Any] | None:
-    """Rows per silo and group, small ones withheld; None for very many silos.
-
-    No totals stand beside the counts, so a single withheld one cannot be recovered. Of
-    silos that are elsewhere only totals are shown: what one of them has is its own.
-    """
-    silos: Sequence[str] = problem.silo_names
-    schema = problem.schema
-    shape = (len(silos), len(schema.groups), schema.n_labels)
-    counts = problem.silo_counts.reshape(shape).sum(axis=2)
-    if data.fingerprint is None:
-        silos, counts = [f"all {len(silos)} silos"], counts.sum(axis=0, keepdims=True)
-    if len(silos) > MOST_SILOS:
-        return None
-    return {
-        "silos": list(silos),
-        "groups": list(schema.groups),
-        "rows": [
-            [n if n == 0 or n >= FLOOR else None for n in r] for r in counts.tolist()
-        ],
-        "floor": FLOOR,
-    }
-
-
-@cache  # a comparison asks often, and metadata are slow to read
-def versions() -> dict[str, str]:
-    """Versions that a result depends on."""
-    names = ("pffl", "numpy", "scipy", "daqp")
-    return {"python": platform.python_version(), **{n: version(n) for n in names}}

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from pffl._solve import evidence_of, open_engine, setting_of
+from pffl._solve import open_engine, setting_of
 from pffl.bounds.checks import positive, probability, whole
 from pffl.constraints.base import EVERY_SILO, Cells, find_cell
 from pffl.data.federation import Federation
@@ -23,16 +23,8 @@ from pffl.errors import DataError, UsageError
 from pffl.evidence.certificate import Certificate
 from pffl.evidence.conclude import conclude
 from pffl.evidence.looks import Looks
-from pffl.evidence.measure import Wanted, measure
-from pffl.evidence.record import (
-    Data,
-    Declared,
-    Evidence,
-    Lowest,
-    Missing,
-    Pair,
-    known,
-)
+from pffl.evidence.measure import Known, Wanted, evidence_of, measure
+from pffl.evidence.record import Data, Declared, Evidence, Lowest, Missing, known
 from pffl.models.base import Model
 from pffl.models.predictor import Predictor
 from pffl.prepare import count, deviations, sizes_of, stored_of, task_of
@@ -237,14 +229,12 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
         excess=not evidence.minimax,
         cells=() if request.cell is None or not evidence.promise else (request.cell,),
     )
-    proved = evidence.proofs
+    proved, known_parts = evidence.proofs, Known()
     if same:  # what the run proved of these rows stands
-        wanted = replace(
-            wanted,
-            least=known(proved.least) or wanted.least,
-            excess=known(proved.excess) or wanted.excess,
-        )
-    measured = drive(engine, measure(here, point, wanted))
+        pair = known(proved.gap)
+        least, excess = known(proved.least), known(proved.excess)
+        known_parts = Known(gap=pair, least=least, excess=excess)
+    measured = drive(engine, measure(here, point, wanted, known_parts))
     recorded = evidence.data.trained_on
     data = replace(
         setting.data,
@@ -254,8 +244,6 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
     proofs = measured.proofs
     if same:
         proofs = replace(proofs, reach=proved.reach)
-    if same and isinstance(proved.gap, Pair):
-        proofs = replace(proofs, gap=proved.gap)
     if request.cell is not None and not evidence.promise:
         nothing = Lowest(request.cell, 0.0, None, [], [], [], 0.0, 0.0, 0.0, [])
         proofs = replace(proofs, lowest=[nothing])

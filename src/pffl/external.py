@@ -15,13 +15,20 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from pffl._solve import evidence_of, noted, prepared, setting_of, terms_of
+from pffl._solve import noted, prepared, setting_of
 from pffl.constraints.base import Constraint
 from pffl.driver import drive
 from pffl.engines.base import Engine
 from pffl.errors import Problems, UsageError, wrong
-from pffl.evidence.measure import Measured, Wanted, expected_rows, heldout_sample
-from pffl.evidence.record import Missing, Proofs, Settling, Training
+from pffl.evidence.measure import (
+    Known,
+    Measured,
+    Wanted,
+    evidence_of,
+    measure,
+    terms_of,
+)
+from pffl.evidence.record import Missing, Settling, Training
 from pffl.fit import shipped_sample
 from pffl.flow import Flow, Round
 from pffl.methods.ascent import Ascent, example_weights
@@ -274,7 +281,9 @@ class Outside:
         )
         w, lam, M, measured = drive(engine, concluding(self, wanted))
         problem, constraint = self.problem, bounding.constraint
-        terms = terms_of(setting.data, problem, bounding.options, bounding.method, M)
+        terms = terms_of(
+            problem, replace(wanted, loss_bound=M), bounding.options.weighting
+        )
         B, beta = problem.multiplier_bound, problem.risk_weight
         prices = {"multiplier_bound": B, "risk_weight": beta}
         steps = {"dual_step_size": bounding.dual_step_size, "iterate": bounding.iterate}
@@ -293,7 +302,7 @@ class Outside:
             problem,
             Point(w, lam),
             measured,
-            replace(terms, target_gap=None),
+            terms,
             training=training,
             promise=not constraint.minimax,
             minimax=constraint.minimax,
@@ -326,11 +335,9 @@ def concluding(
     if kept == "best" and run.best is not None and run.best[0] < own:
         _, w, lam = run.best
         M, seen = yield from shipped_sample(problem, w, wanted)
-    rows = yield from expected_rows(problem, wanted.present)
-    wanted = replace(wanted, loss_bound=M)
-    held = yield from heldout_sample(problem, w, wanted, seen, rows)
-    proofs = Proofs(UNMEASURED, UNMEASURED, UNMEASURED)
-    return w, lam, M, Measured(seen, held, ONCE, proofs)
+    nothing = replace(Known.nothing(UNMEASURED, seen=seen), free=ONCE)
+    flow = measure(problem, Point(w, lam), replace(wanted, loss_bound=M), nothing)
+    return w, lam, M, (yield from flow)
 
 
 def told_of(M: float | None) -> list[str]:

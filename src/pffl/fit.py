@@ -23,27 +23,18 @@ from pffl.constraints.base import Cells
 from pffl.evidence import proofs
 from pffl.evidence.judged import harmless, tolerance, unmoved
 from pffl.evidence.measure import (
+    Known,
     Measured,
     Wanted,
     excess_of,
     expected_rows,
-    gap_flow,
-    heldout_sample,
     least_of,
+    measure,
     reported,
     sample,
     training_sample,
 )
-from pffl.evidence.record import (
-    Before,
-    Least,
-    Lowest,
-    Missing,
-    Pair,
-    Proofs,
-    Sample,
-    known,
-)
+from pffl.evidence.record import Least, Missing, Pair, Sample, known
 from pffl.evidence.response import measure_gap
 from pffl.evidence.sites import by_site
 from pffl.flow import (
@@ -51,9 +42,7 @@ from pffl.flow import (
     Run,
     Start,
     ask,
-    ask_all,
     gather,
-    given,
     rounds,
     unless_interrupted,
 )
@@ -67,7 +56,6 @@ from pffl.typing import FloatArray
 DEARER = 10.0  # B grows by this factor
 DEAREST = 1e8
 TIMES = 20  # that training goes on
-FOUND = Missing("it is the same model")
 T = TypeVar("T")
 
 
@@ -134,7 +122,20 @@ def fit(
         excess = least
     first = Fit(problem, method, wanted, run, excess)
     at, M, seen = yield from _raised(first, shown)
-    measured = yield from _measured(at, M, shown, seen, free, rows, least)
+    pair: Pair | Missing | None = None
+    if at.run.stopped == "diverged":
+        pair = Missing("the run diverged")
+    elif at.run.bounds is not None:
+        pair = Pair.of(at.run.bounds)
+    whole = at.run.stopped is None
+    excess = at.excess if whole else Missing("the run did not finish")
+    measured = yield from measure(
+        at.problem,
+        at.run.point,
+        replace(wanted, loss_bound=M),
+        Known(seen, rows, pair, least, excess, free),
+        asked=shown.cells.bounds if problem.n_cells else None,
+    )
     return Fitted(at.run, at.problem, measured, M)
 
 
@@ -271,67 +272,3 @@ def _unbounded(
     target = proofs.ENCLOSED if wanted.near else 1e-6
     run = yield from rounds(free, Auto(target_gap=target), start=start)
     return proofs.INTERRUPTED if run.stopped is not None else run.point.w
-
-
-def _measured(
-    at: Fit,
-    M: float | None,
-    shown: Problem,
-    seen: Sample,
-    free: FloatArray | Missing,
-    rows: FloatArray | Missing,
-    least: Least | Missing,
-) -> Flow[Measured]:
-    """Ask what is left: held-out rows, the model without bounds, the gap."""
-    wanted = replace(at.wanted, loss_bound=M)
-    pair: Pair | Missing | None = None
-    if at.run.stopped == "diverged":
-        pair = Missing("the run diverged")
-    elif at.run.bounds is not None:
-        pair = Pair.of(at.run.bounds)
-    same = not isinstance(free, Missing) and np.array_equal(free, at.run.point.w)
-    found, held, before, alone = yield from gather(
-        gap_flow(at.problem, at.run.point, pair),
-        heldout_sample(shown, at.run.point.w, wanted, seen, rows),
-        measure_before(shown, FOUND if same else free, wanted),
-        _reach(shown, wanted),
-    )
-    excess = at.excess if at.run.stopped is None else Missing("the run did not finish")
-    if same:  # no bound made a difference: nothing is asked twice
-        before = unchanged(at.run.point.w, seen, held)
-    proved = Proofs(found, least, excess, reach=list(alone))
-    return Measured(seen, held, before, proved)
-
-
-def _reach(shown: Problem, wanted: Wanted) -> Flow[tuple[Lowest, ...]]:
-    """Find how low the loss of each cell alone can go, of a few cells.
-
-    Of one label it is 0: everybody in the cell can be guessed.
-    """
-    mixed = [z for z in proofs.askable(shown) if shown.constants[z] > 0]
-    many = len(mixed) > proofs.REACHED
-    if not wanted.reach or many or proofs.unmeasurable(shown) is not None:
-        return ()
-    return (yield from proofs.find_reach(shown, mixed))
-
-
-def unchanged(w: FloatArray, seen: Sample, held: Sample | Missing) -> Before:
-    """Return the model without bounds, where it is the same as with them."""
-    samples = {"train": seen.plain}
-    if isinstance(held, Sample) and held.splits == ["test"]:
-        samples["test"] = held.plain
-    return Before(w.tolist(), samples)
-
-
-def measure_before(
-    shown: Problem, free: FloatArray | Missing, wanted: Wanted
-) -> Flow[Before | Missing]:
-    """Measure the model without bounds on the same cells, bounded alike."""
-    if isinstance(free, Missing):
-        return (yield from given(free))
-    M = np.inf if wanted.loss_bound is None else wanted.loss_bound
-    splits = [split for split in ("train", "test") if split in wanted.splits]
-    asked = [Evaluate(shown.task, free, split, M) for split in splits]
-    totals = yield from ask_all(asked)
-    pairs = zip(splits, totals, strict=True)
-    return Before(free.tolist(), {s: sample([s], total) for s, total in pairs})

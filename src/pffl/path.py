@@ -34,11 +34,13 @@ from pffl.evidence.measure import (
     Wanted,
     expected_rows,
     heldout_sample,
+    measure_before,
     reported,
+    unchanged,
 )
 from pffl.evidence.record import Before, Candidate, Missing, ModelPath, Sample
 from pffl.evidence.response import expand
-from pffl.fit import Fitted, fit, measure_before, unchanged
+from pffl.fit import Fitted, fit
 from pffl.flow import Flow, Round, Run, Start, gather, rounds
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method

@@ -1,14 +1,18 @@
 """Measure a model: what is asked of the silos after training, and facts of a run.
 
-`measure` measures a pair that came from elsewhere; `fitting.fit` trains one, and uses
-the same parts. What is independent goes out together.
+`measure` asks for all that is wanted of a pair and not known yet, whoever trained it;
+`evidence_of` puts it together with what was declared. What is independent goes out
+together.
 """
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from functools import cache
+from importlib.metadata import version
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -17,24 +21,31 @@ from pffl.constraints.group_loss import BoundedGroupLoss
 from pffl.errors import DataError
 from pffl.evidence import proofs
 from pffl.evidence.record import (
+    NOT_ASKED,
     PEOPLE,
     Before,
     Cell,
+    Data,
+    Declared,
+    Evidence,
     Least,
+    Lowest,
     Missing,
     ModelFacts,
     Pair,
     Proofs,
     Sample,
+    Training,
 )
 from pffl.evidence.response import measure_gap
-from pffl.evidence.sites import by_site
+from pffl.evidence.sites import by_site, sites_of
 from pffl.flow import (
     Flow,
     Start,
     ask,
     ask_all,
     gather,
+    given,
 )
 from pffl.models.linear import LinearModel
 from pffl.problem import Point, Problem
@@ -44,6 +55,8 @@ from pffl.queries.stakes import STAKES
 from pffl.typing import FloatArray
 
 UNTRAINED = Missing("nothing is known of how the model was trained")
+FLOOR = 10  # counts below it are withheld in reports
+MOST_SILOS = 200  # for which counts are reported one by one
 LARGEST = float(np.finfo(np.float64).max)
 T = TypeVar("T")
 
@@ -71,7 +84,7 @@ class Wanted:
         Whether to also fit the model without bounds.
     least, excess
         Whether to enclose the smallest bound that all cells can meet, and what bounds
-        that differ must rise by; or what is already known of it.
+        that differ must rise by.
     cells
         Cells whose own smallest bound is wanted.
     reach
@@ -92,8 +105,8 @@ class Wanted:
     confidence: float = 0.95
     open_price: bool = False
     baseline: bool = True
-    least: bool | Least = True
-    excess: bool | Least = True
+    least: bool = True
+    excess: bool = True
     cells: tuple[str, ...] = ()
     reach: bool = False
     lockstep: bool = True
@@ -130,40 +143,121 @@ class Measured:
     proofs: Proofs
 
 
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What is known of a pair before it is measured; None is asked for.
+
+    Attributes
+    ----------
+    seen
+        Sums over the training rows.
+    rows
+        Held-out rows of each cell.
+    gap, least, excess
+        As in `Proofs`.
+    free
+        Weights of the model without bounds, or why there are none.
+    """
+
+    seen: Sample | None = None
+    rows: FloatArray | Missing | None = None
+    gap: Pair | Missing | None = None
+    least: Least | Missing | None = None
+    excess: Least | Missing | None = None
+    free: FloatArray | Missing = NOT_ASKED
+
+    @classmethod
+    def nothing(cls, reason: Missing, **more: Any) -> Known:
+        """Return what is known where nothing can be proved, for a reason."""
+        return cls(gap=reason, least=reason, excess=reason, free=reason, **more)
+
+
 def measure(
-    problem: Problem, point: Point, wanted: Wanted, *, trained: bool = True
+    problem: Problem,
+    point: Point,
+    wanted: Wanted,
+    known: Known | None = None,
+    *,
+    asked: FloatArray | None = None,
+    trained: bool = True,
 ) -> Flow[Measured]:
-    """Measure a pair; of a model from elsewhere (not `trained`) nothing is proved."""
-    shown, w = reported(problem), point.w
+    """Ask all that is wanted of a pair and not known yet, in two messages.
+
+    `asked` are the bounds that were asked for, where the problem has tighter ones. Of a
+    model that was not `trained` here the rows at hand are the held-out ones.
+    """
+    known, w = known or Known(), point.w
+    shown = reported(problem if asked is None else problem.with_bounds(asked))
+    there = known.seen if trained else NOT_ASKED
+    first: tuple[Flow[Any], ...] = (
+        _unless(there, training_sample(shown, w, wanted)),
+        _unless(known.rows, expected_rows(shown, wanted.present)),
+        _unless(known.least, least_of(shown, wanted)),
+        _unless(known.excess, excess_of(problem, wanted)),
+    )
+    seen, rows, least, excess = yield from gather(*first)
+    if trained and problem.n_cells and float(np.ptp(problem.cells.bounds)) == 0:
+        excess = least if known.excess is None else excess
+    same = not isinstance(known.free, Missing) and np.array_equal(known.free, w)
+    pair, held, before, alone = yield from gather(
+        gap_flow(problem, point, known.gap),
+        heldout_sample(shown, w, wanted, seen if trained else None, rows),
+        measure_before(shown, NOT_ASKED if same else known.free, wanted),
+        _reach(shown, wanted),
+    )
     if not trained:
-        rows = yield from expected_rows(shown, wanted.present)
-        flow = heldout_sample(shown, w, wanted, None, rows)
-        held = yield from flow
         if isinstance(held, Missing):
             raise DataError(
                 f"[no-test-rows] a model is audited by its rows: {held.missing}"
             )
-        none = Proofs(UNTRAINED, UNTRAINED, UNTRAINED)
-        return Measured(held, held, UNTRAINED, none)
-    parts: tuple[Flow[Any], ...] = (
-        gap_flow(problem, point),
-        training_sample(shown, w, wanted),
-        expected_rows(shown, wanted.present),
-        least_of(shown, wanted),
-        excess_of(problem, wanted),
-    )
-    pair, seen, rows, least, excess = yield from gather(*parts)
-    flow = heldout_sample(shown, w, wanted, seen, rows)
-    held = yield from flow
-    if problem.n_cells and float(np.ptp(problem.cells.bounds)) == 0:
-        excess = least
+        seen = held
+    if same:  # no bound made a difference: nothing is asked twice
+        before = unchanged(w, seen, held)
     lowest = []
     for cell in wanted.cells:
-        place = problem.cells.names.index(cell)
-        search = proofs.find_lowest(problem, place)
+        search = proofs.find_lowest(problem, problem.cells.names.index(cell))
         lowest.append((yield from search))
-    unknown, proved = Missing("not asked for"), Proofs(pair, least, excess)
-    return Measured(seen, held, unknown, replace(proved, lowest=lowest))
+    proved = Proofs(pair, least, excess, lowest, list(alone))
+    return Measured(seen, held, before, proved)
+
+
+def _unless(known: T | None, flow: Flow[Any]) -> Flow[Any]:
+    """Return what is known, or else ask."""
+    return flow if known is None else given(known)
+
+
+def _reach(shown: Problem, wanted: Wanted) -> Flow[tuple[Lowest, ...]]:
+    """Find how low the loss of each cell alone can go, of a few cells.
+
+    Of one label it is 0: everybody in the cell can be guessed.
+    """
+    mixed = [z for z in proofs.askable(shown) if shown.constants[z] > 0]
+    many = len(mixed) > proofs.REACHED
+    if not wanted.reach or many or proofs.unmeasurable(shown) is not None:
+        return ()
+    return (yield from proofs.find_reach(shown, mixed))
+
+
+def unchanged(w: FloatArray, seen: Sample, held: Sample | Missing) -> Before:
+    """Return the model without bounds, where it is the same as with them."""
+    samples = {"train": seen.plain}
+    if isinstance(held, Sample) and held.splits == ["test"]:
+        samples["test"] = held.plain
+    return Before(w.tolist(), samples)
+
+
+def measure_before(
+    shown: Problem, free: FloatArray | Missing, wanted: Wanted
+) -> Flow[Before | Missing]:
+    """Measure the model without bounds on the same cells, bounded alike."""
+    if isinstance(free, Missing):
+        return (yield from given(free))
+    M = np.inf if wanted.loss_bound is None else wanted.loss_bound
+    splits = [split for split in ("train", "test") if split in wanted.splits]
+    asked = [Evaluate(shown.task, free, split, M) for split in splits]
+    totals = yield from ask_all(asked)
+    pairs = zip(splits, totals, strict=True)
+    return Before(free.tolist(), {s: sample([s], total) for s, total in pairs})
 
 
 def gap_flow(
@@ -354,10 +448,8 @@ def least_of(
     problem: Problem, wanted: Wanted, start: Start | None = None
 ) -> Flow[Least | Missing]:
     """Enclose the smallest bound that all cells can meet together."""
-    if isinstance(wanted.least, Least):
-        return wanted.least
     if not (wanted.least and problem.n_cells):
-        return Missing("not asked for")
+        return NOT_ASKED
     return (yield from proofs.find_common(problem, start))
 
 
@@ -365,10 +457,8 @@ def excess_of(
     problem: Problem, wanted: Wanted, start: Start | None = None
 ) -> Flow[Least | Missing]:
     """Enclose what bounds that differ must rise by; of equal ones `least` tells."""
-    if isinstance(wanted.excess, Least):
-        return wanted.excess
     if not (wanted.excess and problem.n_cells):
-        return Missing("not asked for")
+        return NOT_ASKED
     if float(np.ptp(problem.cells.bounds)) == 0:
         return Missing("the bounds are equal")
     if (why := proofs.unmeasurable(problem)) is not None:
@@ -392,6 +482,94 @@ def reported(problem: Problem) -> Problem:
 
 
 # Facts that need no query
+
+
+def terms_of(
+    problem: Problem,
+    wanted: Wanted,
+    weighting: Literal["silos", "rows"],
+    target_gap: float | None = None,
+    clipping: Literal["declared", "chosen", "clip", "range"] | None = "chosen",
+) -> Declared:
+    """Return what was declared of a model, and its M."""
+    weighted = wanted.weighted or problem.weighted
+    return Declared(
+        weighting,
+        problem.risk_weight,
+        problem.multiplier_bound,
+        problem.radius,
+        wanted.loss_bound,
+        wanted.confidence,
+        None if wanted.loss_bound is None else clipping,
+        target_gap=target_gap,
+        fixed_ball=problem.fixed_ball,
+        weight_bound=wanted.weight_bound if weighted else None,
+    )
+
+
+def evidence_of(
+    data: Data,
+    problem: Problem,
+    point: Point,
+    measured: Measured,
+    terms: Declared,
+    *,
+    training: Training | Missing,
+    promise: bool,
+    minimax: bool,
+    notes: Sequence[str] = (),
+    aimed: FloatArray | None = None,
+) -> Evidence:
+    """Put together what was declared and what was measured."""
+    return Evidence(
+        promise=promise,
+        minimax=minimax,
+        data=replace(data, card=data.card or data_card(data, problem)),
+        model=model_facts(problem, point.w),
+        terms=terms,
+        groups=list(problem.schema.groups),
+        labels=list(problem.schema.labels),
+        cells=cell_facts(reported(problem), point.multipliers, aimed),
+        training=training,
+        seen=measured.seen,
+        heldout=measured.heldout,
+        before=measured.before,
+        proofs=measured.proofs,
+        notes=list(notes),
+        versions=dict(versions()),
+        sites=sites_of(problem),
+    )
+
+
+def data_card(data: Data, problem: Problem) -> dict[str, Any] | None:
+    """Rows per silo and group, small ones withheld; None for very many silos.
+
+    No totals stand beside the counts, so a single withheld one cannot be recovered. Of
+    silos that are elsewhere only totals are shown: what one of them has is its own.
+    """
+    silos: Sequence[str] = problem.silo_names
+    schema = problem.schema
+    shape = (len(silos), len(schema.groups), schema.n_labels)
+    counts = problem.silo_counts.reshape(shape).sum(axis=2)
+    if data.fingerprint is None:
+        silos, counts = [f"all {len(silos)} silos"], counts.sum(axis=0, keepdims=True)
+    if len(silos) > MOST_SILOS:
+        return None
+    return {
+        "silos": list(silos),
+        "groups": list(schema.groups),
+        "rows": [
+            [n if n == 0 or n >= FLOOR else None for n in r] for r in counts.tolist()
+        ],
+        "floor": FLOOR,
+    }
+
+
+@cache  # a comparison asks often, and metadata are slow to read
+def versions() -> dict[str, str]:
+    """Versions that a result depends on."""
+    names = ("pffl", "numpy", "scipy", "daqp")
+    return {"python": platform.python_version(), **{n: version(n) for n in names}}
 
 
 def cell_facts(

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from pffl._solve import evidence_of, open_engine, prepared, setting_of, terms_of
+from pffl._solve import open_engine, prepared, setting_of
 from pffl.certifying import Request, chosen_among, overlap_of
 from pffl.constraints.base import Constraint
 from pffl.data.encoding import TableEncoding
@@ -29,7 +29,14 @@ from pffl.evidence.certificate import Certificate
 from pffl.evidence.conclude import Conclusions, conclude
 from pffl.evidence.judged import Judged, named
 from pffl.evidence.looks import Looks
-from pffl.evidence.measure import UNTRAINED, Wanted, measure
+from pffl.evidence.measure import (
+    UNTRAINED,
+    Known,
+    Wanted,
+    evidence_of,
+    measure,
+    terms_of,
+)
 from pffl.evidence.record import Data, Evidence, Missing
 from pffl.evidence.verdicts import remarks
 from pffl.foreign.at_hand import People, at_hand
@@ -255,7 +262,9 @@ def audit(
         confidence=settings.confidence,
     )
     point = Point(audited.w, np.zeros(problem.n_cells))
-    measured = drive(engine, measure(problem, point, wanted, trained=False))
+    nothing = Known.nothing(UNTRAINED)
+    flow = measure(problem, point, wanted, nothing, trained=False)
+    measured = drive(engine, flow)
     if (many := audited.chosen_among(setting.data, chosen)) > 1:
         candidates *= many
     request = Request(candidates=candidates)
@@ -269,13 +278,7 @@ def audit(
         problem,
         point,
         measured,
-        request.terms(
-            replace(
-                terms_of(data, problem, settings, method, wanted.loss_bound),
-                clipping=clipping,
-                target_gap=None,
-            )
-        ),
+        request.terms(terms_of(problem, wanted, settings.weighting, clipping=clipping)),
         training=UNTRAINED if own is None else OURS,
         promise=promise and constraint is not None and not constraint.minimax,
         minimax=False,
