@@ -20,8 +20,8 @@ from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import NotMetError, UsageError
 from pffl.prepare import Options
-from pffl.select import POINTS, choose_bound, find_smallest, pick
-from pffl.tuning import set_aside
+from pffl.select import BOUND_TRIALS as POINTS
+from pffl.select import choose_bound, find_smallest, pick, set_aside
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
 from tests.helpers import make_federation

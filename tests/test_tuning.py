@@ -14,7 +14,8 @@ from pffl import runs
 from pffl.config import parse
 from pffl.data import Federation, Rows
 from pffl.errors import UsageError
-from pffl.tuning import GRID, set_aside
+from pffl.select import L2_GRID as GRID
+from pffl.select import set_aside
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
 from tests.helpers import make_federation

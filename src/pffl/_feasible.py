@@ -49,8 +49,8 @@ from pffl.models.base import Model
 from pffl.path import calibration_split, check_bounded, find_safest
 from pffl.prepare import Options, prepare
 from pffl.problem import Problem
+from pffl.select import set_aside
 from pffl.text import decimals, down, element, text_table, up, words
-from pffl.tuning import set_aside
 
 R = TypeVar("R")
 EQUAL = 1e-12  # bounds this close are one

@@ -73,9 +73,8 @@ from pffl.private import margins
 from pffl.private import run as private
 from pffl.problem import Access, Problem
 from pffl.queries.release import Adding
-from pffl.select import choose_bound
+from pffl.select import choose_bound, choose_l2
 from pffl.solution import Solution
-from pffl.tuning import choose_l2
 
 
 def solve(
