@@ -1,25 +1,33 @@
-"""A model that somebody else's code trains, under bounds: λ, the best iterate, the end.
+"""A model that other code trains, under bounds: a torch loop, or a user's Flower app.
 
-Whoever carries the training (a strategy of Flower's, a loop in torch) sends w and a
-weight for each example, and brings back loss sums of the model that was sent. Here is
-what all of them share: the steps of λ (`methods.ascent`), which model is kept, and the
-final measurement, after which the model is judged as every other is.
+The other code is given w and a weight for each example, and returns loss sums of the
+model that was sent. `ExternalTraining` moves λ (`methods.ascent`), keeps the best model
+and measures it at the end, after which it is judged as every other. `solve_loaders` is
+FedAvg over torch loaders in this process on top of it.
 """
 
 from __future__ import annotations
 
+import copy
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeAlias, get_args
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 
 from pffl._solve import noted, prepared, setting_of
+from pffl.admission import Gate, Policy
+from pffl.callbacks import Callback
 from pffl.constraints.base import Constraint
+from pffl.data.encoding import TableEncoding
+from pffl.data.federation import Federation
+from pffl.data.schema import Attribute, Schema
 from pffl.driver import drive
 from pffl.engines.base import Engine
-from pffl.errors import Problems, UsageError, wrong
+from pffl.errors import DataError, MissingExtraError, Problems, UsageError, wrong
 from pffl.evidence.measure import (
     Known,
     Measured,
@@ -33,54 +41,66 @@ from pffl.fit import shipped_sample
 from pffl.flow import Flow, Round
 from pffl.methods.ascent import Ascent, example_weights
 from pffl.methods.pffl import PFFL
-from pffl.models.reported import Reported
+from pffl.models.reported import CLASSES, NUMBERS, Reported
 from pffl.numerics import bounded_probabilities, is_number
 from pffl.prepare import Options
 from pffl.problem import Point, Problem, upper_value
+from pffl.queries import Census, Evaluate, Query, Total, View, add_all
 from pffl.solution import Solution
 from pffl.text import up, words
-from pffl.typing import FloatArray
+from pffl.typing import FloatArray, IntArray
 
-Kept: TypeAlias = Literal["best", "average", "last"]
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+    from torch.optim import Optimizer
+    from torch.utils.data import DataLoader, Dataset
+
+    from pffl.models.network import Network
+
+Iterate: TypeAlias = Literal["best", "average", "last"]
 Groups: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]]
-SWING = 0.05  # of a cell's scale, or of all weight: what swings by more is not settled
-UNMEASURED = Missing(
-    "needs gradients of all losses, and of somebody else's model there are only sums"
-)
-ONCE = Missing("one model was trained: train without bounds to compare")
+LoaderRows: TypeAlias = "DataLoader[Any] | Dataset[Any]"
+SplitBatch: TypeAlias = Callable[[Any], tuple[Any, Any, Any]]
+T = TypeVar("T", bound=Total)
+
+MAX_SWING = 0.05  # of a cell's scale, or of all weight: more has not settled
+LOADER_SPLITS = ("train", "test", "validation")
+EVALUATION_BATCH, TRAINING_BATCH = 256, 32  # rows of a Dataset at a time
+LABEL_KEYS = ("label", "labels", "y", "target")
+GROUP_KEYS = ("group", "groups", "sensitive_features")
+UNMEASURED = Missing("needs gradients of all losses; an external model gives sums only")
+ONE_MODEL = Missing("one model was trained: train without bounds to compare")
 OWN_SEEDS = (
-    "the model was trained by code of its own, by its own seeds: a run with the same "
+    "the model was trained by external code with its own seeds: a run with the same "
     "settings may end in another model"
 )
 
 
 @dataclass(frozen=True)
-class Bounding:
-    """What is promised, and how λ moves.
+class ExternalSettings:
+    """The constraint, how λ moves, and which model is kept.
 
     Attributes
     ----------
-    constraint
-        What is promised to whom.
     multiplier_bound, risk_weight, dual_step_size
-        B, β and η of λ; None finds one.
+        B, β and η of λ; None finds a step size.
     iterate
-        The model that is kept.
+        The model that is kept: the best, the last, or the average of the last half.
     options
-        Confidence, loss bound, empty cells.
+        Confidence and empty cells. Rows weigh the same in all silos.
     """
 
     constraint: Constraint
     multiplier_bound: float = 10.0
     risk_weight: float = 1.0
     dual_step_size: float | None = None
-    iterate: Kept = "best"
+    iterate: Iterate = "best"
     options: Options = field(default_factory=Options)
 
-    def checked(self, owner: str) -> Bounding:
-        """Refuse wrong settings, all at once; rows count alike in all of them."""
+    def __post_init__(self) -> None:
+        owner, step = "external training", self.dual_step_size
         constraint: object = self.constraint
-        iterate, step = self.iterate, self.dual_step_size
         with Problems(owner, UsageError) as problems:
             if not isinstance(constraint, Constraint):
                 problems.add(wrong("constraint", owner, "a constraint", constraint))
@@ -88,98 +108,78 @@ class Bounding:
                 problems.add(
                     "[auto-refused] bound = 'auto' needs rows at hand: give a number"
                 )
-            if iterate not in get_args(Kept):
-                one = f"one of {', '.join(get_args(Kept))}"
-                problems.add(wrong("iterate", owner, one, iterate))
+            if self.iterate not in get_args(Iterate):
+                allowed = f"one of {', '.join(get_args(Iterate))}"
+                problems.add(wrong("iterate", owner, allowed, self.iterate))
             if step is not None and not (is_number(step) and step > 0):
                 problems.add(wrong("dual_step_size", owner, "> 0", step))
-        return replace(self, options=replace(self.options, weighting="rows"))
+        object.__setattr__(self, "options", replace(self.options, weighting="rows"))
 
     @property
     def method(self) -> PFFL:
-        """Algorithm 1 with these prices."""
+        """Algorithm 1 with these weights."""
         B, beta = self.multiplier_bound, self.risk_weight
         return PFFL(multiplier_bound=B, risk_weight=beta)
 
 
-def named(
-    groups: Groups, labels: Sequence[str] | None, owner: str
-) -> tuple[list[tuple[str, list[str]]], list[str]]:
-    """Return attributes with their values, and labels; refuse what are no names."""
+def external_schema(groups: Groups, labels: Sequence[str] | None) -> Schema:
+    """Return the schema of named groups and labels; it has no inputs."""
     attributes = groups if isinstance(groups, Mapping) else {"group": groups}
-    with Problems(owner, UsageError) as problems:
+    with Problems("external training", UsageError) as problems:
         if any(isinstance(values, str) for values in attributes.values()):
             problems.add(
-                "[wrong-value] `groups=` are a list of names, or a mapping to such"
+                "[wrong-value] `groups=` is a list of names, or a mapping to lists"
             )
         if isinstance(labels, str) or (labels is not None and len(labels) < 2):
             problems.add(
-                "[wrong-value] `labels=` are two names or more, or None for a number"
+                "[wrong-value] `labels=` is two or more names, or None for a number"
             )
-    listed = [(str(n), [str(v) for v in values]) for n, values in attributes.items()]
-    return listed, [] if labels is None else [str(label) for label in labels]
+    listed = (Attribute(str(n), tuple(map(str, v))) for n, v in attributes.items())
+    return Schema((), tuple(listed), tuple(map(str, labels or ())))
 
 
 @dataclass
-class Outside:
-    """Where a run stands; `sent` and `reached` are the models before and after a round.
+class ExternalTraining:
+    """State of a run; `sent` and `reached` are the models before and after a round."""
 
-    Attributes
-    ----------
-    problem, model, rounds, begun
-        What is solved, the model, rounds that are planned, and when it began.
-    ascent, multipliers
-        The steps of λ, and the λ that is in use.
-    best
-        The model to keep so far, with what it is worth.
-    diverged
-        Whether a loss or a model was not finite.
-    """
-
-    bounding: Bounding
+    settings: ExternalSettings
     problem: Problem
     model: Reported
     ascent: Ascent
     rounds: int
-    begun: float
+    started: float
     notes: list[str]
     sent: FloatArray
     reached: FloatArray
     multipliers: FloatArray
     history: list[Round] = field(default_factory=list)
     best: tuple[tuple[bool, float], FloatArray, FloatArray] | None = None
-    total: FloatArray | None = None
-    multiplier_sum: FloatArray | None = None
-    summed: int = 0
+    averaged: int = 0
+    w_sum: FloatArray | float = 0.0
+    multiplier_sum: FloatArray | float = 0.0
     diverged: bool = False
 
     @classmethod
     def begin(
         cls,
-        bounding: Bounding,
+        settings: ExternalSettings,
         engine: Engine,
         model: Reported,
         first: FloatArray,
         rounds: int,
-        begun: float,
-    ) -> Outside:
-        """Ask the census, and start at the arrays given."""
+        started: float,
+    ) -> ExternalTraining:
+        """Ask the census, and start at the parameters given."""
         problem, notes = prepared(
-            engine, bounding.constraint, model, bounding.method, bounding.options, 0
+            engine, settings.constraint, model, settings.method, settings.options, 0
         )
-        ascent = Ascent.begin(problem, bounding.dual_step_size)
+        ascent = Ascent.begin(problem, settings.dual_step_size)
         at = (first, first, ascent.multipliers)
-        return cls(bounding, problem, model, ascent, rounds, begun, list(notes), *at)
-
-    @property
-    def minimax(self) -> bool:
-        """Whether the worst cell is made as good as possible, without bounds."""
-        return self.bounding.constraint.minimax
+        return cls(settings, problem, model, ascent, rounds, started, [*notes], *at)
 
     def weights(self) -> tuple[FloatArray, FloatArray]:
-        """Take λ into use; return weights by silo, and those of a silo not known."""
-        problem = self.problem
-        lam = self.ascent.multipliers
+        """Use the next λ; return weights by silo, and those of an unknown silo."""
+        problem, lam = self.problem, self.ascent.multipliers
         everywhere = np.where(problem.cells.everywhere, lam, 0.0)
         self.multipliers = lam
         return example_weights(problem, lam), example_weights(problem, everywhere)[0]
@@ -190,193 +190,180 @@ class Outside:
         losses: FloatArray,
         number: int,
         others: tuple[FloatArray, FloatArray] | None = None,
+        callbacks: Sequence[Callback] = (),
     ) -> None:
-        """Take sums by silo and atom: r at the model that was sent, and the next λ.
+        """Take sums per silo and stratum at the model that was sent, and move λ.
 
-        `others` are counts and losses of rows that the model is not trained on: where
-        there are any, λ moves by their violations.
+        `others` are counts and losses of rows that the model is not trained on. If
+        given, λ moves by their violations.
         """
-        problem = self.problem
-        r = self.violation(counts, losses)
-        risk = float(losses.sum() / max(counts.sum(), 1.0))
         if not (np.isfinite(losses).all() and np.isfinite(self.sent).all()):
             self.diverged = True
             return
-        upper = upper_value(risk, r, problem)
-        seconds = time.monotonic() - self.begun
-        largest = float(np.nanmax(r + problem.cells.bounds, initial=risk))
+        problem, r = self.problem, self.violation(counts, losses)
+        risk = float(losses.sum() / max(counts.sum(), 1.0))
         row = Round(
             multipliers=self.multipliers,
             number=number,
             risk=risk,
             violation=r,
-            upper=upper,
-            seconds=seconds,
-            loss=largest,
+            upper=upper_value(risk, r, problem),
+            seconds=time.monotonic() - self.started,
+            loss=float(np.nanmax(r + problem.cells.bounds, initial=risk)),
             planned=self.rounds,
             problem=problem,
         )
         self.history.append(row)
-        reached = self.worth(risk, r)
-        if not np.isnan(reached[1]) and (self.best is None or reached < self.best[0]):
-            self.best = (reached, self.sent, self.multipliers)
+        for callback in callbacks:
+            callback.after_round(row)
+        value = self.value(risk, r)
+        if not np.isnan(value[1]) and (self.best is None or value < self.best[0]):
+            self.best = (value, self.sent, self.multipliers)
         self.ascent = self.ascent.after(
             r if others is None else self.violation(*others)
         )
 
     def violation(self, counts: FloatArray, losses: FloatArray) -> FloatArray:
-        """Return r from sums by silo and atom; NaN for cells without rows."""
+        """Return r from sums per silo and stratum; NaN for cells without rows."""
         cells = self.problem.cells
-        many, sums = cells.totals(counts), cells.totals(losses)
-        means = np.full(len(many), np.nan)
-        np.divide(sums, many, out=means, where=many > 0)
+        rows, sums = cells.totals(counts), cells.totals(losses)
+        means = np.full(len(rows), np.nan)
+        np.divide(sums, rows, out=means, where=rows > 0)
         return np.asarray(means - cells.bounds)
 
-    def worth(self, risk: float, violation: FloatArray) -> tuple[bool, float]:
-        """Return whether a bound is missed, and βF + B·max(0, max r); less is best."""
-        met = bool((violation <= 0).all())
-        return not (met or self.minimax), upper_value(risk, violation, self.problem)
+    def value(self, risk: float, violation: FloatArray) -> tuple[bool, float]:
+        """Return whether a bound is missed, and βF + B·max(0, max r): less is best."""
+        missed = not (violation <= 0).all() and not self.settings.constraint.minimax
+        return bool(missed), upper_value(risk, violation, self.problem)
 
     def reach(self, w: FloatArray, number: int) -> None:
         """Take the model after a round; average those of the last half of them."""
         self.reached = w
-        if self.bounding.iterate != "average" or 2 * number <= self.rounds:
-            return
-        lam = self.multipliers
-        self.total = w if self.total is None else self.total + w
-        before = self.multiplier_sum
-        self.multiplier_sum = lam if before is None else before + lam
-        self.summed += 1
+        if 2 * number > self.rounds and self.settings.iterate == "average":
+            self.w_sum = self.w_sum + w
+            self.multiplier_sum = self.multiplier_sum + self.multipliers
+            self.averaged += 1
 
     def settling(self) -> Settling:
-        """Say how far losses and weights swung over the last half of the rounds."""
+        """Measure how far losses and weights swung over the last half of the rounds."""
         last = self.history[-((len(self.history) + 1) // 2) :]
         scales = self.problem.scales
         if len(last) < 2:
-            return Settling(len(last), [None] * len(scales), SWING)
+            return Settling(len(last), [None] * len(scales), MAX_SWING)
         losses = np.array([row.violation for row in last]) / scales
         lam = np.array([row.multipliers for row in last])
         shares = lam / (self.problem.risk_weight + lam.sum(axis=1, keepdims=True))
         jumps = np.sqrt(np.square(np.diff(losses, axis=0)).mean(axis=0))
-        known = [
+        swing, jumped = (
             [float(one) if np.isfinite(one) else None for one in row]
             for row in (losses.std(axis=0), jumps)
-        ]
+        )
         weights = shares.std(axis=0).tolist()
-        return Settling(len(last), known[0], SWING, known[1], weights)
+        return Settling(len(last), swing, MAX_SWING, jumped, weights)
 
-    def concluded(
+    def conclude(
         self,
         engine: Engine,
         described: Mapping[str, Any],
         messages: int,
         notes: Sequence[str] = (),
     ) -> Solution:
-        """Measure the model, and put together what is known of it."""
-        bounding, setting = self.bounding, setting_of(engine)
-        wanted = Wanted(
-            setting.splits,
-            weighted=False,
-            confidence=bounding.options.confidence,
-        )
-        w, lam, M, measured = drive(engine, concluding(self, wanted))
-        problem, constraint = self.problem, bounding.constraint
-        terms = terms_of(
-            problem, replace(wanted, loss_bound=M), bounding.options.weighting
-        )
-        B, beta = problem.multiplier_bound, problem.risk_weight
-        prices = {"multiplier_bound": B, "risk_weight": beta}
-        steps = {"dual_step_size": bounding.dual_step_size, "iterate": bounding.iterate}
+        """Measure the model that is kept, and return the solution."""
+        settings, setting = self.settings, setting_of(engine)
+        options, constraint = settings.options, settings.constraint
+        wanted = Wanted(setting.splits, weighted=False, confidence=options.confidence)
+        point, M, measured = drive(engine, self._measured(wanted))
+        problem = self.problem
+        declared = replace(wanted, loss_bound=M)
         training = Training(
-            {**described, "rounds": self.rounds, **prices, **steps},
+            {
+                **described,
+                "rounds": self.rounds,
+                "multiplier_bound": problem.multiplier_bound,
+                "risk_weight": problem.risk_weight,
+                "dual_step_size": settings.dual_step_size,
+                "iterate": settings.iterate,
+            },
             dict(constraint.describe()),
             0,
             len(self.history),
             "diverged" if self.diverged else None,
             {"asked": messages, "distinct": messages, "messages": messages},
-            time.monotonic() - self.begun,
+            time.monotonic() - self.started,
             settling=self.settling(),
         )
         evidence = evidence_of(
             replace(setting.data, trained_on=setting.data.fingerprint),
             problem,
-            Point(w, lam),
+            point,
             measured,
-            terms,
+            terms_of(problem, declared, options.weighting),
             training=training,
             promise=not constraint.minimax,
             minimax=constraint.minimax,
             notes=[
                 *self.notes,
                 OWN_SEEDS,
-                *told_of(M),
-                *noise_of(training.settling, problem.cells.names),
+                *clipping_note(M),
+                *noise_note(training.settling, problem.cells.names),
                 *notes,
             ],
         )
-        rows = tuple(self.history)
+        rows, (w, lam) = tuple(self.history), (point.w, point.multipliers)
         solution = Solution(w, lam, problem, rows, evidence, engine.encoding)
         return noted(solution, engine.notes)
 
+    def _measured(self, wanted: Wanted) -> Flow[tuple[Point, float | None, Measured]]:
+        """Choose the model, M on training rows, and measure test rows once, at last."""
+        problem, iterate = self.problem, self.settings.iterate
+        w, lam = self.reached, self.multipliers
+        if iterate == "average" and self.averaged:
+            lam = np.asarray(self.multiplier_sum) / self.averaged
+            average = np.asarray(self.w_sum) / self.averaged
+            w = self.model.vector(self.model.arrays(average))  # in the arrays' types
+        if not np.isfinite(w).all() and self.best is not None:
+            self.diverged, (_, w, lam) = True, self.best
+        M, train = yield from shipped_sample(problem, w, wanted)
+        value = self.value(
+            train.risk / train.share, train.own_means - problem.cells.bounds
+        )
+        if iterate == "best" and self.best is not None and self.best[0] < value:
+            _, w, lam = self.best
+            M, train = yield from shipped_sample(problem, w, wanted)
+        known = replace(Known.nothing(UNMEASURED, seen=train), free=ONE_MODEL)
+        flow = measure(problem, Point(w, lam), replace(wanted, loss_bound=M), known)
+        return Point(w, lam), M, (yield from flow)
 
-def concluding(
-    run: Outside, wanted: Wanted
-) -> Flow[tuple[FloatArray, FloatArray, float | None, Measured]]:
-    """Choose the model, M on training rows, and measure held-out rows once, at last."""
-    problem, kept = run.problem, run.bounding.iterate
-    w, lam = run.reached, run.multipliers
-    if kept == "average" and run.total is not None and run.multiplier_sum is not None:
-        w, lam = run.total / run.summed, run.multiplier_sum / run.summed
-        w = run.model.vector(run.model.arrays(w))  # in the arrays' own types
-    if not np.isfinite(w).all() and run.best is not None:
-        run.diverged, (_, w, lam) = True, run.best
-    M, seen = yield from shipped_sample(problem, w, wanted)
-    own = run.worth(seen.risk / seen.share, seen.own_means - problem.cells.bounds)
-    if kept == "best" and run.best is not None and run.best[0] < own:
-        _, w, lam = run.best
-        M, seen = yield from shipped_sample(problem, w, wanted)
-    nothing = replace(Known.nothing(UNMEASURED, seen=seen), free=ONCE)
-    flow = measure(problem, Point(w, lam), replace(wanted, loss_bound=M), nothing)
-    return w, lam, M, (yield from flow)
 
-
-def told_of(M: float | None) -> list[str]:
-    """Say what predictor speaks on held-out rows, and for people not seen."""
+def clipping_note(M: float | None) -> list[str]:
+    """Say which predictor the figures on test rows and new people are of."""
     if M is None:
         return []
     return [
-        "what is said of held-out rows and of people not seen is said of the model "
-        "with its probabilities kept so far from 0 that no loss is above "
-        f"{words(M)} (pffl.external.bounded does it)"
+        "figures on test rows and new people are of the model with its probabilities "
+        f"clipped so that no loss is above {words(M)} (pffl.external.bounded does it)"
     ]
 
 
-def noise_of(found: Settling | None, names: Sequence[str]) -> list[str]:
-    """Say whose losses are noisy from round to round, if it is more than a little."""
-    if found is None or not any(found.noisy):
+def noise_note(settling: Settling | None, names: Sequence[str]) -> list[str]:
+    """Name the group whose loss is noisy from round to round, if there is one."""
+    if settling is None or not any(settling.noisy):
         return []
     swing = [
         s or 0.0 if noise else 0.0
-        for s, noise in zip(found.swing, found.noisy, strict=True)
+        for s, noise in zip(settling.swing, settling.noisy, strict=True)
     ]
     z = int(np.argmax(swing))
     return [
-        f"in the last {found.rounds:,} rounds the mean loss of '{names[z]}' moved to "
-        f"and fro by {up(swing[z])} of what a constant guess loses (its standard "
-        "deviation), while the weights of the cells stood still: noise of the "
-        "training, which a smaller learning rate or larger batches would lessen"
+        f"in the last {settling.rounds:,} rounds the mean loss of '{names[z]}' had a "
+        f"standard deviation of {up(swing[z])} times the loss of a constant guess, at "
+        "steady weights: noise of the training, which a smaller learning rate or "
+        "larger batches would reduce"
     ]
 
 
 def bounded(probabilities: Any, loss_bound: float) -> FloatArray:
-    """Return class probabilities kept so far from 0 that no loss is above a bound.
-
-    Parameters
-    ----------
-    probabilities
-        Of all classes, shape (n, classes).
-    loss_bound
-        M, as ``solution.loss_bound`` says.
+    """Clip class probabilities, shape (n, classes), so that no loss is above a bound.
 
     Examples
     --------
@@ -385,3 +372,396 @@ def bounded(probabilities: Any, loss_bound: float) -> FloatArray:
     """
     own = np.asarray(probabilities, dtype=np.float64)
     return bounded_probabilities(own, loss_bound, clip=own.shape[1] == 2)
+
+
+# Torch loaders in this process
+
+
+def solve_loaders(
+    network: Network | nn.Module,
+    silos: Mapping[str, LoaderRows | tuple[LoaderRows, ...]],
+    constraint: Constraint,
+    *,
+    groups: Groups,
+    labels: Sequence[str] | None,
+    optimizer: Callable[[nn.Module], Optimizer] | None = None,
+    rounds: int = 20,
+    local_epochs: int = 1,
+    split: SplitBatch | None = None,
+    autocast: torch.dtype | None = None,
+    multiplier_bound: float = 10.0,
+    risk_weight: float = 1.0,
+    dual_step_size: float | None = None,
+    iterate: Iterate = "best",
+    options: Options | None = None,
+    seed: int = 0,
+    name: str = "data",
+    callbacks: Sequence[Callback] = (),
+) -> Solution:
+    """Train a torch module over silos of Datasets or DataLoaders, under bounds.
+
+    For data that a `Federation` of flat rows cannot hold: augmentation, inputs that are
+    dictionaries, any optimiser, frozen layers, mixed precision. A round is FedAvg.
+
+    Parameters
+    ----------
+    network
+        A `Network` (its module, loss and device are used) or a module. It is not
+        changed; ``solution.model.arrays(solution.w)`` is the trained state.
+    silos
+        From a silo's name to its training rows, to training and test rows, or to these
+        and validation rows: a DataLoader, or a Dataset, which is then taken in batches.
+        Where all have validation rows, their losses move the multipliers: a network
+        fits its own rows better than others.
+    constraint
+        A bound for each group.
+    groups, labels
+        Names in the order of the codes; for several attributes a mapping to their
+        values. None as labels: a numeric target.
+    optimizer
+        Makes an optimiser for a copy of the module in every round and silo. Default:
+        Adam over the parameters that need a gradient.
+    rounds, local_epochs
+        Rounds, and epochs of each silo in a round.
+    split
+        From a batch to (inputs, labels, groups). Default: a tuple of three, or a
+        mapping with ``label`` (``labels``, ``y``, ``target``) and ``group``, whose
+        other entries go to the module by name. Inputs that are a mapping are passed as
+        keywords; outputs may have ``.logits``.
+    autocast
+        A type of mixed precision, such as ``torch.bfloat16``; losses are measured
+        without it.
+    multiplier_bound, risk_weight, dual_step_size, iterate, options
+        As for `pffl.deploy.BoundedGroupLossMixin`.
+    seed
+        Of the order of rows and of random draws in training.
+    name, callbacks
+        Name of the data; callbacks between rounds.
+
+    Returns
+    -------
+    Solution
+        With three verdicts, certificate and history.
+
+    Raises
+    ------
+    UsageError, DataError
+        Wrong settings or batches.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch.utils.data import TensorDataset
+    >>> import pffl
+    >>> x = torch.tensor([[0.0], [1.0]]).repeat(40, 1)
+    >>> y, group = x[:, 0].long(), torch.arange(80) % 4 // 2
+    >>> solution = pffl.solve_loaders(
+    ...     torch.nn.Linear(1, 2),
+    ...     {"north": TensorDataset(x, y, group)},
+    ...     pffl.BoundedGroupLoss(0.5),
+    ...     groups=["f", "m"],
+    ...     labels=["no", "yes"],
+    ...     optimizer=lambda m: torch.optim.SGD(m.parameters(), lr=1.0),
+    ...     rounds=6,
+    ... )
+    >>> bool(solution.cells["train_loss"].max() < 0.5)
+    True
+    """
+    settings = ExternalSettings(
+        constraint,
+        multiplier_bound,
+        risk_weight,
+        dual_step_size,
+        iterate,
+        options or Options(),
+    )
+    if not silos:
+        raise UsageError("[no-silos] solve_loaders: there are no silos")
+    rows = {
+        str(silo): dict(
+            zip(LOADER_SPLITS, r if isinstance(r, tuple) else (r,), strict=False)
+        )
+        for silo, r in silos.items()
+    }
+    schema, started = external_schema(groups, labels), time.monotonic()
+    engine = LoaderEngine(network, schema, rows, split or split_batch, name)
+    w = engine.vector(engine.module)
+    run = ExternalTraining.begin(settings, engine, engine.model, w, rounds, started)
+    counts = run.problem.silo_counts.astype(np.float64)
+    for number in range(1, rounds + 1):
+        run.sent = w
+        others = None
+        if "validation" in engine.splits:
+            others = engine.sums(w, "validation")
+        run.step(counts, engine.sums(w, "train")[1], number, others, callbacks)
+        weights, _ = run.weights()
+        total = np.zeros_like(w)
+        for k, mass in enumerate(run.problem.masses.tolist()):
+            total += mass * engine.train(
+                w,
+                k,
+                weights[k].reshape(-1),
+                optimizer,
+                local_epochs,
+                autocast,
+                (seed, number, k),
+            )
+        w = np.asarray(total / run.problem.masses.sum())
+        run.reach(w, number)
+        if run.diverged or not np.isfinite(w).all():
+            run.diverged = True
+            break
+    for callback in callbacks:
+        callback.ended()
+    described = {"kind": "torch-loop", "local_epochs": local_epochs}
+    solution = run.conclude(engine, described, len(run.history))
+    for callback in callbacks:
+        callback.solved(solution)
+    return solution
+
+
+def split_batch(batch: Any) -> tuple[Any, Any, Any]:
+    """Return inputs, labels and groups of a batch in one of the usual forms."""
+    if isinstance(batch, Mapping):
+        label = next((key for key in LABEL_KEYS if key in batch), None)
+        group = next((key for key in GROUP_KEYS if key in batch), None)
+        if label is not None and group is not None:
+            rest = {k: v for k, v in batch.items() if k not in (label, group)}
+            inputs = next(iter(rest.values())) if list(rest) == ["x"] else rest
+            return inputs, batch[label], batch[group]
+    elif isinstance(batch, Sequence) and len(batch) == 3:
+        return batch[0], batch[1], batch[2]
+    raise DataError(
+        "[bad-batch] a batch must be (inputs, labels, groups), or a mapping with "
+        "'label' and 'group'; `split=` converts any other"
+    )
+
+
+class LoaderEngine:
+    """An engine over torch loaders: it trains, and answers `census` and `evaluate`."""
+
+    federation: Federation | None = None
+    notes: tuple[str, ...] = ()
+    partial, pooled = False, 0
+
+    def __init__(
+        self,
+        network: Network | nn.Module,
+        schema: Schema,
+        rows: dict[str, dict[str, LoaderRows]],
+        split: SplitBatch,
+        name: str,
+    ) -> None:
+        try:
+            from pffl.models.network import LOSSES, Network
+        except ModuleNotFoundError as error:  # pragma: no cover
+            raise MissingExtraError("torch", "solve_loaders") from error
+        loss = CLASSES if schema.labels else NUMBERS
+        if not isinstance(network, Network):
+            network = Network(network, CLASSES if schema.labels else NUMBERS)
+        self.network, self.schema, self.rows = network, schema, rows
+        self.split, self.name = split, name
+        self.loss = LOSSES[network.loss]
+        self.n_outputs = self.loss.outputs_for(schema)
+        self.encoding = TableEncoding.of_numbers(schema)
+        self.device = network.torch_device
+        self.module = copy.deepcopy(network.module).to(self.device)
+        inputs = network.inputs.identity(0)
+        arrays = state_arrays(self.module)
+        self.model = Reported.of(arrays, loss).bind(schema, inputs)
+        self.gate = Gate(Policy(), schema)
+        self._counts: dict[tuple[int, str], IntArray] = {}
+        self.silo_names = tuple(rows)
+        self.splits = tuple(
+            s for s in LOADER_SPLITS if all(s in silo for silo in rows.values())
+        )
+
+    def ask(self, query: Query[T]) -> T:
+        """Ask every silo, and add the answers."""
+        if not isinstance(query, Census | Evaluate):
+            raise UsageError(f"[unknown-query] loaders do not answer '{query.kind}'")
+        answers: list[Any] = []
+        if isinstance(query, Evaluate):
+            self.load(self.module, query.w)
+        for k in range(len(self.rows)):
+            view, losses, classes = self._measured(k, query.split)
+            counted = Census(self.schema, query.split).answer(view)
+            answer: Any = self.gate.census(k, query.split, counted, 0)
+            if isinstance(query, Evaluate):
+                clipped = partial(self.model.bounded, losses)
+                total = query.total(view, losses, classes, clipped)
+                answer = self.gate.report(query, k, total)
+            answers.append(answer)
+        added: Any = add_all(answers)
+        if isinstance(query, Evaluate):
+            added = query.keeping(added, answers)
+        return added
+
+    def ask_many(self, queries: Sequence[Query[Any]]) -> list[Any]:
+        """Ask one after the other."""
+        return [self.ask(query) for query in queries]
+
+    def sums(self, w: FloatArray, split: str) -> tuple[FloatArray, FloatArray]:
+        """Return counts and loss sums at w per silo and stratum."""
+        self.load(self.module, w)
+        counts, sums = [], []
+        for k in range(len(self.rows)):
+            view, losses, _ = self._measured(k, split)
+            counts.append(view.atom_sums(np.ones_like(losses), self.schema.n_atoms))
+            sums.append(view.atom_sums(losses, self.schema.n_atoms))
+        return np.array(counts), np.array(sums)
+
+    def train(
+        self,
+        w: FloatArray,
+        index: int,
+        weights: FloatArray,
+        optimizer: Callable[[nn.Module], Optimizer] | None,
+        epochs: int,
+        autocast: torch.dtype | None,
+        seed: tuple[int, int, int],
+    ) -> FloatArray:
+        """Return the model of one silo after its epochs from w; losses have weights."""
+        import torch
+
+        from pffl.models.network import seeded
+
+        module = copy.deepcopy(self.network.module).to(self.device)
+        self.load(module, w)
+        mixed: Any = nullcontext
+        if autocast is not None:
+            mixed = partial(torch.autocast, self.device.type, dtype=autocast)
+        with seeded(seed, self.device):
+            steps = (
+                torch.optim.Adam(p for p in module.parameters() if p.requires_grad)
+                if optimizer is None
+                else optimizer(module)
+            )
+            module.train()
+            for _ in range(epochs):
+                for batch in self._batches(index, "train", training=True):
+                    inputs, labels, groups = self.split(batch)
+                    weight = torch.tensor(
+                        weights[self._strata(labels, groups)], dtype=torch.float32
+                    )
+                    steps.zero_grad()
+                    with mixed():
+                        scores = self._scores(module, inputs)
+                    losses = self._losses(scores.float(), labels)
+                    (losses * weight.to(losses.device)).mean().backward()
+                    steps.step()
+        return self.vector(module)
+
+    def vector(self, module: nn.Module) -> FloatArray:
+        """Return a module's state as w."""
+        return self.model.vector(state_arrays(module))
+
+    def load(self, module: nn.Module, w: FloatArray) -> None:
+        """Give a module the state w."""
+        import torch
+
+        state, arrays = module.state_dict(), self.model.arrays(w)
+        module.load_state_dict(
+            {n: torch.as_tensor(a).to(state[n].dtype) for n, a in arrays.items()}
+        )
+
+    def _batches(self, index: int, split: str, *, training: bool) -> Iterable[Any]:
+        from torch.utils.data import DataLoader
+
+        rows = self.rows[self.silo_names[index]][split]
+        if isinstance(rows, DataLoader):
+            return rows
+        size = TRAINING_BATCH if training else EVALUATION_BATCH
+        return DataLoader(rows, batch_size=size, shuffle=training)
+
+    def _scores(self, module: nn.Module, inputs: Any) -> Tensor:
+        """Return a module's scores for inputs of any form, as the loss takes them."""
+        inputs = _to_device(inputs, self.device)
+        out = module(**inputs) if isinstance(inputs, Mapping) else module(inputs)
+        out = getattr(out, "logits", out)
+        self.loss.check_outputs(tuple(out.shape), len(out), self.n_outputs)
+        return self.loss.scores(out)
+
+    def _losses(self, scores: Tensor, labels: Any) -> Tensor:
+        import torch
+
+        y = torch.as_tensor(labels, device=self.device)
+        y = y.long() if self.loss.per_class else y.to(scores.dtype)
+        return self.loss.of_scores(scores, y, self.network.delta)
+
+    def _strata(self, labels: Any, groups: Any) -> IntArray:
+        """Return codes of (group, label); refuse codes that have no name."""
+        import torch
+
+        group = np.asarray(torch.as_tensor(groups).cpu()).astype(np.int64).reshape(-1)
+        y = np.asarray(torch.as_tensor(labels).cpu()).astype(np.float64).reshape(-1)
+        limits = [("group", group, len(self.schema.groups))]
+        if self.schema.labels:
+            limits.append(("label", y.astype(np.int64), len(self.schema.labels)))
+        for what, codes, names in limits:
+            if len(codes) and not (codes.min() >= 0 and codes.max() < names):
+                raise DataError(
+                    f"[unknown-group] a {what} has a code that is not from 0 to "
+                    f"{names - 1}"
+                )
+        return self.schema.atoms(group, y)
+
+    def _measured(
+        self, index: int, split: str
+    ) -> tuple[View, FloatArray, FloatArray | None]:
+        """Return the rows of a silo, their losses and predicted classes."""
+        import torch
+
+        from pffl.models.network import numbers
+
+        self.module.eval()
+        losses, strata, targets, classes = [], [], [], []
+        for batch in self._batches(index, split, training=False):
+            inputs, labels, groups = self.split(batch)
+            with torch.inference_mode():
+                scores = self._scores(self.module, inputs).float()
+                losses.append(numbers(self._losses(scores, labels)))
+            strata.append(self._strata(labels, groups))
+            targets.append(np.asarray(torch.as_tensor(labels).cpu(), np.float64))
+            predicted = self.loss.classes(scores)
+            if predicted is not None:
+                classes.append(numbers(predicted))
+        stratum = np.concatenate([np.zeros(0, np.int64), *strata])
+        counts = np.bincount(stratum, minlength=self.schema.n_atoms)
+        known = self._counts.setdefault((index, split), counts)
+        if not np.array_equal(known, counts):
+            raise DataError(
+                f"[changed-rows] {self.silo_names[index]}: its {split} rows changed "
+                "since the first pass: a loader must give every row once (no "
+                "drop_last, no sampler)"
+            )
+        y = np.concatenate([np.zeros(0), *targets])
+        view = View(index, np.zeros((len(stratum), 0)), y, stratum)
+        losses_of_rows = np.concatenate([np.zeros(0), *losses])
+        return view, losses_of_rows, np.concatenate(classes) if classes else None
+
+
+def state_arrays(module: nn.Module) -> dict[str, Any]:
+    """Return a module's state in NumPy; bfloat16, which NumPy lacks, as float32."""
+    import torch
+
+    state = {
+        name: tensor.detach().cpu() for name, tensor in module.state_dict().items()
+    }
+    return {
+        name: (t.float() if t.dtype == torch.bfloat16 else t).numpy()
+        for name, t in state.items()
+    }
+
+
+def _to_device(value: Any, device: torch.device) -> Any:
+    """Return a batch, or a part of one, on a device."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, Mapping):
+        return {key: _to_device(one, device) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_to_device(one, device) for one in value)
+    return value

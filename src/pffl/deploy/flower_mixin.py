@@ -46,7 +46,13 @@ from pffl.data.federation import Federation
 from pffl.data.schema import Attribute, Schema, withheld
 from pffl.errors import DataError, FederationError, Malformed, Refused, UsageError
 from pffl.evidence.looks import Looks
-from pffl.external import Bounding, Groups, Kept, Outside, named
+from pffl.external import (
+    ExternalSettings,
+    ExternalTraining,
+    Groups,
+    Iterate,
+    external_schema,
+)
 from pffl.models.reported import CLASSES, NUMBERS, Reported
 from pffl.prepare import Options
 from pffl.queries import (
@@ -933,7 +939,7 @@ class BoundedGroupLossMixin:
         multiplier_bound: float = 10.0,
         risk_weight: float = 1.0,
         dual_step_size: float | None = None,
-        iterate: Kept = "best",
+        iterate: Iterate = "best",
         silos: Sequence[str] | int | None = None,
         options: Options | None = None,
         out: str | os.PathLike[str] | None = None,
@@ -941,12 +947,13 @@ class BoundedGroupLossMixin:
         callbacks: Sequence[Callback] = (),
         **more: Any,  # a mixin stands before classes that it does not know
     ) -> None:
-        owner = type(self).__name__
         prices = (multiplier_bound, risk_weight, dual_step_size)
-        settings = Bounding(constraint, *prices, iterate, options or Options())
-        self.bounding = settings.checked(owner)
-        self.order = Order(*named(groups, labels, owner), "train", [])
-        self.order.schema  # noqa: B018 - names that clash are refused here
+        self.bounding = ExternalSettings(
+            constraint, *prices, iterate, options or Options()
+        )
+        schema = external_schema(groups, labels)
+        attributes = [(a.name, list(a.values)) for a in schema.attributes]
+        self.order = Order(attributes, list(schema.labels), "train", [])
         super().__init__(*strategy, **more)
         self.silos, self.out, self.data_name = silos, out, name
         self.callbacks = tuple(callbacks)
@@ -996,7 +1003,7 @@ class BoundedGroupLossMixin:
             for callback in self.callbacks:
                 callback.ended()
         messages = len(run.at.history) + engine.messages // len(engine.clients)
-        self.solution = run.at.concluded(
+        self.solution = run.at.conclude(
             engine, self._described(), messages, self._notes()
         )
         result.arrays = _record(run.at.model.arrays(self.solution.w))
@@ -1111,7 +1118,7 @@ class BoundedGroupLossMixin:
         loss = CLASSES if self.order.labels else NUMBERS
         model = Reported.of(_arrays(arrays), loss)
         first = model.vector(_arrays(arrays))
-        at = Outside.begin(self.bounding, engine, model, first, rounds, begun)
+        at = ExternalTraining.begin(self.bounding, engine, model, first, rounds, begun)
         places = {client.node: k for k, client in enumerate(engine.clients)}
         return _Run(engine, at, places, engine.silo_names)
 
@@ -1139,11 +1146,7 @@ class BoundedGroupLossMixin:
     def _step(
         self, run: _Run, counts: FloatArray, losses: FloatArray, number: int
     ) -> None:
-        before = len(run.at.history)
-        run.at.step(counts, losses, number)
-        for row in run.at.history[before:]:
-            for callback in self.callbacks:
-                callback.after_round(row)
+        run.at.step(counts, losses, number, callbacks=self.callbacks)
 
     @property
     def _bounds(self) -> Mapping[str, object]:
@@ -1178,7 +1181,7 @@ class _Run:
     """
 
     engine: Reports
-    at: Outside
+    at: ExternalTraining
     places: dict[int, int]
     names: tuple[str, ...]
     messages: list[Message] = field(default_factory=list)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, Final, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,8 @@ from pffl.models.base import Inputs, Model
 from pffl.models.scaled import Design
 from pffl.typing import FloatArray
 
-CLASSES, NUMBERS = "cross_entropy", "squared"
+CLASSES: Final = "cross_entropy"
+NUMBERS: Final = "squared"
 KINDS = "biuf"  # of NumPy types: numbers that a vector can hold
 
 
