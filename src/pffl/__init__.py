@@ -31,12 +31,7 @@ if TYPE_CHECKING:
     from pffl.evidence.certificate import Certificate as Certificate
     from pffl.evidence.record import About as About
     from pffl.experiments.comparison import compare as compare
-<<<<<<< HEAD
-=======
     from pffl.external import solve_loaders as solve_loaders
-    from pffl.feasibility import Feasible as Feasible
-    from pffl.feasibility import feasible as feasible
->>>>>>> c4a16e8a (external.py: one module for models that other code trains; loops.py is gone)
     from pffl.foreign import audit as audit
     from pffl.methods import PFFL as PFFL
     from pffl.methods import Auto as Auto
