@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from sklearn.model_selection import train_test_split
 
-from pffl import FairClassifier, feasible_bound
+from pffl import FairClassifier
 
 
 def main() -> None:
@@ -27,8 +27,9 @@ def main() -> None:
     )
     plain = FairClassifier().fit(X, y, sensitive_features=group)
     print(plain.group_loss_, "\n")
-    least = feasible_bound(X, y, sensitive_features=group)
-    print(f"No bound below {least} can be kept.\n")
+    smallest = FairClassifier(bound="smallest").fit(X, y, sensitive_features=group)
+    least = smallest.group_loss_["loss"].max()
+    print(f"No bound below {least:.4f} can be kept.\n")
     fair = FairClassifier(bound=1.1 * least).fit(X, y, sensitive_features=group)
     print(fair.group_loss_, f"\n{fair.status_}: {fair.message_}\n")
     print(f"accuracy {fair.score(X_test, y_test):.3f}", end=" ")

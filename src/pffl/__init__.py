@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from pffl.constraints import PerSilo as PerSilo
     from pffl.data import Federation as Federation
     from pffl.errors import PFFLError as PFFLError
-    from pffl.estimator import FairClassifier as FairClassifier
-    from pffl.estimator import FairRegressor as FairRegressor
-    from pffl.estimator import feasible_bound as feasible_bound
+    from pffl.estimators import FairClassifier as FairClassifier
+    from pffl.estimators import FairRegressor as FairRegressor
     from pffl.evidence.certificate import Certificate as Certificate
     from pffl.evidence.record import About as About
     from pffl.experiments.comparison import compare as compare
@@ -65,8 +64,8 @@ _HOMES = {
     "Certificate": "evidence.certificate",
     "ConditionalBoundedGroupLoss": "constraints",
     "Exact": "methods",
-    "FairClassifier": "estimator",
-    "FairRegressor": "estimator",
+    "FairClassifier": "estimators",
+    "FairRegressor": "estimators",
     "Feasible": "_feasible",
     "FedAvg": "methods",
     "Federation": "data",
@@ -90,7 +89,6 @@ _HOMES = {
     "certify": "certifying",
     "compare": "experiments.comparison",
     "feasible": "_feasible",
-    "feasible_bound": "estimator",
     "load": "runs.predictor",
     "monitor": "monitoring",
     "report": "reports.page",

@@ -216,7 +216,14 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
                 f"[unknown-cell] no cell '{request.cell}': there are {list(names)}"
             )
         request = replace(request, cell=names[place])
-    here = problem_of(engine, evidence, solution.model)
+    cells = Cells.none(engine.schema)
+    if evidence.promise or evidence.minimax:
+        cells = cells_of(evidence, engine.schema, engine.silo_names)
+    here = problem_of(engine, evidence, solution.model, cells)
+    if empty := [cells.names[z] for z in np.flatnonzero(here.counts == 0)]:
+        raise DataError(
+            f"[empty-cells] no training rows in any silo for {', '.join(empty)}"
+        )
     point = Point(solution.w, solution.multipliers)
     wanted = Wanted(
         engine.splits,
@@ -314,18 +321,14 @@ def require_schema(engine: Engine, known: str) -> None:
         )
 
 
-def problem_of(engine: Engine, evidence: Evidence, model: Model) -> Problem:
+def problem_of(
+    engine: Engine, evidence: Evidence, model: Model, cells: Cells
+) -> Problem:
     """Return the problem that evidence is of, on the rows of these silos."""
     schema, terms, run = engine.schema, evidence.terms, evidence.training
-    cells = cells_of(evidence, schema, engine.silo_names)
     counted = drive(engine, count(schema))
     census = counted.census
     counts, access = cells.totals(census.weights), setting_of(engine).access
-    empty = [cells.names[z] for z in np.flatnonzero(counts == 0)]
-    if empty:
-        raise DataError(
-            f"[empty-cells] no training rows in any silo for {', '.join(empty)}"
-        )
     return Problem(
         task_of(model, cells, census, terms.weighting, access),
         schema,
@@ -348,8 +351,6 @@ def problem_of(engine: Engine, evidence: Evidence, model: Model) -> Problem:
 
 def cells_of(evidence: Evidence, schema: Schema, silos: Sequence[str]) -> Cells:
     """Return the cells of a run, for silos that have the same schema."""
-    if not (evidence.promise or evidence.minimax):
-        return Cells.none(schema)
     confined = [cell.silo for cell in evidence.cells if cell.silo is not None]
     absent = [silo for silo in confined if silo not in silos]
     if absent:

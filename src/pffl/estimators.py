@@ -1,0 +1,727 @@
+"""Fair linear models as scikit-learn estimators.
+
+    clf = FairClassifier(bound=0.62).fit(X, y, sensitive_features=A)
+    clf.predict(X_new), clf.group_loss_
+    clf.certificate(X_test, y_test, sensitive_features=A_test)
+
+Groups are needed for training and for certificates, never for predictions. All rows
+given to `fit` are trained on. A saved estimator holds arrays, numbers and texts only:
+``evidence_`` is the evidence of the training as JSON, from which `certificate` goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from pffl._solve import solve
+from pffl.certifying import cells_of, problem_of
+from pffl.constraints import CONSTRAINTS, Constraint, MinMax
+from pffl.constraints.base import AUTO
+from pffl.data.encoding import as_column, encode_values
+from pffl.data.federation import Federation, as_weights, name_of
+from pffl.data.schema import Attribute, Schema
+from pffl.data.silo import Rows, Silo, as_inputs
+from pffl.driver import drive
+from pffl.engines import Local
+from pffl.errors import DataError, NotMetError, Problems, UsageError, wrong
+from pffl.evidence.certificate import Certificate
+from pffl.evidence.conclude import conclude
+from pffl.evidence.looks import Look, Looks
+from pffl.evidence.measure import Wanted, expected_rows, heldout_sample
+from pffl.evidence.record import Evidence, Missing, Sample
+from pffl.flow import Flow
+from pffl.methods import method_of
+from pffl.methods.auto import Auto
+from pffl.methods.base import Method
+from pffl.metrics import EVERYONE, attributes_of, codes_of, named_columns
+from pffl.models.base import Inputs
+from pffl.models.linear import (
+    HuberRegression,
+    LeastSquares,
+    LinearModel,
+    LogisticRegression,
+    NumericModel,
+    SoftmaxRegression,
+)
+from pffl.models.scaled import Design
+from pffl.prepare import Options, Weighting
+from pffl.solution import Solution
+from pffl.typing import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Bound: TypeAlias = (
+    float
+    | Mapping[Any, float | Literal["auto"]]
+    | Literal["auto", "smallest"]
+    | Constraint
+    | None
+)
+Infeasible: TypeAlias = Literal["raise", "warn", "nearest"]
+POLICIES = ("raise", "warn", "nearest")
+ONLY_SILO = "all"  # of rows that are in none
+
+
+class _FairLinear(BaseEstimator):
+    """What a classifier and a regressor share: constraint, training, certificate."""
+
+    # Metadata that scikit-learn passes on without being told to.
+    __metadata_request__fit: ClassVar = {
+        "sensitive_features": True,
+        "silos": True,
+        "sample_weight": True,
+    }
+    __metadata_request__score: ClassVar = {"sample_weight": True}
+
+    def __init__(
+        self,
+        bound: Bound = None,
+        *,
+        constraint: str | Constraint = "bgl",
+        error_at_most: float | None = None,
+        l2: float | Literal["auto"] = 1e-3,
+        fit_intercept: bool = True,
+        method: Method | None = None,
+        multiplier_bound: float | None = None,
+        risk_weight: float = 1.0,
+        weighting: Weighting = "silos",
+        infeasible: Infeasible = "raise",
+        confidence: float = 0.95,
+        random_state: Any = None,
+    ) -> None:
+        self.bound = bound
+        self.constraint = constraint
+        self.error_at_most = error_at_most
+        self.l2 = l2
+        self.fit_intercept = fit_intercept
+        self.method = method
+        self.multiplier_bound = multiplier_bound
+        self.risk_weight = risk_weight
+        self.weighting = weighting
+        self.infeasible = infeasible
+        self.confidence = confidence
+        self.random_state = random_state
+
+    def _model(self, classes: int) -> LinearModel:
+        """Return the model to train."""
+        raise NotImplementedError
+
+    def _plain(self) -> tuple[LinearModel, FloatArray]:
+        """Return the trained model for `_inputs`, from fitted attributes alone."""
+        raise NotImplementedError
+
+    def _fit(
+        self,
+        X: Any,
+        y: NDArray[Any],
+        classes: int,
+        target: str,
+        sensitive_features: object,
+        silos: object,
+        sample_weight: FloatArray | None,
+    ) -> None:
+        """Solve for the bounds, judge the result and set the fitted attributes."""
+        import pandas as pd
+
+        if self.infeasible not in POLICIES:
+            name, wanted = type(self).__name__, f"one of {', '.join(POLICIES)}"
+            raise UsageError(wrong("infeasible", name, wanted, self.infeasible))
+        method: Method = Auto(
+            multiplier_bound=self.multiplier_bound, risk_weight=self.risk_weight
+        )
+        if self.method is not None:
+            method = method_of(self.method)
+            if self.multiplier_bound is not None or self.risk_weight != 1.0:
+                raise UsageError(
+                    "[options-conflict] multiplier_bound and risk_weight are for the "
+                    f"default method: give them to {type(self.method).__name__} itself"
+                )
+        if sensitive_features is None:
+            sensitive_features = {EVERYONE.name: np.full(len(y), EVERYONE.values[0])}
+        features = getattr(self, "feature_names_in_", None)
+        drawn = self.random_state is not None or self.method is not None
+        solution = solve(
+            Federation.from_arrays(
+                X,
+                pd.Series(y, name=target),
+                sensitive_features=named_columns(sensitive_features),
+                silo=np.full(len(y), ONLY_SILO) if silos is None else silos,
+                sample_weight=sample_weight,
+                features=None if features is None else list(map(str, features)),
+                classification=classes > 0,
+                test_fraction=0.0,
+            ),
+            self._constraint(),
+            model=self._model(classes),
+            method=method,
+            options=Options(
+                weighting=self.weighting,
+                empty_cells="remove",  # groups are crossed: not all of them have rows
+                confidence=self.confidence,
+                l2="auto" if self.l2 == "auto" else None,
+                error_at_most=self.error_at_most,
+                baseline=False,
+                # Where B is open, whether bounds are impossible is found out anyway.
+                least=method.multiplier_bound is not None,
+            ),
+            seed=check_random_state(self.random_state).randint(2**31) if drawn else 0,
+        )
+        self._judge(solution)
+        model = solution.model
+        assert isinstance(model, LinearModel)  # noqa: S101 - `_model` made it
+        table = solution.w.reshape(model.n_outputs, model.n_columns)
+        d, scale = len(model.inputs.mean), model.target.scale
+        constant = table[:, d] if model.intercept else np.zeros(len(table))
+        # A constant for inputs at 0 would cost the digits of a year around 2000.
+        self.mean_ = model.inputs.mean
+        self.coef_ = scale * table[:, :d] / model.inputs.scale
+        self.score_at_mean_ = scale * constant + model.target.mean
+        self.intercept_ = self.score_at_mean_ - self.coef_ @ self.mean_
+        self.status_: str = solution.status
+        self.message_ = solution.message
+        self.converged_ = {"yes": True, "no": False}.get(solution.converged)
+        self.gap_ = solution.gap
+        self.n_iter_ = solution.rounds
+        self.l2_ = model.l2
+        self.loss_bound_ = solution.loss_bound
+        self.cells_ = [
+            {
+                "cell": row.cell,
+                "rows": row.count,
+                "bound": row.bound,
+                "loss": row.train_loss,
+                "multiplier": row.multiplier,
+            }
+            for row in solution.cell_results
+        ]
+        described = {
+            **solution.schema.as_dict(),
+            "features": [*solution.schema.features],
+        }
+        self.schema_: dict[str, Any] = described
+        self.evidence_ = json.dumps(solution.evidence.as_dict())
+        self.looks_: list[dict[str, Any]] = []
+        self.solution_ = solution
+
+    def _constraint(self) -> Constraint | None:
+        """Return what is bounded; None for the plain model."""
+        bound, kind, name = self.bound, self.constraint, type(self).__name__
+        if isinstance(kind, Constraint):
+            if bound is not None:
+                raise UsageError(
+                    f"[bounds-mixed] {name}: give bounds in 'constraint' or in 'bound'"
+                )
+            return kind
+        kinds = [one for one in CONSTRAINTS if one != MinMax.name]  # it is "smallest"
+        if kind not in kinds:
+            wanted = f"a constraint, or one of {', '.join(kinds)}"
+            raise UsageError(wrong("constraint", name, wanted, kind))
+        if bound is None or isinstance(bound, Constraint):
+            return bound
+        if bound == "smallest" and kind == "bgl":
+            return MinMax()
+        if isinstance(bound, str) and bound != AUTO:
+            wanted = "a number, a mapping, a constraint, None, 'auto' or (of 'bgl') "
+            raise UsageError(wrong("bound", name, f"{wanted}'smallest'", bound))
+        plain: Any = bound
+        if isinstance(bound, Mapping):  # 1.0 and 1 are the group 1
+            keys = [encode_values(as_column([key]), "bound")[0][0] for key in bound]
+            plain = dict(zip(keys, bound.values(), strict=True))
+        made: Any = CONSTRAINTS[kind]
+        found: Constraint = made(plain)
+        return found
+
+    def _judge(self, solution: Solution) -> None:
+        """Raise or warn where a bound is missed; warn where training did not end."""
+        status, message = solution.status, solution.message
+        over = any((row.violation or 0.0) > 0 for row in solution.cell_results)
+        unfinished = status in ("not converged", "diverged")
+        if status in ("impossible", "not met", "not measured") or (unfinished and over):
+            if self.infeasible == "raise":
+                raise NotMetError(
+                    f"[not-met] {message} (`infeasible='warn'` or 'nearest' keeps the "
+                    "nearest model)"
+                )
+            if self.infeasible == "warn":
+                warnings.warn(message, stacklevel=4)
+        elif unfinished:
+            warnings.warn(message, ConvergenceWarning, stacklevel=4)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is saved: not the `Solution`, whose classes are ours."""
+        state: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "solution_"}
+
+    @property
+    def group_loss_(self) -> pd.DataFrame:
+        """Rows, bound, mean training loss and multiplier of each group (cell)."""
+        import pandas as pd
+
+        check_is_fitted(self)
+        return pd.DataFrame(self.cells_).set_index("cell")
+
+    @property
+    def multipliers_(self) -> pd.Series:
+        """λ of each group (cell): what a tighter bound would cost."""
+        return self.group_loss_["multiplier"]
+
+    def certificate(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sensitive_features: object = None,
+        silos: object = None,
+        sample_weight: object = None,
+        confidence: float | None = None,
+        candidates: int = 1,
+        weight_bound: float | None = None,
+    ) -> Certificate:
+        """Say what holds for the model: on the training rows, and for new people.
+
+        Parameters
+        ----------
+        X, y
+            Rows that were not used in training, and that nothing was chosen by.
+        sensitive_features, silos, sample_weight
+            As for `fit`.
+        confidence
+            1 − δ of the statements on new people. Default: the estimator's.
+        candidates
+            As for `pffl.certify`. Certificates on the same rows are counted, in
+            ``looks_``.
+        weight_bound
+            What no row's weight is above, where rows have weights. Without it nothing
+            is said of new people.
+        """
+        check_is_fitted(self)
+        inputs, target = validate_data(
+            self, X, y, reset=False, accept_sparse="csr", dtype=np.float64
+        )
+        evidence = Evidence.from_dict(json.loads(self.evidence_))
+        if evidence.data.weighted and sample_weight is None:
+            raise UsageError(
+                "[needs-weights] sample_weight is needed: the model was trained with "
+                "weights (ones, where rows count alike)"
+            )
+        names = self.schema_["attributes"].items()
+        schema = Schema(
+            tuple(self.schema_["features"]),
+            tuple(Attribute(name, tuple(values)) for name, values in names),
+            tuple(self.schema_["labels"]),
+            self.schema_["target"],
+        )
+        if schema.labels:
+            target = codes_of(target, self.classes_)
+        group = _known_groups(schema, sensitive_features, len(target))
+        rows = replace(
+            Rows.of(inputs, target, group), weight=_weights(sample_weight, len(target))
+        )
+        terms = replace(evidence.terms, candidates=candidates, later=0)
+        if confidence is not None:
+            terms = replace(terms, confidence=Options(confidence=confidence).confidence)
+        if weight_bound is not None:
+            bound = Options(weight_bound=weight_bound).weight_bound
+            terms = replace(terms, weight_bound=bound)
+        found = self._measured(replace(evidence, terms=terms), schema, rows, silos)
+        known = Looks(own=tuple(Look(**one) for one in self.looks_))
+        found = known.counted(found)
+        looks = known.own if (added := known.added(found)) is None else added
+        self.looks_ = [asdict(one) for one in looks]
+        return conclude(found).certificate
+
+    def _measured(
+        self, evidence: Evidence, schema: Schema, rows: Rows, silos: object
+    ) -> Evidence:
+        """Return the evidence of the training, with these rows as test rows."""
+        confined = {cell.silo for cell in evidence.cells if cell.silo is not None}
+        given = np.full(len(rows), ONLY_SILO) if silos is None else as_column(silos)
+        names, codes = encode_values(given, "silos")
+        if confined and confined != set(names):
+            raise DataError(
+                "[other-silos] the bounds are of silos: rows of "
+                f"{sorted(confined)[:5]} are needed, got {list(names)[:5]} (`silos=`)"
+            )
+        counted = rows.weights > 0
+        places = [np.flatnonzero((codes == k) & counted) for k in range(len(names))]
+        made = [
+            Silo(name, k, {"train": rows.take(place)})
+            for k, (name, place) in enumerate(zip(names, places, strict=True))
+        ]
+        here, terms = Federation(schema, tuple(made)), evidence.terms
+        engine, (model, w) = Local(here), self._plain()
+        cells = cells_of(evidence, schema, names)
+        problem = problem_of(engine, evidence, model, cells)
+        wanted = Wanted(
+            ("train",),
+            heldout=("train",),
+            loss_bound=terms.loss_bound,
+            weighted=here.weighted,
+            weight_bound=terms.weight_bound,
+            confidence=terms.confidence,
+        )
+
+        def evaluate() -> Flow[Sample | Missing]:
+            many = yield from expected_rows(problem, ("train",))
+            return (yield from heldout_sample(problem, w, wanted, evidence.seen, many))
+
+        held, own = drive(engine, evaluate()), here.fingerprint
+        if isinstance(held, Sample) and own != evidence.data.fingerprint:
+            held = replace(held, splits=["test"])  # otherwise they were trained on
+        data = replace(
+            evidence.data, overlap=None, splits={"test": own}, weighted=here.weighted
+        )
+        return replace(evidence, heldout=held, data=data)
+
+    def _scaled(self, X: Any) -> Design:
+        """Return inputs less their means."""
+        inputs = validate_data(
+            self, X, reset=False, accept_sparse="csr", dtype=np.float64
+        )
+        return self._plain()[0].inputs.apply(as_inputs(inputs))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "coef_")
+
+
+class FairClassifier(ClassifierMixin, _FairLinear):
+    """Logistic or softmax regression with a bound on the mean loss of every group.
+
+    Parameters
+    ----------
+    bound
+        The largest mean log loss of a group: one number, or a mapping from group to
+        number (groups that it does not name are not bounded); "smallest" makes the
+        largest group loss as small as possible; "auto" chooses a number on training
+        rows that are set aside; None is the plain model. Or a constraint, such as
+        ``BoundedGroupLoss(0.6, by="sex")``.
+    constraint
+        What is bounded: "bgl" groups, "cbgl" groups and labels, "per-silo" silos; or a
+        constraint with its bounds.
+    error_at_most
+        For a bound that is "auto": the largest error that it may lead to. Default: a
+        point above that of the plain model.
+    l2
+        μ of the ridge term (μ/2)‖w‖² on standardised inputs, or "auto".
+    fit_intercept
+        Whether there is a constant. Without one, inputs are scaled but not centred.
+    method
+        Default: the one that fits, see `Auto`.
+    multiplier_bound, risk_weight
+        B and β. None leaves B open: it grows until the bounds are met or impossible.
+    weighting
+        Of silos in the risk: "silos" counts all alike, "rows" by their rows.
+    infeasible
+        Where the bounds are missed: "raise" an error, "warn", or keep the "nearest"
+        model without a word (``status_`` has it).
+    confidence
+        Of a `certificate`.
+    random_state
+        Seed, for methods that draw.
+
+    Attributes
+    ----------
+    coef_, intercept_, classes_
+        As of scikit-learn's linear classifiers, for raw inputs.
+    mean_, score_at_mean_
+        The inputs' means, and the scores there: what predictions are computed from.
+    status_, message_
+        The verdict on the training rows, in a word and in a sentence.
+    group_loss_, multipliers_
+        Tables of the groups.
+    gap_, converged_, n_iter_, loss_bound_, l2_
+        Duality gap, whether it is under its target, rounds, M, μ.
+    evidence_
+        The evidence of the training, a JSON text.
+    solution_
+        The `Solution`: report, files. It is not saved with the estimator.
+
+    Raises
+    ------
+    UsageError
+        By `fit`: parameters that do not fit together.
+    DataError
+        By `fit` and `predict`: rows that cannot be used, all that is wrong with them.
+    NotMetError
+        By `fit`: the bounds are missed, and `infeasible` is "raise".
+
+    Examples
+    --------
+    >>> import numpy as np, pffl
+    >>> rng = np.random.default_rng(0)
+    >>> X, group = rng.normal(size=(600, 2)), rng.choice(["a", "b"], 600, p=[0.2, 0.8])
+    >>> slope = np.where(group == "a", -0.5, 1.5)
+    >>> y = slope * X[:, 0] + X[:, 1] + rng.logistic(size=600) > 0
+    >>> clf = pffl.FairClassifier(bound=0.66).fit(X, y, sensitive_features=group)
+    >>> clf.status_, bool(clf.group_loss_["loss"].max() <= 0.66 + 1e-6)
+    ('met', True)
+    >>> clf.predict_proba(X[:2]).shape  # no groups are needed
+    (2, 2)
+    """
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sensitive_features: object = None,
+        silos: object = None,
+        sample_weight: object = None,
+    ) -> Self:
+        """Train on all rows.
+
+        Parameters
+        ----------
+        X, y
+            Inputs (numbers; sparse ones stay sparse) and labels.
+        sensitive_features
+            The groups: a vector, a DataFrame of several columns (crossed), a mapping
+            from name to vector. Default: everyone is in one group.
+        silos
+            Where each row lives. Default: all rows are in one silo.
+        sample_weight
+            How much each row counts, ≥ 0: a weight of 2 is as good as a second row.
+        """
+        target = name_of(y, "label")
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
+        check_classification_targets(y)
+        given = _weights(sample_weight, len(y))
+        self.classes_ = np.unique(y if given is None else y[given > 0])
+        if len(self.classes_) < 2:
+            raise DataError(
+                "[one-class] two classes are needed, and all rows are of one class: "
+                f"{self.classes_.tolist()[0]!r}"
+            )
+        classes = len(self.classes_)
+        self._fit(X, y, classes, target, sensitive_features, silos, given)
+        return self
+
+    def _model(self, classes: int) -> LinearModel:
+        kind = LogisticRegression if classes == 2 else SoftmaxRegression
+        return kind(1e-3 if self.l2 == "auto" else self.l2, self.fit_intercept)
+
+    def _plain(self) -> tuple[LinearModel, FloatArray]:
+        outputs = len(self.coef_)
+        kind = LogisticRegression if outputs == 1 else SoftmaxRegression
+        w = np.column_stack([self.coef_, self.score_at_mean_]).reshape(-1)
+        inputs = Inputs(self.mean_, np.ones_like(self.mean_))
+        return kind(0.0, inputs=inputs, n_outputs=outputs), w
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """Return scores: of the last of two classes, or one per class."""
+        check_is_fitted(self)
+        model, w = self._plain()
+        return model.scores(w, self._scaled(X))
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Return class probabilities, bounded as certified."""
+        check_is_fitted(self)
+        model, w = self._plain()
+        M = np.inf if self.loss_bound_ is None else self.loss_bound_
+        return model.bounded_proba(w, self._scaled(X), M)
+
+    def predict_log_proba(self, X: Any) -> FloatArray:
+        """Return the logarithms of `predict_proba`."""
+        return np.log(self.predict_proba(X))
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return labels, in their own type."""
+        check_is_fitted(self)
+        model, w = self._plain()
+        codes = np.asarray(model.classes(w, self._scaled(X)), dtype=np.int64)
+        return np.asarray(self.classes_[codes])
+
+
+class FairRegressor(RegressorMixin, _FairLinear):
+    """Linear regression with a bound on the mean loss of every group.
+
+    Parameters
+    ----------
+    bound
+        The largest mean loss of a group, in the target's unit squared; otherwise as
+        for `FairClassifier`.
+    constraint, l2, fit_intercept, method, multiplier_bound, risk_weight, weighting
+        As for `FairClassifier`.
+    error_at_most
+        For a bound that is "auto": the largest mean loss that it may lead to. Default:
+        1 % above that of the plain model.
+    loss
+        "squared", or "huber": r² up to `delta`, then 2δ|r| − δ².
+    delta
+        δ of the Huber loss, in the target's unit.
+    target_range
+        Ends between which all targets lie. Predictions are kept there; certificates
+        on unseen people need it.
+    infeasible, confidence, random_state
+        As for `FairClassifier`.
+
+    Attributes
+    ----------
+    coef_, intercept_
+        As of scikit-learn's linear regressions, for raw inputs.
+    mean_, score_at_mean_
+        The inputs' means, and the prediction there.
+    status_, message_, group_loss_, multipliers_, gap_, converged_, n_iter_
+        As of `FairClassifier`; so are ``loss_bound_``, ``l2_`` and ``solution_``.
+
+    Raises
+    ------
+    UsageError
+        By `fit`: parameters that do not fit together.
+    DataError
+        By `fit` and `predict`: rows that cannot be used, all that is wrong with them.
+    NotMetError
+        By `fit`: the bounds are missed, and `infeasible` is "raise".
+
+    Examples
+    --------
+    >>> import numpy as np, pffl
+    >>> rng = np.random.default_rng(0)
+    >>> X, group = rng.normal(size=(400, 2)), rng.choice(["a", "b"], 400)
+    >>> y = X[:, 0] * np.where(group == "a", 1.0, 2.0) + rng.normal(size=400)
+    >>> least = pffl.FairRegressor("smallest").fit(X, y, sensitive_features=group)
+    >>> bound = 1.02 * least.group_loss_["loss"].max()
+    >>> pffl.FairRegressor(bound).fit(X, y, sensitive_features=group).status_
+    'met'
+    """
+
+    def __init__(
+        self,
+        bound: Bound = None,
+        *,
+        constraint: str | Constraint = "bgl",
+        error_at_most: float | None = None,
+        loss: Literal["squared", "huber"] = "squared",
+        delta: float = 1.0,
+        target_range: tuple[float, float] | None = None,
+        l2: float | Literal["auto"] = 1e-3,
+        fit_intercept: bool = True,
+        method: Method | None = None,
+        multiplier_bound: float | None = None,
+        risk_weight: float = 1.0,
+        weighting: Weighting = "silos",
+        infeasible: Infeasible = "raise",
+        confidence: float = 0.95,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            bound,
+            constraint=constraint,
+            error_at_most=error_at_most,
+            l2=l2,
+            fit_intercept=fit_intercept,
+            method=method,
+            multiplier_bound=multiplier_bound,
+            risk_weight=risk_weight,
+            weighting=weighting,
+            infeasible=infeasible,
+            confidence=confidence,
+            random_state=random_state,
+        )
+        self.loss = loss
+        self.delta = delta
+        self.target_range = target_range
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        *,
+        sensitive_features: object = None,
+        silos: object = None,
+        sample_weight: object = None,
+    ) -> Self:
+        """Train on all rows; `y` are numbers, the rest is as for `FairClassifier`."""
+        target = name_of(y, "label")
+        X, y = validate_data(
+            self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True
+        )
+        given = _weights(sample_weight, len(y))
+        self._fit(X, y, 0, target, sensitive_features, silos, given)
+        for name in ("coef_", "intercept_", "score_at_mean_"):
+            setattr(self, name, getattr(self, name)[0])
+        return self
+
+    def _model(self, classes: int) -> NumericModel:
+        l2, ends = 1e-3 if self.l2 == "auto" else self.l2, self.target_range
+        if self.loss == "squared":
+            return LeastSquares(l2, self.fit_intercept, target_range=ends)
+        if self.loss != "huber":
+            wanted = "'squared' or 'huber'"
+            raise UsageError(wrong("loss", type(self).__name__, wanted, self.loss))
+        return HuberRegression(
+            l2, self.fit_intercept, target_range=ends, delta=self.delta
+        )
+
+    def _plain(self) -> tuple[LinearModel, FloatArray]:
+        inputs = Inputs(self.mean_, np.ones_like(self.mean_))
+        model = replace(self._model(0), l2=0.0, intercept=True, inputs=inputs)
+        return model, np.append(self.coef_, self.score_at_mean_)
+
+    def predict(self, X: Any) -> FloatArray:
+        """Return numbers, kept within the limits of the shipped predictor."""
+        check_is_fitted(self)
+        values = self._scaled(X) @ self.coef_ + self.score_at_mean_
+        if self.loss_bound_ is None:
+            return values
+        return values.clip(*self._model(0).limits(self.loss_bound_))
+
+
+def _weights(sample_weight: object, rows: int) -> FloatArray | None:
+    """Return the weight of each row; None where rows count alike."""
+    if sample_weight is None:
+        return None
+    values = as_column(sample_weight)
+    if values.shape != (rows,):
+        raise DataError(
+            f"[wrong-shape] sample_weight has the shape {values.shape}, expected one "
+            f"number for each of the {rows:,} rows"
+        )
+    with Problems("rows", DataError) as problems:
+        found = as_weights(values, problems)
+    return found
+
+
+def _known_groups(schema: Schema, sensitive_features: object, rows: int) -> IntArray:
+    """Return the group of each row; refuse values that were not trained on."""
+    trained = [attribute.name for attribute in schema.attributes]
+    if sensitive_features is None and schema.groups != EVERYONE.names:
+        raise UsageError(
+            "[needs-groups] sensitive_features are needed: the model was trained with "
+            f"the groups of {', '.join(trained)}"
+        )
+    attributes, codes = attributes_of(sensitive_features, rows)
+    given = [attribute.name for attribute in attributes]
+    if given != trained:
+        raise DataError(
+            f"[other-groups] sensitive_features has the columns {given}, the model was "
+            f"trained with {trained}"
+        )
+    columns = []
+    for own, known, column in zip(attributes, schema.attributes, codes.T, strict=True):
+        new = [value for value in own.values if value not in known.values]
+        if new:
+            raise DataError(
+                f"[unknown-group] '{own.name}' has the values {new[:5]}, which no "
+                f"training row had: there are {list(known.values[:10])}"
+            )
+        columns.append(np.array([known.values.index(v) for v in own.values])[column])
+    return schema.combine(np.stack(columns, axis=1))
