@@ -417,7 +417,7 @@ class SplitRows:
             kept = np.clip(self.shift + self.stretch * z[:, 0], low - more, high + more)
             return self.residual(np.abs(kept - self.y))
         least, classes = math.exp(-M), len(self.labels)
-        if classes == 2 and self.kind != "softmax":
+        if classes == 2:
             return -np.log(np.clip(np.exp(-losses), least, 1 - least))
         return -np.log((1 - classes * least) * np.exp(-losses) + least)
 

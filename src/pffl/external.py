@@ -41,7 +41,7 @@ from pffl.fit import shipped_sample
 from pffl.flow import Flow, Round
 from pffl.methods.ascent import Ascent, example_weights
 from pffl.methods.pffl import PFFL
-from pffl.models.reported import CLASSES, NUMBERS, Reported
+from pffl.models.external import CLASSES, NUMBERS, Reported
 from pffl.numerics import bounded_probabilities, is_number
 from pffl.prepare import Options
 from pffl.problem import Point, Problem, upper_value
@@ -371,7 +371,7 @@ def bounded(probabilities: Any, loss_bound: float) -> FloatArray:
     [[0.05, 0.95]]
     """
     own = np.asarray(probabilities, dtype=np.float64)
-    return bounded_probabilities(own, loss_bound, clip=own.shape[1] == 2)
+    return bounded_probabilities(own, loss_bound)
 
 
 # Torch loaders in this process

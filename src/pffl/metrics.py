@@ -18,7 +18,7 @@ from pffl.data.encoding import encode_values
 from pffl.data.federation import as_columns
 from pffl.data.schema import Attribute, Schema
 from pffl.errors import DataError, UsageError, wrong
-from pffl.models.probabilities import SMALLEST
+from pffl.models.external import SMALLEST
 from pffl.typing import FloatArray, IntArray
 
 if TYPE_CHECKING:

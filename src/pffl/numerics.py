@@ -89,20 +89,14 @@ def sigmoid(scores: FloatArray) -> FloatArray:
     return out
 
 
-def clipped_log_losses(losses: FloatArray, bound: float) -> FloatArray:
-    """Return −log of the labels' probabilities, kept in [e⁻ᴹ, 1 − e⁻ᴹ].
+def bounded_log_losses(losses: FloatArray, bound: float, classes: int) -> FloatArray:
+    """Return −log of the labels' probabilities after `bounded_probabilities`.
 
-    Such a probability is e^−ℓ before, so the losses themselves are clipped; none is
-    above M.
+    A label's probability is e^−ℓ. Of two classes the losses themselves are clipped. Of
+    more it is in logarithms: max(·, −M) is inside `logaddexp`, so no loss is above M.
     """
-    return np.clip(losses, -np.log1p(-np.exp(-bound)), bound)
-
-
-def mixed_log_losses(losses: FloatArray, bound: float, classes: int) -> FloatArray:
-    """Return −log p′ with p′ = (1 − C·e⁻ᴹ)p + e⁻ᴹ and p = e^−ℓ.
-
-    In logarithms; max(·, −M) is inside `logaddexp`, so no loss is above M.
-    """
+    if classes == 2:
+        return np.clip(losses, -np.log1p(-np.exp(-bound)), bound)
     kept = np.log1p(-classes * np.exp(-bound))
     return np.clip(-np.logaddexp(kept - losses, -bound), 0.0, bound)
 
@@ -115,16 +109,15 @@ def smallest_probability(bound: float) -> float:
     return float(found)
 
 
-def bounded_probabilities(own: FloatArray, bound: float, *, clip: bool) -> FloatArray:
+def bounded_probabilities(p: FloatArray, bound: float) -> FloatArray:
     """Return class probabilities with no −log above `bound`, shape (n, classes).
 
-    They are clipped to [e⁻ᴹ, 1 − e⁻ᴹ] (of two classes only), or else mixed:
-    p′ = (1 − C·e⁻ᴹ)p + e⁻ᴹ.
+    Two are clipped to [e⁻ᴹ, 1 − e⁻ᴹ]; more are mixed: p′ = (1 − C·e⁻ᴹ)p + e⁻ᴹ.
     """
-    least = smallest_probability(bound)
-    if clip:
-        return np.clip(own, least, 1.0 - least)
-    return np.maximum((1.0 - own.shape[1] * least) * own + least, least)
+    least, classes = smallest_probability(bound), p.shape[1]
+    if classes == 2:
+        return np.clip(p, least, 1.0 - least)
+    return np.maximum((1.0 - classes * least) * p + least, least)
 
 
 def log_softmax(scores: FloatArray) -> FloatArray:

@@ -107,7 +107,7 @@ def test_the_unchanged_app_leaves_a_group_behind_and_the_mixin_does_not(tmp_path
     record = runs.load(tmp_path / "run", require_verified=True)
     assert isinstance(record.model, Reported)
     np.testing.assert_array_equal(record.model.arrays(record.w)["w"], w)
-    with raises(UsageError, "own-module"):
+    with raises(UsageError, "not-available"):
         record.predictor.predict_proba(np.zeros((1, 0)))
 
 

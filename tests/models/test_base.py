@@ -105,7 +105,7 @@ class Constant(Model):
 
 def test_the_base_class_does_what_most_models_share():
     model = Constant()
-    assert (model.convex, model.linear, model.framework) == (False, False, "numpy")
+    assert (model.convex, model.framework) == (False, "numpy")
     assert (model.n_outputs, model.n_trained) == (1, 1)
     w, anchor, y = np.array([3.0]), np.array([1.0]), np.array([1.0, 2.0])
     step = Step(size=0.1, ridge=0.5, proximal=0.25, anchor=anchor)
@@ -113,7 +113,7 @@ def test_the_base_class_does_what_most_models_share():
     gradient = 2 * (1 * 2 + 2 * 1) + 0.5 * 3 + 0.25 * 2
     np.testing.assert_allclose(moved, 3 - 0.1 * gradient)
     np.testing.assert_array_equal(w, [3.0])
-    with raises(UsageError, "predicts-numbers"):
+    with raises(UsageError, "not-available"):
         model.predict_proba(w, np.zeros((2, 1)))
     with pytest.raises(TypeError, match="abstract"):
         Model()

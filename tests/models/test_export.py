@@ -20,7 +20,7 @@ from sklearn.pipeline import Pipeline
 import pffl
 from pffl.data import Attribute, DataWarning, TableEncoding
 from pffl.errors import DataError, MissingExtraError
-from pffl.models import Inputs, Target
+from pffl.models import Inputs, LinearModel, Target
 from tests.inside import Column, Predictor, verifier
 from tests.raising import raises
 
@@ -106,7 +106,7 @@ def predictor_of(frame, model, *, loss_bound=LOSS_BOUND, seed=0, **options):
         y = frame["income"]
         bound = bound.with_target(Target(float(y.mean()), float(y.std())))
     w = 4.0 * np.random.default_rng(seed).normal(size=bound.n_parameters)
-    if model.linear and not model.standardize:
+    if isinstance(model, LinearModel) and not model.standardize:
         w /= X.std(axis=0)
     return Predictor(
         data.encoding,

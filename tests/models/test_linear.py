@@ -173,7 +173,7 @@ def test_numbers_have_no_probabilities_and_no_classes(kind):
     assert model.classes(w, X) is None
     expected = X @ w[:3] + w[3]
     np.testing.assert_allclose(model.predict_values(w, X), expected, rtol=1e-13)
-    with raises(UsageError, "predicts-numbers"):
+    with raises(UsageError, "not-available"):
         model.predict_proba(w, X)
 
 

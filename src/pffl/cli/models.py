@@ -73,7 +73,7 @@ def predict(
     Example: pffl predict runs/people-001 new.csv -o scores.csv --keep id
     """
     from pffl import load
-    from pffl.models.scoring import score_file
+    from pffl.models.predictor import score_file
 
     target = sys.stdout.buffer if out is None else out
     try:

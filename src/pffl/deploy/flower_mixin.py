@@ -53,7 +53,7 @@ from pffl.external import (
     Iterate,
     external_schema,
 )
-from pffl.models.reported import CLASSES, NUMBERS, Reported
+from pffl.models.external import CLASSES, NUMBERS, Reported
 from pffl.prepare import Options
 from pffl.queries import (
     Census,

@@ -3,7 +3,7 @@
 from pffl.foreign.auditing import Audit, Audited, audit
 from pffl.foreign.coefficients import Coefficients, read_coefficients
 from pffl.foreign.probabilities import with_probabilities
-from pffl.models.probabilities import Probabilities
+from pffl.models.external import Probabilities
 
 __all__ = [
     "Audit",

@@ -14,7 +14,7 @@ from pffl.errors import DataError, UsageError
 from pffl.foreign.coefficients import Coefficients
 from pffl.foreign.probabilities import INPUT, checked
 from pffl.models.base import Model
-from pffl.models.probabilities import Probabilities
+from pffl.models.external import Probabilities
 from pffl.typing import FloatArray
 
 ONE_NUMBER = Coefficients(

@@ -17,19 +17,13 @@ from pffl.models.linear import SoftmaxRegression as SoftmaxRegression
 from pffl.models.linear import rebuild as rebuild
 
 if TYPE_CHECKING:
-    from pffl.models.architectures import celeba_cnn as celeba_cnn
-    from pffl.models.architectures import mlp as mlp
     from pffl.models.network import Network as Network
-
-_WITH_TORCH = {
-    "Network": "pffl.models.network",
-    "celeba_cnn": "pffl.models.architectures",
-    "mlp": "pffl.models.architectures",
-}
+    from pffl.models.network import celeba_cnn as celeba_cnn
+    from pffl.models.network import mlp as mlp
 
 
 def __getattr__(name: str) -> object:
     """Load what needs torch when it is first used."""
-    if name in _WITH_TORCH:
-        return getattr(import_module(_WITH_TORCH[name]), name)
+    if name in ("Network", "celeba_cnn", "mlp"):
+        return getattr(import_module("pffl.models.network"), name)
     raise AttributeError(f"module 'pffl.models' has no attribute '{name}'")

@@ -8,24 +8,21 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, Self, overload
+from typing import Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
 
 from pffl.data.schema import Schema
+from pffl.data.sparse import Matrix
 from pffl.errors import UsageError
 from pffl.models.scaled import Design, ScaledRows, dense, filled
 from pffl.numerics import (
+    bounded_log_losses,
     bounded_probabilities,
-    clipped_log_losses,
-    mixed_log_losses,
     row_lengths,
 )
 from pffl.records import Record
 from pffl.typing import FloatArray, IntArray
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 LOSS_BOUNDS = (3.0, 5.0, 8.0, 12.0, 20.0, 35.0)  # M; e⁻³⁸ and less is lost beside 1
 NO_GAPS = np.zeros((2, 0), dtype=np.int64)
@@ -126,16 +123,7 @@ class Inputs:
             and all(map(np.array_equal, self.arrays, other.arrays))
         )
 
-    @overload
-    def apply(self, X: FloatArray, out: FloatArray | None = None) -> FloatArray: ...
-
-    @overload
-    def apply(self, X: csr_array) -> ScaledRows: ...
-
-    @overload
-    def apply(self, X: FloatArray | csr_array) -> Design: ...
-
-    def apply(self, X: FloatArray | csr_array, out: FloatArray | None = None) -> Design:
+    def apply(self, X: Matrix, out: FloatArray | None = None) -> Any:
         """Return ``(X − mean) / scale`` in float64, in one new array (or `out`).
 
         Sparse rows stay sparse. Deferred ones return `X`. Missing inputs are filled.
@@ -249,8 +237,6 @@ class Model(ABC):
         What files and messages call it.
     convex
         Whether every example's loss is convex in w.
-    linear
-        Whether the loss depends on the inputs through ``W x + b`` only.
     framework
         What it computes with.
     l2
@@ -261,17 +247,25 @@ class Model(ABC):
         How scores become predictions of a numeric target.
     n_outputs
         Scores of an example: one for each class, or one.
+    n_classes
+        Number of classes C; 0 for a numeric target.
+    centred
+        Whether means are subtracted from the inputs.
+    robust
+        Whether one extreme value of a numeric target has little weight.
+    as_is
+        Whether its own losses are declared to be at most M: then nothing is clipped.
     """
 
     name: ClassVar[str]
     convex: ClassVar[bool] = False
-    linear: ClassVar[bool] = False
     framework: ClassVar[Literal["numpy", "torch"]] = "numpy"
 
     l2: float
     inputs: Inputs
     target: Target = UNSCALED
     n_outputs: int = 1
+    as_is = False
 
     @property
     @abstractmethod
@@ -284,19 +278,24 @@ class Model(ABC):
         return self.n_parameters
 
     @property
-    def unit(self) -> float:
-        """What losses are measured in: that of a prediction one scale off."""
-        return float(self.residual_losses(np.asarray(self.target.scale)))
+    def n_classes(self) -> int:
+        """Number of classes C; 0 for a numeric target."""
+        return 0
 
     @property
     def centred(self) -> bool:
-        """Whether means are taken off the inputs: not without an intercept."""
+        """Whether means are subtracted from the inputs."""
         return True
 
     @property
     def robust(self) -> bool:
-        """Whether one wild value of a numeric target has little weight."""
+        """Whether one extreme value of a numeric target has little weight."""
         return False
+
+    @property
+    def unit(self) -> float:
+        """What losses are measured in: that of a prediction one scale off."""
+        return float(self.residual_losses(np.asarray(self.target.scale)))
 
     @property
     def mu(self) -> float:
@@ -312,26 +311,27 @@ class Model(ABC):
         return self
 
     @abstractmethod
+    def describe(self) -> Mapping[str, object]:
+        """Plain form, for files and messages."""
+
+    # What follows from w and rows. A model known only by its answers has less of it.
+
     def start(self, seed: int) -> FloatArray:
         """Return the first w."""
+        self.refuse("be trained")
 
-    @abstractmethod
     def losses(self, w: FloatArray, X: Design, y: FloatArray) -> FloatArray:
         """Return the loss of each example."""
+        self.refuse("compute losses")
 
-    @abstractmethod
     def losses_and_gradient(
         self, w: FloatArray, X: Design, y: FloatArray, weights: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Return the losses and ``Σ_i weights_i ∇ℓ_i(w)``."""
+        self.refuse("be trained")
 
     def local_step(
-        self,
-        w: FloatArray,
-        X: Design,
-        y: FloatArray,
-        weights: FloatArray,
-        step: Step,
+        self, w: FloatArray, X: Design, y: FloatArray, weights: FloatArray, step: Step
     ) -> FloatArray:
         """Return w after one step on these rows, its statistics moved by them."""
         return step.take(w, self.losses_and_gradient(w, X, y, weights)[1])
@@ -349,32 +349,30 @@ class Model(ABC):
 
     def scores(self, w: FloatArray, X: Design) -> FloatArray:
         """Return what classes and probabilities follow from, one score per output."""
-        raise UsageError(
-            f"[no-scores] {type(self).__name__} has no scores: use predict_proba"
-        )
+        self.refuse("return scores")
 
-    @abstractmethod
     def classes(self, w: FloatArray, X: Design) -> FloatArray | None:
         """Return predicted label codes, or None for a numeric target."""
+        self.refuse("predict")
+
+    def predict_proba(self, w: FloatArray, X: Design) -> FloatArray:
+        """Return class probabilities, shape (n, classes)."""
+        self.refuse("return probabilities: use predict")
+
+    def predict_values(self, w: FloatArray, X: Design) -> FloatArray:
+        """Return predicted numbers (for a numeric target)."""
+        self.refuse("predict numbers")
+
+    def residual_losses(self, residual: FloatArray) -> FloatArray:
+        """Return the loss of predictions that are so far off (for a numeric target)."""
+        return np.square(residual)
+
+    def refuse(self, what: str) -> NoReturn:
+        """Raise the error of a model that cannot do something."""
+        raise UsageError(f"[not-available] {type(self).__name__} cannot {what}")
 
     # The predictor that is shipped: kept within limits, so that its loss is at most M
-    # for everybody. It is certified and saved; training rows are judged by `losses`.
-
-    @property
-    def n_classes(self) -> int:
-        """Number of classes C; 0 for a numeric target."""
-        return 0
-
-    #: Whether its own losses are declared to be at most M: then nothing is changed.
-    as_is = False
-
-    @property
-    def clips(self) -> bool:
-        """Whether probabilities are clipped to [e⁻ᴹ, 1 − e⁻ᴹ]; of two classes only.
-
-        Otherwise they are mixed: p′ = (1 − C·e⁻ᴹ)p + e⁻ᴹ.
-        """
-        return False
+    # for everyone. It is certified and saved; training rows are judged by `losses`.
 
     @property
     def loss_bounds(self) -> tuple[float, ...]:
@@ -388,13 +386,13 @@ class Model(ABC):
         None where losses have no bound. M ≤ log C is refused: the same probability for
         every class has a loss of log C.
         """
-        if self.n_classes == 0 or asked is None or np.isposinf(asked):
+        C = self.n_classes
+        if C == 0 or asked is None or np.isposinf(asked):
             return None
-        if not self.n_classes * np.exp(-asked) < 1.0:
-            least = f"above log {self.n_classes} = {np.log(self.n_classes):.4g}"
-            why = "no predictor of so many classes has smaller losses for everybody"
+        if not C * np.exp(-asked) < 1.0:
             raise UsageError(
-                f"[wrong-loss-bound] a loss bound must be {least}; got {asked:g}: {why}"
+                f"[wrong-loss-bound] a loss bound must be above log {C} = "
+                f"{np.log(C):.4g}, the loss of equal probabilities; got {asked:g}"
             )
         return float(asked)
 
@@ -404,9 +402,7 @@ class Model(ABC):
             return losses
         if self.as_is:
             return np.minimum(losses, bound)
-        if self.clips:
-            return clipped_log_losses(losses, bound)
-        return mixed_log_losses(losses, bound, self.n_classes)
+        return bounded_log_losses(losses, bound, self.n_classes)
 
     def bounded_losses(
         self, w: FloatArray, X: Design, y: FloatArray, bound: float
@@ -416,32 +412,12 @@ class Model(ABC):
 
     def bounded_proba(self, w: FloatArray, X: Design, bound: float) -> FloatArray:
         """Return the bounded predictor's class probabilities, shape (n, classes)."""
-        own = self.predict_proba(w, X)
-        if self.loss_bound(bound) is None:
-            return own
-        return bounded_probabilities(own, bound, clip=self.clips)
+        p = self.predict_proba(w, X)
+        return p if self.loss_bound(bound) is None else bounded_probabilities(p, bound)
 
     def bounded_values(self, w: FloatArray, X: Design, bound: float) -> FloatArray:
         """Return the bounded predictor's numbers (for a numeric target)."""
         return self.predict_values(w, X)
-
-    def predict_proba(self, w: FloatArray, X: Design) -> FloatArray:
-        """Return class probabilities, shape (n, classes)."""
-        raise UsageError(
-            f"[predicts-numbers] {type(self).__name__} predicts numbers: use predict"
-        )
-
-    def residual_losses(self, residual: FloatArray) -> FloatArray:
-        """Return the loss of predictions that are so far off (for a numeric target)."""
-        return np.square(residual)
-
-    def predict_values(self, w: FloatArray, X: Design) -> FloatArray:
-        """Return predicted numbers (for a numeric target)."""
-        raise UsageError(f"[predicts-classes] {type(self).__name__} predicts classes")
-
-    @abstractmethod
-    def describe(self) -> Mapping[str, object]:
-        """Plain form, for files and messages."""
 
     def fingerprint(self, w: FloatArray) -> str:
         """SHA-256 of a trained model: kind, scaling, that of its target, weights."""
@@ -450,6 +426,5 @@ class Model(ABC):
         target = np.array([self.target.mean, self.target.scale])
         for array in (*self.inputs.arrays, target, w):
             numbers = np.ascontiguousarray(array, dtype="<f8")
-            digest.update(f"\0{len(numbers)}\0".encode())
-            digest.update(numbers.tobytes())
+            digest.update(f"\0{len(numbers)}\0".encode() + numbers.tobytes())
         return digest.hexdigest()

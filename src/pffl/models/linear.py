@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -61,16 +61,20 @@ class LinearModel(Model):
     n_outputs: int = field(default=1, repr=False, kw_only=True)
 
     convex: ClassVar[bool] = True
-    linear: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if not (is_number(self.l2) and self.l2 >= 0):
-            name = type(self).__name__
-            raise UsageError(wrong("l2", name, "a number ≥ 0", self.l2))
         most = self.input_bound
-        if most is not None and not (is_number(most) and 1 < most < np.inf):
-            name = type(self).__name__
-            raise UsageError(wrong("input_bound", name, "a number > 1", most))
+        self.check("l2", is_number(self.l2) and self.l2 >= 0, "a number ≥ 0")
+        good = most is None or (is_number(most) and most > 1)
+        self.check("input_bound", good, "a number > 1")
+        for name in ("intercept", "standardize"):
+            self.check(name, isinstance(getattr(self, name), bool), "true or false")
+
+    def check(self, name: str, good: bool, wanted: str) -> None:
+        """Refuse a bad value of a parameter."""
+        if not good:
+            kind = type(self).__name__
+            raise UsageError(wrong(name, kind, wanted, getattr(self, name)))
 
     @abstractmethod
     def check_labels(self, schema: Schema) -> int:
@@ -114,7 +118,7 @@ class LinearModel(Model):
         """
         at = z - shift
         losses, slopes = self.score_losses_and_slopes(at, y)
-        moved = _per_row(slopes * at)
+        moved = slopes * at if at.ndim == 1 else (slopes * at).sum(axis=1)
         return slopes, losses - moved, losses + np.abs(moved)
 
     def bind(self, schema: Schema, inputs: Inputs) -> Self:
@@ -148,13 +152,10 @@ class LinearModel(Model):
 
     def scores(self, w: FloatArray, X: Design) -> FloatArray:
         """Return z, shape (n,), or (n, outputs) for several outputs."""
-        coefficients = w.reshape(self.n_outputs, self.n_columns)
-        d = X.shape[1]
-        if self.n_outputs == 1:
-            z = X @ coefficients[0, :d]
-            return z + coefficients[0, d] if self.intercept else z
-        z = X @ coefficients[:, :d].T
-        return z + coefficients[:, d] if self.intercept else z
+        table, d = w.reshape(self.n_outputs, self.n_columns), X.shape[1]
+        table = table[0] if self.n_outputs == 1 else table
+        z = X @ table[..., :d].T
+        return z + table[..., d] if self.intercept else z
 
     def pull_back(self, X: Design, slopes: FloatArray) -> FloatArray:
         """Return ``Σ_i slopes_i ⊗ (x_i, 1)``: the gradient in w, or several in turn.
@@ -372,11 +373,6 @@ class LogisticRegression(LinearModel):
         """Two."""
         return 2
 
-    @property
-    def clips(self) -> bool:
-        """Yes."""
-        return True
-
 
 class SoftmaxRegression(LinearModel):
     """Several classes; ``ℓ = log Σ_c e^{z_c} − z_y``.
@@ -485,14 +481,12 @@ class NumericModel(LinearModel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given: object = self.target_range
-        if given is None:
-            return
-        ends = tuple(given) if isinstance(given, list | tuple) else ()
-        if len(ends) != 2 or not all(map(is_number, ends)) or not ends[0] < ends[1]:
-            name, wanted = type(self).__name__, "two finite numbers, the smaller first"
-            raise UsageError(wrong("target_range", name, wanted, given))
-        object.__setattr__(self, "target_range", (float(ends[0]), float(ends[1])))
+        ends: Any = self.target_range
+        if ends is not None:
+            good = isinstance(ends, list | tuple) and len(ends) == 2
+            good = good and all(map(is_number, ends)) and ends[0] < ends[1]
+            self.check("target_range", good, "two finite numbers, the smaller first")
+            object.__setattr__(self, "target_range", (float(ends[0]), float(ends[1])))
 
     def with_target(self, target: Target) -> Self:
         """Return this model with its scores in units of the target."""
@@ -660,9 +654,8 @@ class HuberRegression(NumericModel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (is_number(self.delta) and self.delta > 0):
-            wanted = "a finite number > 0"
-            raise UsageError(wrong("delta", "HuberRegression", wanted, self.delta))
+        good = is_number(self.delta) and self.delta > 0
+        self.check("delta", good, "a finite number > 0")
 
     @property
     def robust(self) -> bool:
@@ -708,11 +701,6 @@ class HuberRegression(NumericModel):
         return {**super().describe(), "delta": self.delta}
 
 
-def _per_row(values: FloatArray) -> FloatArray:
-    """Add up what the outputs of each example have."""
-    return values if values.ndim == 1 else np.asarray(values.sum(axis=1))
-
-
 def _times_log(x: FloatArray) -> FloatArray:
     """Return x · log x; 0 where x is."""
     return x * np.log(x, out=np.zeros_like(x), where=x > 0)
@@ -722,8 +710,6 @@ LINEAR_MODELS: dict[str, type[LinearModel]] = {
     model.name: model
     for model in (LogisticRegression, SoftmaxRegression, LeastSquares, HuberRegression)
 }
-PLAIN = {"intercept": bool, "standardize": bool, "l2": float, "delta": float}
-OPTIONAL = {"input_bound"}  # described where it is given
 
 
 def default_model(schema: Schema) -> LinearModel:
@@ -742,29 +728,18 @@ def rebuild(described: object, parameters: int, *, module: object = None) -> Mod
     was described.
     """
     values = dict(described) if isinstance(described, Mapping) else {}
-    names, kind = set(values), values.pop("kind", None)
-    unknown = f"[unknown-model] no model of this version is described by {described!r}"
-    for name in (PLAIN.keys() | OPTIONAL) & names:
-        number = is_number(values[name])
-        if not (isinstance(values[name], bool) if PLAIN.get(name) is bool else number):
-            raise UsageError(unknown)
-    bare: Model
-    if kind == "network":
-        network = values.pop("architecture", None), values.pop("dtype", None)
-        if module is None:
-            build = import_module("pffl.models.architectures").build
-            module = build(*network, parameters=parameters)
-        bare = import_module("pffl.models.network").Network(module)
-    elif isinstance(kind, str) and kind in LINEAR_MODELS:
-        bare = LINEAR_MODELS[kind]()
-    else:
-        raise UsageError(unknown)
-    optional = OPTIONAL if isinstance(bare, LinearModel) else set()
-    if set(bare.describe()) != names - optional:
-        raise UsageError(unknown)
-    model: Model = replace(bare, **values)  # type: ignore[type-var]
-    if kind == "network" and model.describe() != described:
+    kind = values.pop("kind", None)
+    try:
+        if kind == "network":
+            again = import_module("pffl.models.network").rebuild
+            model: Model = again(values, parameters, module)
+        else:
+            model = LINEAR_MODELS[kind](**values)
+        known = dict(model.describe()) == described
+    except (KeyError, TypeError):
+        known = False
+    if not known:
         raise UsageError(
-            f"[other-module] the module given is not what is described: {described!r}"
+            f"[unknown-model] no model of this version is described by {described!r}"
         )
     return model

@@ -20,10 +20,9 @@ from pffl.data.encoding import TableEncoding, typed_labels
 from pffl.data.schema import Schema
 from pffl.errors import ArtefactError, Malformed, PFFLError
 from pffl.models.base import UNSCALED, Inputs, Model, Target
+from pffl.models.external import Probabilities, Reported
 from pffl.models.linear import rebuild
 from pffl.models.predictor import Predictor
-from pffl.models.probabilities import Probabilities
-from pffl.models.reported import Reported
 from pffl.parcel import LARGEST, Parcel, judge, pack, unpack
 from pffl.records import Record, read
 from pffl.typing import FloatArray
@@ -95,10 +94,9 @@ def read_model(path: str | os.PathLike[str], *, module: object = None) -> Predic
 def _opened(content: bytes) -> tuple[_Header, dict[str, FloatArray]]:
     """Return header and arrays, of the right names and kinds."""
     metadata, arrays = judge(content)
-    old = metadata.get("format") == FORMAT  # as pffl 0.1.0 wrote it
+    oldest = metadata.get("format") == FORMAT  # 0.1.0 wrote it elsewhere
     plain: Mapping[str, Any] = {"format": FORMAT, "version": 1}
-    if not old:
-        plain = unpack(content).header
+    plain = plain if oldest else unpack(content).header
     found = plain.get("format"), plain.get("version")
     if found in [(FORMAT, version) for version in range(1, VERSION)]:
         raise Malformed(
@@ -120,9 +118,9 @@ def _opened(content: bytes) -> tuple[_Header, dict[str, FloatArray]]:
             )
         good = array > -np.inf if name == "bounds" else np.isfinite(array)
         if not good.all():
-            bad = int((~good).sum())
             raise Malformed(
-                f"[not-finite] '{name}' holds {bad} numbers that are not finite"
+                f"[not-finite] '{name}' holds {int((~good).sum())} numbers that are "
+                "not finite"
             )
     return read(_Header, plain, source="header", error=Malformed), arrays
 
@@ -148,30 +146,15 @@ def _assemble(
     d, k = schema.n_features, len(cells)
     filled = gaps.shape[1] and len(schema.indicators)
     expected = (model.n_parameters, k, d, d, filled, k)
-    lengths = dict(zip(ARRAYS, expected, strict=True))
-    for name, array in arrays.items():
-        if len(array) != lengths[name]:
+    for name, length in zip(ARRAYS, expected, strict=True):
+        if len(arrays[name]) != length:
             raise Malformed(
-                f"[wrong-arrays] '{name}' has {len(array)} numbers, not {lengths[name]}"
+                f"[wrong-arrays] '{name}' has {len(arrays[name])} numbers, not {length}"
             )
     if (scale <= 0).any() or target.scale <= 0 or (multipliers < 0).any():
         raise Malformed(
             "[bad-metadata] a scale is not positive, or a multiplier is negative"
         )
-    return Predictor(
-        _preparation(header),
-        model,
-        w,
-        model.loss_bound(header.loss_bound),
-        header.fingerprint,
-        cells,
-        bounds,
-        multipliers,
-    )
-
-
-def _preparation(header: _Header) -> TableEncoding:
-    """Return how tables become inputs; refuse one that leads to other inputs."""
     try:
         encoding = TableEncoding.from_dict(header.preparation)
         typed_labels(encoding.schema.labels, encoding.label_type)
@@ -179,8 +162,9 @@ def _preparation(header: _Header) -> TableEncoding:
         raise Malformed(
             f"[bad-preparation] its preparation cannot be read: {error!r}"
         ) from error
-    if encoding.schema != header.schema:
+    if encoding.schema != schema:
         raise Malformed(
             "[bad-preparation] its preparation leads to other names than the model has"
         )
-    return encoding
+    bound, data = model.loss_bound(header.loss_bound), header.fingerprint
+    return Predictor(encoding, model, w, bound, data, cells, bounds, multipliers)

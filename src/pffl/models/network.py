@@ -4,6 +4,9 @@ Training is what torch users expect: batch norm normalises by the batch and move
 running statistics, dropout drops. Statistics are the last entries of w; silos' values
 are averaged like weights, but no gradient step, ridge or server optimiser touches them.
 Losses, predictions and certificates are taken with the module in evaluation mode.
+
+Two architectures can be named in a run file and rebuilt from a model file: `mlp` and
+`celeba_cnn`. They know their own description, a name and numbers, never code.
 """
 
 from __future__ import annotations
@@ -14,13 +17,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, Literal, Self
+from itertools import pairwise
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from pffl.data.schema import Schema
 from pffl.errors import DataError, MissingExtraError, Problems, UsageError, wrong
-from pffl.models.architectures import description_of
 from pffl.models.base import UNSCALED, Inputs, Model, Step, Target
 from pffl.models.scaled import Design, dense
 from pffl.numerics import is_number
@@ -33,30 +36,32 @@ try:
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("torch", "Network") from error
 
-AT_ONCE = 1 << 16  # numbers of a batch of evaluation, for FEWEST to MOST rows
-FEWEST, MOST = 16, 1024
-LEAST = {"l2": (0.0, "≥ 0"), "delta": (1e-300, "> 0"), "batch_size": (1, "≥ 1")}
+BATCH_NUMBERS = 1 << 16  # inputs evaluated at once, within these limits on rows
+MIN_BATCH_ROWS, MAX_BATCH_ROWS = 16, 1024
+MAX_LAYERS = 1000
+MAX_LAYER_SIZE = 1 << 20  # more is a mistake, or an attack
+OWN_MODULE = "own module"
 
 LossName = Literal["cross_entropy", "binary", "squared", "huber"]
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What a network's outputs mean: the loss of each example, its class, and so on.
+    """What a network's outputs mean.
 
     Attributes
     ----------
     name
         As `Network` takes it.
+    labels
+        The labels that it is for.
     of_scores
         From scores, labels and δ to the loss of each example.
-    labels
-        What labels it is for: "two classes", "classes" or "a numeric target".
     """
 
     name: str
-    of_scores: Callable[[Tensor, Tensor, float], Tensor]
     labels: Literal["two classes", "classes", "a numeric target"]
+    of_scores: Callable[[Tensor, Tensor, float], Tensor]
 
     @property
     def numeric(self) -> bool:
@@ -86,9 +91,8 @@ class Loss:
         fits = [(rows, outputs)] if self.per_class else [(rows, 1), (rows,)]
         if shape not in fits:
             raise UsageError(
-                f"[wrong-shape] Network: for {rows} rows the module returns outputs "
-                f"of shape {shape}; the loss '{self.name}' needs "
-                f"{' or '.join(map(str, fits))}"
+                f"[wrong-shape] for {rows} rows the module returns outputs of shape "
+                f"{shape}; the loss '{self.name}' needs {' or '.join(map(str, fits))}"
             )
 
     def scores(self, outputs: Tensor) -> Tensor:
@@ -101,46 +105,30 @@ class Loss:
             return None
         return z.argmax(dim=1) if self.per_class else z > 0
 
-    def probabilities(self, z: Tensor) -> Tensor:
-        """Return class probabilities, shape (n, classes)."""
-        if self.numeric:
-            raise UsageError(
-                f"[predicts-numbers] a network with the loss '{self.name}' predicts "
-                "numbers: use predict"
-            )
-        if self.per_class:
-            return torch.softmax(z, dim=1)
-        positive = torch.sigmoid(z)
-        return torch.stack([1 - positive, positive], dim=1)
-
-
-def _cross_entropy(z: Tensor, y: Tensor, delta: float) -> Tensor:
-    return functional.cross_entropy(z, y.long(), reduction="none")
-
-
-def _binary(z: Tensor, y: Tensor, delta: float) -> Tensor:
-    return functional.binary_cross_entropy_with_logits(z, y, reduction="none")
-
-
-def _squared(z: Tensor, y: Tensor, delta: float) -> Tensor:
-    return torch.square(z - y)
-
-
-def _huber(z: Tensor, y: Tensor, delta: float) -> Tensor:
-    # Twice torch's, so that it is the squared error within δ (as HuberRegression's is).
-    return 2.0 * functional.huber_loss(z, y, reduction="none", delta=delta)
-
 
 LOSSES: dict[str, Loss] = {
-    loss.name: loss
-    for loss in (
-        Loss("cross_entropy", _cross_entropy, "classes"),
-        Loss("binary", _binary, "two classes"),
-        Loss("squared", _squared, "a numeric target"),
-        Loss("huber", _huber, "a numeric target"),
-    )
+    "cross_entropy": Loss(
+        "cross_entropy",
+        "classes",
+        lambda z, y, _: functional.cross_entropy(z, y.long(), reduction="none"),
+    ),
+    "binary": Loss(
+        "binary",
+        "two classes",
+        lambda z, y, _: functional.binary_cross_entropy_with_logits(
+            z, y, reduction="none"
+        ),
+    ),
+    "squared": Loss("squared", "a numeric target", lambda z, y, _: (z - y).square()),
+    # Twice torch's, so that it is the squared error within δ (as HuberRegression's is).
+    "huber": Loss(
+        "huber",
+        "a numeric target",
+        lambda z, y, delta: (
+            2.0 * functional.huber_loss(z, y, reduction="none", delta=delta)
+        ),
+    ),
 }
-CHOICES = {"loss": tuple(LOSSES), "initial": ("drawn", "given")}
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,9 +155,6 @@ class Network(Model):
         run's seed, "given" takes them as they are in `module`.
     device
         Where to compute.
-    batch_size
-        Rows evaluated at once (not those of a local step, which the method sets). None
-        takes few enough for their layers to be computed without fresh memory.
 
     Raises
     ------
@@ -199,7 +184,6 @@ class Network(Model):
     standardize: bool | None = field(default=None, kw_only=True)
     initial: Literal["drawn", "given"] = field(default="drawn", kw_only=True)
     device: str = field(default="cpu", kw_only=True)
-    batch_size: int | None = field(default=None, kw_only=True)
     inputs: Inputs = field(
         default_factory=lambda: Inputs.identity(0), repr=False, kw_only=True
     )
@@ -213,19 +197,46 @@ class Network(Model):
     framework: ClassVar[Literal["numpy", "torch"]] = "torch"
 
     def __post_init__(self) -> None:
+        sound = {
+            "module": (isinstance(self.module, nn.Module), "a torch.nn.Module"),
+            "loss": (self.loss in LOSSES, f"one of {', '.join(LOSSES)}"),
+            "l2": (is_number(self.l2) and self.l2 >= 0, "a finite number ≥ 0"),
+            "delta": (is_number(self.delta) and self.delta > 0, "a finite number > 0"),
+            "standardize": (isinstance(self.standardize, bool | None), "true or false"),
+            "initial": (self.initial in ("drawn", "given"), "'drawn' or 'given'"),
+        }
         with Problems("Network", UsageError) as problems:
-            check_parameters(self, problems)
+            for name, (good, wanted) in sound.items():
+                if not good:
+                    problems.add(wrong(name, "Network", wanted, getattr(self, name)))
+            if sound["module"][0]:
+                parameters = list(self.module.parameters())
+                if not any(p.requires_grad for p in parameters):
+                    problems.add("[no-parameters] the module has nothing to train")
+                tensors = [*parameters, *self.module.buffers()]
+                kinds = {str(t.dtype) for t in tensors if t.is_floating_point()}
+                if len(kinds) > 1:
+                    problems.add(f"[mixed-types] the module mixes {sorted(kinds)}")
+            try:
+                torch.empty(0, device=self.device)
+            except (RuntimeError, AssertionError, TypeError) as reason:
+                problems.add(f"[no-device] {self.device!r} cannot be used: {reason}")
 
     def bind(self, schema: Schema, inputs: Inputs) -> Self:
         """Return this model for these data; refuse what does not fit them."""
         needed = self._loss.outputs_for(schema)
-        if not self.standardized:
-            inputs = inputs.unscaled()
-        inputs = replace(inputs, deferred=True)
-        bound = replace(self, inputs=inputs, n_outputs=needed)
-        rows = bound.tensor(bound._two_rows)
-        shape = check_takes(bound.replica.evaluating(), rows)
-        self._loss.check_outputs(shape, len(rows), needed)
+        inputs = inputs if self.standardized else inputs.unscaled()
+        bound = replace(self, inputs=replace(inputs, deferred=True), n_outputs=needed)
+        try:
+            module = bound.replica.evaluating()
+            with torch.inference_mode():
+                shape = tuple(module(bound.tensor(bound._two_rows)).shape)
+        except (RuntimeError, ValueError, TypeError, IndexError) as reason:
+            raise UsageError(
+                f"[wrong-shape] Network: the module does not take rows of "
+                f"{schema.n_features} features: {reason}"
+            ) from reason
+        self._loss.check_outputs(shape, 2, needed)
         return bound
 
     def with_target(self, target: Target) -> Self:
@@ -246,10 +257,8 @@ class Network(Model):
         Pictures of 84 × 84 by 256 take three times as long as by 16 on a CPU: the
         layers' outputs are then given new pages of memory by the system, every time.
         """
-        if self.batch_size is not None:
-            return self.batch_size
-        features = max(1, len(self.inputs.mean))
-        return min(max(AT_ONCE // features, FEWEST), MOST)
+        rows = BATCH_NUMBERS // max(1, len(self.inputs.mean))
+        return min(max(rows, MIN_BATCH_ROWS), MAX_BATCH_ROWS)
 
     @property
     def replica(self) -> Replica:
@@ -279,7 +288,7 @@ class Network(Model):
         replica = Replica(self.module, torch.device("cpu"))
         if self.initial == "drawn":
             draw(replica.module, seed)
-        return replica.vector()
+        return numbers(replica.state)
 
     def tensor(self, X: Design | Tensor) -> Tensor:
         """Return rows as the module takes them: scaled, in its type, on its device.
@@ -326,6 +335,10 @@ class Network(Model):
         """Return the loss of each example, in batches."""
         return self.losses_and_classes(w, X, y)[0]
 
+    def classes(self, w: FloatArray, X: Design) -> FloatArray | None:
+        """Return predicted label codes, or None for a numeric target."""
+        return self.losses_and_classes(w, X, np.zeros(len(X)))[1]
+
     def losses_and_classes(
         self, w: FloatArray, X: Design | Tensor, y: FloatArray | Tensor
     ) -> tuple[FloatArray, FloatArray | None]:
@@ -356,17 +369,12 @@ class Network(Model):
         return losses, gradient
 
     def local_step(
-        self,
-        w: FloatArray,
-        X: Design,
-        y: FloatArray,
-        weights: FloatArray,
-        step: Step,
+        self, w: FloatArray, X: Design, y: FloatArray, weights: FloatArray, step: Step
     ) -> FloatArray:
         """Return w after one step in training mode, on all these rows at once."""
         gradient = self.step_gradient(w, X, y, weights, step.key)[: self.n_trained]
         moved = step.take(w[: self.n_trained], gradient)
-        return np.concatenate([moved, self.replica.run_statistics()])
+        return np.concatenate([moved, numbers(self.replica.state[self.n_trained :])])
 
     def step_gradient(
         self,
@@ -384,33 +392,32 @@ class Network(Model):
             _, gradient = self._loss_gradient(replica, X, y, weights)
         return np.pad(gradient, (0, self.n_parameters - self.n_trained))
 
-    def classes(self, w: FloatArray, X: Design) -> FloatArray | None:
-        """Return predicted label codes, or None for a numeric target."""
-        return self.losses_and_classes(w, X, np.zeros(len(X)))[1]
-
     def predict_proba(self, w: FloatArray, X: Design) -> FloatArray:
         """Return class probabilities, shape (n, classes)."""
-        found = [
-            numbers(self._loss.probabilities(self._loss.scores(z)))
-            for _, z in self._evaluated(w, X)
-        ]
-        return np.concatenate(found) if found else np.zeros((0, 2))
-
-    @property
-    def clips(self) -> bool:
-        """Of two classes, as a logistic regression does."""
-        return self.n_classes == 2
+        if self._loss.numeric:
+            self.refuse("return probabilities: use predict")
+        if self._loss.per_class:
+            return self._outputs(w, X, lambda z: torch.softmax(z, dim=1))
+        return self._outputs(
+            w, X, lambda z: torch.stack([1 - torch.sigmoid(z), torch.sigmoid(z)], dim=1)
+        )
 
     @property
     def n_classes(self) -> int:
         """Number of classes; 0 for a numeric target."""
-        if self._loss.numeric:
-            return 0
-        return self.n_outputs if self._loss.per_class else 2
+        return 0 if self._loss.numeric else max(2, self.n_outputs)
 
     def scores(self, w: FloatArray, X: Design) -> FloatArray:
         """Return the module's outputs, shape (n,), or (n, classes)."""
-        found = [numbers(self._loss.scores(z)) for _, z in self._evaluated(w, X)]
+        return self._outputs(w, X, lambda z: z)
+
+    def _outputs(
+        self, w: FloatArray, X: Design, function: Callable[[Tensor], Tensor]
+    ) -> FloatArray:
+        """Return a function of the scores of all rows."""
+        found = [
+            numbers(function(self._loss.scores(z))) for _, z in self._evaluated(w, X)
+        ]
         shape = (0, self.n_outputs) if self._loss.per_class else (0,)
         return np.concatenate(found) if found else np.zeros(shape)
 
@@ -422,11 +429,10 @@ class Network(Model):
         """Return w as torch's `load_state_dict` takes it."""
         replica = Replica(self.module, torch.device("cpu"))
         replica.load(w)
-        state: dict[str, Tensor] = replica.module.state_dict()
-        return state
+        return dict(replica.module.state_dict())
 
     def describe(self) -> Mapping[str, object]:
-        """Plain form, for files and messages; see `pffl.models.rebuild`."""
+        """Plain form, for files and messages; see `rebuild`."""
         return {
             "kind": self.name,
             "architecture": description_of(self.module),
@@ -495,58 +501,6 @@ class Network(Model):
         return numbers(losses), join(found)
 
 
-def check_parameters(network: Network, problems: Problems) -> None:
-    """Note everything that is wrong with the parameters of a `Network`."""
-    odd = []
-    if not isinstance(network.module, nn.Module):
-        odd.append(("module", "a torch.nn.Module"))
-    elif not any(p.requires_grad for p in network.module.parameters()):
-        problems.add("[no-parameters] the module has no parameters to train")
-    elif len(kinds := floating_types(network.module)) > 1:
-        problems.add(
-            f"[mixed-types] the module mixes {' and '.join(kinds)}: give it one type"
-        )
-    for name, allowed in CHOICES.items():
-        if getattr(network, name) not in allowed:
-            odd.append((name, f"one of {', '.join(allowed)}"))
-    for name, (least, words) in LEAST.items():
-        value = getattr(network, name)
-        if value is None and name == "batch_size":
-            continue
-        if not is_number(value) or value < least:
-            odd.append((name, f"a finite number {words}"))
-    if not isinstance(network.standardize, bool | None):
-        odd.append(("standardize", "true, false or None"))
-    for name, words in odd:
-        problems.add(wrong(name, "Network", words, getattr(network, name)))
-    try:
-        torch.empty(0, device=network.device)
-    except (RuntimeError, AssertionError, TypeError) as reason:
-        line = (str(reason).splitlines() or ["unknown"])[0]
-        problems.add(
-            f"[no-device] The device {network.device!r} cannot be used: {line}"
-        )
-
-
-def floating_types(module: nn.Module) -> list[str]:
-    """Names of the floating types of a module's parameters and buffers."""
-    tensors = [*module.parameters(), *module.buffers()]
-    return sorted({str(t.dtype) for t in tensors if t.is_floating_point()})
-
-
-def check_takes(module: nn.Module, rows: Tensor) -> tuple[int, ...]:
-    """Return the shape of the outputs; refuse a module that cannot take the rows."""
-    try:
-        with torch.inference_mode():
-            return tuple(module(rows).shape)
-    except (RuntimeError, ValueError, TypeError, IndexError) as reason:
-        line = (str(reason).splitlines() or ["unknown"])[0]
-        raise UsageError(
-            f"[wrong-shape] Network: the module does not take rows of {rows.shape[1]} "
-            f"features: {line}"
-        ) from reason
-
-
 class Replica:
     """A copy of a module whose state is written from, and read as, a vector.
 
@@ -595,14 +549,6 @@ class Replica:
             for (name, tensor), part in zip(self.tensors.items(), parts, strict=True)
         }
 
-    def vector(self) -> FloatArray:
-        """Return the state as w."""
-        return numbers(self.state)
-
-    def run_statistics(self) -> FloatArray:
-        """Return the part of w that is not trained."""
-        return numbers(self.state[self.n_trained :])
-
     def training(self, rows: int) -> None:
         """Switch to training.
 
@@ -631,8 +577,7 @@ def join(tensors: Sequence[Tensor], stack: int = 0) -> FloatArray:
     if not tensors:
         return np.zeros(0)
     flat = [t.detach().reshape(*t.shape[:stack], -1) for t in tensors]
-    joined = torch.cat([part.to("cpu", torch.float64) for part in flat], dim=-1)
-    return np.asarray(joined.numpy())
+    return numbers(torch.cat([part.to("cpu", torch.float64) for part in flat], dim=-1))
 
 
 def numbers(tensor: Tensor) -> FloatArray:
@@ -667,3 +612,188 @@ def rng_state(device: torch.device) -> Tensor:
     if device.type == "cuda":
         return torch.cuda.get_rng_state(device)
     return torch.get_rng_state()
+
+
+class Described(nn.Sequential):
+    """Layers that know what they were built from, so that a file can name them."""
+
+    scales_inputs = False
+    description: Mapping[str, object]
+
+    @classmethod
+    def of(cls, layers: Sequence[nn.Module], name: str, **sizes: object) -> Described:
+        """Return the layers, and remember how they were built."""
+        module = cls(*layers)
+        module.description = {"name": name, **sizes}
+        return module
+
+
+class Pictures(nn.Module):
+    """Rows of size × size × 3 bytes become pictures with values in [0, 1]."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return pictures, colours first.
+
+        Colours come last in a row, so this is a view in the layout (channels last) in
+        which convolutions are fastest.
+        """
+        pictures = x.reshape(-1, self.size, self.size, 3) / 255.0
+        return pictures.permute(0, 3, 1, 2)
+
+
+def mlp(
+    inputs: int,
+    hidden: Sequence[int] = (64,),
+    outputs: int = 1,
+    *,
+    batch_norm: bool = False,
+) -> Described:
+    """Build a perceptron: dense layers with ReLU (and batch norm) between them.
+
+    Parameters
+    ----------
+    inputs
+        Number of features.
+    hidden
+        Width of each hidden layer; none gives a linear model.
+    outputs
+        Number of classes for the loss "cross_entropy", otherwise 1.
+    batch_norm
+        Whether each hidden layer is normalised over its batch.
+    """
+    if not isinstance(hidden, list | tuple) or len(hidden) > MAX_LAYERS:
+        raise UsageError(f"[wrong-value] 'hidden' must be a list of widths: {hidden!r}")
+    if not isinstance(batch_norm, bool):
+        raise UsageError(f"[wrong-value] 'batch_norm' must be a bool: {batch_norm!r}")
+    widths = (inputs, *hidden)
+    check_sizes("mlp", *widths, outputs)
+    layers: list[nn.Module] = []
+    for before, after in pairwise(widths):
+        norm = [nn.BatchNorm1d(after)] if batch_norm else []
+        layers += [nn.Linear(before, after), *norm, nn.ReLU()]
+    layers.append(nn.Linear(widths[-1], outputs))
+    sizes = {"inputs": inputs, "hidden": list(hidden), "outputs": outputs}
+    return Described.of(layers, "mlp", **sizes, batch_norm=batch_norm)
+
+
+def celeba_cnn(size: int = 84, *, classes: int = 2, width: int = 32) -> Described:
+    """Build LEAF's network for CelebA.
+
+    Four blocks of convolution 3 × 3 × 32, batch norm, max pooling by 2 and ReLU, then a
+    dense layer. A row of inputs is a picture of size × size × 3 bytes, colours last, as
+    `pffl.datasets.celeba` gives it; the network scales it to [0, 1] itself.
+    Reference: Caldas et al. 2018, models/celeba/cnn.py.
+
+    Parameters
+    ----------
+    size
+        Height and width of the pictures.
+    classes
+        Number of classes.
+    width
+        Number of filters of each block.
+    """
+    check_sizes("celeba_cnn", size, classes, width)
+    layers: list[nn.Module] = [Pictures(size)]
+    before, side = 3, size
+    for _ in range(4):
+        layers += [
+            nn.Conv2d(before, width, 3, padding=1),
+            nn.BatchNorm2d(width),
+            nn.MaxPool2d(2, ceil_mode=True),
+            nn.ReLU(),
+        ]
+        before, side = width, -(-side // 2)
+    layers += [nn.Flatten(), nn.Linear(width * side * side, classes)]
+    sizes = {"size": size, "classes": classes, "width": width}
+    module = Described.of(layers, "celeba_cnn", **sizes)
+    module.scales_inputs = True
+    return module
+
+
+ARCHITECTURES: dict[str, Callable[..., Described]] = {
+    "mlp": mlp,
+    "celeba_cnn": celeba_cnn,
+}
+
+
+def check_sizes(name: str, *sizes: object) -> None:
+    """Refuse sizes of layers that are not whole numbers within limits."""
+    wrong_sizes = [
+        size
+        for size in sizes
+        if type(size) is not int or not 1 <= size <= MAX_LAYER_SIZE
+    ]
+    if wrong_sizes:
+        raise UsageError(
+            f"[wrong-value] sizes of {name} must be whole numbers from 1 to "
+            f"{MAX_LAYER_SIZE}. Got {wrong_sizes} instead."
+        )
+
+
+def description_of(module: nn.Module) -> Mapping[str, object]:
+    """Return the description of one of our own, or what another one is called."""
+    if isinstance(module, Described):
+        return dict(module.description)
+    return {"name": OWN_MODULE, "class": type(module).__qualname__}
+
+
+def build(
+    description: object, dtype: object = "float32", *, parameters: int | None = None
+) -> nn.Module:
+    """Build one of `ARCHITECTURES` from its description; refuse anything else.
+
+    With `parameters`, a network of another size is refused before it takes memory.
+    """
+    values = dict(description) if isinstance(description, Mapping) else {}
+    name = values.pop("name", None)
+    if name == OWN_MODULE:
+        raise UsageError(
+            "[own-module] the network is a module of your own, of the class "
+            f"{values.get('class')}: read it in Python and pass that module, as "
+            "pffl.load(path, module=…)"
+        )
+    if name not in ARCHITECTURES or dtype not in ("float32", "float64"):
+        raise UsageError(
+            f"[wrong-architecture] no architecture {name!r} of {dtype!r}: there are "
+            f"{sorted(ARCHITECTURES)} of float32 and float64"
+        )
+    try:
+        if parameters is not None:
+            with torch.device("meta"):  # shapes only
+                state = ARCHITECTURES[name](**values).state_dict().values()
+            size = sum(t.numel() for t in state if t.is_floating_point())
+            if size != parameters:
+                raise UsageError(
+                    f"[wrong-architecture] architecture '{name}' with {values} has "
+                    f"{size:,} parameters, not {parameters:,}"
+                )
+        module = ARCHITECTURES[name](**values)
+    except TypeError as error:
+        raise UsageError(
+            f"[wrong-architecture] architecture '{name}': {error}"
+        ) from error
+    return module.double() if dtype == "float64" else module
+
+
+def rebuild(values: Mapping[str, Any], parameters: int, module: object) -> Network:
+    """Return the unbound network that a `describe()` stands for, without its kind.
+
+    One with a module of the user's own needs that `module`.
+    """
+    rest = dict(values)
+    architecture, dtype = rest.pop("architecture"), rest.pop("dtype")
+    if module is None:
+        module = build(architecture, dtype, parameters=parameters)
+    network = Network(module, **rest)  # type: ignore[arg-type]
+    found = {name: network.describe()[name] for name in ("architecture", "dtype")}
+    if found != {"architecture": architecture, "dtype": dtype}:
+        raise UsageError(
+            f"[other-module] the module given is {found}, not what is described: "
+            f"{architecture!r}, {dtype!r}"
+        )
+    return network

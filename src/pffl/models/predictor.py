@@ -7,10 +7,10 @@ they are, and its answers are in the labels' own type.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from pffl import files
 from pffl.data.checks import warn
 from pffl.data.encoding import Found, TableEncoding, Unseen, unknown_remarks
-from pffl.data.reading import Chunk, is_table, read_chunks
+from pffl.data.reading import PARQUET, is_table, read_chunks
 from pffl.data.schema import Schema
 from pffl.data.silo import as_inputs
 from pffl.data.sparse import Matrix, rows_not_finite
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 PREDICTION, PROBABILITY = "prediction", "probability"  # columns of scores
-NUMBERS = 1 << 22  # inputs that are scaled at once
+MAX_SCALED_NUMBERS = 1 << 22  # at once
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -152,13 +152,21 @@ class Predictor:
             raise UsageError(
                 f"[predicts-numbers] '{self.schema.target}' is a number: use predict"
             )
-        return self._over(table, unseen, self._scores)
+
+        def scores(X: Design) -> FloatArray:
+            z = self.model.scores(self.w, X)
+            two = z.ndim == 2 and z.shape[1] == 2
+            return np.asarray(z[:, 1] - z[:, 0]) if two else z
+
+        return self._over(table, unseen, scores)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it into a new file, which `pffl.load` reads."""
         from pffl.models.model_file import write_model
 
-        return _written(path, write_model(self))
+        place = _new(path)
+        files.write(place, write_model(self))
+        return place
 
     def to_sklearn(self, *, unseen: Unseen | None = None) -> Pipeline:
         """Return a linear model as a fitted scikit-learn pipeline for raw tables.
@@ -170,7 +178,6 @@ class Predictor:
         """
         from pffl.models.export.pipeline import pipeline_of
 
-        self._refuse_shortened("scikit-learn")
         return pipeline_of(self, unseen)
 
     def to_onnx(
@@ -192,19 +199,10 @@ class Predictor:
             from pffl.models.export.onnx_model import onnx_model
         except ModuleNotFoundError as error:
             raise MissingExtraError("onnx", "an export to ONNX") from error
-        self._refuse_shortened("ONNX")
         model = onnx_model(self, unseen)
         if path is not None:
-            _written(path, model.SerializeToString(deterministic=True))
+            files.write(_new(path), model.SerializeToString(deterministic=True))
         return model
-
-    def _refuse_shortened(self, what: str) -> None:
-        """Refuse to export a model that would no longer shorten its inputs."""
-        if np.isfinite(self.inputs.longest):
-            raise UsageError(
-                "[not-exportable] this model shortens its inputs (it was trained with "
-                f"noise), which an export to {what} would not do: use pffl predict"
-            )
 
     def coefficients(self) -> pd.DataFrame:
         """Return what a linear model adds up, in the units of the raw inputs.
@@ -229,22 +227,6 @@ class Predictor:
         _warn_of(found)
         return X
 
-    def score(self, chunk: Chunk, unseen: Unseen | None, found: Found) -> pd.DataFrame:
-        """Return predictions for some rows, with the probability of each class.
-
-        Unknown categories are counted in `found`.
-        """
-        import pandas as pd
-
-        X = self.preparation.encode(chunk, _checked_rule(unseen), found)
-        values = [self._predicted(part) for part in self._batches(X)]
-        scores = pd.DataFrame({PREDICTION: np.concatenate(values)})
-        if not self.schema.labels:
-            return scores
-        p = np.concatenate([self._probabilities(part) for part in self._batches(X)])
-        names = [f"{PROBABILITY}_{label}" for label in self.schema.labels]
-        return scores.assign(**dict(zip(names, p.T, strict=True)))
-
     def _predicted(self, X: Design) -> NDArray[Any]:
         codes = self.model.classes(self.w, X)
         if codes is None:
@@ -257,12 +239,6 @@ class Predictor:
     @property
     def _bound(self) -> float:
         return np.inf if self.loss_bound is None else self.loss_bound
-
-    def _scores(self, X: Design) -> FloatArray:
-        scores = self.model.scores(self.w, X)
-        if scores.ndim == 2 and scores.shape[1] == 2:
-            return np.asarray(scores[:, 1] - scores[:, 0])
-        return scores
 
     def _over(
         self,
@@ -286,7 +262,8 @@ class Predictor:
     def _batches(self, X: Matrix) -> Iterator[Design]:
         """Yield scaled inputs, a limited number at once."""
         n, d = X.shape
-        rows = max(1, NUMBERS // max(1, d)) if isinstance(X, np.ndarray) else NUMBERS
+        most = MAX_SCALED_NUMBERS
+        rows = max(1, most // max(1, d)) if isinstance(X, np.ndarray) else most
         for start in range(0, max(1, n), rows):
             yield self.inputs.apply(X[start : start + rows])
 
@@ -310,14 +287,117 @@ class Predictor:
         return inputs
 
 
-def _written(path: str | os.PathLike[str], content: bytes) -> Path:
-    """Write a new file; one that is there stays."""
-    place = Path(path)
-    if place.exists():
+@dataclass(frozen=True)
+class Scored:
+    """How many rows were scored, and what there is to say of them."""
+
+    rows: int
+    remarks: tuple[str, ...]
+
+
+def score_file(
+    predictor: Predictor,
+    rows: str | os.PathLike[str],
+    out: str | os.PathLike[str] | BinaryIO,
+    *,
+    keep: Sequence[str] = (),
+    unseen: Unseen | None = None,
+) -> Scored:
+    """Write a prediction for each row of a file, and the probability of each class.
+
+    Both files are handled piece by piece, so that they may have any size.
+
+    Parameters
+    ----------
+    predictor
+        The model.
+    rows
+        A table: CSV, Parquet, or what else `pffl` reads.
+    out
+        A new file, Parquet by its ending and otherwise CSV, which appears when it is
+        whole; or a stream, for CSV.
+    keep
+        Columns of the table to write beside the scores.
+    unseen
+        As for `Predictor.predict`.
+    """
+    import pandas as pd
+
+    labels, preparation = predictor.schema.labels, predictor.preparation
+    names = [f"{PROBABILITY}_{label}" for label in labels]
+    taken = [n for n in keep if n in (PREDICTION, *names) or keep.count(n) > 1]
+    if taken:
+        raise UsageError(
+            f"[repeated-column] column '{taken[0]}' cannot be kept: it is one of the "
+            "scores"
+        )
+    found, counts, rule = Found(), [0], _checked_rule(unseen)
+
+    def parts() -> Iterator[pd.DataFrame]:
+        for chunk in read_chunks(rows, preparation.columns, tuple(keep)):
+            X = preparation.encode(chunk, rule, found)
+            values = [predictor._predicted(part) for part in predictor._batches(X)]
+            scores = {PREDICTION: np.concatenate(values)}
+            if labels:
+                p = [predictor._probabilities(part) for part in predictor._batches(X)]
+                scores |= dict(zip(names, np.concatenate(p).T, strict=True))
+            counts.append(len(scores[PREDICTION]))
+            yield pd.concat([chunk.kept, pd.DataFrame(scores)], axis=1)
+
+    if not isinstance(out, str | os.PathLike):
+        _write_csv(out, parts())
+    elif Path(out).suffix.lower() in PARQUET:
+        files.write(_new(out), lambda stream: _write_parquet(stream, parts()))
+    else:
+        files.write(_new(out), lambda stream: _write_csv(stream, parts()))
+    return Scored(sum(counts), tuple(unknown_remarks(found)))
+
+
+def _write_csv(stream: BinaryIO, parts: Iterator[pd.DataFrame]) -> None:
+    """Write CSV; what a spreadsheet would run as a formula is disarmed."""
+    for number, part in enumerate(parts):
+        for name in part:
+            if part[name].dtype.kind not in "iufb":
+                texts = {value for value in part[name] if isinstance(value, str)}
+                safe = {
+                    text: files.disarm(text) for text in texts if not _numeric(text)
+                }
+                part[name] = part[name].replace(
+                    {text: other for text, other in safe.items() if other != text}
+                )
+        part = part.rename(columns=lambda name: files.disarm(str(name)))
+        text = part.to_csv(index=False, header=number == 0, lineterminator="\n")
+        stream.write(text.encode())
+
+
+def _numeric(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _write_parquet(stream: BinaryIO, parts: Iterator[pd.DataFrame]) -> None:
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as error:
+        raise MissingExtraError("parquet", "writing Parquet files") from error
+    first = pa.Table.from_pandas(next(parts), preserve_index=False)
+    with parquet.ParquetWriter(stream, first.schema) as writer:
+        writer.write_table(first)
+        for part in parts:
+            table = pa.Table.from_pandas(part, first.schema, preserve_index=False)
+            writer.write_table(table)
+
+
+def _new(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a file that is not there yet."""
+    if (place := Path(path)).exists():
         raise ArtefactError(
             f"[file-exists] '{place}' is there already: choose another name"
         )
-    files.write(place, content)
     return place
 
 

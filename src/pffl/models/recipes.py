@@ -17,11 +17,8 @@ from importlib import import_module
 from typing import Any, ClassVar, Literal
 
 from pffl.data.schema import Schema
-from pffl.errors import Problems, UsageError, wrong
+from pffl.errors import UsageError
 from pffl.models.base import Model
-from pffl.numerics import is_number
-
-COLOURS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,41 +43,21 @@ class Recipe:
     device: str = "cpu"
 
     name: ClassVar[str] = ""
-    sizes: ClassVar[tuple[str, ...]] = ()  # counts, or lists of them
-
-    def __post_init__(self) -> None:
-        with Problems(self.name, UsageError) as problems:
-            if not is_number(self.l2) or self.l2 < 0:
-                problems.add(self._wrong("l2", "a finite number ≥ 0"))
-            if not is_number(self.delta) or self.delta <= 0:
-                problems.add(self._wrong("delta", "a finite number > 0"))
-            for name in self.sizes:
-                value: Any = getattr(self, name)
-                if any(n < 1 for n in (value if isinstance(value, tuple) else [value])):
-                    problems.add(self._wrong(name, "made of whole numbers ≥ 1"))
 
     def build(self, schema: Schema) -> Model:
         """Return the network for these data, not yet bound to them."""
+        network = import_module("pffl.models.network")
         loss = self.loss or ("cross_entropy" if schema.labels else "squared")
-        outputs = len(schema.labels) if loss == "cross_entropy" else 1
-        described = {"name": self.name, **self.architecture(schema, max(outputs, 1))}
-        build = import_module("pffl.models.architectures").build
-        network: Model = import_module("pffl.models.network").Network(
-            build(described, self.dtype),
-            loss,
-            self.l2,
-            delta=self.delta,
-            standardize=self.standardize,
-            device=self.device,
-        )
-        return network
+        outputs = max(1, len(schema.labels)) if loss == "cross_entropy" else 1
+        described = {"name": self.name, **self.architecture(schema, outputs)}
+        given = {n: getattr(self, n) for n in ("delta", "standardize", "device")}
+        module = network.build(described, self.dtype)
+        made: Model = network.Network(module, loss, self.l2, **given)
+        return made
 
     def architecture(self, schema: Schema, outputs: int) -> dict[str, object]:
         """Return what the builder of the architecture takes."""
         raise NotImplementedError
-
-    def _wrong(self, name: str, wanted: str) -> str:
-        return wrong(name, self.name, wanted, getattr(self, name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,18 +74,12 @@ class MLPRecipe(Recipe):
 
     hidden: tuple[int, ...] = (64,)
     batch_norm: bool = False
-
     name: ClassVar[str] = "mlp"
-    sizes: ClassVar[tuple[str, ...]] = ("hidden",)
 
     def architecture(self, schema: Schema, outputs: int) -> dict[str, object]:
         """Inputs and outputs are the data's."""
-        return {
-            "inputs": schema.n_features,
-            "hidden": list(self.hidden),
-            "outputs": outputs,
-            "batch_norm": self.batch_norm,
-        }
+        widths = {"inputs": schema.n_features, "hidden": list(self.hidden)}
+        return {**widths, "outputs": outputs, "batch_norm": self.batch_norm}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,18 +93,15 @@ class CelebARecipe(Recipe):
     """
 
     width: int = 32
-
     name: ClassVar[str] = "celeba_cnn"
-    sizes: ClassVar[tuple[str, ...]] = ("width",)
 
     def architecture(self, schema: Schema, outputs: int) -> dict[str, object]:
         """The size of the pictures is the data's."""
-        size = math.isqrt(schema.n_features // COLOURS)
-        if size * size * COLOURS != schema.n_features:
+        size = math.isqrt(schema.n_features // 3)
+        if size * size * 3 != schema.n_features:
             raise UsageError(
                 "[wrong-shape] celeba_cnn takes rows of size × size × 3 colours; "
-                f"these data have {schema.n_features} inputs, which are no such "
-                "picture: use mlp"
+                f"these data have {schema.n_features} inputs: use mlp"
             )
         return {"size": size, "classes": outputs, "width": self.width}
 
@@ -146,7 +114,7 @@ RECIPES: dict[str, type[Recipe]] = {
 def section_of(model: Model) -> Mapping[str, object]:
     """Return [model] of a run file that asks for this model again.
 
-    Where to compute (`device`) is left to whoever runs the file.
+    The file does not name the `device`: it may run elsewhere.
     """
     described = model.describe()
     if described.get("kind") != "network":
@@ -155,9 +123,8 @@ def section_of(model: Model) -> Mapping[str, object]:
     kind = RECIPES.get(architecture["name"])
     if kind is None:
         raise UsageError(
-            "[own-module] a run file cannot name the module "
-            f"'{architecture.get('class')}' of a network: there are "
-            f"{', '.join(RECIPES)}"
+            f"[own-module] a run file cannot name '{architecture.get('class')}', a "
+            f"module of your own: there are {', '.join(RECIPES)}"
         )
     known = {**described, **architecture}
     names = [field.name for field in fields(kind) if field.name in known]

@@ -9,6 +9,7 @@ import numpy as np
 
 from pffl.figures import Rows, inputs
 from pffl.models.export.coefficients import RawForm, coefficients_of
+from pffl.models.linear import LinearModel
 from pffl.models.predictor import Predictor
 from pffl.text import decimals, visible
 
@@ -31,7 +32,7 @@ class InputsThatMatter:
     @classmethod
     def of(cls, predictor: Predictor) -> InputsThatMatter | None:
         """Rank the inputs; None of a network, or where their spread is not known."""
-        if not predictor.model.linear:
+        if not isinstance(predictor.model, LinearModel):
             return None
         form = RawForm.of(predictor, "a ranking of inputs")
         effects = form.coefficients * form.deviation

@@ -69,6 +69,11 @@ class RawForm:
                 "and use torch.onnx.export; scaling and loss bound stay with pffl"
             )
         target, inputs = model.target, model.inputs
+        if math.isfinite(inputs.longest) and purpose.startswith("an export"):
+            raise UsageError(
+                f"[not-exportable] this model shortens its inputs (it was trained with "
+                f"noise), which {purpose} would not do: use pffl predict"
+            )
         table = predictor.w.reshape(model.n_outputs, model.n_columns)
         if model.n_outputs == 2:
             table = table[1:] - table[:1]

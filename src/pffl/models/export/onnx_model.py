@@ -44,7 +44,15 @@ class _Graph:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
-    def constant(self, values: object) -> str:
+    def add(self, kind: str, *inputs: object, called: str = "", **given: Any) -> str:
+        """Add an operator; an input that is not a name becomes a constant."""
+        names = [x if isinstance(x, str) else self._constant(x) for x in inputs]
+        name = called or f"pffl/{kind.lower()}_{len(self.nodes)}"
+        domain = "ai.onnx.ml" if kind == "LabelEncoder" else ""
+        self.nodes.append(helper.make_node(kind, names, [name], domain=domain, **given))
+        return name
+
+    def _constant(self, values: object) -> str:
         array, name = np.asarray(values), f"pffl/constant_{len(self.constants)}"
         if array.dtype.kind == "U":
             texts = [text.encode() for text in array.tolist()]
@@ -52,14 +60,6 @@ class _Graph:
         else:
             made = numpy_helper.from_array(np.ascontiguousarray(array), name)
         self.constants.append(made)
-        return name
-
-    def add(self, kind: str, *inputs: object, called: str = "", **given: Any) -> str:
-        """Add an operator; what is no name among its inputs becomes a constant."""
-        names = [x if isinstance(x, str) else self.constant(x) for x in inputs]
-        name = called or f"pffl/{kind.lower()}_{len(self.nodes)}"
-        domain = "ai.onnx.ml" if kind == "LabelEncoder" else ""
-        self.nodes.append(helper.make_node(kind, names, [name], domain=domain, **given))
         return name
 
     def vector(self, column: str, called: str = "") -> str:
@@ -93,20 +93,16 @@ def onnx_model(predictor: Predictor, unseen: Unseen | None = None) -> ModelProto
         kept = graph.add("Where", graph.add("IsNaN", score), np.nan, kept)
         graph.vector(kept, called=called["value"])
         outputs = {called["value"]: (DOUBLE, [ROWS])}
-    made = helper.make_graph(
-        graph.nodes,
-        "pffl",
-        [
-            helper.make_tensor_value_info(
-                column.name, STRING if column.values else DOUBLE, [ROWS, 1]
-            )
-            for column in form.columns
-        ],
-        [helper.make_tensor_value_info(n, *kind) for n, kind in outputs.items()],
-        initializer=graph.constants,
-    )
+    kinds = [(c.name, STRING if c.values else DOUBLE) for c in form.columns]
+    info = helper.make_tensor_value_info
     model = helper.make_model(
-        made,
+        helper.make_graph(
+            graph.nodes,
+            "pffl",
+            [info(name, kind, [ROWS, 1]) for name, kind in kinds],
+            [info(name, *kind) for name, kind in outputs.items()],
+            initializer=graph.constants,
+        ),
         opset_imports=[helper.make_opsetid(*opset) for opset in OPSETS.items()],
         ir_version=8,
         producer_name="pffl",
@@ -187,7 +183,7 @@ def _add_classes(
     label = graph.add("Gather", labels, refused, called=names["label"])
     if predictor.loss_bound is not None:  # no −log is above it
         least = smallest_probability(predictor.loss_bound)
-        if predictor.model.clips:
+        if classes == 2:
             own = graph.add("Clip", own, least, 1.0 - least)
         else:
             kept = graph.add("Mul", own, 1.0 - classes * least)
@@ -213,21 +209,20 @@ def _labels(predictor: Predictor) -> NDArray[Any]:
 def _metadata(predictor: Predictor, unseen: Unseen) -> dict[str, str]:
     """Return what is known of the model, for whoever opens the file."""
     pairs = zip(predictor.cells, predictor.bounds.tolist(), strict=True)
-    found: dict[str, object] = {
-        "pffl_version": version("pffl"),
-        "model_fingerprint": predictor.model.fingerprint(predictor.w),
-        "data_fingerprint": predictor.fingerprint,
-        "target": predictor.schema.target,
+    classes = predictor.classes
+    facts: dict[str, object] = {
         "model": dict(predictor.model.describe()),
         "groups": list(predictor.schema.groups),
         "bounds": {cell: number for cell, number in pairs if np.isfinite(number)},
         "loss_bound": predictor.loss_bound,
-        "unseen": unseen,
+        "classes": classes.tolist(),
     }
-    if len(predictor.classes):
-        found["classes"] = predictor.classes.tolist()
-        found["refused_label"] = str(_labels(predictor)[-1])
     return {
-        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        for name, value in found.items()
+        "pffl_version": version("pffl"),
+        "model_fingerprint": predictor.model.fingerprint(predictor.w),
+        "data_fingerprint": predictor.fingerprint or "",
+        "target": predictor.schema.target,
+        "unseen": unseen,
+        "refused_label": str(_labels(predictor)[-1]) if len(classes) else "",
+        **{k: json.dumps(v, ensure_ascii=False) for k, v in facts.items()},
     }

@@ -67,44 +67,33 @@ class Centre(TransformerMixin, BaseEstimator):
 class BoundedLogisticRegression(LogisticRegression):
     """Logistic regression whose loss is at most `loss_bound`, for everybody.
 
-    Probabilities of two classes are clipped to [e⁻ᴹ, 1 − e⁻ᴹ]; those of several are
-    mixed, p′ = (1 − C·e⁻ᴹ)p + e⁻ᴹ. Scores and predicted classes are as without.
+    Probabilities of two classes are clipped to [e⁻ᴹ, 1 − e⁻ᴹ]; those of more are mixed,
+    p′ = (1 − C·e⁻ᴹ)p + e⁻ᴹ. Scores and predicted classes are as without.
 
     Parameters
     ----------
     loss_bound
         M; None: probabilities are left as they are.
-    clip
-        Whether those of two classes are clipped, and not mixed.
     C, max_iter
         As for scikit-learn's; of use only where a clone is fitted anew.
     """
 
     def __init__(
-        self,
-        *,
-        loss_bound: float | None = None,
-        clip: bool = True,
-        C: float = 1.0,
-        max_iter: int = 100,
+        self, *, loss_bound: float | None = None, C: float = 1.0, max_iter: int = 100
     ) -> None:
         # Raw units differ by powers of ten: only a second-order solver does not mind.
         super().__init__(C=C, max_iter=max_iter, solver="newton-cholesky")
         self.loss_bound = loss_bound
-        self.clip = clip
 
     def predict_proba(self, X: object) -> FloatArray:
         """Return class probabilities, in the order of `classes_`."""
         z = self.decision_function(X)
         if z.ndim == 1:
-            own = np.stack([sigmoid(-z), sigmoid(z)], axis=1)
+            p = np.stack([sigmoid(-z), sigmoid(z)], axis=1)
         else:
-            own = np.exp(log_softmax(z))
-        if self.loss_bound is None:
-            return own
-        return bounded_probabilities(
-            own, self.loss_bound, clip=self.clip and z.ndim == 1
-        )
+            p = np.exp(log_softmax(z))
+        M = self.loss_bound
+        return p if M is None else bounded_probabilities(p, M)
 
     def predict_log_proba(self, X: object) -> FloatArray:
         """Return their logarithms."""
@@ -123,10 +112,7 @@ class BoundedLinearRegression(LinearRegression):
     """
 
     def __init__(
-        self,
-        *,
-        limits: tuple[float, float] | None = None,
-        fit_intercept: bool = True,
+        self, *, limits: tuple[float, float] | None = None, fit_intercept: bool = True
     ) -> None:
         super().__init__(fit_intercept=fit_intercept)
         self.limits = limits
@@ -139,10 +125,8 @@ class BoundedLinearRegression(LinearRegression):
 
 def pipeline_of(predictor: Predictor, unseen: Unseen | None = None) -> Pipeline:
     """Return the fitted pipeline: raw tables in, the same predictions out."""
-    form, encoder = (
-        RawForm.of(predictor, "an export to scikit-learn"),
-        (predictor.preparation.encoder),
-    )
+    form = RawForm.of(predictor, "an export to scikit-learn")
+    encoder = predictor.preparation.encoder
     mean, intercept = form.mean, form.intercept
     if encoder.keeps_sparse:  # only numbers are centred, all else is in the intercept
         numbers = np.zeros(len(mean), dtype=bool)
@@ -153,9 +137,7 @@ def pipeline_of(predictor: Predictor, unseen: Unseen | None = None) -> Pipeline:
     classes, inputs = predictor.classes, predictor.inputs
     model: LogisticRegression | LinearRegression
     if len(classes):
-        model = BoundedLogisticRegression(
-            loss_bound=predictor.loss_bound, clip=predictor.model.clips
-        )
+        model = BoundedLogisticRegression(loss_bound=predictor.loss_bound)
         model.classes_, model.n_iter_ = classes, np.zeros(1, dtype=np.int32)
         model.coef_, model.intercept_ = form.coefficients, intercept
     else:

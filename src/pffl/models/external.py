@@ -1,0 +1,154 @@
+"""Models whose code is elsewhere: known by their probabilities, or by their arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any, ClassVar, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pffl.data.schema import Schema
+from pffl.errors import UsageError
+from pffl.models.base import Inputs, Model
+from pffl.models.scaled import Design, dense
+from pffl.typing import FloatArray
+
+SMALLEST = 5e-324  # a probability of 0 counts as this, the least number above 0
+CLASSES: Final = "cross_entropy"
+NUMBERS: Final = "squared"
+NUMERIC_KINDS = "biuf"  # of NumPy types: numbers that a vector can hold
+
+
+@dataclass(frozen=True, eq=False)
+class Probabilities(Model):
+    """A model whose inputs are its outputs: ``ℓ = −log(probability of the label)``.
+
+    One input is the probability of the positive class; several are the probabilities
+    of all classes, in the order of their codes. It has no parameters.
+    """
+
+    inputs: Inputs = field(default_factory=lambda: Inputs.identity(1))
+    l2: float = 0.0
+    name: ClassVar[str] = "probabilities"
+    n_parameters: ClassVar[int] = 0
+
+    def bind(self, schema: Schema, inputs: Inputs) -> Self:
+        """Return this model for these probabilities, unscaled."""
+        return type(self)(Inputs.identity(schema.n_features))
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes: two for one probability."""
+        return max(2, len(self.inputs.mean))
+
+    def start(self, seed: int) -> FloatArray:
+        """Return no parameters."""
+        return np.zeros(0)
+
+    def losses(self, w: FloatArray, X: Design, y: FloatArray) -> FloatArray:
+        """Return minus the logarithm of each label's probability."""
+        chosen = self.predict_proba(w, X)[np.arange(len(y)), y.astype(np.int64)]
+        return -np.log(np.clip(chosen, SMALLEST, 1.0))
+
+    def classes(self, w: FloatArray, X: Design) -> FloatArray | None:
+        """Return the class with the largest probability."""
+        p = dense(X)
+        codes = p[:, 0] > 0.5 if p.shape[1] == 1 else p.argmax(axis=1)
+        return np.asarray(codes, dtype=np.float64)
+
+    def predict_proba(self, w: FloatArray, X: Design) -> FloatArray:
+        """Return the probabilities, shape (n, classes)."""
+        p = dense(X)
+        return np.stack([1 - p[:, 0], p[:, 0]], axis=1) if p.shape[1] == 1 else p
+
+    def describe(self) -> Mapping[str, object]:
+        """Plain form, for files and messages."""
+        return {"kind": self.name}
+
+
+@dataclass(frozen=True, eq=False)
+class Reported(Model):
+    """A model of a user's own app: here it is names, shapes and numbers.
+
+    Its losses are what clients report; its code predicts, and only there.
+
+    Parameters
+    ----------
+    shapes
+        Name, type and shape of its arrays, in order; w is all their numbers.
+    loss
+        "cross_entropy", or "squared" for a numeric target: what clients report.
+    """
+
+    shapes: tuple[tuple[str, str, tuple[int, ...]], ...] = ()
+    loss: str = CLASSES
+    inputs: Inputs = field(default_factory=lambda: Inputs.identity(0))
+    l2: float = 0.0
+    n_outputs: int = 1
+    name: ClassVar[str] = "reported"
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, NDArray[Any]], loss: str) -> Reported:
+        """Return the model of some arrays, which must hold numbers."""
+        named = arrays.items()
+        odd = [name for name, a in named if a.dtype.kind not in NUMERIC_KINDS]
+        if odd:
+            raise UsageError(
+                f"[not-numbers] arrays that do not hold numbers: {', '.join(odd)}"
+            )
+        return cls(tuple((n, a.dtype.str, a.shape) for n, a in named), loss)
+
+    @classmethod
+    def rebuilt(cls, described: Mapping[str, Any]) -> Reported:
+        """Return the model that a `describe` stands for; refuse anything else."""
+        try:
+            arrays = [
+                (str(n), np.dtype(t), tuple(s)) for n, t, s in described["arrays"]
+            ]
+            found = cls(tuple((n, t.str, s) for n, t, s in arrays), described["loss"])
+            sizes = [size for *_, shape in arrays for size in shape]
+            good = all(type(size) is int and size >= 0 for size in sizes)
+            good = good and all(t.kind in NUMERIC_KINDS for _, t, _ in arrays)
+        except (KeyError, TypeError, ValueError):
+            good = False
+        if not good or dict(found.describe()) != dict(described):
+            raise UsageError(
+                f"[unknown-model] no model of this version is described by {described}"
+            )
+        return found
+
+    @property
+    def n_parameters(self) -> int:
+        """Numbers in all arrays."""
+        return sum(prod(shape) for *_, shape in self.shapes)
+
+    def bind(self, schema: Schema, inputs: Inputs) -> Self:
+        """Return this model for these groups and labels."""
+        identity = Inputs.identity(schema.n_features)
+        return replace(self, inputs=identity, n_outputs=schema.n_labels)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes; 0 for a numeric target."""
+        return self.n_outputs if self.loss == CLASSES else 0
+
+    def vector(self, arrays: Mapping[str, NDArray[Any]]) -> FloatArray:
+        """Return arrays as w."""
+        flat = [np.asarray(arrays[n], np.float64).reshape(-1) for n, *_ in self.shapes]
+        return np.concatenate([np.zeros(0), *flat])
+
+    def arrays(self, w: FloatArray) -> dict[str, NDArray[Any]]:
+        """Return w as the app's own arrays, in their types and shapes."""
+        parts = np.split(w, np.cumsum([prod(shape) for *_, shape in self.shapes])[:-1])
+        return {
+            name: part.astype(kind).reshape(shape)
+            for (name, kind, shape), part in zip(self.shapes, parts, strict=True)
+        }
+
+    def describe(self) -> Mapping[str, object]:
+        """Plain form, for files and messages."""
+        arrays = [[name, kind, list(shape)] for name, kind, shape in self.shapes]
+        return {"kind": self.name, "loss": self.loss, "arrays": arrays}
