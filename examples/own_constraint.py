@@ -15,8 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 import pffl
-from pffl.constraints import Cells, Constraint
-from pffl.constraints.base import EVERY_SILO
+from pffl.constraints import EVERY_SILO, Cells, Constraint
 from pffl.data import Schema
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pffl.constraints.base import Cells
+from pffl.constraints import Cells
 from pffl.errors import UsageError
 from pffl.flow import Bounds, Flow, Run, ask
 from pffl.methods.base import MAX_HESSIAN_PARAMETERS, Method

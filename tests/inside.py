@@ -22,7 +22,7 @@ HOMES = {
     "cli.app": "app",
     "cli.console": ":console",
     "cli.options": "COMMANDS_GONE Draft OPTIONS OPTIONS_GONE bound in_options",
-    "constraints.base": "EVERY_SILO",
+    "constraints": "EVERY_SILO",
     "data.checks": "repeated_rows row_hashes shared_ids shared_rows",
     "data.encoding": "Column count_words encode_values match_names",
     "data.inference": ":inference",

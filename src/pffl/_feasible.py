@@ -26,8 +26,7 @@ from scipy.special import ndtr
 from pffl._solve import open_engine, prepared, setting_of
 from pffl.bounds.checks import Interval, probability
 from pffl.bounds.mean import LOG_SUM, Moments, best
-from pffl.constraints.base import Constraint, find_cell
-from pffl.constraints.group_loss import BoundedGroupLoss
+from pffl.constraints import BoundedGroupLoss, Constraint, find_cell
 from pffl.data.checks import listing
 from pffl.data.federation import Federation
 from pffl.driver import drive

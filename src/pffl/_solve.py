@@ -16,7 +16,7 @@ from typing import Any
 from pffl import files
 from pffl.admission import FEWEST_SITES
 from pffl.callbacks import Callback
-from pffl.constraints.base import Cells, Constraint
+from pffl.constraints import Cells, Constraint
 from pffl.data.federation import Federation
 from pffl.data.partition import CALIBRATION
 from pffl.driver import Meter, drive, drive_many

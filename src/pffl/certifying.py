@@ -14,7 +14,7 @@ import numpy as np
 
 from pffl._solve import open_engine, setting_of
 from pffl.bounds.checks import positive, probability, whole
-from pffl.constraints.base import EVERY_SILO, Cells, find_cell
+from pffl.constraints import EVERY_SILO, Cells, find_cell
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
 from pffl.driver import drive

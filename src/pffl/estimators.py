@@ -27,8 +27,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pffl._solve import solve
 from pffl.certifying import cells_of, problem_of
-from pffl.constraints import CONSTRAINTS, Constraint, MinMax
-from pffl.constraints.base import AUTO
+from pffl.constraints import AUTO, CONSTRAINTS, Constraint, MinMax
 from pffl.data.encoding import as_column, encode_values
 from pffl.data.federation import Federation, as_weights, name_of
 from pffl.data.schema import Attribute, Schema

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pffl.constraints.base import Cells
+from pffl.constraints import Cells
 from pffl.evidence import proofs
 from pffl.evidence.judged import harmless, tolerance, unmoved
 from pffl.evidence.measure import (

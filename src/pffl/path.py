@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from pffl.bounds.checks import probability, whole
-from pffl.constraints.base import Constraint
+from pffl.constraints import Constraint
 from pffl.data.partition import CALIBRATION
 from pffl.errors import DataError, NotMetError, UsageError
 from pffl.evidence import proofs

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from pffl.constraints.base import Cells, Constraint
+from pffl.constraints import Cells, Constraint
 from pffl.data.checks import listing
 from pffl.data.encoding import TableEncoding
 from pffl.data.schema import Schema

@@ -17,7 +17,7 @@ import numpy as np
 
 from pffl.bounds import gap
 from pffl.bounds.gap import Errors, Sizes
-from pffl.constraints.base import Cells
+from pffl.constraints import Cells
 from pffl.data.schema import Schema
 from pffl.numerics import divisors
 from pffl.queries.base import Task

@@ -25,7 +25,7 @@ from pffl.config import (
     dumps,
     set_apart,
 )
-from pffl.constraints.base import AUTO, settled
+from pffl.constraints import AUTO, settled
 from pffl.data.federation import Federation
 from pffl.data.reading import read_table
 from pffl.data.schema import Schema

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pffl.constraints.base import Constraint
+from pffl.constraints import Constraint
 from pffl.data.federation import Federation
 from pffl.data.silo import Rows
 from pffl.driver import drive

@@ -94,15 +94,6 @@ def test_it_is_the_best_model_with_that_excess_and_no_other(labels):
     assert pffl.solve(federation, below, options=FEW, seed=0).status == "impossible"
 
 
-def test_the_bounds_are_those_that_the_regret_constraint_gave():
-    """Figures of `RegretBound(0.05)` of version 0.2 on the same rows."""
-    rows = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
-    cells = above(pffl.feasible(rows).alone, 0.05).cells(rows.schema, ())
-    assert cells.names == ("f", "m")
-    given = [0.511897908793789, 0.6648955906124788]
-    np.testing.assert_allclose(cells.bounds, given, rtol=1e-9)
-
-
 def test_small_cells_are_not_fitted_alone_where_rows_are_elsewhere():
     schema = make_schema(features=8)
     federation = make_federation(0, sizes=(9, 8), test=0, schema=schema)

@@ -96,6 +96,8 @@ def test_what_has_no_bound_is_no_cell():
     np.testing.assert_array_equal(cells.membership, whole.membership[1:])
     silos = pffl.PerSilo({"b": 0.2}).cells(SCHEMA, ("a", "b"))
     assert (silos.names, silos.silo.tolist()) == (("b",), [1])
+    pair = pffl.BoundedGroupLoss({"m": 0.5, "f": 0.3}).cells(SCHEMA, ("a",))
+    assert dict(zip(pair.names, pair.bounds, strict=True)) == {"f": 0.3, "m": 0.5}
     both = (pffl.BoundedGroupLoss({"m": 0.5}) & pffl.PerSilo({"b": 0.2})).cells(
         SCHEMA, ("a", "b")
     )
@@ -146,13 +148,6 @@ def test_crossed_and_labelled_cells_are_found_by_their_values():
     assert labels.cells(CODED, ()).names == ("f, approve = 1", "m, approve = 1")
 
 
-def test_one_bound_per_cell():
-    cells = pffl.BoundedGroupLoss({"m": 0.5, "f": 0.3}).cells(SCHEMA, ("a",))
-    assert dict(zip(cells.names, cells.bounds, strict=True)) == {"f": 0.3, "m": 0.5}
-    silos = pffl.PerSilo({"b": 0.2, "a": 0.1}).cells(SCHEMA, ("a", "b"))
-    np.testing.assert_array_equal(silos.bounds, [0.1, 0.2])
-
-
 def test_conditional_bounds_per_label_or_per_cell():
     by_label = pffl.ConditionalBoundedGroupLoss({"class 0": 0.3, "class 1": 0.4})
     cells = by_label.cells(SCHEMA, ("a",))
@@ -165,14 +160,6 @@ def test_conditional_bounds_per_label_or_per_cell():
     bounds = {"f, class 1": 0.1, "m, class 1": 0.2}
     by_cell = pffl.ConditionalBoundedGroupLoss(bounds, labels=("class 1",))
     assert list(by_cell.cells(SCHEMA, ("a",)).bounds) == [0.1, 0.2]
-
-
-def test_other_bounds_for_the_same_cells():
-    cells = pffl.BoundedGroupLoss(0.5).cells(SCHEMA, ("a",))
-    moved = cells.with_bounds([0.1, 0.2])
-    np.testing.assert_array_equal(moved.bounds, [0.1, 0.2])
-    np.testing.assert_array_equal(cells.bounds, [0.5, 0.5])
-    assert moved.membership is cells.membership
 
 
 def test_constraints_describe_themselves_in_plain_words():

@@ -41,40 +41,33 @@ def assert_rows(constraint, rule) -> None:
         np.testing.assert_array_equal(mask, rule(name), err_msg=name)
 
 
-def test_groups_of_one_attribute_merge_the_others():
-    assert cells_of(pffl.BoundedGroupLoss(0.5, by="sex")).names == SEX
-    assert_rows(pffl.BoundedGroupLoss(0.5, by="sex"), lambda name: name == row_sex)
-    assert_rows(pffl.BoundedGroupLoss(0.5, by="race"), lambda name: name == row_race)
+BGL, CBGL = pffl.BoundedGroupLoss, pffl.ConditionalBoundedGroupLoss
+NAMES = np.array(FEDERATION.silo_names)[POOLED.silo]
 
 
-def test_intersections_are_the_default():
-    def rule(name):
-        sex, race = name.split(" × ")
-        return (row_sex == sex) & (row_race == race)
-
-    crossed = pffl.BoundedGroupLoss(0.5)
-    assert len(cells_of(crossed)) == 6
-    assert_rows(crossed, rule)
-    # Every row is in exactly one.
-    np.testing.assert_array_equal(masks(cells_of(crossed)).sum(axis=0), 1)
+def crossed(sex, race):
+    return (row_sex == sex) & (row_race == race)
 
 
-def test_the_order_of_crossed_attributes_is_the_users():
-    def rule(name):
-        race, sex = name.split(" × ")
-        return (row_sex == sex) & (row_race == race)
-
-    assert_rows(pffl.BoundedGroupLoss(0.5, by=("race", "sex")), rule)
-
-
-def test_conditional_cells_are_groups_within_labels():
-    def rule(name):
-        sex, label = name.split(", ")
-        return (row_sex == sex) & (row_label == label)
-
-    constraint = pffl.ConditionalBoundedGroupLoss(0.5, by="sex")
-    assert len(cells_of(constraint)) == 4
+@pytest.mark.parametrize(
+    ("constraint", "many", "rule"),
+    [
+        (BGL(0.5, by="sex"), 2, lambda name: name == row_sex),
+        (BGL(0.5, by="race"), 3, lambda name: name == row_race),
+        (BGL(0.5), 6, lambda name: crossed(*name.split(" × "))),
+        (BGL(0.5, by=("race", "sex")), 6, lambda n: crossed(*n.split(" × ")[::-1])),
+        (
+            CBGL(0.5, by="sex"),
+            4,
+            lambda n: (row_sex == n[0]) & (row_label == n.split(", ")[1]),
+        ),
+        (pffl.PerSilo(0.5), 3, lambda name: name == NAMES),
+    ],
+)
+def test_cells_have_their_rows(constraint, many, rule):
+    assert len(cells_of(constraint)) == many
     assert_rows(constraint, rule)
+    np.testing.assert_array_equal(masks(cells_of(constraint)).sum(axis=0), 1)
 
 
 @pytest.mark.parametrize("labels", [("class 1",), (1,), ("1",)])
@@ -84,11 +77,6 @@ def test_conditional_cells_of_some_labels_by_name_or_code(labels):
     np.testing.assert_array_equal(
         masks(cells_of(constraint)).any(axis=0), row_label == "class 1"
     )
-
-
-def test_a_cell_per_silo():
-    names = np.array(FEDERATION.silo_names)[POOLED.silo]
-    assert_rows(pffl.PerSilo(0.5), lambda name: names == name)
 
 
 def test_overlapping_cells_keep_all_their_rows():

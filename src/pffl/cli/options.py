@@ -22,7 +22,7 @@ from typer.models import ArgumentInfo
 
 if TYPE_CHECKING:
     from pffl.config import DataSource, Job, RunSpec
-    from pffl.constraints.base import Number
+    from pffl.constraints import Number
     from pffl.data import Federation
 
 DATA_HELP = "A data set, a table, a run file (.toml) or a run."
@@ -536,7 +536,7 @@ def number(text: str) -> float | str:
 
 def bound(given: Sequence[str]) -> Number | dict[str, Number]:
     """Read ``--bound``: one number, or ``group=number`` for each; or ``auto``."""
-    from pffl.constraints.base import AUTO
+    from pffl.constraints import AUTO
     from pffl.errors import Problems, UsageError
 
     cells: dict[str, Number] = {}

@@ -15,7 +15,7 @@ from typing import Any
 
 from pffl._solve import sharing
 from pffl.admission import Policy
-from pffl.constraints.base import Constraint
+from pffl.constraints import Constraint
 from pffl.data.federation import Federation
 from pffl.deploy.federation import Agreement, sets_of
 from pffl.deploy.keys import SiteKey

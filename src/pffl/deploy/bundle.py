@@ -28,7 +28,7 @@ from pffl import files
 from pffl._solve import sharing
 from pffl.admission import FEWEST_SITES
 from pffl.config import RunSpec, dumps
-from pffl.constraints.base import Cells
+from pffl.constraints import Cells
 from pffl.data.encoding import TableEncoding
 from pffl.data.federation import Federation
 from pffl.data.partition import CALIBRATION

@@ -17,7 +17,7 @@ import numpy as np
 
 from pffl import files
 from pffl.admission import FEWEST_SITES
-from pffl.constraints.base import Constraint
+from pffl.constraints import Constraint
 from pffl.data.encoding import TableEncoding, read_name, read_names
 from pffl.data.federation import Federation
 from pffl.data.reading import is_number

@@ -39,7 +39,7 @@ from flwr.serverapp.strategy import FedAvg, Result
 
 from pffl.admission import Gate, Policy
 from pffl.callbacks import Callback
-from pffl.constraints.base import EVERY_SILO, Cells, Constraint
+from pffl.constraints import EVERY_SILO, Cells, Constraint
 from pffl.data.checks import listing
 from pffl.data.encoding import TableEncoding
 from pffl.data.federation import Federation

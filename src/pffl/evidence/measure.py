@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 
 from pffl.bounds.mean import Bets, Moments, plan
-from pffl.constraints.group_loss import BoundedGroupLoss
+from pffl.constraints import BoundedGroupLoss
 from pffl.errors import DataError
 from pffl.evidence import proofs
 from pffl.evidence.record import (

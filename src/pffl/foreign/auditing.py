@@ -18,7 +18,7 @@ import numpy as np
 
 from pffl._solve import open_engine, prepared, setting_of
 from pffl.certifying import Request, chosen_among, overlap_of
-from pffl.constraints.base import Constraint
+from pffl.constraints import Constraint
 from pffl.data.encoding import TableEncoding
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema

@@ -23,7 +23,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from pffl.constraints.per_silo import PerSilo
+from pffl.constraints import PerSilo
 from pffl.flow import Finished, Round, Start, Steps
 from pffl.methods.local import Iterates, Objective, Trainer, kept_iterate
 from pffl.methods.minimax import DescentAscent, WeightStep

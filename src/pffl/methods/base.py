@@ -21,9 +21,7 @@ from collections.abc import Container, Mapping
 from dataclasses import fields
 from typing import Any, ClassVar, Self
 
-from pffl.constraints.base import Cells
-from pffl.constraints.conditional import ConditionalBoundedGroupLoss
-from pffl.constraints.group_loss import attribute_names
+from pffl.constraints import Cells, ConditionalBoundedGroupLoss, attribute_names
 from pffl.data.schema import Schema
 from pffl.errors import Problems, UsageError
 from pffl.flow import Start, Steps

@@ -31,7 +31,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from pffl.constraints.base import Cells
+from pffl.constraints import Cells
 from pffl.errors import DataError
 from pffl.flow import Round, Start, Steps
 from pffl.methods.base import Grid, check_choice, check_two_classes, label_groups

@@ -23,8 +23,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from pffl.constraints.base import Cells
-from pffl.constraints.group_loss import BoundedGroupLoss, attribute_names
+from pffl.constraints import BoundedGroupLoss, Cells, attribute_names
 from pffl.errors import UsageError
 from pffl.flow import Round, Start, Steps
 from pffl.methods.base import Grid

@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from pffl.constraints.base import Cells
+from pffl.constraints import Cells
 from pffl.errors import UsageError
 from pffl.methods.base import Method, check_choice, check_parameters
 from pffl.methods.step_sizes import (

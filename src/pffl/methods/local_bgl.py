@@ -26,7 +26,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from pffl.constraints.base import Cells
+from pffl.constraints import Cells
 from pffl.flow import Round, Start, Steps
 from pffl.methods.base import MULTIPLIER_BOUNDS, Grid
 from pffl.methods.local import DualStep, Iterates, Objective, Trainer, kept_iterate

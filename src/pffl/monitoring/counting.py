@@ -18,7 +18,7 @@ import numpy as np
 from pffl import files
 from pffl._solve import open_engine
 from pffl.bounds import alarm
-from pffl.constraints.base import Bound, Constraint
+from pffl.constraints import Bound, Constraint
 from pffl.data.encoding import Unseen
 from pffl.data.federation import Federation
 from pffl.data.reading import is_table, read_table, require

@@ -18,8 +18,15 @@ from pffl import files
 from pffl.bounds import alarm
 from pffl.bounds.checks import positive
 from pffl.bounds.mean import MOMENTS, Moments
-from pffl.constraints import BoundedGroupLoss, ConditionalBoundedGroupLoss
-from pffl.constraints.base import AUTO, EVERY_SILO, Bound, Cells, Constraint
+from pffl.constraints import (
+    AUTO,
+    EVERY_SILO,
+    Bound,
+    BoundedGroupLoss,
+    Cells,
+    ConditionalBoundedGroupLoss,
+    Constraint,
+)
 from pffl.data.schema import Schema
 from pffl.errors import ArtefactError, DataError, PFFLError, UsageError
 from pffl.evidence.monitor import STATE, Settings, Watched

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pffl.constraints.base import Cells
+from pffl.constraints import Cells
 from pffl.evidence.noise import fieller
 from pffl.privacy.plan import Plan
 from pffl.privacy.terms import Privacy

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pffl.constraints.base import Cells, Constraint
+from pffl.constraints import Cells, Constraint
 from pffl.data.checks import listing
 from pffl.errors import DataError, UsageError
 from pffl.evidence.measure import Measured, reported

@@ -28,7 +28,7 @@ from typing import (
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.constraints.base import EVERY_SILO, Cells
+from pffl.constraints import EVERY_SILO, Cells
 from pffl.data.schema import Schema
 from pffl.data.silo import Silo
 from pffl.data.sparse import Matrix

@@ -26,7 +26,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pffl.constraints.base import Cells
+from pffl.constraints import Cells
 from pffl.errors import Malformed, UsageError
 from pffl.models.linear import LinearModel
 from pffl.models.scaled import dense

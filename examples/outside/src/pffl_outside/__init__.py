@@ -8,8 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pffl.constraints import Cells, Constraint
-from pffl.constraints.base import EVERY_SILO
+from pffl.constraints import EVERY_SILO, Cells, Constraint
 from pffl.data import Schema
 from pffl.flow import Round, Start, Steps
 from pffl.methods.local import Descent, Objective, Trainer

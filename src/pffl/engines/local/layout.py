@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.constraints.base import Cells
+from pffl.constraints import Cells
 from pffl.data.federation import Federation
 from pffl.data.sparse import Matrix, stacked, stored_width
 from pffl.engines.local.merging import Raw, in_pieces, merge
