@@ -9,6 +9,7 @@ reproduction/ and the files at the root are the same in a checkout and on the si
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import re
 import sys
@@ -18,10 +19,11 @@ from typing import Any
 from sphinx.util.inspect import stringify_signature
 
 import pffl
-from pffl.figures.chart import COLOURS
-from pffl.reports.grid import GLOSSARY
+from pffl._report import packaged
+from pffl._report.chart import COLOURS
 
 HERE = Path(__file__).parent
+GLOSSARY = json.loads(packaged("glossary.json"))
 PERHAPS = re.compile(r"^\?(\S+)\n", re.MULTILINE)
 WORDS = "<!-- words of the page -->"
 HEAD = re.compile(r"^(\S.*)\n  \S", re.MULTILINE)

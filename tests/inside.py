@@ -11,6 +11,10 @@ from importlib import import_module
 
 #: Names by module of `pffl`. "name:other" is called "other" here; ":other" is a module.
 HOMES = {
+    "_report.card": "MAX_INPUTS input_effects plain table:reports_card_table",
+    "_report.chart": "Axis axis_of",
+    "_report.page": "embedded render write_report",
+    "_report.svg": "as_html",
     "_verify": ":verifier mean_ends",
     "bounds.alarm": ":alarm",
     "bounds.checks": "Interval",
@@ -94,8 +98,6 @@ HOMES = {
     "evidence.tables": ":tables",
     "evidence.verdicts": "judge new_people overfitted",
     "experiments.comparison": "L2_GRID name_methods points_of",
-    "figures.chart": "Axis axis_of",
-    "figures.html": "as_html",
     "methods.ascent": ":ascent Ascent example_weights",
     "methods.auto": ":auto QUICK check_memory costs hessians_fit",
     "methods.local": "MIN_SCALE SECOND_MOMENT_DECAY",
@@ -135,10 +137,6 @@ HOMES = {
     "queries.plausible": "Ceilings",
     "queries.stakes": "STAKES",
     "queries.train": "TINY",
-    "reports.card": "plain table:reports_card_table write_card",
-    "reports.explorer": "path_of",
-    "reports.inputs": "InputsThatMatter MOST",
-    "reports.page": "embedded render write_report",
     "runs.directory": ":directory SPEC derived",
     "config": "SECTIONS json_schema keys",
 }

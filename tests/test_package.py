@@ -60,7 +60,7 @@ def test_a_run_is_ready_without_what_few_runs_use():
 @pytest.mark.parametrize("names", [FUNCTIONS, FUNCTIONS[::-1]], ids=["so", "back"])
 def test_functions_are_functions_in_any_order(names):
     run(
-        "import pffl.cli.run, pffl.experiments.comparison, pffl.reports.page\n"
+        "import pffl.cli.run, pffl.experiments.comparison, pffl._report.page\n"
         "import sys, types, pffl\n"
         f"names = {names}\n"
         "seen = {}\n"

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pffl import metrics as metrics
     from pffl._feasible import Feasible as Feasible
     from pffl._feasible import feasible as feasible
+    from pffl._report.card import card as card
+    from pffl._report.page import report as report
     from pffl._solve import solve as solve
     from pffl._solve import solve_many as solve_many
     from pffl.certifying import certify as certify
@@ -47,8 +49,6 @@ if TYPE_CHECKING:
     from pffl.path import Promise as Promise
     from pffl.prepare import Options as Options
     from pffl.privacy.terms import Privacy as Privacy
-    from pffl.reports.card import card as card
-    from pffl.reports.page import report as report
     from pffl.runs.directory import save as save
     from pffl.runs.predictor import load as load
     from pffl.solution import Solution as Solution
@@ -85,13 +85,13 @@ _HOMES = {
     "SoftmaxRegression": "models",
     "Solution": "solution",
     "audit": "foreign",
-    "card": "reports.card",
+    "card": "_report.card",
     "certify": "certifying",
     "compare": "experiments.comparison",
     "feasible": "_feasible",
     "load": "runs.predictor",
     "monitor": "monitoring",
-    "report": "reports.page",
+    "report": "_report.page",
     "save": "runs.directory",
     "solve": "_solve",
     "solve_loaders": "external",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pffl import files, records
+from pffl._report.page import write_report
 from pffl._solve import solve
 from pffl.callbacks import Callback
 from pffl.config import (
@@ -31,7 +32,7 @@ from pffl.data.reading import read_table
 from pffl.data.schema import Schema
 from pffl.data.table import TableOptions
 from pffl.errors import ArtefactError, DataError, UsageError
-from pffl.evidence.conclude import Conclusions, conclude
+from pffl.evidence.conclude import conclude
 from pffl.evidence.looks import Looks
 from pffl.evidence.record import About, Evidence, Training
 from pffl.files import digest
@@ -46,8 +47,6 @@ from pffl.log import SPEC as STOPPED
 from pffl.log import Log
 from pffl.models.model_file import read_model
 from pffl.models.predictor import Predictor
-from pffl.reports.card import write_card
-from pffl.reports.page import write_report
 from pffl.runs.directory import (
     CERTIFICATE,
     EVIDENCE,
@@ -122,9 +121,7 @@ def run(
         solution = replace(solution, evidence=looks.counted(solution.evidence))
         place.save(solution, text)
         if solution.status != "interrupted":
-            write_card(place, solution.conclusions)
-            if report:
-                write_report(place, solution.conclusions)
+            write_report(place, solution.conclusions, page=report)
         if solution.status != "interrupted" or not checkpoint.messages:
             checkpoint.remove()
     except BaseException:
@@ -163,15 +160,8 @@ def describe(directory: Path, about: About) -> Evidence:
             sections = records.read_toml(directory / SPEC)
             sections["about"] = about_section(evidence.about)
             place.add(SPEC, dumps(sections).encode())
-        _rewrite(place, found)
+        write_report(place, found, page=(directory / REPORT).is_file())
     return evidence
-
-
-def _rewrite(place: RunDirectory, found: Conclusions) -> None:
-    """Write the card anew, and the page where there is one."""
-    write_card(place, found)
-    if (place.directory / REPORT).is_file():
-        write_report(place, found)
 
 
 # Models of others
@@ -336,5 +326,4 @@ def save_audit(found: Audit, spec: RunSpec, place: RunDirectory) -> None:
     }
     found = replace(found, evidence=replace(found.evidence, about=spec.about))
     place.save_audit(found, dumps(sections))
-    write_card(place, found.conclusions)
     write_report(place, found.conclusions)

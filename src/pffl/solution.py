@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pffl._report.charts import group_losses
 from pffl.data.encoding import TableEncoding, Unseen
 from pffl.data.schema import Schema
 from pffl.errors import NotMetError, UsageError
@@ -21,7 +22,6 @@ from pffl.evidence.judged import Converged
 from pffl.evidence.looks import Looks
 from pffl.evidence.metrics import Metrics
 from pffl.evidence.record import Data, Evidence, Training
-from pffl.figures import group_losses
 from pffl.flow import Round
 from pffl.models.base import Model
 from pffl.models.predictor import Predictor

@@ -13,6 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from pffl import __version__, _verify
+from pffl._report.card import markdown, own_model
+from pffl._report.page import render
 from pffl._verify import Check, compare, read_json
 from pffl.config import of_run
 from pffl.data.federation import Federation
@@ -21,8 +23,6 @@ from pffl.evidence.conclude import Conclusions, conclude
 from pffl.evidence.looks import LOOKS, Looks, read_looks
 from pffl.evidence.record import Evidence
 from pffl.foreign import Probabilities
-from pffl.reports.card import markdown, own_model
-from pffl.reports.page import render
 from pffl.running import open_model
 from pffl.runs.directory import CARD, CERTIFICATE, MODEL, REPORT, derived
 

@@ -20,7 +20,6 @@ from tests.inside import (
     Missing,
     conclude,
     embedded,
-    path_of,
     render,
     tables,
     write_report,
@@ -156,31 +155,17 @@ def promised():
     return solution.evidence, path, len(states)
 
 
-def test_a_slider_over_a_path_promises_no_more_than_was_tested(promised):
+def test_the_models_of_a_path_are_drawn_by_what_came_of_them(promised):
     e, path, tried = promised
-    one = path_of(conclude(e))
-    assert one.first == path.chosen == tried - 2
-    assert len(one.data["models"]) == len(path.candidates)
-    bounds = list(e.bounds)
-    for place, (model, candidate) in enumerate(
-        zip(one.data["models"], path.candidates, strict=True)
-    ):
-        cells = np.array(model["c"], dtype=object).reshape(-1, 4)
-        assert list(cells[:, 0]) == bounds
-        np.testing.assert_allclose(
-            cells[:, 1].astype(float), candidate.training.means, atol=1e-5
-        )
-        seen = cells[:, 2] if place < tried else []
-        if place < tried:
-            held = candidate.calibration.means
-            np.testing.assert_allclose(seen.astype(float), held, atol=1e-5)
-        else:
-            assert set(cells[:, 2]) == {None}
-        shown = place <= path.chosen
-        assert list(cells[:, 3]) == (bounds if shown else [None] * len(bounds))
-    assert [len(line.points) for line in one.plot.lines] == [
-        *(tried - 1, 1, len(path.candidates) - tried)  # shown, not shown, not tested
-    ]
+    page = pffl.report(e)
+    (chart,) = re.findall(r'aria-label="Models that were tested.*?</ul>', page)
+    key = re.findall(r"</svg></svg>([^<]+)</li>", chart)
+    assert key == ["certified", "not certified", "not tested"]
+    assert chart.count('<svg class="mark"') == len(path.candidates) + len(key)
+    table = page.partition('aria-label="Models tested"')[2].partition("</table>")[0]
+    states = re.findall(r'data-title="every bound">([^<]+)<', table)
+    many = (tried - 1, 1, len(path.candidates) - tried)
+    assert [states.count(word) for word in key] == list(many)
 
 
 def test_what_a_policy_person_asks_is_answered(tmp_path):
@@ -202,7 +187,7 @@ def test_what_a_policy_person_asks_is_answered(tmp_path):
             rate = group[kind]
             low, high = (100 * rate[end] for end in ("lower", "upper"))
             text = f"{100 * rate['value']:.1f} % ({int(low)}–{int(np.ceil(high))})"
-            assert text in part["wrong"]
+            assert text in part["rates"]
     sealed = hashlib.sha256((place / "certificate.json").read_bytes()).hexdigest()
     for text in (sealed, solution.evidence.model.fingerprint, data.fingerprint):
         assert text in part["from"]
@@ -239,8 +224,10 @@ def test_what_noise_may_explain_is_not_called_above(tmp_path):
             assert str(table["test"][z]).startswith("▲") == over
     runs.save(solution, tmp_path / "run")
     page = html.unescape(render([tmp_path / "run"]))
-    first = page.partition('id="r0-cells"')[0]
+    first = page.partition('id="r0-groups"')[0]
     for name, one in ends.items():
-        said = f"{name}, with noise: {down(one['lower'])} to {up(one['upper'])}"
+        said = (
+            f"{name}, interval from noise: {down(one['lower'])} to {up(one['upper'])}"
+        )
         assert said in first
     assert [c.what for c in pffl.verify(tmp_path / "run") if not c.agrees] == []

@@ -53,7 +53,7 @@ def report(
         return
     if settings:
         raise UsageError("[no-effect] --set has an effect with --card alone")
-    from pffl.reports.page import report as write
+    from pffl._report.page import report as write
 
     place = out or Path("report.html")
     write(*directories, out=place, title=title)
@@ -64,9 +64,9 @@ def report(
 
 def _card(directory: Path, settings: list[str], out: Path | None) -> None:
     """State what a card needs, and write it."""
+    from pffl._report.card import missing_of
     from pffl.config import stated
     from pffl.files import read, write
-    from pffl.reports.card import missing_of
     from pffl.running import describe
     from pffl.runs.directory import CARD
 

@@ -37,6 +37,7 @@ from flwr.app import (
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
+from pffl._report.page import write_report
 from pffl.admission import Gate, Policy
 from pffl.callbacks import Callback
 from pffl.constraints import EVERY_SILO, Cells, Constraint
@@ -68,8 +69,6 @@ from pffl.queries import (
 )
 from pffl.queries.evaluate import COLUMNS
 from pffl.records import Record, read
-from pffl.reports.card import write_card
-from pffl.reports.page import write_report
 from pffl.runs.directory import lock
 from pffl.solution import Solution
 from pffl.typing import FloatArray, IntArray
@@ -1026,7 +1025,6 @@ class BoundedGroupLossMixin:
             evidence = looks.counted(self.solution.evidence)
             self.solution = replace(self.solution, evidence=evidence)
             place.save(self.solution, "")
-            write_card(place, self.solution.conclusions)
             write_report(place, self.solution.conclusions)
 
     def configure_train(

@@ -1,9 +1,8 @@
-"""Charts as plain records: what is drawn, before anybody draws it.
+"""Charts as plain records: what is drawn, before anything draws it.
 
 Two kinds suffice: `Rows`, a name and marks on a line under one axis, and `Plot`, points
-and lines between two. Page and notebook draw them as HTML (`html`), papers and
-documents through matplotlib (`axes`); both read the same record. A chart fixes its axes
-and what stands beside them, so that a figure is the same wherever it is drawn.
+and lines between two. Page and notebook draw them as HTML (`svg`), papers and documents
+through matplotlib (`mpl`); both read the same record.
 """
 
 from __future__ import annotations
@@ -17,12 +16,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Shape: TypeAlias = Literal[
-    "dot", "ring", "diamond", "tick", "bar", "span", "range", "arrow"
-]
-
-#: Of an interval along x and along y.
-Ends: TypeAlias = tuple[float | None, float | None, float | None, float | None]
+Shape: TypeAlias = Literal["dot", "ring", "diamond", "tick", "span", "range", "arrow"]
 
 #: Light and dark, told apart by people who see fewer colours (after Okabe and Ito).
 COLOURS = {
@@ -39,16 +33,15 @@ COLOURS = {
     "c6": ("#444444", "#d0d4d9"),
     "c7": ("#6d7a00", "#c6d26a"),
 }
-MOST_LINES = 8  # as there are colours: no two lines look alike
-PAD = 0.06  # of an axis beyond its marks
-SMALLEST = 1e-4  # of the largest value: no axis is narrower
-STEPS = (1.0, 2.0, 5.0, 10.0)
-RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+MAX_LINES = 8  # as there are colours: no two lines look alike
+PADDING = 0.06  # of an axis beyond its marks
+MIN_WIDTH = 1e-4  # of the largest value: no axis is narrower
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 @dataclass(frozen=True)
 class Series:
-    """What the marks of one kind mean, how they look, and whether in a lane.
+    """What the marks of one kind mean, how they look, and in which lane they are.
 
     A lane is above (−1) or below (1) the middle of a row, so that marks of the same
     value do not hide each other.
@@ -71,8 +64,8 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Row:
-    """A name, its marks, and a word on them; without marks it heads what follows."""
+class ChartRow:
+    """A name, its marks, and a note on them; without marks it heads what follows."""
 
     name: str
     marks: tuple[Mark, ...] = ()
@@ -106,19 +99,20 @@ class Axis:
         raw = (self.high - self.low) / 6
         raw = max(raw, 1.0) if self.whole else raw
         power = 10.0 ** math.floor(math.log10(raw))
-        step = next(m * power for m in STEPS if m * power >= raw * (1 - 1e-9))
+        steps = (m * power for m in (1.0, 2.0, 5.0, 10.0))
+        step = next(s for s in steps if s >= raw * (1 - 1e-9))
         first, last = math.ceil(self.low / step - 1e-9), self.high / step + 1e-9
-        values = [i * step for i in range(first, math.floor(last) + 1)]
         unit = 100 * step if self.percent else step
         digits = max(0, -math.floor(math.log10(unit) + 1e-9))
+        values = [i * step for i in range(first, math.floor(last) + 1)]
         return [(v, self._written(v, digits)) for v in values]
 
     def _written(self, value: float, digits: int) -> str:
         if self.percent:
             return f"{100 * value:.{digits * (value != 0)}f} %"
-        plain = digits <= 5 and abs(value) < 1e6
         if value == 0:
             return "0"
+        plain = digits <= 5 and abs(value) < 1e6
         return f"{value:,.{digits}f}" if plain else f"{value:.8g}"
 
 
@@ -139,7 +133,7 @@ def _power(value: float) -> str:
     ('10⁻⁷', '2·10¹²')
     """
     digit, _, exponent = f"{value:.0e}".partition("e")
-    raised = str(int(exponent)).translate(RAISED)
+    raised = str(int(exponent)).translate(SUPERSCRIPTS)
     return f"10{raised}" if digit == "1" else f"{digit}·10{raised}"
 
 
@@ -156,8 +150,8 @@ def axis_of(
 ) -> Axis:
     """Return the axis on which all values have room, at least so wide.
 
-    `least` keeps a chart from making much of what is little: differences far below it
-    are drawn as what they are. What is not `signed` cannot be below 0: nor is the axis.
+    `least` keeps a chart from magnifying small differences. What is not `signed` cannot
+    be below 0: nor is the axis.
     """
     found = [v for v in values if math.isfinite(v) and (v > 0 or not log)]
     found += [] if include is None else [include]
@@ -170,9 +164,9 @@ def axis_of(
     if whole:
         return Axis(title, low, high if high > low else low + 1.0, whole=True)
     size = max(abs(low), abs(high)) or 1.0
-    wanted = max(least, 0.1 * size if high == low else SMALLEST * size)
+    wanted = max(least, 0.1 * size if high == low else MIN_WIDTH * size)
     lacking = max(0.0, wanted - (high - low)) / 2
-    pad = PAD * (high - low) + lacking
+    pad = PADDING * (high - low) + lacking
     start, end = low - pad, high + pad
     if low >= 0.0 > start and not signed:
         start, end = 0.0, max(end, wanted)
@@ -181,29 +175,29 @@ def axis_of(
 
 @dataclass(frozen=True)
 class Chart:
-    """What both kinds can: to be shown in a notebook, saved, and drawn on Axes.
+    """A chart: shown in a notebook, saved to a file, or drawn on matplotlib's Axes.
 
-    `words` say what is drawn, for those who do not see it.
+    `words` say what is drawn, for screen readers.
     """
 
     words: str
 
     def _repr_html_(self) -> str:
-        from pffl.figures import html
+        from pffl._report import svg
 
-        return f"<style>{html.css()}</style>{html.as_html(self)}"
+        return f"<style>{svg.css()}</style>{svg.as_html(self)}"
 
     def axes(self, ax: Axes | None = None) -> Axes:
         """Draw it on matplotlib's Axes, new ones by default, and return them."""
-        from pffl.figures.axes import draw
+        from pffl._report.mpl import draw
 
         return draw(self, ax)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write it to an SVG, PNG or PDF file."""
+        """Write it to an SVG, PNG or PDF file, with all of its legend."""
         figure = self.axes().get_figure(root=True)
         if figure is not None:
-            figure.savefig(path, dpi=150)
+            figure.savefig(path, dpi=150, bbox_inches="tight")
 
 
 @dataclass(frozen=True)
@@ -214,7 +208,7 @@ class Rows(Chart):
     """
 
     axis: Axis
-    rows: Sequence[Row]
+    rows: Sequence[ChartRow]
     series: Mapping[str, Series]
     left: int = 0
 
@@ -226,19 +220,12 @@ class Rows(Chart):
 
 @dataclass(frozen=True)
 class Line:
-    """Points, joined or not, with the ends of their intervals where they are known.
-
-    A crowd is many points of no name of their own. `spans` have, for each point, its
-    ends along x and along y; None where there are none. A `band` has the lower and
-    upper end along y of each point, and is filled between them.
-    """
+    """Points, joined or not; a band has the lower and upper end of each along y."""
 
     name: str
     points: Sequence[tuple[float, float]]
-    kind: Literal["line", "marks", "crowd"] = "line"
-    spans: Sequence[Ends] = ()
+    joined: bool = True
     colour: str = "c0"
-    words: Sequence[str] = ()
     band: Sequence[tuple[float, float]] = ()
 
     @property

@@ -1,0 +1,413 @@
+"""The seven charts: each is defined here, once, for page, notebook and papers.
+
+They take a `Solution`, a `Comparison` or a `Monitor`; or the table in it, as a
+DataFrame or as rows (mappings with the same keys).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from pffl._report.chart import (
+    MAX_LINES,
+    Axis,
+    ChartRow,
+    Line,
+    Mark,
+    Plot,
+    Rows,
+    Series,
+    axis_of,
+)
+from pffl.text import decimals, down, up
+
+Table: TypeAlias = Any  # an object of pffl's, a DataFrame, or rows
+
+MAX_ROWS = 40
+MAX_POINTS = 400  # of a line
+UPPER_BOUND_ROOM = 0.5  # of the largest loss: upper bounds are drawn so far beyond it
+MIN_LOSS_AXIS = 0.1  # of the largest loss
+MIN_SHARE_AXIS = 0.05  # five points
+MIN_DIFFERENCE_AXIS = 0.01
+MIN_E_VALUE, MAX_ALARMS = 1e-6, 1e3  # e-values drawn: up to so many times an alarm
+CELL_SERIES = {
+    "known": Series("training rows, interval from noise", "range", "after", -1),
+    "change": Series("", "arrow", "before", -1),
+    "before": Series("training rows, unconstrained", "ring", "before", -1),
+    "after": Series("training rows", "dot", "after", -1),
+    "bound": Series("bound", "tick", "bound"),
+    "test": Series("test rows", "diamond", "test", 1),
+    "upper": Series("up to the certified upper bound", "span", "test", 1),
+}
+RATES = {
+    "error": "Errors",
+    "false_positive": "False positives",
+    "false_negative": "False negatives",
+}
+MEASURES = {
+    "error": "error rate",
+    "worst_cell_loss": "largest mean loss of a group",
+    "worst_group_loss": "largest mean loss of a whole group",
+}
+
+
+def rows_of(table: Table, attribute: str = "") -> list[dict[str, Any]]:
+    """Return a table, or the one that an object has, as rows."""
+    found: Any = getattr(table, attribute, table) if attribute else table
+    if not hasattr(found, "to_dict"):
+        return [dict(row) for row in found]
+    named = found if found.index.name is None else found.reset_index()
+    return [{str(k): v for k, v in row.items()} for row in named.to_dict("records")]
+
+
+def known(value: Any) -> float | None:
+    """Return a number; None where there is none, also in text."""
+    if value is None or value == "":
+        return None
+    return float(value) if math.isfinite(float(value)) else None
+
+
+def group_losses(
+    table: Table,
+    *,
+    rows: str = "training rows",
+    test: str = "test rows",
+    most: int = MAX_ROWS,
+) -> Rows:
+    """Mean loss of each group, unconstrained and constrained, with bounds.
+
+    Parameters
+    ----------
+    table
+        A `Solution`, or its `cells`. The group furthest above its bound comes first.
+    rows, test
+        What the rows are called that the losses were measured on, and test rows.
+    most
+        Groups that are drawn; the chart says how many are not.
+    """
+    cells = sorted(rows_of(table, "cells"), key=excess)
+    shown = cells[:most]
+    drawn = [ChartRow(str(cell["cell"]), tuple(_cell_marks(cell))) for cell in shown]
+    axis = _loss_axis(shown)
+    series = {
+        **CELL_SERIES,
+        "after": replace(CELL_SERIES["after"], title=rows),
+        "test": replace(CELL_SERIES["test"], title=test),
+    }
+    if any(m.to is not None and m.to > axis.high for r in drawn for m in r.marks):
+        further = f"{CELL_SERIES['upper'].title} (an arrow: beyond the axis)"
+        series["upper"] = replace(CELL_SERIES["upper"], title=further)
+    if not any(mark.series == "test" for row in drawn for mark in row.marks):
+        series = {key: replace(one, lane=0) for key, one in series.items()}
+    return Rows(
+        "Mean loss of each group: unconstrained, constrained, its bound, on test rows, "
+        "and the certified upper bound",
+        axis,
+        drawn,
+        _used(series, drawn),
+        len(cells) - len(shown),
+    )
+
+
+def excess(cell: Mapping[str, Any]) -> float:
+    """Sort by this: furthest above its bound, or with the largest loss, first."""
+    losses = [known(cell.get(key)) for key in ("train_loss", "test_loss")]
+    bound = known(cell.get("bound")) or 0.0
+    return -max([loss - bound for loss in losses if loss is not None], default=-bound)
+
+
+def _used(series: Mapping[str, Series], rows: Iterable[ChartRow]) -> dict[str, Series]:
+    """Return the series of which something is drawn."""
+    there = {mark.series for row in rows for mark in row.marks}
+    return {key: one for key, one in series.items() if key in there}
+
+
+def _cell_marks(cell: Mapping[str, Any]) -> Iterable[Mark]:
+    name, number = str(cell["cell"]), {k: cell.get(k) for k in cell if k != "cell"}
+    before, after, test, bound, upper, low, high = (
+        known(number.get(key))
+        for key in (
+            *("before_train_loss", "train_loss", "test_loss", "bound", "test_upper"),
+            *("train_lower", "train_upper"),
+        )
+    )
+    if bound is not None:
+        yield Mark("bound", bound, words=f"{name}, bound: {decimals(bound)}")
+    if low is not None and high is not None:
+        text = f"{name}, interval from noise: {down(low)} to {up(high)}"
+        yield Mark("known", low, high, text)
+    if before is not None and after is not None:
+        yield Mark("change", before, after)
+    start = after if test is None else test
+    if start is not None and upper is not None:
+        text = f"{name}, certified at most: {up(upper)}"
+        yield Mark("upper", start, upper, text)
+    for key, value, words in (
+        ("test", test, "test"),
+        ("before", before, "unconstrained"),
+        ("after", after, "constrained" if before is not None else "loss"),
+    ):
+        if value is not None:
+            yield Mark(key, value, words=f"{name}, {words}: {decimals(value)}")
+
+
+def _loss_axis(cells: Sequence[Mapping[str, Any]]) -> Axis:
+    """Room for all losses and bounds, and upper bounds as far as is useful.
+
+    One small group may have an upper bound of many times its loss; drawn in full it
+    would press everything else into a corner, so the axis ends before it.
+    """
+    keys = (
+        *("train_loss", "test_loss", "before_train_loss", "bound"),
+        *("train_lower", "train_upper"),
+    )
+    found = [known(cell.get(key)) for cell in cells for key in keys]
+    values = [value for value in found if value is not None]
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    furthest = high + max(high - low, UPPER_BOUND_ROOM * high)
+    uppers = [known(cell.get("test_upper")) for cell in cells]
+    values += [min(value, furthest) for value in uppers if value is not None]
+    return axis_of("mean loss", values, least=MIN_LOSS_AXIS * high)
+
+
+def group_rates(table: Table) -> Rows:
+    """Error, false-positive and false-negative rate of each group, with intervals.
+
+    Parameters
+    ----------
+    table
+        A `Solution`, or what its result.json has in `groups`.
+    """
+    groups = rows_of(table.as_dict()["groups"] if hasattr(table, "as_dict") else table)
+    rows, values = [], [0.0]
+    for key, title in RATES.items():
+        found = [(g["group"], g[key]) for g in groups if g.get(key)]
+        found = [(name, rate) for name, rate in found if rate["value"] is not None]
+        rows += [ChartRow(title)] if found else []
+        for name, rate in found[:MAX_ROWS]:
+            low, high = rate["lower"], rate["upper"]
+            text = f"{name}: {100 * rate['value']:.1f} %"
+            marks = [Mark("rate", rate["value"], words=text)]
+            values.append(rate["value"])
+            if low is not None and high is not None:
+                text = f"{name}: {100 * low:.1f} % to {100 * high:.1f} %"
+                marks.insert(0, Mark("interval", low, high, text))
+                values += [low, high]
+            rows.append(ChartRow(str(name), tuple(marks)))
+    series = {
+        "rate": Series("share of the people counted", "dot", "after"),
+        "interval": Series("interval", "range", "after"),
+    }
+    return Rows(
+        "Error rate, false positives and false negatives of each group",
+        axis_of("share", values, least=MIN_SHARE_AXIS, percent=True),
+        rows,
+        _used(series, rows),
+        max(0, len(groups) - MAX_ROWS),
+    )
+
+
+def trade_off(table: Table, *, shares: bool = True) -> Plot:
+    """Models that were tested for a certificate: their error, and their margin.
+
+    Parameters
+    ----------
+    table
+        For each model its `error` (a share, or a mean loss), `room` (of the tightest
+        group below its bound, on training rows), and `state`: certified, not certified
+        or not tested.
+    shares
+        Whether errors are shares.
+    """
+    rows = rows_of(table)
+    colours = {"certified": "test", "not certified": "bound"}  # others are grey
+    lines = [
+        Line(
+            state,
+            [(row["error"], row["room"]) for row in rows if row["state"] == state],
+            joined=False,
+            colour=colours.get(state, "before"),
+        )
+        for state in dict.fromkeys(str(row["state"]) for row in rows)
+    ]
+    title = "error rate" if shares else "mean loss"
+    errors = [float(row["error"]) for row in rows]
+    return Plot(
+        "Models that were tested: error, and margin of the tightest group",
+        axis_of(
+            f"{title}, training rows", errors, least=MIN_SHARE_AXIS, percent=shares
+        ),
+        axis_of(
+            "margin of the tightest group, training rows",
+            [float(row["room"]) for row in rows],
+            include=0.0,
+        ),
+        lines,
+        (0.0, "its bound"),
+    )
+
+
+def fronts(
+    table: Table, *, x: str = "error", y: str = "worst_cell_loss", words: str = ""
+) -> Plot:
+    """Trade-off curve of each method, with a band over seeds.
+
+    Parameters
+    ----------
+    table
+        `curve`, the measures `x` and `y`, and the ends of the band of y under
+        ``{y}_low`` and ``{y}_high``, in the order in which points are joined; of a
+        curve that lacks an end of any point no band is drawn.
+    x, y
+        Names of measures.
+    words
+        What the chart shows; by default the two measures.
+    """
+    found: dict[str, list[list[float | None]]] = {}
+    for row in rows_of(table):
+        one = [known(row.get(key)) for key in (x, y, f"{y}_low", f"{y}_high")]
+        if None not in one[:2]:
+            found.setdefault(str(row["curve"]), []).append(one)
+    lines, every = [], []
+    for i, (name, rows) in enumerate(list(found.items())[:MAX_LINES]):
+        joined = len({(a, b) for a, b, _, _ in rows}) > 1
+        shown = rows if joined else rows[:1]  # a line without length is not seen
+        points: Any = [(a, b) for a, b, _, _ in shown]
+        ends: Any = [(low, high) for _, _, low, high in shown]
+        band = [] if any(None in pair for pair in ends) else ends
+        lines.append(Line(name, points, joined, f"c{i}", band))
+        every += rows
+    across = [row[0] for row in every if row[0] is not None]
+    heights = [value for row in every for value in row[1:] if value is not None]
+    shares, names = x == "error", [MEASURES.get(k, k.replace("_", " ")) for k in (x, y)]
+    return Plot(
+        words or f"{names[1]} against {names[0]}, a line for each method",
+        axis_of(names[0], across, percent=shares, least=MIN_SHARE_AXIS * shares),
+        axis_of(names[1], heights, least=MIN_LOSS_AXIS * max(heights, default=1.0)),
+        lines,
+        left=len(found) - len(lines),
+    )
+
+
+def differences(table: Table, words: str, *, shares: bool = False) -> Rows:
+    """Paired differences to one method, with the intervals that decide.
+
+    Parameters
+    ----------
+    table
+        `method`, `mean`, `low`, `high` and `word`, see `Comparison.differences`. A
+        difference is filled where the word is "better" or "worse".
+    words
+        What the chart shows.
+    shares
+        Whether differences are of shares, and written in percentage points.
+    """
+    rows, values = [], [0.0]
+    for row in rows_of(table):
+        mean, low, high = (known(row[key]) for key in ("mean", "low", "high"))
+        if mean is None:
+            continue
+        word = str(row.get("word") or "")
+        text = f"{row['method']}: {signed(mean, shares)}"
+        filled = word in ("better", "worse")
+        marks = [Mark("shown" if filled else "open", mean, words=text)]
+        values.append(mean)
+        if low is not None and high is not None:
+            ends = f"{text} ({signed(low, shares)} to {signed(high, shares)})"
+            marks.insert(0, Mark("interval", low, high, ends))
+            values += [low, high]
+        rows.append(ChartRow(str(row["method"]), tuple(marks), word))
+    series = {
+        "shown": Series("better or worse", "dot", "after"),
+        "open": Series("same or open", "ring", "before"),
+        "interval": Series("the interval that decides", "range", "before"),
+    }
+    title = "difference, percentage points" if shares else "difference"
+    axis = axis_of(
+        title, values, percent=shares, least=MIN_DIFFERENCE_AXIS, signed=True
+    )
+    return Rows(words, axis, rows, _used(series, rows))
+
+
+def signed(value: float | None, shares: bool) -> str:
+    """Write a difference, of shares in percentage points; a dash for none."""
+    if value is None or math.isnan(value):
+        return "–"
+    return f"{100 * value:+.2f} points" if shares else f"{value:+.4f}"
+
+
+def convergence(history: Table) -> Plot | None:
+    """Measured gap and worst violation by round, on a logarithmic scale.
+
+    Parameters
+    ----------
+    history
+        A `Solution`, or its `history`. What is not positive (a violation, once all
+        bounds are met) or was not measured is left out.
+
+    Returns
+    -------
+    Plot or None
+        None where fewer than two points are left.
+    """
+    names = {"gap": "duality gap", "worst_violation": "worst violation, while above 0"}
+    rows, lines = rows_of(history, "history"), []
+    for i, (key, title) in enumerate(names.items()):
+        found = [(float(row["round"]), known(row.get(key))) for row in rows]
+        points = [(x, y) for x, y in found if y is not None and y > 0.0]
+        step = max(1, len(points) // MAX_POINTS)
+        shown = points[::step] + points[-1:] * (step > 1)
+        lines += [Line(title, shown, colour=f"c{i}")] if shown else []
+    if max((len(line.points) for line in lines), default=0) < 2:
+        return None
+    every = [point for line in lines for point in line.points]
+    return Plot(
+        "Measured duality gap and worst violation by round",
+        axis_of("round", [x for x, _ in every], whole=True),
+        axis_of("", [y for _, y in every], log=True),
+        lines,
+    )
+
+
+def e_values(table: Table) -> Plot | None:
+    """E-value of each group by batch, logarithmic, and where an alarm is.
+
+    Parameters
+    ----------
+    table
+        A `Monitor`, or its `history`: batch, cell, e_value, threshold. Drawn are the
+        groups that come nearest to an alarm.
+
+    Returns
+    -------
+    Plot or None
+        None where there is no batch.
+    """
+    found: dict[str, list[tuple[float, float]]] = {}
+    rows = rows_of(table, "history")
+    if not rows:
+        return None
+    limit = float(rows[-1]["threshold"])
+    most = MAX_ALARMS * limit
+    cut = any(float(row["e_value"]) > most for row in rows)
+    for row in rows:
+        height = min(max(float(row["e_value"]), MIN_E_VALUE), most)
+        found.setdefault(str(row["cell"]), []).append((float(row["batch"]), height))
+    top = sorted(found, key=lambda name: -max(y for _, y in found[name]))[:MAX_LINES]
+    lines = {name: line for name, line in found.items() if name in top}
+    points = [point for line in lines.values() for point in line]
+    title = f"e-value, drawn up to {most:,.0f}" if cut else "e-value"
+    return Plot(
+        "E-value of each group by batch, and where an alarm is",
+        axis_of("batch", [x for x, _ in points], whole=True),
+        axis_of(title, [y for _, y in points], include=limit, log=True),
+        [
+            Line(name, line, len(line) > 1, f"c{i}")
+            for i, (name, line) in enumerate(lines.items())
+        ],
+        (limit, f"alarm at {limit:.4g}"),
+        len(found) - len(lines),
+    )

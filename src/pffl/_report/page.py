@@ -1,0 +1,604 @@
+"""One self-contained page: runs by their evidence, comparisons by their records."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from pffl import __version__
+from pffl._report import card, charts, packaged, render_template
+from pffl._report.chart import Plot, Rows
+from pffl._report.svg import as_html, css
+from pffl.errors import ArtefactError, MissingExtraError
+from pffl.evidence import tables
+from pffl.evidence.certificate import grounds_of, mark, numbered
+from pffl.evidence.conclude import Conclusions, conclude
+from pffl.evidence.monitor import STATE, Monitor, assumptions, shown
+from pffl.evidence.monitor import read as read_monitor
+from pffl.evidence.record import Evidence, Missing, known
+from pffl.evidence.tables import Shown
+from pffl.experiments import Comparison
+from pffl.foreign import Audit
+from pffl.models.predictor import Predictor
+from pffl.runs.directory import (
+    CARD,
+    CERTIFICATE,
+    EVIDENCE,
+    HISTORY,
+    REPORT,
+    RESULT,
+    SPEC,
+    read_evidence,
+)
+from pffl.solution import Solution
+from pffl.text import LOWER, UPPER, decimals, figure, up, visible, words
+
+if TYPE_CHECKING:
+    from pffl.runs import RunDirectory
+
+COMPARED = "comparison.json"
+MAX_TABLE_ROWS = 40  # a longer table scrolls in its own place
+MAX_CHART_GROUPS = 15  # of the first picture; the table below has all
+#: Statements of a certificate that stand elsewhere on the page.
+STATED_ABOVE = ("measured", "empirical", "sites", "privacy")
+MEASURES = {
+    "error": "errors",
+    "worst_cell_loss": "worst group",
+    "risk": "risk",
+    "dp_gap": "DP gap",
+    "eo_gap": "EO gap",
+}
+COSTS = {
+    "rounds": "rounds",
+    "passes": "passes over a silo's rows",
+    "bytes": "MB sent",
+    "seconds": "seconds",
+}
+Subject: TypeAlias = (
+    "Solution | Audit | Evidence | Comparison | Monitor | str | os.PathLike[str]"
+)
+
+
+# Tables
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of the page; no column is empty.
+
+    On a narrow screen each row is a card (``stack``), or one with an entry a line
+    (``stack list``), or the table scrolls (``scroll``).
+    """
+
+    about: str
+    rows: Sequence[Mapping[str, Any]]
+    narrow: str = "stack"
+    meanings: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def look(self) -> str:
+        """Its classes; a long one scrolls in its own place."""
+        return f"{self.narrow} long" if len(self.rows) > MAX_TABLE_ROWS else self.narrow
+
+    @cached_property
+    def lines(self) -> list[dict[str, Shown]]:
+        """The entries as they are shown, by title."""
+        told = [{k: as_shown(k, v) for k, v in row.items()} for row in self.rows]
+        names = [
+            k for k in (told[0] if told else ()) if any(r[k].text != "–" for r in told)
+        ]
+        return [{k: row[k] for k in names} for row in told]
+
+
+def as_shown(name: str, value: Any) -> Shown:
+    """Write an entry of column `name`, with the digits of the other tables."""
+    if isinstance(value, Shown):
+        return value
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return Shown("–")
+    if isinstance(value, bool) or (isinstance(value, float) and name in UPPER + LOWER):
+        return Shown(figure(name, value))
+    if name in ("people", "rows") and isinstance(value, float):
+        value = round(value)  # noise was added to it
+    if isinstance(value, int):
+        return Shown(f"{value:,}")
+    if isinstance(value, float):
+        tiny = name in ("margin", "multiplier", "weight") and abs(value) < 1e-6
+        return Shown("0" if tiny else decimals(value))
+    return Shown(visible(str(value)))
+
+
+# What is shown
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run or an audit: what its templates need beside its conclusions."""
+
+    name: str
+    c: Conclusions
+    history: Sequence[Mapping[str, Any]] = ()
+    spec: str = ""
+    predictor: Predictor | None = None
+    stored: Any = None  # the certificate in its folder
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        """What result.json holds."""
+        return self.c.result()
+
+    @cached_property
+    def certificate(self) -> Any:
+        """What certificate.json holds; of an interrupted run nothing is certified."""
+        if self.c.evidence.stopped == "interrupted":
+            return None
+        return self.stored or self.c.certified()
+
+    @property
+    def kind(self) -> str:
+        """What it is, in a word or two."""
+        if not self.c.evidence.trained:
+            return "audit"
+        return "run" if isinstance(self.c.evidence.sites, Missing) else "deployed run"
+
+    @property
+    def seal(self) -> str:
+        """The hash of certificate.json."""
+        return "" if self.certificate is None else card.seal(self.c)
+
+    @property
+    def group_chart(self) -> Rows:
+        """The one picture: losses, bounds, test rows, upper bounds."""
+        noise = (self.result["privacy"] or {}).get("cells", [])
+        ends = {
+            one["cell"]: {"train_lower": one["lower"], "train_upper": one["upper"]}
+            for one in noise
+        }
+        cells = [
+            {**cell, **ends.get(cell["cell"], {})} for cell in self.result["cells"]
+        ]
+        rows, test = "training rows", f"{tables.splits(self.c.evidence)[1]} rows"
+        if not self.c.evidence.trained:  # all of them are test rows
+            rows, cells = "rows used", [{**cell, "test_loss": None} for cell in cells]
+        return charts.group_losses(cells, rows=rows, test=test, most=MAX_CHART_GROUPS)
+
+    @property
+    def groups(self) -> Grid:
+        """Losses and bounds of groups, with multipliers, in the order of the chart."""
+        cells, columns = self.result["cells"], tables.columns(self.c, self.c.cells)
+        rows = [
+            {"group": cell["cell"], **{one.title: one.figures[z] for one in columns}}
+            for z, cell in enumerate(cells)
+        ]
+        if self.c.evidence.promise and self.c.evidence.trained:
+            for row, cell in zip(rows, cells, strict=True):
+                row["multiplier"] = cell["multiplier"]
+        order = sorted(range(len(cells)), key=lambda z: charts.excess(cells[z]))
+        meanings = {one.title: one.meaning for one in columns}
+        return Grid("Losses by group", [rows[z] for z in order], meanings=meanings)
+
+    @property
+    def tested(self) -> Plot | None:
+        """The models that were tested for a certificate, where there were several."""
+        path, models = known(self.c.evidence.path), tables.path_models(self.c)
+        if path is None or len(models) < 2:
+            return None
+        bounds = [cell.bound for cell in self.c.evidence.cells]
+        places = []
+        for model, one in zip(models, path.candidates, strict=True):
+            losses = zip(bounds, one.training.own_means.tolist(), strict=True)
+            room = min(bound - loss for bound, loss in losses)
+            places.append(
+                {"state": model["state"], "error": model["error"], "room": room}
+            )
+        return charts.trade_off(places, shares=bool(self.c.evidence.labels))
+
+    @property
+    def witness(self) -> list[dict[str, Any]]:
+        """The weights that prove bounds impossible."""
+        weights = self.result["witness"] or {}
+        return [{"group": cell, "weight": w} for cell, w in weights.items()]
+
+    @property
+    def releases(self) -> Grid:
+        """What noise was added to, and what part of the budget each release took."""
+        found = self.result["privacy"]["releases"]
+        spent: dict[str, float] = {}
+        for one in found:  # squares of μ add up over the same people
+            spent[one["split"]] = spent.get(one["split"], 0.0) + float(one["mu"]) ** 2
+        rows = [
+            {
+                "what": f"{one['name']}, {one['split']} rows",
+                "times": one["times"],
+                "one person changes": one["sensitivity"],
+                "noise": one["sigma"],
+                "noise of all sites": one["deviation"],
+                "part of the budget": (
+                    f"{100 * one['mu'] ** 2 / spent[one['split']]:.1f} %"
+                    if spent[one["split"]]
+                    else "–"
+                ),
+            }
+            for one in found
+        ]
+        return Grid("What was released", rows, "stack list")
+
+    @property
+    def statements(self) -> list[dict[str, Any]]:
+        """The statements that stand nowhere else, with the numbers of their grounds."""
+        certificate = self.c.certificate
+        grounds, proved = numbered(certificate), certificate.holds("infeasible")
+        out = []
+        for one in certificate.statements:
+            if one.kind in STATED_ABOVE or (one.kind == "attainable" and proved):
+                continue
+            rows = [dict(row) for row in one.per_cell or ()]
+            if not any(row.get("vacuous") for row in rows):
+                rows = [{k: v for k, v in r.items() if k != "vacuous"} for r in rows]
+            rows = [
+                {"group" if k == "cell" else k: v for k, v in r.items()} for r in rows
+            ]
+            out.append(
+                {
+                    "title": one.title,
+                    "text": one.text,
+                    "mark": (word := mark(one)),
+                    "tone": tables.TONES.get(word, "bad"),
+                    "numbers": [grounds[g] for g in grounds_of(one)],
+                    "grid": Grid(one.title, rows),
+                }
+            )
+        return out
+
+    @property
+    def grounds(self) -> list[str]:
+        """What the statements stand on, each once."""
+        return list(numbered(self.c.certificate))
+
+    @property
+    def data_rows(self) -> Grid:
+        """Training rows per silo and group, longer than it is wide."""
+        found = self.result["data"]["card"]
+        floor, counts = Shown(f"< {found['floor']}"), found["rows"]
+        down, across, corner = found["silos"], found["groups"], "silo"
+        if len(across) > len(down):
+            counts = [list(column) for column in zip(*counts, strict=True)]
+            down, across, corner = across, down, "group"
+        rows = [
+            {
+                corner: name,
+                **{
+                    visible(title): floor if n is None else n
+                    for title, n in zip(across, line, strict=True)
+                },
+            }
+            for name, line in zip(down, counts, strict=True)
+        ]
+        return Grid("Rows by silo and group", rows)
+
+    @cached_property
+    def inputs(self) -> card.InputEffects | None:
+        """The inputs that move the model most."""
+        return card.input_effects(self.predictor)
+
+    @property
+    def markdown(self) -> str:
+        """The model card."""
+        return card.markdown(self.c, self.predictor)
+
+
+@dataclass(frozen=True)
+class MonitorView:
+    """A monitor: how it stands, and the e-values of its groups over batches."""
+
+    name: str
+    monitor: Monitor
+
+    @property
+    def assumes(self) -> Sequence[str]:
+        """What an alarm stands on."""
+        return assumptions(self.monitor.settings)
+
+    @property
+    def groups(self) -> Grid:
+        """How each group stands."""
+        return Grid("How each group stands", shown(self.monitor))
+
+    @property
+    def chart(self) -> Plot | None:
+        """E-values by batch, and where an alarm is."""
+        return charts.e_values(self.monitor)
+
+
+@dataclass(frozen=True)
+class ComparisonView:
+    """A comparison of methods: paired differences, means, costs."""
+
+    name: str
+    found: Comparison
+
+    @cached_property
+    def lines(self) -> list[dict[str, Any]]:
+        """A line for each method."""
+        return charts.rows_of(self.found.table)
+
+    @property
+    def differences(self) -> Iterable[tuple[Rows, Grid]]:
+        """Paired differences as a chart and as a table, the smallest first."""
+        measures = dict.fromkeys([self.found.measure, "error"])
+        for measure in measures if len(self.found.methods) > 1 else ():
+            shares, title = measure == "error", MEASURES.get(measure, measure)
+            words = f"{title.replace('_', ' ')} on test rows: difference to "
+            words += f"{self.found.reference}, seed by seed"
+            rows = charts.rows_of(self.found.differences(measure))
+            rows = sorted(rows, key=lambda row: row["mean"])
+            table = [
+                {
+                    "method": str(row["method"]),
+                    "difference": charts.signed(row["mean"], shares),
+                    "from": charts.signed(row["low"], shares),
+                    "to": charts.signed(row["high"], shares),
+                    "these data": str(row["word"]),
+                    "other people": str(row["population_word"]),
+                    "seeds": int(row["seeds"]),
+                }
+                for row in rows
+            ]
+            chart = charts.differences(rows, words, shares=shares)
+            if chart.rows:
+                yield chart, Grid(words, table)
+
+    @property
+    def front(self) -> Plot | None:
+        """The trade-off curves, where methods were tried with several settings."""
+        return self.found.chart() if self.found.table["trials"].max() > 1 else None
+
+    @property
+    def means(self) -> Grid:
+        """Means on test rows, with standard errors over seeds."""
+        rows = [
+            {
+                "method": str(x["method"]),
+                **{t: _mean(x, k) for k, t in MEASURES.items()},
+            }
+            for x in self.lines
+        ]
+        return Grid("Means on test rows", rows, "stack list")
+
+    @property
+    def costs(self) -> Grid:
+        """What training took."""
+        rows = [
+            {"method": str(x["method"])} | {t: _cost(x, k) for k, t in COSTS.items()}
+            for x in self.lines
+        ]
+        return Grid("Costs of training", rows)
+
+
+def _mean(line: Mapping[str, Any], key: str) -> str:
+    value, error = line[key], line[f"{key}_se"]
+    if value is None or math.isnan(value):
+        return "–"
+    if key == "error":
+        return f"{100 * value:.1f} %" + (f" ± {100 * error:.1f}" if error > 0 else "")
+    # What is the same in every seed was drawn once, however often it was run.
+    return f"{value:.4f}" + (f" ± {error:.4f}" if error > 0 else "")
+
+
+def _cost(line: Mapping[str, Any], key: str) -> str:
+    value = line[key] / 1e6 if key == "bytes" else line[key]
+    if math.isnan(value):
+        return "–"
+    return f"{value:,.2f}" if key in ("bytes", "seconds") else f"{value:,.0f}"
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a page shows."""
+
+    runs: list[RunView] = field(default_factory=list)
+    comparisons: list[ComparisonView] = field(default_factory=list)
+    monitors: list[MonitorView] = field(default_factory=list)
+
+    @property
+    def certificate(self) -> str:
+        """What the page of one run can be verified by: certificate.json, embedded."""
+        one = self.runs[0].certificate if len(self.runs) == 1 else None
+        return embedded(one) if one else ""
+
+    @property
+    def title(self) -> str:
+        """What the page is called."""
+        if len(self.runs) > 1:
+            return f"{len(self.runs)} runs side by side"
+        first = [
+            *((run.result["data"]["name"], run.kind) for run in self.runs),
+            *((found.name, "comparison") for found in self.comparisons),
+            *((found.name, "monitor") for found in self.monitors),
+        ]
+        name, kind = first[0] if first else ("", "nothing to show")
+        return f"{name}: {kind}" if name not in ("", kind) else kind.capitalize()
+
+    @property
+    def glance(self) -> Grid | None:
+        """Several runs in a table."""
+        rows = []
+        for run in self.runs:
+            found = run.result["test"] or run.result["train"]
+            words = [Shown(f"{v.sign} {v.word}") for v in tables.verdicts(run.c)[:3]]
+            error = found["error"]
+            rows.append(
+                {
+                    "run": run.name,
+                    **dict(zip(("training", "test", "new people"), words, strict=True)),
+                    "errors": "–" if error is None else f"{100 * error:.1f} %",
+                    "worst group": found["worst_cell_loss"],
+                    "risk": found["risk"],
+                }
+            )
+        return Grid("Runs at a glance", rows) if len(rows) > 1 else None
+
+
+# The page
+
+
+def report(
+    *subjects: Subject,
+    out: str | os.PathLike[str] | None = None,
+    title: str | None = None,
+) -> str:
+    """Return one self-contained page that opens without a network, as HTML.
+
+    Parameters
+    ----------
+    subjects
+        Solutions, audits, evidence, comparisons, monitors, or folders that hold one of
+        them or a deployed run that goes on; or the file of a monitor.
+    out
+        A file to write the page to.
+    title
+        Of the page.
+
+    Returns
+    -------
+    str
+        The page.
+
+    Raises
+    ------
+    MissingExtraError
+        The extra ``report`` is not installed.
+    ArtefactError
+        A folder holds none of these, or `out` cannot be written.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
+    >>> pffl.report(solution)[:15]
+    '<!doctype html>'
+    """
+    return card.written(render(subjects, title=title), out)
+
+
+def render(
+    subjects: Iterable[Subject],
+    *,
+    title: str | None = None,
+    known: Conclusions | None = None,
+) -> str:
+    """Return the page as HTML text.
+
+    `known` are the conclusions of the run that a folder holds, where they were drawn.
+    Then its page is made as the run made it: without a monitor, which came later.
+    """
+    found, every = Contents(), list(subjects)
+    for subject in every:
+        match subject:
+            case Solution():
+                c, history = subject.conclusions, subject.history_rows()
+                name, model = c.evidence.data.name, subject.predictor
+                found.runs.append(RunView(name, c, history, predictor=model))
+            case Audit():
+                c = subject.conclusions
+                found.runs.append(RunView(c.evidence.data.name, c))
+            case Evidence():
+                found.runs.append(RunView(subject.data.name, conclude(subject)))
+            case Comparison():
+                found.comparisons.append(ComparisonView("methods", subject))
+            case Monitor():
+                found.monitors.append(MonitorView("rows so far", subject))
+            case _:
+                _read(Path(subject), found, known, alone=len(every) == 1)
+    filters = {
+        "chart": as_html,  # with every name escaped
+        "titled": lambda text: text[:1].upper() + text[1:],
+        "words": words,
+        "up": up,
+    }
+    return render_template(
+        "page.html",
+        filters,
+        title=title or found.title,
+        page=found,
+        tables=tables,
+        Grid=Grid,
+        convergence=charts.convergence,
+        group_rates=charts.group_rates,
+        missing_of=card.missing_of,
+        glossary=json.loads(packaged("glossary.json")),
+        version=__version__,
+        css=css() + packaged("page.css"),
+        script=packaged("page.js"),
+    )
+
+
+def _read(
+    place: Path, found: Contents, known: Conclusions | None, *, alone: bool
+) -> None:
+    """Lay out what a folder holds, or the file of a monitor."""
+    name = place.resolve().name
+    watched = place / STATE if place.is_dir() else place
+    if watched.is_file() and known is None:
+        found.monitors.append(MonitorView(name, read_monitor(watched)))
+        if watched == place:
+            return
+    if (place / EVIDENCE).is_file():
+        c, stored = known or conclude(read_evidence(place)), place / CERTIFICATE
+        view = RunView(
+            c.evidence.data.name if alone else name,
+            c,
+            _history(place / HISTORY),
+            (place / SPEC).read_text("utf-8") if (place / SPEC).is_file() else "",
+            card.own_model(place, c.evidence),
+            json.loads(stored.read_bytes()) if stored.is_file() else None,
+        )
+        found.runs.append(view)
+    elif (place / COMPARED).is_file():
+        found.comparisons.append(ComparisonView(name, Comparison.load(place)))
+    elif compared := sorted(place.glob(f"*/{COMPARED}")):  # panels of a figure
+        for one in compared:
+            of = Comparison.load(one.parent)
+            found.comparisons.append(ComparisonView(one.parent.name, of))
+    elif (place / RESULT).is_file():
+        read_evidence(place)  # says what to do
+    elif not watched.is_file():
+        raise ArtefactError(
+            f"[unknown-folder] {place}: neither a run, nor an audit, a "
+            "comparison or a monitor"
+        )
+
+
+def _history(path: Path) -> list[dict[str, str]]:
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write_report(place: RunDirectory, c: Conclusions, *, page: bool = True) -> None:
+    """Add card and page to a run's directory; warn if the extra is missing."""
+    try:
+        own = card.own_model(place.directory, c.evidence)
+        place.add(CARD, card.markdown(c, own).encode())
+        if page:
+            place.add(REPORT, render([place.directory], known=c).encode())
+    except MissingExtraError as error:
+        warnings.warn(str(error), stacklevel=2)
+
+
+def embedded(value: object) -> str:
+    """Return JSON that cannot end the script element that holds it."""
+    text = json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    for sign, escape in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
+        text = text.replace(sign, escape)
+    return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

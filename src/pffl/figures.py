@@ -1,0 +1,31 @@
+"""Charts of runs, comparisons and monitors, for notebooks and papers.
+
+chart = pffl.figures.group_losses(solution)
+chart                     # in a notebook
+chart.save("losses.svg")  # or .png, .pdf; needs the extra ``report``
+chart.axes()              # matplotlib's Axes
+"""
+
+from pffl._report.chart import Chart, Plot, Rows
+from pffl._report.charts import (
+    convergence,
+    differences,
+    e_values,
+    fronts,
+    group_losses,
+    group_rates,
+    trade_off,
+)
+
+__all__ = [
+    "Chart",
+    "Plot",
+    "Rows",
+    "convergence",
+    "differences",
+    "e_values",
+    "fronts",
+    "group_losses",
+    "group_rates",
+    "trade_off",
+]

@@ -1,0 +1,292 @@
+"""Charts: axes with room for all values, and the numbers of their tables."""
+
+import math
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import pffl
+from pffl import figures
+from tests.inside import Axis, as_html, axis_of
+
+NASTY = "<script>alert(1)</script>"
+WORDS = ["better", "worse", "same", "open"]
+ENDS = {"mean": 0.1, "low": 0.05, "high": 0.2}
+DIFFERENCES = [
+    *({"method": word, "word": word, **ENDS} for word in WORDS),
+    {"method": "wide", "word": "open", **ENDS, "low": -float("inf")},
+]
+RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+NUMBERS = st.floats(-1e6, 1e6, allow_nan=False).filter(
+    lambda v: v == 0 or abs(v) > 1e-9
+)
+
+
+@given(st.lists(NUMBERS, min_size=1, max_size=6), st.booleans(), st.floats(0, 10))
+@settings(max_examples=300, deadline=None)
+def test_all_values_have_room_and_no_two_ticks_are_written_alike(
+    values, percent, least
+):
+    axis = axis_of("x", values, percent=percent, least=least)
+    assert axis.low <= min(values) <= max(values) <= axis.high
+    assert axis.high - axis.low >= 0.999 * least
+    if min(values) >= 0:
+        assert axis.low >= 0
+    ticks = axis.ticks
+    assert 1 <= len(ticks) <= 8
+    assert len({text for _, text in ticks}) == len(ticks)
+    for value, text in ticks:
+        assert axis.low - 1e-6 <= value <= axis.high + 1e-6
+        shown = float(text.removesuffix(" %").replace(",", "")) / (
+            100 if percent else 1
+        )
+        assert shown == pytest.approx(value, rel=1e-4, abs=1e-9)
+
+
+@given(st.lists(st.floats(1e-12, 1e9), min_size=1, max_size=6))
+@settings(max_examples=300, deadline=None)
+def test_a_logarithmic_axis_has_powers_of_ten_or_what_lies_between(values):
+    axis = axis_of("x", values, log=True)
+    assert 0 < axis.low < min(values) <= max(values) < axis.high
+    ticks = axis.ticks
+    assert 1 <= len(ticks) <= 12
+    assert len({text for _, text in ticks}) == len(ticks)
+    assert [read(text) for _, text in ticks] == pytest.approx([v for v, _ in ticks])
+
+
+def read(text):
+    """A number, or a small multiple of a power of ten."""
+    power = re.fullmatch(r"(?:(\d)·)?10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)", text)
+    if power is None:
+        return float(text.replace(",", ""))
+    return int(power[1] or 1) * 10.0 ** int(power[2].translate(RAISED))
+
+
+def test_two_people_make_no_trend():
+    """An axis is at least as wide as asked: 0.0005 of errors is nearly a point."""
+    axis = axis_of("error", [0.1030, 0.1035], least=0.05, percent=True)
+    assert axis.at(0.1035) - axis.at(0.1030) < 1.2
+    assert [text for _, text in axis.ticks] == ["8 %", "9 %", "10 %", "11 %", "12 %"]
+
+
+def test_places_are_percent_and_stay_inside():
+    axis = Axis("x", 2.0, 4.0)
+    assert [axis.at(v) for v in (2.0, 3.0, 4.0, 9.0, -9.0)] == [0, 50, 100, 100, 0]
+    assert Axis("x", 1.0, 100.0, log=True).at(10.0) == pytest.approx(50.0)
+    assert Axis("x", 1.0, 100.0, log=True).at(0.0) == 0.0
+    assert [t for _, t in axis_of("round", [1, 3], whole=True).ticks] == ["1", "2", "3"]
+    assert math.isfinite(axis_of("nothing", []).high)
+
+
+# Groups and rounds
+
+
+@pytest.fixture(scope="module")
+def data():
+    return pffl.datasets.synthetic(
+        1500, silos=3, features=3, seed=0, validation_fraction=0.2
+    )
+
+
+@pytest.fixture(scope="module")
+def solution(data):
+    return pffl.solve(data, pffl.BoundedGroupLoss(0.62), seed=0)
+
+
+def values(chart, series):
+    """What is drawn of a series, by row."""
+    return {
+        row.name: mark
+        for row in chart.rows
+        for mark in row.marks
+        if mark.series == series
+    }
+
+
+def line(axes, label):
+    (found,) = [one for one in axes.get_lines() if one.get_label() == label]
+    return found
+
+
+def cell(name, **more):
+    plain = {"bound": 0.6, "violation": 0.0, "train_loss": 0.6, "test_loss": 0.58}
+    return {"cell": name, **plain, "test_upper": 0.7, **more}
+
+
+def test_losses_of_cells_are_those_of_the_table(solution):
+    chart = figures.group_losses(solution.cells)
+    for name, row in solution.cells.iterrows():
+        assert values(chart, "after")[name].value == row["train_loss"]
+        assert values(chart, "before")[name].value == row["before_train_loss"]
+        assert values(chart, "test")[name].value == row["test_loss"]
+        assert values(chart, "bound")[name].value == 0.62
+        upper = values(chart, "upper")[name]
+        assert (upper.value, upper.to) == (row["test_loss"], row["test_upper"])
+        change = values(chart, "change")[name]
+        assert (change.value, change.to) == (
+            row["before_train_loss"],
+            row["train_loss"],
+        )
+    both = solution.cells[["train_loss", "test_loss"]].astype(float).max(axis=1)
+    assert [row.name for row in chart.rows] == list(both.sort_values()[::-1].index)
+    assert figures.group_losses(solution.as_dict()["cells"]) == chart
+    assert figures.group_losses(solution) == chart
+
+
+def test_nothing_is_drawn_that_is_not_known(solution):
+    bare = solution.cells.assign(bound=None, violation=None, before_train_loss=np.nan)
+    chart = figures.group_losses(bare.assign(test_loss=None, test_upper=None))
+    assert set(chart.series) == {"after"}
+    assert "bound" not in as_html(chart).replace("bound, on", "").replace(
+        "upper bound", ""
+    )
+
+
+@pytest.mark.parametrize("count", [1, 200])
+def test_fault_78_any_number_of_cells_is_drawn(count):
+    long = "long " * 20
+    cells = [cell(f"group {i} {long}", train_loss=i / 100) for i in range(count)]
+    chart = figures.group_losses(cells, most=40)
+    assert len(chart.rows) == min(count, 40)
+    assert chart.left == count - len(chart.rows)
+    text = as_html(chart)
+    assert len(text) < 90_000
+    assert f"group {count - 1} {long}".strip() in text  # whole
+    assert (f"and {count - 40} more" in text) == (count > 40)
+
+
+def test_a_huge_upper_bound_does_not_press_the_rest_together():
+    chart = figures.group_losses([cell("a"), cell("b", test_upper=40.0)])
+    assert 0.5 < chart.axis.low < 0.58
+    assert 0.7 < chart.axis.high < 1.0
+    text = as_html(chart)
+    assert "b, certified at most: 40<" in text
+    assert "an arrow: beyond the axis" in text
+    places = [float(n) for n in re.findall(r'x[12]?="(-?[\d.]+)%"', text)]
+    assert min(places) >= 0
+    assert max(places) <= 100
+    plain = figures.group_losses([cell("a")])
+    assert plain.axis.high < chart.axis.high
+    assert "an arrow" not in as_html(plain)
+
+
+def test_names_are_text_whoever_wrote_them():
+    chart = figures.group_losses([cell(NASTY), cell('"\x1b[2J&')])
+    text = as_html(chart)
+    assert NASTY not in text
+    assert "&lt;script&gt;" in text
+    assert "&quot;\\x1b[2J&amp;" in text
+    assert "<script" not in figures.group_losses([cell(NASTY)])._repr_html_()
+
+
+def test_rates_have_their_intervals(solution):
+    groups = solution.as_dict()["groups"]
+    chart = figures.group_rates(solution)
+    assert figures.group_rates(groups) == chart
+    heads = [row.name for row in chart.rows if not row.marks]
+    assert heads == ["Errors", "False positives", "False negatives"]
+    kinds = ("error", "false_positive", "false_negative")
+    drawn = [row for row in chart.rows if row.marks]
+    wanted = [(group["group"], group[kind]) for kind in kinds for group in groups]
+    assert len(drawn) == len(wanted)
+    for row, (name, rate) in zip(drawn, wanted, strict=True):
+        interval, dot = row.marks
+        assert row.name == name
+        assert dot.value == rate["value"]
+        assert (interval.value, interval.to) == (rate["lower"], rate["upper"])
+    assert chart.axis.low == 0
+
+
+def test_convergence(solution):
+    chart = figures.convergence(solution)
+    gaps = solution.history["gap"].astype(float)
+    drawn = {one.name: [y for _, y in one.points] for one in chart.lines}
+    assert drawn["duality gap"] == list(gaps[gaps > 0])
+    assert chart.y.log
+    axes = chart.axes()
+    np.testing.assert_array_equal(line(axes, "duality gap").get_ydata(), gaps[gaps > 0])
+    assert axes.get_yscale() == "log"
+    assert (
+        figures.convergence([{"round": 1, "gap": 0.5, "worst_violation": ""}]) is None
+    )
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_charts_are_saved(solution, tmp_path, ending):
+    start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[ending]
+    charts = (
+        figures.group_losses(solution.cells),
+        figures.convergence(solution.history),
+        figures.group_rates(solution.as_dict()["groups"]),
+        figures.fronts(a_front(["exact", NASTY])),
+        figures.differences(DIFFERENCES, "words"),
+    )
+    for i, chart in enumerate(charts):
+        chart.save(tmp_path / f"{i}.{ending}")
+        assert (tmp_path / f"{i}.{ending}").read_bytes().startswith(start)
+
+
+# Comparisons
+
+
+def a_front(curves):
+    return [
+        {
+            "curve": name,
+            "error": 0.2 + 0.01 * i,
+            "worst_cell_loss": 0.7 - 0.05 * i,
+            "worst_cell_loss_low": 0.68 - 0.05 * i,
+            "worst_cell_loss_high": 0.73 - 0.05 * i,
+        }
+        for name in curves
+        for i in range(4)
+    ]
+
+
+def test_a_front_has_its_band_and_room_for_it():
+    chart = figures.fronts(a_front(["exact", NASTY]))
+    assert [line.name for line in chart.lines] == ["exact", NASTY]
+    (first, _) = chart.lines
+    assert first.points[1] == pytest.approx((0.21, 0.65))
+    assert first.band[1] == pytest.approx((0.63, 0.68))
+    assert chart.y.low < 0.53 < 0.73 < chart.y.high
+    text = as_html(chart)
+    assert NASTY not in text
+    shapes = re.findall(r'class="band" points="([^"]+)"', text)
+    assert len(shapes) == 2
+    corners = [tuple(map(float, pair.split(","))) for pair in shapes[0].split()]
+    assert len(corners) == 8  # there along the upper ends, back along the lower ones
+    wanted = [100 - chart.y.at(0.73 - 0.05 * i) for i in range(4)]
+    wanted += [100 - chart.y.at(0.68 - 0.05 * i) for i in (3, 2, 1, 0)]
+    assert [b for _, b in corners] == pytest.approx(wanted, abs=0.006)
+    (drawn, _) = chart.axes().collections
+    heights = drawn.get_paths()[0].vertices[:, 1]
+    assert (heights.min(), heights.max()) == pytest.approx((0.53, 0.73))
+
+
+def test_a_front_without_seeds_has_no_band():
+    rows = [{**row, "worst_cell_loss_low": None} for row in a_front(["a"])]
+    chart = figures.fronts(pd.DataFrame(rows))
+    assert chart.lines[0].band == []
+    assert 'class="band"' not in as_html(chart)
+
+
+def test_a_front_of_one_point_is_drawn_with_its_interval():
+    for many in (1, 3):  # at every allowance the same
+        chart = figures.fronts(a_front(["a"])[:1] * many)
+        (line,) = chart.lines
+        assert not line.joined
+        assert line.band == [(0.68, 0.73)]
+        assert as_html(chart).count('class="thin"') == 1
+
+
+def test_a_word_decides_what_is_hollow():
+    chart = figures.differences(DIFFERENCES, "words")
+    assert set(values(chart, "open")) == {"same", "open", "wide"}
+    assert set(values(chart, "shown")) == {"better", "worse"}
+    assert set(values(chart, "interval")) == set(WORDS)
+    assert [row.note for row in chart.rows] == [*WORDS, "open"]
