@@ -30,7 +30,6 @@ from tests.inside import (
     conclude,
     derived,
     verifier,
-    write_card,
     write_report,
 )
 from tests.verify.honest import RUNS, saved
@@ -52,7 +51,6 @@ def shelf(
         plain = json.loads((place / "evidence.json").read_text("utf-8"))
         found = conclude(Evidence.from_dict(plain))
         with runs.lock(place, finished=True) as held:
-            write_card(held, found)
             write_report(held, found)
         return place, rows
 
@@ -336,7 +334,6 @@ def written_anew(place: Path, to: Path, change: Change) -> Path:
     for name in ("card.md", "report.html"):
         (to / name).unlink()
     with runs.lock(to, finished=True) as held:
-        write_card(held, found)
         write_report(held, found)
     return to
 
