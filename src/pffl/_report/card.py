@@ -29,7 +29,7 @@ from pffl.evidence.noise import between
 from pffl.evidence.record import About, Evidence, Missing, Training
 from pffl.foreign import Audit
 from pffl.models.export.coefficients import RawForm, coefficients_of
-from pffl.models.linear import LeastSquares
+from pffl.models.linear import LeastSquares, LinearModel
 from pffl.models.model_file import read_model
 from pffl.models.predictor import Predictor
 from pffl.runs.directory import MODEL, read_evidence
@@ -279,7 +279,7 @@ class InputEffects:
 
 def input_effects(predictor: Predictor | None) -> InputEffects | None:
     """Rank the inputs; None of a network, or where their spread is not known."""
-    if predictor is None or not predictor.model.linear:
+    if predictor is None or not isinstance(predictor.model, LinearModel):
         return None
     form = RawForm.of(predictor, "a ranking of inputs")
     effects = form.coefficients * form.deviation
