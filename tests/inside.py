@@ -24,7 +24,7 @@ HOMES = {
     "bounds.rates": ":bounds_rates clopper_pearson_upper spread",
     "bounds.risk": "excess_risk",
     "cli.app": "app",
-    "cli.console": ":console",
+    "cli.terminal": ":terminal",
     "cli.options": "COMMANDS_GONE Draft OPTIONS OPTIONS_GONE bound in_options",
     "constraints": "EVERY_SILO",
     "data.checks": "repeated_rows row_hashes shared_ids shared_rows",

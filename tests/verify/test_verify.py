@@ -589,5 +589,5 @@ def test_what_no_file_can_show_is_said() -> None:
     root = Path(__file__).parents[2]
     documented = " ".join((root / "docs/certificates.md").read_text("utf-8").split())
     assert said in documented
-    command = (root / "src/pffl/cli/verify.py").read_text("utf-8")
+    command = (root / "src/pffl/cli/models.py").read_text("utf-8")
     assert said in re.sub(r"\s+", " ", command)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NoReturn
 
-PLAIN = "yes"  # what `--certify` says where no confidence follows
 INTERRUPTED = 130
 
 
@@ -20,31 +20,34 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         sys.exit(0)
     import typer
 
-    from pffl.cli import console
+    from pffl.cli import terminal
     from pffl.cli.app import app
-    from pffl.cli.options import COMMANDS_GONE, now_called
-    from pffl.errors import PFFLError
+    from pffl.cli.options import now_called
+    from pffl.errors import FederationError, PFFLError
 
-    if " ".join(arguments[:2]) in COMMANDS_GONE:
-        console.error(f"Now: {now_called(arguments)}")
+    if now := now_called(arguments):
+        terminal.error(f"Now: {now}")
         sys.exit(2)
     debug = "--debug" in arguments  # wherever it stands
     arguments = _whole([a for a in arguments if a != "--debug"])
-    console.tolerate_any_encoding()
+    terminal.tolerate_any_encoding()
     wrong: Any = typer.BadParameter.__base__  # whatever is wrong with what was typed
     try:
-        with console.warnings_as_notes():
+        with terminal.warnings_as_notes():
             code = app(arguments, prog_name="pffl", standalone_mode=False)
     except wrong as error:
-        _show_usage(error, arguments)
+        _show_usage(error)
         raise SystemExit(2) from error
     except typer.Abort as error:
         raise SystemExit(INTERRUPTED) from error
     except PFFLError as error:
-        console.error("\n".join([str(error), *_where(error)]), trace=debug)
+        # The driver has noted at which query a federation failed.
+        where = error.__notes__ if hasattr(error, "__notes__") else []
+        known = where if isinstance(error, FederationError) else []
+        terminal.error("\n".join([str(error), *known]), trace=debug)
         raise SystemExit(error.exit_code) from error
     except Exception as error:
-        console.error(
+        terminal.error(
             f"{type(error).__name__}: {error}\nThis is a mistake of pffl, not yours. "
             "Please report it, with the output of the same command and --debug.",
             trace=debug,
@@ -60,20 +63,19 @@ def version() -> str:
     return f"pffl {version('pffl')}"
 
 
-def _show_usage(error: Any, arguments: Sequence[str]) -> None:
-    """Say what is wrong with a command line, and what an old name is called now."""
-    from pffl.cli import console
-    from pffl.cli.options import now_called, now_typed
+def _show_usage(error: Any) -> None:
+    """Say what is wrong with a command line, and what an old option is called now."""
+    from pffl.cli import terminal
+    from pffl.cli.options import now_typed
 
-    message, now = error.format_message(), now_called(arguments)
+    message, option = error.format_message(), getattr(error, "option_name", None)
     if type(error).__name__ == "NoArgsIsHelpError":
         print(message)
         return
-    if option := getattr(error, "option_name", None):
-        now = now_typed(option)
     help = f"{error.ctx.command_path} --help" if error.ctx else "pffl --help"
+    now = now_typed(option) if option else None
     known = f"{message.partition('. ')[0].rstrip('.')}. Now: {now}"
-    console.error(known if now else f"{message}\n{help}")
+    terminal.error(known if now else f"{message}\n{help}")
 
 
 def _whole(arguments: Sequence[str]) -> list[str]:
@@ -84,24 +86,10 @@ def _whole(arguments: Sequence[str]) -> list[str]:
     """
     found = []
     for argument, following in pairwise([*arguments, ""]):
-        alone = argument == "--certify" and not _is_number(following)
-        found.append(f"{argument}={PLAIN}" if alone else argument)
+        number = re.fullmatch(r"[\d.]+(e-?\d+)?", following)
+        alone = argument == "--certify" and not number
+        found.append("--certify=yes" if alone else argument)
     return found
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _where(error: BaseException) -> list[str]:
-    """Say at which query a federation failed: its driver has noted that."""
-    from pffl.errors import FederationError
-
-    return getattr(error, "__notes__", []) if isinstance(error, FederationError) else []
 
 
 def _as_typed(argument: str) -> str:

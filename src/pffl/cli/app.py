@@ -11,16 +11,8 @@ from typing import Annotated
 import typer
 
 from pffl import cli
-from pffl.cli import (
-    data,
-    deploy,
-    experiments,
-    models,
-    report,
-    run,
-    site,
-    verify,
-)
+from pffl.cli import data, deploy, experiments, models, run
+from pffl.cli.options import flag
 
 app = typer.Typer(
     name="pffl",
@@ -30,22 +22,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-for command in (
-    run.run,
-    run.feasible,
-    models.predict,
-    models.audit,
-    verify.verify,
-    models.monitor,
-    experiments.compare,
-    experiments.reproduce,
-    report.report,
-    data.data,
-    deploy.deploy,
-):
-    app.command()(command)
-app.add_typer(site.app, name="site")
+site = typer.Typer(no_args_is_help=True, help="A site of a deployed federation.")
+COMMANDS = {
+    app: (
+        *(run.run, run.feasible, models.predict, models.audit, models.verify),
+        *(models.monitor, experiments.compare, experiments.reproduce),
+        *(experiments.report, data.data, deploy.deploy),
+    ),
+    site: (deploy.init, deploy.join, deploy.serve, deploy.show),
+}
 
 
 def flowing(text: str) -> str:
@@ -60,9 +45,10 @@ def flowing(text: str) -> str:
     )
 
 
-for one in (app, site.app):
-    for info in one.registered_commands:
-        info.help = flowing(getattr(info.callback, "__doc__", None) or "")
+for group, commands in COMMANDS.items():
+    for command in commands:
+        group.command(help=flowing(command.__doc__ or ""))(command)
+app.add_typer(site, name="site")
 
 
 def _version(wanted: bool) -> None:
@@ -79,8 +65,6 @@ def pffl(
             "--version", callback=_version, is_eager=True, help="Show the version."
         ),
     ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show where an error came from.")
-    ] = False,
+    debug: Annotated[bool, flag("--debug", "Show where an error came from.")] = False,
 ) -> None:
     """Federated learning that keeps the loss of every group under a bound."""

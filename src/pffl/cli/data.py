@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pffl.cli import console
-from pffl.cli.options import COLUMNS, Draft, open_data, takes
+from pffl.cli import terminal
+from pffl.cli.options import COLUMNS, Draft, flag, in_options, takes
+from pffl.text import few, shorten, visible
 
 if TYPE_CHECKING:
+    from pffl.constraints import Constraint
     from pffl.data import Federation
+    from pffl.typing import IntArray
 
 COLUMNS_HELP = "Write [columns] for private runs, from a public or made-up table."
+MAX_SILOS, MAX_GROUPS, MAX_EMPTY = 25, 6, 10
+MAX_COLUMNS, MAX_REMARKS = 200, 10
+EXAMPLES, MAX_EXAMPLE = 3, 16
+USABLE = ("numbers", "numbers, few values", "categories", "text")
+ROLES = {
+    "label": "what is predicted (--label)",
+    "group": "who is protected (--group)",
+    "silo": "where a row lives (--silo)",
+    "id": "whom it is about (--id)",
+}
 
 
 @takes(
@@ -24,7 +40,7 @@ COLUMNS_HELP = "Write [columns] for private runs, from a public or made-up table
 )
 def data(
     draft: Draft | None,
-    declare: Annotated[bool, typer.Option("--columns", help=COLUMNS_HELP)] = False,
+    declare: Annotated[bool, flag("--columns", COLUMNS_HELP)] = False,
 ) -> None:
     """List data sets; or fetch one, or look into a table: columns, groups, silos.
 
@@ -33,27 +49,27 @@ def data(
 
     Example: pffl data people.csv --label income --group sex --silo state
     """
-    from pffl.cli import columns, counts
-
     if draft is None:
         from pffl.datasets import DATASETS
 
-        described = {name: text for name, (_, text) in DATASETS.items()}
-        console.stdout().print(counts.described(described))
+        terminal.show(*(f"{name:10} {text}" for name, (_, text) in DATASETS.items()))
         return
     given = draft.sections.get("data", {})
     path = given.get("path") if isinstance(given, Mapping) else None
     if isinstance(path, str) and not {"label", "group"} <= set(given):
-        columns.show(console.stdout(), str(draft.base / path), given)
+        show_columns(str(draft.base / path), given)
         return
     if "constraint" in draft.sections:  # it names groups here
         draft, _ = draft.with_a_bound()
+    from pffl.progress import arriving
+
     spec = draft.check()
-    federation = open_data(spec.data)
+    with arriving() as progress:
+        federation = spec.data.open(progress=progress)
     if declare:
         typer.echo(_declared(federation, spec.data.values))
         return
-    counts.show(console.stdout(), federation, spec.constraint)
+    show_counts(federation, spec.constraint)
 
 
 def _declared(federation: Federation, values: Mapping[str, object]) -> str:
@@ -69,3 +85,203 @@ def _declared(federation: Federation, values: Mapping[str, object]) -> str:
     columns = declare(read_table(path)[0], federation.encoding, *silo)
     text = "# declared from a public or made-up table: never from the private one"
     return f"{text}\n{dumps({'columns': columns})}"
+
+
+def _head(title: str, notes: Sequence[str]) -> None:
+    target = terminal.stdout()
+    target.print()
+    target.print(shorten(visible(title), terminal.MAX_TITLE), style="bold")
+    target.print(terminal.remarks(notes))
+
+
+# Of a table whose columns were named
+
+
+def show_counts(federation: Federation, constraint: Constraint | None = None) -> None:
+    """Show rows per silo and group, label rates, empty cells and notes."""
+    import numpy as np
+
+    schema, target = federation.schema, terminal.stdout()
+    parts = [silo.rows("train") for silo in federation.silos]
+    atoms = [
+        np.bincount(schema.atoms(r.group, r.y), minlength=schema.n_atoms) for r in parts
+    ]
+    counts = np.array(atoms).reshape(len(parts), len(schema.groups), schema.n_labels)
+    kind = f"{len(schema.labels)} classes" if schema.labels else "a number"
+    splits = ", ".join(f"{federation.rows(s):,} {s}" for s in federation.splits)
+    silos = "silo" if len(federation) == 1 else "silos"
+    facts = [
+        f"{len(federation):,} {silos}; rows: {splits}",
+        f"{schema.n_features:,} inputs; '{visible(schema.target)}' is {kind}",
+        *federation.notes,
+        f"fingerprint {federation.fingerprint[:16]}",
+    ]
+    _head(federation.name, facts)
+    rows = _count_rows(federation, counts, target.width)
+    target.print()
+    table = terminal.text_rows(rows, target.width, len(rows))
+    terminal.print_whole(target, table)
+    by_group = counts.sum(axis=0)
+    shares = by_group / np.maximum(1, by_group.sum(axis=1, keepdims=True))
+    labels = schema.label_names[:MAX_GROUPS] if schema.labels else ()
+    terminal.print_rows(
+        [
+            {"share of label": group, **{n: f"{part:.1%}" for n, part in found}}
+            for group, found in (
+                (group, zip(labels, share, strict=False))
+                for group, share in zip(schema.groups, shares.tolist(), strict=True)
+            )
+        ]
+        if labels
+        else []
+    )
+    target.print()
+    terminal.show(*_empty_cells(federation, counts, constraint))
+
+
+def _count_rows(
+    federation: Federation, counts: IntArray, width: int
+) -> list[dict[str, Any]]:
+    """Training rows per silo and group; the largest where not all can be shown."""
+    import numpy as np
+
+    def largest(sizes: IntArray, most: int) -> list[int]:
+        return sorted(np.argsort(-sizes, kind="stable")[:most].tolist())
+
+    names, by_group = federation.schema.groups, counts.sum(axis=(0, 2))
+    room = (width - 36) // max(6, 1 + max(map(len, names)))
+    groups = largest(by_group, max(2, min(MAX_GROUPS, room)))
+    silos = largest(counts.sum(axis=(1, 2)), MAX_SILOS)
+    others = np.setdiff1d(np.arange(len(counts)), silos)
+    binary = len(federation.schema.labels) == 2
+
+    def row(title: str, part: IntArray) -> dict[str, Any]:
+        total, sizes = int(part.sum()), part.sum(axis=1)
+        out: dict[str, Any] = {"training rows": title}
+        out |= {visible(names[g]): int(sizes[g]) for g in groups}
+        if len(groups) < len(names):
+            left = f"{len(names) - len(groups)} more"
+            out[left] = total - sum(int(sizes[g]) for g in groups)
+        share = f"{part[:, 1].sum() / total:.1%}" if binary and total else ""
+        return {**out, "all": total, "positive" if binary else " ": share}
+
+    rows = [row(federation.silos[k].name, counts[k]) for k in silos]
+    if len(others):
+        rows.append(row(f"{len(others):,} more", counts[others].sum(axis=0)))
+    rows.append(row("all", counts.sum(axis=0)))
+    return rows
+
+
+def _empty_cells(
+    federation: Federation, counts: IntArray, constraint: Constraint | None
+) -> list[str]:
+    """Say which groups have no training rows: nowhere, and in some silos."""
+    import numpy as np
+
+    schema = federation.schema
+    if constraint is not None:
+        cells = constraint.cells(schema, federation.silo_names)
+        totals = cells.totals(counts.reshape(len(counts), -1).astype(np.float64))
+        names = [n for n, total in zip(cells.names, totals, strict=True) if total == 0]
+        what = "groups of the constraint"
+    else:
+        empty = np.flatnonzero(counts.sum(axis=0).reshape(-1) == 0)
+        names = [schema.atom_name(int(atom)) for atom in empty]
+        what = "groups with a label" if schema.labels else "groups"
+    shown = few([shorten(visible(n), terminal.MAX_NAME) for n in names], MAX_EMPTY)
+    lines = [f"{what} without training rows anywhere: {shown or 'none'}"]
+    if missing := int((counts.sum(axis=2) == 0).sum()):
+        total = counts.shape[0] * counts.shape[1]
+        lines.append(f"pairs of silo and group without rows: {missing:,} of {total:,}")
+    return lines
+
+
+# Of a table of which nothing was said
+
+
+def show_columns(path: str, options: Mapping[str, object]) -> None:
+    """Show the columns of a file, what they may be, and the next command.
+
+    Parameters
+    ----------
+    path
+        The file.
+    options
+        Of the section [data], as far as they are known.
+    """
+    from pffl.data.inference import Distinct, guess_roles, infer
+    from pffl.data.reading import place_of, read_table
+    from pffl.data.table import ColumnOptions
+    from pffl.errors import DataError, Problems
+
+    frame, notes = read_table(path)
+    columns = {str(n): Distinct(frame[n]) for n in list(frame.columns)[:MAX_COLUMNS]}
+    problems = Problems("table", DataError)
+    given = ColumnOptions(label="", group="", missing="indicator")
+    inferred = {
+        title: infer(found, title, given, problems, lambda row: place_of(path, row))
+        for title, found in columns.items()
+    }
+    _head(
+        Path(path).name,
+        [f"{len(frame):,} rows, {len(frame.columns):,} columns", *notes],
+    )
+    target = terminal.stdout()
+    table = terminal.plain_table(target.width, "column")
+    for title in ("holds", "values", "missing", "such as"):
+        right = title in ("values", "missing")
+        table.add_column(title, justify="right" if right else "left")
+    for title, found in columns.items():
+        absent = int((found.codes < 0).sum())
+        share = 100 * absent / max(1, len(found.codes))
+        often = found.counts.argsort(kind="stable")[::-1][:EXAMPLES]
+        examples = [shorten(str(found.values[k]), MAX_EXAMPLE) for k in often]
+        table.add_row(
+            terminal.name(title),
+            inferred[title].kind,
+            f"{len(found.values):,}",
+            f"{absent:,} ({share:.1f} %)" if absent else "",
+            terminal.name(", ".join(examples), 60),
+        )
+    if (left := len(frame.columns) - MAX_COLUMNS) > 0:
+        table.add_row(f"{left:,} more")
+    target.print()
+    terminal.print_whole(target, table)
+    warnings = [text for one in inferred.values() for text in one.warnings]
+    told = [*problems.found, *warnings]
+    more = [f"and {len(told) - MAX_REMARKS} more"] if len(told) > MAX_REMARKS else []
+    usable = {n: columns[n] for n, one in inferred.items() if one.kind in USABLE}
+    roles = guess_roles(usable)
+    guesses = [f"{ROLES[role]} {few(names)}" for role, names in roles.items() if names]
+    may_be = [f"may be, by name and values: {'; '.join(guesses)}"] if guesses else []
+    target.print()
+    target.print(terminal.remarks([*told[:MAX_REMARKS], *more, *may_be]))
+    target.print()
+    missing = {str(name) for name in frame.columns[frame.isna().any()]}
+    command = ["pffl", "data", path, *_next_options(options, roles, warnings, missing)]
+    target.print("Next, with what you mean:")
+    target.print(f"  {visible(shlex.join(command))}", style="bold", soft_wrap=True)
+
+
+def _next_options(
+    options: Mapping[str, object],
+    roles: Mapping[str, Sequence[str]],
+    warnings: Sequence[str],
+    missing: set[str],
+) -> list[str]:
+    """Return what was typed, what columns may be, and what flaws need."""
+    words: list[str] = []
+    for key, value in options.items():
+        if key != "path":
+            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            words += in_options(f"`{key}={text}`").split(maxsplit=1)
+    for role, names in roles.items():
+        if role not in options and (names or role in ("label", "group")):
+            words += [f"--{role}", names[0] if names else "COLUMN"]
+    for text in warnings:
+        if advised := re.search("`hash=[^`]*`", text):
+            words += shlex.split(in_options(advised[0]))
+    label, group = (set(roles[role][:1]) & missing for role in ("label", "group"))
+    words += ["--set", "data.missing_label=drop"] if label else []
+    words += ["--set", "data.missing_group=missing"] if group else []
+    return words + (["--missing", "indicator"] if missing - label - group else [])

@@ -1,13 +1,26 @@
-"""`pffl deploy`: from a run file and the sites' lines to the coordinator's folder."""
+"""`pffl deploy` at the coordinator, `pffl site` at each site."""
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pffl.cli import console
+from pffl.cli import terminal
+from pffl.cli.options import flag, option
+from pffl.errors import UsageError
+
+if TYPE_CHECKING:
+    from pffl.deploy.site import Site
+
+MAX_ENTRIES = 20  # of a site's memory that are shown
+Folder = Annotated[
+    Path | None,
+    option("The site's folder; default: the only one here.", None, "--site"),
+]
 
 
 def deploy(
@@ -16,30 +29,21 @@ def deploy(
         typer.Argument(metavar="SPEC", help="A run file; its data tell the columns."),
     ] = None,
     sites: Annotated[
-        Path | None,
-        typer.Option(help="File with the line of each site (pffl site init)."),
+        Path | None, option("File with the line of each site (pffl site init).")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="A new folder.")
-    ] = None,
+    out: Annotated[Path | None, option("A new folder.", None, "--out", "-o")] = None,
     address: Annotated[
-        str,
-        typer.Option(help="Where sites reach the server.", metavar="HOST:PORT"),
+        str, option("Where sites reach the server.", "HOST:PORT")
     ] = "127.0.0.1:8443",
     trial_rows: Annotated[
-        bool,
-        typer.Option("--trial-rows", help="Also write each silo's rows, for a trial."),
+        bool, flag("--trial-rows", "Also write each silo's rows, for a trial.")
     ] = False,
-    insist: Annotated[
-        bool, typer.Option("--insist", help="Deploy a run that takes hours.")
-    ] = False,
+    insist: Annotated[bool, flag("--insist", "Deploy a run that takes hours.")] = False,
     set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any key of the run file."),
+        list[str] | None, option("Any key of the run file.", "KEY=VALUE", "--set")
     ] = None,
     check: Annotated[
-        Path | None,
-        typer.Option(help="Look at a folder that was deployed: ports, clocks, sites."),
+        Path | None, option("Look at a folder that was deployed: ports, clocks, sites.")
     ] = None,
 ) -> None:
     """Write federation.json, the Flower app, the proxy's configuration, and commands.
@@ -48,10 +52,10 @@ def deploy(
 
     Example: pffl deploy run.toml --sites lines.txt -o study
     """
-    from pffl.errors import UsageError
-
     if check is not None:
-        raise typer.Exit(_check(check))
+        from pffl.deploy.launch import check as look
+
+        raise typer.Exit(0 if _show_checks(look(check)) else 5)
     if spec is None or sites is None or out is None:
         raise UsageError(
             "[missing-option] give SPEC, --sites LINES and -o DIR, or --check DIR"
@@ -69,7 +73,7 @@ def deploy(
     for setting in set_ or ():
         sections = merge(sections, parse_setting(setting))
     sections = merge(sections, {"run": {"engine": DEPLOYED}})
-    with arriving() as show:
+    with arriving() as progress:
         agreed = write(
             parse(sections, source=str(spec), base=spec.parent),
             sections,
@@ -78,18 +82,224 @@ def deploy(
             address=Address.parse(address),
             trial_rows=trial_rows,
             insist=insist,
-            progress=show,
+            progress=progress,
         )
-    console.show(f"{len(agreed.sites)} sites, {agreed.mode} mode: {out}")
-    console.show(f"Go on with {out / 'COMMANDS.md'}")
+    terminal.show(
+        f"{len(agreed.sites)} sites, {agreed.mode} mode: {out}",
+        f"Go on with {out / 'COMMANDS.md'}",
+    )
 
 
-def _check(folder: Path) -> int:
-    """Show what was found; 5 if something is wrong."""
-    from pffl.deploy.launch import check
+def _show_checks(found: object) -> bool:
+    """Show what was found; whether all is well."""
+    checks: list[tuple[bool, str]] = list(found)  # type: ignore[call-overload]
+    terminal.show(*(f"{'✓' if good else '✗'} {text}" for good, text in checks))
+    return all(good for good, _ in checks)
 
-    wrong = 0
-    for good, text in check(folder):
-        console.show(f"{'✓' if good else '✗'} {text}")
-        wrong += not good
-    return 5 if wrong else 0
+
+def init(
+    name: Annotated[str, typer.Argument(help="Name of the site, and of its folder.")],
+    folder: Annotated[
+        Path | None, option("Where to make it; default: NAME, here.")
+    ] = None,
+) -> None:
+    """Make a site with its keys, and print the line for the coordinator.
+
+    Example: pffl site init north
+    """
+    from pffl.deploy.join import SiteFolder
+
+    made, text = SiteFolder.make(folder or Path(name), name)
+    terminal.note(
+        f"{made.path}: for this account alone. Send the coordinator this line:"
+    )
+    typer.echo(text)
+
+
+def join(
+    federation: Annotated[
+        Path, typer.Argument(help="federation.json, from the coordinator.")
+    ],
+    rows: Annotated[Path, option("The site's table: CSV, Parquet, Excel.")],
+    site: Folder = None,
+    peer: Annotated[
+        list[str] | None,
+        option("Fingerprint as a site's people said it.", "SITE=…"),
+    ] = None,
+    trust_keys: Annotated[
+        bool, flag("--trust-keys", "Do not compare fingerprints (for a trial).")
+    ] = False,
+    yes: Annotated[bool, flag("--yes", "Agree without a question.")] = False,
+    rename: Annotated[
+        list[str] | None, option("A column's name here.", "THEIRS=OURS")
+    ] = None,
+    split: Annotated[
+        str | None, option("Column that says the split of each row.")
+    ] = None,
+    floor: Annotated[int, option("Fewest people of a group.")] = 10,
+    queries: Annotated[int, option("Queries in all, over all runs.")] = 1000,
+    radius: Annotated[float, option("Largest norm of a model.")] = 15.0,
+    batches: Annotated[
+        bool, flag("--batches", "Also answer steps on batches.")
+    ] = False,
+    epsilon: Annotated[float, option("Privacy budget, over all runs.")] = 0.0,
+    delta: Annotated[float, option("δ of the privacy budget.")] = 1e-6,
+    end_secure_sums: Annotated[
+        bool, flag("--end-secure-sums", "Let secure sums end.")
+    ] = False,
+    new_keys: Annotated[
+        bool, flag("--new-keys", "Take other keys of other sites.")
+    ] = False,
+    other_sites: Annotated[
+        bool, flag("--other-sites", "Take another set of sites.")
+    ] = False,
+    changed_rows: Annotated[
+        bool, flag("--changed-rows", "Few rows may have changed.")
+    ] = False,
+    other_people: Annotated[
+        str | None,
+        option("Begin a new account, and say why nobody was in the old one."),
+    ] = None,
+) -> None:
+    """Show what a federation asks and from whom it protects; agree, and take the rows.
+
+    Example: pffl site join federation.json --rows table.csv --peer south="7507 …"
+    """
+    from pffl.deploy.join import Joining, SiteFolder
+    from pffl.deploy.limits import Limits
+    from pffl.deploy.store import BEGIN
+
+    place = SiteFolder.find(site)
+    limits = Limits(
+        floor=floor,
+        queries=queries,
+        radius=radius,
+        batches=batches,
+        epsilon=epsilon,
+        delta=delta,
+    )
+    if other_people is not None:
+        memory = place.memory()
+        name = place.name(memory)
+        memory.add(BEGIN, {"site": name, "declared": other_people})
+        memory.close()
+    joining = Joining.of(place, federation, limits)
+    terminal.show(*joining.lines())
+    peers = _pairs(peer or [], "--peer")
+    if not (trust_keys or yes):
+        for name in joining.peers:
+            if name not in peers:
+                peers[name] = typer.prompt(f"Fingerprint of {name}, as it was read out")
+    words = {
+        "end-secure-sums": end_secure_sums,
+        "new-keys": new_keys,
+        "other-sites": other_sites,
+    }
+    given = [word for word, value in words.items() if value]
+    joining.check(None if trust_keys else peers, given)
+    renamed = _pairs(rename or [], "--rename")
+    found, notes = joining.prepare(
+        rows, renamed=renamed, column=split, changed=changed_rows
+    )
+    for note in notes:
+        terminal.note(note)
+    _show_counts(found)
+    if not yes and not typer.confirm("Join?"):
+        raise UsageError("[not-agreed] nothing was joined")
+    joining.agree(compared=not trust_keys)
+    terminal.show("Joined. Now,", *joining.commands())
+
+
+def serve(
+    site: Folder = None,
+    node_account: Annotated[
+        str | None, option("Account of Flower's node, which may ask.")
+    ] = None,
+    socket: Annotated[
+        Path | None, option("The socket; default: FOLDER.socket/pffl.sock.")
+    ] = None,
+) -> None:
+    """Answer queries on a socket, until it is stopped; a line for each on stderr.
+
+    Example: pffl site serve --node-account flower
+    """
+    from pffl.deploy.join import SiteFolder
+    from pffl.deploy.serve import SiteServer
+
+    if os.geteuid() == 0:
+        raise UsageError(
+            "[as-root] root reads everything: run this as an account of the site's own"
+        )
+    server = SiteServer(SiteFolder.find(site), socket, node_account)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: server.stop())
+    server.run()
+
+
+def show(
+    site: Folder = None,
+    json: Annotated[
+        bool, flag("--json", "Print all that is remembered, as JSON.")
+    ] = False,
+) -> None:
+    """Show what the site joined, what it answered, what is left, and the server.
+
+    Example: pffl site show
+    """
+    from dataclasses import asdict
+
+    from pffl.deploy.join import SiteFolder, consented, promise
+    from pffl.deploy.launch import server_seen
+    from pffl.deploy.store import REFUSAL
+    from pffl.privacy.accounting import epsilon_of
+
+    place = SiteFolder.find(site)
+    memory = place.memory()
+    entries = memory.entries()
+    if json:
+        terminal.print_json([asdict(entry) for entry in entries])
+        return
+    agreed, limits = consented(memory)
+    terminal.show(f"site '{place.name(memory)}', key {place.key.public.fingerprint}")
+    if agreed is None:
+        terminal.show("It has joined no federation: pffl site join")
+        return
+    terminal.show(
+        *promise(agreed),
+        f"federation '{agreed.name}', sites {', '.join(agreed.sites)}",
+        f"queries answered: {memory.queries:,} of {limits.queries:,}",
+    )
+    if limits.epsilon:
+        spent = epsilon_of(memory.spent**0.5, limits.delta) if memory.spent else 0.0
+        terminal.show(f"privacy account: ε = {spent:.4g} of {limits.epsilon:g}")
+    for entry in entries[-MAX_ENTRIES:]:
+        what = entry.body.get("reason" if entry.kind == REFUSAL else "query") or ""
+        run = f"run {entry.run[:20]}" if entry.run else ""
+        terminal.show(f"  {entry.time} {entry.kind} {run} {what}".rstrip())
+    _show_checks(server_seen(agreed))
+
+
+def _pairs(given: list[str], name: str) -> dict[str, str]:
+    found = {}
+    for text in given:
+        key, sign, value = text.partition("=")
+        if not sign or not key.strip():
+            raise UsageError(f"[wrong-value] {name} NAME=VALUE. Got {text!r}")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def _show_counts(site: Site) -> None:
+    """Show the site's own counts, for its eyes only; those left out are marked."""
+    target, schema, splits = terminal.stdout(), site.schema, list(site.silo.splits)
+    counts = {split: site.counts(split) for split in splits}
+    private = site.agreement.private
+    hidden = {split: site.hidden(split) & (not private) for split in splits}
+    table = terminal.plain_table(target.width, "your rows, for your eyes only", *splits)
+    for atom in range(schema.n_atoms):
+        cells = [
+            f"{counts[s][atom]:,}{' left out' if hidden[s][atom] else ''}"
+            for s in splits
+        ]
+        table.add_row(terminal.name(schema.atom_name(atom), 80), *cells)
+    terminal.print_whole(target, table)

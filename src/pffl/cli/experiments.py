@@ -1,31 +1,27 @@
-"""`pffl compare` and `pffl reproduce`: many trainings, and what they show."""
+"""`pffl compare` and `reproduce`: many trainings; `pffl report`: what they show."""
 
 from __future__ import annotations
 
 import json as plain_json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pffl.cli import console
-from pffl.cli.options import COLUMNS, Draft, Json, listed, takes
+from pffl.cli import terminal
+from pffl.cli.options import COLUMNS, Draft, Json, Open, flag, listed, option, takes
 from pffl.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from pffl.config import Job
-    from pffl.constraints import Constraint
     from pffl.data import Federation
     from pffl.experiments import Comparison
 
 VALIDATION = 0.2
-MAX_ROWS = 20  # of a front that is printed
-SHOWN = {
+MAX_POINTS = 20  # of a front that is printed
+MEASURES = {
     "error": "error",
     "risk": "risk",
     "worst_cell_loss": "worst loss",
@@ -35,9 +31,9 @@ SHOWN = {
 COSTS = {"rounds": "rounds", "passes": "passes", "bytes": "MB", "seconds": "s"}
 WIDE = 116  # columns that both halves of a comparison need
 
-PLAIN: dict[str, Any] = {"metavar": "N", "show_default": False}
-Out = Annotated[Path | None, typer.Option(help="Folder; what is there is resumed.")]
-Jobs = Annotated[int, typer.Option(min=1, help="Processes (1).", **PLAIN)]
+PLAIN: dict[str, Any] = {"show_default": False}
+Out = Annotated[Path | None, option("Folder; what is there is resumed.")]
+Jobs = Annotated[int, option("Processes (1).", "N", min=1, **PLAIN)]
 
 
 @takes(
@@ -48,32 +44,25 @@ Jobs = Annotated[int, typer.Option(min=1, help="Processes (1).", **PLAIN)]
 )
 def compare(
     draft: Draft,
-    methods: Annotated[
-        str | None, typer.Option(help="With commas. Default: all.", metavar="LIST")
-    ] = None,
+    methods: Annotated[str | None, option("With commas. Default: all.", "LIST")] = None,
     grid: Annotated[
-        list[str] | None,
-        typer.Option(help="Values to try, in all combinations.", metavar="KEY=LIST"),
+        list[str] | None, option("Values to try, in all combinations.", "KEY=LIST")
     ] = None,
     trials: Annotated[
-        int, typer.Option(min=0, help="Points of each search space (0).", **PLAIN)
+        int, option("Points of each search space (0).", "N", min=0, **PLAIN)
     ] = 0,
-    seeds: Annotated[
-        int, typer.Option(min=1, help="How many splits (30).", **PLAIN)
-    ] = 30,
+    seeds: Annotated[int, option("How many splits (30).", "N", min=1, **PLAIN)] = 30,
     measure: Annotated[
-        str, typer.Option(help="To judge by (worst_cell_loss).", **PLAIN)
+        str, option("To judge by (worst_cell_loss).", "NAME", **PLAIN)
     ] = "worst_cell_loss",
     allowance: Annotated[
-        float,
-        typer.Option(min=0.0, help="Error above FedAvg's allowed (0.01).", **PLAIN),
+        float, option("Error above FedAvg's allowed (0.01).", "N", min=0.0, **PLAIN)
     ] = 0.01,
     margin: Annotated[
-        float | None,
-        typer.Option(min=0.0, help="Differences that do not matter.", **PLAIN),
+        float | None, option("Differences that do not matter.", "N", min=0.0, **PLAIN)
     ] = None,
     budget: Annotated[
-        int, typer.Option(min=1, help="Gradients per silo (1500).", **PLAIN)
+        int, option("Gradients per silo (1500).", "N", min=1, **PLAIN)
     ] = 1500,
     jobs: Jobs = 1,
     out: Out = None,
@@ -89,15 +78,17 @@ def compare(
     from pffl.progress import counted
 
     values = _grid(grid or [])
-    several = bool(values or trials)
-    job = _bounded(draft, values)
-    if job.constraint is None:
+    given, bounded = draft.with_a_bound(minimax=True)
+    if not bounded and "bound" not in values:
+        given = given.where("constraint.bound", "auto")
+    job = given.build()
+    if (constraint := job.constraint) is None:
         raise UsageError("[needs-constraint] a comparison needs a constraint")
-    folder = out or Path("runs") / f"compare-{job.source.name}"
+    folder, several = out or Path("runs") / f"compare-{job.source.name}", bool(values)
     with counted("trial") as report:
         found = run(
-            Seeded(draft.sections, draft.source, draft.base, several),
-            job.constraint,
+            Seeded(draft.sections, draft.source, draft.base, several or trials > 0),
+            constraint,
             methods=None if methods is None else listed(methods),
             grid=values or None,
             trials=trials,
@@ -114,24 +105,24 @@ def compare(
         )
     _draw(found, folder)
     if json:
-        console.print_json(found.as_dict())
-    else:
-        if "bound" not in values:
-            console.stdout().print(f"Constraint: {_described(job.constraint)}.")
-        _tell(found)
-        console.show(f"Saved in {folder}")
+        terminal.print_json(found.as_dict())
+        return
+    if "bound" not in values:
+        told = {k: v for k, v in constraint.describe().items() if v is not None}
+        kind = told.pop("kind", constraint.name)
+        parts = [str(kind), *(f"{key} {value}" for key, value in told.items())]
+        terminal.show(f"Constraint: {', '.join(parts)}.")
+    _show_comparison(found)
+    terminal.show(f"Saved in {folder}")
 
 
 def reproduce(
     figure: Annotated[str, typer.Argument(help="A figure of the paper; or list.")],
-    data: Annotated[
-        str | None, typer.Option(help="Only panels on this data set.", metavar="NAME")
-    ] = None,
+    data: Annotated[str | None, option("Only panels on this data set.", "NAME")] = None,
     source: Annotated[
-        str | None,
-        typer.Option(help="File or folder that holds the data.", metavar="PATH"),
+        str | None, option("File or folder that holds the data.", "PATH")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many splits.")] = None,
+    seeds: Annotated[int | None, option("How many splits.", min=1)] = None,
     jobs: Jobs = 1,
     out: Out = None,
 ) -> None:
@@ -146,8 +137,7 @@ def reproduce(
     from pffl.progress import counted
 
     if figure == "list":
-        for name, spec in figures().items():
-            console.stdout().print(f"{name}: {spec['paper']}", markup=False)
+        terminal.show(*(f"{name}: {spec['paper']}" for name, spec in figures().items()))
         return
 
     def opened(section: Mapping[str, Any]) -> Seeded:
@@ -157,20 +147,14 @@ def reproduce(
     folder = out or Path("runs") / "reproduce" / figure
     with counted("trial") as report:
         found = run(
-            figure,
-            opened,
-            data=data,
-            seeds=seeds,
-            jobs=jobs,
-            out=folder,
-            report=report,
+            figure, opened, data=data, seeds=seeds, jobs=jobs, out=folder, report=report
         )
-    console.stdout().print(figures()[figure]["paper"], markup=False)
+    terminal.show(figures()[figure]["paper"])
     for name, panel in found.items():
         _draw(panel, folder / name)
-        console.stdout().print(f"\n{name}")
-        _tell(panel)
-    console.show(f"Saved in {folder}")
+        terminal.show("", name)
+        _show_comparison(panel)
+    terminal.show(f"Saved in {folder}")
 
 
 @dataclass(frozen=True)
@@ -195,6 +179,13 @@ class Seeded:
 
 def _grid(texts: Sequence[str]) -> dict[str, list[Any]]:
     """Read ``key=value,value``; numbers, true and false as in JSON, else text."""
+
+    def value(text: str) -> Any:
+        try:
+            return plain_json.loads(text)
+        except ValueError:
+            return text
+
     out: dict[str, list[Any]] = {}
     for text in texts:
         key, equals, values = text.partition("=")
@@ -202,24 +193,8 @@ def _grid(texts: Sequence[str]) -> dict[str, list[Any]]:
             raise UsageError(
                 f"[wrong-setting] --grid takes KEY=VALUE,VALUE. Got {text!r} instead."
             )
-        out[key.strip()] = [_value(word) for word in listed(values)]
+        out[key.strip()] = [value(word) for word in listed(values)]
     return out
-
-
-def _value(text: str) -> Any:
-    try:
-        return plain_json.loads(text)
-    except ValueError:
-        return text
-
-
-def _bounded(draft: Draft, grid: Mapping[str, Any]) -> Job[Federation]:
-    """Open the job; a bound that is neither given nor in the grid is chosen."""
-    given, bounded = draft.with_a_bound(minimax=True)
-    if not bounded and "bound" not in grid:
-        section = {**given.sections["constraint"], "bound": "auto"}
-        given = replace(given, sections={**given.sections, "constraint": section})
-    return given.build()
 
 
 def _draw(found: Comparison, folder: Path) -> None:
@@ -227,97 +202,77 @@ def _draw(found: Comparison, folder: Path) -> None:
     from pffl import figures
 
     words = f"{found.measure} on test rows: difference to {found.reference}"
-    charts: dict[str, Callable[[], Any]] = {}
-    if len(found.methods) > 1 and len(found.seeds) > 1:
-        charts["differences.png"] = lambda: figures.differences(
-            found.differences(), words
-        )
-    if _several(found):
-        charts["front.png"] = lambda: found.chart()
     try:
-        for name, chart in charts.items():
-            chart().save(folder / name)
+        if len(found.methods) > 1 and len(found.seeds) > 1:
+            chart = figures.differences(found.differences(), words)
+            chart.save(folder / "differences.png")
+        if found.table["trials"].max() > 1:
+            found.chart().save(folder / "front.png")
     except MissingExtraError as error:
-        console.note(str(error))
+        terminal.note(str(error))
 
 
-def _several(found: Comparison) -> bool:
-    return bool(found.table["trials"].max() > 1)
-
-
-def _tell(found: Comparison) -> None:
+def _show_comparison(found: Comparison) -> None:
     """Print means, costs, fronts and differences."""
-    target, table = console.stdout(), found.table
-    parts = [{**SHOWN, **COSTS}] if target.width >= WIDE else [SHOWN, COSTS]
-    for titles in parts:
-        rows = [
-            {"method": str(m), **{t: _mean(row, n) for n, t in titles.items()}}
-            for m, row in table.iterrows()
-        ]
-        target.print(_table(rows))
-    target.print(
+    table, wide = found.table, terminal.stdout().width >= WIDE
+    for titles in [{**MEASURES, **COSTS}] if wide else [MEASURES, COSTS]:
+        terminal.print_rows(
+            [
+                {"method": str(m), **{t: _mean(row, n) for n, t in titles.items()}}
+                for m, row in table.iterrows()
+            ]
+        )
+    terminal.show(
         "Test rows, mean ± standard error over seeds. Smaller is better everywhere. "
         f"{' '.join(found.terms)}"
     )
-    if _several(found):
-        _tell_front(found)
+    if table["trials"].max() > 1:
+        _show_front(found)
     if len(found.methods) > 1 and len(found.seeds) > 1:
-        _tell_differences(found)
+        lines = found.differences().to_dict("records")
+        terminal.show(f"\n{found.measure}: difference to {found.reference}, by seed")
+        terminal.print_rows(
+            [
+                {
+                    "method": str(line["method"]),
+                    "difference": _signed(line["mean"], 4),
+                    "interval": f"{_signed(line['low'])} to {_signed(line['high'])}",
+                    "these data": str(line["word"]),
+                    "other people": str(line["population_word"]),
+                }
+                for line in lines
+            ]
+        )
+        reasons = dict.fromkeys(line["reason"] for line in lines if line["reason"])
+        terminal.show(*(f"No word: {reason}." for reason in reasons))
     failed = table["failed"]
     for method, reason in failed[failed != ""].items():
-        target.print(f"{method} failed: {reason}", style="yellow")
+        terminal.show(f"{method} failed: {reason}")
 
 
-def _tell_front(found: Comparison) -> None:
+def _show_front(found: Comparison) -> None:
     names = [n for n in found.points.columns if "_" not in n or n == "multiplier_bound"]
     own = [n for n in names if n not in ("method", "seeds", "failed")]
-    rows = [
-        {"method": str(line["method"])}
-        | {name: "-" if _absent(line[name]) else f"{line[name]}" for name in own}
-        | {
-            "error": f"{line['test_error']:.4f}",
-            found.measure.replace("_", " "): f"{line[f'test_{found.measure}']:.4f}",
-        }
-        for line in found.front().head(MAX_ROWS).to_dict("records")
-    ]
-    title = "Fronts: chosen on validation rows, means on test rows"
-    console.stdout().print(_table(rows, title=title))
-
-
-def _tell_differences(found: Comparison) -> None:
-    """Show paired differences, and what they show."""
-    lines = found.differences().to_dict("records")
-    rows = [
-        {
-            "method": str(line["method"]),
-            "difference": _number(line["mean"]),
-            "interval": f"{_number(line['low'], 3)} to {_number(line['high'], 3)}",
-            "these data": str(line["word"]),
-            "other people": str(line["population_word"]),
-        }
-        for line in lines
-    ]
-    title = f"{found.measure}: difference to {found.reference}, seed by seed"
-    console.stdout().print(_table(rows, title=title))
-    reasons = dict.fromkeys(line["reason"] for line in lines if line["reason"])
-    for reason in reasons:
-        console.stdout().print(f"No word: {reason}.")
+    terminal.show("\nFronts: chosen on validation rows, means on test rows")
+    terminal.print_rows(
+        [
+            {"method": str(line["method"])}
+            | {name: "-" if _absent(line[name]) else f"{line[name]}" for name in own}
+            | {
+                "error": f"{line['test_error']:.4f}",
+                found.measure.replace("_", " "): f"{line[f'test_{found.measure}']:.4f}",
+            }
+            for line in found.front().head(MAX_POINTS).to_dict("records")
+        ]
+    )
 
 
 def _absent(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
 
 
-def _number(value: Any, digits: int = 4) -> str:
+def _signed(value: Any, digits: int = 3) -> str:
     return "-" if _absent(value) else f"{value:+.{digits}f}"
-
-
-def _described(constraint: Constraint) -> str:
-    """Name a constraint, with what was set of it."""
-    plain = dict(constraint.describe())
-    kind = plain.pop("kind", constraint.name)
-    told = [f"{name} {value}" for name, value in plain.items() if value is not None]
-    return ", ".join([str(kind), *told])
 
 
 def _mean(row: Any, name: str) -> str:
@@ -332,16 +287,63 @@ def _mean(row: Any, name: str) -> str:
     return f"{value:.3f}{spread}"
 
 
-def _table(rows: Iterable[Mapping[str, str]], *, title: str | None = None) -> Table:
-    """Lay out rows of text; methods stand left."""
-    from rich import box
-    from rich.table import Table
+def report(
+    directories: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...", help="Runs, audits, comparisons; files of monitors."
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        option("Where to write. Default: report.html.", None, "--out", "-o"),
+    ] = None,
+    title: Annotated[str | None, option("Title of the page.")] = None,
+    card: Annotated[
+        bool, flag("--card", "The model card (Markdown) of one run.")
+    ] = False,
+    settings: Annotated[
+        list[str] | None,
+        option(
+            "With --card: about.purpose, owner, date, contact, license.",
+            "KEY=VALUE",
+            "--set",
+        ),
+    ] = None,
+    show: Open = False,
+) -> None:
+    """Write one self-contained page that opens without a network; or a model card.
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title)
-    for row in rows:
-        if not table.columns:
-            for name in row:
-                justify: Any = "left" if name == "method" else "right"
-                table.add_column(name, justify=justify, no_wrap=True)
-        table.add_row(*row.values())
-    return table
+    What --card states is kept in the run: nothing that was measured changes.
+
+    Example: pffl report runs/compas-001 --card --set about.owner='Unit 7'
+    """
+    from pffl._report.card import missing_of, written
+    from pffl._report.page import report as write
+    from pffl.cli.run import open_page
+    from pffl.config import stated
+    from pffl.running import describe
+    from pffl.runs import CARD
+
+    if not card:
+        if settings:
+            raise UsageError("[no-effect] --set has an effect with --card alone")
+        place = out or Path("report.html")
+        write(*directories, out=place, title=title)
+        terminal.show(f"Report: {place}")
+        if show:
+            open_page(place)
+        return
+    if len(directories) != 1 or title or show:
+        raise UsageError(
+            "[options-conflict] --card is of one run, without --title and --open"
+        )
+    evidence, own = (
+        describe(directories[0], stated(settings or [])),
+        directories[0] / CARD,
+    )
+    written(own.read_text("utf-8"), out)
+    terminal.show(f"Card: {own if out is None else out}")
+    if missing := missing_of(evidence):
+        keys = " ".join(f"--set about.{key}=…" for key in missing)
+        terminal.note(f"the card says 'not stated' of {', '.join(missing)}: {keys}")

@@ -1,39 +1,44 @@
-"""`pffl audit`, `predict`, `monitor`: a model that is there, on rows."""
+"""`pffl predict`, `audit`, `verify`, `monitor`: a model that is there, on rows."""
 
 from __future__ import annotations
 
 import os
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pffl.cli import console
-from pffl.cli.options import COLUMNS, Draft, Json, Verbose, certified, takes
+from pffl.cli import terminal
+from pffl.cli.options import (
+    COLUMNS,
+    Draft,
+    Json,
+    Verbose,
+    certified,
+    flag,
+    option,
+    takes,
+)
+from pffl.cli.options import bound as read_bound
+from pffl.errors import PFFLError, UsageError
 
 if TYPE_CHECKING:
     from pffl.evidence.monitor import Monitor
 
 AUDITS = "audits"  # where they are written
 WHOLE = {"test_fraction": 0.0, "validation_fraction": 0.0}
-MODEL_HELP = "A run, model file, coefficients or probabilities."
 
 Saved = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A run directory or a model file.")
 ]
-Id = Annotated[
-    str | None,
-    typer.Option("--id", help="Joins predictions to rows.", metavar="COLUMN"),
-]
-Probability = Annotated[
-    str | None,
-    typer.Option(help="Column of the predictions to use.", metavar="COLUMN"),
-]
+Probability = Annotated[str | None, option("Column of the predictions.", "COLUMN")]
 Unseen = Annotated[
     Literal["refuse", "ignore"] | None,
-    typer.Option(help="New categories. Default: as in training.", metavar="HOW"),
+    option("New categories. Default: as in training.", "HOW"),
 ]
 
 
@@ -49,19 +54,11 @@ def predict(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="A new file, CSV or Parquet by its ending. Default: CSV on stdout.",
-        ),
+        option("A new CSV or Parquet. Default: CSV on stdout.", "FILE", "--out", "-o"),
     ] = None,
     keep: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Column of ROWS to write beside the scores; may be repeated.",
-        ),
+        option("Column of ROWS to write beside the scores; repeatable.", "COLUMN"),
     ] = None,
     unseen: Unseen = None,
 ) -> None:
@@ -83,44 +80,37 @@ def predict(
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
     for remark in found.remarks:
-        console.note(remark)
+        terminal.note(remark)
     if out is not None:
-        console.note(f"{found.rows:,} rows scored: {out}")
+        terminal.note(f"{found.rows:,} rows scored: {out}")
 
 
 @takes(
-    *(flag for flag in COLUMNS if flag != "missing"),
+    *(name for name in COLUMNS if name != "missing"),
     *("constraint", "bound"),
     unused="model.* method.* privacy.* policy.* run.certify run.models run.radius "
     "run.error_at_most run.reach run.seed",
 )
 def audit(
     draft: Draft,
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help=MODEL_HELP)],
-    certify: Annotated[
-        str | None,
-        typer.Option(
-            help="Exit code 4 unless certified (0.95).",
-            metavar="[CONFIDENCE]",
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL", help="A run, model file, coefficients or probabilities."
         ),
+    ],
+    certify: Annotated[
+        str | None, option("Exit code 4 unless certified (0.95).", "[CONFIDENCE]")
     ] = None,
     split: Annotated[
-        list[str] | None,
-        typer.Option(help="Rows to use; repeatable. Default: all.", metavar="S"),
+        list[str] | None, option("Rows to use; repeatable. Default: all.", "S")
     ] = None,
     probability: Probability = None,
     clip: Annotated[
-        float | None,
-        typer.Option(metavar="P", help="Keep its outputs within P and 1 − P."),
+        float | None, option("Keep its outputs within P and 1 − P.", "P")
     ] = None,
-    p_min: Annotated[
-        float | None,
-        typer.Option(metavar="P", help="Declare that none is below P."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder. Default: audits/NAME-001, …"),
-    ] = None,
+    p_min: Annotated[float | None, option("Declare that none is below P.", "P")] = None,
+    out: Annotated[Path | None, option("Folder. Default: audits/NAME-001, …")] = None,
     unseen: Unseen = None,
     json: Json = False,
     verbose: Verbose = False,
@@ -133,7 +123,7 @@ def audit(
     Example: pffl audit probabilities.csv people.csv --label y --group sex
     """
     from pffl import runs
-    from pffl.cli.run import told
+    from pffl.cli.run import print_result
     from pffl.engines import ENGINES
     from pffl.evidence.looks import Looks
     from pffl.foreign import audit as audit_model
@@ -144,15 +134,13 @@ def audit(
     if certify is not None and (sure := certified(certify).get("run.confidence")):
         draft = draft.where("run.confidence", sure)
     sections = as_trained(model, draft.sections)
-    data = sections.get("data", {})
+    data, typed = sections.get("data", {}), draft.sections.get("data", {})
     ours = model.is_dir() or model.suffix == ".safetensors"
-    typed = draft.sections.get("data", {})
     # All rows are judged alike, but those that a model of ours was trained on.
     whole = "path" in data and not (split or "test_fraction" in typed)
     if whole and not ours:
         sections["data"] = {**data, **WHOLE}
-    draft = replace(draft, sections=sections)
-    bounded = False
+    draft, bounded = replace(draft, sections=sections), False
     if draft.sections.get("constraint"):  # one without a bound only names cells
         draft, bounded = draft.with_a_bound()
     spec = draft.check()
@@ -177,12 +165,93 @@ def audit(
             p_min=p_min,
         )
         save_audit(found, spec, held)
-    certificate = found.certificate
     if json:
-        console.print_json(certificate.as_dict())
-    told(found.conclusions, held.directory, aside=json, verbose=verbose)
-    certificate.insist(None if certify is None else "holdout")
+        terminal.print_json(found.certificate.as_dict())
+    print_result(found.conclusions, held.directory, aside=json, verbose=verbose)
+    found.certificate.insist(None if certify is None else "holdout")
     raise typer.Exit(found.conclusions.exit_code)
+
+
+def verify(
+    path: Annotated[
+        Path | None,
+        typer.Argument(metavar="[RUN]", help="A run's folder, or its report.html."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[ROWS]",
+            help="Rows that --export wrote; or a file, a data set or a run file. "
+            "Default: the data of the run file in RUN.",
+        ),
+    ] = None,
+    export: Annotated[
+        Path | None, option("Write the rows, prepared, to a .csv or .npz and stop.")
+    ] = None,
+    script: Annotated[
+        Path | None, option("Write the verifier, one file that needs no pffl.")
+    ] = None,
+    model: Annotated[
+        Path | None, option("Of an audit: the predictions, to be joined to the rows.")
+    ] = None,
+    id: Annotated[str | None, option("Joins predictions to rows.", "COLUMN")] = None,
+    probability: Probability = None,
+    arithmetic: Annotated[
+        bool, flag("--arithmetic", "Check by recorded sums; open no data.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Compute again what a run claims, and say whether it follows from its rows.
+
+    Without rows the word is *consistent*: the conclusions follow from the recorded
+    sums, and the sums were not checked. With rows it is *verified against rows*. No
+    file can show who wrote it, that bounds, seed and settings were fixed before test
+    rows were seen, what was tried elsewhere, how a model was trained, or who the rows
+    are about. Ends with exit code 6 if something does not agree.
+
+    Example: pffl verify runs/compas-001
+    """
+    from pffl import _verify
+    from pffl.text import visible
+    from pffl.verification import export_rows
+    from pffl.verification import verify as check_run
+
+    if script is not None:
+        script.write_text(Path(_verify.__file__).read_text("utf-8"), encoding="utf-8")
+        terminal.show(f"Verifier written to {script}: python {script} RUN [ROWS]")
+        return
+    if path is None:
+        raise UsageError("[nothing-to-verify] say which run: pffl verify RUN [ROWS]")
+    joined: Any = {"model": model, "id": id, "column": probability}
+    if export:
+        export_rows(path, export, data=data, **joined)
+        terminal.show(f"Rows written to {export}")
+        return
+    if arithmetic and (data or any(joined.values())):
+        raise UsageError(
+            "[options-conflict] --arithmetic opens no data: leave out ROWS and --model"
+        )
+    rows: str | Path | None = data
+    with TemporaryDirectory() as place:
+        if data is None and not arithmetic and path.suffix != ".html":
+            try:
+                export_rows(path, own := Path(place) / "rows.npz", **joined)
+                rows = own
+            except PFFLError as error:
+                warnings.warn(f"not checked by rows: {error}", stacklevel=1)
+        checks = check_run(path, rows, **joined)
+    wrong = [check for check in checks if not check.agrees]
+    if json:
+        terminal.print_json([vars(check) for check in checks])
+        raise typer.Exit(6 if wrong else 0)
+    target = terminal.stdout()
+    for check in checks:
+        if check.note or not check.agrees:
+            style = "" if check.agrees else "red"
+            target.print(visible(str(check)), style=style, soft_wrap=True)
+    style = "bold red" if wrong else "bold green"
+    target.print(_verify.judged(checks), style=style, soft_wrap=True)
+    raise typer.Exit(6 if wrong else 0)
 
 
 def monitor(
@@ -197,49 +266,27 @@ def monitor(
     ],
     state: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Where batches are counted. Default: monitor.jsonl in the run.",
-        ),
+        option("Where batches are counted. Default: monitor.jsonl in the run.", "FILE"),
     ] = None,
     confidence: Annotated[
         float | None,
-        typer.Option(
-            help="Of no false alarm, ever; set with the first batch. Default: 0.95."
-        ),
+        option("Of no false alarm, ever; set with the first batch. Default: 0.95."),
     ] = None,
     bound: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NUMBER",
-            help="Another bound than the model's; or GROUP=NUMBER for each.",
-        ),
+        option("Another bound than the model's; or GROUP=NUMBER for each.", "NUMBER"),
     ] = None,
     id: Annotated[
-        str | None,
-        typer.Option(
-            "--id",
-            metavar="COLUMN",
-            help="Person identifier. Default: the run's, if there.",
-        ),
+        str | None, option("Person identifier. Default: the run's.", "COLUMN")
     ] = None,
     silo: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Column that names the silo. Default: the run's, if there.",
-        ),
+        str | None, option("Column that names the silo. Default: the run's.", "COLUMN")
     ] = None,
     weight: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN",
-            help="Column of sample weights. Default: the run's.",
-        ),
+        str | None, option("Column of sample weights. Default: the run's.", "COLUMN")
     ] = None,
     weight_bound: Annotated[
-        float | None,
-        typer.Option(help="Upper bound on sample weights. Default: the run's."),
+        float | None, option("Upper bound on sample weights. Default: the run's.")
     ] = None,
     unseen: Unseen = None,
     json: Json = False,
@@ -251,17 +298,20 @@ def monitor(
 
     Example: pffl monitor runs/people-001 march.csv
     """
-    from pffl.cli.options import bound as read_bound
     from pffl.data.reading import read_table
-    from pffl.monitoring import Deployed, default_state
+    from pffl.monitoring import Deployed, default_state, run_of
     from pffl.monitoring import monitor as count
+    from pffl.records import read_toml
+    from pffl.runs import SPEC
 
     deployed, path = Deployed.of(model), state or default_state(model)
-    run, limits = _columns_of(model), read_bound(bound) if bound else None
+    limits, run = read_bound(bound) if bound else None, dict[str, Any]()
+    if (folder := run_of(model)) is not None and (folder / SPEC).is_file():
+        run = read_toml(folder / SPEC).get("data", {})
     for place in rows:
         frame, notes = read_table(place)
         there = list(map(str, frame.columns))
-        known = {key: name for key, name in run.items() if name in there}
+        known = {k: run[k] for k in ("silo", "id") if run.get(k) in there}
         found = count(
             deployed,
             frame,
@@ -276,44 +326,26 @@ def monitor(
             name=place.name,
         )
         for note in (*notes, *found.notes):
-            console.note(note)
+            terminal.note(note)
     if json:
-        console.print_json(found.as_dict())
+        terminal.print_json(found.as_dict())
     else:
-        _show(found, path)
+        _show_monitor(found, path)
     raise typer.Exit(found.exit_code)
 
 
-def _columns_of(model: Path) -> dict[str, Any]:
-    """Return the columns of silos and ids that the run of a directory had."""
-    from pffl.monitoring import run_of
-    from pffl.records import read_toml
-    from pffl.runs.directory import SPEC
-
-    folder = run_of(model)
-    if folder is None or not (folder / SPEC).is_file():
-        return {}
-    data = read_toml(folder / SPEC).get("data", {})
-    return {key: data[key] for key in ("silo", "id") if key in data}
-
-
-def _show(found: Monitor, path: Path) -> None:
-    from rich.text import Text
-
-    from pffl.cli import show
+def _show_monitor(found: Monitor, path: Path) -> None:
     from pffl.evidence.monitor import assumptions, shown
-    from pffl.text import few, visible
+    from pffl.text import few
 
-    target = console.stdout()
-    target.print()
-    show.print_whole(target, show.text_rows(shown(found), target.width))
-    target.print()
+    target, alarm = terminal.stdout(), bool(found.alarms)
+    terminal.print_rows(shown(found))
     notes = [f"assumed: {text}" for text in assumptions(found.settings)]
     if found.settings.unwatched:
         notes.insert(0, f"not watched: {few(found.settings.unwatched)}")
-    target.print(show.remarks(notes))
     target.print()
-    head = Text("▲ ALARM", "bold red") if found.alarms else Text("NO ALARM", "bold")
-    target.print(head)
-    target.print(Text(visible(found.message)))
-    target.print(f"State: {path} (digest {found.digest[:12]})", soft_wrap=True)
+    target.print(terminal.remarks(notes))
+    target.print()
+    word = "▲ ALARM" if alarm else "NO ALARM"
+    target.print(word, style="bold red" if alarm else "bold")
+    terminal.show(found.message, f"State: {path} (digest {found.digest[:12]})")

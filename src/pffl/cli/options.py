@@ -2,7 +2,7 @@
 
 `@takes("label", "bound")` gives a command the DATA argument, these options and
 ``--set``; the command itself receives them as one `Draft`. An option is a key of the
-run file, whose type says how its text is read.
+run file, whose pydantic model says how its text is read.
 """
 
 from __future__ import annotations
@@ -21,103 +21,81 @@ import typer
 from typer.models import ArgumentInfo
 
 if TYPE_CHECKING:
-    from pffl.config import DataSource, Job, RunSpec
+    from pffl.config import Job, RunSpec
     from pffl.constraints import Number
     from pffl.data import Federation
 
-DATA_HELP = "A data set, a table, a run file (.toml) or a run."
 RESUME = "resume"  # option of a command that can go on with a stopped run
-SET_HELP = "Any key: docs/commands.md."
-TYPED = "command line"
+CERTIFY_ALONE = "yes"  # what `--certify` says where no confidence follows
 KINDS = ("model", "constraint", "method")
-Verbose = Annotated[
-    bool, typer.Option("--verbose", "-v", help="Also show all figures and remarks.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else.")]
+
+
+def option(help: str, metavar: str | None = None, *flags: str, **more: Any) -> Any:
+    """Return what typer makes an option of."""
+    return typer.Option(*flags, help=help, metavar=metavar, **more)
+
+
+def flag(name: str, help: str) -> Any:
+    """Return what typer makes an option without a value of."""
+    return typer.Option(*name.split(), help=help)
+
+
+Verbose = Annotated[bool, flag("--verbose -v", "Also show all figures and remarks.")]
+Json = Annotated[bool, flag("--json", "Print JSON, and nothing else.")]
+Open = Annotated[bool, flag("--open", "Open the report in the browser.")]
 
 
 @dataclass(frozen=True)
-class Shared:
-    """An option and the keys of the run file that it sets.
+class SharedOption:
+    """An option, the keys of the run file that it sets, and its heading."""
 
-    Attributes
-    ----------
-    keys
-        Keys that it sets, with their section.
-    help, metavar
-        What `--help` shows.
-    panel
-        The heading that it stands under.
-    several
-        Whether it may be repeated.
-    """
-
-    keys: tuple[str, ...]
-    help: str
-    metavar: str
     panel: str
+    keys: tuple[str, ...]
+    metavar: str
+    help: str
     several: bool = False
 
-    def parameter(self, flag: str, *, panels: bool) -> inspect.Parameter:
+    def parameter(self, name: str, *, panels: bool) -> inspect.Parameter:
         """Return the parameter that typer makes an option of; under its heading."""
-        option = typer.Option(
+        kind: Any = list[str] | None if self.several else str | None
+        panel = self.panel if panels else None
+        made = typer.Option(
             None,
-            f"--{flag}",
+            f"--{name}",
             help=self.help,
             metavar=self.metavar,
-            rich_help_panel=self.panel if panels else None,
+            rich_help_panel=panel,
             show_default=False,
         )
-        kind: Any = list[str] | None if self.several else str | None
-        return _parameter(flag, kind, option)
+        return _parameter(name, kind, made)
 
 
-def _options() -> dict[str, Shared]:
-    data, fair, train = "Data", "Fairness", "Training"
-    return {
-        "label": Shared(("data.label",), "Column to predict.", "COLUMN", data),
-        "group": Shared(
-            ("data.group",), "Protected columns; several cross.", "NAMES", data, True
-        ),
-        "silo": Shared(("data.silo",), "Column that names the silo.", "COLUMN", data),
-        "silos": Shared(("data.silos",), "Number of silos to simulate.", "N", data),
-        "id": Shared(
-            ("data.id",), "Person identifier.",
-            "COLUMN", data,
-        ),
-        "drop": Shared(("data.drop",), "Columns to exclude.", "NAMES", data, True),
-        "missing": Shared(
-            ("data.missing",), "Missing: refuse, indicator, drop_column.",
-            "HOW", data,
-        ),
-        "constraint": Shared(
-            ("constraint.kind",), "bgl, cbgl, minmax or per-silo.",
-            "KIND", fair,
-        ),
-        "bound": Shared(
-            ("constraint.bound",), "Largest mean loss; GROUP=NUMBER; auto.",
-            "NUMBER", fair, True,
-        ),
-        "certify": Shared(
-            ("run.certify",), "Certify bounds for new people (0.95).",
-            "[CONFIDENCE]", fair,
-        ),
-        "model": Shared(
-            ("model.kind",), "logistic, softmax, least-squares, huber, …",
-            "KIND", train,
-        ),
-        "method": Shared(
-            ("method.kind",), "auto, exact, first-order, pffl, fedavg, …",
-            "KIND", train,
-        ),
-        "l2": Shared(("model.l2",), "Ridge term; or auto.", "NUMBER", train),
-        "seed": Shared(
-            ("data.seed", "run.seed"), "Seed of silos, split and training.", "N", train
-        ),
-        "epsilon": Shared(
-            ("privacy.epsilon",), "Privacy budget: adds noise.", "NUMBER", train
-        ),
-    }  # fmt: skip
+def _options() -> dict[str, SharedOption]:
+    """Read the table of shared options; a metavar with … may be repeated."""
+    table = """
+    Data     | label      | data.label          | COLUMN       | Column to predict.
+    Data     | group      | data.group          | NAMES…       | Protected columns; several cross.
+    Data     | silo       | data.silo           | COLUMN       | Column that names the silo.
+    Data     | silos      | data.silos          | N            | Number of silos to simulate.
+    Data     | id         | data.id             | COLUMN       | Person identifier.
+    Data     | drop       | data.drop           | NAMES…       | Columns to exclude.
+    Data     | missing    | data.missing        | HOW          | Missing: refuse, indicator, drop_column.
+    Fairness | constraint | constraint.kind     | KIND         | bgl, cbgl, minmax or per-silo.
+    Fairness | bound      | constraint.bound    | NUMBER…      | Largest mean loss; GROUP=NUMBER; auto.
+    Fairness | certify    | run.certify         | [CONFIDENCE] | Certify bounds for new people (0.95).
+    Training | model      | model.kind          | KIND         | logistic, softmax, least-squares, huber, …
+    Training | method     | method.kind         | KIND         | auto, exact, first-order, pffl, fedavg, …
+    Training | l2         | model.l2            | NUMBER       | Ridge term; or auto.
+    Training | seed       | data.seed, run.seed | N            | Seed of silos, split and training.
+    Training | epsilon    | privacy.epsilon     | NUMBER       | Privacy budget: adds noise.
+    """  # noqa: E501
+    found = {}
+    for line in table.strip().splitlines():
+        panel, name, keys, metavar, help = map(str.strip, line.split("|"))
+        several, metavar = metavar.endswith("…"), metavar.rstrip("…")
+        named = tuple(keys.split(", "))
+        found[name] = SharedOption(panel, named, metavar, help, several)
+    return found
 
 
 OPTIONS = _options()
@@ -138,36 +116,38 @@ def takes(
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         draft, *own = inspect.signature(command, eval_str=True).parameters.values()
         own = [p.replace(kind=p.KEYWORD_ONLY) for p in own]
+        arguments = [p for p in own if _is_argument(p)]
+        may_lack = optional or any(p.name == RESUME for p in own)
 
         @functools.wraps(command)
         def wrapper(**values: Any) -> None:
             data, settings = values.pop("data"), values.pop("set_") or []
-            given = {flag: values.pop(flag) for flag in flags}
+            given = {name: values.pop(name) for name in flags}
             place = values.get(RESUME)
-            if data is None and optional:
+            made: Draft | None = None
+            if place is not None:
+                made = Draft.resumed(place, data, given, settings)
+            elif data is None and optional:
                 _refuse_all(given, settings)
-                made: Draft | None = None
-            elif place is None:
+            else:
                 made = Draft.of(data, given, settings)
                 made.refuse(command.__name__, *unused.split())
-            else:
-                made = Draft.resumed(place, data, given, settings)
-            values[draft.name] = made
-            command(**values)
+            command(**{draft.name: made}, **values)
 
+        default, kind = (None, str | None) if may_lack else (..., str)
+        about = "A data set, a table, a run file (.toml) or a run."
+        data = typer.Argument(default, help=about, metavar="DATA", show_default=False)
+        settings = typer.Option(
+            None, "--set", metavar="KEY=VALUE", help="Any key: docs/commands.md."
+        )
         panels = set(flags) == set(OPTIONS)
-        may_lack = optional or any(p.name == RESUME for p in own)
         signature = inspect.Signature(
             [
-                *(p for p in own if _is_argument(p)),
-                _data(optional=may_lack),
-                *(OPTIONS[flag].parameter(flag, panels=panels) for flag in flags),
-                *(p for p in own if not _is_argument(p)),
-                _parameter(
-                    "set_",
-                    list[str] | None,
-                    typer.Option(None, "--set", metavar="KEY=VALUE", help=SET_HELP),
-                ),
+                *arguments,
+                _parameter("data", kind, data),
+                *(OPTIONS[name].parameter(name, panels=panels) for name in flags),
+                *(p for p in own if p not in arguments),
+                _parameter("set_", list[str] | None, settings),
             ]
         )
         wrapper.__signature__ = signature  # type: ignore[attr-defined]
@@ -178,34 +158,25 @@ def takes(
     return decorate
 
 
-def _refuse_all(given: Mapping[str, Any], settings: Sequence[str]) -> None:
-    """Refuse options without data."""
-    from pffl.errors import UsageError
-
-    typed = [f"--{flag}" for flag, value in given.items() if value]
-    if typed or settings:
-        raise UsageError(
-            f"[missing-data] DATA is missing: {', '.join([*typed, *settings])} say "
-            "how to read it"
-        )
-
-
 def _is_argument(parameter: inspect.Parameter) -> bool:
     return any(isinstance(m, ArgumentInfo) for m in parameter.annotation.__metadata__)
-
-
-def _data(*, optional: bool) -> inspect.Parameter:
-    """Return DATA."""
-    default, kind = (None, str | None) if optional else (..., str)
-    argument = typer.Argument(
-        default, help=DATA_HELP, metavar="DATA", show_default=False
-    )
-    return _parameter("data", kind, argument)
 
 
 def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
     place = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, place, default=default, annotation=kind)
+
+
+def _refuse_all(given: Mapping[str, Any], settings: Sequence[str]) -> None:
+    """Refuse options without data."""
+    from pffl.errors import UsageError
+
+    typed = [f"--{name}" for name, value in given.items() if value]
+    if typed or settings:
+        raise UsageError(
+            f"[missing-data] DATA is missing: {', '.join([*typed, *settings])} say "
+            "how to read it"
+        )
 
 
 def listed(text: str) -> list[str]:
@@ -219,17 +190,12 @@ def listed(text: str) -> list[str]:
 
 # Words
 
-SAID = {
-    "bound=NUMBER": "--bound NUMBER",
-    "unseen='ignore'": "--unseen ignore",
-    "classification=False": "--model least-squares",
-    "clip=P": "--clip P",
-    "method=FirstOrder()": "--method first-order",
-    "model=LeastSquares()": "--model least-squares",
-    "model=SoftmaxRegression()": "--model softmax",
-    "p_min=P": "--p-min P",
-    "target_range=LOW,HIGH": "--set model.target_range=[LOW,HIGH]",
+CLASSES = {
+    "FirstOrder()": "first-order",
+    "LeastSquares()": "least-squares",
+    "SoftmaxRegression()": "softmax",
 }
+OWN_OPTIONS = ("clip", "p_min", "unseen")  # of audit, predict and monitor
 HASHED = re.compile(r"\{['\"](.*)['\"]: (\d+)\}")  # as Python writes it
 
 
@@ -246,16 +212,16 @@ def _as_option(found: re.Match[str]) -> str:
     from pffl.config import keys
 
     key, value = found[1], found[2].strip("'")
-    if found[0].strip("`") in SAID:
-        return SAID[found[0].strip("`")]
-    hashed = HASHED.fullmatch(value)
-    if key == "hash" and hashed:
+    value = CLASSES.get(value, value)
+    if hashed := HASHED.fullmatch(value):
         name = hashed[1] if re.fullmatch(r"[\w-]+", hashed[1]) else f'"{hashed[1]}"'
-        return "--set " + shlex.quote(f"data.hash.{name}={hashed[2]}")
-    for flag, option in OPTIONS.items():
-        if option.keys[0] == f"data.{key}":
-            return f"--{flag} {value}".strip()
-    section = "data" if f"data.{key}" in keys() else "run"
+        return "--set " + shlex.quote(f"data.{key}.{name}={hashed[2]}")
+    if (key, value) == ("classification", "False"):
+        return "--model least-squares"
+    if key in OPTIONS or key in OWN_OPTIONS:
+        return f"--{key.replace('_', '-')} {value}".strip()
+    sections = ("data", "run", "model")
+    section = next((s for s in sections if f"{s}.{key}" in keys()), "run")
     plain = value.lower() if value in ("True", "False") else value
     return f"--set {section}.{key}={plain or 'VALUE'}"
 
@@ -274,16 +240,13 @@ COMMANDS_GONE = {
     "data list": "pffl data",
 }
 OPTIONS_GONE = {
-    "--calibration-fraction": "--set data.calibration_fraction=NUMBER",
     "--candidates": "pffl.audit(candidates=N) in Python",
     "--cell": "--only GROUP",
     "--columns": "--set columns=FILE",
     "--confidence": "--certify CONFIDENCE, or --set run.confidence=NUMBER",
-    "--dates": "--set 'data.dates=[\"year\"]'",
     "--extras": "a page is always written",
     "--hash": "--set data.hash.COLUMN=INPUTS",
-    "--input": "--set 'data.inputs=[\"COLUMN\"]'",
-    "--labels": "--set 'constraint.labels=[\"LABEL\"]'",
+    "--input": "--set data.inputs=COLUMN",
     "--no-extras": "a page is always written",
     "--partition-by": "--set data.by=COLUMN",
     "--promise": "--certify [CONFIDENCE]",
@@ -291,7 +254,6 @@ OPTIONS_GONE = {
     "--range": "--set 'privacy.range=[\"NAME=LOW,HIGH\"]'",
     "--reach": "pffl feasible DATA",
     "--require": "--certify [CONFIDENCE]",
-    "--target-range": "--set 'model.target_range=[LOW, HIGH]'",
 }
 
 
@@ -305,7 +267,7 @@ def now_called(arguments: Sequence[str]) -> str | None:
     return COMMANDS_GONE.get(both) or COMMANDS_GONE.get(" ".join(arguments[:1]))
 
 
-def now_typed(option: str) -> str | None:
+def now_typed(name: str) -> str | None:
     """Return what an option that is gone is called now: mostly, a key of the run file.
 
     >>> now_typed("--local-steps")
@@ -313,10 +275,10 @@ def now_typed(option: str) -> str | None:
     """
     from pffl.config import keys
 
-    if option in OPTIONS_GONE:
-        return OPTIONS_GONE[option]
-    name = option.removeprefix("--").replace("-", "_")
-    there = [key for key in keys() if key.partition(".")[2] == name]
+    if name in OPTIONS_GONE:
+        return OPTIONS_GONE[name]
+    plain = name.removeprefix("--").replace("-", "_")
+    there = [key for key in keys() if key.partition(".")[2] == plain]
     return f"--set {there[0]}=VALUE" if there else None
 
 
@@ -349,10 +311,7 @@ class Draft:
 
     @classmethod
     def of(
-        cls,
-        data: str | None,
-        given: Mapping[str, Any],
-        settings: Sequence[str] = (),
+        cls, data: str | None, given: Mapping[str, Any], settings: Sequence[str] = ()
     ) -> Draft:
         """Lay options and settings over what DATA names.
 
@@ -372,26 +331,25 @@ class Draft:
             raise UsageError("[missing-data] DATA is missing: give it, or --resume DIR")
         sections, file, base = named(data)
         options: dict[str, Any] = {}
-        for flag, text in given.items():
-            if text is not None and text != []:
-                for key, value in _values(flag, text).items():
-                    section, _, name = key.partition(".")
-                    options.setdefault(section, {})[name] = value
+        for name, text in given.items():
+            for key, value in _values(name, text).items() if text else ():
+                section, _, own = key.partition(".")
+                options.setdefault(section, {})[own] = value
         for setting in settings:
             options = merge(options, parse_setting(setting))
-        typed = [
-            f"{section}.{key}" if isinstance(table, Mapping) else section
+        typed = {
+            f"{section}.{key}".rstrip(".")
             for section, table in options.items()
             for key in (table if isinstance(table, Mapping) else [""])
-        ]
-        sections = _other_kinds_forgotten(sections, options)
-        return cls(
-            merge(sections, options),
-            file or TYPED,
-            base,
-            frozenset(typed),
-            Path(data).is_dir(),
-        )
+        }
+        for name in KINDS:  # another kind than the file's begins its section anew
+            asked, there = options.get(name), sections.get(name)
+            kind = asked.get("kind") if isinstance(asked, Mapping) else None
+            now = there.get("kind") if isinstance(there, Mapping) else None
+            if there is not None and kind not in (None, now):
+                sections = {**sections, name: {}}
+        merged, of_run = merge(sections, options), Path(data).is_dir()
+        return cls(merged, file or "command line", base, frozenset(typed), of_run)
 
     @classmethod
     def resumed(
@@ -405,12 +363,12 @@ class Draft:
         from pffl.errors import ArtefactError, UsageError
         from pffl.log import SPEC as STOPPED
 
-        others = [f"--{flag}" for flag, text in given.items() if text]
-        others += [] if data is None else [f"DATA {data}"]
-        if others or settings:
+        others = [f"--{name}" for name, text in given.items() if text]
+        others += [*([] if data is None else [f"DATA {data}"]), *settings]
+        if others:
             raise UsageError(
                 f"[options-conflict] --resume goes on with the run of '{place}' as it "
-                f"was: leave out {', '.join([*others, *settings])}"
+                f"was: leave out {', '.join(others)}"
             )
         if not (place / STOPPED).is_file():
             raise ArtefactError(
@@ -435,18 +393,15 @@ class Draft:
             if value is not None and value != keys()[key].default:
                 found.add(key)
         with Problems(self.source, UsageError) as problems:
-            problems.extend(
-                f"[no-effect] 'pffl {command}' makes no use of {key}"
-                for key in sorted(found)
-            )
+            for key in sorted(found):
+                problems.add(f"[no-effect] 'pffl {command}' makes no use of {key}")
 
     def where(self, key: str, value: object) -> Draft:
         """Return a draft with another value of one key."""
         from pffl.config import merge
 
         section, _, name = key.partition(".")
-        changed = merge(self.sections, {section: {name: value}})
-        return replace(self, sections=changed)
+        return replace(self, sections=merge(self.sections, {section: {name: value}}))
 
     def with_a_bound(self, *, minimax: bool = False) -> tuple[Draft, bool]:
         """Let a constraint without a bound name groups; also say whether it had one.
@@ -460,10 +415,11 @@ class Draft:
         kept = isinstance(given, list) or (minimax and is_minimax(section))
         if kept or "bound" in section or "upper_bound" in section:
             return self, True
-        if is_minimax(section):
-            section["kind"] = "bgl"
-        section["bound"] = 0.0
-        return replace(self, sections={**self.sections, "constraint": section}), False
+        more = {"kind": "bgl"} if is_minimax(section) else {}
+        constraint = {**section, **more, "bound": 0.0}
+        return replace(
+            self, sections={**self.sections, "constraint": constraint}
+        ), False
 
     def check(self) -> RunSpec:
         """Turn it into typed objects; all problems at once."""
@@ -476,16 +432,12 @@ class Draft:
         from pffl.errors import UsageError
 
         spec = self.check()
-        if spec.privacy.secure_sum:
-            raise UsageError(
-                "[no-secure-sums] secure sums ([privacy] secure_sum) are for 'pffl "
-                "run' and 'pffl deploy': --set privacy.secure_sum=false"
-            )
-        if spec.privacy.terms is not None:
-            raise UsageError(
-                "[not-under-noise] a privacy budget ([privacy] epsilon) is for one "
-                "'pffl run': each further model would have to be paid from it"
-            )
+        for asked, text in (
+            (spec.privacy.secure_sum, "[no-secure-sums] secure sums are"),
+            (spec.privacy.terms, "[not-under-noise] a privacy budget is"),
+        ):
+            if asked:
+                raise UsageError(f"{text} for 'pffl run' and 'pffl deploy' alone")
         return build(spec)
 
 
@@ -497,41 +449,26 @@ def build(spec: RunSpec) -> Job[Federation]:
         return spec.build(progress=show)
 
 
-def open_data(source: DataSource) -> Federation:
-    """Open the data of a run file, with something to look at."""
-    from pffl.progress import arriving
-
-    with arriving() as show:
-        return source.open(progress=show)
-
-
-def _values(flag: str, text: Any) -> dict[str, Any]:
+def _values(name: str, text: Any) -> dict[str, Any]:
     """Read the text of an option, by the type of its key."""
     from pffl.config import keys, read_text
 
-    if flag == "bound":
+    if name == "bound":
         return {"constraint.bound": bound(text)}
-    if flag == "certify":
+    if name == "certify":
         return certified(text)
     if not isinstance(text, str):
-        text = [name for one in text for name in listed(one)]
-    return {key: read_text(text, keys()[key].kind) for key in OPTIONS[flag].keys}
+        text = [one for given in text for one in listed(given)]
+    return {key: read_text(text, keys()[key].kind) for key in OPTIONS[name].keys}
 
 
 def certified(text: str) -> dict[str, Any]:
     """Read ``--certify``, with or without a confidence."""
-    from pffl.cli import PLAIN
+    from pffl.config import read_text
 
-    more = {} if text == PLAIN else {"run.confidence": number(text)}
+    alone = text == CERTIFY_ALONE
+    more = {} if alone else {"run.confidence": read_text(text, float)}
     return {"run.certify": True, **more}
-
-
-def number(text: str) -> float | str:
-    """Read a number, if it is one; a word stays, to be judged with its run file."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def bound(given: Sequence[str]) -> Number | dict[str, Number]:
@@ -544,8 +481,8 @@ def bound(given: Sequence[str]) -> Number | dict[str, Number]:
         for text in (part for one in given for part in _several(one)):
             cell, _, found = text.rpartition("=")
             try:
-                name, auto = cell.strip(), found.strip() == AUTO
-                cells[name] = AUTO if auto else float(found)
+                auto = found.strip() == AUTO
+                cells[cell.strip()] = AUTO if auto else float(found)
             except ValueError:
                 hint = " (a point, not a comma)" if "," in found else ""
                 problems.add(
@@ -567,17 +504,3 @@ def _several(text: str) -> list[str]:
     """
     parts = text.split(",")
     return parts if all("=" in part for part in parts) else [text]
-
-
-def _other_kinds_forgotten(
-    sections: Mapping[str, Any], options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Start a section anew where the command line asks for another kind."""
-    kept = dict(sections)
-    for name in KINDS:
-        table, there = options.get(name), kept.get(name)
-        asked = table.get("kind") if isinstance(table, Mapping) else None
-        now = there.get("kind") if isinstance(there, Mapping) else None
-        if asked is not None and there is not None and now != asked:
-            kept[name] = {}
-    return kept

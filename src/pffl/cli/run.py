@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+import os
+import shlex
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pffl.cli import console, deployed
-from pffl.cli.interruption import code_of, how_to_go_on, interruptible, resumable
+from pffl.cli import INTERRUPTED, terminal
 from pffl.cli.options import (
     COLUMNS,
     OPTIONS,
     Draft,
     Json,
+    Open,
     Verbose,
     build,
     certified,
+    option,
     takes,
 )
-from pffl.errors import UsageError
+from pffl.errors import FederationError, UsageError
 
 if TYPE_CHECKING:
-    from pffl.callbacks import Callback
+    from pffl.config import RunSpec
     from pffl.evidence.conclude import Conclusions
     from pffl.runs import RunDirectory
 
@@ -33,17 +38,14 @@ if TYPE_CHECKING:
 def run(
     draft: Draft,
     out: Annotated[
-        Path | None,
-        typer.Option(help="Run directory. Default: the next free runs/NAME-001."),
+        Path | None, option("Run directory. Default: the next free runs/NAME-001.")
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(help="Go on with the run that stopped there.")
+        Path | None, option("Go on with the run that stopped there.")
     ] = None,
     json: Json = False,
     verbose: Verbose = False,
-    show: Annotated[
-        bool, typer.Option("--open", help="Open the report in the browser.")
-    ] = False,
+    show: Open = False,
 ) -> None:
     """Train one model over all silos, with a bound on the loss of every group.
 
@@ -53,63 +55,116 @@ def run(
     Example: pffl run adult --constraint cbgl --bound 0.7 --certify --seed 0
     """
     from pffl.engines import DEPLOYED
-    from pffl.log import SPEC
-    from pffl.progress import Rounds
-    from pffl.running import run as run_in
+    from pffl.runs import REPORT
 
     spec = draft.check()
+    if resume is not None and out is not None:
+        raise UsageError(
+            "[options-conflict] --resume goes on in the directory it names: leave out "
+            "--out"
+        )
     if spec.settings.engine == DEPLOYED:
-        directory, code = deployed.run(spec, out, resume, verbose=verbose, json=json)
-        if show:
-            _open(directory)
-        raise typer.Exit(code)
-    if draft.sections.get("policy"):
+        directory, found, code = _run_deployed(spec, out, resume)
+    elif draft.sections.get("policy"):
         raise UsageError(
             f"[no-effect] {draft.source}: [policy] goes with [run] engine = 'flower'"
         )
-    with interruptible() as signals, _lock(out, resume, spec.data.name) as held:
-        job, directory = build(spec), held.directory
-        with resumable(directory):
-            solution = run_in(
-                job,
-                held,
-                callbacks=[Rounds(), _releases()],
-                say=console.note,
-            )
-    if json:
-        console.print_json(solution.as_dict())
-    told(solution.conclusions, directory, aside=json, verbose=verbose)
-    if show:
-        _open(directory)
-    if solution.status != "interrupted":
-        raise typer.Exit(solution.exit_code)
-    if (directory / SPEC).is_file():
-        console.note(how_to_go_on(directory))
-    raise typer.Exit(code_of(signals))
+    else:
+        directory, found, code = _run_here(spec, out, resume)
+    if found is not None:
+        if json:
+            terminal.print_json(found.result())
+        print_result(found, directory, aside=json, verbose=verbose)
+    if show and (directory / REPORT).is_file():
+        open_page(directory / REPORT)
+    if code >= INTERRUPTED:
+        _say_how_to_go_on(directory)
+    raise typer.Exit(code)
 
 
-def _releases() -> Callback:
-    """Return what shows the plan of a run with noise, before its first query."""
+def _run_here(
+    spec: RunSpec, out: Path | None, resume: Path | None
+) -> tuple[Path, Conclusions, int]:
+    """Train in this process; return where, what it reached, and its exit code."""
     from pffl.callbacks import Callback
+    from pffl.progress import Rounds
+    from pffl.running import run as run_in
 
     class Releases(Callback):
         def releasing(self, lines: Sequence[str]) -> None:
-            for line in lines:
-                console.note(line)
+            for line in lines:  # the plan of a run with noise, before its first query
+                terminal.note(line)
 
-    return Releases()
+    shown = [Rounds(), Releases()]
+    with interruptible() as signals, _lock(out, resume, spec.data.name) as held:
+        job = build(spec)
+        try:
+            solution = run_in(job, held, callbacks=shown, say=terminal.note)
+        except BaseException:
+            _say_how_to_go_on(held.directory)
+            raise
+    stopped = solution.status == "interrupted"
+    code = _code_of(signals) if stopped else solution.exit_code
+    return held.directory, solution.conclusions, code
 
 
-def _open(directory: Path) -> None:
-    """Open the page of a run, where it has one."""
-    from pffl.cli.report import open_page
-    from pffl.runs.directory import REPORT
+def _run_deployed(
+    spec: RunSpec, out: Path | None, resume: Path | None
+) -> tuple[Path, Conclusions | None, int]:
+    """Start what `pffl deploy` wrote, watch it, and end as it ends."""
+    from pffl import runs
+    from pffl.deploy.launch import Launch
+    from pffl.evidence.conclude import conclude
 
-    if (directory / REPORT).is_file():
-        open_page(directory / REPORT)
+    if (given := spec.data.federation) is None:
+        raise UsageError(
+            "[not-deployed] engine = 'flower': give the folder that 'pffl deploy' wrote"
+        )
+    folder = given.parent
+    place = resume or out
+    if place is None:
+        with runs.lock_next("runs", folder.resolve().name) as held:
+            place = held.directory  # empty, so it goes away again
+    planned = Launch(folder, place.resolve(), resume is not None)
+    with interruptible():
+        planned.agreed  # noqa: B018 - a folder of another kind is refused here
+        with runs.lock(planned.out, unfinished=planned.resume):
+            pass  # what the ServerApp would refuse is refused here
+        planned.register()
+        number = planned.start()
+        terminal.note(f"Flower run {number}: stop it with Ctrl-C")
+        try:
+            ended = planned.watch(number, terminal.note)
+        except (KeyboardInterrupt, FederationError) as error:
+            if isinstance(error, KeyboardInterrupt):
+                try:
+                    planned.stop(number)
+                except FederationError as refused:
+                    terminal.error(f"run {number} may still go on: {refused}")
+            _say_how_to_go_on(planned.out)
+            raise
+    code = int(ended["code"])
+    if code in (0, 4):
+        return planned.out, conclude(runs.load(planned.out).evidence), code
+    terminal.error(str(ended["message"]))
+    _say_how_to_go_on(planned.out)
+    return planned.out, None, code
 
 
-def told(found: Conclusions, directory: Path, *, aside: bool, verbose: bool) -> None:
+def _lock(
+    out: Path | None, resume: Path | None, name: str
+) -> AbstractContextManager[RunDirectory]:
+    """Take hold of the run directory before any time is spent on training."""
+    from pffl import runs
+
+    if resume is not None:
+        return runs.lock(resume, unfinished=True)
+    return runs.lock_next("runs", name) if out is None else runs.lock(out)
+
+
+def print_result(
+    found: Conclusions, directory: Path, *, aside: bool, verbose: bool
+) -> None:
     """Show what a run reached, and where it is saved.
 
     Parameters
@@ -123,41 +178,81 @@ def told(found: Conclusions, directory: Path, *, aside: bool, verbose: bool) -> 
     verbose
         Whether to show all figures.
     """
-    from pffl.cli import show
-    from pffl.runs.directory import MODEL, REPORT
+    from pffl.runs import MODEL, REPORT
 
-    target = console.stderr() if aside else console.stdout()
+    target = terminal.stdout(stderr=aside)
     if verbose and not aside:
-        show.details(target, found)
-    (show.verdicts if aside else show.screen)(target, found)
+        terminal.print_details(target, found)
+    (terminal.print_verdicts if aside else terminal.print_screen)(target, found)
     made = {"report": directory / REPORT, "model": directory / MODEL}
     parts = [f"{title:8} {path}" for title, path in made.items() if path.is_file()]
     notes = found.evidence.data.notes
     if notes and not verbose:
         parts.append(f"notes    {len(notes)} on the data: see -v")
     line = (" " * 8).join(parts)
+    short = line if len(line) <= target.width else "\n".join(parts)
     target.print()
-    target.print(
-        line if len(line) <= target.width else "\n".join(parts), soft_wrap=True
-    )
+    target.print(short, soft_wrap=True)
 
 
-def _lock(
-    out: Path | None, resume: Path | None, name: str
-) -> AbstractContextManager[RunDirectory]:
-    """Take hold of the run directory before any time is spent on training."""
-    from pffl import runs
+def open_page(path: Path) -> None:
+    """Open a page in the browser, or say that there is none."""
+    import webbrowser
 
-    if resume is not None and out is not None:
-        raise UsageError(
-            "[options-conflict] --resume goes on in the directory it names: leave out "
-            "--out"
-        )
-    if resume is not None:
-        return runs.lock(resume, unfinished=True)
-    if out is None:
-        return runs.lock_next("runs", name)
-    return runs.lock(out)
+    if not webbrowser.open(path.resolve().as_uri()):
+        terminal.note(f"no browser is at hand: open {path} yourself")
+
+
+# Ctrl-C and SIGTERM
+
+
+@contextmanager
+def interruptible() -> Iterator[list[int]]:
+    """Treat SIGTERM like Ctrl-C, and remember which one it was.
+
+    The second of them ends the process at once, whatever it is doing: it is left to
+    the system. Files are whole at any time.
+    """
+    seen: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield seen  # only the main thread may handle signals
+        return
+
+    def remember(number: int, frame: object) -> None:
+        seen.append(number)
+        for each in before:
+            signal.signal(each, signal.SIG_DFL)
+        with suppress(OSError):
+            os.write(2, b"\nstopping; once more ends at once\n")
+        raise KeyboardInterrupt
+
+    before = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, remember)
+    try:
+        yield seen
+    except KeyboardInterrupt:
+        terminal.error("interrupted")
+        raise typer.Exit(_code_of(seen)) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _code_of(seen: list[int]) -> int:
+    return 128 + seen[-1] if seen else INTERRUPTED
+
+
+def _say_how_to_go_on(directory: Path) -> None:
+    """Name the command that goes on with a run, if there is something to go on with."""
+    from pffl.log import SPEC
+
+    if (directory / SPEC).is_file():
+        place = shlex.quote(str(directory))
+        terminal.note(f"to go on: pffl run --resume {place}")
+
+
+# What is possible
 
 
 @takes(
@@ -169,15 +264,10 @@ def _lock(
 def feasible(
     draft: Draft,
     only: Annotated[
-        list[str] | None,
-        typer.Option(help="Only this group; repeatable.", metavar="GROUP"),
+        list[str] | None, option("Only this group; repeatable.", "GROUP")
     ] = None,
     certify: Annotated[
-        str | None,
-        typer.Option(
-            help="Forecast a certificate, and rows needed.",
-            metavar="[CONFIDENCE]",
-        ),
+        str | None, option("Forecast a certificate, and rows needed.", "[CONFIDENCE]")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -197,8 +287,8 @@ def feasible(
         raise UsageError("[needs-bound] what is certified is a bound: --bound NUMBER")
     draft.refuse("feasible", "method.*", "privacy.*")
     if certify is None:
-        options = ("model.l2", "run.confidence", "run.weighting", "run.weight_bound")
-        draft.refuse("feasible", *options)
+        unused = ("model.l2", "run.confidence", "run.weighting", "run.weight_bound")
+        draft.refuse("feasible", *unused)
     elif confidence := certified(certify).get("run.confidence"):
         draft = draft.where("run.confidence", confidence)
     from pffl._feasible import feasible as search
@@ -216,19 +306,20 @@ def feasible(
     )
     code = 4 if found.impossible else 0
     if json:
-        console.print_json(found.as_dict())
+        terminal.print_json(found.as_dict())
         raise typer.Exit(code)
-    _notes(found.notes)
-    _lines([found.sentence])
+    for note in found.notes:
+        terminal.note(note)
+    terminal.show("", found.sentence)
     if found.verdict:
         style = "bold red" if found.impossible else "bold green"
-        console.stdout().print(found.verdict, style=style)
-    _table(found.table if found.cells else [])
+        terminal.stdout().print(found.verdict, style=style)
+    terminal.print_rows(found.table if found.cells else [])
     if found.forecast is not None:
-        _lines([found.forecast.sentence])
-        _table(found.forecast.table)
+        terminal.show("", found.forecast.sentence)
+        terminal.print_rows(found.forecast.table)
     if found.left and not found.cells:
-        console.show(f"{found.left:,} groups: name those to look at with --only")
+        terminal.show(f"{found.left:,} groups: name those to look at with --only")
     raise typer.Exit(code)
 
 
@@ -250,32 +341,12 @@ def _show_releases(draft: Draft, *, json: bool) -> None:
         secure_sum=bool(spec.privacy.secure_sum),
     )
     if json:
-        console.print_json({"releases": lines, "margins": rows})
+        terminal.print_json({"releases": lines, "margins": rows})
         return
-    _lines(lines)
-    _table(rows)
-    console.show(
+    terminal.show("", *lines)
+    terminal.print_rows(rows)
+    terminal.show(
         "margin: what noise adds to a group's mean training loss, for so many people, "
         f"{100 * job.options.confidence:.4g} % sure for all groups together; ε for … "
         "of room: the smallest at which a group so far below its bound is seen to be"
     )
-
-
-def _notes(notes: Iterable[str]) -> None:
-    for note in notes:
-        console.note(note)
-
-
-def _lines(texts: Iterable[str]) -> None:
-    console.stdout().print()
-    for text in texts:
-        console.show(text)
-
-
-def _table(rows: Sequence[Mapping[str, object]]) -> None:
-    from pffl.cli import show
-
-    if rows:
-        target = console.stdout()
-        target.print()
-        show.print_whole(target, show.text_rows(rows, target.width))

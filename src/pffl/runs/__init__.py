@@ -8,6 +8,10 @@ run.toml           the run file that repeats the run
 manifest.json       SHA-256 of each of these, and of what was added (certificate, …)
 """
 
+from pffl.runs.directory import CARD as CARD
+from pffl.runs.directory import MODEL as MODEL
+from pffl.runs.directory import REPORT as REPORT
+from pffl.runs.directory import SPEC as SPEC
 from pffl.runs.directory import RunDirectory as RunDirectory
 from pffl.runs.directory import RunRecord as RunRecord
 from pffl.runs.directory import load as load

@@ -4,26 +4,26 @@ import io
 import sys
 import warnings
 
-from tests.inside import console
+from tests.inside import terminal
 
 
 def test_characters_that_a_terminal_lacks_are_spelt_out(monkeypatch):
     bytes_written = io.BytesIO()
     stream = io.TextIOWrapper(bytes_written, encoding="ascii")
     monkeypatch.setattr(sys, "stdout", stream)
-    console.tolerate_any_encoding()
+    terminal.tolerate_any_encoding()
     print("loss ≤ 0.6 × 2 → λ, 漢")
     stream.flush()
     assert bytes_written.getvalue() == b"loss <= 0.6 x 2 -> lambda, ?\n"
 
 
 def test_control_characters_do_not_reach_the_terminal():
-    assert "\x1b" not in console.clean("\x1b[2Jgone\r")
-    assert console.clean("\u202egnp.exe") == "\\u202egnp.exe"
+    assert "\x1b" not in terminal.clean("\x1b[2Jgone\r")
+    assert terminal.clean("\u202egnp.exe") == "\\u202egnp.exe"
 
 
 def test_each_warning_is_one_note(capsys):
-    with console.warnings_as_notes():
+    with terminal.warnings_as_notes():
         for _ in range(3):
             warnings.warn("first line\nsecond line", stacklevel=1)
         warnings.warn("old", DeprecationWarning, stacklevel=1)
@@ -31,5 +31,5 @@ def test_each_warning_is_one_note(capsys):
 
 
 def test_markup_in_a_message_is_text(capsys):
-    console.error("[bold]not bold[/bold] [method] :smile:")
+    terminal.error("[bold]not bold[/bold] [method] :smile:")
     assert "[bold]not bold[/bold] [method] :smile:" in capsys.readouterr().err
