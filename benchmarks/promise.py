@@ -33,7 +33,7 @@ from pffl.evidence.record import Evidence, ModelPath, Sample
 from pffl.prepare import Options
 
 REPORT, CALIBRATION = 0.3, 0.35
-QUICK = Options(baseline=False, least=False)
+QUICK = Options(baseline=False, smallest_bound=False)
 ACS = os.environ.get("PFFL_ACS", "../shared/data/acs_employment_2024_48st_dc.parquet")
 
 

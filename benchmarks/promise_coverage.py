@@ -31,7 +31,7 @@ from pffl.evidence.record import ModelPath
 from pffl.prepare import Options
 
 DELTA, POOL, MODELS = 0.05, 4000, 12
-QUICK = Options(baseline=False, least=False)
+QUICK = Options(baseline=False, smallest_bound=False)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from tests.inside import evidence_evidence_Trial as Trial
 from tests.raising import raises
 
 AUTO = pffl.BoundedGroupLoss("auto")
-FEW = Options(baseline=False, least=False)
+FEW = Options(baseline=False, smallest_bound=False)
 
 
 def unlike(seed: int = 5, rows: int = 300) -> Federation:

@@ -174,7 +174,7 @@ def certified(federation: Federation, bound: float) -> bool:
     found = pffl.solve(
         federation,
         pffl.BoundedGroupLoss(bound),
-        options=pffl.Options(baseline=False, least=False),
+        options=pffl.Options(baseline=False, smallest_bound=False),
         promise=pffl.Promise(models=2),
         seed=0,
     )

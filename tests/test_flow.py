@@ -353,7 +353,7 @@ def test_the_whole_run_is_one_generator_that_anybody_can_drive() -> None:
 def test_a_stack_shares_messages() -> None:
     engine = Recording(Local(FEDERATION))
     points = [(pffl.BoundedGroupLoss(b), pffl.Exact()) for b in (0.6, 0.62, 0.7)]
-    options = Options(baseline=False, least=False)
+    options = Options(baseline=False, smallest_bound=False)
     stack = pffl.solve_many(engine, points, options=options)
     alone = [
         pffl.solve(FEDERATION, c, method=m, options=options, seed=0) for c, m in points

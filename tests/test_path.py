@@ -27,7 +27,7 @@ from tests.interrupting import Stopping, assert_same_bits
 from tests.oracles import logsum, plan_bets
 from tests.raising import raises
 
-QUICK = Options(baseline=False, least=False)
+QUICK = Options(baseline=False, smallest_bound=False)
 
 
 def unlike(seed: int = 5, rows: int = 1200, **options: Any) -> Federation:
@@ -124,7 +124,7 @@ def test_the_path_is_made_of_training_rows_alone():
             for silo in federation.silos
         ),
     )
-    options = replace(QUICK, least=True)
+    options = replace(QUICK, smallest_bound=True)
     found = [promised(f, 0.8, options=options) for f in (federation, other)]
     first, second = map(path_of, found)
     assert len(first.candidates) == len(second.candidates) == 20

@@ -22,7 +22,7 @@ from tests.helpers import make_federation
 from tests.inside import Address, deploy
 from tests.raising import raises
 
-AUTO = pffl.Options(l2="auto", baseline=False, least=False)
+AUTO = pffl.Options(l2="auto", baseline=False, smallest_bound=False)
 BOUND = pffl.BoundedGroupLoss(0.9)
 
 

@@ -453,10 +453,9 @@ def _forecast(
         weighted=weighted,
         weight_bound=options.weight_bound,
         confidence=confidence,
-        open_price=True,
+        open_multipliers=True,
         baseline=False,
-        least=False,
-        excess=False,
+        smallest=False,
     )
 
     def fitted() -> Flow[tuple[tuple[str, ...], Sample | Missing, float | None]]:

@@ -598,13 +598,10 @@ def wanted_of(
         weighted=setting.data.weighted,
         weight_bound=options.weight_bound,
         confidence=options.confidence,
-        open_price=method.multiplier_bound is None and not minimax,
+        open_multipliers=method.multiplier_bound is None and not minimax,
         baseline=options.baseline,
-        least=options.least,
-        reach=options.reach,
-        excess=not minimax,
-        lockstep=not setting.partial,
-        near=setting.data.fingerprint is not None,
+        smallest=options.smallest_bound,
+        lockstep=setting.data.fingerprint is None and not setting.partial,
     )
 
 

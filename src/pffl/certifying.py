@@ -233,7 +233,6 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
         weight_bound=terms.weight_bound,
         confidence=terms.confidence,
         baseline=False,
-        excess=not evidence.minimax,
         cells=() if request.cell is None or not evidence.promise else (request.cell,),
     )
     proved, known_parts = evidence.proofs, Known()
@@ -249,8 +248,6 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
         overlap=overlap_of(engine.federation, heldout, recorded),
     )
     proofs = measured.proofs
-    if same:
-        proofs = replace(proofs, reach=proved.reach)
     if request.cell is not None and not evidence.promise:
         nothing = Lowest(request.cell, 0.0, None, [], [], [], 0.0, 0.0, 0.0, [])
         proofs = replace(proofs, lowest=[nothing])

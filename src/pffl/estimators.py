@@ -174,7 +174,6 @@ class _FairLinear(BaseEstimator):
                 error_at_most=self.error_at_most,
                 baseline=False,
                 # Where B is open, whether bounds are impossible is found out anyway.
-                least=method.multiplier_bound is not None,
             ),
             seed=check_random_state(self.random_state).randint(2**31) if drawn else 0,
         )

@@ -1,21 +1,19 @@
 """Train a model under bounds, and choose the limits of the predictor that is shipped.
 
-    1  train for the bounds ζ at the price B; beside it without bounds, and for the
-       smallest bounds that are possible
-    2  while the model misses a bound: B ← 10·B, if it is open and ζ not impossible;
-       train on from where it stands
-    3  M ← the smallest of `Model.loss_bounds` that changes no mean training loss much,
-       and carries no cell across its bound (`unchanged_by`); none, if none does
-    4  measure: held-out rows, with bets that are planned on training rows
+    1  train for the bounds ζ with multiplier bound B, and without bounds
+    2  where a bound is missed: enclose the smallest bounds that are possible
+    3  while a bound is missed that is possible, and B is open: B ← 10·B, train on
+    4  M ← the smallest of `Model.loss_bounds` that changes no mean training loss much,
+       and carries no cell across its bound; None, if none does
+    5  measure the rest: test rows, with bets that are planned on training rows
 
-Training rows are judged by the model's own loss, held-out rows by that of the shipped
+Training rows are judged by the model's own loss, test rows by that of the shipped
 predictor. They are asked about once, at the end, when everything else is fixed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,45 +24,31 @@ from pffl.evidence.measure import (
     Known,
     Measured,
     Wanted,
-    excess_of,
     expected_rows,
-    least_of,
     measure,
     reported,
     sample,
+    smallest_bounds,
     training_sample,
 )
-from pffl.evidence.record import Least, Missing, Pair, Sample, known
+from pffl.evidence.record import Least, Missing, Pair, Sample
 from pffl.evidence.response import measure_gap
 from pffl.evidence.sites import by_site
-from pffl.flow import (
-    Flow,
-    Run,
-    Start,
-    ask,
-    gather,
-    rounds,
-    unless_interrupted,
-)
+from pffl.flow import Flow, Run, Start, ask, gather, rounds, unless_interrupted
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
-from pffl.methods.saddle_bounds import GapMethod
 from pffl.problem import Problem
 from pffl.queries import Evaluate
 from pffl.typing import FloatArray
 
-DEARER = 10.0  # B grows by this factor
-DEAREST = 1e8
-TIMES = 20  # that training goes on
-T = TypeVar("T")
+MULTIPLIER_GROWTH = 10.0  # of an open B
+MAX_MULTIPLIER_BOUND = 1e8
+MAX_RESTARTS = 20
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """A run, the problem as it was solved at last, and what was measured.
-
-    `problem` has the price that was reached.
-    """
+    """A run, the problem with the B that was reached, what was measured, and M."""
 
     run: Run
     problem: Problem
@@ -88,118 +72,82 @@ def fit(
     are the bounds that were asked for, where the problem has tighter ones.
     """
     shown = reported(problem if asked is None else problem.with_bounds(asked))
-    shows = gap_every if proofs.unmeasurable(problem) is None else 0
+    gap_every = gap_every if proofs.unmeasurable(problem) is None else 0
     training = rounds(
         problem,
         method,
         start=start,
-        measure=measure_gap if shows else None,
-        due=lambda number: number % shows == 0,
+        measure=measure_gap if gap_every else None,
+        due=lambda number: number % gap_every == 0,
         watched=watched,
     )
 
-    def others(start: Start | None) -> tuple[Flow[Any], ...]:
-        return (
-            _spared(_unbounded(problem, wanted, start)),
-            _spared(least_of(shown, wanted, start)),
-            _spared(excess_of(problem, wanted, start)),
-            _spared(expected_rows(shown, wanted.present)),
+    def spare(start: Start | None) -> Flow[tuple[FloatArray | Missing, ...]]:
+        """Fit without bounds and count test rows: a run can do without both."""
+        return gather(
+            unless_interrupted(_unconstrained(problem, wanted, start), INTERRUPTED),
+            unless_interrupted(expected_rows(shown, wanted.present), INTERRUPTED),
         )
 
-    found: tuple[Any, ...]
-    if wanted.lockstep and not (wanted.near and isinstance(method, GapMethod)):
-        run, *rest = yield from gather(training, *others(None))
-        found = tuple(rest)
+    if wanted.lockstep:
+        run, others = yield from gather(training, spare(None))
     else:
         run = yield from training
         known = run.stopped is None and run.expansion is not None
-        start = Start.of(run, problem) if known else None
-        found = yield from gather(*others(start))
-    free, least, excess, rows = found
-    if run.stopped != "interrupted" and any(f is proofs.INTERRUPTED for f in found):
+        others = yield from spare(Start.of(run, problem) if known else None)
+    if run.stopped != "interrupted" and any(one is INTERRUPTED for one in others):
         raise KeyboardInterrupt  # the model is whole, what is known of it is not
-    if problem.n_cells and float(np.ptp(problem.cells.bounds)) == 0:
-        excess = least
-    first = Fit(problem, method, wanted, run, excess)
-    at, M, seen = yield from _raised(first, shown)
+    free, rows = others
+    bounds, allowed = (
+        problem.cells.bounds,
+        tolerance(problem.scales, problem.cells.bounds),
+    )
+    least: Least | Missing | None = None
+    excess: Least | Missing | None = None
+    restarts = 0
+    while True:
+        M, train = yield from shipped_sample(shown, run.point.w, wanted)
+        missed = bool(problem.n_cells) and (train.own_means - bounds > allowed).any()
+        if run.stopped is not None or not missed:
+            break
+        more = (
+            method.resumes
+            and wanted.open_multipliers
+            and problem.risk_weight > 0
+            and problem.multiplier_bound < MAX_MULTIPLIER_BOUND
+            and restarts < MAX_RESTARTS
+        )
+        if least is None and (more or wanted.smallest is not False):
+            at = Start.of(run, problem) if run.expansion is not None else None
+            least, excess = yield from smallest_bounds(shown, problem, at)
+        length = float(np.linalg.norm(run.point.w))
+        if not more or (
+            isinstance(excess, Least) and excess.proof(bounds, length) is not None
+        ):
+            break
+        restarts += 1
+        near = Start.of(run, problem)
+        B = MULTIPLIER_GROWTH * problem.multiplier_bound
+        problem = replace(problem, multiplier_bound=B)
+        run = _joined(run, (yield from rounds(problem, method, start=near)))
     pair: Pair | Missing | None = None
-    if at.run.stopped == "diverged":
+    if run.stopped == "diverged":
         pair = Missing("the run diverged")
-    elif at.run.bounds is not None:
-        pair = Pair.of(at.run.bounds)
-    whole = at.run.stopped is None
-    excess = at.excess if whole else Missing("the run did not finish")
+    elif run.bounds is not None:
+        pair = Pair.of(run.bounds)
+    if run.stopped is not None:
+        least = excess = Missing("the run did not finish")
     measured = yield from measure(
-        at.problem,
-        at.run.point,
+        problem,
+        run.point,
         replace(wanted, loss_bound=M),
-        Known(seen, rows, pair, least, excess, free),
+        Known(train, rows, pair, least, excess, free),
         asked=shown.cells.bounds if problem.n_cells else None,
     )
-    return Fitted(at.run, at.problem, measured, M)
+    return Fitted(run, problem, measured, M)
 
 
-def _spared(flow: Flow[T | Missing]) -> Flow[T | Missing]:
-    return unless_interrupted(flow, proofs.INTERRUPTED)
-
-
-@dataclass(frozen=True, eq=False)
-class Fit:
-    """Where a fit stands: see `Fitted`."""
-
-    problem: Problem
-    method: Method
-    wanted: Wanted
-    run: Run
-    excess: Least | Missing
-
-    @property
-    def dearer(self) -> bool:
-        """Whether the price may be raised."""
-        price = self.problem.multiplier_bound
-        return (
-            self.wanted.open_price
-            and self.problem.risk_weight > 0
-            and price < DEAREST
-            and not self.impossible
-        )
-
-    @property
-    def impossible(self) -> bool:
-        """Whether no model meets the bounds."""
-        least, length = known(self.excess), float(np.linalg.norm(self.run.point.w))
-        bounds = self.problem.cells.bounds
-        return least is not None and least.proof(bounds, length) is not None
-
-
-def _raised(at: Fit, shown: Problem) -> Flow[tuple[Fit, float | None, Sample]]:
-    """Lines 2 and 3: raise an open price until the bounds are met; choose M."""
-    for number in range(1, TIMES + 1):
-        M, seen = yield from shipped_sample(shown, at.run.point.w, at.wanted)
-        if at.run.stopped is not None:
-            return at, M, seen
-        if not at.problem.n_cells:
-            break
-        start, bounds = Start.of(at.run, at.problem), at.problem.cells.bounds
-        allowed = tolerance(at.problem.scales, bounds)
-        if not at.method.resumes or not (seen.own_means - bounds > allowed).any():
-            break
-        at = yield from _judged(at)
-        if not at.dearer or number == TIMES:
-            break
-        price = DEARER * at.problem.multiplier_bound
-        problem = replace(at.problem, multiplier_bound=price)
-        run = yield from rounds(problem, at.method, start=start)
-        at = replace(at, problem=problem, run=_joined(at.run, run))
-    return at, M, seen
-
-
-def _judged(at: Fit) -> Flow[Fit]:
-    """Find out whether the bounds are possible, if that is not known yet."""
-    unknown = isinstance(at.excess, Missing) and at.wanted.open_price
-    if not unknown or proofs.unmeasurable(at.problem) is not None:
-        return at
-    return replace(at, excess=(yield from proofs.find_least(at.problem)))
+INTERRUPTED = proofs.INTERRUPTED
 
 
 def _joined(first: Run, then: Run) -> Run:
@@ -212,7 +160,7 @@ def _joined(first: Run, then: Run) -> Run:
 def shipped_sample(
     shown: Problem, w: FloatArray, wanted: Wanted
 ) -> Flow[tuple[float | None, Sample]]:
-    """Evaluate w on the training rows, and choose M (line 3).
+    """Evaluate w on the training rows, and choose M (line 4).
 
     None where no M fits: the sample is then that of the model as it is.
     """
@@ -223,38 +171,32 @@ def shipped_sample(
         shown.task, w, "train", first, np.array(others), weight_bound=heaviest
     )
     total = yield from ask(asked)
-    seen = replace(
+    train = replace(
         sample(["train"], total), sites=by_site([total], len(shown.silo_names), first)
     )
     bounds = shown.cells.bounds
     rule = (bounds, tolerance(shown.scales, bounds), model.unit)
-    if np.isfinite(first) and unmoved(seen, *rule):
-        return first, seen
-    weight = seen.of_cells("weight")[:, None]
+    if np.isfinite(first) and unmoved(train, *rule):
+        return first, train
+    weight = train.of_cells("weight")[:, None]
     tried = np.divide(
         total.trials, weight, out=np.full_like(total.trials, np.nan), where=weight > 0
     )
     for M, means in zip(others, tried.T, strict=True):
-        if harmless(seen.own_means, means, *rule):
-            seen = yield from training_sample(shown, w, replace(wanted, loss_bound=M))
-            if unmoved(seen, *rule):
-                return M, seen
+        if harmless(train.own_means, means, *rule):
+            train = yield from training_sample(shown, w, replace(wanted, loss_bound=M))
+            if unmoved(train, *rule):
+                return M, train
     if np.isfinite(first):
         none = replace(wanted, loss_bound=None)
-        seen = yield from training_sample(shown, w, none)
-    return None, seen
+        train = yield from training_sample(shown, w, none)
+    return None, train
 
 
-# Line 4
-
-
-def _unbounded(
+def _unconstrained(
     problem: Problem, wanted: Wanted, start: Start | None
 ) -> Flow[FloatArray | Missing]:
-    """Fit the model without bounds.
-
-    It is near the one with bounds if these are cheap; otherwise w = 0 is nearer.
-    """
+    """Fit the model without bounds, from a model with small multipliers or from 0."""
     if not (wanted.baseline and problem.n_cells):
         return Missing("not asked for")
     if (why := proofs.unmeasurable(problem)) is not None:
@@ -266,9 +208,9 @@ def _unbounded(
         risk_weight=1.0,
     )
     if start is not None:
-        cheap = start.point.multipliers.sum() <= problem.risk_weight
-        start = start.without_cells() if cheap else None
+        near = start.point.multipliers.sum() <= problem.risk_weight
+        start = start.without_cells() if near else None
     # In lockstep it is to be the very model of the training, where no bound binds.
-    target = proofs.ENCLOSED if wanted.near else 1e-6
+    target = 1e-6 if wanted.lockstep else proofs.ENCLOSED
     run = yield from rounds(free, Auto(target_gap=target), start=start)
-    return proofs.INTERRUPTED if run.stopped is not None else run.point.w
+    return INTERRUPTED if run.stopped is not None else run.point.w

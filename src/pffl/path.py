@@ -282,9 +282,7 @@ class Walk:
         """Train the models, from the first to the safest (lines 2 and 3)."""
         out, start = [first], first
         margins = yield from self._margins(first, many)
-        wanted = replace(
-            self.wanted, baseline=False, least=False, excess=False, reach=False
-        )
+        wanted = replace(self.wanted, baseline=False, smallest=False)
         for margin in margins:
             bounds = self.problem.cells.bounds - margin * self.spread
             price = start.problem.multiplier_bound

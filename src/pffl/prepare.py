@@ -66,12 +66,9 @@ class Options:
     baseline
         Whether to also fit the model without bounds (linear models only), so that each
         cell's loss before and after can be shown.
-    least
-        Whether to also enclose the smallest bound that all cells can meet together
-        (linear models only).
-    reach
-        Whether to also find how low the loss of each cell alone can go (linear models,
-        at most 20 cells).
+    smallest_bound
+        Whether to enclose the smallest bound that all groups can meet together (linear
+        models only). None: where a bound is missed.
     promise, models
         "unseen" asks for the model with the least risk whose bounds can be promised for
         people not seen, with this confidence, along a path of so many models: see
@@ -100,8 +97,7 @@ class Options:
     l2: Literal["auto"] | None = None
     error_at_most: float | None = None
     baseline: bool = True
-    least: bool = True
-    reach: bool = False
+    smallest_bound: bool | None = None
     promise: Literal["unseen"] | None = None
     models: int | None = None
 

@@ -238,8 +238,8 @@ class _BoundSearch:
     def _fitted(self, problem: Problem, start: Point | None = None) -> Flow[Fitted]:
         B, beta = problem.multiplier_bound, problem.risk_weight
         method = Auto(multiplier_bound=B, risk_weight=beta)
-        open_price = self.method.multiplier_bound is None
-        return _fitted(problem, method, start, open_price=open_price)
+        open_multipliers = self.method.multiplier_bound is None
+        return _fitted(problem, method, start, open_multipliers=open_multipliers)
 
 
 def _checked(
@@ -256,16 +256,19 @@ def _checked(
 
 
 def _fitted(
-    problem: Problem, method: Method, start: Point | None, *, open_price: bool = False
+    problem: Problem,
+    method: Method,
+    start: Point | None,
+    *,
+    open_multipliers: bool = False,
 ) -> Flow[Fitted]:
     """Train, and bound the predictor; nothing else is measured."""
     wanted = Wanted(
         ("train",),
         heldout=(),
-        open_price=open_price,
+        open_multipliers=open_multipliers,
         baseline=False,
-        least=False,
-        excess=False,
+        smallest=False,
     )
     near = None if start is None else Start(start)
     found = yield from fit(problem, method, wanted, start=near)

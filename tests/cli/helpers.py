@@ -45,14 +45,14 @@ RENAMED = {
     "--partition": "data.partition", "--partition-by": "data.by",
     "--positive": "data.positive", "--purpose": "about.purpose",
     "--radius": "run.radius", "--range": "*privacy.range", "--rare": "data.rare",
-    "--reach": "run.reach", "--risk-weight": "method.risk_weight",
+    "--risk-weight": "method.risk_weight",
     "--rounds": "method.rounds", "--rounds-per-dual": "method.rounds_per_dual",
     "--secure-sum": "privacy.secure_sum", "--step-size": "method.step_size",
     "--target-gap": "method.target_gap", "--target-range": "*model.target_range",
     "--test-fraction": "data.test_fraction", "--weight": "data.weight",
     "--weight-bound": "run.weight_bound", "--weighting": "run.weighting",
 }  # fmt: skip
-FLAGS = ("--reach", "--secure-sum")  # without a value
+FLAGS = ("--secure-sum",)  # without a value
 GONE = ("--quiet", "-q", "--no-extras")
 
 SMALL = ("synthetic", "--set", "data.rows=900", "--silos", "3", "--seed", "1")

@@ -139,7 +139,7 @@ def test_some_silos_can_be_asked_where_nothing_is_masked():
 )
 def test_a_run_under_secure_sums_is_the_run_without(method, weighting, constraint):
     federation = make_federation(3, sizes=(120, 100, 160, 110))  # none below the floor
-    options = Options(weighting=weighting, baseline=False, least=False)
+    options = Options(weighting=weighting, baseline=False, smallest_bound=False)
     asked = {"model": STRONG, "options": options, "seed": 1}
     plain = pffl.solve(federation, constraint, method=method, **asked)
     secure = pffl.solve(federation, constraint, method=method, secure_sum=True, **asked)
@@ -165,7 +165,7 @@ def test_real_data_are_the_same_under_secure_sums(data, constraint):
 
 def test_every_method_runs_under_secure_sums_or_is_refused_by_name():
     federation = make_federation(3, sizes=(120, 100, 160))
-    options = Options(baseline=False, least=False)
+    options = Options(baseline=False, smallest_bound=False)
     for name, kind in METHODS.sound().items():
         if not kind.looks_at_silos:
             continue
@@ -683,7 +683,7 @@ def test_a_server_that_stops_anywhere_goes_on_to_the_same_model(
         known = {"transport": transport, "run": "r", "folder": folder / "steps"}
         engine = engine_of({}, agreed, **known)
         method = pffl.PFFL(dual_rounds=2, rounds_per_dual=2, step_size=0.1)
-        options = Options(baseline=False, least=False)
+        options = Options(baseline=False, smallest_bound=False)
         known = {"method": method, "options": options, "seed": 4}
         found = pffl.solve(engine, LOOSE, checkpoint=folder / "stopped", **known)
         return found, transport.calls

@@ -30,7 +30,7 @@ def uneven(seed: int = 0, rows: int = 600, columns: int = 2) -> Federation:
 
 def solved(bound: Any, **more: Any) -> pffl.Solution:
     model = pffl.LogisticRegression(l2=1e-4)
-    options = pffl.Options(least=False)
+    options = pffl.Options(smallest_bound=False)
     return pffl.solve(uneven(), bound, model=model, options=options, seed=0, **more)
 
 
@@ -83,7 +83,7 @@ def test_a_group_is_named_where_its_bound_is_binding(bound, method, named):
 
 def fit(columns: int, rows: int, l2: float = 1e-6) -> Evidence:
     model = pffl.LogisticRegression(l2=l2)
-    options = pffl.Options(baseline=False, least=False)
+    options = pffl.Options(baseline=False, smallest_bound=False)
     federation = uneven(rows=rows, columns=columns)
     return pffl.solve(federation, BOUND, model=model, options=options, seed=0).evidence
 

@@ -19,7 +19,7 @@ from tests.inside import conclude, write_report
 from tests.methods.biased import biased
 
 BOUND = pffl.BoundedGroupLoss(0.6)
-QUICKLY = pffl.Options(baseline=False, least=False)
+QUICKLY = pffl.Options(baseline=False, smallest_bound=False)
 
 
 @cache

@@ -648,7 +648,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 def methods(data: Data) -> Figures:
     """Losses, λ and w of every method that is registered, after a few rounds."""
     bounds = pffl.BoundedGroupLoss(data.sex)
-    options = pffl.Options(baseline=False, least=False)
+    options = pffl.Options(baseline=False, smallest_bound=False)
     asked = {name: (name, {}) for name in sorted(METHODS.own)} | VARIANTS
     found: Figures = {}
     for title, (name, more) in asked.items():

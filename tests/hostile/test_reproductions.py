@@ -283,7 +283,7 @@ def test_2_6_the_solvers_bounds_are_the_measurement(bound: float) -> None:
         federation,
         pffl.BoundedGroupLoss(bound),
         method=pffl.Exact(multiplier_bound=10.0),
-        options=pffl.Options(baseline=False, least=False),
+        options=pffl.Options(baseline=False, smallest_bound=False),
         seed=0,
     )
     asked, distinct = solution.questions

@@ -61,7 +61,7 @@ def short(name: str) -> Method:
 def test_nobody_asks_for_a_hessian_unasked(name: str) -> None:
     """Whatever trains the model, and whatever is measured of it."""
     bound, method, all_of_it = pffl.BoundedGroupLoss(0.6), short(name), name == "auto"
-    options = pffl.Options(least=all_of_it, baseline=all_of_it)
+    options = pffl.Options(smallest_bound=all_of_it, baseline=all_of_it)
     how: dict[str, Any] = {"method": method, "options": options, "seed": 0}
     if name in HESSIANS:
         with raises(UsageError, "too-many-parameters", "2101"):

@@ -31,7 +31,10 @@ def infeasible(place: Path) -> str:
 def many_groups(place: Path) -> str:
     """Two hundred groups, each with both labels: 400 cells."""
     groups = tuple(f"group {i:03d} of those who live in a place" for i in range(200))
-    bounds, quick = pffl.ConditionalBoundedGroupLoss(0.9), pffl.Options(least=False)
+    bounds, quick = (
+        pffl.ConditionalBoundedGroupLoss(0.9),
+        pffl.Options(smallest_bound=False),
+    )
     found = pffl.solve(federation(groups, rows=12_000), bounds, seed=0, options=quick)
     return _saved(place, found)
 
@@ -82,7 +85,7 @@ def comparison(place: Path) -> str:
 
 
 def _promised(place: Path, bound: float, *, shown: bool) -> str:
-    quick, asked = pffl.Options(least=False), pffl.Promise()
+    quick, asked = pffl.Options(smallest_bound=False), pffl.Promise()
     found = pffl.solve(unlike(), BOUND(bound), seed=0, promise=asked, options=quick)
     assert (Judged(found.evidence).rise is None) is shown
     return _saved(place, found)

@@ -145,7 +145,7 @@ def promised():
         pffl.BoundedGroupLoss(0.75),
         seed=0,
         promise=pffl.Promise(),
-        options=pffl.Options(least=False),
+        options=pffl.Options(smallest_bound=False),
     )
     path = solution.evidence.path
     states = Judged(solution.evidence).tested

@@ -17,7 +17,7 @@ from tests.cli.helpers import SMALL, Command
 from tests.inside import COMMANDS_GONE, OPTIONS, OPTIONS_GONE, app, keys
 
 #: Keys that say how one run is trained and certified: nothing else trains such a run.
-ONE_RUN = {"run.certify": "true", "run.models": "4", "run.reach": "true"}
+ONE_RUN = {"run.certify": "true", "run.models": "4", "run.smallest_bound": "true"}
 ELSEWHERE = ["feasible", "compare", "audit"]
 UNUSED = {
     "feasible": {"l2", "certify"},

@@ -24,7 +24,7 @@ from tests.golden import people
 from tests.helpers import make_federation, make_schema
 
 BGL, CBGL = pffl.BoundedGroupLoss, pffl.ConditionalBoundedGroupLoss
-QUICK = pffl.Options(baseline=False, least=False)
+QUICK = pffl.Options(baseline=False, smallest_bound=False)
 RANGE = (-50.0, 50.0)
 
 

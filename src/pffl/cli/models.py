@@ -89,7 +89,7 @@ def predict(
     *(name for name in COLUMNS if name != "missing"),
     *("constraint", "bound"),
     unused="model.* method.* privacy.* policy.* run.certify run.models run.radius "
-    "run.error_at_most run.reach run.seed",
+    "run.error_at_most run.smallest_bound run.seed",
 )
 def audit(
     draft: Draft,

@@ -258,8 +258,8 @@ def _say_how_to_go_on(directory: Path) -> None:
 @takes(
     *COLUMNS,
     *("constraint", "bound", "model", "method", "seed", "epsilon"),
-    unused="data.unseen run.certify run.models run.error_at_most run.reach about.* "
-    "policy.*",
+    unused="data.unseen run.certify run.models run.error_at_most run.smallest_bound "
+    "about.* policy.*",
 )
 def feasible(
     draft: Draft,

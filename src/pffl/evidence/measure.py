@@ -20,6 +20,7 @@ from pffl.bounds.mean import Bets, Moments, plan
 from pffl.constraints import BoundedGroupLoss
 from pffl.errors import DataError
 from pffl.evidence import proofs
+from pffl.evidence.judged import tolerance
 from pffl.evidence.record import (
     NOT_ASKED,
     PEOPLE,
@@ -29,7 +30,6 @@ from pffl.evidence.record import (
     Declared,
     Evidence,
     Least,
-    Lowest,
     Missing,
     ModelFacts,
     Pair,
@@ -78,23 +78,18 @@ class Wanted:
         and what no weight is above, s_max; None where that is not known.
     confidence
         Of the statements on unseen people, for which bets are planned.
-    open_price
+    open_multipliers
         Whether B may be raised until the bounds are met.
     baseline
         Whether to also fit the model without bounds.
-    least, excess
+    smallest
         Whether to enclose the smallest bound that all cells can meet, and what bounds
-        that differ must rise by.
+        that differ must rise by. None: where a bound is missed.
     cells
         Cells whose own smallest bound is wanted.
-    reach
-        Whether to find how low the loss of each cell alone can go.
     lockstep
-        Whether what is independent of training goes out with it; not where rounds of
-        training may do without some silos, as all else needs every one.
-    near
-        Whether it waits even so, to start where training ended if that is known well:
-        that takes fewer passes over the rows, and more messages.
+        Whether the model without bounds is trained beside the one with them: that
+        takes fewer messages, and more passes over the rows.
     """
 
     splits: tuple[str, ...]
@@ -103,19 +98,23 @@ class Wanted:
     weighted: bool | None = None
     weight_bound: float | None = None
     confidence: float = 0.95
-    open_price: bool = False
+    open_multipliers: bool = False
     baseline: bool = True
-    least: bool = True
-    excess: bool = True
+    smallest: bool | None = None
     cells: tuple[str, ...] = ()
-    reach: bool = False
-    lockstep: bool = True
-    near: bool = False
+    lockstep: bool = False
 
     @property
     def present(self) -> tuple[str, ...]:
         """The held-out splits that the silos have."""
         return tuple(s for s in dict.fromkeys(self.heldout) if s in self.splits)
+
+    def wants_smallest(self, problem: Problem, seen: Sample) -> bool:
+        """Whether to enclose the smallest bounds, given the training losses."""
+        if self.smallest is not None or not problem.n_cells:
+            return bool(self.smallest and problem.n_cells)
+        bounds = problem.cells.bounds
+        return bool((seen.own_means - bounds > tolerance(problem.scales, bounds)).any())
 
     def cap(self, problem: Problem) -> float:
         """Return M; infinite where the predictor is not bounded."""
@@ -189,21 +188,20 @@ def measure(
     known, w = known or Known(), point.w
     shown = reported(problem if asked is None else problem.with_bounds(asked))
     there = known.seen if trained else NOT_ASKED
-    first: tuple[Flow[Any], ...] = (
+    seen, rows = yield from gather(
         _unless(there, training_sample(shown, w, wanted)),
         _unless(known.rows, expected_rows(shown, wanted.present)),
-        _unless(known.least, least_of(shown, wanted)),
-        _unless(known.excess, excess_of(problem, wanted)),
     )
-    seen, rows, least, excess = yield from gather(*first)
-    if trained and problem.n_cells and float(np.ptp(problem.cells.bounds)) == 0:
-        excess = least if known.excess is None else excess
+    least, excess = known.least, known.excess
+    if least is None or excess is None:
+        least = excess = NOT_ASKED
+        if trained and wanted.wants_smallest(problem, seen):
+            least, excess = yield from smallest_bounds(shown, problem)
     same = not isinstance(known.free, Missing) and np.array_equal(known.free, w)
-    pair, held, before, alone = yield from gather(
+    pair, held, before = yield from gather(
         gap_flow(problem, point, known.gap),
         heldout_sample(shown, w, wanted, seen if trained else None, rows),
         measure_before(shown, NOT_ASKED if same else known.free, wanted),
-        _reach(shown, wanted),
     )
     if not trained:
         if isinstance(held, Missing):
@@ -217,25 +215,13 @@ def measure(
     for cell in wanted.cells:
         search = proofs.find_lowest(problem, problem.cells.names.index(cell))
         lowest.append((yield from search))
-    proved = Proofs(pair, least, excess, lowest, list(alone))
+    proved = Proofs(pair, least, excess, lowest)
     return Measured(seen, held, before, proved)
 
 
 def _unless(known: T | None, flow: Flow[Any]) -> Flow[Any]:
     """Return what is known, or else ask."""
     return flow if known is None else given(known)
-
-
-def _reach(shown: Problem, wanted: Wanted) -> Flow[tuple[Lowest, ...]]:
-    """Find how low the loss of each cell alone can go, of a few cells.
-
-    Of one label it is 0: everybody in the cell can be guessed.
-    """
-    mixed = [z for z in proofs.askable(shown) if shown.constants[z] > 0]
-    many = len(mixed) > proofs.REACHED
-    if not wanted.reach or many or proofs.unmeasurable(shown) is not None:
-        return ()
-    return (yield from proofs.find_reach(shown, mixed))
 
 
 def unchanged(w: FloatArray, seen: Sample, held: Sample | Missing) -> Before:
@@ -444,26 +430,17 @@ def _tables(one: list[list[float]], other: list[list[float]]) -> list[list[float
     return [_sums(a, b) for a, b in zip(one, other, strict=True)]
 
 
-def least_of(
-    problem: Problem, wanted: Wanted, start: Start | None = None
-) -> Flow[Least | Missing]:
-    """Enclose the smallest bound that all cells can meet together."""
-    if not (wanted.least and problem.n_cells):
-        return NOT_ASKED
-    return (yield from proofs.find_common(problem, start))
-
-
-def excess_of(
-    problem: Problem, wanted: Wanted, start: Start | None = None
-) -> Flow[Least | Missing]:
-    """Enclose what bounds that differ must rise by; of equal ones `least` tells."""
-    if not (wanted.excess and problem.n_cells):
-        return NOT_ASKED
-    if float(np.ptp(problem.cells.bounds)) == 0:
-        return Missing("the bounds are equal")
+def smallest_bounds(
+    shown: Problem, problem: Problem, start: Start | None = None
+) -> Flow[tuple[Least | Missing, Least | Missing]]:
+    """Enclose the smallest common bound, and what bounds that differ must rise by."""
     if (why := proofs.unmeasurable(problem)) is not None:
-        return why
-    return (yield from proofs.enclose(problem, start))
+        return why, why
+    if float(np.ptp(problem.cells.bounds)) == 0:
+        least = yield from proofs.find_common(shown, start)
+        return least, least
+    common = proofs.find_common(shown, start)
+    return (yield from gather(common, proofs.enclose(problem, start)))
 
 
 def reported(problem: Problem) -> Problem:

@@ -112,8 +112,8 @@ def _refuse(
         found.append("a path of models for a promise (each would have to be paid)")
     if options.empty_cells != "refuse":
         found.append("empty_cells = 'remove' (which cells are empty is not released)")
-    if options.reach:
-        found.append("what each cell alone can reach")
+    if options.smallest_bound:
+        found.append("the smallest bound")
     if setting.data.weighted:
         found.append("sample weights")
     if found:
