@@ -99,7 +99,7 @@ def test_a_row_of_weight_three_is_three_rows(kind, silos, weighting, unit):
             overlapping(bound),
             model=model,
             method=Exact(multiplier_bound=5),
-            options=Options(weighting=weighting),
+            options=Options(weighting=weighting, smallest_bound=True),
         )
         for one in pair(target, unit=unit, silos=silos)
     )

@@ -120,6 +120,8 @@ def fit(
         if least is None and (more or wanted.smallest is not False):
             at = Start.of(run, problem) if run.expansion is not None else None
             least, excess = yield from smallest_bounds(shown, problem, at)
+            if INTERRUPTED in (least, excess):
+                raise KeyboardInterrupt
         length = float(np.linalg.norm(run.point.w))
         if not more or (
             isinstance(excess, Least) and excess.proof(bounds, length) is not None
