@@ -59,7 +59,7 @@ CASES: dict[str, tuple[Any, Any, int]] = {
 @cache
 def solved(case: str) -> Solution:
     constraint, method, labels = CASES[case]
-    ball = pffl.Options(radius=100.0)
+    ball = pffl.Options(radius=100.0, smallest_bound=True)
     return pffl.solve(
         federation(labels), constraint, method=method, options=ball, seed=0
     )

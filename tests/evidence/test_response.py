@@ -163,7 +163,9 @@ def test_wide_rows_are_measured_in_truth(monkeypatch, tmp_path):
     watch(monkeypatch)
     schema = make_schema(features=2001)
     rows = make_federation(0, schema=schema, sizes=(30, 40), test=10)
-    found = pffl.solve(Local(rows), pffl.BoundedGroupLoss(0.5), seed=0)
+    always = pffl.Options(smallest_bound=True)
+    bound = pffl.BoundedGroupLoss(0.5)
+    found = pffl.solve(Local(rows), bound, options=always, seed=0)
     assert found.status == "met"
     assert isinstance(found.evidence.proofs.gap, Pair)
     assert isinstance(found.evidence.proofs.least, Least)

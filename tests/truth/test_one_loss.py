@@ -112,7 +112,8 @@ def near_the_smallest(rows: Rows, make: Any, **fit: Any) -> tuple[float, float]:
     found = pffl.feasible(people, model=model)
     low, high = found.common.lower, found.common.upper
     above, below = high * (1 + 1e-3), low * (1 - 1e-3)
-    run = pffl.solve(people, pffl.BoundedGroupLoss(above), model=model, seed=0)
+    always, bound = pffl.Options(smallest_bound=True), pffl.BoundedGroupLoss(above)
+    run = pffl.solve(people, bound, model=model, options=always, seed=0)
     assert run.status == "met", run.message
     (said,) = run.certificate.of_kind("attainable")
     assert said.figures["lower"] <= above

@@ -82,7 +82,7 @@ def test_other_keys_without_effect_are_refused_and_usual_values_are_not(
     assert (found.code, found.error) == (2, "no-effect")
     assert "model.l2" in found.err
     assert "run.weighting" in found.err
-    one.write_text(f"{FILE}[run]\nweighting = 'silos'\nreach = false\n")
+    one.write_text(f"{FILE}[run]\nweighting = 'silos'\nempty_cells = 'refuse'\n")
     assert command("feasible", "my.toml").code == 0
     one.write_text(f"{FILE}[method]\nkind = 'pffl'\n")  # for whoever trains it
     assert command("feasible", "my.toml").code == 0
@@ -98,7 +98,7 @@ def test_other_keys_without_effect_are_refused_and_usual_values_are_not(
 
 
 def test_a_run_stands_for_its_data_whatever_it_certified(command: Command) -> None:
-    Path("my.toml").write_text(f"{FILE}[run]\nreach = true\n")
+    Path("my.toml").write_text(f"{FILE}[run]\nsmallest_bound = true\n")
     assert command("run", "my.toml", "--out", "one").code == 0
     assert command("feasible", "one").code == 0
 

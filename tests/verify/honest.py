@@ -232,7 +232,9 @@ RUNS: dict[str, Run] = {
     "afl": Run(binary, pffl.PerSilo(0.7), method("afl", rounds=5)),
     "q-ffl": Run(binary, BGL(0.69), method("qffl", rounds=5)),
     "no test rows": Run(lambda: make_federation(5, sizes=(60, 45), test=0), BGL(0.7)),
-    "reach of each": Run(binary, BGL(0.685), {"options": pffl.Options(reach=True)}),
+    "smallest bound": Run(
+        binary, BGL(0.685), {"options": pffl.Options(smallest_bound=True)}
+    ),
     "masked": Run(drawn, BGL(0.66), {"secure_sum": True}, slow=True),
     "network": Run(binary, BGL(0.7), {}),
     "noise": Run(drawn, BGL({"f": 0.6, "m": 0.72}), {}, slow=True),

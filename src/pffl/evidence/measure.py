@@ -54,6 +54,7 @@ from pffl.queries.evaluate import COLUMNS
 from pffl.queries.stakes import STAKES
 from pffl.typing import FloatArray
 
+UNSEARCHED = Missing("searched for where a bound is missed, or when asked for")
 UNTRAINED = Missing("nothing is known of how the model was trained")
 FLOOR = 10  # counts below it are withheld in reports
 MOST_SILOS = 200  # for which counts are reported one by one
@@ -112,7 +113,7 @@ class Wanted:
     def wants_smallest(self, problem: Problem, seen: Sample) -> bool:
         """Whether to enclose the smallest bounds, given the training losses."""
         if self.smallest is not None or not problem.n_cells:
-            return bool(self.smallest and problem.n_cells)
+            return bool(self.smallest)
         bounds = problem.cells.bounds
         return bool((seen.own_means - bounds > tolerance(problem.scales, bounds)).any())
 
@@ -194,9 +195,10 @@ def measure(
     )
     least, excess = known.least, known.excess
     if least is None or excess is None:
-        least = excess = NOT_ASKED
+        least = excess = UNSEARCHED
         if trained and wanted.wants_smallest(problem, seen):
-            least, excess = yield from smallest_bounds(shown, problem)
+            own = problem if problem.n_cells else shown
+            least, excess = yield from smallest_bounds(shown, own)
     same = not isinstance(known.free, Missing) and np.array_equal(known.free, w)
     pair, held, before = yield from gather(
         gap_flow(problem, point, known.gap),
