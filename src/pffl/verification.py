@@ -2,7 +2,7 @@
 
 `_verify` computes claims from rows and recorded sums. Here the same evidence is put
 through `pffl` once more: certificate, page and card are functions of it, so that an
-edited sentence shows. A page of another version of pffl is not compared.
+edited figure or sentence shows. A page of another version of pffl is not compared.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from pffl import __version__, _verify
 from pffl._report.card import markdown, own_model
@@ -45,8 +44,9 @@ def verify(
         A folder that ``pffl run`` or ``pffl audit`` left, a certificate in it, or a
         report.html.
     rows
-        A federation; prepared rows (`export_rows`); or data as a run file names them.
-        Without rows conclusions are checked against the recorded sums alone.
+        A federation; rows that ``pffl verify --export`` wrote; or data as a run file
+        names them. Without rows conclusions are checked against the recorded sums
+        alone.
     model, id, column
         Of an audit of predictions: the file that has them, and how it joins to rows.
 
@@ -72,78 +72,84 @@ def verify(
     >>> all(check.agrees for check in checks)
     True
     """
-    place, given, own = Path(run), None, None
-    with TemporaryDirectory() as folder:
-        table = Path(folder) / "rows.npz"
-        if isinstance(rows, Federation):
-            rows.export(table)
-            own = rows.fingerprint
-        elif rows is not None and is_prepared(Path(rows)):
-            table = Path(rows)
-        elif rows is not None:
-            options: Any = {"model": model, "id": id, "column": column}
-            given, own = export_rows(place, table, data=str(rows), **options)
-        try:
-            checks = _verify.verify(place, None if rows is None else table)
-        except _verify.Unreadable as error:
-            raise ArtefactError(f"[bad-certificate] {error}") from error
-        if model is not None and given is None:
-            joined = Path(folder) / "joined.npz"
-            given, _ = export_rows(place, joined, model=model, id=id, column=column)
-    if model is not None and given not in [check.found for check in checks]:
-        what, stated = f"fingerprint of the model in {model}", "the one certified"
-        checks.append(Check(what, stated, given, False))
-    return [*checks, *check_again(place, own)]
+    place, prepared = Path(run), rows is None or isinstance(rows, Federation)
+    prepared = prepared or is_prepared(Path(rows))  # type: ignore[arg-type]
+    audited = None
+    if not prepared or model is not None:
+        data = None if prepared else str(rows)
+        opened, audited = open_rows(place, data, model=model, id=id, column=column)
+        rows = rows if prepared else opened
+    return check_run(place, rows, audited)
 
 
-def check_again(place: Path, rows: str | None = None) -> Iterator[Check]:
+def check_run(
+    place: Path, rows: Federation | str | Path | None, audited: str | None = None
+) -> list[Check]:
+    """Check a run by rows that are open; `audited` is the fingerprint of its model."""
+    own = rows.fingerprint if isinstance(rows, Federation) else None
+    try:
+        with TemporaryDirectory() as folder:
+            if isinstance(rows, Federation):
+                rows.export(table := Path(folder) / "rows.npz")
+                rows = table
+            checks = _verify.verify(place, rows)
+        stated = _verify.read_run(place)[0]
+    except _verify.Unreadable as error:
+        raise ArtefactError(f"[bad-certificate] {error}") from error
+    try:
+        checks += check_again(place, stated, own, audited)
+    except (PFFLError, ValueError, ArithmeticError) as error:
+        checks.append(Check("evidence", "can be read", str(error), False))
+    return checks
+
+
+def check_again(
+    place: Path, stated: dict[str, object], rows: str | None, audited: str | None
+) -> Iterator[Check]:
     """Make certificate, page and card again from the evidence that is stored.
 
-    `rows` is the fingerprint of the rows at hand.
+    `rows` and `audited` are the fingerprints of rows and model at hand.
     """
-    folder, name = (
-        (place, CERTIFICATE) if place.is_dir() else (place.parent, place.name)
-    )
-    alone = place.suffix == ".html"
-    if alone:
-        (text,) = _verify.EMBEDDED.findall(place.read_text("utf-8"))
-        stated = read_json(text)
-    else:
-        stated = read_json((folder / name).read_bytes())
-    try:
-        e = Evidence.from_dict(stated["evidence"])
-        own = read_looks(folder / LOOKS) if (folder / LOOKS).is_file() else ()
-        looks = Looks(() if alone else own)
-        conclusions = conclude(e)
-        written = derived(conclusions, looks)
-        made = {key: read_json(text) for key, text in written.items() if key != LOOKS}
-    except (PFFLError, ValueError) as error:
-        yield Check("evidence", "can be read", str(error), False)
-        return
+    e = Evidence.from_dict(stated["evidence"])  # type: ignore[arg-type]
+    folder, page = place if place.is_dir() else place.parent, place.suffix == ".html"
+    log = folder / LOOKS
+    looks = Looks(read_looks(log) if log.is_file() and not page else ())
+    found = conclude(e)
+    written = derived(found, looks)
     if rows is not None and e.data.fingerprint is not None:
         yield from compare("fingerprint of the rows", e.data.fingerprint, rows)
-    version = e.versions.get("pffl")
-    if version != __version__:
-        yield Check(
-            f"words, page and card not compared: made by pffl {version}", note=True
-        )
+    if audited is not None:
+        yield from compare("fingerprint of the model", e.model.fingerprint, audited)
+    if (version := e.versions.get("pffl")) != __version__:
+        what = f"words, page and card not compared: made by pffl {version}"
+        yield Check(what, note=True)
         return
-    yield from compare("certificate", stated, made[CERTIFICATE], 1e-3)
-    if alone:
+    if page:
+        yield from compare_all(CERTIFICATE, stated, read_json(written[CERTIFICATE]))
         yield Check("the page itself not compared: verify its folder", note=True)
         return
-    if own:
+    if log.is_file():
         counted = looks.counted(e).terms
-        found = [counted.later, counted.candidates, counted.others]
-        terms = [e.terms.later, e.terms.candidates, e.terms.others]
-        good = all(a >= b for a, b in zip(terms, found, strict=True))
-        yield Check("reuse of test rows", terms, found, good)
-    if name == CERTIFICATE:
-        for key, plain in made.items():
-            path = folder / key
-            if key != CERTIFICATE and path.is_file():
-                yield from compare(key, read_json(path.read_bytes()), plain, 1e-3)
-        yield from check_rendered(folder, conclusions)
+        ours = [e.terms.later, e.terms.candidates, e.terms.others]
+        least = [counted.later, counted.candidates, counted.others]
+        good = all(a >= b for a, b in zip(ours, least, strict=True))
+        yield Check("reuse of test rows", ours, least, good)
+    names = [name for name in written if name != LOOKS and (folder / name).is_file()]
+    for name in names if place.is_dir() or place.name == CERTIFICATE else [CERTIFICATE]:
+        path = place if place.is_file() and name == CERTIFICATE else folder / name
+        again = read_json(written[name])
+        yield from compare_all(name, read_json(path.read_bytes()), again)
+    if place.is_dir() or place.name == CERTIFICATE:
+        yield from check_rendered(folder, found)
+
+
+def compare_all(what: str, stated: object, found: object) -> Iterator[Check]:
+    """Compare all entries of two plain values, whichever has them."""
+    yield from compare(what, stated, found, 1e-3)
+    backwards = compare(what, found, stated, 1e-3)
+    yield from (
+        Check(c.what, c.found, c.stated, False) for c in backwards if not c.agrees
+    )
 
 
 def check_rendered(folder: Path, c: Conclusions) -> Iterator[Check]:
@@ -162,49 +168,32 @@ def check_rendered(folder: Path, c: Conclusions) -> Iterator[Check]:
         yield Check("page (report.html)", "as stored", "as made again: another", good)
 
 
-def export_rows(
+def open_rows(
     run: Path,
-    out: Path,
-    *,
     data: str | None = None,
+    *,
     model: Path | None = None,
     id: str | None = None,
     column: str | None = None,
-) -> tuple[str, str]:
-    """Write the rows of a run, prepared for `verify`; return two fingerprints.
+) -> tuple[Federation, str]:
+    """Open the rows of a run, or other data; also return the model's fingerprint.
 
-    Of the model, and of the rows.
-
-    Parameters
-    ----------
-    run
-        The run's folder, or a certificate in it.
-    out
-        A .csv or .npz.
-    data
-        Other data than the run's.
-    model, id, column
-        As for `verify`. Default: the model of the folder.
+    `model`, `id` and `column` as for `verify`. Default: the model of the folder.
     """
     folder = run if run.is_dir() else run.parent
-    if model is None and _kind(folder) == Probabilities.name:
+    try:
+        stated = _verify.read_run(run)[0]
+    except _verify.Unreadable as error:
+        raise ArtefactError(f"[bad-certificate] {error}") from error
+    kind = stated["evidence"]["model"]["kind"]
+    if model is None and kind == Probabilities.name:
         raise UsageError(
             "[needs-model] the model is known by its predictions only: --model FILE "
             "gives them"
         )
     source = of_run(folder, data).data
     audited, federation = open_model(model or folder / MODEL, source, id, column)
-    federation.export(out)
-    return audited.model.fingerprint(audited.w), federation.fingerprint
-
-
-def _kind(folder: Path) -> object:
-    """Return the kind of a model by the certificate about it."""
-    try:
-        stated = read_json((folder / CERTIFICATE).read_bytes())
-        return stated["evidence"]["model"]["kind"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(f"[bad-certificate] {folder}: {error!r}") from error
+    return federation, audited.model.fingerprint(audited.w)
 
 
 def is_prepared(path: Path) -> bool:

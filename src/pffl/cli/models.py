@@ -7,7 +7,6 @@ import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -213,8 +212,7 @@ def verify(
     """
     from pffl import _verify
     from pffl.text import visible
-    from pffl.verification import export_rows
-    from pffl.verification import verify as check_run
+    from pffl.verification import check_run, is_prepared, open_rows
 
     if script is not None:
         script.write_text(Path(_verify.__file__).read_text("utf-8"), encoding="utf-8")
@@ -224,22 +222,23 @@ def verify(
         raise UsageError("[nothing-to-verify] say which run: pffl verify RUN [ROWS]")
     joined: Any = {"model": model, "id": id, "column": probability}
     if export:
-        export_rows(path, export, data=data, **joined)
+        open_rows(path, data, **joined)[0].export(export)
         terminal.show(f"Rows written to {export}")
         return
     if arithmetic and (data or any(joined.values())):
         raise UsageError(
             "[options-conflict] --arithmetic opens no data: leave out ROWS and --model"
         )
-    rows: str | Path | None = data
-    with TemporaryDirectory() as place:
-        if data is None and not arithmetic and path.suffix != ".html":
-            try:
-                export_rows(path, own := Path(place) / "rows.npz", **joined)
-                rows = own
-            except PFFLError as error:
-                warnings.warn(f"not checked by rows: {error}", stacklevel=1)
-        checks = check_run(path, rows, **joined)
+    rows: Any = data if data and is_prepared(Path(data)) else None
+    audited = None
+    if rows is None and not arithmetic and (data or path.suffix != ".html"):
+        try:
+            rows, audited = open_rows(path, data, **joined)
+        except PFFLError as error:
+            if data is not None:
+                raise
+            warnings.warn(f"not checked by rows: {error}", stacklevel=1)
+    checks = check_run(path, rows, audited)
     wrong = [check for check in checks if not check.agrees]
     if json:
         terminal.print_json([vars(check) for check in checks])
