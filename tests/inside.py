@@ -15,7 +15,7 @@ HOMES = {
     "_report.chart": "Axis axis_of",
     "_report.page": "embedded render write_report",
     "_report.svg": "as_html",
-    "_verify": ":verifier mean_ends",
+    "_verify": ":verifier",
     "bounds.alarm": ":alarm",
     "bounds.checks": "Interval",
     "bounds.gap": ":gap slack",

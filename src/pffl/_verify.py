@@ -47,7 +47,7 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import brentq
 from scipy.sparse.linalg import aslinearoperator
-from scipy.special import entr, logsumexp, rel_entr, softmax
+from scipy.special import entr, expit, logsumexp, rel_entr, softmax, xlog1py
 
 CLOSE, TINY = 1e-9, 1e-12  # the same number by another way: relative, and beside it
 MET = 1e-6  # of a group's scale: a training loss this little above its bound is met
@@ -162,7 +162,9 @@ def read_run(place: Path) -> tuple[Json, SavedModel | None, Json, list[Check]]:
     page, model, run = place.suffix == ".html", None, {}
     try:
         path = folder / "certificate.json" if place.is_dir() else place
-        (text,) = EMBEDDED.findall(path.read_text()) if page else [path.read_bytes()]
+        (text,) = (
+            EMBEDDED.findall(path.read_text("utf-8")) if page else [path.read_bytes()]
+        )
         stated = read_json(text)
         if (stated["format"], repr(stated["version"])) != (FORMAT, str(VERSION)):
             raise ValueError(f"not version {VERSION} of {FORMAT}")
@@ -228,7 +230,7 @@ class SavedModel:
         dense = isinstance(X, np.ndarray)
         if self.about.get("intercept"):
             mean, scale = np.append(mean, 0.0), np.append(scale, 1.0)
-            X = np.hstack([X, one]) if dense else sparse.hstack([X, one])
+            X = (np if dense else sparse).hstack([X, one])
         if dense:
             return (X.astype(np.float64) - mean) / scale
         shift = aslinearoperator(one) @ aslinearoperator((mean / scale)[None])
@@ -301,7 +303,7 @@ class Rows:
         p = np.full(K, 1 / e["data"]["silos"])
         if e["terms"]["weighting"] == "rows":
             p = np.bincount(rows["silo"], rows["s"] * (rows["split"] == "train"), K)
-            p /= p.sum()
+            p = p / p.sum()
         silo, split = rows["silo"][mine], rows["split"][mine]
         part = np.unique(split, return_inverse=True)[1] * K + silo
         weight = np.bincount(part, self.s)
@@ -376,12 +378,15 @@ class Rows:
         the gradient at w.
         """
         z, move, y = self.scores(w), self.scores(v), self.y[:, None]
-        if self.e["labels"]:
+        if self.kind == "logistic":
+            z, move = z[:, 1:], move[:, 1:]
+            u = np.clip(expit(z) - y - expit(z) * expit(-z) * move, -y, 1 - y)
+            values = entr(np.abs(u)) - xlog1py(1 - np.abs(u), -np.abs(u))
+        elif self.e["labels"]:
             q = softmax(z, axis=1)
             q = np.maximum(q - q * (move - (q * move).sum(1, keepdims=True)), 0)
             q /= q.sum(1, keepdims=True)
             u, values = q - (np.arange(z.shape[1]) == y), entr(q)
-            u = u[:, 1:] if self.kind == "logistic" else u  # class 0 has no weights
         else:
             cut, stretch, aim = self.model.cut, self.model.stretch, y - self.model.shift
             r = stretch * z - aim
@@ -1054,10 +1059,10 @@ def check_conclusions(stated: Json) -> Iterator[Check]:
         new = ("certified" if shown else "not certified") if promise else "no bounds"
     for said in (stated["verdicts"], r["verdicts"]):
         word, allowed = said["training"]["verdict"], words if run else {"not measured"}
-        yield Check("verdict on training rows", word, allowed, word in allowed)
+        yield Check("verdict on training rows", word, [*allowed], word in allowed)
         yield from compare("verdict on test rows", said["test"]["verdict"], test)
         yield from compare("verdict on new people", said["new_people"]["verdict"], new)
-    yield Check("status", r["status"], words, r["status"] in words)
+    yield Check("status", r["status"], [*words], r["status"] in words)
 
     figures = {key: e["terms"][key] for key in ("confidence", "loss_bound")}
     if pair := known(e["proofs"]["gap"]):

@@ -9,12 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 import pffl
 from pffl import verify
 from pffl.privacy import Privacy
 from tests.helpers import make_federation
-from tests.inside import Judged, conclude, fieller, mean_ends, mu_of, tables
+from tests.inside import Judged, conclude, fieller, mu_of, tables
 from tests.inside import noise as told
 
 
@@ -30,6 +31,20 @@ def solution():
         secure_sum=True,
         privacy=Privacy(4.0, ranges=ranges),
     )
+
+
+def mean_ends(loss, people, s, t, z, M):
+    """Enclose m with |L̃ − m·ñ| ≤ z√(s² + m²t²) in [0, M], by search."""
+
+    def end(side):
+        def off(m):
+            return loss - m * people - side * z * math.sqrt(s * s + m * m * t * t)
+
+        if off(0.0) <= 0 or off(M) >= 0:
+            return 0.0 if off(0.0) <= 0 else M
+        return brentq(off, 0.0, M, xtol=1e-16, rtol=1e-15)
+
+    return (0.0, M) if people <= z * t else (end(1.0), end(-1.0))
 
 
 def test_two_ways_to_the_same_ends():
