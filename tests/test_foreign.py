@@ -107,7 +107,7 @@ def not_verified(found, rows, folder):
         place.save_audit(found, "")
     rows.export(folder / "rows.csv")
     checks = pffl.verify(folder / "audit", folder / "rows.csv")
-    assert any(check.what.startswith("training rows, cells") for check in checks)
+    assert any(check.what.startswith("sums, seen, cells") for check in checks)
     return [str(check) for check in checks if not check.agrees]
 
 
