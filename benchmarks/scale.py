@@ -24,11 +24,11 @@ import numpy as np
 
 import pffl
 from pffl._solve import prepared
-from pffl.admission import Policy
 from pffl.deploy import InMemory, Remote
 from pffl.engines import Local
 from pffl.prepare import Options
 from pffl.queries import Census, Expand
+from pffl.queries.validation import Policy
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.peers import (

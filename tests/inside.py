@@ -128,13 +128,11 @@ HOMES = {
     "privacy.discrete": (
         ":discrete Source discrete_gaussian keyed_source secret_source seeded_source"
     ),
-    "queries.declared": (
-        "Row:queries_declared_Row agreed array number places scalar vector"
-    ),
-    "queries.expand": "STEPS curvature",
+    "queries.fields": ("RowRange array empty unfolded number scalar vector"),
+    "queries.expand": "POWER_STEPS:STEPS curvature",
     "queries.evaluate": "COLUMNS:queries_evaluate_COLUMNS",
-    "queries.release": "Adding ScoredRows blocks_of unfolded",
-    "queries.plausible": "Ceilings",
+    "queries.release": "Adding ScoredRows blocks_of",
+    "queries.validation": "LossCeilings:Ceilings",
     "queries.stakes": "STAKES",
     "queries.train": "TINY",
     "runs.directory": ":directory SPEC derived",

@@ -284,8 +284,8 @@ def test_networks_take_weights():
 
 
 def test_sites_weigh_rows_where_the_federation_says_how_much():
-    from pffl.admission import Policy
     from pffl.errors import FederationError
+    from pffl.queries import Policy
 
     weighted, _ = pair()
     here = solve(weighted, overlapping(0.42), method=Exact(multiplier_bound=5))

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 from pffl import files
-from pffl.admission import FEWEST_SITES
 from pffl.callbacks import Callback
 from pffl.constraints import Cells, Constraint
 from pffl.data.federation import Federation
@@ -73,6 +72,7 @@ from pffl.private import margins
 from pffl.private import run as private
 from pffl.problem import Access, Problem
 from pffl.queries.release import Adding
+from pffl.queries.validation import MIN_SITES
 from pffl.select import choose_bound, choose_l2
 from pffl.solution import Solution
 
@@ -394,9 +394,9 @@ def sharing(sites: int, privacy: Privacy, site: str = "") -> Adding:
     Without one each draws from its secrets of the run. A site sees the totals, and
     knows its own noise: so at least one of them is not counted on.
     """
-    if sites < FEWEST_SITES:
+    if sites < MIN_SITES:
         raise UsageError(
-            f"[too-few-sites] a secure sum needs {FEWEST_SITES} sites or more, and "
+            f"[too-few-sites] a secure sum needs {MIN_SITES} sites or more, and "
             f"there are {sites}"
         )
     if not 1 <= privacy.colluding < sites:

@@ -34,7 +34,6 @@ import tomli_w
 from pydantic import Field, create_model
 
 from pffl._solve import default_method
-from pffl.admission import Policy
 from pffl.constraints import CONSTRAINTS, BoundedGroupLoss, Constraint
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
@@ -52,6 +51,7 @@ from pffl.models.recipes import RECIPES, Recipe, section_of
 from pffl.numerics import is_number
 from pffl.prepare import Options
 from pffl.privacy.terms import Privacy
+from pffl.queries.validation import Policy
 from pffl.records import (
     Key,
     Table,

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
 import numpy as np
 
 from pffl._solve import noted, prepared, setting_of
-from pffl.admission import Gate, Policy
 from pffl.callbacks import Callback
 from pffl.constraints import Constraint
 from pffl.data.encoding import TableEncoding
@@ -46,6 +45,7 @@ from pffl.numerics import bounded_probabilities, is_number
 from pffl.prepare import Options
 from pffl.problem import Point, Problem, upper_value
 from pffl.queries import Census, Evaluate, Query, Total, View, add_all
+from pffl.queries.validation import Gate, Policy
 from pffl.solution import Solution
 from pffl.text import up, words
 from pffl.typing import FloatArray, IntArray

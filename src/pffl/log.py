@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from pffl import files
 from pffl.errors import ArtefactError, Malformed
-from pffl.parcel import Parcel, pack, unpack
 from pffl.queries import Query, ReleasedSums, Total
+from pffl.tensors import Parcel, pack, unpack
 
 LOG = "checkpoint.log"
 SPEC = "checkpoint.toml"
@@ -118,7 +118,7 @@ class Log:
                     name: _turned(arrays[key], header["axes"].get(key))
                     for name, key in own.items()
                 }
-                totals.append(kinds[kind].from_arrays(found, {}))
+                totals.append(kinds[kind].from_arrays(found))
             float(header["seconds"])
         except (Malformed, KeyError, TypeError, ValueError, AttributeError) as error:
             raise ArtefactError(

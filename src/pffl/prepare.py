@@ -23,7 +23,7 @@ from pffl.models.linear import LinearModel, default_model
 from pffl.numerics import divisors, is_number
 from pffl.problem import Access, Problem
 from pffl.queries import Census, CensusTotal, Pool, Task
-from pffl.queries.plausible import lengths
+from pffl.queries.validation import lengths
 from pffl.text import up
 from pffl.typing import FloatArray
 

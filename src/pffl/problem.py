@@ -23,8 +23,8 @@ from pffl.numerics import divisors
 from pffl.queries.base import Task
 from pffl.queries.evaluate import EvaluateTotal
 from pffl.queries.expand import ExpandTotal
-from pffl.queries.plausible import SHAPES, sparse_sizes
 from pffl.queries.train import TrainTotal
+from pffl.queries.validation import SHAPES, sparse_sizes
 from pffl.typing import FloatArray, IntArray
 
 MOST_MADE = 32  # things that are made once for all rounds

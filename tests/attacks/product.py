@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 import pffl
-from pffl.admission import Policy
 from pffl.constraints import Cells
 from pffl.data import Federation, Rows, Schema, Silo
 from pffl.deploy import Agreement, InMemory
@@ -17,15 +16,16 @@ from pffl.deploy import Limits as SiteLimits
 from pffl.deploy import Site as OwnSite
 from pffl.errors import DataError, Refused, UsageError
 from pffl.models import Inputs
-from pffl.parcel import Parcel
 from pffl.queries import (
     Census,
     Expand,
     ExpandTotal,
+    Policy,
     Pool,
     Task,
     Train,
 )
+from pffl.tensors import Parcel
 from tests.deploy.sites import alone, keys_of
 from tests.deploy.sites import engine_of as engine_over
 from tests.inside import (

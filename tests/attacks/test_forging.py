@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from pffl.admission import Policy
 from pffl.deploy import SiteKey
 from pffl.errors import FederationError
-from pffl.queries import Census
+from pffl.queries import Census, Policy
 from tests.attacks.askers import tell
 from tests.deploy.sites import agree, engine_of, keys_of, sites_of
 from tests.helpers import make_federation

@@ -16,8 +16,8 @@ import pytest
 
 from pffl.deploy import Site
 from pffl.errors import Refused
-from pffl.parcel import Parcel
 from pffl.queries import Place, read_query
+from pffl.tensors import Parcel
 from tests.attacks.askers import found, tell
 from tests.attacks.chosen import FAR, Moved, Read, window
 from tests.attacks.crowd import (

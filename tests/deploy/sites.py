@@ -16,7 +16,6 @@ import numpy as np
 
 import pffl
 from pffl._solve import solving, with_noise
-from pffl.admission import Policy
 from pffl.callbacks import Callback
 from pffl.config import read_plan
 from pffl.data import Federation, Rows, Schema, Silo, TableEncoding
@@ -27,7 +26,7 @@ from pffl.errors import Problems, UsageError
 from pffl.prepare import Options, Setting
 from pffl.privacy import Privacy
 from pffl.problem import Problem
-from pffl.queries import Census, Query, Total
+from pffl.queries import Census, Policy, Query, Total
 from pffl.solution import Solution
 from tests.driving import prepare
 from tests.helpers import make_federation, make_rows, make_schema
@@ -208,7 +207,7 @@ class Asker:
         answer = self.send(query)
         if answer.refusal:
             return None
-        return read_total(answer.bodies[0], query, 0, self.site.schema.hash)[0]
+        return read_total(answer.bodies[0], query)[0]
 
 
 def run(

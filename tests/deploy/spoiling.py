@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pffl.deploy import Reply
-from pffl.parcel import Parcel
+from pffl.tensors import Parcel
 from tests.deploy.sites import keys_of
 from tests.inside import read_answer, read_request, signed_content, write_answer
 

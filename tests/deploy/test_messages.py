@@ -12,7 +12,7 @@ import pytest
 
 from pffl.deploy import PublicKey, SiteKey
 from pffl.errors import ArtefactError, Malformed, UsageError
-from pffl.parcel import Parcel, pack, unpack
+from pffl.tensors import Parcel, pack, unpack
 from tests.inside import (
     MOST_QUERIES,
     PROTOCOL,

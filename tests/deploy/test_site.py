@@ -398,7 +398,7 @@ def test_noise_that_could_be_taken_off_is_refused():
     with raises(UsageError, "noise-seed"):
         sites_of(data, seeded)
     assert budget(data).epsilon == 2.0
-    assert secure_sum.FEWEST_SITES == 3
+    assert secure_sum.MIN_SITES == 3
 
 
 def test_a_restored_site_is_stopped_by_the_head_that_it_signed(tmp_path):

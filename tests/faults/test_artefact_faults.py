@@ -19,7 +19,7 @@ import pffl
 from pffl import runs
 from pffl.errors import ArtefactError, UsageError
 from pffl.files import disarm
-from pffl.parcel import Parcel, pack, unpack
+from pffl.tensors import Parcel, pack, unpack
 from tests.cli.helpers import SMALL, program
 from tests.cli.helpers import pffl as command
 from tests.inside import directory

@@ -29,8 +29,8 @@ from pffl import fit, runs
 from pffl.engines import Local
 from pffl.errors import ArtefactError
 from pffl.log import LOG, SPEC, VERSION, Log
-from pffl.parcel import Parcel, pack, unpack
 from pffl.prepare import Options
+from pffl.tensors import Parcel, pack, unpack
 from tests.cli.helpers import SMALL, argv
 from tests.cli.helpers import pffl as command
 from tests.interrupting import Stopping, assert_same_outcome

@@ -13,7 +13,7 @@ from pffl.driver import drive
 from pffl.engines import Local, Reference
 from pffl.errors import Refused
 from pffl.prepare import count
-from pffl.queries import Census, View, read_query
+from pffl.queries import Census, Gate, Policy, View, read_query
 from tests.helpers import from_silos, make_federation, make_problem
 from tests.raising import raises
 
@@ -97,6 +97,8 @@ def test_it_travels_adds_and_is_judged():
         y = rows.y[rows.group == group] - 50
         assert total.targets[:, group, 1].sum() == pytest.approx((y**2).sum())
     own, census = again.answer(views[0]), Census(schema).answer(views[0])
-    again.check_centred(census, own)
+    gate = Gate(Policy(), schema)
+    gate.census(0, "train", census, 0)
+    gate.report(again, 0, own)
     with raises(Refused, "implausible-answer"):
-        again.check_centred(census, replace(own, counts=own.counts + 1))
+        gate.report(again, 0, replace(own, counts=own.counts + 1))

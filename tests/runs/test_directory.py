@@ -13,7 +13,7 @@ from pffl import runs
 from pffl.errors import ArtefactError
 from pffl.files import json_text
 from pffl.log import Log
-from pffl.parcel import judge
+from pffl.tensors import judge
 from tests.raising import raises
 
 FILES = {

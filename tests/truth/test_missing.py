@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import pffl
-from pffl.parcel import Parcel, pack, unpack
+from pffl.tensors import Parcel, pack, unpack
 from tests.cli.helpers import Command
 from tests.declared import columns
 from tests.deploy.sites import remote

@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 from pffl._solve import sharing
-from pffl.admission import Policy
 from pffl.constraints import Constraint
 from pffl.data.federation import Federation
 from pffl.deploy.federation import Agreement, sets_of
@@ -24,10 +23,11 @@ from pffl.deploy.server import InMemory, Remote
 from pffl.deploy.site import Site
 from pffl.models import rebuild
 from pffl.models.base import Model
-from pffl.parcel import LARGEST
 from pffl.privacy.terms import Privacy
 from pffl.queries import Query
 from pffl.queries.base import Rebuild
+from pffl.queries.validation import Policy
+from pffl.tensors import MAX_BYTES
 
 ALL = 1 << 50  # more than is ever asked
 FOR_EVER = 1e9  # seconds: there is nothing to wait for
@@ -37,7 +37,7 @@ OPEN = Limits(
     radius=math.inf,
     batches=True,
     layouts=ALL,
-    largest_message=LARGEST,
+    largest_message=MAX_BYTES,
 )
 
 

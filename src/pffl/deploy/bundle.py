@@ -26,7 +26,6 @@ import pandas as pd
 
 from pffl import files
 from pffl._solve import sharing
-from pffl.admission import FEWEST_SITES
 from pffl.config import RunSpec, dumps
 from pffl.constraints import Cells
 from pffl.data.encoding import TableEncoding
@@ -43,6 +42,7 @@ from pffl.methods import Auto, Exact, FirstOrder, Method
 from pffl.methods.auto import hessians_fit
 from pffl.prepare import Setting, check_pooled
 from pffl.problem import Access
+from pffl.queries.validation import MIN_SITES
 from pffl.runs.directory import SPEC
 
 OLDEST_FLOWER = "1.41.0"
@@ -254,12 +254,12 @@ def _secured(spec: RunSpec, agreed: Agreement) -> bool:
     """Whether answers are added under masks: from three sites on, unless refused."""
     asked, many = spec.privacy.secure_sum, len(agreed.sites)
     terms = spec.privacy.terms
-    if asked is False or (asked is None and many < FEWEST_SITES):
+    if asked is False or (asked is None and many < MIN_SITES):
         return False
-    if many < FEWEST_SITES:
+    if many < MIN_SITES:
         raise UsageError(
             "[too-few-sites] [privacy] secure_sum = true: a secure sum is of "
-            f"{FEWEST_SITES} sites or more, and there are {many}"
+            f"{MIN_SITES} sites or more, and there are {many}"
         )
     setting = Setting.pooled(agreed.name, agreed.encoding, agreed.splits, many)
     try:

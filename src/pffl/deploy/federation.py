@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from pffl import files
-from pffl.admission import FEWEST_SITES
 from pffl.constraints import Constraint
 from pffl.data.encoding import TableEncoding, read_name, read_names
 from pffl.data.federation import Federation
@@ -25,6 +24,7 @@ from pffl.data.schema import Schema, counted_alike
 from pffl.data.silo import Rows
 from pffl.deploy.keys import PublicKey, keys_of
 from pffl.errors import DataError, PFFLError, Problems, UsageError
+from pffl.queries.validation import MIN_SITES
 from pffl.typing import BoolArray, IntArray
 
 FORMAT, VERSION = "pffl federation", 2
@@ -195,9 +195,9 @@ class Agreement:
                 )
             if self.secure_sum is True and not keys:
                 problems.add("[missing-key] a secure sum needs every site's key")
-            if self.secure_sum is True and many < FEWEST_SITES:
+            if self.secure_sum is True and many < MIN_SITES:
                 problems.add(
-                    f"[too-few-sites] a secure sum needs {FEWEST_SITES} sites or more, "
+                    f"[too-few-sites] a secure sum needs {MIN_SITES} sites or more, "
                     f"and there are {many}"
                 )
             if not isinstance(run, dict) or not set(run) <= set(RUN):

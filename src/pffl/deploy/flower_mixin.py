@@ -38,7 +38,6 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
 from pffl._report.page import write_report
-from pffl.admission import Gate, Policy
 from pffl.callbacks import Callback
 from pffl.constraints import EVERY_SILO, Cells, Constraint
 from pffl.data.checks import listing
@@ -68,6 +67,7 @@ from pffl.queries import (
     add_all,
 )
 from pffl.queries.evaluate import COLUMNS
+from pffl.queries.validation import Gate, Policy
 from pffl.records import Record, read
 from pffl.runs.directory import lock
 from pffl.solution import Solution
@@ -359,7 +359,7 @@ def total_of(
     """Return what a client told as an answer to the query that it was asked."""
     dims = query.dims
     shapes = {
-        "atoms": (dims["atoms"], len(COLUMNS)),
+        "atoms": (dims["strata"], len(COLUMNS)),
         "trials": (dims["z"], dims["trials"]),
         "people": (dims["z"], 3),
         "below": (dims["z"], dims["bets"]),
@@ -634,7 +634,7 @@ class Reports:
         parts = []
         for index, record in enumerate(self._in_order(told)):
             with self._naming(index):
-                total, hidden = census_of(self.schema, split, record, index)
+                total, hidden = census_of(self.schema, record)
                 parts.append(self.gate.census(index, split, total, hidden))
             self.withheld += hidden
         self._census[split] = add_all(parts)
@@ -836,9 +836,7 @@ def losses_of(schema: Schema, told: ConfigRecord, known: IntArray) -> FloatArray
     return numbers(told, "losses", (schema.n_atoms,))
 
 
-def census_of(
-    schema: Schema, split: str, told: ConfigRecord, index: int
-) -> tuple[CensusTotal, int]:
+def census_of(schema: Schema, told: ConfigRecord) -> tuple[CensusTotal, int]:
     """Return a client's census, and how many groups and labels it withholds."""
     counts = numbers(told, "counts", (schema.n_atoms,))
     hidden = told.get("withheld")
@@ -850,7 +848,6 @@ def census_of(
     if many:
         targets = numbers(told, "target", (schema.n_atoms, many))
     total = CensusTotal(
-        np.array([index]),
         np.array([int(whole.sum())]),
         whole[None].astype(np.int64),
         np.array([counts.sum()]),
@@ -860,7 +857,6 @@ def census_of(
         np.zeros(0),
         np.zeros(0),
         np.zeros(1, np.int64),
-        schema.hash,
     )
     return total, hidden
 

@@ -24,8 +24,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pffl import files
 from pffl.errors import Malformed
-from pffl.parcel import LARGEST, Parcel, pack, unpack
 from pffl.queries import Query, Total
+from pffl.tensors import MAX_BYTES, Parcel, pack, unpack
 
 OURS = version("pffl")
 PROTOCOL = 4
@@ -154,15 +154,14 @@ def total_body(query: Query[T], total: T, withheld: int = 0) -> Parcel:
     return Parcel({"total": query.kind, "withheld": withheld}, total.sent())
 
 
-def read_total(body: Parcel, query: Query[T], index: int, schema: str) -> tuple[T, int]:
-    """Read silo `index`'s answer to a query, and how many counts it withholds."""
+def read_total(body: Parcel, query: Query[T]) -> tuple[T, int]:
+    """Read a silo's answer to a query, and how many counts it withholds."""
     withheld = body.header.get("withheld")
     if dict(body.header) != {"total": query.kind, "withheld": withheld}:
         raise Malformed(f"not an answer to {query.kind}")
     if type(withheld) is not int or withheld < 0:
         raise Malformed(f"'withheld' is {str(withheld)[:40]!r}")
-    who = {"silos": np.array([index]), "schema_hash": schema}
-    total: Any = query.answer_type.received(body.arrays, query.dims, **who)
+    total: Any = query.answer_type.received(body.arrays, query.dims)
     return total, withheld
 
 
@@ -219,7 +218,7 @@ def write_request(request: Request) -> bytes:
     return _write(header, request, {RELAY: relayed} if request.relay else {})
 
 
-def read_request(content: bytes, *, largest: int = LARGEST) -> Request:
+def read_request(content: bytes, *, largest: int = MAX_BYTES) -> Request:
     """Read what a server sent; anything else is `Malformed`."""
     header, arrays = _read(content, _RequestHead, largest)
     lengths, relay = header.pop(RELAY), arrays.pop(RELAY, np.zeros(0, np.uint8))
@@ -235,7 +234,7 @@ def write_answer(answer: Answer) -> bytes:
     return _write({"format": "pffl answer", "splits": [*answer.splits]}, answer, {})
 
 
-def read_answer(content: bytes, *, largest: int = LARGEST) -> Answer:
+def read_answer(content: bytes, *, largest: int = MAX_BYTES) -> Answer:
     """Read what a site sent; anything else is `Malformed`."""
     header, arrays = _read(content, _AnswerHead, largest)
     bodies = _bodies(header["bodies"], arrays)

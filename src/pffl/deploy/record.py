@@ -43,8 +43,8 @@ from pffl.deploy.messages import (
 )
 from pffl.deploy.secure_sum import Words
 from pffl.errors import Malformed, Refused
-from pffl.parcel import Parcel, pack, unpack
 from pffl.privacy.discrete import Source, keyed_source
+from pffl.tensors import Parcel, pack, unpack
 
 FOLDER, SUFFIX = "runs", ".safetensors"
 LASTS = 30 * 86400.0  # seconds after which a run that never ended is forgotten

@@ -16,18 +16,19 @@ last integer counts the sites: where a mask is left over, it is not their number
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.admission import FEWEST_SITES
 from pffl.deploy.keys import shared
 from pffl.errors import Malformed, Refused
 from pffl.queries import Query, Total
 from pffl.queries.base import RowsQuery
-from pffl.queries.declared import AnswerField
+from pffl.queries.fields import AnswerField
+from pffl.queries.validation import MIN_SITES
 
 MOST_SITES = 1 << 12
 RAW, FINE = 48, 64  # exponents of sums of raw inputs, and of all that is no count
@@ -41,7 +42,8 @@ T = TypeVar("T", bound=Total)
 
 def size(query: Query[Any]) -> int:
     """Return how many words an answer takes."""
-    return 2 * (1 + sum(int(np.prod(_shape(query, of))) for of in _sent(query)))
+    declared = query.answer_type.sent_fields().values()
+    return 2 * (1 + sum(math.prod(of.sent_shape(query.dims)) for of in declared))
 
 
 def encode(query: Query[T], total: T, sites: int) -> Words:
@@ -64,18 +66,13 @@ def decode(query: Query[T], flat: Words, sites: int) -> T:
         raise Refused(LEFT_OVER)
     arrays: dict[str, NDArray[Any]] = {}
     start = 0
-    for name, of in query.answer_type.declared.items():
-        if of.envelope:
-            continue
-        shape = _shape(query, of.sent)
+    for name, of in query.answer_type.sent_fields().items():
+        shape = of.sent_shape(query.dims)
         end = start + 2 * int(np.prod(shape))
         low, high = flat[start:end:2], flat[start + 1 : end : 2]
         arrays[name] = _numbers(low, high, of, query).reshape(shape)
         start = end
-    who: dict[str, Any] = {"silos": np.zeros(1, np.int64)}
-    if "schema_hash" in query.answer_type.declared:
-        who["schema_hash"] = query.schema.hash  # type: ignore[attr-defined]
-    total: Any = query.answer_type.received(arrays, query.dims, **who)
+    total: Any = query.answer_type.received(arrays, query.dims)
     return query.summed(total, sites)
 
 
@@ -153,7 +150,7 @@ def _written(
 ) -> Words:
     """Return integers mod 2^128 for a field's numbers."""
     words = np.zeros((array.size, 2), np.uint64)
-    if of.norm is not None:  # whole numbers with noise, as they are
+    if query.released:  # whole numbers with noise, as they are
         low = array.ravel().astype(np.int64)
         words[:] = np.stack([low, low >> 63], axis=1).view(np.uint64)
         return words.ravel()
@@ -186,7 +183,7 @@ def _numbers(
     low: Words, high: Words, of: AnswerField, query: Query[Any]
 ) -> NDArray[Any]:
     """Return sums as numbers, each rounded once."""
-    if of.norm is not None:
+    if query.released:
         found = np.ascontiguousarray(low).view(np.int64)
         if (high != (found >> 63).view(np.uint64)).any():
             raise Refused(LEFT_OVER)
@@ -207,7 +204,7 @@ def _numbers(
     below = (np.uint64(1) << np.minimum(down, np.uint64(63))) - np.uint64(1)
     rest = np.where(down == 64, low, low & below) != 0
     digits = top | rest.astype(np.uint64)
-    exponents = _exponents(query, of, _shape(query, of.sent))
+    exponents = _exponents(query, of, of.sent_shape(query.dims))
     places = (lengths - exponents).astype(np.int32)
     found = np.ldexp(digits.astype(np.float64), places)
     return np.where(negative, -found, found).astype(of.dtype)
@@ -224,18 +221,6 @@ def _bit_length(words: Words) -> NDArray[np.int64]:
     return np.where(high > 0, 32 + np.frexp(high)[1], np.frexp(low)[1]).astype(np.int64)
 
 
-def _sent(query: Query[Any]) -> list[AnswerField]:
-    """Return the fields that are sent, as they are sent."""
-    declared = query.answer_type.declared
-    return [of.sent for of in declared.values() if not of.envelope]
-
-
-def _shape(query: Query[Any], of: AnswerField) -> tuple[int, ...]:
-    dims = {"K": 1, **query.dims}
-    dims |= {f"△{name}": n * (n + 1) // 2 for name, n in dims.items()}
-    return tuple(axis if isinstance(axis, int) else dims[axis] for axis in of.axes)
-
-
 def _exponents(
     query: Query[Any], of: AnswerField, shape: tuple[int, ...]
 ) -> NDArray[np.int64]:
@@ -247,8 +232,8 @@ def _exponents(
 
 
 def _check_sites(sites: int) -> None:
-    if not FEWEST_SITES <= sites <= MOST_SITES:
+    if not MIN_SITES <= sites <= MOST_SITES:
         raise Refused(
-            f"[too-few-sites] a secure sum is of {FEWEST_SITES} to {MOST_SITES:,} "
+            f"[too-few-sites] a secure sum is of {MIN_SITES} to {MOST_SITES:,} "
             f"sites, not of {sites}"
         )

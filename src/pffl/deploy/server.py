@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from pffl import files
-from pffl.admission import Gate, Policy, counts_rows
 from pffl.data.checks import listing
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
@@ -58,8 +57,9 @@ from pffl.errors import (
     Refused,
     UsageError,
 )
-from pffl.parcel import Parcel, pack, unpack
 from pffl.queries import Census, CensusTotal, Query, Total, add_all
+from pffl.queries.validation import Gate, Policy
+from pffl.tensors import Parcel, pack, unpack
 
 STATE = "steps.safetensors"
 PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks
@@ -306,8 +306,7 @@ class Remote:
                 "have done to a bound is not known",
                 *((floor,) if agreed.floor > 1 else ()),
             )
-        frozen = [self.gate.frozen(k, s) for k in range(many) for s in self.splits]
-        return (floor,) if any(one and one.withheld for one in frozen) else ()
+        return (floor,) if any(self.gate.withheld.values()) else ()
 
     def ask(self, query: Query[T]) -> T:
         """Ask every site and add the answers."""
@@ -331,13 +330,13 @@ class Remote:
             told = {site: read_answer(one) for site, one in known.items()}
             totals = self._read_step(counts, told) if told else self._step(counts)
             self._census = dict(zip(self.splits, totals, strict=True))
-        posed = [q for q in queries if not counts_rows(q)]
+        posed = [q for q in queries if not q.counts_rows]
         found: dict[int, Any] = {}
         for first in range(0, len(posed), MOST_QUERIES):
             some = posed[first : first + MOST_QUERIES]
             found |= zip(map(id, some), self._step(some), strict=True)
         return [
-            self._census[q.split] if counts_rows(q) else found[id(q)] for q in queries
+            self._census[q.split] if q.counts_rows else found[id(q)] for q in queries
         ]
 
     def end(self) -> None:
@@ -408,7 +407,7 @@ class Remote:
             said = next_transcript(said, next(iter(requests.values())).asked, flats)
         answers = tuple(content[site] for site in requests)
         census = self._last.census
-        if not census and all(map(counts_rows, asked)):
+        if not census and all(q.counts_rows for q in asked):
             census = answers
         self._keep(LastStep(steps, said, digest, tuple(requests), answers, census))
         return told
@@ -504,9 +503,9 @@ class Remote:
         """Read and judge one site's totals."""
         k, found = self.sites.index(answer.site), []
         for query, body in zip(asked, answer.bodies, strict=True):
-            total, withheld = read_total(body, query, k, self.schema.hash)
+            total, withheld = read_total(body, query)
             if not self.noisy:
-                if counts_rows(query):
+                if query.counts_rows:
                     total = self.gate.census(k, query.split, total, withheld)
                 else:
                     total = self.gate.report(query, k, total)
@@ -526,7 +525,7 @@ class Remote:
                 parts[id(query)].append(total)
         found = [q.keeping(add_all(parts[id(q)]), parts[id(q)]) for q in asked]
         for query, total in zip(asked, found, strict=True):
-            if counts_rows(query) and query.split == "train":
+            if query.counts_rows and query.split == "train":
                 rows = zip(self.sites, total.rows, strict=True)
                 self._refuse_empty([site for site, n in rows if n == 0])
         return found
@@ -535,7 +534,7 @@ class Remote:
         """Judge a total as that of one silo, which all sites are together."""
         if self.noisy:
             return total
-        if counts_rows(query):
+        if query.counts_rows:
             if query.split == "train" and not total.rows.any():
                 self._refuse_empty(["all sites"])
             return self.gate.census(0, query.split, total, 0)
@@ -743,13 +742,8 @@ class Remote:
             ) from error
 
     def _check(self) -> None:
-        """Refuse what does not go together with secure sums."""
+        """Refuse another schema than the agreed one."""
         self.agreement.check(self.schema.hash)
-        if self.pooled and self.policy.update_clip is not None:
-            raise UsageError(
-                "[secure-sum-clip] update_clip shortens single sites' updates, and a "
-                "secure sum shows none: leave it out"
-            )
 
 
 def kind_of(asked: Sequence[Query[Any]]) -> str:

@@ -53,10 +53,10 @@ from pffl.errors import (
     Refused,
     UsageError,
 )
-from pffl.parcel import Parcel
 from pffl.queries import ModelQuery, Place, Query, Total, View, read_query
 from pffl.queries.base import Rebuild
 from pffl.queries.release import Adding
+from pffl.tensors import Parcel
 from pffl.typing import BoolArray, IntArray
 
 

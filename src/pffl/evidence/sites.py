@@ -22,7 +22,7 @@ from pffl.evidence.sentences import Said, say
 from pffl.models.linear import LinearModel
 from pffl.problem import Problem
 from pffl.queries.evaluate import EvaluateTotal
-from pffl.queries.plausible import SHAPES
+from pffl.queries.validation import SHAPES
 from pffl.typing import FloatArray
 
 FLOOR = 10  # rows that a site has of a cell, for its mean loss to be shown

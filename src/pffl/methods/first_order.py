@@ -39,8 +39,8 @@ from pffl.methods.saddle_bounds import (
 )
 from pffl.problem import Expansion, Point, Prices, Problem
 from pffl.queries import Expand, ExpandTotal
-from pffl.queries.expand import MOST_DIRECTIONS
-from pffl.queries.plausible import SHAPES
+from pffl.queries.expand import MAX_DIRECTIONS
+from pffl.queries.validation import SHAPES
 from pffl.typing import FloatArray, IntArray
 
 SLOW = 30  # rounds after which columns of Hessians are asked for
@@ -180,7 +180,7 @@ def used_of(problem: Problem) -> IntArray | slice:
 
 def _parts(problem: Problem) -> int:
     """Return the rounds that it takes to ask for all columns of the Hessians."""
-    return -(-problem.n_parameters // MOST_DIRECTIONS)
+    return -(-problem.n_parameters // MAX_DIRECTIONS)
 
 
 def _directions(problem: Problem, asked: int) -> FloatArray:

@@ -23,8 +23,8 @@ from pffl.models.base import UNSCALED, Inputs, Model, Target
 from pffl.models.external import Probabilities, Reported
 from pffl.models.linear import rebuild
 from pffl.models.predictor import Predictor
-from pffl.parcel import LARGEST, Parcel, judge, pack, unpack
 from pffl.records import Record, read
+from pffl.tensors import MAX_BYTES, Parcel, judge, pack, unpack
 from pffl.typing import FloatArray
 
 FORMAT = "pffl model"
@@ -79,7 +79,7 @@ def read_model(path: str | os.PathLike[str], *, module: object = None) -> Predic
         training. Its weights are those of the file; no code is ever loaded from one.
     """
     place = Path(path)
-    content = files.read(place, largest=LARGEST)
+    content = files.read(place, largest=MAX_BYTES)
     try:
         header, arrays = _opened(content)
         return _assemble(header, arrays, module)

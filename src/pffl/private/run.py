@@ -262,7 +262,6 @@ def _counted(
     at, variance = plan.low + wide * mean, wide**2 * spread
     atoms, none = len(counts), np.zeros((1, 0))
     census = CensusTotal(
-        np.zeros(1, np.int64),
         np.array([int(people)]),
         counts.astype(np.int64)[None],
         np.array([people]),
@@ -272,7 +271,6 @@ def _counted(
         people * at,
         people * (variance + at**2),
         np.zeros(1, np.int64),
-        setting.schema.hash,
     )
     # About the means: Σx² − (Σx)²/n would lose the digits of a small variance.
     centre = np.append(0.0, at)

@@ -38,7 +38,8 @@ from pffl.numerics import capped_softmax
 from pffl.privacy.plan import Plan
 from pffl.problem import Point, Problem
 from pffl.queries import Adding, Expand, ReleasedSums, Train
-from pffl.queries.release import Releasable, blocks_of, unfolded
+from pffl.queries.fields import unfolded
+from pffl.queries.release import Releasable, blocks_of
 from pffl.typing import BoolArray, FloatArray
 
 SURE = 3.0  # z of the curvature's noise
@@ -85,7 +86,7 @@ class Trained:
     history: tuple[Round, ...]
 
 
-R = TypeVar("R", bound=Releasable)
+R = TypeVar("R", bound=Releasable[Any])
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,7 +202,9 @@ def _by_models(asking: Asking, settings: Settings) -> Flow[Trained]:
     return Trained(Point(w, lam), tuple(rows))
 
 
-def _losses(query: Releasable, total: ReleasedSums, people: FloatArray) -> FloatArray:
+def _losses(
+    query: Releasable[Any], total: ReleasedSums, people: FloatArray
+) -> FloatArray:
     if "losses" not in query.asked_for:
         return np.zeros(len(people))
     return query.real(total, "losses")

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import (
-    TYPE_CHECKING,
     Any,
     ClassVar,
     Generic,
@@ -37,9 +36,9 @@ from pffl.files import digest_arrays
 from pffl.models import Inputs, Model, Target, rebuild
 from pffl.models.base import UNSCALED
 from pffl.models.scaled import Design, ScaledRows
-from pffl.queries.declared import (
+from pffl.queries.fields import (
     DECLARED,
-    HUGE,
+    MAX_SUM,
     Arrays,
     Dims,
     RequestField,
@@ -53,14 +52,11 @@ from pffl.queries.declared import (
 )
 from pffl.typing import BoolArray, FloatArray, IntArray
 
-if TYPE_CHECKING:
-    from pffl.queries.plausible import Known
+MAX_CELLS = 10_000
+MAX_SILOS = 1_000_000
+MAX_UNEVEN = 1000.0  # times the mean that a row of a pool may weigh in F
 
-MOST_CELLS = 10_000
-MOST_SILOS = 1_000_000
-UNEVEN = 1000.0  # times the mean that a row of a pool may weigh in F, at most
-
-Judge: TypeAlias = Callable[[FloatArray], None]  # refuses a w, or does nothing
+CheckStep: TypeAlias = Callable[[FloatArray], None]  # refuses a w, or does nothing
 Rebuild: TypeAlias = Callable[[object, int], Model]  # describe(), len(w) → unbound
 T_co = TypeVar("T_co", bound=Total, covariant=True)
 
@@ -86,16 +82,16 @@ class Pool:
     def share(self, mass: float) -> float:
         """Return p_k of a silo whose training rows weigh so much.
 
-        What is proved of totals holds as no row weighs far more in F than others do: a
+        What is proved of totals needs that no row weighs far more in F than others: a
         silo with hardly any rows, and a share like all others, takes no part.
         """
         if self.by_rows:
             return mass / self.mass
-        if mass * self.silos * UNEVEN < self.mass:
+        if mass * self.silos * MAX_UNEVEN < self.mass:
             raise Refused(
                 "[uneven-silo] each of this silo's rows would weigh more than "
-                f"{UNEVEN:,.0f} times as much as the mean row: weight silos by their "
-                "rows (weighting = 'rows')"
+                f"{MAX_UNEVEN:,.0f} times as much as the mean row: weight silos by "
+                "their rows (weighting = 'rows')"
             )
         return 1 / self.silos
 
@@ -106,7 +102,7 @@ class Pool:
         """
         if split != "train":
             return math.inf
-        return 1.0 if self.by_rows else UNEVEN
+        return 1.0 if self.by_rows else MAX_UNEVEN
 
 
 @dataclass(frozen=True)
@@ -158,32 +154,36 @@ class Task:
         plain = {k: v for k, v in model.describe().items() if k != "l2"}
         text = json.dumps(plain, sort_keys=True, default=str).encode()
         target = np.array([model.target.mean, model.target.scale])
-        inputs = model.inputs.arrays
-        return digest_arrays(*inputs, target, np.frombuffer(text, np.uint8))
+        return digest_arrays(
+            *model.inputs.arrays, target, np.frombuffer(text, np.uint8)
+        )
 
     def plain(self, index: int) -> tuple[dict[str, Any], Arrays]:
         """Return what the silo at `index` is to know of it."""
+        inputs, target = self.model.inputs, self.model.target
         header: dict[str, Any] = {"model": dict(self.model.describe())}
         if self.pool is not None:
             header["pool"] = asdict(self.pool)
         else:
-            header["index"] = index
-            header["share"] = float(self.shares[index])
+            header |= {"index": index, "share": float(self.shares[index])}
         arrays: Arrays = {
-            "input_mean": self.model.inputs.mean,
-            "input_scale": self.model.inputs.scale,
+            "input_mean": inputs.mean,
+            "input_scale": inputs.scale,
             "membership": self.cells.of_silo(index),
         }
-        if len(self.model.inputs.fill):
-            arrays["input_fill"] = self.model.inputs.fill
-        if self.model.target != UNSCALED:
-            target = self.model.target
+        if len(inputs.fill):
+            arrays["input_fill"] = inputs.fill
+        if target != UNSCALED:
             arrays["target"] = np.array([target.mean, target.scale])
         return header, arrays
 
     @classmethod
     def read(
-        cls, header: dict[str, Any], arrays: Arrays, schema: Schema, build: _Build
+        cls,
+        header: dict[str, Any],
+        arrays: Arrays,
+        schema: Schema,
+        build: Callable[[object], Model],
     ) -> tuple[Task, int]:
         """Take a task out of a message; return also the place of the silo.
 
@@ -191,59 +191,56 @@ class Task:
         """
         index, pool, share = 0, None, 0.0
         if "pool" in header:
-            pool = _POOL.take("pool", header, None)
+            pool = Pool(**_POOL.take("pool", header))
         else:
-            index = _INDEX.take("index", header, 0)
-            share = _SHARE.take("share", header, 0.0)
-        if index >= MOST_SILOS:
-            raise Malformed(f"'index' is {index!r}, not a whole number")
-        dims = {"features": schema.n_features, "atoms": schema.n_atoms}
-        mean = _FEATURES.take_array("input_mean", arrays, dims)
-        scale = _FEATURES.take_array("input_scale", arrays, dims)
-        inputs = Inputs(mean, scale)
+            index, share = _INDEX.take("index", header), _SHARE.take("share", header)
+        dims = {"features": schema.n_features, "strata": schema.n_atoms}
+        dims |= {"gaps": len(schema.indicators), "2": 2}
+
+        def taken(name: str, *axes: str) -> FloatArray:
+            return RequestField(axes=axes).take_array(name, arrays, dims)
+
+        mean, scale = taken("input_mean", "features"), taken("input_scale", "features")
+        inputs, target = Inputs(mean, scale), UNSCALED
         if schema.indicators:
-            dims["gaps"] = len(schema.indicators)
-            fill = _GAPS.take_array("input_fill", arrays, dims)
+            fill = taken("input_fill", "gaps")
             inputs = replace(inputs, fill=fill, gaps=schema.gaps)
-        target = UNSCALED
         if "target" in arrays and not schema.labels:
-            target = Target(*_TARGET.take_array("target", arrays, {"2": 2}).tolist())
+            target = Target(*taken("target", "2").tolist())
         if (scale <= 0).any() or target.scale <= 0:
             raise Malformed("a scale is not positive")
-        member = _MEMBERSHIP.take_array("membership", arrays, dims)
-        if len(member) > MOST_CELLS or not np.isin(member, (0.0, 1.0)).all():
+        member = taken("membership", "cells", "strata")
+        if len(member) > MAX_CELLS or not np.isin(member, (0.0, 1.0)).all():
             raise Malformed(
-                f"membership of more than {MOST_CELLS} cells, or not 0 and 1"
+                f"membership of more than {MAX_CELLS} cells, or not 0 and 1"
             )
-        if share > 1:
-            raise Malformed(f"a share of {share}")
         try:
-            model = build(_MODEL.take("model", header, None))
+            model = build(RequestField().take("model", header))
             model = model.bind(schema, inputs).with_target(target)
         except Malformed:
             raise
         except PFFLError as error:
             raise Malformed(f"the model cannot be built: {error}") from error
         z = len(member)
-        cells = Cells(
-            tuple(map(str, range(z))),
-            np.zeros(z),
-            member.astype(bool),
-            np.full(z, EVERY_SILO),
-        )
-        shares = np.zeros(index + 1)
-        shares[index] = share
-        return cls(model, cells, shares, pool=pool), index
+        names, everywhere = tuple(map(str, range(z))), np.full(z, EVERY_SILO)
+        cells = Cells(names, np.zeros(z), member.astype(bool), everywhere)
+        return cls(model, cells, _share_of(index, share), pool), index
 
     def at(self, place: Place) -> Task:
         """Return a pool's task as one of its silos knows it."""
         if self.pool is None or place.index >= self.pool.silos:
             raise Malformed("a task of no pool, or of one without this silo")
-        shares = np.zeros(place.index + 1)
-        shares[place.index] = share = self.pool.share(place.mass)
+        share = self.pool.share(place.mass)
         if not share <= 1:
             raise Malformed(f"a share of {share}")
-        return replace(self, shares=shares)
+        return replace(self, shares=_share_of(place.index, share))
+
+
+def _share_of(index: int, share: float) -> FloatArray:
+    """Return shares as one silo knows them: its own."""
+    shares = np.zeros(index + 1)
+    shares[index] = share
+    return shares
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,33 +260,23 @@ class View:
 
     @classmethod
     def of(cls, silo: Silo, schema: Schema, model: Model | None, split: str) -> View:
-        """Scale the inputs and code the atoms of one split; without a model, raw."""
+        """Scale the inputs and code the strata of one split; without a model, raw."""
         rows = silo.rows(split).counting
-        return cls(
-            silo.index,
-            raw(rows.X) if model is None else model.inputs.apply(rows.X),
-            rows.y,
-            schema.atoms(rows.group, rows.y),
-            rows.person,
-            rows.weight,
-        )
+        X = raw(rows.X) if model is None else model.inputs.apply(rows.X)
+        atom = schema.atoms(rows.group, rows.y)
+        return cls(silo.index, X, rows.y, atom, rows.person, rows.weight)
 
-    def without(self, atoms: BoolArray) -> View:
-        """Return the rows of all other atoms, as if these were not there."""
-        if not atoms.any():
+    def without(self, strata: BoolArray) -> View:
+        """Return the rows of all other strata, as if these were not there."""
+        if not strata.any():
             return self
-        return self.take(np.flatnonzero(~atoms[self.atom]))
+        return self.take(np.flatnonzero(~strata[self.atom]))
 
-    def take(self, rows: IntArray) -> View:
+    def take(self, rows: IntArray | slice) -> View:
         """Return some of the rows, in this order."""
-        return replace(
-            self,
-            X=self.X[rows],
-            y=self.y[rows],
-            atom=self.atom[rows],
-            person=None if self.person is None else self.person[rows],
-            weight=None if self.weight is None else self.weight[rows],
-        )
+        names = ("X", "y", "atom", "person", "weight")
+        known = {n: v for n in names if (v := getattr(self, n)) is not None}
+        return replace(self, **{name: value[rows] for name, value in known.items()})
 
     def __len__(self) -> int:
         return len(self.y)
@@ -310,7 +297,7 @@ class View:
         return float(self.weigh(values).sum()) / self.mass
 
     def atom_sums(self, values: FloatArray, n_atoms: int) -> FloatArray:
-        """Sum `values`, shape (n,) or (n, c), per atom."""
+        """Sum `values`, shape (n,) or (n, c), per stratum."""
         sums = np.zeros((n_atoms, *values.shape[1:]))
         np.add.at(sums, self.atom, values)
         return sums
@@ -348,15 +335,12 @@ class Query(Generic[T_co]):
         What the silos agreed on; None before they did.
     silos
         Which silos are asked, by index; None for all.
-    quorum
-        Whether a total that lacks some silos is of use.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
     kinds: ClassVar[dict[str, type[Query[Any]]]] = {}
     kind: ClassVar[str]
     total_type: ClassVar[type[Total]]
-    quorum: ClassVar[bool] = False
     asked: ClassVar[Mapping[str, RequestField]]  # the fields that travel
 
     split: str
@@ -392,6 +376,11 @@ class Query(Generic[T_co]):
         return False
 
     @property
+    def counts_rows(self) -> bool:
+        """Whether it is the census that is asked once, and frozen."""
+        return False
+
+    @property
     def answer_type(self) -> type[Total]:
         """The class of its answers."""
         return self.total_type
@@ -416,10 +405,6 @@ class Query(Generic[T_co]):
             if isinstance(value, int | float | np.ndarray)
         )
 
-    def gradients(self, rows: float) -> float:
-        """How many passes over a silo's rows compute a gradient."""
-        return 0.0
-
     def passes(self, rows: float) -> float:
         """How much a silo computes, in gradients over all of its rows.
 
@@ -431,13 +416,6 @@ class Query(Generic[T_co]):
     def pooled(self, total: Any, views: Sequence[View]) -> Any:
         """Return the total of silos whose rows are all at hand, put right by that."""
         return total
-
-    @property
-    def view_key(self) -> tuple[str, str]:
-        """What tells the view that it is answered from, from others in a message."""
-        model = None if self.task is None else self.task.model
-        inputs = () if model is None else model.inputs.arrays
-        return self.split, digest_arrays(*inputs)
 
     def addend(self, total: Any) -> Any:
         """Return a silo's total as one that can be added under masks."""
@@ -451,9 +429,11 @@ class Query(Generic[T_co]):
         """Return the total with what is kept of each silo's answer, in their order."""
         return total
 
-    def lacking(self, total: Any, rows: FloatArray) -> Any:
-        """Mark what the missing silos, with `rows` in each cell, leave open."""
-        return total
+    @property
+    def view_key(self) -> tuple[str, str]:
+        """What tells the view that it is answered from, from others in a message."""
+        inputs = () if self.task is None else self.task.model.inputs.arrays
+        return self.split, digest_arrays(*inputs)
 
     def plain(self, index: int) -> tuple[dict[str, Any], Arrays]:
         """Return what is sent to the silo at `index`: plain values, and arrays."""
@@ -472,9 +452,9 @@ class Query(Generic[T_co]):
         cls, header: dict[str, Any], arrays: Arrays, schema: Schema, build: Rebuild
     ) -> tuple[Self, int]:
         """Take a query out of a message; return also the place of the silo."""
-        known = {f.name: schema for f in fields(cls) if f.name == "schema"}
         n = schema.n_features
         dims = {"1+features": 1 + n, "features": n}
+        known: dict[str, Any] = {"schema": schema}
         return cls(**cls._taken(header, arrays, dims), **known), 0
 
     @classmethod
@@ -502,7 +482,7 @@ class RowsQuery(Query[T_co]):
         """Lengths of the axes of an answer."""
         schema = self.schema
         sums = 0 if schema.labels else 2
-        return {"features": schema.n_features, "atoms": schema.n_atoms, "sums": sums}
+        return {"features": schema.n_features, "strata": schema.n_atoms, "sums": sums}
 
 
 class ModelQuery(Query[T_co]):
@@ -514,17 +494,13 @@ class ModelQuery(Query[T_co]):
     @property
     def dims(self) -> Dims:
         """Lengths of the axes of an answer."""
-        z, atoms = self.task.cells.membership.shape
+        z, strata = self.task.cells.membership.shape
         p = self.task.model.n_parameters
-        return {"p": p, "z": z, "1+z": 1 + z, "atoms": atoms}
-
-    def gradients(self, rows: float) -> float:
-        """How many passes over a silo's rows compute a gradient."""
-        return 1.0
+        return {"p": p, "z": z, "1+z": 1 + z, "strata": strata}
 
     def passes(self, rows: float) -> float:
-        """How much a silo computes: as many gradients as it counts."""
-        return self.gradients(rows)
+        """One gradient."""
+        return 1.0
 
     def plain(self, index: int) -> tuple[dict[str, Any], Arrays]:
         """Return what is sent to the silo at `index`: plain values, and arrays."""
@@ -538,7 +514,7 @@ class ModelQuery(Query[T_co]):
         cls, header: dict[str, Any], arrays: Arrays, schema: Schema, build: Rebuild
     ) -> tuple[Self, int]:
         """Take a query out of a message; return also the place of the silo."""
-        w = _VECTOR.take_array("w", arrays, {})
+        w = RequestField(axes=("any",)).take_array("w", arrays, {})
         task, index = Task.read(header, arrays, schema, lambda d: build(d, len(w)))
         if len(w) != task.model.n_parameters:
             raise Malformed(f"w has {len(w)} numbers, not {task.model.n_parameters}")
@@ -547,14 +523,11 @@ class ModelQuery(Query[T_co]):
         arrays["w"] = w
         return cls(**cls._taken(header, arrays, dims), task=task), index
 
-    def within(self, view: View, judge: Judge) -> T_co:
-        """Answer for one silo; `judge` is shown each w that is not one that was sent.
+    # What a site looks at before it answers
 
-        Local steps lead there.
-        """
+    def within(self, view: View, check: CheckStep) -> T_co:
+        """Answer for one silo; `check` is shown each w to which local steps lead."""
         return self.answer(view)
-
-    # What a site looks at before it answers, and the server before it counts.
 
     @property
     def parameters(self) -> tuple[FloatArray, ...]:
@@ -581,17 +554,6 @@ class ModelQuery(Query[T_co]):
         """What may not change within a run, by what it is called."""
         return {}
 
-    @property
-    def caps(self) -> tuple[float, ...]:
-        """Caps on losses: each is a point of their distribution."""
-        return ()
-
-    def check(self, known: Known, total: Any) -> Any:
-        """Return a silo's report if it can be true, or a harmless part of it."""
-        if not self.released:  # with noise any sum is possible
-            known.judge(self, total)
-        return total
-
 
 def anywhere(w: FloatArray) -> None:
     """Refuse no w."""
@@ -613,15 +575,12 @@ def read_query(
     """
     left, left_arrays = dict(header), dict(arrays)
     known = tuple(Query.kinds)
-    kind = RequestField(lambda v: v if v in known else None, f"one of {known}").take(
-        "query", left, None
-    )
+    kind = RequestField(lambda v: v in known, f"one of {known}").take("query", left)
     build = own_model or rebuild
     query, index = Query.kinds[kind].read(left, left_arrays, schema, build)
-    if left:
-        raise Malformed(f"[unknown-key] unknown fields {sorted(left)[:5]}")
-    if left_arrays:
-        raise Malformed(f"[unknown-key] unknown arrays {sorted(left_arrays)}")
+    if left or left_arrays:
+        unknown = sorted([*left, *left_arrays])
+        raise Malformed(f"[unknown-key] unknown fields {unknown[:5]}")
     task = query.task
     if task is not None and (task.pool is None) != (place is None):
         raise Malformed("a query to a pool of silos, or one that should be")
@@ -632,29 +591,19 @@ def read_query(
     return query, place.index
 
 
-def _read_pool(value: Any) -> Pool | None:
-    """Return a pool of silos; None for what is none."""
+def _is_pool(value: Any) -> bool:
     try:
         pool = Pool(**value)
     except TypeError:
-        return None
-    good = type(pool.silos) is int and 0 < pool.silos <= MOST_SILOS
+        return False
+    good = type(pool.silos) is int and 0 < pool.silos <= MAX_SILOS
     good = good and type(pool.by_rows) is bool and type(pool.mass) is float
-    return pool if good and 0 < pool.mass <= HUGE else None
+    return good and 0 < pool.mass <= MAX_SUM
 
 
-_Build: TypeAlias = Callable[[object], Model]
-
-
-_INDEX: RequestField = whole().metadata[DECLARED]
-_SHARE: RequestField = scalar().metadata[DECLARED]
-_MODEL = RequestField(lambda value: value, "described")
-_POOL = RequestField(_read_pool, "a pool of silos")
-_VECTOR = RequestField(axes=("any",))
-_FEATURES = RequestField(axes=("features",))
-_GAPS = RequestField(axes=("gaps",))
-_TARGET = RequestField(axes=("2",))
-_MEMBERSHIP = RequestField(axes=("cells", "atoms"))
+_INDEX = RequestField(lambda v: type(v) is int and 0 <= v < MAX_SILOS, "a silo")
+_SHARE = RequestField(lambda v: type(v) in (int, float) and 0 <= v <= 1, "a share")
+_POOL = RequestField(_is_pool, "a pool of silos")
 
 
 def _bytes(value: object) -> bytes:

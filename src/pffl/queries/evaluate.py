@@ -17,10 +17,11 @@ from pffl.bounds.mean import LARGEST
 from pffl.errors import Malformed, UsageError
 from pffl.queries.base import ModelQuery, View
 from pffl.queries.census import COUNT, WEIGHT
-from pffl.queries.declared import (
-    NOTHING,
+from pffl.queries.expand import LOSS
+from pffl.queries.fields import (
+    AGREED,
     Dims,
-    Row,
+    RowRange,
     Total,
     array,
     choice,
@@ -31,10 +32,7 @@ from pffl.queries.declared import (
     table,
     text,
 )
-from pffl.queries.expand import linear
-from pffl.queries.plausible import LOSS, Known, require
 from pffl.queries.release import (
-    UNIT,
     Adding,
     Part,
     Releasable,
@@ -42,19 +40,16 @@ from pffl.queries.release import (
     ScoredRows,
     blocks_of,
     check_linear,
+    losses_part,
 )
-from pffl.queries.stakes import (
-    IMPOSSIBLE,
-    RISES,
-    STAKES,
-    Stakes,
-    means,
-)
+from pffl.queries.stakes import IMPOSSIBLE, RISES, STAKES, Stakes, means
 from pffl.typing import BoolArray, FloatArray, IntArray
 
-MOST_TRIALS, MOST_BETS, MOST_LEVELS = 8, 16, 8
-PREDICTED = Row(0.0, 1.0, whole=True, weighted=True, called="a count of predictions")
-BOUNDED = Row(0.0, "M", weighted=True, called="a bounded loss")
+MAX_TRIALS, MAX_BETS, MAX_LEVELS = 8, 16, 8
+PREDICTED = RowRange(
+    0.0, 1.0, whole=True, weighted=True, called="a count of predictions"
+)
+BOUNDED = RowRange(0.0, "M", weighted=True, called="a bounded loss")
 ROWS = {
     "count": COUNT,
     "loss": LOSS,
@@ -67,12 +62,12 @@ ROWS = {
 }
 COLUMNS = tuple(ROWS)
 OF_SILOS = ("count", "weight", "bounded_loss")
+BY_ROW = ("people", "below", "stakes", "diluted", "rises")  # not sums of columns
 TRIED = replace(BOUNDED, high="largest M")
 PEOPLE = (COUNT, *(replace(BOUNDED, high=most, weighted=False) for most in ("M", "M²")))
-LOG_SUM = Row("log(1 − γ)", "largest log", called="a log-sum")
-STAKE = Row(0.0, 1.0, called="a sum of weights")
-RISE = Row(0.0, called="a sum of an alarm")
-
+LOG_SUM = RowRange("log(1 − γ)", "largest log", called="a log-sum")
+STAKE = RowRange(0.0, 1.0, called="a sum of weights")
+RISE = RowRange(0.0, called="a sum of an alarm")
 
 Bounded = Callable[[float], FloatArray]  # M → the bounded predictor's losses
 
@@ -109,18 +104,18 @@ class EvaluateTotal(Total):
         `OF_SILOS` per silo and cell, where answers came one by one, (K, Z, 3).
     """
 
-    atoms: FloatArray = array("atoms", len(COLUMNS), row=tuple(ROWS.values()))
+    atoms: FloatArray = array("strata", len(COLUMNS), row=tuple(ROWS.values()))
     cells: FloatArray = array("z", len(COLUMNS), row=tuple(ROWS.values()))
     risk: float = number(LOSS)
     bounded_risk: float = number(replace(BOUNDED, weighted=False))
-    share: float = number(NOTHING)
+    share: float = number(AGREED)
     trials: FloatArray = array("z", "trials", row=TRIED)
     people: FloatArray = array("z", 3, row=PEOPLE)
     below: FloatArray = array("z", "bets", row=LOG_SUM)
     stakes: FloatArray = array("z", "stakes", row=STAKE)
     diluted: FloatArray = array("z", "tests", "levels", row=LOG_SUM)
     rises: FloatArray = array("z", "rises", row=RISE)
-    of_silos: FloatArray = kept("told", len(OF_SILOS))
+    of_silos: FloatArray = kept(len(OF_SILOS))
 
     def column(self, name: str, *, of: str = "atoms") -> FloatArray:
         """One column by name, per atom or (``of="cells"``) per cell."""
@@ -129,7 +124,7 @@ class EvaluateTotal(Total):
         return column
 
 
-class Evaluate(Releasable, ModelQuery[EvaluateTotal]):
+class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
     """Ask how `w` does on a split.
 
     Attributes
@@ -147,7 +142,7 @@ class Evaluate(Releasable, ModelQuery[EvaluateTotal]):
         1 asks for the sums of an alarm: `levels` are then the bounds of the cells, and
         losses need none; see `bounds.alarm`.
     noise
-        Of people, bounded losses and correct predictions of each atom, and of the
+        Of people, bounded losses and correct predictions of each stratum, and of the
         log-sums of each block; bets are then the same for all cells.
     """
 
@@ -156,28 +151,22 @@ class Evaluate(Releasable, ModelQuery[EvaluateTotal]):
 
     split: str = text(default="test")
     loss_bound: float = scalar(default=np.inf, optional=True)
-    trials: FloatArray = table("any", most=MOST_TRIALS, default_factory=empty)
-    bets: FloatArray = table("z", "any", most=MOST_BETS, default_factory=empty)
+    trials: FloatArray = table("any", most=MAX_TRIALS, default_factory=empty)
+    bets: FloatArray = table("z", "any", most=MAX_BETS, default_factory=empty)
     weight_bound: float = scalar(default=np.inf, optional=True)
-    levels: FloatArray = table("z", "any", most=MOST_LEVELS, default_factory=empty)
+    levels: FloatArray = table("z", "any", most=MAX_LEVELS, default_factory=empty)
     rising: int = choice(0, 1, default=0)
-    noise: FloatArray = table("any", most=4, default_factory=empty)
-    adding: Adding | None = None
 
     def __post_init__(self) -> None:
         model, M = self.task.model, self.loss_bound
         for name in ("bets", "levels"):
             if getattr(self, name).size == 0:
                 object.__setattr__(self, name, np.zeros((len(self.task.cells), 0)))
-        if np.isfinite(M) and model.loss_bound(M) != M:
+        tried = [*self.trials.tolist(), *([M] if np.isfinite(M) else [])]
+        if any(model.loss_bound(bound) != bound for bound in tried):
             raise UsageError(
-                "[wrong-loss-bound] the loss bound is not that of the model's targets"
+                "[wrong-loss-bound] not a loss bound of the model's targets"
             )
-        for trial in self.trials.tolist():
-            if model.loss_bound(trial) != trial:
-                raise UsageError(
-                    "[wrong-loss-bound] loss bounds are tried for classifiers only"
-                )
         if not ((self.bets > 0) & (self.bets <= LARGEST)).all():
             raise UsageError(
                 f"[wrong-bets] a bet must be above 0, and at most {LARGEST:g}"
@@ -185,12 +174,27 @@ class Evaluate(Releasable, ModelQuery[EvaluateTotal]):
         if self.bets.size and not (np.isfinite(M) or self.rising):
             raise UsageError("[wrong-bets] bets need a loss bound")
         self._check_levels()
-        if self.released:
-            self._check_release()
+        super().__post_init__()
 
-    def _check_release(self) -> None:
+    def _check_levels(self) -> None:
+        """Refuse levels that no mean loss is at, and bets on weights without any."""
+        levels, M = self.levels, self.loss_bound
+        if self.rising:
+            good = self.weighs and self.weight_bound > 0 and bool((levels > 0).all())
+        else:
+            inside = ((levels >= 0) & (levels <= M)).all()
+            ordered = (np.diff(levels) >= 0).all()
+            bounded = not self.weighs or (self.weight_bound > 0 and np.isfinite(M))
+            paired = bool(levels.size) == (self.weighs and bool(self.bets.size))
+            good = bool(inside and ordered and bounded and paired)
+        if not good:
+            raise UsageError(
+                "[wrong-levels] levels go with bets and a bound on weights above 0, "
+                "and are from 0 to the loss bound, in order; for an alarm above 0"
+            )
+
+    def check_release(self) -> None:
         """Refuse what has no declared length, and log-sums without bets."""
-        self.check_noise()
         check_linear(self.task.model, self.loss_bound)
         alike = bool((self.bets == self.bets[:1]).all())
         if not alike or ("logs" in self.asked_for) != bool(self.bets.size):
@@ -199,42 +203,37 @@ class Evaluate(Releasable, ModelQuery[EvaluateTotal]):
                 "log-sums"
             )
 
-    def lengths(self) -> Mapping[str, Part]:
-        """Return what is released: a person is in one atom, and in one block."""
-        atoms, bets = self.task.cells.membership.shape[1], self.bets.shape[1]
-        blocks = len(blocks_of(self.task.cells)[0])
+    def declared_parts(self) -> Mapping[str, Part]:
+        """Return what is released: a person is in one stratum, and in one block."""
+        cells, M, J = self.task.cells, self.loss_bound, self.bets.shape[1]
+        strata, (blocks, _) = np.eye(cells.membership.shape[1]), blocks_of(cells)
+
+        def counts(rows: ScoredRows) -> IntArray:
+            return rows.in_sets(np.ones(len(rows.y)), strata)
+
+        def correct(rows: ScoredRows) -> IntArray:
+            codes = np.asarray(rows.model.score_classes(rows.z), np.float64)
+            return rows.in_sets((codes == rows.y).astype(np.float64), strata)
+
+        def logs(rows: ScoredRows) -> IntArray:
+            """In units of −log(1 − γ): one row adds between −1 and 0 to each."""
+            x, sums = rows.losses(M) / M, []
+            for bet in self.bets[0]:
+                log = np.minimum(np.log1p(-bet * x) / np.log1p(-bet), 1.0)
+                sums.append(-rows.in_sets(log, blocks))
+            return np.stack(sums, axis=1)
+
+        longest = math.nextafter(math.sqrt(J), math.inf)
         return {
-            "counts": Part((atoms,), 1.0),
-            "losses": Part((atoms,), self.loss_bound + 2.0**-UNIT),
-            "correct": Part((atoms,), 1.0),
-            "logs": Part((blocks, bets), math.nextafter(math.sqrt(bets), math.inf)),
+            "counts": Part((len(strata),), 1.0, counts),
+            "losses": losses_part(M, strata),
+            "correct": Part((len(strata),), 1.0, correct),
+            "logs": Part((len(blocks), J), longest, logs),
         }
 
-    def add_whole(self, view: View) -> Iterator[Mapping[str, IntArray]]:
-        """Yield sums over some rows."""
-        parts, model = self.parts, linear(self.task)
-        atoms = np.eye(self.task.cells.membership.shape[1])
-        blocks = blocks_of(self.task.cells)[0]
-        for chunk in ScoredRows.each(model, self.w, view):
-            out: dict[str, IntArray] = {}
-            if "counts" in parts:
-                out["counts"] = chunk.in_sets(np.ones(len(chunk.y)), atoms)
-            if "losses" in parts:
-                out["losses"] = chunk.in_sets(chunk.losses(self.loss_bound), atoms)
-            if "correct" in parts:
-                codes = np.asarray(model.score_classes(chunk.z), np.float64)
-                right = (codes == chunk.y).astype(np.float64)
-                out["correct"] = chunk.in_sets(right, atoms)
-            if "logs" in parts:
-                x = chunk.losses(self.loss_bound) / self.loss_bound
-                # In units of −log(1 − γ): one row adds between −1 and 0 to each.
-                logs = [
-                    np.minimum(np.log1p(-bet * x) / np.log1p(-bet), 1.0)
-                    for bet in self.bets[0]
-                ]
-                sums = [-chunk.in_sets(log, blocks) for log in logs]
-                out["logs"] = np.stack(sums, axis=1)
-            yield out
+    def chunks(self, view: View) -> Iterator[ScoredRows]:
+        """Yield the rows as the model scores them at w."""
+        return ScoredRows.each(self.task.model, self.w, view)
 
     def log_sums(self, total: ReleasedSums) -> FloatArray:
         """Return released Σ log(1 − γx) as numbers, shape (blocks, bets)."""
@@ -243,29 +242,6 @@ class Evaluate(Releasable, ModelQuery[EvaluateTotal]):
     def log_deviations(self, adding: Adding) -> FloatArray:
         """Return the standard deviation of the noise in each of them, by bet."""
         return self.deviation("logs", adding) * -np.log1p(-self.bets[0])
-
-    def _check_levels(self) -> None:
-        """Refuse levels that no mean loss is at, and bets on weights without any."""
-        levels, s_max = self.levels, self.weight_bound
-        if self.rising:
-            if not (self.weighs and s_max > 0 and (levels > 0).all()):
-                raise UsageError(
-                    "[wrong-levels] an alarm needs bounds above 0, and one on weights"
-                )
-            return
-        good = (levels >= 0) & (levels <= self.loss_bound)
-        if not good.all() or (np.diff(levels) < 0).any():
-            raise UsageError(
-                "[wrong-levels] levels must be from 0 to the loss bound, in order"
-            )
-        if self.weighs and not (s_max > 0 and np.isfinite(self.loss_bound)):
-            raise UsageError(
-                "[wrong-levels] weights need a bound above 0, and losses one"
-            )
-        if bool(levels.size) != (self.weighs and bool(self.bets.size)):
-            raise UsageError(
-                "[wrong-levels] levels go with bets and a bound on weights"
-            )
 
     @property
     def weighs(self) -> bool:
@@ -299,18 +275,8 @@ class Evaluate(Releasable, ModelQuery[EvaluateTotal]):
             "largest log": np.inf if self.rising else 0.0,
         }
 
-    @property
-    def caps(self) -> tuple[float, ...]:
-        """Bounds of losses: each is a point of their distribution."""
-        known = (self.loss_bound,) if np.isfinite(self.loss_bound) else ()
-        return (*known, *self.trials.tolist())
-
-    def gradients(self, rows: float) -> float:
-        """Count none: losses only."""
-        return 0.0
-
     def passes(self, rows: float) -> float:
-        """Half a gradient."""
+        """Losses only: half a gradient."""
         return 0.5
 
     @property
@@ -363,47 +329,42 @@ class Evaluate(Releasable, ModelQuery[EvaluateTotal]):
         person: IntArray | None = None,
         weight: FloatArray | None = None,
         times: FloatArray | None = None,
-    ) -> tuple[FloatArray, ...]:
-        """Return `people`, `below`, `stakes`, `diluted` and `rises`.
+    ) -> dict[str, FloatArray]:
+        """Return `people`, `below`, `stakes`, `diluted` and `rises`, by name.
 
         ``member(z)`` says which rows are in a cell. Rows of one person are no
         independent draws: each person counts once in a cell, with their mean. `times`
         says for how many rows each stands, where nobody knows whom they are about and
         no weights are asked about.
         """
-        cells, dims = len(self.bets), self.dims
-        people, below = np.zeros((cells, 3)), np.zeros((cells, dims["bets"]))
-        stakes = np.zeros((cells, dims["stakes"]))
-        diluted = np.zeros((cells, dims["tests"], dims["levels"]))
-        rises = np.zeros((cells, dims["rises"]))
+        shapes = {n: EvaluateTotal.declared[n].sent_shape(self.dims) for n in BY_ROW}
+        out = {name: np.zeros(shape) for name, shape in shapes.items()}
         for z, bets in enumerate(self.bets if self.by_row else ()):
             rows = member(z)
             x, who = bounded[rows], None if person is None else person[rows]
             if self.weighs:
                 s = np.ones(len(x)) if weight is None else weight[rows]
+                unit = 1.0 if self.rising else self.loss_bound
+                own = Stakes.of(x / unit, s / self.weight_bound, who)
                 if self.rising:
-                    own = Stakes.of(x, s / self.weight_bound, who)
                     never = self.task.model.n_classes > 0 and x >= IMPOSSIBLE
-                    rises[z] = own.rises(int(np.sum(never)))
-                    diluted[z] = own.log_rises(bets, float(self.levels[z, 0]))
-                    continue
-                own = Stakes.of(x / self.loss_bound, s / self.weight_bound, who)
-                stakes[z] = own.sums()
-                diluted[z] = own.log_sums(bets, self.levels[z] / self.loss_bound)
+                    out["rises"][z] = own.rises(int(np.sum(never)))
+                    out["diluted"][z] = own.log_rises(bets, float(self.levels[z, 0]))
+                else:
+                    out["stakes"][z] = own.sums()
+                    out["diluted"][z] = own.log_sums(bets, self.levels[z] / unit)
                 continue
-            cut = bounded[rows] if who is None else means(bounded[rows], who)
+            cut = x if who is None else means(x, who)
             many = np.ones(len(cut)) if times is None else times[rows]
             sums = (many, many * cut, many * np.square(cut))
-            people[z] = [each.sum() for each in sums]
-            x = cut[:, None] / self.loss_bound
-            below[z] = many @ np.log1p(-bets * x)
-        return people, below, stakes, diluted, rises
+            out["people"][z] = [each.sum() for each in sums]
+            out["below"][z] = many @ np.log1p(-bets * (cut[:, None] / self.loss_bound))
+        return out
 
     def answer(self, view: View) -> EvaluateTotal:
         """Answer for one silo."""
         if self.released:
-            whole: Any = self.whole(view)
-            return whole
+            return self.add_whole(view)
         model, w = self.task.model, self.w
         losses, classes = model.losses(w, view.X, view.y), model.classes(w, view.X)
 
@@ -441,20 +402,16 @@ class Evaluate(Releasable, ModelQuery[EvaluateTotal]):
             share * view.mean(cut) if len(view) else 0.0,
             share,
             sums[:, width:],
-            *logs,
+            **logs,
         )
 
-    def pooled(self, total: EvaluateTotal, views: Sequence[View]) -> EvaluateTotal:
+    def pooled(self, total: EvaluateTotal, views: Sequence[View]) -> Any:
         """Count people once who have rows in several silos; or add noise."""
-        if self.released:
-            noised: Any = super().pooled(total, views)
-            return noised
         known = [view.person for view in views if view.person is not None]
-        if not self.by_row or len(known) < len(views):
-            return total
-        cells, w, M = self.task.cells, self.w, self.loss_bound
-        model = self.task.model
-        cut = [model.bounded_losses(w, v.X, v.y, M) for v in views]
+        if self.released or not self.by_row or len(known) < len(views):
+            return super().pooled(total, views)
+        cells, model = self.task.cells, self.task.model
+        cut = [model.bounded_losses(self.w, v.X, v.y, self.loss_bound) for v in views]
         atom = np.concatenate([view.atom for view in views])
         silo = np.repeat([view.index for view in views], [len(v) for v in views])
 
@@ -462,12 +419,10 @@ class Evaluate(Releasable, ModelQuery[EvaluateTotal]):
             rows: BoolArray = cells.membership[z][atom]
             return rows if cells.everywhere[z] else rows & (silo == cells.silo[z])
 
-        weights = [v.weigh(np.ones(len(v))) for v in views]
-        who, weight = np.concatenate(known), np.concatenate(weights)
-        found = self.row_sums(np.concatenate(cut), member, who, weight)
-        names = ("people", "below", "stakes", "diluted", "rises")
-        parts: dict[str, Any] = dict(zip(names, found, strict=True))
-        return replace(total, **parts)
+        weight = np.concatenate([v.weigh(np.ones(len(v))) for v in views])
+        person = np.concatenate(known)
+        sums: Any = self.row_sums(np.concatenate(cut), member, person, weight)
+        return replace(total, **sums)
 
     def keeping(
         self, total: EvaluateTotal, parts: Sequence[EvaluateTotal]
@@ -477,11 +432,3 @@ class Evaluate(Releasable, ModelQuery[EvaluateTotal]):
             return total
         columns = [COLUMNS.index(name) for name in OF_SILOS]
         return replace(total, of_silos=np.stack([p.cells[:, columns] for p in parts]))
-
-    def check(self, known: Known, total: EvaluateTotal) -> EvaluateTotal:
-        """Judge counts, losses and predictions of one silo."""
-        if not self.released:
-            same = bool((total.column("count") == known.counts).all())
-            require(same, "counts changed since the census")
-            known.judge(self, total)
-        return total

@@ -19,8 +19,7 @@ from diverging where silos differ in scale.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import field
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,10 +28,10 @@ from pffl.errors import UsageError
 from pffl.models.linear import LinearModel
 from pffl.models.scaled import Design
 from pffl.numerics import sigmoid
-from pffl.queries.base import ModelQuery, Task, View
-from pffl.queries.declared import (
+from pffl.queries.base import Task, View
+from pffl.queries.fields import (
     Dims,
-    Row,
+    RowRange,
     Total,
     array,
     choice,
@@ -40,27 +39,26 @@ from pffl.queries.declared import (
     scalar,
     table,
 )
-from pffl.queries.plausible import LOSS
 from pffl.queries.release import (
-    UNIT,
-    Adding,
+    QUARTER_SQUARES,
     Part,
-    Reach,
-    Releasable,
-    ScoredRows,
+    TrainingQuery,
     blocks_of,
-    check_linear,
+    longest_gradient,
+    longest_input,
+    losses_part,
     refuse,
 )
-from pffl.typing import FloatArray, IntArray
+from pffl.typing import FloatArray
 
-SCORE = Row(0.0, 1.0, weighted=True, called="a score")
-CURVED = Row(0.0, called="a curvature")
-MOST_DIRECTIONS = 64
+LOSS = RowRange(0.0, weighted=True, loss=True, called="a loss sum")
+SCORE = RowRange(0.0, 1.0, weighted=True, called="a score")
+CURVED = RowRange(0.0, called="a curvature")
+MAX_DIRECTIONS = 64
 POWER = 8  # q: the bound on the largest of K silos is loose by K^(1/8) at most
-STEPS = 12  # of the power method
-MARGIN = 1.1  # what it may be short of; steps of less than twice 1/L are safe
-SMALL = 64  # rows or columns, up to which the bound is one of a Gram matrix
+POWER_STEPS = 12  # of the power method
+POWER_MARGIN = 1.1  # what it may be short of; steps of less than twice 1/L are safe
+MAX_GRAM = 64  # rows or columns, up to which the bound is one of a Gram matrix
 
 
 class ExpandTotal(Total):
@@ -93,7 +91,7 @@ class ExpandTotal(Total):
     peaks: FloatArray = array("l", row=CURVED)
 
 
-class Expand(Releasable, ModelQuery[ExpandTotal]):
+class Expand(TrainingQuery[ExpandTotal]):
     """Ask for F and each cell at `w`; of order 0, `w` is any.
 
     Attributes
@@ -117,14 +115,10 @@ class Expand(Releasable, ModelQuery[ExpandTotal]):
 
     order: int = choice(0, 1, 2, default=1)
     directions: FloatArray = table(
-        "p", "any", most=MOST_DIRECTIONS, default_factory=lambda: np.zeros((0, 0))
+        "p", "any", most=MAX_DIRECTIONS, default_factory=empty
     )
     sharpness: float = scalar(default=0.0)
     typical: FloatArray = table("1+z", default_factory=empty)
-    noise: FloatArray = table("any", most=3, default_factory=empty)
-    loss_bound: float = scalar(default=1.0)
-    adding: Adding | None = None
-    split: str = field(default="train", init=False)
 
     def __post_init__(self) -> None:
         if self.directions.size == 0:
@@ -132,37 +126,33 @@ class Expand(Releasable, ModelQuery[ExpandTotal]):
             object.__setattr__(self, "directions", none)
         if self.order == 0 and (self.directions.size or self.sharpness):
             raise UsageError("[wrong-order] of order 0 nothing is asked at w")
-        if not self.released:
-            return
-        self.check_noise()
-        check_linear(self.task.model, self.loss_bound)
+        super().__post_init__()
+
+    def check_release(self) -> None:
+        """Refuse what has no declared length."""
+        super().check_release()
         if self.order == 0 or self.directions.size or self.sharpness:
             refuse("products with Hessians, scores and bounds on curvature")
         if "curvatures" in self.asked_for and self.task.model.n_outputs > 1:
             refuse("curvature of several outputs")
 
-    def lengths(self) -> Mapping[str, Part]:
+    def declared_parts(self) -> Mapping[str, Part]:
         """Return what is released: a person is in one block."""
-        blocks = len(blocks_of(self.task.cells)[0])
-        reach = Reach.of(linear(self.task))
+        model, (sets, _) = linear(self.task), blocks_of(self.task.cells)
+        blocks, size = len(sets), model.n_columns * (model.n_columns + 1) // 2
+        longest = longest_gradient(model)
         return {
-            "losses": Part((blocks,), self.loss_bound + 2.0**-UNIT),
-            "gradients": reach.gradient(blocks),
-            "curvatures": reach.curvature(blocks),
+            "losses": losses_part(self.loss_bound, sets),
+            "gradients": Part(
+                (blocks, model.n_parameters), longest, lambda r: r.gradients(sets)
+            ),
+            "curvatures": Part(
+                (blocks, size),
+                longest_input(model) ** 2 / 4,
+                lambda rows: rows.curvatures(sets),
+                QUARTER_SQUARES,
+            ),
         }
-
-    def add_whole(self, view: View) -> Iterator[Mapping[str, IntArray]]:
-        """Yield sums over some rows."""
-        parts, blocks = self.parts, blocks_of(self.task.cells)[0]
-        for chunk in ScoredRows.each(linear(self.task), self.w, view):
-            out: dict[str, IntArray] = {}
-            if "losses" in parts:
-                out["losses"] = chunk.in_sets(chunk.losses(self.loss_bound), blocks)
-            if "gradients" in parts:
-                out["gradients"] = chunk.gradients(blocks)
-            if "curvatures" in parts:
-                out["curvatures"] = chunk.curvatures(blocks)
-            yield out
 
     @property
     def dims(self) -> Dims:
@@ -179,17 +169,15 @@ class Expand(Releasable, ModelQuery[ExpandTotal]):
             "l": 0 if asked else shared["1+z"],
         }
 
-    def gradients(self, rows: float) -> float:
-        """How many passes over a silo's rows compute a gradient.
+    def passes(self, rows: float) -> float:
+        """A gradient, one for each direction, and a Hessian.
 
         Of order 0 the power method on F, and on each row's cell.
         """
-        return 1.0 + self.directions.shape[1] if self.order else 2.0 * STEPS
-
-    def passes(self, rows: float) -> float:
-        """As many gradients as it counts, and a Hessian."""
+        if not self.order:
+            return 2.0 * POWER_STEPS
         hessian = (self.task.model.n_parameters + 1) / 4 if self.order == 2 else 0.0
-        return self.gradients(rows) + hessian
+        return 1.0 + self.directions.shape[1] + hessian
 
     @property
     def steepness(self) -> float:
@@ -199,8 +187,7 @@ class Expand(Releasable, ModelQuery[ExpandTotal]):
     def answer(self, view: View) -> ExpandTotal:
         """Answer for one silo, one cell after the other."""
         if self.released:
-            whole: Any = self.whole(view)
-            return whole
+            return self.add_whole(view)
         model, weights = linear(self.task), row_weights(self.task, view)
         if not self.order:
             found = [curvature(model, view.X, view.y, row) for row in weights]
@@ -248,14 +235,12 @@ class Expand(Releasable, ModelQuery[ExpandTotal]):
         """Return one silo's answer of order 0."""
         typical = self.typical if self.typical.size else self.task.model.unit
         own = sums / (share * typical) if share > 0 else 0.0 * sums
-        shared = self.dims
-        shapes: list[tuple[int, ...]] = [
-            tuple(n if isinstance(n, int) else shared[n] for n in of.axes)
-            for of in ExpandTotal.declared.values()
-        ]
-        blank = [np.zeros(shape) for shape in shapes[:-2]]
-        found: dict[str, Any] = dict(zip(ExpandTotal.declared, blank, strict=False))
-        return ExpandTotal(**found, curvatures=sums, peaks=own**POWER)
+        found: dict[str, Any] = {
+            name: np.zeros(tuple(self.dims[str(axis)] for axis in of.axes))
+            for name, of in ExpandTotal.declared.items()
+        }
+        found |= {"curvatures": sums, "peaks": own**POWER}
+        return ExpandTotal(**found)
 
 
 def in_mean(task: Task, view: View) -> float:
@@ -303,7 +288,7 @@ def curvature(
     if not len(rows):
         return 0.0
     bent = weights * steepest(model, y)
-    if isinstance(X, np.ndarray) and min(X.shape[0], X.shape[1] + 1) <= SMALL:
+    if isinstance(X, np.ndarray) and min(X.shape[0], X.shape[1] + 1) <= MAX_GRAM:
         return _gram_norm(X, bent, intercept=model.intercept)
     return _power_norm(X, bent, intercept=model.intercept)
 
@@ -340,7 +325,7 @@ def _power_norm(X: Design, bent: FloatArray, *, intercept: bool) -> float:
     """Return λ_max by the power method, and a margin."""
     v = np.random.default_rng(0).standard_normal(X.shape[1] + intercept)
     found = 0.0
-    for _ in range(STEPS):
+    for _ in range(POWER_STEPS):
         v /= max(float(np.linalg.norm(v)), 1e-300)
         z = X @ v[: X.shape[1]]
         if intercept:
@@ -350,4 +335,4 @@ def _power_norm(X: Design, bent: FloatArray, *, intercept: bool) -> float:
         if intercept:
             v[-1] = z.sum()
         found = float(np.linalg.norm(v))
-    return MARGIN * found
+    return POWER_MARGIN * found

@@ -20,7 +20,7 @@ strata, or blocks of strata that are in the same cells: a person is in one of th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -31,36 +31,47 @@ from pffl.errors import Malformed, UsageError
 from pffl.models.linear import LinearModel
 from pffl.models.scaled import dense
 from pffl.privacy.discrete import Source, discrete_gaussian
-from pffl.queries.base import View
-from pffl.queries.declared import Row, Total, array
+from pffl.queries.base import ModelQuery, Query, T_co, View
+from pffl.queries.fields import RowRange, Total, array, empty, scalar, table
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 UNIT = 24  # a released number is a whole number times 2^−24,
 HALF = 12  # and inputs and slopes are times 2^−12, before they are multiplied
-BENT = 2 * HALF + 2  # of ¼xxᵀ
-CHUNK = 1 << 16  # rows that are multiplied at once: sums below 2^53 are exact in BLAS
-SUREST = 1e6  # no score is further from 0
-LEAST = 2.0**-8  # of Δ: less noise is none
+QUARTER_SQUARES = 2 * HALF + 2  # the unit of ¼xxᵀ
+CHUNK_ROWS = 1 << 16  # multiplied at once: sums below 2^53 are exact in BLAS
+MAX_SCORE = 1e6  # no score is further from 0
+MIN_NOISE = 2.0**-8  # of Δ: less noise is none
 
 
 class ReleasedSums(Total):
     """Whole numbers with noise, field after field: see `Releasable.real`."""
 
-    sums: IntArray = array("n", row=Row(whole=True, called="a released sum"), norm=1.0)
+    sums: IntArray = array("n", row=RowRange(whole=True, called="a released sum"))
 
 
 @dataclass(frozen=True)
 class Part:
-    """A field of a release: its shape, Δ with all rounding, and its grid 2^−unit."""
+    """A field of a release.
+
+    Attributes
+    ----------
+    shape, sensitivity
+        Its shape, and Δ: the length of what one person adds, with all rounding.
+    add
+        Returns the whole-number sums over some rows: a `View`, or `ScoredRows`.
+    unit
+        It is written on the grid 2^−unit.
+    """
 
     shape: tuple[int, ...]
     sensitivity: float
+    add: Callable[[Any], IntArray]
     unit: int = UNIT
 
     @property
-    def most(self) -> int:
-        """Δ² in whole numbers."""
-        return math.floor(self.sensitivity * 2.0**self.unit) ** 2
+    def size(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -95,8 +106,8 @@ class Adding:
         return self.sites * self.each
 
 
-class Releasable:
-    """What queries share that can be released: Δ, cost, noise, and reading it.
+class Releasable(Query[T_co]):
+    """A query that can be released: Δ, cost, noise, and reading it.
 
     Attributes
     ----------
@@ -110,9 +121,33 @@ class Releasable:
     """
 
     releasable: ClassVar[tuple[str, ...]]
-    total_type: ClassVar[type[Total]]
-    noise: FloatArray
-    adding: Adding | None
+    noise: FloatArray = table("any", most=4, kw_only=True, default_factory=empty)
+    adding: Adding | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not self.released:
+            return
+        known = len(self.noise) == len(self.releasable)
+        if not known or not ((self.noise == 0) | (self.noise >= MIN_NOISE)).all():
+            raise Malformed(
+                "[wrong-noise] noise must be 0, or at least 1/256 of what a person adds"
+            )
+        if not self.noise.any():
+            raise Malformed("nothing is asked for")
+        self.check_release()
+
+    def check_release(self) -> None:
+        """Refuse what has no declared length."""
+        raise NotImplementedError
+
+    def declared_parts(self) -> Mapping[str, Part]:
+        """Return what each field is that can be released."""
+        raise NotImplementedError
+
+    def chunks(self, view: View) -> Iterator[Any]:
+        """Yield the rows as `Part.add` takes them, some at a time."""
+        for start in range(0, len(view), CHUNK_ROWS):
+            yield view.take(slice(start, start + CHUNK_ROWS))
 
     @property
     def released(self) -> bool:
@@ -124,25 +159,17 @@ class Releasable:
         """The class of its answers."""
         return ReleasedSums if self.released else self.total_type
 
-    def lengths(self) -> Mapping[str, Part]:
-        """Return what each field is that can be released."""
-        raise NotImplementedError
-
-    def add_whole(self, view: View) -> Iterator[Mapping[str, IntArray]]:
-        """Yield sums over some rows, of the fields that are asked for."""
-        raise NotImplementedError
-
-    @property
-    def parts(self) -> dict[str, Part]:
-        """The fields that are asked for."""
-        known = self.lengths()
-        return {name: known[name] for name in self.asked_for}
-
     @property
     def asked_for(self) -> dict[str, float]:
         """The fields that are asked for, each with its noise."""
         pairs = zip(self.releasable, self.noise.tolist(), strict=True)
         return {name: times for name, times in pairs if times > 0}
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        """The fields that are asked for."""
+        known = self.declared_parts()
+        return {name: known[name] for name in self.asked_for}
 
     @property
     def mu(self) -> float:
@@ -158,17 +185,18 @@ class Releasable:
     @property
     def length(self) -> int:
         """How many numbers are released."""
-        return sum(math.prod(part.shape) for part in self.parts.values())
+        return sum(part.size for part in self.parts.values())
 
-    def whole(self, view: View) -> ReleasedSums:
+    def add_whole(self, view: View) -> Any:
         """Return what a release is before noise: it never leaves a site."""
         if view.weight is not None:
             refuse("sample weights")
-        total = {name: np.zeros(of.shape, np.int64) for name, of in self.parts.items()}
-        for part in self.add_whole(first_rows(view)):
-            for name, sums in part.items():
-                total[name] += sums.reshape(total[name].shape)
-        return ReleasedSums(np.concatenate([sums.ravel() for sums in total.values()]))
+        parts = self.parts
+        sums = {name: np.zeros(part.shape, np.int64) for name, part in parts.items()}
+        for rows in self.chunks(first_rows(view)):
+            for name, part in parts.items():
+                sums[name] += part.add(rows).reshape(part.shape)
+        return ReleasedSums(np.concatenate([part.ravel() for part in sums.values()]))
 
     def noised(
         self, total: ReleasedSums, source: Source, *, factor: float
@@ -178,41 +206,43 @@ class Releasable:
         for name, part in self.parts.items():
             sigma = self.asked_for[name] * part.sensitivity
             square = math.ceil((sigma * 2.0**part.unit) ** 2 * factor)
-            drawn.append(discrete_gaussian(square, math.prod(part.shape), source))
+            drawn.append(discrete_gaussian(square, part.size, source))
         return ReleasedSums(total.sums + np.concatenate(drawn))
 
     def pooled(self, total: Any, views: Sequence[View]) -> Any:
         """Add all sites' noise at once, where rows are in one process."""
         if not self.released:
-            return super().pooled(total, views)  # type: ignore[misc]
+            return super().pooled(total, views)
         if self.adding is None or self.adding.source is None:
             raise UsageError("[no-noise] a release with noise, and nobody adds any")
         return self.noised(total, self.adding.source, factor=self.adding.total)
 
     def real(self, total: ReleasedSums, name: str) -> FloatArray:
         """Return a field's released sums as numbers."""
-        start = 0
-        for other, part in self.parts.items():
-            size = math.prod(part.shape)
-            if other == name:
-                found = total.sums[start : start + size].reshape(part.shape)
-                return np.asarray(found, np.float64) * 2.0**-part.unit
-            start += size
-        raise KeyError(name)
+        parts = self.parts
+        ends = np.cumsum([part.size for part in parts.values()])[:-1]
+        found = dict(zip(parts, np.split(total.sums, ends), strict=True))[name]
+        part = parts[name]
+        return found.reshape(part.shape).astype(np.float64) * 2.0**-part.unit
 
     def deviation(self, name: str, adding: Adding) -> float:
         """Return the standard deviation of what is added to a field, by all."""
         return self.sigma[name] * math.sqrt(adding.total)
 
-    def check_noise(self) -> None:
-        """Refuse noise that is none, or of other fields."""
-        known = len(self.noise) == len(self.releasable)
-        if not known or not ((self.noise == 0) | (self.noise >= LEAST)).all():
-            raise Malformed(
-                "[wrong-noise] noise must be 0, or at least 1/256 of what a person adds"
-            )
-        if not self.noise.any():
-            raise Malformed("nothing is asked for")
+
+class TrainingQuery(Releasable[T_co], ModelQuery[T_co]):
+    """What training asks at w. `loss_bound` is M of losses that are released."""
+
+    loss_bound: float = scalar(default=1.0, kw_only=True)
+    split: str = field(default="train", init=False)
+
+    def check_release(self) -> None:
+        """Refuse what has no declared length."""
+        check_linear(self.task.model, self.loss_bound)
+
+    def chunks(self, view: View) -> Iterator[ScoredRows]:
+        """Yield the rows as the model scores them at w."""
+        return ScoredRows.each(self.task.model, self.w, view)
 
 
 def refuse(what: str) -> None:
@@ -260,42 +290,20 @@ def check_linear(model: Any, loss_bound: float) -> None:
         refuse("losses without a bound")
 
 
-@dataclass(frozen=True)
-class Reach:
-    """How long a row's inputs and slopes can be, each number of them rounded.
+def longest_input(model: Any) -> float:
+    """Return ‖(x, 1)‖ at most, with each number rounded to the grid."""
+    return float(model.input_bound) + math.sqrt(model.n_columns) * 2.0 ** -(HALF + 1)
 
-    Slopes of a logistic loss are at most 1, of softmax √2.
-    """
 
-    clip: float
-    columns: int
-    outputs: int
+def longest_slope(model: Any) -> float:
+    """Return the length of a row's slopes at most: 1 or, of softmax, √2; rounded."""
+    steepest = 1.0 if model.n_outputs == 1 else math.sqrt(2.0)
+    return steepest + math.sqrt(model.n_outputs) * 2.0 ** -(HALF + 1)
 
-    @classmethod
-    def of(cls, model: LinearModel) -> Reach:
-        """Return that of a model with a clip."""
-        return cls(float(model.input_bound or 0.0), model.n_columns, model.n_outputs)
 
-    @property
-    def inputs(self) -> float:
-        """‖(x, 1)‖ at most."""
-        return self.clip + math.sqrt(self.columns) * 2.0 ** -(HALF + 1)
-
-    @property
-    def slopes(self) -> float:
-        """Length of a row's slopes at most."""
-        steepest = 1.0 if self.outputs == 1 else math.sqrt(2.0)
-        return steepest + math.sqrt(self.outputs) * 2.0 ** -(HALF + 1)
-
-    def gradient(self, *shape: int) -> Part:
-        """Declare sums of gradients."""
-        size = self.columns * self.outputs
-        return Part((*shape, size), self.inputs * self.slopes)
-
-    def curvature(self, blocks: int) -> Part:
-        """Declare sums of ¼xxᵀ, upper triangles: no logistic Hessian is above."""
-        size = self.columns * (self.columns + 1) // 2
-        return Part((blocks, size), self.inputs**2 / 4, BENT)
+def longest_gradient(model: Any) -> float:
+    """Return the length of a row's gradient at most."""
+    return longest_input(model) * longest_slope(model)
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,28 +325,25 @@ class ScoredRows:
     stratum: IntArray
 
     @classmethod
-    def each(
-        cls, model: LinearModel, w: FloatArray, view: View
-    ) -> Iterator[ScoredRows]:
+    def each(cls, model: Any, w: FloatArray, view: View) -> Iterator[ScoredRows]:
         """Yield all rows, some at a time."""
-        reach = Reach.of(model)
-        for start in range(0, len(view), CHUNK):
-            rows = slice(start, start + CHUNK)
+        for start in range(0, len(view), CHUNK_ROWS):
+            rows = slice(start, start + CHUNK_ROWS)
             # What overflows by a scaling or a model that was asked for counts as 0, or
             # as surest: a number that is none would be the lowest whole number.
             X = np.ascontiguousarray(dense(view.X[rows]), np.float64)
             X = np.nan_to_num(X, nan=0.0, posinf=0.0, neginf=0.0)
             with np.errstate(over="ignore", invalid="ignore"):
                 z = np.nan_to_num(scores_alone(model, w, X), nan=0.0)
-            long = (np.abs(X) > reach.clip).any(axis=1)
+            long = (np.abs(X) > model.input_bound).any(axis=1)
             X[long] = 0.0
             inputs = np.rint(X * 2.0**HALF)
             if model.intercept:
                 ones = np.full((len(X), 1), 2.0**HALF)
                 inputs = np.concatenate([inputs, ones], axis=1)
-            longest = math.floor(reach.inputs * 2.0**HALF) ** 2
+            longest = math.floor(longest_input(model) * 2.0**HALF) ** 2
             inputs[long | (_squares(inputs) > longest)] = 0.0
-            bounded = np.clip(z, -SUREST, SUREST)
+            bounded = np.clip(z, -MAX_SCORE, MAX_SCORE)
             yield cls(model, inputs, bounded, view.y[rows], view.atom[rows])
 
     def losses(self, bound: float) -> FloatArray:
@@ -348,11 +353,14 @@ class ScoredRows:
 
     def slopes(self, weights: FloatArray | float = 1.0) -> FloatArray:
         """Slopes times weights from 0 to 1, in whole numbers, (n, outputs)."""
-        reach = Reach.of(self.model)
         slopes = self.model.score_slopes(self.z, self.y).reshape(len(self.y), -1)
         whole = np.rint((slopes.T * weights).T * 2.0**HALF)
-        longest = math.floor(reach.slopes * 2.0**HALF) ** 2
+        longest = math.floor(longest_slope(self.model) * 2.0**HALF) ** 2
         return whole * (_squares(whole) <= longest)[:, None]
+
+    def in_sets(self, values: FloatArray, sets: FloatArray) -> IntArray:
+        """Sums over sets of strata of what rows have, rounded up to the grid."""
+        return exact(sets[:, self.stratum] @ np.ceil(values * 2.0**UNIT))
 
     def gradients(self, sets: FloatArray) -> IntArray:
         """Sums of gradients over sets of strata, (sets, p)."""
@@ -367,17 +375,17 @@ class ScoredRows:
     def curvatures(self, sets: FloatArray) -> IntArray:
         """Sums of xxᵀ over sets of strata, upper triangles."""
         rows, columns = np.triu_indices(self.inputs.shape[1])
-        found = []
-        for own in sets[:, self.stratum]:
-            part = self.inputs[own == 1.0]
-            found.append(exact(part.T @ part)[rows, columns])
-        return np.array(found)
+        parts = [self.inputs[own == 1.0] for own in sets[:, self.stratum]]
+        return np.array([exact(part.T @ part)[rows, columns] for part in parts])
 
-    def in_sets(self, values: FloatArray, sets: FloatArray) -> IntArray:
-        """Sums over sets of what rows have, rounded up to the grid."""
-        whole = np.ceil(values * 2.0**UNIT)
-        member = sets[:, self.stratum]
-        return exact(member @ whole)
+
+def losses_part(bound: float, sets: FloatArray) -> Part:
+    """Declare losses up to a bound, summed over sets of strata."""
+    return Part(
+        (len(sets),),
+        bound + 2.0**-UNIT,
+        lambda rows: rows.in_sets(rows.losses(bound), sets),
+    )
 
 
 def scores_alone(model: LinearModel, w: FloatArray, X: FloatArray) -> FloatArray:
@@ -408,19 +416,10 @@ def exact(products: FloatArray) -> IntArray:
     return products.astype(np.int64)
 
 
-def kept(whole: FloatArray, most: int) -> IntArray:
+def short_rows(whole: FloatArray, longest: float) -> IntArray:
     """Return rows of whole numbers; those that are longer than declared become 0."""
-    found = whole.astype(np.int64)
-    return np.where((_squares(whole) <= most)[:, None], found, 0)
-
-
-def unfolded(triangles: FloatArray, p: int) -> FloatArray:
-    """Return symmetric matrices, from their upper triangles."""
-    rows, columns = np.triu_indices(p)
-    found = np.zeros((*triangles.shape[:-1], p, p))
-    found[..., rows, columns] = triangles
-    found[..., columns, rows] = triangles
-    return found
+    most = math.floor(longest * 2.0**UNIT) ** 2
+    return np.where((_squares(whole) <= most)[:, None], whole.astype(np.int64), 0)
 
 
 def _squares(whole: FloatArray) -> IntArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -11,9 +11,10 @@ import numpy as np
 from pffl.data.schema import Schema
 from pffl.errors import Malformed
 from pffl.models.base import Step
-from pffl.queries.base import Judge, ModelQuery, Rebuild, View, anywhere
-from pffl.queries.declared import (
-    NOTHING,
+from pffl.queries.base import CheckStep, Rebuild, View, anywhere
+from pffl.queries.expand import LOSS, linear
+from pffl.queries.fields import (
+    AGREED,
     Arrays,
     Dims,
     Total,
@@ -26,23 +27,17 @@ from pffl.queries.declared import (
     vector,
     whole,
 )
-from pffl.queries.expand import linear
-from pffl.queries.plausible import LOSS, Known, require
 from pffl.queries.release import (
-    UNIT,
-    Adding,
     Part,
-    Reach,
-    Releasable,
-    ScoredRows,
+    TrainingQuery,
     blocks_of,
-    check_linear,
+    longest_gradient,
+    losses_part,
     refuse,
 )
 from pffl.typing import FloatArray, IntArray
 
-MOST_STEPS = 1_000_000
-REFUSE = 100.0  # times the longest update
+MAX_STEPS = 1_000_000
 TINY = 1e-10  # added to a loss before a power of it is taken, as q-FFL's code does
 
 
@@ -67,14 +62,14 @@ class TrainTotal(Total):
     """
 
     update: FloatArray = array("p")
-    share: float = number(NOTHING)
+    share: float = number(AGREED)
     risk: float = number(LOSS)
     cell_losses: FloatArray = array("z", row=LOSS)
     powers: FloatArray = array(2)
     gradient: FloatArray = array("g")
 
 
-class Train(Releasable, ModelQuery[TrainTotal]):
+class Train(TrainingQuery[TrainTotal]):
     """Ask for local training from `w`.
 
     Silo k descends G_k = (1/p_k) Σ_i c_i ℓ_i + β(μ/2)‖w‖² with
@@ -119,11 +114,10 @@ class Train(Releasable, ModelQuery[TrainTotal]):
 
     total_type: ClassVar = TrainTotal
     releasable: ClassVar = ("losses", "gradient")
-    quorum: ClassVar = True
 
     risk_weight: float = scalar()
     cell_weights: FloatArray = vector("z")
-    step_sizes: FloatArray = vector(most=MOST_STEPS)
+    step_sizes: FloatArray = vector(most=MAX_STEPS)
     batch_size: int | None = whole(default=None, optional=True, least=1)
     proximal: float = scalar(default=0.0)
     seed: int = whole(default=0)
@@ -136,17 +130,11 @@ class Train(Releasable, ModelQuery[TrainTotal]):
     anchor_gradient: FloatArray = table("p", default_factory=empty)
     by_mass: bool = choice(False, True, default=False)
     silos: tuple[int, ...] | None = None
-    noise: FloatArray = table("any", most=2, default_factory=empty)
-    loss_bound: float = scalar(default=1.0)
     people: float = scalar(default=0.0)
-    adding: Adding | None = None
-    split: str = field(default="train", init=False)
 
-    def __post_init__(self) -> None:
-        if not self.released:
-            return
-        self.check_noise()
-        check_linear(self.task.model, self.loss_bound)
+    def check_release(self) -> None:
+        """Refuse what has no declared length."""
+        super().check_release()
         several = len(self.step_sizes) != 1 or self.batch_size is not None
         if several or self.loss_power or self.corrected or self.silos is not None:
             refuse("several local steps, batches, powers of losses, some of the silos")
@@ -164,25 +152,17 @@ class Train(Releasable, ModelQuery[TrainTotal]):
         """The largest c."""
         return float(np.abs(self.stratum_weights).max())
 
-    def lengths(self) -> Mapping[str, Part]:
+    def declared_parts(self) -> Mapping[str, Part]:
         """Return what is released: a person is in one block."""
-        blocks = len(blocks_of(self.task.cells)[0])
-        return {
-            "losses": Part((blocks,), self.loss_bound + 2.0**-UNIT),
-            "gradient": Reach.of(linear(self.task)).gradient(),
-        }
-
-    def add_whole(self, view: View) -> Iterator[Mapping[str, IntArray]]:
-        """Yield sums over some rows."""
-        parts, blocks = self.parts, blocks_of(self.task.cells)[0]
+        model, (sets, _) = linear(self.task), blocks_of(self.task.cells)
+        longest = longest_gradient(model)
         weights = self.stratum_weights / self.heaviest
-        for chunk in ScoredRows.each(linear(self.task), self.w, view):
-            out: dict[str, IntArray] = {}
-            if "losses" in parts:
-                out["losses"] = chunk.in_sets(chunk.losses(self.loss_bound), blocks)
-            if "gradient" in parts:
-                out["gradient"] = chunk.gradient(weights)
-            yield out
+        return {
+            "losses": losses_part(self.loss_bound, sets),
+            "gradient": Part(
+                (model.n_parameters,), longest, lambda rows: rows.gradient(weights)
+            ),
+        }
 
     @classmethod
     def read(
@@ -299,24 +279,23 @@ class Train(Releasable, ModelQuery[TrainTotal]):
         """Answer for one silo: the plain loop that every engine must reproduce."""
         return self.within(view, anywhere)
 
-    def within(self, view: View, judge: Judge) -> TrainTotal:
-        """Answer for one silo; `judge` is shown each w at which a step begins."""
+    def within(self, view: View, check: CheckStep) -> TrainTotal:
+        """Answer for one silo; `check` is shown each w at which a step begins."""
         if self.released:
-            whole: Any = self.whole(view)
-            return whole
+            return self.add_whole(view)
         losses = self.task.model.losses(self.w, view.X, view.y)
         # Steps that are too large overflow; the server sees it and says "diverged".
         with np.errstate(over="ignore", invalid="ignore"):
-            return self.total(view, losses, self.descend(view, judge))
+            return self.total(view, losses, self.descend(view, check))
 
-    def descend(self, view: View, judge: Judge = anywhere) -> FloatArray:
+    def descend(self, view: View, check: CheckStep = anywhere) -> FloatArray:
         """Return the w that one silo's local steps reach."""
         weights, w, model = self.row_weights(view), self.w.copy(), self.task.model
         shift: FloatArray | None = None
         for step, batch in zip(
             self.steps(view), self.batches(view.index, len(view)), strict=True
         ):
-            judge(w)
+            check(w)
             scale = 1.0 if isinstance(batch, slice) else len(view) / len(batch)
             X, y = view.X[batch], view.y[batch]
             if self.corrected and (shift is None or not isinstance(batch, slice)):
@@ -351,7 +330,7 @@ class Train(Releasable, ModelQuery[TrainTotal]):
             self.own_gradient(view),
         )
 
-    def gradients(self, rows: float) -> float:
+    def passes(self, rows: float) -> float:
         """Count a local step on a batch as its share of the rows.
 
         The gradient at w is that of the first step, where steps take all rows; and
@@ -380,28 +359,3 @@ class Train(Releasable, ModelQuery[TrainTotal]):
         if self.batch_size is None:
             return {}
         return {"the batch size or its seed": f"{self.batch_size} {self.seed}"}
-
-    def lacking(self, total: TrainTotal, rows: FloatArray) -> TrainTotal:
-        """Mark with NaN the cells in which silos that did not answer have `rows`.
-
-        Their sums would be of some rows only: no dual step is made on them, and they
-        never count as "no violation" (fault 41).
-        """
-        blank = np.where(rows > 0, np.nan, 0.0)
-        return replace(total, cell_losses=total.cell_losses + blank)
-
-    def check(self, known: Known, total: TrainTotal) -> TrainTotal:
-        """Judge the losses before an update; shorten one above the agreed clip."""
-        if self.released:
-            return total
-        known.judge(self, total)
-        limit, weight = known.update_clip, float(total.powers[0])
-        part = total.update[: self.task.model.n_trained]
-        norm = float(np.linalg.norm(part)) / weight if weight > 0 else 0.0
-        if limit is None or norm <= limit:
-            return total
-        require(norm <= REFUSE * limit, "an update far longer than the agreed clip")
-        factor = np.ones(len(total.update))
-        factor[: len(part)] = limit / norm
-        shorter = total.powers * np.array([1.0, (limit / norm) ** 2])
-        return replace(total, update=total.update * factor, powers=shorter)

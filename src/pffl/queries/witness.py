@@ -22,11 +22,11 @@ from pffl.bounds.infeasible import BLOCK
 from pffl.models.linear import LinearModel
 from pffl.models.scaled import Design, ScaledRows, row_squares
 from pffl.queries.base import ModelQuery, View
-from pffl.queries.declared import Row, Total, array, number, scalar, vector
 from pffl.queries.expand import linear
+from pffl.queries.fields import RowRange, Total, array, number, scalar, vector
 from pffl.typing import FloatArray
 
-SIZE = Row(0.0, called="a size")
+SIZE = RowRange(0.0, called="a size")
 
 
 class WitnessTotal(Total):

@@ -9,11 +9,15 @@ import numpy as np
 from pffl.data.federation import Federation
 from pffl.data.silo import Rows
 from pffl.data.sparse import stored_width
-from pffl.models.scaled import Design, ScaledRows
 from pffl.queries import Census, CensusTotal, add_all
 from pffl.queries.base import raw, weighed
-from pffl.queries.census import feature_powers, target_powers
-from pffl.typing import FloatArray, IntArray
+from pffl.queries.census import (
+    feature_powers,
+    run_sums,
+    stored_inputs,
+    target_powers,
+)
+from pffl.typing import IntArray
 
 NUMBERS = 2**21  # of inputs that are joined: a large silo stands alone, uncopied
 
@@ -27,7 +31,7 @@ def census(federation: Federation, query: Census) -> CensusTotal:
     for some in _batches(sizes, NUMBERS // width):
         own = parts[some]
         rows = own[0] if len(own) == 1 else Rows.joined(own)
-        found.append(_count(query, rows, some.start, sizes[some]))
+        found.append(_count(query, rows, sizes[some]))
     return add_all(found)
 
 
@@ -41,8 +45,8 @@ def _batches(sizes: IntArray, most: int) -> Iterator[slice]:
         first = max(first + 1, after)
 
 
-def _count(query: Census, rows: Rows, first: int, sizes: IntArray) -> CensusTotal:
-    """Count silos whose rows stand one after another, from the silo at `first` on."""
+def _count(query: Census, rows: Rows, sizes: IntArray) -> CensusTotal:
+    """Count silos whose rows stand one after another."""
     schema, silos = query.schema, len(sizes)
     atoms, weight, X = schema.n_atoms, rows.weight, raw(rows.X)
     place = np.repeat(np.arange(silos) * atoms, sizes)
@@ -52,35 +56,14 @@ def _count(query: Census, rows: Rows, first: int, sizes: IntArray) -> CensusTota
     powers = weighed(target_powers(schema, rows.y), weight)
     mass, masses = sizes.astype(np.float64), counts.astype(np.float64)
     if weight is not None:
-        mass, masses = _sums(weight, sizes), _sums(weight[by_unit], counts)
+        mass, masses = run_sums(weight, sizes), run_sums(weight[by_unit], counts)
     return CensusTotal(
-        np.arange(first, first + silos),
         sizes,
         counts.reshape(silos, atoms),
         mass,
         masses.reshape(silos, atoms),
-        _sums(powers, sizes),
-        _sums(powers[by_unit], counts).reshape(silos, atoms, powers.shape[1]),
+        run_sums(powers, sizes),
+        run_sums(powers[by_unit], counts).reshape(silos, atoms, powers.shape[1]),
         *feature_powers(X, weight),
-        _stored(X, sizes),
-        schema.hash,
+        stored_inputs(X, sizes),
     )
-
-
-def _stored(X: Design, sizes: IntArray) -> IntArray:
-    """Return `most_stored` of each silo's rows."""
-    if not isinstance(X, ScaledRows):
-        return np.zeros(len(sizes), dtype=np.int64)
-    entries = np.diff(X.rows.indptr)
-    parts = np.split(entries, np.cumsum(sizes)[:-1])
-    return np.array([part.max(initial=0) for part in parts], dtype=np.int64)
-
-
-def _sums(values: FloatArray, lengths: IntArray) -> FloatArray:
-    """Return the sums of consecutive runs, 0 of those without length."""
-    out = np.zeros((len(lengths), *values.shape[1:]))
-    there = lengths > 0
-    starts = (np.cumsum(lengths) - lengths)[there]
-    if len(starts) and values.size:
-        out[there] = np.add.reduceat(values, starts, axis=0)
-    return out

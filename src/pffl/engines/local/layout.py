@@ -266,7 +266,7 @@ class Layout:
 
         return member
 
-    def row_sums(self, query: Evaluate, bounded: FloatArray) -> tuple[FloatArray, ...]:
+    def row_sums(self, query: Evaluate, bounded: FloatArray) -> dict[str, FloatArray]:
         """Return what `Evaluate.row_sums` does, from each row's bounded loss."""
         member = self.member(query.task.cells)
         if self.times is None or not query.weighs:

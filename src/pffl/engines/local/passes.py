@@ -99,7 +99,7 @@ def _evaluated(
         bounded_risk,
         float(task.shares[layout.masses > 0].sum()),
         cells[:, width:],
-        *layout.row_sums(query, bounded),
+        **layout.row_sums(query, bounded),
     )
 
 

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pffl
-from pffl.admission import Gate, Policy
 from pffl.data import Federation, Rows, Silo
 from pffl.engines import Reference
 from pffl.errors import Refused, UsageError
@@ -18,6 +17,8 @@ from pffl.queries import (
     Census,
     Evaluate,
     Expand,
+    Gate,
+    Policy,
     Train,
     View,
     Witness,
@@ -214,7 +215,7 @@ def test_the_ceiling_of_a_loss_sum_is_the_formula():
     problem = make_problem(Reference(federation), pffl.BoundedGroupLoss(0.6))
     w = rng.normal(size=4)
     gate = opened(federation)
-    ceilings = gate.known(train_query(problem, w, np.zeros(2)), 0).ceilings
+    ceilings = gate.ceilings(train_query(problem, w, np.zeros(2)), 0)
     rows = federation.silos[0].rows("train")
     X = problem.task.model.inputs.apply(rows.X)
     S = (X**2).sum() + len(X)
@@ -409,34 +410,6 @@ def test_a_loss_bound_of_ones_own_replaces_none():
         gate.report(far, 0, answer(federation, far, 0))
 
 
-def test_an_update_above_the_clip_is_shortened_and_far_above_refused():
-    federation, problem, w, _ = setting()
-    query = train_query(problem, w, np.ones(2), loss_power=1.0)
-    total = answer(federation, query, 0)
-    norm = np.linalg.norm(total.update) / total.powers[0]
-    gate = opened(federation, Policy(update_clip=norm / 4))
-    verdict = gate.report(query, 0, total)
-    assert verdict is not total
-    np.testing.assert_allclose(verdict.update, total.update / 4, rtol=1e-6)
-    np.testing.assert_allclose(verdict.powers[1], total.powers[1] / 16, rtol=1e-6)
-    gate = opened(federation, Policy(update_clip=norm / 200))
-    with raises(Refused, "implausible-answer", "longer"):
-        gate.report(query, 0, total)
-
-
-def test_cells_of_a_missing_silo_have_no_loss():
-    federation, problem, w, _ = setting()
-    query = train_query(problem, w, np.zeros(2))
-    total = answer(federation, query, 0)
-
-    def open_cells(query, rows):
-        return np.isnan(query.lacking(total, np.array(rows)).cell_losses).tolist()
-
-    assert open_cells(query, [0.0, 0.0]) == [False, False]
-    assert open_cells(query, [3.0, 5.0]) == [True, True]
-    assert open_cells(query, [0.0, 5.0]) == [False, True]
-
-
 def test_reasons_hold_no_figures():
     federation, problem, w, gate = setting()
     query = train_query(problem, 0.1 * w, np.ones(2), loss_power=1.0)
@@ -454,7 +427,6 @@ def test_reasons_hold_no_figures():
         {"join_seconds": float("inf")},
         {"retries": -1},
         {"loss_bound": -1.0},
-        {"update_clip": 0.0},
         {"largest_message": 0},
     ],
 )

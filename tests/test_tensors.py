@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from pffl.errors import Malformed
-from pffl.parcel import HEADER, Parcel, pack, unpack
+from pffl.tensors import HEADER, Parcel, pack, unpack
 from tests.raising import raises
 
 ARRAYS = st.dictionaries(

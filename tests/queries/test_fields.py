@@ -31,21 +31,19 @@ from tests.helpers import (
     train_query,
     witness_query,
 )
-from tests.inside import agreed, array, number, places, scalar, vector
-from tests.inside import queries_declared_Row as Row
+from tests.inside import RowRange, array, number, scalar, vector
 from tests.raising import raises
 
 
 class SharesTotal(Total):
     """How many examples each cell has below a score, and who they belong to."""
 
-    silos: np.ndarray = places()
     below: np.ndarray = array(
-        "z", row=Row(0.0, 1.0, whole=True, called="a count below")
+        "z", row=RowRange(0.0, 1.0, whole=True, called="a count below")
     )
     moments: np.ndarray = array("p", "p", symmetric=True)
-    own: np.ndarray = array("atoms", row=Row(0.0, "cap"), per_silo=True)
-    total: float = number(Row(0.0, "cap", called="a capped sum"))
+    own: np.ndarray = array("strata", row=RowRange(0.0, "cap"), per_silo=True)
+    total: float = number(RowRange(0.0, "cap", called="a capped sum"))
 
 
 class Shares(ModelQuery[SharesTotal]):
@@ -68,7 +66,6 @@ class Shares(ModelQuery[SharesTotal]):
         capped = np.clip(z, 0.0, self.cap)
         X = np.column_stack([view.X, np.ones(len(view))])
         return SharesTotal(
-            np.array([view.index]),
             (member * (z < self.levels[:, None])).sum(axis=1),
             X.T @ X,
             view.atom_sums(capped, n)[None],
@@ -191,14 +188,13 @@ def test_totals_are_kept_to_the_last_bit(federation, query):
         train_query(problem, query.w, np.ones(2)),
     ):
         total = Local(federation).ask(asked)
-        for dims in (asked.dims, {}):
-            again = type(total).from_arrays(total.arrays(), dims)
-            for name in total.declared:
-                one, other = getattr(total, name), getattr(again, name)
-                assert np.array_equal(one, other), name
-                assert np.asarray(one).dtype == np.asarray(other).dtype, name
+        again = type(total).from_arrays(total.arrays())
+        for name in total.declared:
+            one, other = getattr(total, name), getattr(again, name)
+            assert np.array_equal(one, other), name
+            assert np.asarray(one).dtype == np.asarray(other).dtype, name
     with raises(Malformed, "bad-message"):
-        type(total).from_arrays(Local(federation).ask(query).arrays(), {})
+        type(total).from_arrays(Local(federation).ask(query).arrays())
 
 
 def test_addition_follows_the_declaration(federation, query):
@@ -207,29 +203,6 @@ def test_addition_follows_the_declaration(federation, query):
         for silo in federation.silos
     ]
     parts = [query.answer(view) for view in views]
-    total = add_all([parts[2], parts[0], parts[1]])
-    assert total.silos.tolist() == [0, 1, 2]
+    total = add_all(parts)
     np.testing.assert_array_equal(total.own, np.concatenate([p.own for p in parts]))
     np.testing.assert_allclose(total.below, sum(p.below for p in parts))
-
-
-def test_texts_are_compared_and_never_added():
-    class Named(Total):
-        count: float = number()
-        version: str = agreed("version")
-
-    assert (Named(1.0, "a") + Named(2.0, "a")).count == 3.0
-    with raises(FederationError, "silos-differ"):
-        Named(1.0, "a") + Named(2.0, "b")
-
-
-def test_sensitivity_is_that_of_one_row(query):
-    found = SharesTotal.sensitivity(query.scales)
-    assert found["below"].tolist() == [1.0]
-    assert found["own"].tolist() == [0.7]
-    assert np.isinf(found["moments"]).all()
-    assert "silos" not in found
-    columns = Evaluate(query.task, query.w, loss_bound=3.0)
-    cells = columns.total_type.sensitivity(columns.scales)["cells"]
-    unbounded = np.inf
-    assert cells.tolist() == [1, unbounded, unbounded, 3, 9, 1, 1, 1]

@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 
 import pffl
 from pffl.engines import Reference
-from pffl.errors import FederationError, UsageError
-from pffl.queries import Census, Evaluate, Expand, View
+from pffl.errors import UsageError
+from pffl.queries import Evaluate, Expand
 from tests.engines.test_formulas import bounded_losses
 from tests.helpers import (
     evaluate_query,
     make_federation,
     make_problem,
-    make_schema,
     setting,
     train_query,
 )
@@ -26,19 +25,6 @@ from tests.raising import raises
 
 KINDS = list(MODELS)
 LOG2, LOG3 = float(np.log(2)), float(np.log(3))
-
-
-def counted(silo, schema):
-    """Return one silo's census."""
-    return Census(schema).answer(View.of(silo, schema, None, "train"))
-
-
-def test_census_of_another_schema_is_refused():
-    a = make_federation(0, schema=make_schema())
-    b = make_federation(0, schema=make_schema(attributes=(("sex", ("m", "f")),)))
-    first = counted(a.silos[0], a.schema)
-    with raises(FederationError, "silos-differ"):
-        first + counted(b.silos[1], b.schema)
 
 
 @pytest.mark.parametrize("kind", KINDS)
