@@ -11,6 +11,7 @@ from importlib import import_module
 
 #: Names by module of `pffl`. "name:other" is called "other" here; ":other" is a module.
 HOMES = {
+    "_audit": "Audited read_coefficients with_probabilities",
     "_report.card": "MAX_INPUTS input_effects plain table:reports_card_table",
     "_report.chart": "Axis axis_of",
     "_report.page": "embedded render write_report",
@@ -120,7 +121,7 @@ HOMES = {
     "models.network": "Network",
     "models.predictor": "Predictor score_file",
     "models.recipes": "RECIPES section_of",
-    "models.external": "Reported",
+    "models.external": "Probabilities Reported",
     "models.scaled": "ScaledRows",
     "privacy.accounting": "Filter composed delta_of epsilon_of mu_of",
     "privacy.plan": "BETS:noisy_plan_BETS PARTS bets_of ranges_of uniform_of",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pffl import datasets as datasets
     from pffl import figures as figures
     from pffl import metrics as metrics
+    from pffl._audit import audit as audit
     from pffl._feasible import Feasible as Feasible
     from pffl._feasible import feasible as feasible
     from pffl._report.card import card as card
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from pffl.evidence.record import About as About
     from pffl.experiments.comparison import compare as compare
     from pffl.external import solve_loaders as solve_loaders
-    from pffl.foreign import audit as audit
     from pffl.methods import PFFL as PFFL
     from pffl.methods import Auto as Auto
     from pffl.methods import Exact as Exact
@@ -84,7 +84,7 @@ _HOMES = {
     "Promise": "path",
     "SoftmaxRegression": "models",
     "Solution": "solution",
-    "audit": "foreign",
+    "audit": "_audit",
     "card": "_report.card",
     "certify": "certifying",
     "compare": "experiments.comparison",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pffl import files, records
+from pffl._audit import Audit, Audited, read_coefficients, with_probabilities
 from pffl._report.page import write_report
 from pffl._solve import solve
 from pffl.callbacks import Callback
@@ -36,13 +37,6 @@ from pffl.evidence.conclude import conclude
 from pffl.evidence.looks import Looks
 from pffl.evidence.record import About, Evidence, Training
 from pffl.files import digest
-from pffl.foreign import (
-    Audit,
-    Audited,
-    Probabilities,
-    read_coefficients,
-    with_probabilities,
-)
 from pffl.log import SPEC as STOPPED
 from pffl.log import Log
 from pffl.models.model_file import read_model
@@ -188,11 +182,11 @@ def open_model(
         predictor = read_model(path / MODEL if path.is_dir() else path)
         federation = _rows_for(predictor, source)
         return _ours(path, predictor, federation.schema), federation
-    first = None if path.suffix in (".json", ".npz") else read_table(path)[0].columns
-    if first is None or str(first[0]).lower() in ("feature", "features", "name"):
+    first = read_table(path)[0].columns
+    if str(first[0]).lower() in ("feature", "features", "name"):
         federation = source.open()
-        model, w, notes = read_coefficients(path).bind(federation.schema)
-        return Audited(model, w, notes=(_named(path), *notes)), federation
+        audited = read_coefficients(path, federation.schema)
+        return replace(audited, notes=(_named(path), *audited.notes)), federation
     options: dict[str, Any] = {"name": source.name, **source.values}
     table = options.pop("path", None)
     if not isinstance(table, str):
@@ -205,9 +199,7 @@ def open_model(
     options.pop(APART, None)
     federation = with_probabilities(table, path, options, id=joined, column=column)
     federation = set_apart(federation, source.values)
-    blank = Probabilities()
-    bound = blank.bind(federation.schema, blank.inputs)
-    return Audited(bound, bound.start(0), notes=(_named(path),)), federation
+    return Audited.by_probabilities(federation, (_named(path),)), federation
 
 
 def _named(path: Path) -> str:

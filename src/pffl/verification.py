@@ -21,7 +21,7 @@ from pffl.errors import ArtefactError, MissingExtraError, PFFLError, UsageError
 from pffl.evidence.conclude import Conclusions, conclude
 from pffl.evidence.looks import LOOKS, Looks, read_looks
 from pffl.evidence.record import Evidence
-from pffl.foreign import Probabilities
+from pffl.models.external import Probabilities
 from pffl.running import open_model
 from pffl.runs.directory import CARD, CERTIFICATE, MODEL, REPORT, derived
 

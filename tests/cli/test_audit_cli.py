@@ -74,8 +74,8 @@ def test_probabilities_in_a_folder_of_its_own_with_a_page(people, command):
 def test_probabilities_are_joined_by_an_id(people, command):
     people = people.assign(pid=np.arange(300))
     people.to_csv("people.csv", index=False)
-    model = Path("m.json")
-    model.write_text('{"features": ["age"], "coef": [0.1], "intercept": -4}', "utf-8")
+    model = Path("m.csv")
+    model.write_text("feature,coef\nage,0.1\n(intercept),-4\n", "utf-8")
     score = pd.DataFrame(
         {"pid": people.pid, "p": 1 / (1 + np.exp(4 - 0.1 * people.age))}
     )
@@ -86,7 +86,7 @@ def test_probabilities_are_joined_by_an_id(people, command):
     plain = command(
         "audit", "p.csv", *table, "--id", "pid", "--json", "--out", "a"
     ).json
-    same = command("audit", "m.json", *table, "--json", "--out", "apart/b").json
+    same = command("audit", "m.csv", *table, "--json", "--out", "apart/b").json
     for a, b in zip(plain["statements"], same["statements"], strict=True):
         assert a["value"] == b["value"] or a["value"] == pytest.approx(b["value"])
     assert command("verify", "a", "--model", "p.csv", "--id", "pid").code == 0
@@ -94,7 +94,7 @@ def test_probabilities_are_joined_by_an_id(people, command):
     # Of coefficients: they are beside their certificate, and read as verified.
     assert load("apart/b").verified
     assert command("verify", "apart/b", "--model", model).code == 0
-    model.write_text(model.read_text("utf-8").replace("0.1]", "0.1001]"), "utf-8")
+    model.write_text(model.read_text("utf-8").replace("0.1\n", "0.1001\n"), "utf-8")
     changed = command("verify", "apart/b", "--model", model)
     assert (changed.code, "fingerprint of the model" in changed.out) == (6, True)
     assert command("verify", "apart/b").code == 0

@@ -10,8 +10,7 @@ import pytest
 
 import pffl
 from pffl.certifying import certify
-from pffl.foreign import Audited, audit
-from tests.inside import Judged, conclude, shares
+from tests.inside import Audited, Judged, conclude, shares
 from tests.verifying import not_verified
 
 #: What cannot be said of weighted rows.
@@ -129,10 +128,10 @@ def test_a_weight_above_the_bound_and_no_bound_at_all(rows, run):
     e = certify(run, _with_tests(heavy, test)).statements
     statement = next(s for s in e if s.kind == "holdout")
     assert not statement.available
-    found = audit(Audited(run.model, run.w), rows, pffl.BoundedGroupLoss(0.72))
+    found = pffl.audit(Audited(run.model, run.w), rows, pffl.BoundedGroupLoss(0.72))
     assert not said(found.evidence, "holdout").available
     options = pffl.Options(weight_bound=40.0)
-    found = audit(
+    found = pffl.audit(
         Audited(run.model, run.w),
         rows,
         pffl.BoundedGroupLoss(0.9),

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import pffl
 from pffl.errors import DataError, UsageError
-from pffl.foreign import Probabilities
 from pffl.models import Inputs, Target
 from tests.helpers import make_schema
+from tests.inside import Probabilities
 from tests.raising import raises
 
 BOUNDS = [0.6932, 1.2, 3.0, 5.0, 20.0, 36.7, 300.0, 700.0]

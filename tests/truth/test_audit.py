@@ -135,8 +135,7 @@ def sharp(seed: int, n: int = 2000) -> pd.DataFrame:
 def people(command: Command) -> Command:
     sharp(0).to_csv("people.csv", index=False)
     for k, slope in enumerate((1000.0, 900.0, 800.0)):
-        plain = {"features": ["x"], "coef": [slope], "classes": ["n", "y"]}
-        Path(f"sharp{k}.json").write_text(json.dumps(plain))
+        Path(f"sharp{k}.csv").write_text(f"feature,y\nx,{slope}\n", "utf-8")
     return command
 
 
@@ -151,7 +150,7 @@ def result(place: str) -> dict[str, Any]:
 
 
 def test_a_sharp_model_is_not_certified_and_ends_with_4(people: Command) -> None:
-    seen = people("audit", "sharp0.json", *TABLE, "--bound", "0.25", "--out", "a")
+    seen = people("audit", "sharp0.csv", *TABLE, "--bound", "0.25", "--out", "a")
     verdicts = result("a")["verdicts"]
     assert seen.code == 4
     assert verdicts["test"]["verdict"] == "exceeded"
@@ -163,14 +162,14 @@ def test_a_sharp_model_is_not_certified_and_ends_with_4(people: Command) -> None
     watched = people("monitor", "a", "later.csv", "--json")
     assert (watched.code, watched.json["status"]) == (4, "alarm")
     assert all(row["mean_loss"] > 10 for row in watched.json["cells"])
-    refused = people("audit", "sharp0.json", *TABLE, "--p-min", "0.01", "--out", "b")
+    refused = people("audit", "sharp0.csv", *TABLE, "--p-min", "0.01", "--out", "b")
     assert (refused.code, refused.error) == (3, "outside-range")
 
 
 def test_the_clipped_model_is_called_so_everywhere(people: Command) -> None:
     name = "the model, kept within 0.01–0.99"
     asked = ("--bound", "0.25", "--clip", "0.01", "--out", "a")
-    seen = people("audit", "sharp0.json", *TABLE, *asked, "--certify")
+    seen = people("audit", "sharp0.csv", *TABLE, *asked, "--certify")
     assert seen.code == 0
     assert name in " ".join(seen.out.split())
     for file in ("card.md", "certificate.json", "result.json", "report.html"):
@@ -195,7 +194,7 @@ def test_audits_of_the_same_rows_share_the_risk(people: Command) -> None:
     later = []
     for k in (0, 1, 2, 1):
         asked = ("--bound", "0.25", "--clip", "0.01")
-        assert people("audit", f"sharp{k}.json", *TABLE, *asked).code == 0
+        assert people("audit", f"sharp{k}.csv", *TABLE, *asked).code == 0
         place = f"audits/people-{len(later) + 1:03d}"
         later.append(evidence(place)["terms"]["later"])
         assert people("verify", place).code == 0
@@ -205,7 +204,7 @@ def test_audits_of_the_same_rows_share_the_risk(people: Command) -> None:
     assert people("audit", "p.csv", *TABLE, "--clip", "0.01").code == 0
     assert evidence("audits/people-005")["terms"]["later"] == 3
     sharp(7).to_csv("people.csv", index=False)
-    assert people("audit", "sharp0.json", *TABLE, "--clip", "0.01").code == 0
+    assert people("audit", "sharp0.csv", *TABLE, "--clip", "0.01").code == 0
     assert evidence("audits/people-006")["terms"]["later"] == 0
 
 

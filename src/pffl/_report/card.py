@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from pffl import files
+from pffl._audit import Audit
 from pffl._report import render_template
 from pffl.errors import ArtefactError
 from pffl.evidence import tables
@@ -27,7 +28,6 @@ from pffl.evidence.certificate import grounds_of
 from pffl.evidence.conclude import Conclusions, conclude
 from pffl.evidence.noise import between
 from pffl.evidence.record import About, Evidence, Missing, Training
-from pffl.foreign import Audit
 from pffl.models.export.coefficients import RawForm, coefficients_of
 from pffl.models.linear import LeastSquares, LinearModel
 from pffl.models.model_file import read_model

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pffl import __version__
+from pffl._audit import Audit
 from pffl._report import card, charts, packaged, render_template
 from pffl._report.chart import Plot, Rows
 from pffl._report.svg import as_html, css
@@ -26,7 +27,6 @@ from pffl.evidence.monitor import read as read_monitor
 from pffl.evidence.record import Evidence, Missing, known
 from pffl.evidence.tables import Shown
 from pffl.experiments import Comparison
-from pffl.foreign import Audit
 from pffl.models.predictor import Predictor
 from pffl.runs.directory import (
     CARD,

@@ -116,16 +116,16 @@ def audit(
 ) -> None:
     """Measure and certify any model on any rows: losses and errors per group.
 
-    Coefficients are JSON, npz or a CSV (feature, coef). A loss without a bound is
+    Coefficients are a table (feature, coef). A loss without a bound is
     certified with --clip or --p-min alone. Exit code 4: a group is above its bound.
 
     Example: pffl audit probabilities.csv people.csv --label y --group sex
     """
     from pffl import runs
+    from pffl._audit import audit as audit_model
     from pffl.cli.run import print_result
     from pffl.engines import ENGINES
     from pffl.evidence.looks import Looks
-    from pffl.foreign import audit as audit_model
     from pffl.running import as_trained, open_model, save_audit
 
     if unseen is not None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from pffl import files
+from pffl._audit import Audit
 from pffl.bounds import alarm
 from pffl.bounds.checks import positive
 from pffl.bounds.mean import MOMENTS, Moments
@@ -31,7 +32,6 @@ from pffl.data.schema import Schema
 from pffl.errors import ArtefactError, DataError, PFFLError, UsageError
 from pffl.evidence.monitor import STATE, Settings, Watched
 from pffl.evidence.record import Evidence, Training, known
-from pffl.foreign import Audit
 from pffl.models.predictor import Predictor
 from pffl.runs.directory import EVIDENCE, MODEL, RunRecord, read_evidence
 from pffl.runs.predictor import load

@@ -27,7 +27,7 @@ from pffl.models.predictor import Predictor
 from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
-    from pffl.foreign import Audit
+    from pffl._audit import Audit
     from pffl.solution import Solution
 
 RESULT = "result.json"
@@ -152,7 +152,7 @@ def save(
     ...     (run / "certificate.json").exists()
     True
     """
-    from pffl.foreign import Audit
+    from pffl._audit import Audit
 
     with lock(directory, unfinished=True) as place:
         if isinstance(solution, Audit):
