@@ -26,8 +26,8 @@ import numpy as np
 
 import pffl
 from pffl.flow import Round, Start, Steps
-from pffl.methods.local import Descent, Objective, Trainer
-from pffl.methods.step_sizes import weighted_smoothness
+from pffl.methods.base import Positive
+from pffl.methods.local import Descent, Objective, Trainer, weighted_smoothness
 from pffl.problem import Point, Problem
 
 
@@ -35,11 +35,8 @@ from pffl.problem import Point, Problem
 class TiltedLoss(Descent):
     """Tilted empirical risk over the cells of the constraint."""
 
-    tilt: float = 2.0
+    tilt: Positive = 2.0
     name: ClassVar[str] = "tilted"
-
-    def __post_init__(self) -> None:
-        self.check(positive=("tilt",))
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
         """Train, and weigh the cells by what comes back."""

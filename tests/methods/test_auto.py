@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 import numpy as np
+import pytest
 
 import pffl
 from pffl.engines import Local
@@ -12,8 +13,8 @@ from pffl.errors import UsageError
 from pffl.methods import Auto
 from pffl.problem import Access, Problem
 from tests.helpers import make_federation, make_problem
-from tests.inside import QUICK, check_memory, costs, hessians_fit, name_methods
 from tests.inside import auto as module
+from tests.inside import check_memory, hessians_fit, name_methods
 from tests.raising import raises
 from tests.test_solve import Squashed
 
@@ -50,15 +51,21 @@ def test_other_models_get_algorithm_1() -> None:
         Auto(max_rounds=3).resolved(problem)
 
 
-def test_hessians_are_asked_for_where_they_are_cheaper_or_quick() -> None:
-    found = set()
-    for parameters in (2, 150, 2000):
-        for entries in (10**3, 10**7):
-            exact, first = costs(parameters, 5, entries=entries, elsewhere=False)
-            fit, _ = hessians_fit(parameters, 5, entries=entries, access=Access())
-            assert fit == (exact <= max(first, QUICK))
-            found.add(fit)
-    assert found == {True, False}
+@pytest.mark.parametrize(
+    ("parameters", "cells", "access", "fit"),
+    [
+        (200, 50, Access(), True),
+        (201, 1, Access(), False),
+        (50, 2000, Access(), False),
+        (500, 5, Access(elsewhere=True), True),
+        (2001, 0, Access(elsewhere=True), False),
+        (2, 1, Access(hessians=False), False),
+    ],
+)
+def test_hessians_are_asked_for_where_they_are_small(
+    parameters, cells, access, fit
+) -> None:
+    assert hessians_fit(parameters, cells, access=access)[0] is fit
 
 
 def test_a_comparison_has_it_where_it_is_asked_for_only() -> None:

@@ -12,7 +12,7 @@ from pffl.engines import Local, Reference
 from pffl.problem import Access, Point
 from tests.driving import iterate, measure
 from tests.helpers import make_federation, make_problem
-from tests.inside import SLOW, quasi_newton
+from tests.inside import SLOW_ROUNDS, first_order
 from tests.methods.test_exact import outlying, states
 
 
@@ -36,7 +36,7 @@ def test_each_function_has_its_own_bfgs(m):
     roots = rng.normal(size=(3, 5, 5))
     steps, changes = pairs(rng, roots @ roots.mT, m, 5)
     start = np.diag(rng.uniform(0.5, 2.0, size=5))
-    found = quasi_newton.learnt(steps, changes, start)
+    found = first_order.learnt(steps, changes, start)
     for z in range(3):
         wanted = plain_bfgs(steps, [y[z] for y in changes], start)
         np.testing.assert_allclose(found[z], wanted, rtol=1e-9, atol=1e-9)
@@ -48,14 +48,14 @@ def test_learning_in_a_span_is_learning_and_projecting():
     roots = rng.normal(size=(2, 9, 9))
     steps, changes = pairs(rng, roots @ roots.mT, 3, 9)
     sizes = rng.uniform(0.5, 2.0, size=9)
-    span = quasi_newton.Span.of([*steps, rng.normal(size=9), np.zeros(9)])
+    span = first_order.Span.of([*steps, rng.normal(size=9), np.zeros(9)])
     assert span.size == 4
-    inside = quasi_newton.learnt(
+    inside = first_order.learnt(
         [span.seen(s) for s in steps],
         [span.seen(y) for y in changes],
         span.diagonal(sizes),
     )
-    everywhere = quasi_newton.learnt(steps, changes, np.diag(sizes))
+    everywhere = first_order.learnt(steps, changes, np.diag(sizes))
     wanted = span.basis.T @ everywhere @ span.basis
     np.testing.assert_allclose(inside, wanted, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(span.back(span.seen(steps[0])), steps[0], atol=1e-12)
@@ -63,7 +63,7 @@ def test_learning_in_a_span_is_learning_and_projecting():
 
 def test_a_pair_without_curvature_says_nothing():
     s, flat = np.array([1.0, 0.0]), np.zeros((2, 2))
-    found = quasi_newton.learnt([s], [flat], np.diag([2.0, 3.0]))
+    found = first_order.learnt([s], [flat], np.diag([2.0, 3.0]))
     np.testing.assert_array_equal(found, [np.diag([2.0, 3.0])] * 2)
 
 
@@ -123,7 +123,7 @@ def test_what_can_be_separated_is_said_of_a_ball():
 
 def test_columns_of_hessians_are_asked_for_when_gradients_are_slow(monkeypatch):
     # 80 parameters: in two parts, in turn. What comes in is the Hessian.
-    monkeypatch.setattr("pffl.methods.first_order.SLOW", 4)
+    monkeypatch.setattr("pffl.methods.first_order.SLOW_ROUNDS", 4)
     federation = make_federation(9, sizes=(150, 150))
     engine = Reference(_widened(federation, 79))
     model = pffl.LogisticRegression(l2=1e-6)
@@ -137,7 +137,7 @@ def test_columns_of_hessians_are_asked_for_when_gradients_are_slow(monkeypatch):
     assert widths[:4] == [0] * 4
     assert set(widths[4:]) == {40}
     assert state.closed
-    assert SLOW > 4
+    assert SLOW_ROUNDS > 4
     late = replace(state, closed=False, stalled=False)
     assert method.query(problem, late).directions.size > 0
     hidden = replace(problem, access=Access(hessians=False))
@@ -193,10 +193,10 @@ def test_compas_is_closed_in_few_rounds():
 
 
 def test_a_basis_is_orthonormal_however_long(monkeypatch):
-    monkeypatch.setattr(quasi_newton, "BLOCK", 16)
+    monkeypatch.setattr(first_order, "BLOCK_ROWS", 16)
     columns = np.random.default_rng(0).normal(size=(70, 5))
     columns[:, 1] = columns[:, 0] + 1e-9 * columns[:, 1]
-    basis = quasi_newton.orthonormal(columns)
+    basis = first_order.orthonormal(columns)
     np.testing.assert_allclose(basis.T @ basis, np.eye(5), atol=1e-14)
     np.testing.assert_allclose(basis @ (basis.T @ columns), columns, atol=1e-13)
 
@@ -205,14 +205,14 @@ def test_a_direction_that_only_rounding_draws_is_none(monkeypatch):
     """Otherwise each processor would go its own way, and sites follow a run."""
     rng = np.random.default_rng(1)
     for block in (16, 4096):
-        monkeypatch.setattr(quasi_newton, "BLOCK", block)
+        monkeypatch.setattr(first_order, "BLOCK_ROWS", block)
         few = rng.normal(size=(70, 4))
         few /= np.linalg.norm(few, axis=0)
         sums = few @ rng.normal(size=(4, 2)) / 9
         columns = np.column_stack([few[:, :2], sums[:, :1], few[:, 2:], sums])
-        whole = quasi_newton.orthonormal(columns[:, [0, 1, 3, 4]])
-        found = quasi_newton.orthonormal(columns)
-        noisy = quasi_newton.orthonormal(columns * (1 + 1e-16 * rng.normal(size=7)))
+        whole = first_order.orthonormal(columns[:, [0, 1, 3, 4]])
+        found = first_order.orthonormal(columns)
+        noisy = first_order.orthonormal(columns * (1 + 1e-16 * rng.normal(size=7)))
         for basis in (found, noisy):
             assert basis.shape == (70, 4)
             np.testing.assert_allclose(basis @ basis.T, whole @ whole.T, atol=1e-12)

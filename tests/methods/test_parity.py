@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from reproduction import fedfb
 from tests.datasets.compas_file import is_cached
 from tests.driving import iterate, prepare
 from tests.inside import constants, distances, move_eo, parity_surrogate
-from tests.inside import methods_fairgrad_NOTIONS as NOTIONS
+from tests.inside import methods_fairgrad_Notion as Notion
 from tests.methods.biased import Raw, biased, fit, gap, set_up, states, without
 
 L2 = 0.02
@@ -417,7 +418,7 @@ def levels(raw, predicted, notion):
 
 
 @pytest.mark.parametrize("groups", [2, 3])
-@pytest.mark.parametrize("notion", NOTIONS)
+@pytest.mark.parametrize("notion", get_args(Notion))
 def test_levels_are_their_definitions(notion, groups):
     raw = Raw.of(biased(0, groups=groups))
     offsets, slopes = constants(notion, table(raw))
@@ -448,7 +449,7 @@ def naive_fairgrad(raw, *, notion, rounds, steps, eta, dual, eps):
     return out
 
 
-@pytest.mark.parametrize("notion", NOTIONS)
+@pytest.mark.parametrize("notion", get_args(Notion))
 def test_fairgrad(notion):
     federation = biased(1, sizes=(60, 25, 90), groups=3)
     numbers = {"steps": 2, "eta": 0.2, "dual": 2.0, "eps": 0.02}
@@ -463,7 +464,7 @@ def test_fairgrad(notion):
     assert any((c < 0).any() for *_, c in expected), "negative weights are part of it"
 
 
-@pytest.mark.parametrize("notion", NOTIONS)
+@pytest.mark.parametrize("notion", get_args(Notion))
 def test_fairgrad_lowers_its_own_levels(notion):
     federation = biased(4, sizes=(200, 120, 260), pull=2.5)
     raw = Raw.of(federation)

@@ -77,9 +77,9 @@ def test_fcfl_gives_the_numbers_of_its_readme(epsilon, eta, near):
     federation = adult_of_fcfl()
     method = methods.FCFL(
         notion="dp", gap_bound=epsilon, pooled=False, step_size=eta, sharpness=10,
-        weight_decay=1e-4, stage_one_rounds=800, stage_two_rounds=1500,
+        stage_one_rounds=800, stage_two_rounds=1500,
     )  # fmt: skip
-    raw = pffl.LogisticRegression(standardize=False)
+    raw = pffl.LogisticRegression(l2=1e-4, standardize=False)
     solution = pffl.solve(
         federation, pffl.BoundedGroupLoss(0.7), model=raw, method=method
     )

@@ -213,7 +213,7 @@ def _method(spec: RunSpec, data: Federation) -> Method:
     outputs = len(schema.labels) if len(schema.labels) > 2 else 1
     cells = spec.constraint.cells(schema, data.silo_names) if spec.constraint else none
     p, access = outputs * (1 + schema.n_features), Access(elsewhere=True)
-    exact, _ = hessians_fit(p, len(cells), entries=0, access=access)
+    exact, _ = hessians_fit(p, len(cells), access=access)
     return Exact() if exact else FirstOrder()
 
 

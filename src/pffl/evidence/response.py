@@ -18,8 +18,7 @@ from pffl.bounds.gap import gap_unit
 from pffl.flow import Bounds, Flow, ask, given
 from pffl.methods.auto import choose
 from pffl.methods.base import MAX_HESSIAN_PARAMETERS
-from pffl.methods.first_order import sizes_of, used_of
-from pffl.methods.quasi_newton import MOST, Span, learnt
+from pffl.methods.first_order import MAX_PAIRS, Span, learnt, sizes_of, used_of
 from pffl.methods.saddle_bounds import inside
 from pffl.problem import Expansion, Point, Problem, lower_value, upper_value, value
 from pffl.queries import Expand
@@ -151,7 +150,9 @@ class Learnt:
         s = trial.w - here.w
         change = _gradient(problem, trial, multipliers) - modulus * s
         change -= _gradient(problem, here, multipliers)
-        return Learnt((*self.steps, s)[-MOST:], (*self.changes, change[None])[-MOST:])
+        return Learnt(
+            (*self.steps, s)[-MAX_PAIRS:], (*self.changes, change[None])[-MAX_PAIRS:]
+        )
 
     def step(
         self, here: Expansion, multipliers: FloatArray, problem: Problem

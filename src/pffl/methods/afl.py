@@ -25,7 +25,7 @@ import numpy as np
 
 from pffl.constraints import PerSilo
 from pffl.flow import Finished, Round, Start, Steps
-from pffl.methods.local import Iterates, Objective, Trainer, kept_iterate
+from pffl.methods.local import Objective, Trainer, kept_iterate
 from pffl.methods.minimax import DescentAscent, WeightStep
 from pffl.numerics import project_simplex
 from pffl.problem import Problem
@@ -49,7 +49,6 @@ class AFL(DescentAscent):
     """
 
     iterate: Literal["average", "last"] | None = None
-    iterates: ClassVar[Iterates] = (None, "last", "average")
     name: ClassVar[str] = "afl"
     ignores_cells: ClassVar[bool] = True
     weighs_silos: ClassVar[bool] = True
@@ -60,11 +59,8 @@ class AFL(DescentAscent):
         """Figure 2, with full gradients."""
         names, none = problem.silo_names, np.zeros(problem.n_cells)
         cells = problem.once("silos", lambda: PerSilo(0.0).cells(problem.schema, names))
-        own, task, ridge = (
-            problem.over(cells),
-            problem.with_cells(cells),
-            self.decay(problem),
-        )
+        own, task = problem.over(cells), problem.with_cells(cells)
+        ridge = self.decay(problem)
         trainer = Trainer(problem, self, own)
         yield from trainer.tune()
         found = trainer.curvatures

@@ -2,12 +2,12 @@
 
 For linear models `Exact` and `FirstOrder` end at the same saddle point:
 
-    Exact         in few rounds, each with Hessians: n·p² work, (Z + 1)·p²/2 numbers
-    FirstOrder    in more rounds, each with gradients: n·p work, (Z + 1)·p numbers
+    Exact         in about 5 rounds, each with Hessians: (Z + 1)·p² numbers
+    FirstOrder    in about 30 rounds, each with gradients: (Z + 1)·p numbers
 
-so that their cost decides (`costs`), if Hessians may be asked for at all. The same
-choice says who measures gaps and the smallest bounds that are possible. See
-docs/choosing.md.
+So Hessians are asked for where they are small, and in one process also quick to
+compute. The same rule says who measures gaps and the smallest bounds that are possible.
+See docs/choosing.md.
 """
 
 from __future__ import annotations
@@ -20,25 +20,21 @@ from pffl.flow import Start, Steps
 from pffl.methods.base import (
     MAX_HESSIAN_PARAMETERS,
     MULTIPLIER_BOUNDS,
+    Count,
     Grid,
     Method,
-    check_parameters,
+    NonNegative,
+    Positive,
 )
 from pffl.methods.exact import Exact
-from pffl.methods.first_order import FirstOrder
+from pffl.methods.first_order import FirstOrder, room
 from pffl.methods.pffl import PFFL
-from pffl.methods.quasi_newton import room
 from pffl.models.linear import LinearModel
 from pffl.problem import Access, Problem
 from pffl.processors import free_memory, processors
 
-EXACT_ROUNDS, FIRST_ROUNDS = 5, 30  # as a rule, on data of people
-PASS = 2e-9  # seconds of an entry of the inputs, in a pass for gradients
-GRAM = 1e-10  # of a product of two entries of a row, in a pass for Hessians
-STEP, SADDLE = 1e-6, 1.5e-7  # of a number in a cell's gradient, Hessian, in a step
-QUICK = 0.2  # seconds that make no difference
-TRIP = 3.0  # of a round over sites, whatever it carries
-SENT = 8e-6  # of a number that a site sends: a megabyte a second
+MAX_LOCAL_PARAMETERS = 200  # beyond, a Hessian takes longer than six gradients
+MAX_HESSIAN_NUMBERS = 4_000_000  # of all cells: 32 MB in a message
 COPIES = 5  # of all Hessians: a total, three expansions, what is made of them
 
 
@@ -67,24 +63,15 @@ class Auto(Method):
     ('exact', 'met')
     """
 
-    multiplier_bound: float | None = None
-    risk_weight: float = 1.0
-    target_gap: float | None = None
-    max_rounds: int | None = None
+    multiplier_bound: Positive | None = None
+    risk_weight: NonNegative = 1.0
+    target_gap: Positive | None = None
+    max_rounds: Count | None = None
     name: ClassVar[str] = "auto"
     resumes: ClassVar[bool] = True
     saddle: ClassVar[bool] = True
     steps_without_some: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"multiplier_bound": MULTIPLIER_BOUNDS}
-
-    def __post_init__(self) -> None:
-        check_parameters(
-            self,
-            positive=("multiplier_bound", "target_gap"),
-            nonnegative=("risk_weight",),
-            counts=("max_rounds",),
-            optional=("multiplier_bound", "target_gap", "max_rounds"),
-        )
 
     def resolved(self, problem: Problem) -> tuple[Method, str]:
         """Return the method that fits, with these parameters, and why it does."""
@@ -94,8 +81,7 @@ class Auto(Method):
                 given[name] = getattr(self, name)
         if isinstance(problem.task.model, LinearModel):
             exact, why = choose(problem)
-            kind = Exact if exact else FirstOrder
-            return kind(**given), why
+            return Exact(**given) if exact else FirstOrder(**given), why
         if self.max_rounds is not None:
             raise UsageError(
                 "[wrong-parameter] 'auto' takes PFFL for models that are not linear, "
@@ -111,22 +97,16 @@ class Auto(Method):
 
 def choose(problem: Problem) -> tuple[bool, str]:
     """Return whether Hessians are to be asked for of a linear model, and why."""
-    p, rows = problem.n_parameters, int(problem.silo_counts.sum())
-    entries = rows * (problem.stored or p)
-    return hessians_fit(p, problem.n_cells, entries=entries, access=problem.access)
+    return hessians_fit(problem.n_parameters, problem.n_cells, access=problem.access)
 
 
-def hessians_fit(
-    parameters: int, cells: int, *, entries: int, access: Access
-) -> tuple[bool, str]:
+def hessians_fit(parameters: int, cells: int, *, access: Access) -> tuple[bool, str]:
     """Return whether to ask for Hessians, and why.
 
     Parameters
     ----------
     parameters, cells
         p and Z.
-    entries
-        Inputs that all rows together store.
     access
         How silos are reached, and what they show.
     """
@@ -134,33 +114,11 @@ def hessians_fit(
     size = f"{p:,} parameter{'s' * (p > 1)} in {z:,} cell{'s' * (z != 1)}"
     if not access.hessians:
         return False, "the silos show no Hessians"
-    if p > MAX_HESSIAN_PARAMETERS:
-        return (
-            False,
-            f"{size}, and above {MAX_HESSIAN_PARAMETERS:,} parameters Hessians are too "
-            "large",
-        )
-    exact, first = costs(p, z, entries=entries, elsewhere=access.elsewhere)
+    most = MAX_HESSIAN_PARAMETERS if access.elsewhere else MAX_LOCAL_PARAMETERS
     where = "to send and compute" if access.elsewhere else "to compute"
-    if exact <= max(first, QUICK):
-        least = "least" if exact <= first else "next to nothing"
-        return True, f"{size}: Hessians in few rounds cost {least} {where}"
-    times = f"{exact / first:.2g}"
-    return False, f"{size}: Hessians would cost about {times} times as much {where}"
-
-
-def costs(
-    parameters: int, cells: int, *, entries: int, elsewhere: bool
-) -> tuple[float, float]:
-    """Return about how many seconds `Exact` and `FirstOrder` take."""
-    gradient, hessian = float(parameters), 0.5 * parameters * (parameters + 1)
-    exact = first = PASS * entries
-    exact += GRAM * entries * 0.5 * parameters + SADDLE * (1 + cells) * hessian
-    first += STEP * (1 + cells) * gradient
-    if elsewhere:
-        exact += TRIP + SENT * (1 + cells) * (hessian + gradient)
-        first += TRIP + SENT * (1 + cells) * gradient
-    return EXACT_ROUNDS * exact, FIRST_ROUNDS * first
+    if p <= most and (1 + z) * p**2 <= MAX_HESSIAN_NUMBERS:
+        return True, f"{size}: Hessians in few rounds cost least {where}"
+    return False, f"{size}: Hessians would cost more {where}"
 
 
 def check_memory(problem: Problem, method: Method) -> None:
@@ -168,19 +126,14 @@ def check_memory(problem: Problem, method: Method) -> None:
     if not isinstance(problem.task.model, LinearModel) or problem.access.elsewhere:
         return
     p, z = problem.n_parameters, problem.n_cells
-    rows, atoms = int(problem.silo_counts.sum()), problem.silo_counts.shape[1]
-    entries = rows * (problem.stored or p)
-    exact, first = costs(p, z, entries=entries, elsewhere=False)
-    # What is measured beside other methods is measured by the cheaper one.
-    cheaper = (
-        exact < first
-        and p <= MAX_HESSIAN_PARAMETERS
-        and not isinstance(method, FirstOrder)
-    )
+    rows, strata = int(problem.silo_counts.sum()), problem.silo_counts.shape[1]
+    # What is measured beside other methods is measured by the one that fits.
+    measured = not isinstance(method, FirstOrder) and choose(problem)[0]
     kept = float(room(p, z) + COPIES) * (z + 2) * p
-    if isinstance(method, Exact) or cheaper:
-        kept = float(p) * p * (COPIES * (1 + z) + processors() * (1 + atoms))
-    needed, free = 8.0 * (entries + kept), free_memory()
+    if isinstance(method, Exact) or measured:
+        kept = float(p) * p * (COPIES * (1 + z) + processors() * (1 + strata))
+    needed = 8.0 * (rows * (problem.stored or p) + kept)
+    free = free_memory()
     if needed > 2.0 * free:
         instead = "" if isinstance(method, FirstOrder) else "`method=FirstOrder()`, or "
         raise UsageError(

@@ -15,19 +15,37 @@ anywhere. `flow.rounds` watches it: divergence, gaps, callbacks, interruptions.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Container, Mapping
 from dataclasses import fields
-from typing import Any, ClassVar, Self
+from functools import cache
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from pffl.constraints import Cells, ConditionalBoundedGroupLoss, attribute_names
 from pffl.data.schema import Schema
 from pffl.errors import Problems, UsageError
 from pffl.flow import Start, Steps
+from pffl.numerics import is_number
 from pffl.problem import Problem
 
 Grid = Mapping[str, tuple[float | int | str, ...]]
+#: Types of parameters; the words are those of an error.
+Positive = Annotated[float, "a finite number > 0"]
+NonNegative = Annotated[float, "a finite number ≥ 0"]
+Share = Annotated[float, "a number in (0, 1]"]
+Count = Annotated[int, "a whole number ≥ 1"]
+
 MAX_HESSIAN_PARAMETERS = 2000  # beyond, Hessians are too large to send
 GRADIENTS_ONLY = "`method=FirstOrder()` asks for gradients only"
 MULTIPLIER_BOUNDS = (10.0, 1.0, 100.0)  # B to try; the first is where an open B starts
@@ -35,6 +53,9 @@ MULTIPLIER_BOUNDS = (10.0, 1.0, 100.0)  # B to try; the first is where an open B
 
 class Method(ABC):
     """A way to train: a frozen dataclass of parameters, and `run`.
+
+    Types of fields say what is allowed (`Positive | None`, `Count`, a `Literal`); all
+    that is wrong with the parameters is refused in one message.
 
     Attributes
     ----------
@@ -67,9 +88,12 @@ class Method(ABC):
     saddle: ClassVar[bool] = False
     grid: ClassVar[Grid] = {}
 
+    def __post_init__(self) -> None:
+        check_parameters(self)
+
     @property
     def multiplier_bound(self) -> float | None:
-        """B of the problem that it solves; 0 for methods that price no bound.
+        """B of the problem that it solves; 0 for methods without multipliers.
 
         None lets B be raised until the bounds are met or proved impossible.
         """
@@ -147,36 +171,49 @@ class Method(ABC):
         }
 
 
-def check_parameters(
-    owner: object,
-    *,
-    positive: tuple[str, ...] = (),
-    nonnegative: tuple[str, ...] = (),
-    counts: tuple[str, ...] = (),
-    optional: tuple[str, ...] = (),
-) -> None:
-    """Refuse bad numbers, all at once, in one form of message."""
+def check_parameters(owner: Method) -> None:
+    """Refuse parameters that are not of their types, all at once."""
     name = type(owner).__name__
     with Problems(name, UsageError) as problems:
-        for parameter in (*positive, *nonnegative, *counts):
+        for parameter, kinds in _kinds(type(owner)).items():
             value = getattr(owner, parameter)
-            if value is None and parameter in optional:
-                continue
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            if parameter in counts:
-                good = number and isinstance(value, int) and value >= 1
-                wanted = "a whole number ≥ 1"
-            elif parameter in positive:
-                good = number and math.isfinite(value) and value > 0
-                wanted = "a finite number > 0"
-            else:
-                good = number and math.isfinite(value) and value >= 0
-                wanted = "a finite number ≥ 0"
-            if not good:
+            if not any(_fits(value, kind) for kind in kinds):
+                wanted = " or ".join(_words(k) for k in kinds if k is not NoneType)
                 problems.add(
                     f"[wrong-value] The '{parameter}' parameter of {name} must be "
                     f"{wanted}. Got {value!r} instead."
                 )
+
+
+@cache
+def _kinds(method: type[Method]) -> Mapping[str, tuple[Any, ...]]:
+    """Types that each parameter may have."""
+    hints = get_type_hints(method, include_extras=True)
+    found = {f.name: hints[f.name] for f in fields(method)}  # type: ignore[arg-type]
+    several = (Union, UnionType)
+    return {
+        n: get_args(h) if get_origin(h) in several else (h,) for n, h in found.items()
+    }
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    if get_origin(kind) is Literal:
+        return value in get_args(kind)
+    if kind in (bool, NoneType):
+        return isinstance(value, kind)
+    if kind is Count:
+        return type(value) is int and value >= 1
+    if kind in (Positive, NonNegative, Share):
+        if not is_number(value) or (kind is Share and value > 1):
+            return False
+        return bool(value >= 0 if kind is NonNegative else value > 0)
+    return True  # of other types nothing is known here
+
+
+def _words(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(map(str, get_args(kind)))}"
+    return "true or false" if kind is bool else get_args(kind)[1]
 
 
 def check_hessians(owner: object, problem: Problem, instead: str) -> None:
@@ -205,17 +242,6 @@ def check_two_classes(owner: object, schema: Schema) -> None:
             f"[needs-two-classes] {type(owner).__name__} compares rates of positive "
             f"predictions and needs two classes; '{schema.target}' has "
             f"{len(schema.labels) or 'numeric values'}"
-        )
-
-
-def check_choice(owner: object, parameter: str, allowed: tuple[object, ...]) -> None:
-    """Refuse a value that is none of those allowed."""
-    value = getattr(owner, parameter)
-    if value not in allowed:
-        words = ", ".join(str(choice) for choice in allowed if choice is not None)
-        raise UsageError(
-            f"The '{parameter}' parameter of {type(owner).__name__} must be one of "
-            f"{words}. Got {value!r} instead."
         )
 
 

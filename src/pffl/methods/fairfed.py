@@ -29,7 +29,7 @@ import numpy as np
 
 from pffl.errors import DataError
 from pffl.flow import Round, Start, Steps
-from pffl.methods.base import check_choice, check_two_classes, label_groups
+from pffl.methods.base import NonNegative, check_two_classes, label_groups
 from pffl.methods.local import Descent, Objective, Trainer
 from pffl.problem import Point, Problem
 from pffl.queries import Evaluate
@@ -59,7 +59,7 @@ class FairFed(Descent):
     """
 
     metric: Literal["eod", "spd"] = "eod"
-    fairness_budget: float = 0.05
+    fairness_budget: NonNegative = 0.05
     variant: Literal["2023", "2021"] = "2023"
     debiasing: Literal["reweighing", "none"] = "reweighing"
     by: str | tuple[str, ...] | None = None
@@ -71,18 +71,10 @@ class FairFed(Descent):
     looks_at_silos: ClassVar[bool] = True
     weighs_updates: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        self.check(nonnegative=("fairness_budget",))
-        check_choice(self, "metric", ("eod", "spd"))
-        check_choice(self, "variant", ("2023", "2021"))
-        check_choice(self, "debiasing", ("reweighing", "none"))
-
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
         """Rates at w, weights of silos by them, and local training."""
         check_two_classes(self, problem.schema)
-        cells = label_groups(
-            problem, self.by, in_each_silo=True
-        )  # (silo, label, group)
+        cells = label_groups(problem, self.by, in_each_silo=True)  # by silo and label
         shape = (len(problem.silo_names), problem.schema.n_labels, -1)
         counts, n = problem.count(cells).reshape(shape), problem.n_cells
         if (self.among(counts).sum(axis=0) > 0).sum() < 2:

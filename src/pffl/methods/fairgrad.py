@@ -30,16 +30,14 @@ import numpy as np
 
 from pffl.errors import DataError
 from pffl.flow import Round, Start, Steps
-from pffl.methods.base import check_choice, check_two_classes, label_groups
-from pffl.methods.local import Descent, Objective, Trainer
-from pffl.methods.step_sizes import weighted_smoothness
+from pffl.methods.base import Count, NonNegative, check_two_classes, label_groups
+from pffl.methods.local import Descent, Objective, Trainer, weighted_smoothness
 from pffl.numerics import divisors
 from pffl.problem import Point, Problem
 from pffl.queries import Evaluate
 from pffl.typing import FloatArray
 
 Notion = Literal["accuracy", "dp", "eo", "eodds"]
-NOTIONS = ("accuracy", "dp", "eo", "eodds")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,18 +62,14 @@ class FairGrad(Descent):
     """
 
     notion: Notion = "dp"
-    gap_bound: float = 0.01
-    dual_step_size: float = 0.1
-    rounds: int = 300
+    gap_bound: NonNegative = 0.01
+    dual_step_size: NonNegative = 0.1
+    rounds: Count = 300
     by: str | tuple[str, ...] | None = None
     name: ClassVar[str] = "fairgrad"
     queries_per_round: ClassVar[int] = 2
     ignores_cells: ClassVar[bool] = True
     steps_without_some: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        self.check(nonnegative=("gap_bound", "dual_step_size"))
-        check_choice(self, "notion", NOTIONS)
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
         """Levels at w, multipliers by them, and local training."""
@@ -88,11 +82,8 @@ class FairGrad(Descent):
                 "[too-few-groups] FairGrad compares groups, and fewer than two have "
                 "rows"
             )
-        own, task, m = (
-            problem.over(cells),
-            problem.with_cells(cells),
-            counts.reshape(-1),
-        )
+        own, task = problem.over(cells), problem.with_cells(cells)
+        m = counts.reshape(-1)
         trainer, w = Trainer(problem, self, own), problem.start()
         yield from trainer.tune()
         offsets, slopes = constants(self.notion, counts)  # C⁰ and C

@@ -33,13 +33,14 @@ import numpy as np
 from pffl.errors import DataError
 from pffl.flow import Round, Start, Steps
 from pffl.methods.base import (
+    Count,
     Method,
-    check_choice,
-    check_parameters,
+    NonNegative,
+    Positive,
     check_two_classes,
     label_groups,
 )
-from pffl.methods.step_sizes import curvatures, smoothness, typical
+from pffl.methods.local import curvatures, smoothness, typical
 from pffl.numerics import divisors
 from pffl.problem import Point, Problem
 from pffl.queries import Expand, ExpandTotal
@@ -87,20 +88,17 @@ class FCFL(Method):
         η; None takes 1/L of the losses in d(c), or what keeps the gaps under ε.
     sharpness
         s of σ(s·z).
-    weight_decay
-        μ in line 6; None for the model's l2.
     by
         Attributes that cut out the groups; None for all of them crossed.
     """
 
     notion: Literal["dp", "eo"] = "dp"
-    gap_bound: float = 0.05
+    gap_bound: NonNegative = 0.05
     pooled: bool = False
-    stage_one_rounds: int = 800
-    stage_two_rounds: int = 400
-    step_size: float | None = None
-    sharpness: float = 10.0
-    weight_decay: float | None = None
+    stage_one_rounds: Count = 800
+    stage_two_rounds: Count = 400
+    step_size: Positive | None = None
+    sharpness: Positive = 10.0
     by: str | tuple[str, ...] | None = None
     name: ClassVar[str] = "fcfl"
     ignores_cells: ClassVar[bool] = True
@@ -108,24 +106,11 @@ class FCFL(Method):
     weighs_silos: ClassVar[bool] = True
     looks_at_silos: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        check_parameters(
-            self,
-            positive=("step_size", "sharpness"),
-            nonnegative=("gap_bound", "weight_decay"),
-            counts=("stage_one_rounds", "stage_two_rounds"),
-            optional=("step_size", "weight_decay"),
-        )
-        check_choice(self, "notion", ("dp", "eo"))
-
     @classmethod
     def within(cls, budget: int, **parameters: Any) -> Self:
         """Build it with two thirds of the budget in stage 1."""
-        stages = {
-            "stage_one_rounds": max(1, 2 * budget // 3),
-            "stage_two_rounds": max(1, budget // 3),
-        }
-        return cls(**{**parameters, **stages})
+        parameters["stage_one_rounds"] = max(1, 2 * budget // 3)
+        return cls(**parameters | {"stage_two_rounds": max(1, budget // 3)})
 
     @property
     def planned_rounds(self) -> int:
@@ -135,9 +120,7 @@ class FCFL(Method):
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
         """Both stages; the step size is 1/L, or what keeps the gaps under ε."""
         check_two_classes(self, problem.schema)
-        cells = label_groups(
-            problem, self.by, in_each_silo=True
-        )  # (silo, label, group)
+        cells = label_groups(problem, self.by, in_each_silo=True)  # by silo and label
         shape = (len(problem.silo_names), problem.schema.n_labels, -1)
         counts = problem.count(cells).reshape(shape)
         if not ((self.among(counts) > 0).sum(axis=1) > 1).any():
@@ -150,7 +133,6 @@ class FCFL(Method):
             total = yield Expand(problem.task, w, 0, typical=typical(problem))
             L = smoothness(curvatures(plain, total), plain, none) or 1.0
         bend = 2 * L * BEND * self.sharpness**2  # L_g, as if groups curve as silos do
-        decay = problem.mu if self.weight_decay is None else self.weight_decay
         task, delta = problem.with_cells(cells), np.full(2, START)  # line 1
         for t in range(self.planned_rounds):
             total = yield Expand(task, w, sharpness=self.sharpness)
@@ -169,8 +151,11 @@ class FCFL(Method):
             eta = self.step_size or guarded_step(
                 d, at_w, self.gap_bound, loss_bend=L * (1 - c[-1]), gap_bend=bend
             )
-            w = w - eta * (d + decay * w)  # line 6
-            delta = cooled(delta, (d_L, d_G))  # line 7
+            w = w - eta * (d + problem.mu * w)  # line 6
+            short = 0.1 * np.array([np.linalg.norm(d_L), np.linalg.norm(d_G)]) <= delta
+            delta = np.where(
+                short & (delta > COLDEST), COOLING * delta, delta
+            )  # line 7
             yield Round(Point(w, none))
         return Point(w, none)  # line 8
 
@@ -207,15 +192,6 @@ def softmax(values: FloatArray) -> FloatArray:
     """Weights of a smooth maximum, with the exponent shifted by the maximum."""
     exponentials = np.exp(values - values.max())
     return np.asarray(exponentials / exponentials.sum())
-
-
-def cooled(
-    temperatures: FloatArray, directions: tuple[FloatArray, FloatArray]
-) -> FloatArray:
-    """Lower each temperature whose direction has become short."""
-    norms = np.array([np.linalg.norm(d) for d in directions])
-    cool = (0.1 * norms <= temperatures) & (temperatures > COLDEST)
-    return np.where(cool, COOLING * temperatures, temperatures)
 
 
 def stage_one(d_L: FloatArray, d_G: FloatArray, *, inside: bool) -> FloatArray:

@@ -19,7 +19,7 @@ import numpy as np
 
 from pffl.flow import Round, Start, Steps
 from pffl.methods.base import Grid
-from pffl.methods.local import Descent, Iterates, Objective, Trainer, kept_iterate
+from pffl.methods.local import Descent, Objective, Trainer, kept_iterate
 from pffl.problem import Problem
 
 
@@ -55,7 +55,6 @@ class FedAvg(Descent):
     """
 
     iterate: Literal["last", "average"] = "last"
-    iterates: ClassVar[Iterates] = ("last", "average")
     name: ClassVar[str] = "fedavg"
     ignores_cells: ClassVar[bool] = True
     steps_without_some: ClassVar[bool] = True

@@ -31,9 +31,8 @@ import numpy as np
 
 from pffl.errors import DataError
 from pffl.flow import Round, Start, Steps
-from pffl.methods.base import label_groups
-from pffl.methods.local import Descent, Objective, Trainer
-from pffl.methods.step_sizes import concentration
+from pffl.methods.base import Count, NonNegative, label_groups
+from pffl.methods.local import Descent, Objective, Trainer, concentration
 from pffl.problem import Point, Problem
 from pffl.typing import FloatArray
 
@@ -58,19 +57,16 @@ class FedFair(Descent):
         As for `LocalTraining`; the paper takes one step a round.
     """
 
-    gap_bound: float = 0.01
-    dual_step_size: float = 0.05
-    dual_decay: float = 0.001
-    rounds: int = 500
+    gap_bound: NonNegative = 0.01
+    dual_step_size: NonNegative = 0.05
+    dual_decay: NonNegative = 0.001
+    rounds: Count = 500
     by: str | tuple[str, ...] | None = None
-    local_steps: int = 1
+    local_steps: Count = 1
     name: ClassVar[str] = "fedfair"
     ignores_cells: ClassVar[bool] = True
     weighs_silos: ClassVar[bool] = True
     looks_at_silos: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        self.check(nonnegative=("gap_bound", "dual_step_size", "dual_decay"))
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
         """Descent on the loss and the gaps, ascent in their multipliers."""

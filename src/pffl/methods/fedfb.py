@@ -34,9 +34,14 @@ import numpy as np
 from pffl.constraints import Cells
 from pffl.errors import DataError
 from pffl.flow import Round, Start, Steps
-from pffl.methods.base import Grid, check_choice, check_two_classes, label_groups
-from pffl.methods.local import Descent, Objective, Trainer
-from pffl.methods.step_sizes import weighted_smoothness
+from pffl.methods.base import (
+    Count,
+    Grid,
+    NonNegative,
+    check_two_classes,
+    label_groups,
+)
+from pffl.methods.local import Descent, Objective, Trainer, weighted_smoothness
 from pffl.numerics import divisors, project_simplex
 from pffl.problem import Point, Problem
 from pffl.typing import FloatArray
@@ -67,16 +72,12 @@ class FedFB(Descent):
     """
 
     notion: Literal["dp", "eo"] = "dp"
-    alpha: float = 0.1
-    rounds: int = 300
+    alpha: NonNegative = 0.1
+    rounds: Count = 300
     by: str | tuple[str, ...] | None = None
     name: ClassVar[str] = "fedfb"
     ignores_cells: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"alpha": (0.1, 0.05, 0.5, 1.0)}
-
-    def __post_init__(self) -> None:
-        self.check(nonnegative=("alpha",))
-        check_choice(self, "notion", ("dp", "eo"))
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
         """Local training on λ, and λ by the losses that come with it."""
@@ -89,10 +90,8 @@ class FedFB(Descent):
             )
         parity = self.notion == "dp"
         lam = (np.tile(m.sum(axis=0), (2, 1)) if parity else m) / m.sum()  # line 1
-        rows, move = (
-            divisors(m.sum(axis=0) if parity else m),
-            move_dp if parity else move_eo,
-        )
+        rows = divisors(m.sum(axis=0) if parity else m)
+        move = move_dp if parity else move_eo
         trainer, w = Trainer(problem, self, own), problem.start()
         yield from trainer.tune()
         for t in range(self.rounds):  # line 2

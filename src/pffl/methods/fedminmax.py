@@ -27,9 +27,8 @@ import numpy as np
 
 from pffl.errors import UsageError
 from pffl.flow import Finished, Round, Start, Steps
-from pffl.methods.local import Iterates, Last, Objective, Trainer, kept_iterate
+from pffl.methods.local import STABLE, Last, Objective, Trainer, kept_iterate
 from pffl.methods.minimax import DescentAscent, WeightStep
-from pffl.methods.step_sizes import STABLE
 from pffl.numerics import project_simplex
 from pffl.problem import Problem
 from pffl.typing import FloatArray
@@ -52,7 +51,6 @@ class FedMinMax(DescentAscent):
     """
 
     iterate: Literal["last", "average"] = "last"
-    iterates: ClassVar[Iterates] = ("last", "average")
     name: ClassVar[str] = "fedminmax"
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
@@ -64,7 +62,7 @@ class FedMinMax(DescentAscent):
         own, ridge = problem.over(problem.cells), self.decay(problem)
         trainer, w = Trainer(problem, self, own), problem.start()
         yield from trainer.tune()
-        L, price = self.steepest(trainer.curvatures, ridge), problem.multiplier_bound
+        L, B = self.steepest(trainer.curvatures, ridge), problem.multiplier_bound
         mu = problem.counts / problem.counts.sum()  # line 1
         kept, ascent = kept_iterate(trainer), WeightStep(self, problem, trainer)
         for _ in range(self.rounds):  # line 2
@@ -76,7 +74,7 @@ class FedMinMax(DescentAscent):
             losses = np.where(np.isnan(losses), np.nanmean(losses), losses)  # not asked
             eta, used = ascent(mu, losses, total, weighed), mu
             mu = project_simplex(mu + eta * losses)  # line 6
-            kept.add(w, min(price, 1.0) * (mu if isinstance(kept, Last) else used))
+            kept.add(w, min(B, 1.0) * (mu if isinstance(kept, Last) else used))
             yield Round(kept.point())
         return Finished(kept.point(), remark=ascent.remark(w))  # line 7
 

@@ -8,7 +8,7 @@ numbers, where `Exact` asks for Hessians. Then, without asking again,
     1  upper ← βF + B·max(0, max r);  lower ← its best λ at this w    saddle_bounds
     2  how all gradients changed since `here` is remembered
     3  w is accepted if the merit βF + ρ·max(0, max r) fell as promised    accepted
-    4  Hessians of F and of every cell are learnt from that            quasi_newton
+    4  Hessians of F and of every cell are learnt from that                  learnt
     5  d, λ ← saddle point of the second-order model around w                saddle
     6  ask at w + d
 
@@ -18,17 +18,32 @@ bends between its ends. The model has the few dimensions in which something was 
 and of many cells those that may bind; cells that its step would violate join them. A
 refused w is remembered as well, and on the way to it every function is known by values
 and slopes at both ends, which tells where the merit is least. See docs/methods.md.
+
+**Hessians learnt from gradients.** A pair is a step s and how the gradients of F's
+losses and of every cell changed along it: ΔJ, with 1 + Z rows. Each row by itself is a
+BFGS pair of one function, so that the curvature of each bound is known beside that of
+G(·; λ) for any λ:
+
+    B_z ← B_z − B_z s sᵀB_z / sᵀB_z s + y yᵀ / sᵀy        y = row z of ΔJ
+
+begun at σ_z·diag(c): c_j is the curvature that input j can have, from the census, and
+σ_z the mean of sᵀy / sᵀdiag(c)s over the pairs. All of it happens in the span Q of what
+a quasi-Newton step is made of: pairs, gradients and w. With every s in the span,
+projecting and updating go in any order: the update of QᵀBQ is that of B, projected.
+
+Reference: Nocedal and Wright, *Numerical Optimization*, sections 6.1 and 7.2.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from pffl.methods import saddle
-from pffl.methods.quasi_newton import Span, learnt, room
+from pffl.methods.base import Count
 from pffl.methods.saddle_bounds import (
     GapMethod,
     InUnits,
@@ -43,8 +58,14 @@ from pffl.queries.expand import MAX_DIRECTIONS
 from pffl.queries.validation import SHAPES
 from pffl.typing import FloatArray, IntArray
 
-SLOW = 30  # rounds after which columns of Hessians are asked for
-PARTS = 4  # rounds that all of them may take
+SLOW_ROUNDS = 30  # after which columns of Hessians are asked for
+MAX_PARTS = 4  # rounds that all of them may take
+MAX_PAIRS, MIN_PAIRS = 30, 8
+MAX_PAIR_NUMBERS = 2**26  # numbers of all pairs together: half a GB
+MAX_PAIR_PRODUCTS = 2**25  # products of pairs with pairs in a round, of all functions
+BLOCK_ROWS = 4096  # rows of a basis that are orthogonalised at once
+MIN_INDEPENDENT = 1e-10  # part of a unit vector that the ones before it do not have
+MIN_CURVATURE = 1e-10  # sᵀy, in parts of ‖s‖·‖y‖, of a pair that says nothing
 LENGTHS = np.linspace(0.02, 0.9, 45)  # parts of a refused step
 
 
@@ -97,7 +118,7 @@ class FirstOrder(GapMethod[State]):
     'met'
     """
 
-    max_rounds: int = 200
+    max_rounds: Count = 200
     name: ClassVar[str] = "first-order"
     order: ClassVar[int] = 1
     closer: ClassVar[float] = 0.4
@@ -173,7 +194,7 @@ def used_of(problem: Problem) -> IntArray | slice:
     Of few parameters all are kept.
     """
     sizes = problem.column_sizes
-    if _parts(problem) <= PARTS or sizes.all():
+    if _parts(problem) <= MAX_PARTS or sizes.all():
         return slice(None)
     return np.flatnonzero(np.tile(sizes, problem.n_parameters // len(sizes)))
 
@@ -191,9 +212,9 @@ def _directions(problem: Problem, asked: int) -> FloatArray:
     """
     p, parts = problem.n_parameters, _parts(problem)
     access = problem.access
-    if asked < SLOW or parts > PARTS or not access.hessians:
+    if asked < SLOW_ROUNDS or parts > MAX_PARTS or not access.hessians:
         return np.zeros((p, 0))
-    return np.eye(p)[:, (asked - SLOW) % parts :: parts]
+    return np.eye(p)[:, (asked - SLOW_ROUNDS) % parts :: parts]
 
 
 def _remembering(
@@ -244,7 +265,7 @@ def _learnt(
     """
     p, parts, rows = len(here.w), len(state.columns), np.append(0, 1 + cells)
     if parts > 0 and sum(part.shape[1] for part in state.columns) >= p:
-        last = (state.round - 1 - SLOW) % parts  # whose turn it was
+        last = (state.round - 1 - SLOW_ROUNDS) % parts  # whose turn it was
         whole = np.empty((len(rows), p, p))
         for back, part in enumerate(reversed(state.columns)):
             whole[:, (last - back) % parts :: parts] = part[rows]
@@ -299,3 +320,115 @@ def _shorter(prices: Prices, here: Expansion, trial: Expansion, price: float) ->
     path = np.maximum(path, b[:, None] + np.outer(after, t - 1.0))
     worst = np.maximum(path[1:].max(axis=0, initial=0.0), 0.0)
     return float(t[np.argmin(prices.risk_weight * path[0] + price * worst)])
+
+
+def room(p: int, z: int) -> int:
+    """Return how many pairs are kept of p parameters and z cells."""
+    numbers = p * (z + 2)
+    quick = np.clip(np.sqrt(MAX_PAIR_PRODUCTS / numbers), MIN_PAIRS, MAX_PAIRS)
+    return max(3, int(min(quick, MAX_PAIR_NUMBERS // numbers)))
+
+
+@dataclass(frozen=True, eq=False)
+class Span:
+    """A space of few dimensions, by an orthonormal basis; None for all of space."""
+
+    basis: FloatArray | None  # (p, q)
+    size: int  # q
+
+    @classmethod
+    def of(cls, vectors: Sequence[FloatArray]) -> Span:
+        """Return the span of vectors."""
+        p, q = len(vectors[0]), len(vectors)
+        if q >= p:
+            return cls(None, p)
+        rows = np.stack(vectors)
+        lengths = np.linalg.norm(rows, axis=1)
+        rows = rows[lengths > 0] / lengths[lengths > 0, None]
+        basis = orthonormal(rows.T)
+        return cls(basis, basis.shape[1])
+
+    def seen(self, vectors: FloatArray) -> FloatArray:
+        """Return the coordinates of vectors, which are the last axis."""
+        return vectors if self.basis is None else vectors @ self.basis
+
+    def back(self, coordinates: FloatArray) -> FloatArray:
+        """Return the vector that has these coordinates."""
+        return coordinates if self.basis is None else self.basis @ coordinates
+
+    def diagonal(self, sizes: FloatArray) -> FloatArray:
+        """Return a diagonal matrix, as it is seen in the span."""
+        if self.basis is None:
+            return np.diag(sizes)
+        return (self.basis.T * sizes) @ self.basis
+
+
+def orthonormal(columns: FloatArray) -> FloatArray:
+    """Return an orthonormal basis of the span of a few long unit columns.
+
+    A column that depends on those before it adds none: what is left of it is rounding,
+    and would be a direction that every processor draws for itself. Blocks of rows
+    first, while they are in the processor's cache, then their triangles.
+
+    Reference: Demmel, Grigori, Hoemmen and Langou, *Communication-optimal parallel and
+    sequential QR and LU factorizations* (2012), section 3.
+    """
+    p, q = columns.shape
+    blocks = p // BLOCK_ROWS
+    if blocks < 2 or 2 * q > BLOCK_ROWS:
+        basis, triangle = np.linalg.qr(columns)
+        return basis if (turn := _turn(triangle)) is None else basis @ turn
+    cut = [np.array(part) for part in np.array_split(columns, blocks)]
+    parts = [np.linalg.qr(part) for part in cut]
+    within, whole = np.linalg.qr(np.concatenate([triangle for _, triangle in parts]))
+    turns = within.reshape(blocks, q, q)
+    if (turn := _turn(whole)) is not None:
+        turns = turns @ turn
+    found = np.empty((p, turns.shape[2]))
+    ends = np.cumsum([len(part) for part in cut])
+    for end, (basis, _), turn in zip(ends, parts, turns, strict=True):
+        np.matmul(basis, turn, out=found[end - len(basis) : end])
+    return found
+
+
+def _turn(triangle: FloatArray) -> FloatArray | None:
+    """Return a basis of a triangle's columns that depend on none before them.
+
+    None if none does. A column that depends is taken out before the next is looked at.
+    """
+    left = np.arange(len(triangle))
+    basis, found = np.empty(0), triangle
+    while (flat := np.abs(np.diagonal(found)) <= MIN_INDEPENDENT).any():
+        left = np.delete(left, int(np.argmax(flat)))
+        basis, found = np.linalg.qr(triangle[:, left])
+    return None if len(left) == len(triangle) else basis
+
+
+def learnt(
+    steps: Sequence[FloatArray], changes: Sequence[FloatArray], start: FloatArray
+) -> FloatArray:
+    """Return the Hessians of all functions, (f, q, q).
+
+    Parameters
+    ----------
+    steps, changes
+        s, (q,), and y of each function, (f, q), of all pairs, the oldest first.
+    start
+        The first Hessian for σ = 1, (q, q).
+    """
+    f, q = changes[0].shape if changes else (1, len(start))
+    all_steps, ys = np.reshape(steps, (-1, q)), np.reshape(changes, (-1, f, q))
+    along = np.einsum("mfq,mq->mf", ys, all_steps)
+    lengths = np.linalg.norm(ys, axis=2) * np.linalg.norm(all_steps, axis=1)[:, None]
+    good = along > MIN_CURVATURE * lengths
+    expected = np.einsum("mp,pq,mq->m", all_steps, start, all_steps)[:, None]
+    ratios = np.where(good, along / np.where(good, expected, 1.0), 1.0)
+    sigma = np.exp(np.log(ratios).sum(axis=0) / np.maximum(good.sum(axis=0), 1))
+    hessians = sigma[:, None, None] * start
+    for s, y, product, kept in zip(all_steps, ys, along, good, strict=True):
+        bent = hessians @ s
+        less = np.where(kept, 1.0 / np.where(kept, bent @ s, 1.0), 0.0)
+        more = np.where(kept, 1.0 / np.where(kept, product, 1.0), 0.0)
+        hessians -= less[:, None, None] * bent[:, :, None] * bent[:, None, :]
+        hessians += more[:, None, None] * y[:, :, None] * y[:, None, :]
+    return hessians

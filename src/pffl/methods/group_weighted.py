@@ -27,8 +27,13 @@ from pffl.constraints import BoundedGroupLoss, Cells, attribute_names
 from pffl.errors import UsageError
 from pffl.flow import Round, Start, Steps
 from pffl.methods.base import Grid
-from pffl.methods.local import Descent, Iterates, Objective, Trainer, kept_iterate
-from pffl.methods.step_sizes import weighted_smoothness
+from pffl.methods.local import (
+    Descent,
+    Objective,
+    Trainer,
+    kept_iterate,
+    weighted_smoothness,
+)
 from pffl.problem import Problem
 
 
@@ -50,7 +55,6 @@ class GroupWeighted(Descent):
 
     iterate: Literal["last", "average"] = "last"
     by: str | tuple[str, ...] | None = None
-    iterates: ClassVar[Iterates] = ("last", "average")
     name: ClassVar[str] = "group-weighted"
     ignores_cells: ClassVar[bool] = True
     steps_without_some: ClassVar[bool] = True

@@ -31,28 +31,21 @@ import numpy as np
 
 from pffl.constraints import Cells
 from pffl.errors import UsageError
-from pffl.methods.base import Method, check_choice, check_parameters
-from pffl.methods.step_sizes import (
-    MAX_DUAL_MOVE,
-    answered_step,
-    curvatures,
-    regret_dual_step,
-    smoothness,
-    smoothness_by_mass,
-    typical,
-)
+from pffl.methods.base import Count, Method, NonNegative, Positive, Share
 from pffl.models.linear import LinearModel
 from pffl.numerics import capped_softmax
 from pffl.problem import Point, Problem, upper_value
-from pffl.queries import Expand, Query, Task, Train, TrainTotal
+from pffl.queries import Expand, ExpandTotal, Query, Task, Train, TrainTotal
+from pffl.queries.expand import POWER
 from pffl.typing import FloatArray
 
+STABLE = 1.9  # steps of less than 2/L do not diverge
+MAX_DUAL_MOVE = 10.0  # of a θ in one step: λ changes e^10 times at most
 SECOND_MOMENT_DECAY = 0.99  # β₂ of Adam and Yogi
 MIN_SCALE = 1e-3  # τ of Adam and Yogi
 UNTUNED_STEP = 0.1  # η_w where neither the user nor the model's curvature says anything
 
 Iterate = Literal["average", "recent", "last", "best"]
-Iterates = tuple[Iterate | None, ...]
 #: Round t counts t^power: all alike, or hardly any but the last eighth.
 POWERS: dict[str, int] = {"average": 0, "recent": 7}
 
@@ -92,46 +85,21 @@ class LocalTraining(Method):
         and "yogi" smooth it.
     """
 
-    local_steps: int = 5
-    step_size: float | None = None
-    batch_size: int | None = None
-    proximal: float = 0.0
+    local_steps: Count = 5
+    step_size: Positive | None = None
+    batch_size: Count | None = None
+    proximal: NonNegative = 0.0
     drift_correction: bool = False
     by_mass: bool | None = None
-    participation: float = 1.0
+    participation: Share = 1.0
     server: Literal["mean", "momentum", "adam", "yogi"] = "mean"
-    server_step_size: float = 1.0
-    server_momentum: float = 0.9
-    iterates: ClassVar[Iterates] = ("last",)  # that it can return
+    server_step_size: Positive = 1.0
+    server_momentum: NonNegative = 0.9
     weighs_updates: ClassVar[bool] = False  # silos by anything else than their p_k
     one_objective: ClassVar[bool] = False  # every round descends the same one
 
     def __post_init__(self) -> None:
-        self.check()
-
-    def check(self, **kinds: tuple[str, ...]) -> None:
-        """Refuse bad parameters, the method's own and the shared ones, all at once.
-
-        `kinds` are those of `check_parameters`.
-        """
-        shared = {
-            "positive": ("step_size", "participation", "server_step_size"),
-            "nonnegative": ("proximal", "server_momentum"),
-            "counts": ("local_steps", "batch_size"),
-            "optional": ("step_size", "batch_size"),
-        }
-        check_parameters(
-            self, **{kind: shared[kind] + kinds.get(kind, ()) for kind in shared}
-        )
-        if self.participation > 1:
-            raise UsageError(
-                f"The 'participation' parameter of {type(self).__name__} must be at "
-                f"most 1. Got {self.participation!r} instead."
-            )
-        check_choice(self, "server", ("mean", "momentum", "adam", "yogi"))
-        check_choice(self, "iterate", self.iterates)
-        check_choice(self, "drift_correction", (False, True))
-        check_choice(self, "by_mass", (None, False, True))
+        super().__post_init__()
         for parameter in ("drift_correction", "by_mass"):
             if getattr(self, parameter) and self.weighs_updates:
                 raise UsageError(
@@ -180,12 +148,8 @@ class Descent(LocalTraining):
         J, η_w and the rest, see `LocalTraining`.
     """
 
-    rounds: int = 200
+    rounds: Count = 200
     queries_per_round: ClassVar[int] = 1
-
-    def check(self, **kinds: tuple[str, ...]) -> None:
-        """Refuse bad parameters, the number of rounds among them."""
-        super().check(**{**kinds, "counts": ("rounds", *kinds.get("counts", ()))})
 
     @property
     def planned_rounds(self) -> int:
@@ -284,7 +248,7 @@ class Trainer:
         self.curvatures: FloatArray | None = None
         self.anchor: tuple[FloatArray, FloatArray, FloatArray] | None = None
         self._momentum = self._second = np.zeros_like(self.sent)
-        self._priced: tuple[FloatArray, Objective] | None = None
+        self._weighed: tuple[FloatArray, Objective] | None = None
 
     def tune(self) -> Part[None]:
         """Ask how much losses curve at most, where η_w needs it."""
@@ -300,9 +264,9 @@ class Trainer:
         r is NaN for cells that nobody reported.
         """
         problem = self.problem
-        if self._priced is None or self._priced[0] is not lam:
-            self._priced = lam, self._lagrangian(lam)
-        after, total = yield from self.descend(w, self._priced[1])
+        if self._weighed is None or self._weighed[0] is not lam:
+            self._weighed = lam, self._lagrangian(lam)
+        after, total = yield from self.descend(w, self._weighed[1])
         r = problem.violation_among(total.cell_losses, self.silos)
         self.reached = upper_value(problem.risk(w, total), r, problem)
         return after, r
@@ -521,3 +485,117 @@ class DualStep:
 def mirror_length(lam: FloatArray, v: FloatArray, bound: float) -> float:
     """Return √(Σλv² − (Σλv)²/B): how far λ moves with θ, beside λ itself."""
     return math.sqrt(max(0.0, float(lam @ v**2) - float(lam @ v) ** 2 / bound))
+
+
+# Step sizes that need no tuning: from how losses curve, and from how they answered.
+# η_w = 1/L, with L from one `expand` of order 0: a number per cell. η_θ and η_λ have no
+# such constant without Hessians, and need none: how far the violations moved with the
+# last step of the multipliers bounds how far the next may go.
+
+
+def curvatures(problem: Problem, total: ExpandTotal) -> FloatArray:
+    """Return L of F and of each r_z, over all silos and in any one, shape (2, 1 + Z).
+
+    In a silo it is that of its part of G_k, per unit of β and λ_z.
+    """
+    found = np.stack(
+        [total.curvatures, typical(problem) * total.peaks ** (1.0 / POWER)]
+    )
+    found[:, 1:] /= problem.counts
+    found[:, 0] += problem.mu
+    return found
+
+
+def typical(problem: Problem) -> FloatArray:
+    """Return what L of F and of each cell's sum is about in a silo, shape (1 + Z,).
+
+    Under secure sums powers of it must fit fixed point: it is then what it would be if
+    rows were of one size, and a silo had all of the cell.
+    """
+    unit = np.full(1 + problem.n_cells, problem.unit)
+    if problem.task.pool is None:
+        return unit
+    size = float(np.square(problem.column_sizes).sum() / problem.masses.sum())
+    return unit * size * np.append(1.0, problem.counts)
+
+
+def smoothness(
+    curvatures: FloatArray, problem: Problem, multipliers: FloatArray
+) -> float:
+    """Return L for which steps of 1/L are safe, for G(·; λ) and for every silo's G_k.
+
+    βL_F + Σλ_z L_z bounds the largest eigenvalue of ∇²G over all silos together. A silo
+    in which the weighted cells are over-represented curves more than the average by the
+    ratio of its weight Σ_i c_i/p_k to the mean one, β + Σλ. That silos' inputs may
+    differ in scale, too, is what the second row bounds: no G_k curves more, and steps
+    below 2/L_k do not diverge. λ may be of any sign.
+    """
+    lam = np.abs(multipliers)
+    whole, local = curvatures @ np.append(problem.risk_weight, lam)
+    return max(float(whole) * concentration(problem, lam), float(local) / STABLE)
+
+
+def smoothness_by_mass(
+    curvatures: FloatArray, problem: Problem, multipliers: FloatArray
+) -> float:
+    """Return L for steps that every silo divides by its own mass.
+
+    That mass is the ratio by which `smoothness` allows for silos in which weighted
+    cells are over-represented, and is divided out there. What is left is the mean
+    curvature by unit of weight; and of a silo's risk, whose inputs may differ in scale.
+    """
+    lam = np.abs(multipliers)
+    whole = float(curvatures[0] @ np.append(problem.risk_weight, lam))
+    mean = whole / (problem.risk_weight + float(lam.sum()))
+    return max(mean, float(curvatures[1, 0]) / STABLE)
+
+
+def weighted_smoothness(
+    curvatures: FloatArray | None, problem: Problem, weights: FloatArray
+) -> float | None:
+    """Return L for Σ_z λ_z × mean loss of z and the ridge; None where it is not known.
+
+    The problem is one without risk (`Problem.over`).
+    """
+    if curvatures is None:
+        return None
+    return smoothness(curvatures, problem, weights) + problem.mu
+
+
+def concentration(problem: Problem, multipliers: FloatArray) -> float:
+    """Largest ratio of a silo's weight Σ_i c_i/p_k to the mean β + Σλ; at least 1."""
+    beta = problem.risk_weight
+    per_row = problem.cells.spread(
+        problem.cell_weights(multipliers), len(problem.silo_counts)
+    )
+    masses = beta + (per_row * problem.silo_weights).sum(axis=1) / problem.task.shares
+    return max(1.0, float(masses.max()) / (beta + float(multipliers.sum())))
+
+
+def answered_step(
+    size: float, growth: float, moved: float, answer: float, farthest: float
+) -> float:
+    """Return the next η of multipliers (Malitsky, Mishchenko 2020).
+
+    Parameters
+    ----------
+    size, growth
+        The last η, and how many times the one before it was.
+    moved, answer
+        Lengths of the last step of the multipliers, and of the slopes' change with it.
+    farthest
+        The largest η.
+    """
+    longer = math.sqrt(1.0 + growth) * size
+    if moved > 0 and answer > 0:
+        longer = min(longer, 0.5 * moved / answer)
+    return min(longer, farthest)
+
+
+def regret_dual_step(violation: FloatArray, dual_rounds: int) -> float:
+    """Return η_θ = √(log(Z+1)/E)/ρ with ρ = max|r|, where nothing has answered yet.
+
+    It minimises the dual term B·log(Z+1)/(η_θ E) + η_θ ρ² B of the corrected Theorem 1.
+    """
+    rho = max(float(np.abs(violation).max(initial=0.0)), 1e-6)
+    return math.sqrt(math.log(len(violation) + 1) / dual_rounds) / rho

@@ -29,9 +29,8 @@ import numpy as np
 from pffl.constraints import Cells
 from pffl.flow import Round, Start, Steps
 from pffl.methods.base import MULTIPLIER_BOUNDS, Grid
-from pffl.methods.local import DualStep, Iterates, Objective, Trainer, kept_iterate
+from pffl.methods.local import STABLE, DualStep, Objective, Trainer, kept_iterate
 from pffl.methods.pffl import PrimalDual
-from pffl.methods.step_sizes import STABLE
 from pffl.problem import Point, Problem
 from pffl.typing import FloatArray, IntArray
 
@@ -57,7 +56,6 @@ class LocalBGL(PrimalDual):
     """
 
     iterate: Literal["average", "recent", "last"] | None = None
-    iterates: ClassVar[Iterates] = (None, "average", "recent", "last")
     name: ClassVar[str] = "local-bgl"
     weighs_silos: ClassVar[bool] = True
     looks_at_silos: ClassVar[bool] = True
@@ -66,17 +64,12 @@ class LocalBGL(PrimalDual):
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
         """Algorithm 1 with the cells (k, z), and a λ of its own in every silo."""
         cells = silo_cells(problem)
-        local = Local(problem, cells)
+        local = SiloBounds(problem, cells)
         trainer, w = Trainer(problem, self, problem.over(cells)), problem.start()
         yield from trainer.tune()
         theta, averages = np.zeros(len(cells)), kept_iterate(trainer)  # line 1
-        dual_step = DualStep(
-            self.dual_rounds,
-            self.dual_step_size,
-            problem,
-            local.multipliers,
-            local.length,
-        )
+        rounds, size = self.dual_rounds, self.dual_step_size
+        dual_step = DualStep(rounds, size, problem, local.multipliers, local.length)
         for _ in range(self.dual_rounds):  # line 2
             lam = local.multipliers(theta)  # line 3
             objective = local.objective(lam, trainer.curvatures)
@@ -92,7 +85,7 @@ class LocalBGL(PrimalDual):
 
 
 @dataclass(frozen=True, eq=False)
-class Local:
+class SiloBounds:
     """The cells (k, z) of a problem, and what their λ_{k,z} come to."""
 
     problem: Problem
@@ -115,9 +108,7 @@ class Local:
         L = None
         if curvatures is not None:
             whole, local = curvatures
-            curved = np.bincount(
-                cells.silo, lam * whole[1:], len(problem.silo_names)
-            ).max()
+            curved = np.bincount(cells.silo, lam * whole[1:]).max(initial=0.0)
             risk = max(float(whole[0]), float(local[0]) / STABLE)
             L = problem.risk_weight * risk + float(curved)
         task = problem.with_cells(cells)
@@ -125,11 +116,8 @@ class Local:
 
     def length(self, lam: FloatArray, v: FloatArray) -> float:
         """Return how long a move of θ is as the λ_k see it, silo by silo."""
-        problem, silo, silos = (
-            self.problem,
-            self.cells.silo,
-            len(self.problem.silo_names),
-        )
+        problem, silo = self.problem, self.cells.silo
+        silos = len(problem.silo_names)
         mean = np.bincount(silo, lam * v, silos) ** 2 / problem.multiplier_bound
         own = np.bincount(silo, lam * v**2, silos) - mean
         return math.sqrt(max(0.0, float(problem.task.shares @ own)))

@@ -16,12 +16,13 @@ and fro, η_λ is halved.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from pffl.methods.local import Descent, Objective, Trainer
-from pffl.methods.step_sizes import answered_step, ascent_regret_step
+from pffl.methods.base import Count, NonNegative, Positive
+from pffl.methods.local import Descent, Objective, Trainer, answered_step
 from pffl.problem import Problem
 from pffl.queries import TrainTotal
 from pffl.text import up
@@ -49,17 +50,10 @@ class DescentAscent(Descent):
         in the papers.
     """
 
-    local_steps: int = 1
-    rounds: int = 1000
-    dual_step_size: float | None = None
-    ridge: float | None = None
-
-    def __post_init__(self) -> None:
-        self.check(
-            positive=("dual_step_size",),
-            nonnegative=("ridge",),
-            optional=("dual_step_size", "ridge"),
-        )
+    local_steps: Count = 1
+    rounds: Count = 1000
+    dual_step_size: Positive | None = None
+    ridge: NonNegative | None = None
 
     def decay(self, problem: Problem) -> float:
         """Weight of (·/2)‖w‖²."""
@@ -167,7 +161,8 @@ class WeightStep:
         """
         eta = self.size
         if eta is None:
-            return ascent_regret_step(losses, self.method.rounds), 1.0
+            size = max(float(np.linalg.norm(losses)), 1e-6)
+            return math.sqrt(2 / self.method.rounds) / size, 1.0  # the simplex's width
         fixed = self.method.dual_step_size is not None or not self.convex
         if fixed or self.before is None or round % STRETCH:
             return eta, self.growth

@@ -27,16 +27,15 @@ from __future__ import annotations
 import math
 from collections.abc import Container
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, get_args
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from pffl.flow import Round, Start, Steps
-from pffl.methods.base import MULTIPLIER_BOUNDS, Grid
+from pffl.methods.base import MULTIPLIER_BOUNDS, Count, Grid, NonNegative, Positive
 from pffl.methods.local import (
     DualStep,
     Iterate,
-    Iterates,
     LocalTraining,
     Part,
     Trainer,
@@ -67,20 +66,12 @@ class PrimalDual(LocalTraining):
         convex models, what r's answers to the last steps allow.
     """
 
-    multiplier_bound: float = 10.0
-    risk_weight: float = 1.0
-    dual_rounds: int = 100
-    rounds_per_dual: int = 10
-    dual_step_size: float | None = None
+    multiplier_bound: Positive = 10.0
+    risk_weight: NonNegative = 1.0
+    dual_rounds: Count = 100
+    rounds_per_dual: Count = 10
+    dual_step_size: Positive | None = None
     steps_without_some: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        self.check(
-            positive=("multiplier_bound", "dual_step_size"),
-            nonnegative=("risk_weight",),
-            counts=("dual_rounds", "rounds_per_dual"),
-            optional=("dual_step_size",),
-        )
 
     @classmethod
     def within(cls, budget: int, **parameters: Any) -> Self:
@@ -144,21 +135,15 @@ class PFFL(PrimalDual):
     ('met', 309)
     """
 
-    target_gap: float = 1e-2
+    target_gap: Positive = 1e-2
     iterate: Iterate | None = None
     dual_split: str | None = None
-    iterates: ClassVar[Iterates] = (None, *get_args(Iterate))
     name: ClassVar[str] = "pffl"
     saddle: ClassVar[bool] = True
     grid: ClassVar[Grid] = {
         "multiplier_bound": MULTIPLIER_BOUNDS,
         "iterate": ("recent", "average"),
     }
-
-    def check(self, **kinds: tuple[str, ...]) -> None:
-        """Refuse bad parameters, the target among them."""
-        positive = (*kinds.get("positive", ()), "target_gap")
-        super().check(**{**kinds, "positive": positive})
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
         """Algorithm 1 of Hu, Wu and Smith (corrections: docs/paper.md)."""

@@ -22,7 +22,7 @@ from typing import ClassVar
 import numpy as np
 
 from pffl.flow import Round, Start, Steps
-from pffl.methods.base import Method, check_hessians, check_parameters
+from pffl.methods.base import Count, Method, Positive, check_hessians
 from pffl.problem import Point, Problem
 from pffl.queries import Expand, Task
 from pffl.queries.expand import linear
@@ -87,14 +87,11 @@ class Pooled(Method):
         Rounds after which to stop in any case.
     """
 
-    tolerance: float = 1e-10
-    max_rounds: int = 50
+    tolerance: Positive = 1e-10
+    max_rounds: Count = 50
     name: ClassVar[str] = "pooled"
     ignores_cells: ClassVar[bool] = True
     steps_without_some: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_parameters(self, positive=("tolerance",), counts=("max_rounds",))
 
     @property
     def planned_rounds(self) -> int:

@@ -29,7 +29,7 @@ from typing import ClassVar
 import numpy as np
 
 from pffl.flow import Round, Start, Steps
-from pffl.methods.base import Grid
+from pffl.methods.base import Count, Grid, NonNegative
 from pffl.methods.fedavg import FedAvg
 from pffl.methods.local import Objective, Trainer, kept_iterate
 from pffl.problem import Problem
@@ -51,18 +51,14 @@ class QFFL(FedAvg):
         J, η and the rest of the local training, see `LocalTraining`.
     """
 
-    q: float = 1.0
-    rounds: int = 300
+    q: NonNegative = 1.0
+    rounds: Count = 300
     name: ClassVar[str] = "qffl"
     ignores_cells: ClassVar[bool] = True
     weighs_silos: ClassVar[bool] = True
     weighs_updates: ClassVar[bool] = True
     one_objective: ClassVar[bool] = False
     grid: ClassVar[Grid] = {"q": (1.0, 0.1, 5.0)}
-
-    def check(self, **kinds: tuple[str, ...]) -> None:
-        """Refuse bad parameters, q among them."""
-        super().check(nonnegative=("q",), **kinds)
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
         """Algorithm 2; its local objective is that of FedAvg."""
@@ -73,9 +69,8 @@ class QFFL(FedAvg):
         kept = kept_iterate(trainer)
         for _ in range(self.rounds):  # line 2
             total = yield trainer.query(w, risk)  # lines 3 to 5
-            h = total.powers[0] + total.powers[1] / trainer.step_size(
-                risk
-            )  # η Σ p_k h_k
+            eta = trainer.step_size(risk)
+            h = total.powers[0] + total.powers[1] / eta  # η Σ p_k h_k
             w = trainer.move(w, total.update / h)  # line 6
             kept.add(w, none)
             yield Round(kept.point())

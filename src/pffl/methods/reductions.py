@@ -30,10 +30,12 @@ from pffl.flow import Round, Start, Steps
 from pffl.methods.base import (
     GRADIENTS_ONLY,
     MULTIPLIER_BOUNDS,
+    Count,
     Grid,
     Method,
+    NonNegative,
+    Positive,
     check_hessians,
-    check_parameters,
 )
 from pffl.methods.local import Averages
 from pffl.methods.pooled import Newton
@@ -71,30 +73,16 @@ class Reductions(Method):
         Length of the gradient at which a best response is one.
     """
 
-    multiplier_bound: float = 10.0
-    risk_weight: float = 1.0
-    iterations: int = 200
-    target_gap: float = 1e-3
-    dual_step_size: float | None = None
-    oracle_tolerance: float = 1e-8
+    multiplier_bound: Positive = 10.0
+    risk_weight: NonNegative = 1.0
+    iterations: Count = 200
+    target_gap: Positive = 1e-3
+    dual_step_size: Positive | None = None
+    oracle_tolerance: Positive = 1e-8
     name: ClassVar[str] = "reductions"
     saddle: ClassVar[bool] = True
     steps_without_some: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"multiplier_bound": MULTIPLIER_BOUNDS}
-
-    def __post_init__(self) -> None:
-        check_parameters(
-            self,
-            positive=(
-                "multiplier_bound",
-                "target_gap",
-                "dual_step_size",
-                "oracle_tolerance",
-            ),
-            nonnegative=("risk_weight",),
-            counts=("iterations",),
-            optional=("dual_step_size",),
-        )
 
     @property
     def most_rounds(self) -> int:

@@ -23,7 +23,14 @@ from pffl.bounds.gap import Errors, gap_unit
 from pffl.errors import UsageError
 from pffl.flow import Bounds, Finished, Round, Start, Steps, Stop
 from pffl.methods import saddle
-from pffl.methods.base import MULTIPLIER_BOUNDS, Grid, Method, check_parameters
+from pffl.methods.base import (
+    MULTIPLIER_BOUNDS,
+    Count,
+    Grid,
+    Method,
+    NonNegative,
+    Positive,
+)
 from pffl.numerics import project_capped_simplex
 from pffl.problem import Expansion, Point, Prices, Problem, lower_value, upper_value
 from pffl.queries import Expand, ExpandTotal
@@ -183,10 +190,10 @@ class GapMethod(Method, Generic[S]):
         Rounds in which no bound moved, before giving up.
     """
 
-    multiplier_bound: float | None = None
-    risk_weight: float = 1.0
-    target_gap: float = 1e-6
-    max_rounds: int = 50
+    multiplier_bound: Positive | None = None
+    risk_weight: NonNegative = 1.0
+    target_gap: Positive = 1e-6
+    max_rounds: Count = 50
     resumes: ClassVar[bool] = True
     saddle: ClassVar[bool] = True
     steps_without_some: ClassVar[bool] = True
@@ -194,15 +201,6 @@ class GapMethod(Method, Generic[S]):
     order: ClassVar[int]
     closer: ClassVar[float]
     patience: ClassVar[int] = 10
-
-    def __post_init__(self) -> None:
-        check_parameters(
-            self,
-            positive=("multiplier_bound", "target_gap"),
-            nonnegative=("risk_weight",),
-            counts=("max_rounds",),
-            optional=("multiplier_bound",),
-        )
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
         """Ask and step until the gap is closed, or nothing more can be gained."""

@@ -11,8 +11,8 @@ import numpy as np
 from pffl.constraints import EVERY_SILO, Cells, Constraint
 from pffl.data import Schema
 from pffl.flow import Round, Start, Steps
-from pffl.methods.local import Descent, Objective, Trainer
-from pffl.methods.step_sizes import weighted_smoothness
+from pffl.methods.base import Positive
+from pffl.methods.local import Descent, Objective, Trainer, weighted_smoothness
 from pffl.problem import Point, Problem
 
 
@@ -20,11 +20,8 @@ from pffl.problem import Point, Problem
 class TiltedLoss(Descent):
     """Tilted empirical risk over the cells of the constraint."""
 
-    tilt: float = 2.0
+    tilt: Positive = 2.0
     name: ClassVar[str] = "tilted-loss"
-
-    def __post_init__(self) -> None:
-        self.check(positive=("tilt",))
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
         """Train, and weigh the cells by what comes back."""
