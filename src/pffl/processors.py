@@ -14,8 +14,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from functools import cache
-from pathlib import Path, PurePosixPath
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from pffl.errors import UsageError
@@ -24,151 +24,78 @@ OVERRIDE = "PFFL_THREADS"
 
 
 def processors(root: Path = Path("/")) -> int:
-    """Return how many processors this process may use, as far as the system tells.
+    """Return how many processors this process may use, at least 1.
 
-    The least of affinity and the quotas of its control groups (containers), at least 1.
-    ``PFFL_THREADS`` says otherwise.
+    The least of affinity and the container's quota (cgroup v2). ``PFFL_THREADS`` says
+    otherwise.
     """
     if (given := os.environ.get(OVERRIDE, "").strip()) != "":
         if not given.isdecimal() or int(given) < 1:
             raise UsageError(f"{OVERRIDE} must be a whole number ≥ 1. Got '{given}'.")
         return int(given)
-    return max(1, math.ceil(min(_present(), _quota(root))))
+    affinity = getattr(os, "sched_getaffinity", None)
+    present = len(affinity(0)) if affinity else os.cpu_count() or 1
+    quota, period = [*_words(root / "sys/fs/cgroup/cpu.max"), "max", "1"][:2]
+    most = math.inf if quota == "max" else int(quota) / int(period)
+    return max(1, math.ceil(min(present, most)))
 
 
 def free_memory(root: Path = Path("/")) -> float:
-    """Return the bytes that this process may take; infinite where nobody tells."""
-    lines = [line.split() for line in _lines(root / "proc/meminfo")]
-    free = [int(line[1]) for line in lines if line[0] in ("MemAvailable:", "SwapFree:")]
-    limit = (_lines(root / "sys/fs/cgroup/memory.max") or ["max"])[0].strip()
+    """Return the bytes that this process may take; infinite where nothing tells."""
+    words = _words(root / "proc/meminfo")
+    names = ("MemAvailable:", "SwapFree:")
+    free = [int(words[words.index(name) + 1]) for name in names if name in words]
+    limit = [*_words(root / "sys/fs/cgroup/memory.max"), "max"][0]
     most = math.inf if limit == "max" else float(limit)
     return min(most, 1024.0 * sum(free)) if free else most
 
 
-def _present() -> int:
-    if hasattr(os, "sched_getaffinity"):  # Linux
-        return len(os.sched_getaffinity(0))
-    if hasattr(os, "process_cpu_count"):  # Python 3.13
-        return os.process_cpu_count() or 1
-    return os.cpu_count() or 1
+def _words(path: Path) -> list[str]:
+    return path.read_text().split() if path.is_file() else []
 
 
-@cache
-def _quota(root: Path) -> float:
-    """Return the least quota, in processors, of this process's control groups.
-
-    A group's own quota does not tell of those above it, so all up to the mount are
-    read. Reference: the kernel's cgroup-v2 (cpu.max) and sched-bwc (cfs_quota_us).
-    """
-    quotas = [math.inf]
-    for folder, top in _groups(root):
-        while folder.is_relative_to(top):
-            quotas.append(_limit(folder))
-            folder = folder.parent
-    return min(quotas)
-
-
-def _groups(root: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield the folders of this process's groups, each with where it is mounted."""
-    own: dict[bool, PurePosixPath] = {}  # by whether it is version 1
-    for line in _lines(root / "proc/self/cgroup"):
-        number, controllers, place = line.split(":", 2)
-        if number == "0" or "cpu" in controllers.split(","):
-            own[number != "0"] = PurePosixPath(place)
-    for line in _lines(root / "proc/self/mountinfo"):
-        mount, _, system = line.partition(" - ")
-        (kind, _, options), (*_, start, point) = system.split()[:3], mount.split()[:5]
-        first = kind == "cgroup" and "cpu" in options.split(",")
-        if not (first or kind == "cgroup2") or first not in own:
-            continue
-        top, path = root / point.lstrip("/"), own[first]
-        # In a container the mount may begin at the group, or the path lie outside it.
-        inside = path.relative_to(start) if path.is_relative_to(start) else path
-        folder = top / str(inside).lstrip("/")
-        hidden = ".." in inside.parts or not folder.is_dir()
-        yield (top if hidden else folder), top
-
-
-def _limit(folder: Path) -> float:
-    """Return the quota that a group has itself; infinite if none."""
-    found = _lines(folder / "cpu.max")
-    if found:
-        quota, period = found[0].split()
-        return math.inf if quota == "max" else int(quota) / int(period)
-    given, per = (_lines(folder / f"cpu.cfs_{x}_us") for x in ("quota", "period"))
-    if not (given and per) or int(given[0]) <= 0:
-        return math.inf
-    return int(given[0]) / int(per[0])
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().splitlines()
-    except OSError:
-        return []
-
-
-class _Held:
-    """BLAS, while some part of the process has it held to a number of threads.
-
-    That number is one for the whole process, and whoever set it gives back what was
-    there: what begins meanwhile, also in another thread, goes along with it. Were each
-    to give back what it saw, the last of two would leave the first one's number behind.
-    """
+class _Hold:
+    """BLAS, held by one thread: numbers of threads can be the setting thread's own."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._owner: int | None = None  # a thread
-        self._limit = 1
-        self._stack = ExitStack()
-        self._controller: Any = None
-        self._modules = 0
-
-    def begin(self, limit: int) -> bool:
-        """Hold BLAS; return whether it was not held yet."""
-        with self._lock:
-            first = self._owner is None
-            if first:
-                self._owner, self._limit = threading.get_ident(), limit
-            elif self._owner != threading.get_ident() or not self._grown():
-                return False
-            if self._grown():  # a module may have brought a library
-                self._controller, self._modules = _look(), len(sys.modules)
-            several = [
-                library.filepath
-                for library in self._controller.lib_controllers
-                if library.user_api == "blas" and library.num_threads > self._limit
-            ]
-            chosen = self._controller.select(filepath=several)
-            self._stack.enter_context(chosen.limit(limits=self._limit))
-            return first
-
-    def end(self) -> None:
-        """Give back what was there."""
-        with self._lock:
-            self._stack.close()
-            self._owner = None
-
-    def _grown(self) -> bool:
-        return self._modules != len(sys.modules)
+        self.lock, self.stack = threading.Lock(), ExitStack()
+        self.owner: int | None = None
+        self.limit = self.modules = 0
 
 
-def _look() -> Any:
-    """Find the libraries that are loaded, which takes milliseconds."""
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
-
-
-_HELD = _Held()
+_HOLD = _Hold()
 
 
 @contextmanager
 def blas_threads(limit: int) -> Iterator[None]:
     """Hold BLAS to so many threads; fewer stay fewer, and what is held stays held."""
-    first = _HELD.begin(limit)
+    thread = threading.get_ident()
+    with _HOLD.lock:
+        first = _HOLD.owner is None
+        if first:
+            _HOLD.owner, _HOLD.limit, _HOLD.modules = thread, limit, 0
+        if _HOLD.owner == thread and _HOLD.modules != len(sys.modules):
+            _HOLD.modules = len(sys.modules)  # a module may have brought a library
+            known = _libraries(_HOLD.modules)
+            more = [
+                library.filepath
+                for library in known.lib_controllers
+                if library.user_api == "blas" and library.num_threads > _HOLD.limit
+            ]
+            chosen = known.select(filepath=more)
+            _HOLD.stack.enter_context(chosen.limit(limits=_HOLD.limit))
     try:
         yield
     finally:
         if first:
-            _HELD.end()
+            with _HOLD.lock:
+                _HOLD.stack.close()
+                _HOLD.owner = None
+
+
+@lru_cache(maxsize=1)
+def _libraries(modules: int) -> Any:
+    """Find the libraries that are loaded, which takes milliseconds."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
