@@ -14,7 +14,7 @@ from pffl.methods import Auto
 from pffl.problem import Access, Problem
 from tests.helpers import make_federation, make_problem
 from tests.inside import auto as module
-from tests.inside import check_memory, hessians_fit, name_methods
+from tests.inside import check_memory, hessians_fit
 from tests.raising import raises
 from tests.test_solve import Squashed
 
@@ -66,11 +66,6 @@ def test_hessians_are_asked_for_where_they_are_small(
     parameters, cells, access, fit
 ) -> None:
     assert hessians_fit(parameters, cells, access=access)[0] is fit
-
-
-def test_a_comparison_has_it_where_it_is_asked_for_only() -> None:
-    assert "auto" not in name_methods(None)
-    assert list(name_methods(["auto"])) == ["auto"]
 
 
 def test_a_method_may_be_given_by_its_name() -> None:

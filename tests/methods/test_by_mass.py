@@ -42,24 +42,6 @@ def test_no_price_makes_a_step_longer_than_that_of_the_steepest_row(dual):
         assert longest[False] > 3 * eta * steepest
 
 
-def test_weights_below_zero_count_by_their_size_and_nobody_without_weight_moves():
-    federation, _, engine, problem = set_up()
-    w, lam = np.full(4, 0.3), np.array([-2.0, 1.0])
-    total = engine.ask(train_query(problem, w, lam, by_mass=True))
-    assert total.powers[0] == pytest.approx(BETA + 3.0)
-    for steps in ([0.1], [0.1, 0.1]):
-        query = Train(
-            problem.task, w, 0.0, problem.cell_weights(np.array([0.0, 1.0])),
-            np.array(steps), ridge=0.1, by_mass=True,
-        )  # fmt: skip
-        women = Reference(federation).views(query)[0]
-        np.testing.assert_array_equal(query.descend(women), w)
-        fast, slow = (e(federation).ask(query) for e in (Local, Reference))
-        np.testing.assert_allclose(fast.update, slow.update, atol=1e-14)
-        np.testing.assert_allclose(fast.powers, slow.powers, atol=1e-14)
-        assert fast.powers[0] == pytest.approx(1.0)
-
-
 def test_it_is_the_default_of_networks():
     _, _, _, problem = set_up()
     assert pffl.PFFL().normalizes(problem), "and of PFFL's, where the step size is ours"

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations
 
 import numpy as np
-import pytest
 
 import pffl
 from pffl.engines import Local
-from pffl.methods import AFL, QFFL, FedMinMax, GroupWeighted, LocalBGL
-from tests.driving import iterate
 from tests.helpers import make_federation, make_problem
-
-
-def run(federation, method, *, engine=Local, weighting="silos"):
-    asker = engine(federation)
-    options = pffl.Options(weighting=weighting)
-    problem = make_problem(asker, pffl.BoundedGroupLoss(0.5), options=options)
-    return iterate(asker, problem, method).point
 
 
 def test_all_silos_are_drawn_alike_and_rounds_are_drawn_anew():
@@ -34,24 +23,3 @@ def test_all_silos_are_drawn_alike_and_rounds_are_drawn_anew():
     assert method.silos(problem, 5) == draws[5]
     assert method.silos(replace(problem, seed=1), 5) is not None
     assert pffl.FedAvg(participation=0.01).silos(problem, 0) is not None
-
-
-@pytest.mark.parametrize("kind", [GroupWeighted, LocalBGL, FedMinMax, AFL, QFFL])
-def test_every_method_has_the_slot(kind):
-    short = {"rounds": 4} if hasattr(kind, "rounds") else {"dual_rounds": 1}
-    federation = make_federation(9, sizes=(30, 20, 40, 25))
-    models = [
-        run(federation, kind(**short, **parameters)).w
-        for parameters in (
-            {},
-            {"proximal": 5.0, "local_steps": 4},
-            {"local_steps": 4},
-            {"server": "momentum"},
-            {"server": "adam", "server_step_size": 0.01},
-            {"participation": 0.5},
-            {"batch_size": 5},
-        )
-    ]
-    for a, b in combinations(models, 2):
-        assert np.isfinite(a).all()
-        assert np.abs(a - b).max() > 1e-6

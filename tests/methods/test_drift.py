@@ -10,9 +10,8 @@ import pytest
 import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local
-from pffl.errors import Malformed
-from pffl.queries import Expand, read_query
-from tests.driving import expand, iterate, measure
+from pffl.queries import Expand
+from tests.driving import expand, iterate
 from tests.helpers import (
     assert_same_total,
     from_silos,
@@ -23,7 +22,6 @@ from tests.helpers import (
 )
 from tests.inside import curvature
 from tests.oracles import MODELS
-from tests.raising import raises
 
 
 def differing(labels=2, sizes=(60, 40, 90)):
@@ -107,18 +105,6 @@ def test_a_corrected_round_is_the_plain_loops(kind, changes):
     np.testing.assert_allclose(found.gradient, gradient, atol=1e-11)
 
 
-def test_a_query_with_half_an_anchor_is_malformed():
-    _, engine, problem, _, w, lam = setting("logistic")
-    query = train_query(problem, w, lam, **anchored(engine, problem, w, lam))
-    header, arrays = query.plain(0)
-    read, _ = read_query(header, arrays, problem.schema)
-    np.testing.assert_array_equal(read.anchor_gradient, query.anchor_gradient)
-    for name in ("anchor", "anchor_weights", "anchor_gradient"):
-        for wrong in (np.zeros(0), np.zeros(9)):
-            with raises(Malformed, "bad-message", "anchor"):
-                read_query(header, {**arrays, name: wrong}, problem.schema)
-
-
 RECIPE = pffl.PFFL(
     multiplier_bound=5.0,
     rounds_per_dual=3,
@@ -126,46 +112,6 @@ RECIPE = pffl.PFFL(
     iterate="recent",
     target_gap=1e-3,
 )
-
-
-@pytest.mark.parametrize("batch", [None, 16])
-def test_it_ends_at_its_target_where_silos_differ(batch):
-    engine = Local(differing(), threads=1)
-    problem = make_problem(engine, pffl.BoundedGroupLoss(0.45), budget=5.0)
-    run = iterate(engine, problem, replace(RECIPE, batch_size=batch))
-    assert run.rounds < 200
-    upper, lower, at, _ = run.bounds
-    np.testing.assert_array_equal(at, run.point.w)
-    weight = 1.0 + run.point.multipliers.sum()
-    assert upper - lower <= 1e-3 * weight
-    assert measure(engine, problem, run.point).gap <= upper - lower + 1e-12
-    best = iterate(engine, problem, pffl.Exact(multiplier_bound=5.0)).bounds
-    assert lower <= best[0] + 1e-9
-    assert upper >= best[1] - 1e-9
-    looks = [row.gap for row in run.history if row.gap is not None]
-    assert len(looks) > 1
-    assert looks[-1] == pytest.approx(upper - lower)
-    plain = replace(RECIPE, drift_correction=False, dual_rounds=run.rounds // 3)
-    drifted = iterate(engine, problem, plain)
-    assert drifted.bounds is None
-    assert measure(engine, problem, drifted.point).gap > 5e-3 * weight
-
-
-def test_some_silos_only_are_corrected_too_and_nobody_else_is_asked():
-    engine = Local(differing(), threads=1)
-    asked = []
-
-    class Listening(Local):
-        def ask_many(self, queries):
-            asked.extend(queries)
-            return super().ask_many(queries)
-
-    engine = Listening(differing(), threads=1)
-    problem = make_problem(engine, pffl.BoundedGroupLoss(0.45), budget=5.0)
-    asked.clear()
-    run = iterate(engine, problem, replace(RECIPE, participation=0.7, dual_rounds=20))
-    assert run.stopped is None
-    assert not any(isinstance(query, Expand) and query.order for query in asked)
 
 
 def test_fedavg_reaches_the_optimum_with_many_local_steps():

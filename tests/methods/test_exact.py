@@ -12,10 +12,9 @@ import pffl
 from pffl.engines import Reference
 from pffl.prepare import Options
 from pffl.problem import Point, lower_value
-from tests.driving import expand, iterate, measure
-from tests.helpers import group_masks, make_federation, make_problem, setting
+from tests.driving import expand, iterate
+from tests.helpers import make_federation, make_problem, setting
 from tests.inside import candidate_multipliers, relevant_cells, saddle
-from tests.saddle import Oracle
 
 
 def states(engine, problem, method, start=None):
@@ -61,15 +60,6 @@ def test_a_bound_that_is_met_anyway_costs_nothing(l2):
     np.testing.assert_array_equal(point.multipliers, 0.0)
 
 
-def test_bounds_met_without_a_risk_end_at_zero():
-    # β = 0 and bounds that can be met: value 0, λ = 0, and H(λ) = 0 on the way.
-    engine = Reference(make_federation(5))
-    problem = make_problem(engine, pffl.BoundedGroupLoss(0.66), beta=0.0, budget=500.0)
-    *_, last = states(engine, problem, pffl.Exact(risk_weight=0.0))
-    assert last.upper == pytest.approx(0.0, abs=1e-9)
-    assert last.gap <= 1e-8
-
-
 def test_a_start_outside_the_multipliers_is_projected():
     # λ beyond Σλ ≤ B would "prove" a lower bound above the value.
     _, engine, problem, oracle, w, _ = setting(seed=8, budget=0.5)
@@ -93,21 +83,6 @@ def test_refused_steps_are_recovered_from():
     assert refused > 0
 
 
-def test_rounds_are_bounded():
-    _, engine, problem, _, _, _ = setting(seed=9)
-    run = iterate(engine, problem, pffl.Exact(max_rounds=2))
-    assert run.rounds == 2
-    assert np.isfinite(measure(engine, problem, run.point).gap)
-
-
-def test_a_gap_below_rounding_is_not_asked_for():
-    _, engine, problem, _, _, _ = setting("least-squares", seed=10)
-    big = replace(problem, multiplier_bound=1e7)
-    *_, last = states(engine, big, pffl.Exact(target_gap=1e-300))
-    assert last.round < 15
-    assert last.gap <= 1e-12 * last.upper
-
-
 def test_numbers_that_are_not_finite_stop_the_run_at_the_best_pair():
     _, engine, problem, _, _, _ = setting(seed=12)
     method = pffl.Exact()
@@ -129,16 +104,6 @@ def test_a_failing_qp_solver_slows_but_does_not_stop(monkeypatch):
     )
     found = states(engine, problem, pffl.Exact(max_rounds=12))
     assert found[-1].gap < 0.2 * found[0].gap
-
-
-def test_a_failing_factorisation_slows_but_does_not_stop(monkeypatch):
-    def refuse(*args, **kwargs):
-        raise saddle.LinAlgError
-
-    _, engine, problem, _, _, _ = setting(seed=14)
-    monkeypatch.setattr("scipy.linalg.cho_factor", refuse)
-    found = states(engine, problem, pffl.Exact(max_rounds=12))
-    assert found[-1].upper < found[0].upper - 0.05
 
 
 def test_hessians_of_no_convex_function_are_survived():
@@ -196,38 +161,3 @@ def test_of_many_cells_those_that_may_bind_are_weighed():
         assert (few.best.multipliers > 0).sum() < 40
     chosen = relevant_cells(np.linspace(-1.0, 1.0, 120), np.eye(120)[5])
     np.testing.assert_array_equal(chosen, [5, *range(100, 120)])
-
-
-def test_shortening_finds_the_kink_of_two_planes():
-    # F falls at slope −1 up to t = 0.3 and rises at slope 9 from there.
-    _, engine, problem, _, w, _ = setting(seed=17)
-    here = replace(
-        expand(engine, problem, np.zeros_like(w)),
-        violation=np.full(5, -1.0),
-        jacobian=np.zeros((5, len(w))),
-        hessians=np.zeros((5, len(w), len(w))),
-        risk=1.0,
-        risk_gradient=-w / (w @ w),
-        risk_hessian=np.zeros((len(w), len(w))),
-    )
-    trial = replace(here, w=w, risk=0.7 + 9 * 0.7, risk_gradient=9 * w / (w @ w))
-    assert saddle.shorten(problem, here, trial, 5.0) == pytest.approx(0.3, abs=0.02)
-
-
-def test_every_group_alone_is_a_saddle_point_too():
-    # One cell, huge B: the group's own best model, by another route.
-    federation = make_federation(18, sizes=(100, 120))
-    engine = Reference(federation)
-    bounds = {"f": 0.0, "m": 9.0}
-    model = pffl.LogisticRegression(l2=1e-3)
-    with pytest.warns(UserWarning, match="bound of 0"):
-        problem = make_problem(
-            engine, pffl.BoundedGroupLoss(bounds), model=model, budget=1e4
-        )
-    run = iterate(engine, problem, pffl.Exact(target_gap=1e-8))
-    oracle = Oracle.of(
-        federation, group_masks(federation), [0.0, 9.0], budget=1e4, l2=1e-3
-    )
-    only = oracle.least(np.array([1e4, 0.0]))
-    assert oracle.upper(run.point.w) == pytest.approx(only, rel=1e-7)
-    np.testing.assert_allclose(run.point.multipliers, [1e4, 0.0], rtol=1e-9, atol=1e-12)

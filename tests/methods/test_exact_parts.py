@@ -5,15 +5,13 @@ from __future__ import annotations
 import cvxpy as cp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import pffl
 from pffl.engines import Reference
 from pffl.prepare import Options
 from pffl.problem import Expansion, Problem
 from tests.helpers import make_federation, make_problem
-from tests.inside import Forecast, forecast, saddle
+from tests.inside import forecast, saddle
 
 
 def psd(rng, n, rank):
@@ -49,22 +47,6 @@ def test_the_capped_qp_is_cvxpys(seed, singular):
     best = cp.Problem(cp.Maximize(gain), limits).solve(solver=cp.CLARABEL)
     reached = slope @ (x - start) - (x - start) @ matrix @ (x - start) / 2
     assert reached == pytest.approx(best, rel=1e-5, abs=1e-7)
-
-
-@given(st.integers(0, 10**6), st.booleans())
-@settings(max_examples=100)
-def test_the_gap_of_a_capped_qp_bounds_every_gain(seed, singular):
-    _, slope, start, bound, n = draw_qp(3 * seed + 1, singular)
-    gap = saddle.capped_gap(slope, start, bound, np.ones(n, dtype=bool))
-    rng = np.random.default_rng(seed)
-    for _ in range(20):
-        x = bound * rng.dirichlet(np.ones(n + 1))[:n]
-        assert slope @ (x - start) <= gap + 1e-9 * max(1.0, abs(gap))
-
-
-def test_a_qp_without_numbers_is_not_solved():
-    x = saddle.maximise_capped(np.eye(2), np.array([1.0, np.nan]), np.zeros(2), 1.0, 2)
-    assert x is None
 
 
 def draw_model(seed, *, l2, beta) -> tuple[Expansion, Problem]:
@@ -151,19 +133,6 @@ def test_the_dual_has_the_derivatives_it_claims(seed):
         np.testing.assert_allclose(curve, -here.sensitivity[i], rtol=1e-4, atol=1e-5)
 
 
-def test_a_basis_changes_the_curvature_of_losses_only():
-    at, problem = draw_model(0, l2=0.1, beta=1.0)
-    halved = saddle.Model.at(at, problem, basis=np.eye(4) * np.sqrt(2.0))
-    # Coordinates e = d/√2: losses curve half as much in d, the ridge as before.
-    lam = np.full(problem.n_cells, 0.2)
-    e = np.array([0.3, -0.2, 0.1, 0.5])
-    d = np.sqrt(2.0) * e
-    losses = at.risk_hessian - 0.1 * np.eye(4) + np.tensordot(lam, at.hessians, 1)
-    expected = d @ losses @ d / 2 + 0.1 * d @ d
-    assert e @ halved.curvature(lam) @ e == pytest.approx(expected)
-    assert halved.gradient @ e == pytest.approx(at.risk_gradient @ d)
-
-
 def exponential(w, rates):
     """The expansion of Σ exp(−rate_i w_i), and nothing else."""
     value = np.exp(-rates * w)
@@ -196,15 +165,3 @@ def test_exponential_tails_are_forecast_exactly():
     np.testing.assert_allclose(
         here.risk_gradient + bent @ d, there.risk_gradient, rtol=1e-6
     )
-
-
-def test_no_step_is_no_change():
-    trend = Forecast(np.eye(3), np.eye(3), np.array([-2.0, 0.0, 3.0]), np.ones(3))
-    np.testing.assert_array_equal(trend.mean_curvature(np.zeros(3), 1.0), np.ones(3))
-    flatter, same, steeper = trend.mean_curvature(np.full(3, 0.5), 1.0)
-    assert flatter < same == 1.0 < steeper
-
-
-def test_a_point_compared_with_itself_shows_no_trend():
-    at, problem = draw_model(0, l2=0.1, beta=1.0)
-    assert forecast(at, at, np.zeros(problem.n_cells), problem) is None

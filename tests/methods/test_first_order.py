@@ -61,12 +61,6 @@ def test_learning_in_a_span_is_learning_and_projecting():
     np.testing.assert_allclose(span.back(span.seen(steps[0])), steps[0], atol=1e-12)
 
 
-def test_a_pair_without_curvature_says_nothing():
-    s, flat = np.array([1.0, 0.0]), np.zeros((2, 2))
-    found = first_order.learnt([s], [flat], np.diag([2.0, 3.0]))
-    np.testing.assert_array_equal(found, [np.diag([2.0, 3.0])] * 2)
-
-
 @pytest.mark.parametrize(
     ("kind", "l2"), [("plain", 0.0), ("plain", 1e-2), ("wild", 1e-6)]
 )
@@ -80,32 +74,6 @@ def test_it_ends_where_exact_ends(kind, l2):
     ends = [measure(engine, problem, run.point).upper for run in (exact, first)]
     assert abs(ends[0] - ends[1]) <= 1e-6 * weight
     assert first.rounds <= 60
-
-
-def test_units_and_weights_of_losses_change_nothing():
-    rounds = set()
-    for factor in (1e-6, 1.0, 1e6):
-        federation = make_federation(6, labels=0, sizes=(60, 70))
-        for silo in federation.silos:
-            silo.rows("train").y[:] *= factor
-        engine = Local(federation)
-        constraint = pffl.BoundedGroupLoss(0.5 * factor**2)
-        problem = make_problem(engine, constraint, model=pffl.LeastSquares(l2=1e-3))
-        *_, last = states(engine, problem, pffl.FirstOrder())
-        assert last.closed
-        assert last.sure
-        rounds.add(last.round)
-    assert max(rounds) - min(rounds) <= 1
-
-
-def test_minimax_without_a_ridge_is_closed():
-    engine = Local(make_federation(7, sizes=(90, 80)))
-    model = pffl.LogisticRegression(l2=0.0)
-    problem = make_problem(engine, pffl.MinMax(), model=model, beta=0.0, budget=1.0)
-    method = pffl.FirstOrder(risk_weight=0.0, multiplier_bound=1.0)
-    *_, last = states(engine, problem, method)
-    assert last.closed
-    assert last.best.multipliers.sum() == pytest.approx(1.0)
 
 
 def test_what_can_be_separated_is_said_of_a_ball():
@@ -171,34 +139,6 @@ def test_of_many_cells_few_are_in_the_model():
     weight = 1.0 + runs[0].point.multipliers.sum()
     assert problem.n_cells == 50
     assert abs(ends[0] - ends[1]) <= 1e-6 * weight
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.*is met only by a model without any loss")
-def test_compas_is_closed_in_few_rounds():
-    """176 problems: two notions, 8 prices, 11 bounds."""
-    engine, rounds = Local(pffl.datasets.compas()), []
-    for notion in (pffl.BoundedGroupLoss, pffl.ConditionalBoundedGroupLoss):
-        for price in (0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0, 500.0):
-            for bound in np.linspace(0, 0.7, 11):
-                problem = make_problem(engine, notion(float(bound)), budget=price)
-                method = pffl.FirstOrder(multiplier_bound=price)
-                *_, last = states(engine, problem, method)
-                assert last.closed
-                assert last.sure
-                rounds.append(last.round)
-    assert np.median(rounds) <= 17
-    assert np.quantile(rounds, 0.95) <= 30
-    assert max(rounds) <= 60
-
-
-def test_a_basis_is_orthonormal_however_long(monkeypatch):
-    monkeypatch.setattr(first_order, "BLOCK_ROWS", 16)
-    columns = np.random.default_rng(0).normal(size=(70, 5))
-    columns[:, 1] = columns[:, 0] + 1e-9 * columns[:, 1]
-    basis = first_order.orthonormal(columns)
-    np.testing.assert_allclose(basis.T @ basis, np.eye(5), atol=1e-14)
-    np.testing.assert_allclose(basis @ (basis.T @ columns), columns, atol=1e-13)
 
 
 def test_a_direction_that_only_rounding_draws_is_none(monkeypatch):

@@ -9,7 +9,7 @@ from scipy.optimize import minimize
 import pffl
 from pffl.data import Rows, Silo
 from pffl.engines import Local
-from pffl.methods import AFL, FedMinMax
+from pffl.methods import AFL
 from tests.driving import iterate
 from tests.helpers import from_silos, make_federation, make_problem
 from tests.inside import STRETCH, Stretch, WeightStep
@@ -68,22 +68,6 @@ def test_a_step_that_is_too_long_cycles_and_the_run_says_so(cycle, rounds):
         assert "dual_step_size" in run.remark
 
 
-def test_the_note_is_in_the_solution_and_not_where_it_converges(cycle):
-    federation, *_ = cycle
-    noted = []
-    for step in (CYCLES, None):
-        for method in (AFL, FedMinMax):
-            solution = pffl.solve(
-                federation,
-                pffl.PerSilo(0.9),
-                model=pffl.LogisticRegression(l2=L2),
-                method=method(rounds=400, dual_step_size=step),
-                seed=0,
-            )
-            noted.append(any("dual_step_size" in note for note in solution.notes))
-    assert noted == [True, True, False, False]
-
-
 def test_the_default_step_does_not_cycle(cycle):
     _, oracle, engine, problem, best = cycle
     run = iterate(engine, problem, AFL(rounds=1000, iterate="last"))
@@ -131,32 +115,3 @@ def test_the_gap_is_above_that_of_the_means(ridge, step):
     found = stretch.gap(ridge, radius)
     assert found >= true - 1e-9
     assert true > 1e-9
-
-
-def test_where_updates_are_no_gradients_nothing_is_watched():
-    _, _, engine, problem = set_up()
-    for options in ({"local_steps": 2}, {"batch_size": 10}, {"participation": 0.5}):
-        method = AFL(rounds=30, dual_step_size=CYCLES, **options)
-        run = iterate(engine, problem, method)
-        assert run.remark is None
-
-
-@pytest.mark.parametrize("part", [0.2, 0.5])
-def test_rounds_that_ask_only_silos_without_weight_go_on(part: float) -> None:
-    federation = pffl.datasets.synthetic(600, silos=6, features=3, seed=0)
-    method = AFL(rounds=40, participation=part, dual_step_size=1.0)
-    solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.9), method=method, seed=1)
-    assert solution.status == "met"
-    assert solution.rounds == 41
-    unheard = [row for row in solution.rows if np.isnan(row.risk)]
-    assert unheard, "the seed no longer draws such a round"
-    assert np.isfinite([row.loss for row in unheard]).all()
-
-
-def test_a_group_that_nobody_reports_keeps_its_standing():
-    federation = make_federation(4, sizes=(30, 30))
-    engine = Local(federation, threads=1)
-    problem = make_problem(engine, pffl.PerSilo(0.0), beta=0.0, budget=1.0)
-    method = FedMinMax(participation=0.5, step_size=0.1, dual_step_size=0.3)
-    after = next(states(engine, problem, method))
-    np.testing.assert_allclose(after.mu, after.used, atol=1e-15)

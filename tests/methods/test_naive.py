@@ -12,20 +12,18 @@ from scipy.optimize import minimize
 import pffl
 from pffl.engines import Local, Reference
 from pffl.methods import (
-    AFL,
     QFFL,
-    FedMinMax,
     GroupWeighted,
     LocalBGL,
     Pooled,
     Reductions,
 )
 from pffl.problem import Problem
-from tests.driving import iterate, measure
+from tests.driving import iterate
 from tests.helpers import group_masks, make_federation, make_problem, make_schema
 from tests.inside import MIN_SCALE as FLOOR
 from tests.inside import SECOND_MOMENT_DECAY as DECAY
-from tests.inside import TINY, Newton, silo_cells
+from tests.inside import Newton
 from tests.methods.biased import states
 from tests.oracles import MODELS, with_groups
 from tests.saddle import Oracle
@@ -103,16 +101,6 @@ def close(found, expected, atol=1e-12):
 
 def softmax(theta, budget):
     return budget * np.exp(theta) / (1 + np.exp(theta).sum())
-
-
-def nearest_on_simplex(v):
-    """Project by bisection on the shift, not by sorting."""
-    low, high = v.min() - 1, v.max()
-    for _ in range(200):
-        middle = (low + high) / 2
-        above = np.maximum(v - middle, 0).sum() > 1
-        low, high = (middle, high) if above else (low, middle)
-    return np.maximum(v - high, 0)
 
 
 def minimum(value, slope, start):
@@ -339,33 +327,6 @@ def test_local_bgl(kind, weighting):
     close(at.point(replace(method, iterate="last")).w, ws[-1])
 
 
-def test_local_cells_are_those_with_rows_in_their_silo():
-    problem = arena(bounds=(0.55, 0.6), federation=lopsided(2)).problem
-    cells = silo_cells(problem)
-    assert cells.names == tuple(
-        f"site {who}" for who in ("0: f", "0: m", "1: f", "2: f", "2: m")
-    )
-    assert (problem.count(cells) > 0).all()
-    np.testing.assert_array_equal(cells.bounds, [0.55, 0.6, 0.55, 0.55, 0.6])
-    problem = make_problem(Local(make_federation(2)), pffl.PerSilo(0.5))
-    cells = silo_cells(problem)  # local already
-    np.testing.assert_array_equal(cells.silo, problem.cells.silo)
-    np.testing.assert_array_equal(problem.count(cells), problem.counts)
-
-
-def test_some_silos_at_a_time_move_only_their_own_prices():
-    at = arena(bounds=(0.3, 0.3), sizes=(40, 40, 40, 40), seed=5)
-    method = LocalBGL(
-        participation=0.5, rounds_per_dual=1, step_size=0.1, dual_step_size=1.0
-    )
-    after = at.states(method)
-    asked = next(after).trainer.silos
-    after = next(after)  # the first dual round is over
-    moved = np.isin(after.cells.silo, asked)
-    assert (after.theta[moved] > 0).all()
-    np.testing.assert_array_equal(after.theta[~moved], 0.0)
-
-
 # ------------------------------------------------------------- groups, silos weighed
 
 
@@ -390,78 +351,6 @@ def test_group_weighted(kind, steps, weighting):
             at.zeros,
         )
         close(at.point(GroupWeighted(rounds=900, local_steps=1)).w, best, 2e-6)
-
-
-@pytest.mark.parametrize("ridge", [0.0, 0.3, None])
-@WEIGHTINGS
-@KINDS
-def test_fedminmax(kind, weighting, ridge):
-    terms = {"beta": 0.0, "budget": 1.0, "weighting": weighting}
-    at = arena(kind, pffl.MinMax(), sizes=(60, 8, 90), **terms)
-    sizes, w = at.oracle.cells.sum(axis=1), at.zeros
-    decay = at.problem.mu if ridge is None else ridge
-    mu, ws, mus = sizes / sizes.sum(), [], []
-    for _ in range(12):
-        mus.append(mu)
-        losses = at.oracle.violation(w)  # the bounds are 0
-        slope = at.oracle.weighted_gradient(w, (mu / sizes) @ at.oracle.cells)
-        w = w - 0.1 * (slope + decay * w)
-        mu = nearest_on_simplex(mu + 0.7 * losses)
-        ws.append(w)
-    method = FedMinMax(rounds=12, step_size=0.1, dual_step_size=0.7, ridge=ridge)
-    point, mean = at.point(method), at.point(replace(method, iterate="average"))
-    close(point.w, w)
-    close(point.multipliers, mu)
-    close(mean.w, np.mean(ws, axis=0))
-    close(mean.multipliers, np.mean(mus, axis=0))
-    assert np.ptp(mus, axis=0).min() > 0, "the weights moved"
-
-
-@pytest.mark.parametrize("steps", [1, 3])
-@KINDS
-def test_afl(kind, steps):
-    terms = {"beta": 0.0, "budget": 1.0, "masks": silo_masks}
-    shape = {"sizes": (60, 12, 90, 30), "heterogeneity": 1.5}
-    at = arena(kind, pffl.PerSilo(0.0), **terms, **shape)
-    local = {"steps": steps, "eta": 0.05, "ridge": 0.1}
-    lam, w, ws, empty = np.full(4, 1 / 4), at.zeros, [], False
-    method = AFL(
-        rounds=15, local_steps=steps, step_size=0.05, dual_step_size=2.0, ridge=0.1
-    )
-    for state in at.states(method):
-        f = at.oracle.violation(w)
-        moves = [at.descend(w, own / own.sum(), **local) - w for own in at.silos]
-        w, lam = w + lam @ moves, nearest_on_simplex(lam + 2.0 * f)
-        ws.append(w)
-        close(state.w, w)
-        close(state.lam, lam)
-        empty |= (lam == 0).any()
-    assert empty, "a silo without weight is part of the test"
-    close(state.point.w, np.mean(ws, axis=0))
-    np.testing.assert_array_equal(at.point(replace(method, iterate="last")).w, state.w)
-
-
-@WEIGHTINGS
-@KINDS
-def test_qffl(kind, weighting):
-    shape = {"sizes": (60, 12, 90), "heterogeneity": 1.5}
-    at = arena(kind, bounds=(0.5, 0.5), weighting=weighting, **shape)
-    for q, steps in ((0.5, 1), (1.0, 3), (3.0, 2)):
-        w, ws, eta = at.zeros, [], 0.05
-        for _ in range(6):
-            above, below = np.zeros_like(w), 0.0
-            for p, own in zip(at.shares, at.silos, strict=True):
-                F = at.oracle.losses(w)[own].mean() + TINY
-                local = {"steps": steps, "eta": eta, "ridge": at.oracle.l2}
-                delta = (w - at.descend(w, own / own.sum(), **local)) / eta
-                above += p * F**q * delta
-                below += p * (q * F ** (q - 1) * delta @ delta + F**q / eta)
-            w = w - above / below
-            ws.append(w)
-        method = QFFL(q=q, rounds=6, local_steps=steps, step_size=eta)
-        close(at.point(method).w, w)
-        mean = at.point(replace(method, iterate="average")).w
-        close(mean, np.mean(ws, axis=0))
 
 
 @pytest.mark.parametrize("q", [0.1, 1.0, 4.0])
@@ -520,19 +409,6 @@ def test_reductions_reach_the_saddle_point(bounds, weighting):
     assert best - 1e-8 <= at.oracle.upper(point.w) <= best + 3e-3
 
 
-def test_reductions_know_a_gap_and_their_mean_model_is_no_worse_than_the_mixture():
-    terms = {"budget": 4.0, "weighting": "rows", "sizes": (60, 15, 90)}
-    at = arena(bounds=(0.55, 0.62), **terms)
-    method = Reductions(target_gap=1e-3)
-    *_, state = at.states(method)
-    assert measure(at.engine, at.problem, state.point).gap <= state.gap <= 1e-2
-    method = Reductions(iterations=10, target_gap=1e-9)
-    *_, state = at.states(method)
-    w = state.point.w
-    assert (at.oracle.violation(w) <= state.violations / 10 + 1e-12).all()
-    assert at.oracle.risk(w) <= state.risks / 10 + 1e-12
-
-
 @pytest.mark.parametrize("method", [Reductions(), Pooled()])
 @WEIGHTINGS
 @KINDS
@@ -548,14 +424,6 @@ def test_without_bounds_it_is_the_minimum(kind, weighting, method):
     assert run.rounds < 12
     assert np.linalg.norm(oracle.gradient(run.point.w, np.zeros(0))) < 1e-8
     assert oracle.risk(run.point.w) <= oracle.saddle()[0] + 1e-9
-
-
-def test_a_response_begins_with_what_is_known_of_the_one_before():
-    """Each w is asked about once, however many responses it is."""
-    federation = make_federation(sizes=(200, 150, 250), test=60)
-    found = pffl.solve(federation, pffl.BoundedGroupLoss(0.7), method=Reductions())
-    asked = found.evidence.training.queries
-    assert asked["asked"] == asked["distinct"] < 100
 
 
 def test_directions_without_curvature_are_left_alone():
@@ -580,12 +448,3 @@ def test_newton_takes_back_steps_that_do_not_help():
         search = search.told(size, x / size, np.eye(1) / size**3, 1e-10)
         assert asked < 30
     assert abs(search.w[0]) < 1e-10
-
-
-def test_newton_takes_back_steps_that_leave_the_numbers():
-    search = Newton.at(np.array([0.0]))
-    search = search.told(1.0, np.array([1.0]), np.eye(1), 1e-10)
-    assert search.w == pytest.approx([-1.0])
-    search = search.told(np.nan, np.array([np.nan]), np.eye(1), 1e-10)
-    assert search.w == pytest.approx([-0.5])
-    assert search.origin == pytest.approx([0.0])

@@ -7,18 +7,9 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-import pffl
-from pffl.engines import Local
 from pffl.methods import FairFed, FairGrad, FedFair, FedFB
-from pffl.prepare import Options
-from pffl.queries import Evaluate
-from reproduction import fedfb
-from tests.datasets.compas_file import is_cached
-from tests.driving import iterate, prepare
-from tests.inside import constants, distances, move_eo, parity_surrogate
+from tests.inside import constants
 from tests.inside import methods_fairgrad_Notion as Notion
 from tests.methods.biased import Raw, biased, fit, gap, set_up, states, without
 
@@ -144,30 +135,6 @@ def test_fedfb_by_mass_is_the_published_aggregation(steps):
     assert (np.abs(ours - expected[-1][0]).max() > 1e-3) or steps == 1
 
 
-@given(st.integers(0, 10_000))
-def test_the_surrogate_is_the_rate_gap_when_losses_are_errors(seed):
-    rng = np.random.default_rng(seed)
-    Z = int(rng.integers(2, 5))
-    counts = rng.integers(1, 40, size=(2, Z)).astype(float)
-    errors = np.floor(rng.random((2, Z)) * (counts + 1))
-    rates = (errors[0] + counts[1] - errors[1]) / counts.sum(axis=0)
-    close(parity_surrogate(errors, counts), rates - rates[0])
-
-
-def test_equal_opportunity_moves_towards_the_largest_mean_loss():
-    sizes = np.array([[10.0, 10.0, 10.0], [60.0, 30.0, 10.0]])
-    start = sizes / sizes.sum()
-    losses = np.array([[1.0, 1.0, 1.0], [30.0, 21.0, 8.0]])  # means 0.5, 0.7, 0.8
-    moved = move_eo(start, losses, sizes, sizes, 0.05)
-    d = np.array([-1 / 6, 1 / 30, 2 / 15]) * 6
-    close(moved[1], start[1] + 0.05 * d)
-    close(moved[0], start[0])
-    order = [2, 0, 1]  # names of groups play no part
-    turned = move_eo(*(x[:, order] for x in (start, losses, sizes, sizes)), 0.05)
-    close(turned, moved[:, order])
-    np.testing.assert_array_equal(move_eo(start, sizes, sizes, sizes, 0.05), start)
-
-
 def surrogate(raw, w):
     """f_1 of docs/methods.md, 8 at w."""
     sign = np.where(raw.y == 0, 1.0, -1.0) * raw.losses(w)
@@ -200,26 +167,6 @@ def test_equal_opportunity_evens_out_the_mean_losses():
     assert rates[1] < 0.5 * rates[0]
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not is_cached(), reason="COMPAS is not cached")
-@pytest.mark.parametrize("l2", [1e-3, 1e-2, 0.1])
-def test_compas_as_prepared_by_fedfb(l2):
-    """Accuracy ≥ 0.645 at a FedFB deviation ≤ 0.125, on test rows, with defaults."""
-    engine = Local(fedfb.compas())
-    model, method = pffl.LogisticRegression(l2=l2), FedFB()
-    problem, _ = prepare(
-        engine, pffl.BoundedGroupLoss(0.62), model, method, Options(), 0
-    )
-    w = iterate(engine, problem, method).point.w
-    total = engine.ask(Evaluate(problem.task, w, "test"))
-    count = total.column("count").reshape(-1, 2)
-    positive = total.column("positive").reshape(-1, 2)
-    rates = positive.sum(axis=1) / count.sum(axis=1)
-    deviation = np.abs(rates - positive.sum() / count.sum()).max()
-    assert total.column("correct").sum() / count.sum() >= 0.645
-    assert deviation <= 0.125
-
-
 # ---------------------------------------------------------------------------- FedFair
 
 
@@ -249,34 +196,6 @@ def slope(function, w, h=1e-6):
     """Central differences."""
     steps = h * np.eye(len(w))
     return np.array([(function(w + s) - function(w - s)) / (2 * h) for s in steps])
-
-
-@pytest.mark.parametrize(
-    "draw",
-    [
-        lambda: biased(0),
-        lambda: biased(1, groups=3),
-        lambda: without(biased(2), 1, group=0, label=1),
-        lambda: without(biased(3), 0, group=1),
-    ],
-    ids=["two groups", "three groups", "a missing cell", "a missing group"],
-)
-def test_fedfair(draw):
-    federation = draw()
-    raw, w = Raw.of(federation), np.zeros(4)
-    beta, gamma, eps, eta = 0.8, 0.2, 0.03, 0.5
-    steps = {"step_size": eta, "dual_step_size": beta, "dual_decay": gamma}
-    seen = rounds_of(federation, FedFair(rounds=10, gap_bound=eps, **steps))
-    lam_a = lam_b = np.full(len(mean_gaps(raw, w)), 0.1)
-    for state in seen:
-        D, prices = mean_gaps(raw, w), lam_a - lam_b
-        w = w - eta * slope(lambda v: lagrangian(raw, v, prices), w)  # noqa: B023
-        lam_a = np.maximum(0, (1 - gamma * beta) * lam_a + beta * (D - eps))
-        lam_b = np.maximum(0, (1 - gamma * beta) * lam_b - beta * (D + eps))
-        close(state.w, w, 1e-7)
-        close(state.lam_a, lam_a, 1e-7)
-        close(state.lam_b, lam_b, 1e-7)
-    assert np.abs(lam_a - lam_b).max() > 0.01, "the gap had a price"
 
 
 @pytest.mark.parametrize("groups", [2, 3])
@@ -375,25 +294,6 @@ def test_fairfed(name):
     assert np.abs(expected[-1][0] - shares / shares.sum()).max() > 0.005, "they moved"
 
 
-def test_distances_of_signed_gaps():
-    positive = np.array([[8.0, 1.0], [1.0, 8.0], [5.0, 0.0]])
-    counts = np.array([[10.0, 10.0], [10.0, 10.0], [10.0, 0.0]])
-    F = 14 / 30 - 9 / 20
-    expected = [abs(F - 0.7), abs(F + 0.7), np.nan]  # opposite gaps are far apart
-    np.testing.assert_allclose(distances(positive, counts), expected)
-    even = np.array([[3.0, 1.0], [1.0, 3.0]])  # alike over all rows, not in a silo
-    np.testing.assert_allclose(distances(even, np.full((2, 2), 4.0)), [0.5, 0.5])
-
-
-@pytest.mark.parametrize(("metric", "label"), [("eod", 1), ("spd", None)])
-def test_fairfed_lowers_its_own_gap(metric, label):
-    federation = biased(10, sizes=(250, 200, 300), pull=4.0)
-    raw = Raw.of(federation)
-    plain = fit(federation, pffl.FedAvg(rounds=100), weighting="rows")
-    fair = fit(federation, FairFed(metric=metric, rounds=100))
-    assert gap(raw, fair, label=label) < 0.6 * gap(raw, plain, label=label)
-
-
 # --------------------------------------------------------------------------- FairGrad
 
 
@@ -415,18 +315,6 @@ def levels(raw, predicted, notion):
     if notion == "eo":
         kept[0] = [0.0 for _ in groups]
     return np.concatenate(kept)
-
-
-@pytest.mark.parametrize("groups", [2, 3])
-@pytest.mark.parametrize("notion", get_args(Notion))
-def test_levels_are_their_definitions(notion, groups):
-    raw = Raw.of(biased(0, groups=groups))
-    offsets, slopes = constants(notion, table(raw))
-    for seed in range(5):
-        predicted = np.random.default_rng(seed).integers(2, size=len(raw)).astype(float)
-        errors = table(raw, predicted != raw.y) / table(raw)
-        found = offsets + slopes @ errors.ravel()
-        close(found, levels(raw, predicted, notion))
 
 
 def naive_fairgrad(raw, *, notion, rounds, steps, eta, dual, eps):

@@ -5,7 +5,7 @@ What all owe to their silos (order, copies, engines, resuming) is in tests/testi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
@@ -39,7 +39,7 @@ from pffl.prepare import prices
 from pffl.problem import Point
 from tests.driving import drive, iterate, measure
 from tests.helpers import make_federation, make_problem, make_schema
-from tests.methods.biased import biased, copies, fit, set_up, states, without
+from tests.methods.biased import biased, set_up, states, without
 from tests.raising import raises
 
 # ------------------------------------------------------------------------- refusals
@@ -178,32 +178,6 @@ def test_where_nothing_is_to_be_evened_out_it_is_fedavg(method, fedavg, close):
     np.testing.assert_allclose(ours.point.w, theirs.point.w, atol=close)
 
 
-def even_groups(federation):
-    """As many rows of each group in every silo."""
-    silos = []
-    for silo in federation.silos:
-        rows = silo.rows("train")
-        even = replace(rows, group=np.arange(len(rows)) % 2)
-        silos.append(replace(silo, splits={**silo.splits, "train": even}))
-    return replace(federation, silos=tuple(silos))
-
-
-@pytest.mark.parametrize(
-    ("method", "federation"),
-    [
-        (
-            GroupWeighted(iterate="average", local_steps=2, **ONE),
-            even_groups(biased(3)),
-        ),
-        (AFL(local_steps=2, **ONE), copies(biased(4), 3)),
-    ],
-)
-def test_groups_or_silos_alike_make_it_fedavg(method, federation):
-    fedavg = FedAvg(iterate="average", local_steps=2, **ONE)
-    w, v = (fit(federation, m, weighting="rows") for m in (method, fedavg))
-    np.testing.assert_allclose(w, v, atol=1e-12)
-
-
 # ------------------------------------------------- constraints, participation, gaps
 
 
@@ -275,25 +249,6 @@ def test_over_all_draws_asking_some_silos_is_asking_all(method, weighting):
     assert np.ptp(ws, axis=0).max() > 1e-3
     np.testing.assert_allclose(np.mean(ws, axis=0), w, atol=1e-13)
     np.testing.assert_allclose(np.mean(lams, axis=0), weights, atol=1e-13)
-
-
-@pytest.mark.parametrize(
-    "method",
-    [
-        FedAvg(rounds=8, step_size=0.5),
-        FedFB(alpha=0.3, rounds=8, step_size=0.5),
-        FedFair(rounds=8, step_size=0.5, dual_step_size=0.5),
-    ],
-    ids=lambda method: method.name,
-)
-def test_of_silos_alike_half_tell_what_all_tell(method):
-    engine, problem = set_up(copies(biased(7), 4))
-    full = iterate(engine, problem, method)
-    half = iterate(engine, problem, replace(method, participation=0.5))
-    np.testing.assert_allclose(full.point.w, half.point.w, atol=1e-12)
-    for a, b in zip(full.history, half.history, strict=True):
-        np.testing.assert_allclose(b.violation, a.violation, atol=1e-12)
-        assert b.risk == pytest.approx(a.risk, abs=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -403,18 +358,6 @@ def test_methods_that_do_not_aim_at_it_are_not_there(method):
     point = iterate(engine, problem, method).point
     weight = problem.risk_weight + point.multipliers.sum()
     assert measure(engine, problem, point).gap > 1e-2 * weight
-
-
-def test_the_target_is_in_parts_of_the_prices():
-    asked = set()
-    for factor in (1e-6, 1.0, 1e6):
-        engine, problem = priced(5.0 * factor, factor)
-        run = iterate(engine, problem, Exact(target_gap=1e-4))
-        asked.add(run.rounds)
-        gap = measure(engine, problem, run.point).gap
-        weight = factor + run.point.multipliers.sum()
-        assert 1e-14 < gap / weight <= 1e-6
-    assert len(asked) == 1
 
 
 def test_an_open_price_starts_at_ten_and_a_constraint_sets_its_own():

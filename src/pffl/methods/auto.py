@@ -114,7 +114,8 @@ def hessians_fit(parameters: int, cells: int, *, access: Access) -> tuple[bool, 
     size = f"{p:,} parameter{'s' * (p > 1)} in {z:,} cell{'s' * (z != 1)}"
     if not access.hessians:
         return False, "the silos show no Hessians"
-    most = MAX_HESSIAN_PARAMETERS if access.elsewhere else MAX_LOCAL_PARAMETERS
+    most = MAX_HESSIAN_PARAMETERS
+    most = most if access.elsewhere else min(most, MAX_LOCAL_PARAMETERS)
     where = "to send and compute" if access.elsewhere else "to compute"
     if p <= most and (1 + z) * p**2 <= MAX_HESSIAN_NUMBERS:
         return True, f"{size}: Hessians in few rounds cost least {where}"
