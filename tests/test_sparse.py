@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import tracemalloc
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 import pffl
-from pffl.data import Rows, Silo
 from pffl.engines import Local
 from pffl.errors import DataError
 from pffl.models import Inputs
 from pffl.queries import Evaluate, Expand
-from tests.helpers import make_problem, make_schema, train_query, witness_query
+from tests.helpers import make_problem, train_query, witness_query
 from tests.inside import ScaledRows, as_csr, spreads
 from tests.raising import raises
 from tests.verifying import not_verified
@@ -142,24 +140,6 @@ def test_what_is_no_table_of_numbers_is_refused(change, code, names):
     X, y = change(X, y)
     with raises(DataError, code, *names):
         pffl.Federation.from_arrays(X, y, sensitive_features=group)
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
-        sp.csr_matrix(np.eye(4)),
-        sp.csc_array(np.eye(4)),
-        sp.csr_array(np.eye(4, dtype=np.float32)),
-        sp.csr_array((np.ones(4), [1, 1, 0, 2], [0, 2, 3, 4, 4]), shape=(4, 4)),
-    ],
-)
-def test_rows_in_another_form_are_refused(odd):
-    rows = Rows(odd, np.array([0.0, 1, 0, 1]), np.array([0, 1, 0, 1]))
-    schema = make_schema(features=4)
-    with raises(DataError, "wrong-sparse"):
-        pffl.Federation(schema, (Silo("a", 0, {"train": rows}),))
-    again = replace(rows, X=Rows.of(odd, rows.y, rows.group).X)
-    pffl.Federation(schema, (Silo("a", 0, {"train": again}),))
 
 
 def test_equal_rows_and_rows_in_two_silos_are_found():

@@ -14,7 +14,7 @@ from pffl.engines import ENGINES
 from pffl.errors import UsageError
 from pffl.models import Inputs, Model
 from pffl.queries import Evaluate
-from tests.helpers import make_federation, make_problem, make_schema, train_query
+from tests.helpers import make_federation, make_problem, train_query
 from tests.inside import Step
 from tests.raising import raises
 
@@ -47,24 +47,6 @@ def test_a_constant_column_becomes_zero(constant, rows):
     inputs = of_rows(X)
     assert inputs.scale == pytest.approx([1.0])
     np.testing.assert_allclose(inputs.apply(X), 0.0, atol=1e-12 * max(1, abs(constant)))
-
-
-def test_apply_leaves_the_raw_rows_alone_and_makes_float64():
-    X = np.array([[1.0, 2.0], [3.0, 8.0]], dtype=np.float32)
-    kept = X.copy()
-    scaled = of_rows(X).apply(X)
-    assert scaled.dtype == np.float64
-    np.testing.assert_array_equal(X, kept)
-    np.testing.assert_allclose(scaled, [[-1, -1], [1, 1]], rtol=1e-12)
-
-
-def test_scaling_is_left_out_on_request():
-    inputs = Inputs(np.ones(3), np.full(3, 5.0))
-    kept = pffl.LogisticRegression().bind(make_schema(), inputs)
-    raw = pffl.LogisticRegression(standardize=False).bind(make_schema(), inputs)
-    X = np.array([[2.0, 3.0, 4.0]])
-    np.testing.assert_allclose(kept.inputs.apply(X), [[0.2, 0.4, 0.6]])
-    np.testing.assert_array_equal(raw.inputs.apply(X), X)
 
 
 def test_scalings_are_the_same_if_they_do_the_same():

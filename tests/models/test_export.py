@@ -235,24 +235,6 @@ def test_coefficients_add_up(case):
         assert found.filter(regex="^per_sd").isna().all(axis=None)
 
 
-def test_coefficients_of_several_classes_are_named_by_them():
-    found = predictor_of(table(seasons), pffl.SoftmaxRegression()).coefficients()
-    names = [
-        f"{what}: {label}"
-        for label in ("low", "middle", "top")
-        for what in ("coefficient", "per_sd")
-    ]
-    assert list(found.columns) == ["input", "column", "value", *names, "mean", "sd"]
-
-
-def test_a_pipeline_has_the_coefficients_of_the_table():
-    predictor = predictor_of(table(adult), pffl.LogisticRegression())
-    found, pipeline = predictor.coefficients(), predictor.to_sklearn()
-    names = pipeline[:-1].get_feature_names_out()
-    expected = found.set_index("input").loc[names, "coefficient"]
-    np.testing.assert_allclose(pipeline[-1].coef_[0], expected, rtol=1e-12)
-
-
 def test_a_pipeline_is_cloned_pickled_and_fitted_anew():
     frame = table(credit)
     predictor = predictor_of(
@@ -269,17 +251,6 @@ def test_a_pipeline_is_cloned_pickled_and_fitted_anew():
     )
     assert -np.log(chances.min()) <= LOSS_BOUND
     assert pipeline[0] == predictor.preparation.encoder  # what trained is exported
-
-
-def test_numbers_alone_may_come_as_an_array():
-    predictor = predictor_of(frame := table(far), pffl.LogisticRegression())
-    pipeline = predictor.to_sklearn()
-    expected = pipeline.decision_function(frame[["x", "income", "start"]])
-    array = frame[["start", "x"]].to_numpy()
-    found = pipeline.decision_function(array)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
-    with pytest.raises(ValueError, match="features"):
-        pipeline.predict(array[:, :1])
 
 
 def test_the_same_predictor_gives_the_same_bytes(tmp_path):
@@ -309,27 +280,6 @@ def test_a_graph_says_what_it_is(tmp_path):
     assert [one.name for one in model.graph.input] == inputs.split()
     outputs = "label probabilities decision"
     assert [one.name for one in model.graph.output] == outputs.split()
-
-
-def test_onnx_takes_what_pandas_reads(tmp_path):
-    """As docs/using.md shows it: gaps in texts are NaN, and codes are numbers."""
-    options = {"missing": "indicator", "categorical": ["account"]}
-    predictor = predictor_of(
-        frame := table(credit), pffl.LogisticRegression(), **options
-    )
-    frame.to_csv(tmp_path / "new.csv", index=False)
-    rows = pd.read_csv(tmp_path / "new.csv")
-    predictor.to_onnx(tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
-    types = {"tensor(double)": float, "tensor(string)": object}
-    given = {
-        x.name: rows[[x.name]].to_numpy(types[x.type]) for x in session.get_inputs()
-    }
-    label, probabilities, decision = session.run(None, given)
-    np.testing.assert_array_equal(label, predictor.predict(frame))
-    expected = predictor.predict_proba(frame)
-    np.testing.assert_allclose(probabilities, expected, rtol=0, atol=1e-12)
-    assert decision.shape == (COUNT,)
 
 
 def test_outputs_give_way_to_columns():
@@ -382,15 +332,6 @@ def test_what_may_not_be_missing_is_refused(unseen):
         found = run(model, feed(predictor, given))
         assert np.isnan(found["decision"]).all()
         assert list(found["label"]) == ["", ""]
-
-
-def test_an_infinite_number_is_not_a_missing_one():
-    frame = table(credit)
-    predictor = predictor_of(frame, pffl.LogisticRegression(), missing="indicator")
-    given = frame.iloc[:2].assign(amount=np.inf)
-    assert np.isnan(run(predictor.to_onnx(), feed(predictor, given))["decision"]).all()
-    with pytest.raises(ValueError, match="infinite"):
-        predictor.to_sklearn().predict(given)
 
 
 @pytest.mark.parametrize(

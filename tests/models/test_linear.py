@@ -105,22 +105,6 @@ def test_majorant_is_above_the_hessian_at_every_w(kind, scale):
         np.testing.assert_array_equal(again, majorant)
 
 
-def test_majorants_are_reached():
-    # ¼ at score 0 (logistic), ½(I − 11ᵀ/2) at equal scores (two classes), 2.
-    X, y, weights = np.array([[0.7]]), np.zeros(1), np.ones(1)
-    for model in (
-        bound_model("logistic", features=1),
-        bound_model("least-squares", features=1),
-        pffl.SoftmaxRegression().bind(make_schema(features=1), Inputs.identity(1)),
-    ):
-        w = np.zeros(model.n_parameters)
-        np.testing.assert_allclose(
-            model.hessian(w, X, y, weights),
-            model.hessian(w, X, y, weights, majorant=True),
-            atol=1e-15,
-        )
-
-
 def test_softmax_with_two_classes_is_logistic_regression():
     logistic = bound_model("logistic")
     softmax = pffl.SoftmaxRegression().bind(make_schema(), Inputs.identity(3))
@@ -145,23 +129,6 @@ def test_softmax_with_two_classes_is_logistic_regression():
     np.testing.assert_array_equal(
         softmax.classes(both, X), logistic.classes(difference, X)
     )
-
-
-@pytest.mark.parametrize("kind", ["logistic", "softmax"])
-def test_probabilities_and_classes(kind):
-    model = bound_model(kind)
-    rng, X, *_ = draw(kind, 6)
-    w = parameters(model, rng)
-    probabilities = model.predict_proba(w, X)
-    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-14)
-    np.testing.assert_array_equal(
-        model.classes(w, X), probabilities.argmax(axis=1).astype(float)
-    )
-
-
-def test_a_score_of_zero_is_not_positive():
-    model = bound_model("logistic", features=1)
-    np.testing.assert_array_equal(model.classes(np.zeros(2), np.ones((1, 1))), [0.0])
 
 
 @pytest.mark.parametrize("kind", ["least-squares", "huber"])

@@ -113,16 +113,6 @@ def test_batches_of_evaluation_change_nothing(loss, rows, monkeypatch):
                 np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-def test_no_rows_have_no_losses(loss):
-    model = network(loss)
-    w, X = model.start(0), np.zeros((0, 3))
-    assert model.losses(w, X, np.zeros(0)).shape == (0,)
-    assert model.predict_values(w, X).shape[0] == 0
-    classes = model.classes(w, X)
-    assert (classes is None) == (LABELS[loss] == 0)
-
-
 def test_probabilities_and_classes():
     for loss in ("cross_entropy", "binary"):
         model = network(loss)
@@ -143,17 +133,6 @@ def test_probabilities_and_classes():
     # A refusal in the middle of a pass leaves torch able to train.
     step = plain_step(w=model.start(0))
     model.local_step(model.start(0), np.ones((2, 3)), np.ones(2), np.ones(2), step)
-
-
-def test_scores_of_ten_thousand_stay_finite():
-    for loss in ("cross_entropy", "binary"):
-        model = network(loss, hidden=())
-        w = np.full(model.n_parameters, 1e4)
-        w[:3] = -1e4
-        X, y = np.array([[1.0, 1.0, 1.0]] * 2), np.array([0.0, 1.0])
-        losses, gradient = model.losses_and_gradient(w, X, y, np.ones(2))
-        assert np.isfinite(losses).all()
-        assert np.isfinite(gradient).all()
 
 
 # The vector w
@@ -200,16 +179,6 @@ def test_the_start_is_drawn_from_the_seed_and_nothing_else_is_touched():
     np.testing.assert_array_equal(starts[0][model.n_trained :], [0] * 4 + [1] * 4)
 
 
-def test_two_networks_of_one_module_do_not_share_state():
-    module = mlp(3, (4,), 2)
-    one, two = bound(module), bound(module)
-    X, y = np.ones((2, 3)), np.zeros(2)
-    w = one.start(0)
-    first = one.losses(w, X, y)
-    two.losses(2 * w, X, y)
-    np.testing.assert_array_equal(one.losses(w, X, y), first)
-
-
 # Inputs
 
 
@@ -227,21 +196,6 @@ def test_bytes_are_scaled_in_batches_and_never_copied_as_a_whole():
     )
     raw = by_hand.losses(w, X.astype(float), y)
     np.testing.assert_allclose(by_hand.losses(w, X, y), raw, rtol=1e-12)
-
-
-def test_rows_that_cannot_be_written_to_are_read_without_a_warning():
-    model = network("binary")
-    _, X, y, _ = draw("binary")
-    X.flags.writeable = False
-    w = model.start(0)
-    w.flags.writeable = False
-    assert np.isfinite(model.losses(w, X, y)).all()
-
-
-def test_a_module_may_say_that_it_scales_its_inputs_itself():
-    assert not Network(celeba_cnn(12, width=2)).standardized
-    assert Network(celeba_cnn(12, width=2), standardize=True).standardized
-    assert Network(mlp(3, (2,), 2)).standardized
 
 
 # Local steps
@@ -314,17 +268,6 @@ def test_fault_16_a_batch_of_one_row_keeps_the_statistics():
     )
 
 
-def test_a_cumulative_batch_norm_starts_anew_with_each_local_step():
-    module = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4, momentum=None))
-    module.append(nn.Linear(4, 2)).double()
-    model = bound(module)
-    _, X, y, weights = draw("binary")
-    w = model.start(0)
-    steps = [model.local_step(w, X, y, weights, plain_step(w=w)) for _ in range(3)]
-    np.testing.assert_array_equal(steps[0], steps[1])
-    np.testing.assert_array_equal(steps[0], steps[2])
-
-
 @pytest.mark.parametrize("kind", ["dropout", "hidden dropout"])
 def test_dropout_is_drawn_from_the_key_of_the_step(kind):
     model = bound(MODULES[kind]())
@@ -353,71 +296,37 @@ MANY = {"loss": "hinge", "l2": -1.0, "delta": 0.0, "initial": "zero"}
 MANY |= {"device": "abacus", "standardize": "yes"}
 
 
+def test_wrong_parameters_are_refused_by_name():
+    with raises(UsageError, "wrong-value", "7", *MANY):
+        Network("cnn", **MANY)
+    with raises(UsageError, "no-parameters"):
+        Network(nn.Linear(2, 2).requires_grad_(False))
+    with raises(UsageError, "mixed-types"):
+        Network(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double()))
+    for build in (
+        lambda: mlp(0, (3, -1), True),
+        lambda: celeba_cnn(8.5),
+        lambda: mlp(3, batch_norm="yes"),
+    ):
+        with raises(UsageError, "wrong-value"):
+            build()
+
+
 @pytest.mark.parametrize(
-    ("make", "error", "code", "names"),
+    ("loss", "labels", "shape", "error", "name"),
     [
-        (lambda: Network("cnn", **MANY), UsageError, "wrong-value", ("7", *MANY)),
-        (
-            lambda: Network(nn.Linear(2, 2).requires_grad_(False)),
-            UsageError,
-            "no-parameters",
-            (),
-        ),
-        (
-            lambda: Network(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double())),
-            UsageError,
-            "mixed-types",
-            (),
-        ),
-        *[
-            (
-                lambda loss=loss, labels=labels: bound_to(
-                    labels, lambda: mlp(3, (), 1), loss
-                ),
-                DataError,
-                "wrong-model",
-                (loss, advice),
-            )
-            for loss, labels, advice in (
-                ("cross_entropy", 0, "'squared'"),
-                ("binary", 3, "'cross_entropy'"),
-                ("binary", 0, "'squared'"),
-                ("squared", 2, "'binary'"),
-                ("huber", 5, "'cross_entropy'"),
-            )
-        ],
-        *[
-            (
-                lambda given=given: bound_to(
-                    given[0], lambda: mlp(given[1], (), given[2]), given[3]
-                ),
-                UsageError,
-                "wrong-shape",
-                (given[4],),
-            )
-            for given in (
-                (3, 3, 2, "cross_entropy", "2"),
-                (2, 3, 2, "binary", "2"),
-                (3, 4, 3, "cross_entropy", "3"),
-            )
-        ],
-        (lambda: mlp(0, (3, -1), True), UsageError, "wrong-value", ("-1",)),
-        (lambda: celeba_cnn(8.5), UsageError, "wrong-value", ("8.5",)),
-        (
-            lambda: mlp(3, batch_norm="yes"),
-            UsageError,
-            "wrong-value",
-            ("batch_norm",),
-        ),
+        ("cross_entropy", 0, (3, 1), DataError, "'squared'"),
+        ("binary", 3, (3, 1), DataError, "'cross_entropy'"),
+        ("squared", 2, (3, 1), DataError, "'binary'"),
+        ("cross_entropy", 3, (3, 2), UsageError, "(2, 3)"),
+        ("binary", 2, (3, 2), UsageError, "(2, 1)"),
+        ("cross_entropy", 3, (4, 3), UsageError, "3"),
     ],
 )
-def test_what_is_no_network_of_these_rows_is_refused(make, error, code, names):
-    with raises(error, code, *names):
-        make()
-
-
-def test_one_output_may_come_flat():
-    bound_to(2, lambda: nn.Sequential(nn.Linear(3, 1), nn.Flatten(0)), "binary")
+def test_rows_that_do_not_fit_are_refused(loss, labels, shape, error, name):
+    code = "wrong-model" if error is DataError else "wrong-shape"
+    with raises(error, code, name):
+        bound_to(labels, lambda: mlp(shape[0], (), shape[1]), loss)
 
 
 # Architectures, and what a file can hold

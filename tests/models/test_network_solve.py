@@ -9,7 +9,6 @@ import pffl
 from pffl._solve import default_method
 from pffl.engines import Local
 from pffl.errors import ArtefactError
-from pffl.methods import METHODS
 from pffl.queries import Evaluate
 from tests.driving import iterate
 from tests.helpers import make_federation, make_problem
@@ -144,21 +143,6 @@ def test_the_default_method_and_iterate():
     assert pffl.PFFL().returned(convex) == "recent"
 
 
-@pytest.mark.parametrize("kind", ["afl", "fedminmax", "fedavg", "qffl", "local-bgl"])
-def test_no_method_averages_the_iterates_of_a_network_unasked(kind):
-    method, engine = METHODS[kind], Local(make_federation(0))
-    few = {"dual_rounds": 2} if kind == "local-bgl" else {"rounds": 4}
-    problem = make_problem(
-        engine, pffl.BoundedGroupLoss(0.6), model=Network(mlp(3, (4,), 2))
-    )
-    plain, last, average = (
-        iterate(engine, problem, method(**few, step_size=0.1, **choice)).point.w
-        for choice in ({}, {"iterate": "last"}, {"iterate": "average"})
-    )
-    np.testing.assert_array_equal(plain, last)
-    assert not np.array_equal(plain, average)
-
-
 def test_a_run_is_repeated_by_its_seed_and_changed_by_another():
     federation = make_federation(0)
     for module in (mlp(3, (4,), 2, batch_norm=True), Own()):
@@ -199,16 +183,6 @@ def test_statistics_are_averaged_whatever_the_server_does(server, weighting):
     assert (variances > 0).all()
     total = engine.ask(Evaluate(problem.task, run.point.w, "test"))
     assert np.isfinite(total.risk)
-
-
-def test_the_ridge_covers_what_is_trained_and_nothing_else():
-    federation = make_federation(0)
-    model = Network(mlp(3, (4,), 2, batch_norm=True), l2=0.5)
-    problem = make_problem(Local(federation), None, model=model)
-    n = problem.task.model.n_trained
-    w = np.ones(problem.n_parameters)
-    assert n == problem.n_parameters - 8
-    assert problem.ridge(w) == pytest.approx(0.25 * n)
 
 
 def test_a_network_is_saved_and_read_back(tmp_path):

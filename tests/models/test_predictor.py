@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import pickle
 from functools import cache
 from pathlib import Path
@@ -15,7 +13,7 @@ import pytest
 
 import pffl
 from pffl.errors import ArtefactError, DataError, UsageError
-from tests.inside import reading, score_file
+from tests.inside import score_file
 from tests.raising import raises
 
 LABELS: dict[str, Any] = {
@@ -121,27 +119,6 @@ def test_a_run_directory_is_loaded_unless_its_model_was_changed(tmp_path: Path) 
         pffl.load(tmp_path / "nowhere")
 
 
-def test_arrays_keep_the_names_of_pandas() -> None:
-    table = people()
-    X = pd.DataFrame({"age": table["age"], "nurse": 1.0 * (table["job"] == "nurse")})
-    federation = pffl.Federation.from_arrays(
-        X, table["hired"], sensitive_features=table["sex"], test_fraction=0.0
-    )
-    schema = federation.schema
-    assert (schema.features, schema.target) == (("age", "nurse"), "hired")
-    assert [a.name for a in schema.attributes] == ["sex"]
-    assert len(federation) == 1
-    solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.65), seed=0)
-    shuffled = table.assign(nurse=X["nurse"])[["sex", "nurse", "hired", "age"]]
-    assert solution.predict(shuffled).dtype.kind == "i"
-    np.testing.assert_array_equal(solution.predict(shuffled), solution.predict(X))
-    np.testing.assert_array_equal(solution.predict(X.to_numpy()), solution.predict(X))
-    with raises(DataError, "wrong-shape", "2"):
-        solution.predict(X.to_numpy()[:, :1])
-    with raises(DataError, "wrong-input", "f"):
-        solution.predict(np.array([["f", "1"]]))
-
-
 def test_numbers_have_no_scores() -> None:
     table = people().assign(hired=lambda t: 100.0 * t["age"])
     federation = pffl.Federation.from_table(
@@ -178,75 +155,6 @@ def test_unseen_categories_are_refused_or_taken_as_was_said() -> None:
         other.predict(new, unseen="refuse")
     with raises(UsageError, "wrong-value", "unseen"):
         one.predict(new, unseen="guess")  # type: ignore[arg-type]
-
-
-def test_what_is_missing_is_told_with_what_to_do() -> None:
-    table, one = people(), solved()
-    gap = table.assign(age=[np.nan, *table["age"][1:]], job=[None, *table["job"][1:]])
-    with raises(DataError, "missing-values", "'age'", "'job'", "1", "indicator"):
-        one.predict(gap)
-    marked = fit(gap, missing="indicator")
-    assert len(marked.predict(gap)) == len(gap)
-    with raises(DataError, "missing-column", "age", "aeg"):
-        one.predict(table.rename(columns={"age": "aeg"}))
-
-
-def test_types_of_pandas_make_no_difference() -> None:
-    table, one = people()[["job", "age"]], solved()
-    wanted = one.predict_proba(table)
-    for other in (
-        table.convert_dtypes(),
-        table.astype({"job": "category", "age": "category"}),
-        table.astype({"job": object, "age": object}),
-        table.astype({"age": "Float32"}),
-        table.astype({"age": str}),
-        table.set_index(np.arange(len(table))[::-1]),
-    ):
-        np.testing.assert_array_equal(one.predict_proba(other), wanted)
-
-
-def test_files_are_read_as_the_table_was(tmp_path: Path) -> None:
-    table = people().assign(job=np.resize(["007", "012", "A1"], 120))
-    one = fit(table, categorical=["job"])
-    path = tmp_path / "new.csv"
-    table[table["job"] != "A1"].to_csv(path, index=False)  # numbers, by the look of it
-    wanted = one.predict_proba(table[table["job"] != "A1"])
-    np.testing.assert_allclose(one.predict_proba(path), wanted, rtol=1e-12)
-    coded = people().assign(job=np.resize([7, 12, 30], 120))
-    two = fit(coded, categorical=["job"])
-    path.write_text("job,age\n07,30\n12.0,40\n7,30\n")
-    found = two.predict_proba(path)
-    wanted = two.predict_proba(pd.DataFrame({"job": [7, 12, 7], "age": [30, 40, 30]}))
-    np.testing.assert_array_equal(found, wanted)
-
-
-def test_a_metric_frame_takes_labels_of_any_type() -> None:
-    pytest.importorskip("fairlearn")
-    table: Any = people(labels=LABELS["integer"])
-    frame: Any = solved().metric_frame(
-        table, table["hired"], sensitive_features=table["sex"]
-    )
-    right = solved().predict(table) == table["hired"]
-    assert frame.overall == pytest.approx(right.mean())
-    assert frame.by_group["f"] == pytest.approx(right[table["sex"] == "f"].mean())
-
-
-def test_a_packed_file_with_odd_quotes_does_not_fill_the_memory(tmp_path: Path) -> None:
-    path = tmp_path / "rows.csv.gz"
-    path.write_bytes(gzip.compress(b'job,age\nn"u"rse,30\n' + b"\n" * (16 << 20)))
-    with raises(DataError, "too-large"):
-        solved().predict(path)
-
-
-def test_quotes_between_semicolons_are_easy_to_follow(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    table = people()
-    path = tmp_path / "rows.csv"
-    table.to_csv(path, index=False, sep=";", quoting=csv.QUOTE_ALL)
-    monkeypatch.setattr(reading, "ROWS", 7)  # many pieces
-    wanted = solved().predict_proba(table)
-    np.testing.assert_allclose(solved().predict_proba(path), wanted, rtol=1e-14)
 
 
 def test_kept_lists_are_written(tmp_path: Path) -> None:

@@ -68,22 +68,6 @@ def test_a_unit_changes_neither_model_nor_status(kind, l2):
     assert len(seen) > 1
 
 
-def test_predictions_are_in_the_users_units():
-    federation = in_units(5e4)
-    solution = pffl.solve(federation, None, model=pffl.LeastSquares(l2=1e-9), seed=0)
-    rows = federation.pooled("train")
-    X = np.column_stack([rows.X, np.ones(len(rows.y))])
-    sizes = np.bincount(rows.silo)[rows.silo]  # every silo weighs the same
-    root = 1 / np.sqrt(sizes)
-    best = np.linalg.lstsq(X * root[:, None], rows.y * root, rcond=None)[0]
-    np.testing.assert_allclose(solution.predict(rows.X), X @ best, rtol=1e-6)
-    losses = (solution.predict(rows.X) - rows.y) ** 2
-    found = {row.cell: row.train_loss for row in solution.cell_results}
-    for code, name in enumerate(federation.schema.groups):
-        mean = losses[rows.group == code].mean()
-        assert found[name] == pytest.approx(mean, rel=1e-9)
-
-
 @pytest.mark.parametrize("scale", [1e-3, 1e5, np.array([1e-3, 1e5, 1.0])])
 @pytest.mark.parametrize("labels", [0, 2])
 def test_raw_inputs_of_any_size_end_as_standardised_ones(labels, scale):
