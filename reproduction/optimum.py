@@ -27,7 +27,7 @@ from pffl.errors import UsageError
 from pffl.flow import Bounds, Flow, Run, ask
 from pffl.methods.base import MAX_HESSIAN_PARAMETERS, Method
 from pffl.methods.local import LocalTraining, Objective
-from pffl.methods.local_bgl import Local, LocalBGL, silo_cells
+from pffl.methods.local_bgl import LocalBGL, SiloBounds, silo_cells
 from pffl.models.linear import LinearModel
 from pffl.problem import Point, Problem
 from pffl.queries import Expand, ExpandTotal
@@ -140,7 +140,7 @@ def _expanded(
     return float(value), gradient, total
 
 
-# Local bounds
+# SiloBounds bounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,7 +193,7 @@ def _local(problem: Problem, method: LocalBGL, w: FloatArray) -> Flow[Run]:
         here = found
         best = here if here.upper < best.upper else best
     lam = here.lam / problem.task.shares[cells.silo]
-    proof = yield from lowest(Local(problem, cells).objective(lam, None), here.w)
+    proof = yield from lowest(SiloBounds(problem, cells).objective(lam, None), here.w)
     lower = proof.below - float(here.lam @ cells.bounds)
     rounding = ROUNDING * (abs(best.upper) + abs(proof.below))
     bounds: Bounds = (best.upper + rounding, lower, proof.w, np.inf)

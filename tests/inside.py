@@ -110,7 +110,7 @@ HOMES = {
     "methods.local_bgl": "silo_cells",
     "methods.minimax": "STRETCH Stretch WeightStep",
     "methods.pooled": "Newton",
-    "methods.saddle": ":saddle Forecast forecast",
+    "methods.saddle": ":saddle forecast",
     "methods.saddle_bounds": "candidate_multipliers relevant_cells",
     "models.base": "Step",
     "models.export.coefficients": "RawForm",

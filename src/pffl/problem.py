@@ -74,7 +74,7 @@ class Expansion:
         )
 
 
-class Prices(Protocol):
+class SaddleTerms(Protocol):
     """What G is beside F and r: β, B, βμ and, where that is 0, the ball's R."""
 
     @property
@@ -398,7 +398,7 @@ def value(
     return risk_weight * risk + float(multipliers @ violation)
 
 
-def upper_value(risk: float, violation: FloatArray, problem: Prices) -> float:
+def upper_value(risk: float, violation: FloatArray, problem: SaddleTerms) -> float:
     """Return max over λ of G(w; λ) = βF(w) + B·max(0, max_z r_z(w)).
 
     `bounds.gap.upper` without its checks: this one is asked for in every round.
@@ -410,7 +410,7 @@ def upper_value(risk: float, violation: FloatArray, problem: Prices) -> float:
 def lower_value(
     expansion: Expansion,
     multipliers: FloatArray,
-    problem: Prices,
+    problem: SaddleTerms,
     errors: Errors | None = None,
 ) -> float:
     """Return a number that G(·; λ) never goes below, from one gradient.

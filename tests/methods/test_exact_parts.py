@@ -102,7 +102,7 @@ def test_the_model_is_solved_as_by_cvxpy(seed, beta, l2):
     at, problem = draw_model(seed, l2=l2, beta=beta)
     damping = 0.0 if problem.modulus > 0 else 1e-10
     step = saddle.solve(
-        saddle.Model.at(at, problem, damping=damping), np.full(problem.n_cells, 0.1)
+        saddle.SecondOrderModel.at(at, problem, damping=damping), np.full(problem.n_cells, 0.1)
     )
     d, bound = step.d, problem.multiplier_bound
     change = beta * (at.risk_gradient @ d + d @ at.risk_hessian @ d / 2)
@@ -120,7 +120,7 @@ def test_the_model_is_solved_as_by_cvxpy(seed, beta, l2):
 @pytest.mark.parametrize("seed", range(4))
 def test_the_dual_has_the_derivatives_it_claims(seed):
     at, problem = draw_model(seed, l2=0.0, beta=1.0)
-    model = saddle.Model.at(at, problem, damping=1e-3)
+    model = saddle.SecondOrderModel.at(at, problem, damping=1e-3)
     rng = np.random.default_rng(seed)
     lam = rng.random(problem.n_cells + 1)
     here, eps = saddle.respond(model, lam), 1e-5

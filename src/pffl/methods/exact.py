@@ -16,7 +16,7 @@ until the gap upper − lower is small enough.
 A refused w is no waste: its expansion corrects the curvature (line 4); if that is
 refused too, the step is shortened to where both expansions promise most. Of many cells
 the model has those that may bind; cells that its step would violate join them. ρ is
-twice Σλ and at most B: the merit needs no higher price than the one that closes the
+twice Σλ and at most B: the merit needs no higher penalty than the one that closes the
 violation. See docs/paper.md.
 """
 
@@ -31,8 +31,8 @@ from pffl.methods import saddle
 from pffl.methods.base import GRADIENTS_ONLY, check_hessians
 from pffl.methods.saddle_bounds import (
     GapMethod,
-    InUnits,
-    SecondOrderState,
+    SaddleState,
+    ScaledTerms,
     accepted,
     finite,
     step_to_saddle,
@@ -46,14 +46,14 @@ MAX_TRUST = 1.0  # times the last step, for which a trend of curvature is follow
 
 
 @dataclass(frozen=True, eq=False)
-class State(SecondOrderState):
+class ExactState(SaddleState):
     """Where the method stands; `trust` is how far a trend of curvature is followed."""
 
     trust: float = MAX_TRUST
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exact(GapMethod[State]):
+class Exact(GapMethod[ExactState]):
     """Second-order saddle point method for convex linear models.
 
     Parameters
@@ -89,20 +89,20 @@ class Exact(GapMethod[State]):
     order: ClassVar[int] = 2
     closer: ClassVar[float] = 0.01  # the last round squares the gap
 
-    def initial(self, problem: Problem, start: Point | None) -> State:
+    def initial(self, problem: Problem, start: Point | None) -> ExactState:
         """Start at w = 0, or at a pair that is given."""
         import scipy.linalg  # noqa: F401, the saddle's: loaded before its threads count
 
         check_hessians(self, problem, GRADIENTS_ONLY)
-        return self.started(problem, start, State)
+        return self.started(problem, start, ExactState)
 
-    def query(self, problem: Problem, state: State) -> Expand:
+    def query(self, problem: Problem, state: ExactState) -> Expand:
         """Ask for the expansion at the next w (line 5)."""
         return Expand(problem.task, state.w, 2)
 
     def step(
-        self, problem: Problem, state: State, total: ExpandTotal | Expansion
-    ) -> State:
+        self, problem: Problem, state: ExactState, total: ExpandTotal | Expansion
+    ) -> ExactState:
         """Lines 1 to 4."""
         raw = problem.expand(state.w, total)
         trial = raw.times(1.0 / state.unit)
@@ -113,35 +113,34 @@ class Exact(GapMethod[State]):
         state = self.update_bounds(problem, state, raw)
         if self.finished(state):
             return state
-        prices = InUnits.of(problem, state.radius)
-        if here is None or accepted(prices, state, here, trial):
+        terms = ScaledTerms.of(problem, state.radius)
+        if here is None or accepted(terms, state, here, trial):
             trust = min(MAX_TRUST, 2.0 * state.trust)
             state = replace(state, here=trial, trust=trust, refused=0)
-            return _stepped(prices, state, trial, here)
+            return _stepped(terms, state, trial, here)
         refused, trust = state.refused + 1, 0.25 * state.trust
         state = replace(state, trust=trust, refused=refused)
         if refused == 1:
-            return _stepped(prices, state, here, trial)
-        length = saddle.shorten(prices, here, trial, state.price)
+            return _stepped(terms, state, here, trial)
+        length = saddle.shorten(terms, here, trial, state.penalty)
         w = here.w + length * (trial.w - here.w)
         return replace(state, w=w, promised=length * state.promised)
 
 
 def _stepped(
-    prices: InUnits, state: State, here: Expansion, other: Expansion | None
-) -> State:
+    terms: ScaledTerms, state: ExactState, here: Expansion, other: Expansion | None
+) -> ExactState:
     """Choose the next w and λ (lines 3 and 4)."""
 
-    def solve(cells: IntArray) -> tuple[saddle.Step, FloatArray]:
-        few, near = replace(prices, n_cells=len(cells)), take_cells(here, cells)
-        lam = state.multipliers[cells]
-        guess = saddle.Guess(lam, state.ball_price, state.trust)
+    def solve(cells: IntArray) -> tuple[saddle.SaddleStep, FloatArray]:
+        few, near = replace(terms, n_cells=len(cells)), take_cells(here, cells)
         trend = None if other is None else take_cells(other, cells)
-        step = saddle.next_step(few, near, trend, guess)
+        guess = state.multipliers[cells], state.ball_multiplier
+        step = saddle.next_step(few, near, *guess, trend, state.trust)
         return step, step.d
 
     def ahead(d: FloatArray) -> FloatArray:
         bent = (here.hessians @ d) @ d
         return np.asarray(here.violation + here.jacobian @ d + 0.5 * bent)
 
-    return step_to_saddle(prices, state, here, solve, ahead)
+    return step_to_saddle(terms, state, here, solve, ahead)

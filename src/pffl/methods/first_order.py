@@ -46,13 +46,13 @@ from pffl.methods import saddle
 from pffl.methods.base import Count
 from pffl.methods.saddle_bounds import (
     GapMethod,
-    InUnits,
-    SecondOrderState,
+    SaddleState,
+    ScaledTerms,
     accepted,
     finite,
     step_to_saddle,
 )
-from pffl.problem import Expansion, Point, Prices, Problem
+from pffl.problem import Expansion, Point, Problem, SaddleTerms
 from pffl.queries import Expand, ExpandTotal
 from pffl.queries.expand import MAX_DIRECTIONS
 from pffl.queries.validation import SHAPES
@@ -70,7 +70,7 @@ LENGTHS = np.linspace(0.02, 0.9, 45)  # parts of a refused step
 
 
 @dataclass(frozen=True, eq=False)
-class State(SecondOrderState):
+class FirstOrderState(SaddleState):
     """Where the method stands.
 
     Attributes
@@ -88,7 +88,7 @@ class State(SecondOrderState):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FirstOrder(GapMethod[State]):
+class FirstOrder(GapMethod[FirstOrderState]):
     """Quasi-Newton saddle point method for convex linear models of any width.
 
     Parameters
@@ -129,22 +129,22 @@ class FirstOrder(GapMethod[State]):
         """Its rounds, those for the model without bounds, and some dozens of proofs."""
         return 2 * self.max_rounds + 100
 
-    def initial(self, problem: Problem, start: Point | None) -> State:
+    def initial(self, problem: Problem, start: Point | None) -> FirstOrderState:
         """Start at w = 0, or at a pair; inputs of no row weigh nothing."""
-        state = self.started(problem, start, State)
+        state = self.started(problem, start, FirstOrderState)
         w = np.zeros_like(state.w)
         w[used_of(problem)] = state.w[used_of(problem)]
         return replace(state, w=w, best=replace(state.best, w=w))
 
-    def query(self, problem: Problem, state: State) -> Expand:
+    def query(self, problem: Problem, state: FirstOrderState) -> Expand:
         """Ask for values and gradients at the next w (line 6)."""
         return Expand(
             problem.task, state.w, directions=_directions(problem, state.round)
         )
 
     def step(
-        self, problem: Problem, state: State, total: ExpandTotal | Expansion
-    ) -> State:
+        self, problem: Problem, state: FirstOrderState, total: ExpandTotal | Expansion
+    ) -> FirstOrderState:
         """Lines 1 to 5."""
         raw = problem.expand(state.w, total)
         used = used_of(problem)
@@ -156,17 +156,17 @@ class FirstOrder(GapMethod[State]):
         state = self.update_bounds(problem, state, raw)
         if self.finished(state):
             return state
-        prices = InUnits.of(problem, state.radius)
+        terms = ScaledTerms.of(problem, state.radius)
         if here is not None:
             state = _remembering(problem, state, here, trial)
         if isinstance(total, ExpandTotal) and total.products.size:
             columns = (*state.columns, problem.products(total) / state.unit)
             state = replace(state, columns=columns[-_parts(problem) :])
-        if here is None or accepted(prices, state, here, trial):
+        if here is None or accepted(terms, state, here, trial):
             state = replace(state, here=trial, refused=0)
-            state = _stepped(prices, state, trial, sizes_of(problem)[used])
+            state = _stepped(terms, state, trial, sizes_of(problem)[used])
         else:
-            length = _shorter(prices, here, trial, state.price)
+            length = _shorter(terms, here, trial, state.penalty)
             state = replace(
                 state,
                 w=here.w + length * (trial.w - here.w),
@@ -218,8 +218,8 @@ def _directions(problem: Problem, asked: int) -> FloatArray:
 
 
 def _remembering(
-    problem: Problem, state: State, here: Expansion, trial: Expansion
-) -> State:
+    problem: Problem, state: FirstOrderState, here: Expansion, trial: Expansion
+) -> FirstOrderState:
     """Add a pair (line 2)."""
     s = trial.w - here.w
     risk = trial.risk_gradient - here.risk_gradient - (problem.mu / state.unit) * s
@@ -233,27 +233,27 @@ def _remembering(
 
 
 def _stepped(
-    prices: InUnits, state: State, here: Expansion, sizes: FloatArray
-) -> State:
+    terms: ScaledTerms, state: FirstOrderState, here: Expansion, sizes: FloatArray
+) -> FirstOrderState:
     """Choose the next w and λ (line 5)."""
 
-    def solve(cells: IntArray) -> tuple[saddle.Step, FloatArray]:
-        span, hessians = _learnt(prices, state, here, sizes=sizes, cells=cells)
-        model = _model(prices, here, span, hessians, cells)
-        few = replace(prices, n_cells=len(cells))
-        guess = saddle.Guess(state.multipliers[cells], state.ball_price, 1.0)
-        step = saddle.next_step(few, model, None, guess)
+    def solve(cells: IntArray) -> tuple[saddle.SaddleStep, FloatArray]:
+        span, hessians = _learnt(terms, state, here, sizes=sizes, cells=cells)
+        model = _model(terms, here, span, hessians, cells)
+        few = replace(terms, n_cells=len(cells))
+        lam = state.multipliers[cells]
+        step = saddle.next_step(few, model, lam, state.ball_multiplier)
         return step, span.back(step.d)
 
     def ahead(d: FloatArray) -> FloatArray:
         return np.asarray(here.violation + here.jacobian @ d)
 
-    return step_to_saddle(prices, state, here, solve, ahead)
+    return step_to_saddle(terms, state, here, solve, ahead)
 
 
 def _learnt(
-    prices: InUnits,
-    state: State,
+    terms: ScaledTerms,
+    state: FirstOrderState,
     here: Expansion,
     *,
     sizes: FloatArray,
@@ -270,10 +270,10 @@ def _learnt(
         for back, part in enumerate(reversed(state.columns)):
             whole[:, (last - back) % parts :: parts] = part[rows]
         return Span(None, p), 0.5 * (whole + whole.mT)
-    weights = np.append(prices.risk_weight, state.multipliers)
+    weights = np.append(terms.risk_weight, state.multipliers)
     slopes = [weights @ change for change in state.changes]
     slopes += [here.risk_gradient, *here.jacobian[cells]]
-    curved = (float(weights.sum()) or 1.0) * sizes + prices.modulus
+    curved = (float(weights.sum()) or 1.0) * sizes + terms.modulus
     span = Span.of([*state.steps, *(y / curved for y in slopes), here.w])
     steps = [span.seen(s) for s in state.steps]
     changes = [span.seen(change[rows]) for change in state.changes]
@@ -284,15 +284,15 @@ def _learnt(
 
 
 def _model(
-    prices: InUnits,
+    terms: ScaledTerms,
     here: Expansion,
     span: Span,
     hessians: FloatArray,
     cells: IntArray,
 ) -> Expansion:
     """Return what is known around `here`, in the span."""
-    beta = prices.risk_weight
-    mu = prices.modulus / beta if beta > 0 else 0.0
+    beta = terms.risk_weight
+    mu = terms.modulus / beta if beta > 0 else 0.0
     return Expansion(
         span.seen(here.w),
         here.risk,
@@ -304,7 +304,9 @@ def _model(
     )
 
 
-def _shorter(prices: Prices, here: Expansion, trial: Expansion, price: float) -> float:
+def _shorter(
+    terms: SaddleTerms, here: Expansion, trial: Expansion, penalty: float
+) -> float:
     """Return the part of a refused step at which the merit is least.
 
     Between values and slopes at both ends every function is taken for a cubic, but for
@@ -319,7 +321,7 @@ def _shorter(prices: Prices, here: Expansion, trial: Expansion, price: float) ->
     path = np.maximum(path, a[:, None] + np.outer(slope, t))
     path = np.maximum(path, b[:, None] + np.outer(after, t - 1.0))
     worst = np.maximum(path[1:].max(axis=0, initial=0.0), 0.0)
-    return float(t[np.argmin(prices.risk_weight * path[0] + price * worst)])
+    return float(t[np.argmin(terms.risk_weight * path[0] + penalty * worst)])
 
 
 def room(p: int, z: int) -> int:

@@ -39,53 +39,55 @@ import numpy as np
 from numpy.linalg import LinAlgError
 
 from pffl.numerics import project_capped_simplex
-from pffl.problem import Expansion, Prices
+from pffl.problem import Expansion, SaddleTerms
 from pffl.typing import BoolArray, FloatArray
 
-NEWTON_STEPS = 60
+MAX_NEWTON_STEPS = 60
 RIDGES = (1e-13, 1e-10, 1e-7, 1e-4)  # relative; tried in turn until H(λ) factorises
-DAMPING = (
-    1e-13,
-    1e-10,
-    1e-7,
-    1e-4,
-)  # relative; where βμ = 0, or where the model is too stiff
-FORECASTS = 6  # times the model is solved again with forecast curvature
-STEEPEST = 1e6  # κ and 1/κ: larger changes say nothing about the next step
+DAMPING = RIDGES  # where βμ = 0, or where the model is too stiff
+MAX_FORECASTS = 6  # times the model is solved again with forecast curvature
+MAX_FACTOR = 1e6  # κ and 1/κ: larger changes say nothing about the next step
 # Relative; tried in turn until the QP's own gap is closed.
-PROXIMAL = (1e-9, 1e-11, 1e-7, 1e-5, 1e-3)
-CLOSED = 0.01  # of the gap at the start
-
-
-@dataclass(frozen=True, eq=False)
-class Guess:
-    """What is known before a step: multipliers, and how far to follow a trend."""
-
-    multipliers: FloatArray
-    ball_price: float
-    trust: float
+PROXIMAL_TERMS = (1e-9, 1e-11, 1e-7, 1e-5, 1e-3)
+CLOSED_SHARE = 0.01  # of the gap at the start
 
 
 def next_step(
-    problem: Prices, here: Expansion, other: Expansion | None, guess: Guess
-) -> Step:
-    """Solve the model at `here`; `other`, an expansion close by, shows the trend."""
+    problem: SaddleTerms,
+    here: Expansion,
+    multipliers: FloatArray,
+    ball_multiplier: float,
+    other: Expansion | None = None,
+    trust: float = 1.0,
+) -> SaddleStep:
+    """Solve the model at `here`, from a first guess of the multipliers.
+
+    `other`, an expansion close by, shows a trend of curvature; `trust` is how far it is
+    followed.
+    """
     try:
-        step, damping = _model_step(problem, here, guess)
+        undamped = (0.0,) if problem.modulus > 0 else ()
+        for damping in undamped + DAMPING:  # as little as it takes
+            model = SecondOrderModel.at(here, problem, damping=damping)
+            step = solve(model, multipliers, ball_multiplier)
+            if step.solved:
+                break
         if other is None:
             return step
-        return _forecast_step(problem, here, other, guess, step, damping)
+        return _forecast_step(problem, here, other, trust, step, damping)
     except LinAlgError:
         return _gradient_step(problem, here)
 
 
-def merit(problem: Prices, at: Expansion, price: float) -> float:
+def merit(problem: SaddleTerms, at: Expansion, penalty: float) -> float:
     """Return βF + ρ·max(0, max r)."""
     worst = float(at.violation.max(initial=0.0))
-    return problem.risk_weight * at.risk + price * max(0.0, worst)
+    return problem.risk_weight * at.risk + penalty * max(0.0, worst)
 
 
-def shorten(problem: Prices, here: Expansion, trial: Expansion, price: float) -> float:
+def shorten(
+    problem: SaddleTerms, here: Expansion, trial: Expansion, penalty: float
+) -> float:
     """Return the part of a refused step that two expansions promise most from.
 
     The larger of the two follows a convex function around a kink, such as an outlier
@@ -94,7 +96,7 @@ def shorten(problem: Prices, here: Expansion, trial: Expansion, price: float) ->
     d, t = trial.w - here.w, np.linspace(0.02, 0.5, 25)
     path = np.maximum(along(here, d, t), along(trial, d, t - 1.0))
     worst = np.maximum(path[1:].max(axis=0, initial=0.0), 0.0)
-    return float(t[np.argmin(problem.risk_weight * path[0] + price * worst)])
+    return float(t[np.argmin(problem.risk_weight * path[0] + penalty * worst)])
 
 
 def along(at: Expansion, d: FloatArray, t: FloatArray) -> FloatArray:
@@ -107,41 +109,30 @@ def along(at: Expansion, d: FloatArray, t: FloatArray) -> FloatArray:
     )
 
 
-def _model_step(problem: Prices, here: Expansion, guess: Guess) -> tuple[Step, float]:
-    """Solve the model with as little damping as it takes; also return that."""
-    undamped = (0.0,) if problem.modulus > 0 else ()
-    for damping in undamped + DAMPING:
-        model = Model.at(here, problem, damping=damping)
-        step = solve(model, guess.multipliers, guess.ball_price)
-        if step.solved:
-            break
-    return step, damping
-
-
 def _forecast_step(
-    problem: Prices,
+    problem: SaddleTerms,
     here: Expansion,
     other: Expansion,
-    guess: Guess,
-    step: Step,
+    trust: float,
+    step: SaddleStep,
     damping: float,
-) -> Step:
+) -> SaddleStep:
     """Solve the model again and again, with the curvature forecast for its own step."""
     trend = forecast(here, other, step.multipliers, problem)
     if trend is None:
         return step
     theta = np.ones(len(here.w))
-    for _ in range(FORECASTS):
-        last, theta = theta, trend.mean_curvature(step.d, guess.trust)
+    for _ in range(MAX_FORECASTS):
+        last, theta = theta, trend.mean_curvature(step.d, trust)
         if np.abs(theta / last - 1.0).max() < 0.01:
             break
         basis = trend.basis(theta)
-        model = Model.at(here, problem, basis=basis, damping=damping)
-        step = solve(model, step.multipliers, step.ball_price)
+        model = SecondOrderModel.at(here, problem, basis=basis, damping=damping)
+        step = solve(model, step.multipliers, step.ball_multiplier)
     return step
 
 
-def _gradient_step(problem: Prices, here: Expansion) -> Step:
+def _gradient_step(problem: SaddleTerms, here: Expansion) -> SaddleStep:
     """A short step down βF + B·max(0, max r), for Hessians that no ridge can repair."""
     lam = np.zeros(problem.n_cells)
     if here.violation.max(initial=0.0) > 0:
@@ -151,11 +142,11 @@ def _gradient_step(problem: Prices, here: Expansion) -> Step:
     hessian = hessian + np.tensordot(lam, here.hessians, axes=1)
     size = max(float(np.abs(hessian).sum(axis=1).max()), 1e-12)
     d = -gradient / size
-    return Step(d, lam, float(gradient @ d) / 2, here.violation)
+    return SaddleStep(d, lam, float(gradient @ d) / 2, here.violation)
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class SecondOrderModel:
     """Second-order expansions of βF, of the cells' violations and of the ball.
 
     Row Z of `values` and `jacobian` is the ball (‖w + d‖²/R − R)/2, where there is one;
@@ -175,11 +166,11 @@ class Model:
     def at(
         cls,
         here: Expansion,
-        problem: Prices,
+        problem: SaddleTerms,
         *,
         basis: FloatArray | None = None,
         damping: float = 0.0,
-    ) -> Model:
+    ) -> SecondOrderModel:
         """Build the model of a problem around one expansion.
 
         With a `basis`, losses keep their Hessians in the coordinates e, and so curve
@@ -238,18 +229,20 @@ class Response:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class SaddleStep:
     """The solution of the model: a step, its multipliers, and what it promises."""
 
     d: FloatArray
     multipliers: FloatArray
     risk_change: float  # q₀(d)
     violation: FloatArray  # q(d) of the cells
-    ball_price: float = 0.0  # multiplier of the ball
+    ball_multiplier: float = 0.0  # multiplier of the ball
     solved: bool = True  # whether the model's own duality gap was closed
 
 
-def solve(model: Model, multipliers: FloatArray, ball_price: float = 0.0) -> Step:
+def solve(
+    model: SecondOrderModel, multipliers: FloatArray, ball_multiplier: float = 0.0
+) -> SaddleStep:
     """Maximise φ from a first guess of λ.
 
     Raises
@@ -259,9 +252,9 @@ def solve(model: Model, multipliers: FloatArray, ball_price: float = 0.0) -> Ste
     """
     lam = project_capped_simplex(multipliers, model.bound)
     if model.ball is not None:
-        lam = np.append(lam, ball_price)
+        lam = np.append(lam, ball_multiplier)
     now = first = respond(model, lam)
-    for _ in range(NEWTON_STEPS):
+    for _ in range(MAX_NEWTON_STEPS):
         if slack(model, now) <= 1e-14 * scale(model, now):
             break
         after = _climb(model, now, ascend(model, now) - now.lam)
@@ -269,7 +262,7 @@ def solve(model: Model, multipliers: FloatArray, ball_price: float = 0.0) -> Ste
             break
         now = after
     z = model.n_cells
-    return Step(
+    return SaddleStep(
         now.e if model.basis is None else model.basis @ now.e,
         now.lam[:z],
         float(model.gradient @ now.e + 0.5 * now.e @ model.hessian @ now.e),
@@ -279,7 +272,7 @@ def solve(model: Model, multipliers: FloatArray, ball_price: float = 0.0) -> Ste
     )
 
 
-def respond(model: Model, lam: FloatArray) -> Response:
+def respond(model: SecondOrderModel, lam: FloatArray) -> Response:
     """Minimise q₀ + λᵀq, and differentiate the minimum in λ."""
     from scipy.linalg import cho_solve
 
@@ -298,19 +291,19 @@ def respond(model: Model, lam: FloatArray) -> Response:
     )
 
 
-def slack(model: Model, at: Response) -> float:
+def slack(model: SecondOrderModel, at: Response) -> float:
     """Return the model's own duality gap."""
     capped = np.arange(len(at.lam)) < model.n_cells
     return capped_gap(at.values, at.lam, model.bound, capped)
 
 
-def scale(model: Model, at: Response) -> float:
+def scale(model: SecondOrderModel, at: Response) -> float:
     """Return the size of the numbers that `slack` is a difference of."""
     largest = float(np.abs(at.values[: model.n_cells]).max(initial=0.0))
     return max(model.bound * largest, float(at.lam @ np.abs(at.values)), 1e-12)
 
 
-def ascend(model: Model, at: Response) -> FloatArray:
+def ascend(model: SecondOrderModel, at: Response) -> FloatArray:
     """Return the λ that maximises the second-order expansion of φ.
 
     Should the QP fail, one projected gradient step.
@@ -325,7 +318,9 @@ def ascend(model: Model, at: Response) -> FloatArray:
     return np.append(cells, np.maximum(moved[z:], 0.0))
 
 
-def _climb(model: Model, now: Response, direction: FloatArray) -> Response | None:
+def _climb(
+    model: SecondOrderModel, now: Response, direction: FloatArray
+) -> Response | None:
     """Go along a direction until φ rises enough; None if rounding forbids it.
 
     Where φ is flat to rounding, its slope still tells: then the slack must shrink.
@@ -342,7 +337,7 @@ def _climb(model: Model, now: Response, direction: FloatArray) -> Response | Non
     return after if slack(model, after) < 0.9 * slack(model, now) else None
 
 
-def _sizes(here: Expansion, problem: Prices) -> FloatArray:
+def _sizes(here: Expansion, problem: SaddleTerms) -> FloatArray:
     """Return the curvature that each parameter has for a typical λ."""
     cells = np.einsum("zii->i", here.hessians) / max(1, problem.n_cells)
     risk = np.diag(here.risk_hessian)
@@ -366,7 +361,7 @@ def _factorise(hessian: FloatArray) -> tuple[FloatArray, bool]:
 
 
 @dataclass(frozen=True, eq=False)
-class Forecast:
+class CurvatureTrend:
     """A trend of the curvature of G(·; λ) per direction."""
 
     directions: FloatArray  # V, (p, p)
@@ -390,8 +385,8 @@ class Forecast:
 
 
 def forecast(
-    here: Expansion, before: Expansion, multipliers: FloatArray, problem: Prices
-) -> Forecast | None:
+    here: Expansion, before: Expansion, multipliers: FloatArray, problem: SaddleTerms
+) -> CurvatureTrend | None:
     """Compare the Hessians of G(·; λ), without ridge, at two points."""
     from scipy.linalg import eigh
 
@@ -409,16 +404,16 @@ def forecast(
     except LinAlgError:
         return None
     coordinates = directions.T @ then
-    return Forecast(
+    return CurvatureTrend(
         directions,
         coordinates,
-        np.log(np.clip(kappa, 1.0 / STEEPEST, STEEPEST)),
+        np.log(np.clip(kappa, 1.0 / MAX_FACTOR, MAX_FACTOR)),
         coordinates @ (here.w - before.w),
     )
 
 
 def _loss_hessian(
-    at: Expansion, multipliers: FloatArray, problem: Prices
+    at: Expansion, multipliers: FloatArray, problem: SaddleTerms
 ) -> FloatArray:
     """Return ∇²G(w; λ) without the ridge, which never changes."""
     hessian = problem.risk_weight * at.risk_hessian
@@ -451,7 +446,7 @@ def maximise_capped(
     unit_matrix = matrix * np.outer(units, units) / open_gap
     unit_slope = slope * units / open_gap
     best, best_gap = None, 0.9 * open_gap
-    for proximal in PROXIMAL:
+    for proximal in PROXIMAL_TERMS:
         quadratic = unit_matrix + proximal * np.eye(len(slope))
         linear = -(unit_slope + quadratic @ (start / units))
         x = _solved(quadratic, linear, units, bound, capped)
@@ -460,7 +455,7 @@ def maximise_capped(
         left = capped_gap(slope - matrix @ (x - start), x, bound, capped)
         if left < best_gap:
             best, best_gap = x, left
-        if left <= CLOSED * open_gap:
+        if left <= CLOSED_SHARE * open_gap:
             break
     return best
 

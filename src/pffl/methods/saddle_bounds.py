@@ -32,15 +32,22 @@ from pffl.methods.base import (
     Positive,
 )
 from pffl.numerics import project_capped_simplex
-from pffl.problem import Expansion, Point, Prices, Problem, lower_value, upper_value
+from pffl.problem import (
+    Expansion,
+    Point,
+    Problem,
+    SaddleTerms,
+    lower_value,
+    upper_value,
+)
 from pffl.queries import Expand, ExpandTotal
 from pffl.queries.expand import linear
 from pffl.typing import FloatArray, IntArray
 
 ARMIJO = 1e-4
-NEAR = 0.9  # of the ball's radius: then it grows
-GROWTH = 10.0
-FARTHEST = 1e9  # times the radius at the start
+NEAR_END = 0.9  # of the ball's radius: then it grows
+RADIUS_GROWTH = 10.0
+MAX_RADIUS = 1e9  # times the radius at the start
 ROUNDING = 1e-14
 FEW_CELLS = 40  # that a step may always weigh; of more, those that may bind
 MORE_CELLS = 20  # that are added at once
@@ -65,7 +72,7 @@ class SaddleState:
         Expansion at the w of the pair to return.
     here
         Expansion at the last accepted w.
-    price, promised
+    penalty, promised
         ρ of the merit, and how much of it the step to `w` should save.
     refused
         Trials refused since `here`.
@@ -81,6 +88,8 @@ class SaddleState:
         What the losses were divided by.
     settled
         Where it stood when the gap was closed over a smaller ball.
+    ball_multiplier
+        Multiplier of the ball ‖w‖ ≤ R, where βμ = 0.
     """
 
     round: int
@@ -92,7 +101,7 @@ class SaddleState:
     proved: FloatArray | None = None
     found: Expansion | None = None
     here: Expansion | None = None
-    price: float = 0.0
+    penalty: float = 0.0
     promised: float = 0.0
     refused: int = 0
     idle: int = 0
@@ -104,6 +113,7 @@ class SaddleState:
     radius: float = np.inf
     unit: float = 1.0
     settled: Self | None = None
+    ball_multiplier: float = 0.0
 
     @property
     def gap(self) -> float:
@@ -138,24 +148,10 @@ class SaddleState:
 
 
 S = TypeVar("S", bound=SaddleState)
-T = TypeVar("T", bound="SecondOrderState")
-
-
-@dataclass(frozen=True, eq=False)
-class SecondOrderState(SaddleState):
-    """Where a method stands that steps to the saddle point of a second-order model.
-
-    Attributes
-    ----------
-    ball_price
-        Multiplier of the ball ‖w‖ ≤ R, where βμ = 0.
-    """
-
-    ball_price: float = 0.0
 
 
 @dataclass(frozen=True)
-class InUnits:
+class ScaledTerms:
     """β, B, βμ and R of a problem whose losses are divided by their unit."""
 
     risk_weight: float
@@ -165,7 +161,7 @@ class InUnits:
     n_cells: int
 
     @classmethod
-    def of(cls, problem: Problem, radius: float) -> InUnits:
+    def of(cls, problem: Problem, radius: float) -> ScaledTerms:
         """Divide by the unit."""
         return cls(
             problem.risk_weight,
@@ -248,8 +244,8 @@ class GapMethod(Method, Generic[S]):
         lam = project_capped_simplex(start.multipliers, problem.multiplier_bound)
         radius = problem.radius if problem.modulus == 0 else np.inf
         if not problem.fixed_ball:
-            radius = max(radius, GROWTH * float(np.linalg.norm(start.w)))
-        start = Point(inside(InUnits.of(problem, radius), start.w), lam)
+            radius = max(radius, RADIUS_GROWTH * float(np.linalg.norm(start.w)))
+        start = Point(inside(ScaledTerms.of(problem, radius), start.w), lam)
         unit = problem.unit
         return kind(0, start.w, start.multipliers, start, radius=radius, unit=unit)
 
@@ -269,10 +265,10 @@ class GapMethod(Method, Generic[S]):
 
     def _bounded(self, problem: Problem, state: S, at: Expansion, errors: Errors) -> S:
         """Improve the bounds on the saddle value."""
-        prices = InUnits.of(problem, state.radius)
-        upper = upper_value(at.risk, at.violation, prices)
-        candidates = candidate_multipliers(prices, at, state.multipliers)
-        bounds = [lower_value(at, lam, prices) for lam in candidates]
+        terms = ScaledTerms.of(problem, state.radius)
+        upper = upper_value(at.risk, at.violation, terms)
+        candidates = candidate_multipliers(terms, at, state.multipliers)
+        bounds = [lower_value(at, lam, terms) for lam in candidates]
         lower = max(bounds)
         noise = ROUNDING * (abs(upper) + abs(lower))
         moved = upper < state.upper - noise or lower > state.lower + noise
@@ -282,10 +278,10 @@ class GapMethod(Method, Generic[S]):
         above, below = state.above, state.below
         if upper <= state.upper:
             w, found = at.w, at
-            above = errors.upper(prices.risk_weight, prices.multiplier_bound)
+            above = errors.upper(terms.risk_weight, terms.multiplier_bound)
         if lower >= state.lower:
             lam, proved = candidates[int(np.argmax(bounds))], at.w
-            below = lower - lower_value(at, lam, prices, errors)
+            below = lower - lower_value(at, lam, terms, errors)
         return replace(
             state,
             best=Point(w, lam),
@@ -314,7 +310,7 @@ class GapMethod(Method, Generic[S]):
         """Go on over a larger ball; what was found over this one is kept."""
         far = replace(
             state,
-            radius=GROWTH * state.radius,
+            radius=RADIUS_GROWTH * state.radius,
             lower=-np.inf,
             proved=None,
             idle=-1,
@@ -347,8 +343,8 @@ def relevant_cells(violation: FloatArray, multipliers: FloatArray) -> IntArray:
     if len(violation) <= FEW_CELLS:
         return np.arange(len(violation))
     ranks = np.argsort(-violation, kind="stable")[:MORE_CELLS]
-    priced = np.argsort(-multipliers, kind="stable")[:FEW_CELLS]
-    return np.union1d(ranks, priced[multipliers[priced] > 0])
+    weighed = np.argsort(-multipliers, kind="stable")[:FEW_CELLS]
+    return np.union1d(ranks, weighed[multipliers[weighed] > 0])
 
 
 def take_cells(at: Expansion, cells: IntArray) -> Expansion:
@@ -365,12 +361,12 @@ def take_cells(at: Expansion, cells: IntArray) -> Expansion:
 
 
 def step_to_saddle(
-    prices: InUnits,
-    state: T,
+    terms: ScaledTerms,
+    state: S,
     here: Expansion,
-    solve: Callable[[IntArray], tuple[saddle.Step, FloatArray]],
+    solve: Callable[[IntArray], tuple[saddle.SaddleStep, FloatArray]],
     ahead: Callable[[FloatArray], FloatArray],
-) -> T:
+) -> S:
     """Choose the next w and λ: the saddle point of a model of the cells that may bind.
 
     Cells that its step would violate join them.
@@ -386,7 +382,7 @@ def step_to_saddle(
     while True:
         step, d = solve(cells)
         left = max(0.0, float(step.violation.max(initial=0.0)))
-        if len(cells) == prices.n_cells:
+        if len(cells) == terms.n_cells:
             break
         after = ahead(d)
         after[cells] = -np.inf
@@ -395,23 +391,23 @@ def step_to_saddle(
             break
         worst = missed[np.argsort(-after[missed], kind="stable")[:MORE_CELLS]]
         cells = np.sort(np.append(cells, worst))
-    lam = np.zeros(prices.n_cells)
+    lam = np.zeros(terms.n_cells)
     lam[cells] = step.multipliers
-    price = max(2.0 * float(lam.sum()), float(state.multipliers.sum()))
-    price = min(prices.multiplier_bound, price)  # ρ
+    penalty = max(2.0 * float(lam.sum()), float(state.multipliers.sum()))
+    penalty = min(terms.multiplier_bound, penalty)  # ρ
     worst_now = max(0.0, float(here.violation.max(initial=0.0)))
     return replace(
         state,
-        w=inside(prices, here.w + d),
+        w=inside(terms, here.w + d),
         multipliers=lam,
-        price=price,
-        promised=max(0.0, price * (worst_now - left) - step.risk_change),
-        ball_price=step.ball_price,
+        penalty=penalty,
+        promised=max(0.0, penalty * (worst_now - left) - step.risk_change),
+        ball_multiplier=step.ball_multiplier,
     )
 
 
 def candidate_multipliers(
-    problem: InUnits, at: Expansion, guess: FloatArray
+    problem: ScaledTerms, at: Expansion, guess: FloatArray
 ) -> list[FloatArray]:
     """Candidates for the λ with the largest `lower_value` at one w: guess, 0, and more.
 
@@ -443,22 +439,22 @@ def candidate_multipliers(
     return list(whole)
 
 
-def accepted(problem: Prices, state: S, here: Expansion, trial: Expansion) -> bool:
+def accepted(problem: SaddleTerms, state: S, here: Expansion, trial: Expansion) -> bool:
     """Whether the merit fell as promised, up to rounding."""
-    before = saddle.merit(problem, here, state.price)
-    noise = ROUNDING * max(abs(before), problem.risk_weight, state.price)
-    saved = before - saddle.merit(problem, trial, state.price)
+    before = saddle.merit(problem, here, state.penalty)
+    noise = ROUNDING * max(abs(before), problem.risk_weight, state.penalty)
+    saved = before - saddle.merit(problem, trial, state.penalty)
     return saved >= ARMIJO * state.promised - noise
 
 
 def _near(problem: Problem, state: S) -> bool:
     """Whether the best w lies near the end of a ball that may grow."""
-    if problem.fixed_ball or state.radius >= FARTHEST * problem.radius:
+    if problem.fixed_ball or state.radius >= MAX_RADIUS * problem.radius:
         return False
-    return float(np.linalg.norm(state.best.w)) > NEAR * state.radius
+    return float(np.linalg.norm(state.best.w)) > NEAR_END * state.radius
 
 
-def inside(problem: Prices, w: FloatArray) -> FloatArray:
+def inside(problem: SaddleTerms, w: FloatArray) -> FloatArray:
     """Where only the ball bounds w, bring it back into the ball."""
     length = float(np.linalg.norm(w))
     if length <= problem.radius:
