@@ -140,7 +140,7 @@ def _expanded(
     return float(value), gradient, total
 
 
-# SiloBounds bounds
+# Local bounds
 
 
 @dataclass(frozen=True, eq=False)
