@@ -102,7 +102,8 @@ def test_the_model_is_solved_as_by_cvxpy(seed, beta, l2):
     at, problem = draw_model(seed, l2=l2, beta=beta)
     damping = 0.0 if problem.modulus > 0 else 1e-10
     step = saddle.solve(
-        saddle.SecondOrderModel.at(at, problem, damping=damping), np.full(problem.n_cells, 0.1)
+        saddle.SecondOrderModel.at(at, problem, damping=damping),
+        np.full(problem.n_cells, 0.1),
     )
     d, bound = step.d, problem.multiplier_bound
     change = beta * (at.risk_gradient @ d + d @ at.risk_hessian @ d / 2)

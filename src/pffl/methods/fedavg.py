@@ -8,6 +8,11 @@ Brendan McMahan, Eider Moore, Daniel Ramage, Seth Hampson, Blaise Agüera y Arca
     3      each silo: J steps of size η on its mean loss
     4      w ← w + Σ p_k Δ_k / Σ p_k                        p_k: 1/K or by rows
     5  return w
+
+`run` is a generator: each `yield from trainer.descend(w, risk)` sends w to the silos,
+which take lines 3 and 4, and receives the sum of their updates Δ_k; `yield Round(…)`
+tells whoever watches which w would be returned now. `kept_iterate` holds it: the last
+w, or the average of all.
 """
 
 from __future__ import annotations

@@ -12,6 +12,14 @@ Shengyuan Hu, Zhiwei Steven Wu, Virginia Smith. Corrected as docs/paper.md says.
     13         θ ← θ + η_θ r(w)
     15     return (w̄, λ̄)
 
+w are the model's parameters, λ_z ≥ 0 the multiplier of the bound ζ_z on cell z and
+r_z(w) = (mean loss of z) − ζ_z its violation. Silo k descends its part G_k of
+G(w; λ) = βF(w) + λᵀr(w), with F the mean loss over silos, and p_k is its weight.
+
+`run` is a generator: each `yield from trainer.round(w, λ)` sends w and λ to the silos
+and receives the sums of their updates and losses, from which the next w and r follow;
+`yield Round(…)` tells whoever watches which pair would be returned now.
+
 r in line 13 is taken at the w that was sent in the last of the T rounds: it comes with
 the same reply, and no extra round is spent on it.
 
