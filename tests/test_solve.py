@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -649,3 +650,30 @@ def test_counts_of_silos_that_are_elsewhere_are_shown_as_totals():
     assert away.data.name == engine.name
     assert away.data.card["silos"] == ["all 3 silos"]
     assert away.data.card["rows"] == [[sum(n) for n in zip(*here["rows"], strict=True)]]
+
+
+def test_data_and_bounds_as_people_have_them(tmp_path: Path) -> None:
+    rows = pffl.datasets.synthetic(300, silos=2, groups=["f", "m"], seed=0)
+    plain = pffl.solve(rows, pffl.BoundedGroupLoss(0.66), seed=0)
+    for bound in (0.66, {"f": 0.66, "m": 0.66}):
+        np.testing.assert_array_equal(pffl.solve(rows, bound, seed=0).w, plain.w)
+    assert pffl.solve(rows, "minmax", seed=0).constraint["kind"] == "minmax"
+    assert pffl.solve(rows, "bgl", seed=0).notes[0].startswith("bound = ")
+    assert (
+        pffl.feasible(rows, 0.66).verdict
+        == pffl.feasible(rows, pffl.BoundedGroupLoss(0.66)).verdict
+    )
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(200, 2)), columns=["a", "b"])
+    frame["sex"] = rng.choice(["f", "m"], 200)
+    frame["hired"] = rng.choice(["no", "yes"], 200)
+    frame.to_csv(tmp_path / "people.csv", index=False)
+    named = {"label": "hired", "group": "sex", "seed": 0}
+    found = [
+        pffl.solve(data, 0.9, **named) for data in (frame, tmp_path / "people.csv")
+    ]
+    np.testing.assert_allclose(found[0].w, found[1].w, rtol=0, atol=1e-12)
+    with raises(UsageError, "options-conflict", "label"):
+        pffl.solve(rows, 0.66, label="hired")
+    with raises(UsageError, "unknown-name", "demographic_parity"):
+        pffl.solve(rows, "demographic_parity")

@@ -18,15 +18,21 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from scipy.special import ndtr
 
-from pffl._solve import open_engine, prepared, setting_of
+from pffl._solve import as_federation, open_engine, prepared, setting_of
 from pffl.bounds.checks import Interval, probability
 from pffl.bounds.mean import LOG_SUM, Moments, best
-from pffl.constraints import BoundedGroupLoss, Constraint, find_cell
+from pffl.constraints import (
+    Bound,
+    BoundedGroupLoss,
+    Constraint,
+    as_constraint,
+    find_cell,
+)
 from pffl.data.checks import listing
 from pffl.data.federation import Federation
 from pffl.driver import drive
@@ -50,6 +56,9 @@ from pffl.prepare import Options, prepare
 from pffl.problem import Problem
 from pffl.select import set_aside
 from pffl.text import decimals, down, element, text_table, up, words
+
+if TYPE_CHECKING:
+    from pffl.models.predictor import Table
 
 R = TypeVar("R")
 EQUAL = 1e-12  # bounds this close are one
@@ -276,8 +285,8 @@ class Feasible:
 
 
 def feasible(
-    federation: Federation | Engine,
-    constraint: Constraint | None = None,
+    data: Federation | Engine | Table,
+    constraint: Constraint | Bound | str | None = None,
     *,
     bounded: bool = True,
     cells: Sequence[str] = (),
@@ -285,15 +294,16 @@ def feasible(
     model: Model | None = None,
     engine: str = "local",
     options: Options | None = None,
+    **columns: Any,
 ) -> Feasible:
     """Find the smallest bounds that any model can meet; nothing is trained.
 
     Parameters
     ----------
-    federation
-        The silos; or an engine that reaches them.
+    data, columns
+        As for `solve`.
     constraint
-        The cells and their bounds. Default: every group.
+        The groups and their bounds, as for `solve`. Default: every group.
     bounded
         Whether the constraint's bounds are asked for; else it only names cells.
     cells
@@ -324,7 +334,8 @@ def feasible(
     >>> round(found.common.upper, 3)
     0.622
     """
-    asker = open_engine(federation, engine)
+    constraint = as_constraint(constraint)
+    asker = open_engine(as_federation(data, columns, None), engine)
     given = constraint is not None and bounded and not constraint.minimax
     settings, forecast = options or Options(), None
     if certify is not None:

@@ -11,11 +11,11 @@ import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pffl import files
 from pffl.callbacks import Callback
-from pffl.constraints import Cells, Constraint
+from pffl.constraints import Bound, Cells, Constraint, as_constraint
 from pffl.data.federation import Federation
 from pffl.data.partition import CALIBRATION
 from pffl.driver import Meter, drive, drive_many
@@ -76,10 +76,15 @@ from pffl.queries.validation import MIN_SITES
 from pffl.select import choose_bound, choose_l2
 from pffl.solution import Solution
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from pffl.models.predictor import Table
+
 
 def solve(
-    federation: Federation | Engine,
-    constraint: Constraint | None,
+    data: Federation | Engine | Table,
+    constraint: Constraint | Bound | str | None,
     *,
     model: Model | None = None,
     method: Method | str | None = None,
@@ -93,15 +98,18 @@ def solve(
     secure_sum: bool = False,
     promise: Promise | None = None,
     privacy: Privacy | None = None,
+    **columns: Any,
 ) -> Solution:
-    """Train one model under a bound per cell, and say how far the promise holds.
+    """Train one model with a bound on every group's loss, and judge it.
 
     Parameters
     ----------
-    federation
-        The silos; or an engine that reaches them.
+    data
+        A federation, a table or the path of one (with `columns`), or an engine.
     constraint
-        What is promised to whom; None for plain risk minimisation.
+        A bound for every group, a mapping from group to bound, the name of a
+        constraint ("bgl", "cbgl", "minmax", "per-silo", with the bound "auto"), or a
+        constraint; None for a model without bounds.
     model
         Default: logistic, softmax or least squares, as the labels ask for.
     method
@@ -130,6 +138,9 @@ def solve(
     privacy
         Add noise to everything that is asked, within a budget: see `Privacy`. With
         `secure_sum` the silos share the noise; without, each adds all of it.
+    columns
+        Of a table: ``label=``, ``group=``, ``silo=`` and the other parameters of
+        `Federation.from_table`.
 
     Returns
     -------
@@ -158,6 +169,10 @@ def solve(
     >>> impossible.status, round(impossible.smallest_bound, 3)
     ('impossible', 0.622)
     """
+    federation, constraint = (
+        as_federation(data, columns, seed),
+        as_constraint(constraint),
+    )
     if privacy is not None:
         privacy = known_ranges(federation, privacy)
         federation = dealt(federation)
@@ -708,6 +723,21 @@ def _repriced(
 def default_method(model: Model) -> Method:
     """Return `Auto`; `PFFL` for models that are not linear, with all it can do."""
     return Auto() if isinstance(model, LinearModel) else PFFL()
+
+
+def as_federation(
+    data: Federation | Engine | Table, columns: Mapping[str, Any], seed: int | None
+) -> Federation | Engine:
+    """Return silos as they are, and a table as a federation by its columns."""
+    if not (isinstance(data, Federation) or hasattr(data, "ask_many")):
+        drawn: dict[str, Any] = {} if seed is None else {"seed": seed}
+        return Federation.from_table(cast("pd.DataFrame", data), **drawn, **columns)
+    if columns:
+        raise UsageError(
+            f"[options-conflict] {', '.join(sorted(columns))}: columns are those of a "
+            "table, and these data are a federation already"
+        )
+    return cast("Federation | Engine", data)
 
 
 def open_engine(federation: Federation | Engine, engine: str) -> Engine:

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 
@@ -266,7 +266,7 @@ class BoundConstraint(Constraint):
     """
 
     bound: Bound = None
-    upper_bound: float | None = field(default=None, kw_only=True)
+    upper_bound: float | None = field(default=None, kw_only=True, repr=False)
     by: ClassVar[str | tuple[str, ...] | None]  # attributes that cut out the groups
 
     def __post_init__(self) -> None:
@@ -589,3 +589,30 @@ def is_minimax(described: Mapping[str, object]) -> bool:
     """Whether the constraint of this plain form has no bound to be met."""
     kind = str(described.get("kind"))
     return kind in CONSTRAINTS and CONSTRAINTS[kind].minimax
+
+
+def as_constraint(value: Constraint | Bound | str | None) -> Constraint | None:
+    """Return the constraint that a user means.
+
+    A number or a mapping is a bound on groups (`BoundedGroupLoss`). A name such as
+    "cbgl" is that constraint with the bound "auto"; "minmax" needs none.
+
+    Examples
+    --------
+    >>> as_constraint(0.6)
+    BoundedGroupLoss(bound=0.6, by=None)
+    >>> as_constraint("cbgl").open
+    True
+    """
+    if value is None or isinstance(value, Constraint):
+        return value
+    if not isinstance(value, str) or value == AUTO:
+        return BoundedGroupLoss(value)
+    if value not in CONSTRAINTS:
+        raise UsageError(
+            f"[unknown-name] no constraint '{value}': there are {sorted(CONSTRAINTS)}, "
+            "and a number is a bound for every group"
+        )
+    kind: Any = CONSTRAINTS[value]
+    made: Constraint = kind() if kind.minimax else kind(AUTO)
+    return made
