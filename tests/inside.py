@@ -134,7 +134,7 @@ HOMES = {
     "queries.validation": "LossCeilings:Ceilings",
     "queries.stakes": "STAKES",
     "queries.train": "TINY",
-    "runs.directory": ":directory SPEC derived",
+    "runs": ":directory SPEC derived",
     "config": "SECTIONS json_schema keys",
 }
 PLACES = {

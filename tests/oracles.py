@@ -1038,7 +1038,7 @@ def damage_checkpoint(place: Path, damage: Callable[[bytes], bytes]) -> None:
 
 def finished_run(place: Path) -> dict[str, Any]:
     """Everything that a run directory says, times left out."""
-    record = runs.load(place, require_verified=True)
+    record = runs.read_run(place, require_verified=True)
     known = dict(record.result)
     known.pop("seconds")
     history = (place / "history.csv").read_text("utf-8").splitlines()
@@ -1048,7 +1048,7 @@ def finished_run(place: Path) -> dict[str, Any]:
         "result": known,
         "history": [line[:column] + line[column + 1 :] for line in lines],
         "w": record.w.tobytes(),
-        "multipliers": record.multipliers.tobytes(),
+        "multipliers": record.predictor.multipliers.tobytes(),
         "files": sorted(p.name for p in place.iterdir() if p.name[0] != "."),
     }
 
@@ -1061,7 +1061,7 @@ def save_run(solution: Any, place: Path, run_file: str) -> None:
 
 def run_is_whole(place: Path) -> bool:
     """Whether all files of a run directory are those of its manifest."""
-    return bool(runs.load(place).verified)
+    return bool(runs.read_run(place).verified)
 
 
 def fill_disk(monkeypatch: Any, when: str) -> None:

@@ -222,7 +222,7 @@ def test_run_files_and_the_command_line(
     seen = command(capsys, "run", *SMALL, "--bound", "auto", "--out", out)
     assert seen.code == 0, seen.err
     assert 'bound = "auto"' in (out / "run.toml").read_text()
-    record = runs.load(out)
+    record = runs.read_run(out)
     shown = tables.tried_bounds(record.evidence)
     assert shown[0]["bound tried"] == "none"
     assert sum("◀" in row["bound tried"] for row in shown) == 1

@@ -29,7 +29,7 @@ federation = pffl.datasets.synthetic(300, silos=3, seed=0)
 bound = pffl.BoundedGroupLoss(0.8)
 solution = pffl.solve(federation, bound, seed=0, checkpoint="stopped")
 place = runs.save(solution, "run")
-assert runs.load(place, require_verified=True).result["status"] == solution.status
+assert runs.read_run(place, require_verified=True).result["status"] == solution.status
 """
 
 COMMAND = """

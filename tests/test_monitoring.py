@@ -214,7 +214,7 @@ def test_a_file_alone_tells_its_cells_by_name(tmp_path, constraint):
     assert alone.settings.bets != known.settings.bets  # nothing to plan by
     assert pffl.monitor(pffl.load(path), rows).digest == alone.digest
     folder = runs.save(solution, tmp_path / "run")
-    for model in (folder, runs.load(folder)):
+    for model in (folder, runs.read_run(folder)):
         assert pffl.monitor(model, rows).settings == known.settings
 
 

@@ -52,7 +52,7 @@ def test_the_version_is_said_without_a_command_line():
 def test_a_run_is_ready_without_what_few_runs_use():
     heavy = {"pandas", "pyarrow", "sklearn", "torch", "scipy", "pffl.deploy", "flwr"}
     run(
-        "import sys, pffl.running, pffl.config, pffl._solve, pffl.methods\n"
+        "import sys, pffl.runs, pffl.config, pffl._solve, pffl.methods\n"
         f"loaded = {heavy} & set(sys.modules)\nassert not loaded, loaded"
     )
 

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 import pffl
-from pffl import running, runs
+from pffl import runs
 from pffl.config import parse
 
 
@@ -25,7 +25,7 @@ def job(**settings):
 def ended(tmp_path_factory):
     place = tmp_path_factory.mktemp("ended") / "run"
     with runs.lock(place) as held:
-        running.run(job(), held)
+        runs.run(job(), held)
     return place
 
 
@@ -47,7 +47,7 @@ def uppers(place):
 
 
 def test_a_run_leaves_everything_and_keeps_its_confidence(place):
-    record = runs.load(place, require_verified=True)
+    record = runs.read_run(place, require_verified=True)
     assert record.evidence.terms.confidence == 0.99
     names = {path.name for path in place.iterdir()}
     assert {"evidence.json", "certificate.json", "report.html"} <= names
@@ -58,4 +58,6 @@ def test_a_run_leaves_everything_and_keeps_its_confidence(place):
 def test_a_solution_and_its_directory_are_certified_alike(place):
     own = job()
     solution = pffl.solve(own.federation, own.constraint, options=own.options, seed=1)
-    assert pffl.certify(runs.load(place)).as_dict() == pffl.certify(solution).as_dict()
+    assert (
+        pffl.certify(runs.read_run(place)).as_dict() == pffl.certify(solution).as_dict()
+    )

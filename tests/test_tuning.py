@@ -168,7 +168,7 @@ def test_the_command_line_takes_it_and_the_run_can_be_repeated(
     assert 'l2 = "auto"' in spec.read_text()
     done = command(capsys, "run", spec, "--no-extras", "--out", places[1])
     assert done.code == 0, done.err
-    one, two = (runs.load(place) for place in places)
+    one, two = (runs.read_run(place) for place in places)
     np.testing.assert_array_equal(one.w, two.w)
     bad = command(capsys, "run", *SMALL, "--l2", "much", *more, tmp_path / "three")
     assert (bad.code, bad.error) == (2, "wrong-value")

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     from pffl.path import Promise as Promise
     from pffl.prepare import Options as Options
     from pffl.privacy.terms import Privacy as Privacy
-    from pffl.runs.directory import save as save
-    from pffl.runs.predictor import load as load
+    from pffl.runs import load as load
+    from pffl.runs import save as save
     from pffl.solution import Solution as Solution
     from pffl.verification import verify as verify
 
@@ -89,10 +89,10 @@ _HOMES = {
     "certify": "certifying",
     "compare": "experiments.comparison",
     "feasible": "_feasible",
-    "load": "runs.predictor",
+    "load": "runs",
     "monitor": "monitoring",
     "report": "_report.page",
-    "save": "runs.directory",
+    "save": "runs",
     "solve": "_solve",
     "solve_loaders": "external",
     "solve_many": "_solve",

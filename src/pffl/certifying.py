@@ -160,7 +160,7 @@ def certify(
     """
     if isinstance(solution, Predictor):
         raise UsageError(
-            "[no-evidence] a predictor alone has no evidence: pffl.runs.load(DIR) "
+            "[no-evidence] a predictor alone has no evidence: pffl.runs.read_run(DIR) "
             "reads all of a run"
         )
     request = Request(

@@ -22,8 +22,7 @@ from pffl.evidence.conclude import Conclusions, conclude
 from pffl.evidence.looks import LOOKS, Looks, read_looks
 from pffl.evidence.record import Evidence
 from pffl.models.external import Probabilities
-from pffl.running import open_model
-from pffl.runs.directory import CARD, CERTIFICATE, MODEL, REPORT, derived
+from pffl.runs import CARD, CERTIFICATE, MODEL, REPORT, derived, open_model
 
 PREPARED = "split,silo,group,label"  # how a CSV of prepared rows begins
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from pffl.runs import load
+from pffl.runs import read_run
 from tests.cli.helpers import SMALL, one_line
 
 AUDIT = (Path(__file__).parents[2] / "docs" / "audit.md").read_text("utf-8")
@@ -92,7 +92,7 @@ def test_probabilities_are_joined_by_an_id(people, command):
     assert command("verify", "a", "--model", "p.csv", "--id", "pid").code == 0
     assert command("audit", "p.csv", *SMALL).code == 2  # which needs no table
     # Of coefficients: they are beside their certificate, and read as verified.
-    assert load("apart/b").verified
+    assert read_run("apart/b").verified
     assert command("verify", "apart/b", "--model", model).code == 0
     model.write_text(model.read_text("utf-8").replace("0.1\n", "0.1001\n"), "utf-8")
     changed = command("verify", "apart/b", "--model", model)
@@ -145,7 +145,7 @@ def test_a_pickle_is_never_opened_and_its_probabilities_are_audited(
     (code,) = [c for c in PYTHON.findall(AUDIT) if "predict_proba" in c and "csv" in c]
     exec(code, {"pd": pd, "model": model, "X": people[X]})  # noqa: S102
     assert command("audit", "probabilities.csv", *TABLE).code == 0
-    cells = load("audits/people-001").result["cells"]
+    cells = read_run("audits/people-001").result["cells"]
     found = {cell["cell"]: cell["train_loss"] for cell in cells}
     expected = -np.log(model.predict_proba(people[X])[people.sex == "f"])
     column = (people.y[people.sex == "f"] == "yes").astype(int)

@@ -68,7 +68,7 @@ def test_from_run_to_verified_certificate(model, tmp_path, capsys):
     assert "not Male" in page.read_text("utf-8")
     again = tmp_path / "again"
     assert pffl(capsys, "run", run / "run.toml", "--out", again).code == 0
-    first, second = runs.load(run), runs.load(again)
+    first, second = runs.read_run(run), runs.read_run(again)
     np.testing.assert_array_equal(first.w, second.w)
 
 
@@ -85,7 +85,7 @@ def test_a_module_of_ones_own_is_asked_for(tmp_path, capsys):
     refused = pffl(capsys, "predict", run, tmp_path / "rows.csv")
     assert (refused.code, "Own" in refused.err) == (6, True)
     assert pffl(capsys, "report", run, "-o", tmp_path / "page.html").code == 0
-    record = runs.load(run, module=Own())
+    record = runs.read_run(run, module=Own())
     X = federation.silos[0].rows("test").X
     np.testing.assert_array_equal(
         record.predictor.predict_proba(X), solution.predict_proba(X)

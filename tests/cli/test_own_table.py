@@ -45,7 +45,7 @@ def test_odd_rows_make_a_run_that_says_so(command):
     assert seen.code == 0
     for said in ("7 rows are copies", "rows: f × autre, m × autre", "Genève (1)"):
         assert said in text
-    result = runs.load("runs/people-001").result
+    result = runs.read_run("runs/people-001").result
     assert result["data"]["silos"] == 3
     assert sum(cell["count"] for cell in result["cells"]) == result["train"]["rows"]
     assert "Genève (1)" not in one_line(command(*RUN, "-v", "--weighting", "rows").out)
@@ -101,7 +101,7 @@ def test_nobody_is_on_both_sides_with_an_id(command):
     lines = [["pid", *HEADER], *([str(i // 2), *row] for i, row in enumerate(rows))]
     Path("people.csv").write_text("\n".join(map(",".join, lines)) + "\n", "utf-8")
     assert command(*RUN, "--id", "pid", "--quiet").code == 0
-    record = runs.load("runs/people-001")
+    record = runs.read_run("runs/people-001")
     assert record.evidence.data.by_person
     assert record.evidence.data.overlap == 0
     assert record.result["test"]["rows"] % 2 == 0

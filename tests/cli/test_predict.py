@@ -182,7 +182,7 @@ def test_an_audit_knows_label_groups_and_bounds(command, model, rows):
     seen = command("audit", place, "fresh.csv", "--out", "found")
     assert seen.code == 0, seen.err
     assert "0.650" in seen.out
-    found = runs.load("found")
+    found = runs.read_run("found")
     assert [cell["cell"] for cell in found.result["cells"]] == ["f", "m"]
     assert found.predictor.loss_bound == solved("text").loss_bound
     np.testing.assert_array_equal(
@@ -193,12 +193,16 @@ def test_an_audit_knows_label_groups_and_bounds(command, model, rows):
     file = pffl.load(model).save("alone.safetensors")
     seen = command("audit", file, "fresh.csv", "--bound", "0.9", "--out", "other")
     assert seen.code == 0, seen.err
-    assert [cell["bound"] for cell in runs.load("other").result["cells"]] == [0.9] * 2
+    assert [cell["bound"] for cell in runs.read_run("other").result["cells"]] == [
+        0.9
+    ] * 2
     # A bound that was chosen is kept.
     chosen = "[data]\nname = 'compas'\n[constraint]\nkind = 'bgl'\nbound = 'auto'\n"
     pffl.save(solved("text"), "chosen", chosen)
     assert command("audit", "chosen", rows, "--out", "third").code == 0
-    assert [cell["bound"] for cell in runs.load("third").result["cells"]] == [0.65] * 2
+    assert [cell["bound"] for cell in runs.read_run("third").result["cells"]] == [
+        0.65
+    ] * 2
 
 
 def test_an_audit_knows_bounds_that_the_run_found(command, rows):
@@ -214,7 +218,7 @@ def test_an_audit_knows_bounds_that_the_run_found(command, rows):
     pffl.save(one, "run", tomli_w.dumps(spec))
     seen = command("audit", "run", rows, "--out", "found")
     assert seen.code == 4, seen.err  # these few rows are above some of them
-    found = {c["cell"]: c["bound"] for c in runs.load("found").result["cells"]}
+    found = {c["cell"]: c["bound"] for c in runs.read_run("found").result["cells"]}
     wanted = dict(zip(one.predictor.cells, one.predictor.bounds, strict=True))
     assert found == pytest.approx(wanted)
 
@@ -242,15 +246,15 @@ def test_an_audit_of_the_run_s_own_held_out_rows_is_a_further_look(command, rows
     for name in ("one", "two"):  # the same certificate twice is one look
         seen = command("audit", "run", "own.csv", "--out", name)
         assert seen.code == 0, seen.err
-        e = runs.load(name).evidence
-        assert e.data.fingerprint == runs.load("run").evidence.data.fingerprint
+        e = runs.read_run(name).evidence
+        assert e.data.fingerprint == runs.read_run("run").evidence.data.fingerprint
         assert (e.heldout.splits, e.heldout.rows) == (["test"], 24)  # held out
         assert e.terms.later == 1
         assert command("verify", name).code == 0
     table.iloc[:60].to_csv("fresh.csv", index=False)
     assert command("audit", "run", "fresh.csv", "--out", "new").code == 0
-    assert runs.load("new").evidence.terms.later == 0
-    e = runs.load("new").evidence  # all of them are judged, and alike
+    assert runs.read_run("new").evidence.terms.later == 0
+    e = runs.read_run("new").evidence  # all of them are judged, and alike
     assert (e.heldout.splits, e.heldout.rows) == (["train"], 60)
     assert command("verify", "new").code == 0
 
@@ -263,5 +267,5 @@ def test_scores_can_be_audited_as_those_of_anybody(command, model, rows):
     p = solved("text").predict_proba(rows)[:, 1]
     yes = pd.read_csv(rows)["hired"] == "yes"
     loss = -np.log(np.where(yes, p, 1 - p)).mean()
-    losses = runs.load("found").evidence.heldout.column("loss")
+    losses = runs.read_run("found").evidence.heldout.column("loss")
     assert losses.sum() / 120 == pytest.approx(loss)

@@ -39,7 +39,7 @@ def test_the_same_numbers_as_the_library(command):
     expected = json.loads(json_text(solution.as_dict()))
     del found["seconds"], expected["seconds"]
     assert found == expected
-    assert np.array_equal(runs.load("here").w, solution.w)
+    assert np.array_equal(runs.read_run("here").w, solution.w)
     assert "✓ training     met" in seen.err
 
 
@@ -105,7 +105,7 @@ def test_a_bound_for_each_cell(command):
 def test_numbers_are_never_cut(command, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", width)
     seen = command(*RUN, "--bound", "0.66", "--out", "here", "--verbose")
-    for cell in runs.load("here").result["cells"]:
+    for cell in runs.read_run("here").result["cells"]:
         row = next(r for r in seen.out.splitlines() if r.startswith(cell["cell"] + " "))
         assert f"{cell['train_loss']:.4f}" in row
         assert up(cell["test_upper"]) in row  # as on the page, and never too small
@@ -117,7 +117,7 @@ def test_many_cells_show_the_tightest(command):
     seen = command("run", "synthetic", "--silos", "2", *options, *many, "-v")
     assert "20 more" in seen.out
     assert "42 more" in seen.out  # on the first screen
-    worst = max(runs.load("here").result["cells"], key=lambda c: c["violation"])
+    worst = max(runs.read_run("here").result["cells"], key=lambda c: c["violation"])
     assert f"{worst['train_loss']:.4f}" in seen.out
 
 

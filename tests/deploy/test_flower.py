@@ -102,7 +102,7 @@ def expected(tmp_path_factory):
 
 
 def same_model(out: Path, expected: pffl.Solution) -> None:
-    found = runs.load(out, require_verified=True)
+    found = runs.read_run(out, require_verified=True)
     np.testing.assert_allclose(found.w, expected.w, rtol=0, atol=1e-9)
     assert found.result["status"] == expected.status
 

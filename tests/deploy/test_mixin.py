@@ -104,9 +104,9 @@ def test_the_unchanged_app_leaves_a_group_behind_and_the_mixin_does_not(tmp_path
     checks = verify(tmp_path / "run")
     assert all(check.agrees for check in checks), [c for c in checks if not c.agrees]
     assert (tmp_path / "run" / "report.html").is_file()
-    record = runs.load(tmp_path / "run", require_verified=True)
-    assert isinstance(record.model, Reported)
-    np.testing.assert_array_equal(record.model.arrays(record.w)["w"], w)
+    record = runs.read_run(tmp_path / "run", require_verified=True)
+    assert isinstance(record.predictor.model, Reported)
+    np.testing.assert_array_equal(record.predictor.model.arrays(record.w)["w"], w)
     with raises(UsageError, "not-available"):
         record.predictor.predict_proba(np.zeros((1, 0)))
 

@@ -151,7 +151,7 @@ def test_fault_68_a_damaged_model_is_refused(saved, damage):
     path = saved / "model.safetensors"
     path.write_bytes(DAMAGE[damage](path.read_bytes()))
     with raises(ArtefactError, "bad-model-file"):
-        runs.load(saved)
+        runs.read_run(saved)
 
 
 def test_fault_68_every_bit_of_the_header_matters_or_is_harmless(saved):
@@ -162,7 +162,7 @@ def test_fault_68_every_bit_of_the_header_matters_or_is_harmless(saved):
         flipped[place] ^= 0x10
         path.write_bytes(flipped)
         try:
-            assert runs.load(saved).mismatches
+            assert runs.read_run(saved).mismatches
         except ArtefactError:
             continue
 
@@ -179,7 +179,7 @@ def test_fault_69_a_place_that_cannot_be_written_stops_before_training(
     capsys, tmp_path, monkeypatch
 ):
     (tmp_path / "file").write_text("in the way")
-    monkeypatch.setattr("pffl.running.solve", full_disk)
+    monkeypatch.setattr("pffl.runs.solve", full_disk)
     place = tmp_path / "file" / "run"
     seen = command(capsys, "run", *SMALL, "--bound", "0.7", "--out", place)
     assert (seen.code, seen.out) == (6, "")
@@ -199,7 +199,7 @@ def test_fault_88_a_finished_run_is_never_replaced(
 ):
     place = runs.save(solution, tmp_path / name)
     before = visible(place)
-    monkeypatch.setattr("pffl.running.solve", full_disk)  # nothing is trained
+    monkeypatch.setattr("pffl.runs.solve", full_disk)  # nothing is trained
     free = {"run": "run-003", "run-009": "run-010"}[name]
     (tmp_path / "run-002").mkdir()
     seen = command(capsys, "run", *SMALL, "--bound", "0.7", "--out", place)
@@ -224,14 +224,14 @@ def test_fault_70_a_second_run_in_one_directory_is_refused(solution, capsys, tmp
 
 
 def test_fault_74_an_edited_directory_is_not_verified(saved):
-    assert runs.load(saved).verified
+    assert runs.read_run(saved).verified
     path = saved / "result.json"
     path.write_text(path.read_text("utf-8").replace('"met"', '"met "'), "utf-8")
-    record = runs.load(saved)
+    record = runs.read_run(saved)
     assert not record.verified
     assert record.mismatches == ("result.json was changed after the run",)
     with raises(ArtefactError, "changed-file", "result.json"):
-        runs.load(saved, require_verified=True)
+        runs.read_run(saved, require_verified=True)
 
 
 def test_fault_74_missing_and_unlisted_files_are_named(saved):
@@ -239,7 +239,7 @@ def test_fault_74_missing_and_unlisted_files_are_named(saved):
     hashes = directory.read_manifest(saved)
     del hashes["history.csv"]
     (saved / "manifest.json").write_bytes(directory.manifest_text(hashes))
-    assert runs.load(saved).mismatches == (
+    assert runs.read_run(saved).mismatches == (
         "history.csv is not in the manifest",
         "run.toml is missing",
     )
@@ -274,9 +274,9 @@ def test_fault_75_odd_names_go_through_everything(
         assert "\u202e" not in text
         assert "x" * 600 not in text
     assert "[red]loud" in "".join(seen.out.split())
-    record = runs.load("here", require_verified=True)
+    record = runs.read_run("here", require_verified=True)
     assert {cell["cell"] for cell in record.result["cells"]} == set(NASTY)
-    assert set(record.schema.groups) == set(NASTY)
+    assert set(record.predictor.schema.groups) == set(NASTY)
     bound = tomllib.loads(record.spec_text)["constraint"]["bound"]
     assert set(bound) == set(NASTY)
     assert command(capsys, "run", "here", "--quiet").code == 0

@@ -264,7 +264,7 @@ def test_fault_71_a_signal_ends_cleanly_and_the_run_goes_on(
     ended, _, err = end_command(process)
     assert ended == code, err
     place = tmp_path / "run"
-    found = runs.load(place, require_verified=True)
+    found = runs.read_run(place, require_verified=True)
     assert found.result["status"] == "interrupted"
     assert Log(place).seed == 1
     ended, _, err = end_command(

@@ -96,7 +96,7 @@ def test_fault_26_a_bound_of_zero_is_warned_of(command):
 
 def test_fault_27_an_impossible_bound_says_what_is_possible(command):
     seen = command("run", *SMALL, "--bound", "0.5", "--out", "here", "--no-extras")
-    result = runs.load("here").result
+    result = runs.read_run("here").result
     assert (seen.code, result["status"]) == (4, "impossible")
     assert sum(result["witness"].values()) == pytest.approx(1)
     (least,) = re.findall(r"a bound of ([\d.]+) can be met", " ".join(seen.out.split()))
@@ -111,7 +111,7 @@ def test_fault_31_a_seed_is_drawn_shown_and_recorded(command):
     for name in ("a", "b"):
         typed = ("run", *data, "--bound", "0.9", "--out", name, "--no-extras", "-v")
         seen = command(*typed)
-        seed = runs.load(name).result["seed"]
+        seed = runs.read_run(name).result["seed"]
         assert f"seed {seed}" in " ".join(seen.out.split())
         assert tomllib.loads(Path(name, "run.toml").read_text())["run"]["seed"] == seed
         seeds.append(seed)

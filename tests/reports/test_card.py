@@ -174,7 +174,7 @@ def test_from_the_command_line_and_later(tmp_path, monkeypatch, capsys):
     assert card == Path("README.md").read_text("utf-8")
     for name in ("card.md", "report.html"):
         assert "a trial of 12 weeks" in (place / name).read_text("utf-8")
-    assert runs.load(place).verified
+    assert runs.read_run(place).verified
     assert load(place / "run.toml").about.purpose == "a trial of 12 weeks"
     assert command(capsys, "verify", place).code == 0
     refused = command(capsys, "card", place, "--date", "soon")

@@ -45,15 +45,17 @@ def visible(directory: Path) -> set[str]:
 def test_what_is_saved_is_loaded(solution, federation, tmp_path):
     place = runs.save(solution, tmp_path / "a" / "b", "seed = 1\n")
     assert visible(place) == FILES
-    record = runs.load(place, require_verified=True)
+    record = runs.read_run(place, require_verified=True)
     assert record.verified
     assert record.result == json.loads(json_text(solution.as_dict()))
     assert record.spec_text == "seed = 1\n"
-    assert record.schema == solution.schema
+    assert record.predictor.schema == solution.schema
     assert record.predictor.cells == solution.problem.cells.names
     assert np.array_equal(record.w, solution.w)
-    assert np.array_equal(record.multipliers, solution.multipliers)
-    assert np.array_equal(record.inputs.mean, solution.problem.task.model.inputs.mean)
+    assert np.array_equal(record.predictor.multipliers, solution.multipliers)
+    assert np.array_equal(
+        record.predictor.inputs.mean, solution.problem.task.model.inputs.mean
+    )
     X = federation.pooled("test").X
     assert np.array_equal(record.predictor.predict_proba(X), solution.predict_proba(X))
 
@@ -64,12 +66,12 @@ def test_a_run_replaces_a_stopped_one_with_all_that_belonged_to_it(solution, tmp
         held.save(solution, "")
         held.add("certificate.json", b"{}\n")
     (tmp_path / "my notes.txt").write_text("keep")
-    assert runs.load(tmp_path).verified
+    assert runs.read_run(tmp_path).verified
     with runs.lock(tmp_path, unfinished=True) as held:
         held.save(solution, "second = true\n")
         Log(tmp_path).remove()
     assert visible(tmp_path) == {*FILES, "my notes.txt"}
-    assert runs.load(tmp_path, require_verified=True).spec_text != ""
+    assert runs.read_run(tmp_path, require_verified=True).spec_text != ""
 
 
 def test_directories_are_numbered_and_unused_ones_vanish(solution, tmp_path):
@@ -120,7 +122,7 @@ def test_what_is_no_run_is_refused(solution, tmp_path, name, text, code):
     if text is not None:
         (tmp_path / name).write_text(text)
     with raises(ArtefactError, code):
-        runs.load(tmp_path)
+        runs.read_run(tmp_path)
     if name == "manifest.json":  # nor is it overwritten
         with raises(ArtefactError, "file-exists" if text is None else code):
             runs.save(solution, tmp_path)
@@ -141,4 +143,4 @@ def test_runs_of_the_first_version_are_refused_by_name(solution, tmp_path):
     metadata = {"format": "pffl model", "version": "1"}
     path.write_bytes(save_tensors(arrays, metadata=metadata))
     with raises(ArtefactError, "old-model-file", "pffl 0.2 or before"):
-        runs.load(tmp_path)
+        runs.read_run(tmp_path)

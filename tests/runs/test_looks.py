@@ -13,7 +13,7 @@ import pffl
 from pffl import runs
 from pffl.config import Job, parse
 from pffl.experiments import compare
-from pffl.running import run as run_in
+from pffl.runs import run as run_in
 from tests.inside import LOOKS, Evidence, Judged, Look, Looks, conclude, read_looks
 
 DATA = {"name": "synthetic", "rows": 400, "silos": 3, "seed": 1}
@@ -51,7 +51,7 @@ def test_later_certificates_have_less_and_less(tmp_path, command):
             0,
             4,
         )
-        return runs.load(place, require_verified=True).evidence
+        return runs.read_run(place, require_verified=True).evidence
 
     audited("trained", "--split", "train")  # says nothing of held-out rows
     for later, confidence in enumerate((0.9, 0.99, 0.8), start=1):
@@ -111,7 +111,7 @@ def test_fault_84_other_settings_could_not_be_checked(tmp_path):
     assert ground.state == "could not be checked"
     assert conclude(e).certificate.of_kind("holdout")[0].available
     ran(tmp_path / "again", 0.69)
-    last = runs.load(tmp_path / "again", require_verified=True).evidence
+    last = runs.read_run(tmp_path / "again", require_verified=True).evidence
     assert paid(last) == (1, 0, 4)
     assert all(check.agrees for check in pffl.verify(tmp_path / "again"))
 

@@ -32,7 +32,7 @@ from pffl.models.export.coefficients import RawForm, coefficients_of
 from pffl.models.linear import LeastSquares, LinearModel
 from pffl.models.model_file import read_model
 from pffl.models.predictor import Predictor
-from pffl.runs.directory import MODEL, read_evidence
+from pffl.runs import MODEL, read_evidence
 from pffl.solution import Solution
 from pffl.text import decimals, down, few, up, visible
 

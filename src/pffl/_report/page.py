@@ -28,7 +28,7 @@ from pffl.evidence.record import Evidence, Missing, known
 from pffl.evidence.tables import Shown
 from pffl.experiments import Comparison
 from pffl.models.predictor import Predictor
-from pffl.runs.directory import (
+from pffl.runs import (
     CARD,
     CERTIFICATE,
     EVIDENCE,

@@ -149,7 +149,8 @@ def _count_rows(
         return sorted(np.argsort(-sizes, kind="stable")[:most].tolist())
 
     names, by_group = federation.schema.groups, counts.sum(axis=(0, 2))
-    room = (width - 36) // max(6, 1 + max(map(len, names)))
+    longest = min(max(map(len, names)), terminal.MAX_NAME)
+    room = (width - 36) // max(6, 1 + longest)
     groups = largest(by_group, max(2, min(MAX_GROUPS, room)))
     silos = largest(counts.sum(axis=(1, 2)), MAX_SILOS)
     others = np.setdiff1d(np.arange(len(counts)), silos)

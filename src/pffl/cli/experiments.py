@@ -322,8 +322,7 @@ def report(
     from pffl._report.page import report as write
     from pffl.cli.run import open_page
     from pffl.config import stated
-    from pffl.running import describe
-    from pffl.runs import CARD
+    from pffl.runs import CARD, describe
 
     if not card:
         if settings:

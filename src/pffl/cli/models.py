@@ -126,7 +126,7 @@ def audit(
     from pffl.cli.run import print_result
     from pffl.engines import ENGINES
     from pffl.evidence.looks import Looks
-    from pffl.running import as_trained, open_model, save_audit
+    from pffl.runs import as_trained, open_model, save_audit
 
     if unseen is not None:
         draft = draft.where("data.unseen", unseen)

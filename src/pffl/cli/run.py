@@ -88,7 +88,7 @@ def _run_here(
     """Train in this process; return where, what it reached, and its exit code."""
     from pffl.callbacks import Callback
     from pffl.progress import Rounds
-    from pffl.running import run as run_in
+    from pffl.runs import run as run_in
 
     class Releases(Callback):
         def releasing(self, lines: Sequence[str]) -> None:
@@ -145,7 +145,7 @@ def _run_deployed(
             raise
     code = int(ended["code"])
     if code in (0, 4):
-        return planned.out, conclude(runs.load(planned.out).evidence), code
+        return planned.out, conclude(runs.read_run(planned.out).evidence), code
     terminal.error(str(ended["message"]))
     _say_how_to_go_on(planned.out)
     return planned.out, None, code

@@ -174,7 +174,8 @@ def text_rows(
 ) -> Table:
     """A row per mapping; the first ones of many."""
     first, *titles = dict.fromkeys(key for row in rows for key in row)
-    heads = titles if not rule else [title.replace(" ", "\n") for title in titles]
+    heads = [shorten(clean(title), MAX_NAME) for title in titles]
+    heads = [head.replace(" ", "\n") for head in heads] if rule else heads
     table = plain_table(width, first, *heads, rule=rule)
     for row in rows[:most]:
         figures = (_entry(title, row.get(title)) for title in titles)

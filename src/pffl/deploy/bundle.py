@@ -43,7 +43,7 @@ from pffl.methods.auto import hessians_fit
 from pffl.prepare import Setting, check_pooled
 from pffl.problem import Access
 from pffl.queries.validation import MIN_SITES
-from pffl.runs.directory import SPEC
+from pffl.runs import SPEC
 
 OLDEST_FLOWER = "1.41.0"
 SPARE = 50  # queries beyond those that a method plans: start, gap, verdict

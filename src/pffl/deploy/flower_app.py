@@ -21,7 +21,7 @@ import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from pffl import files, running
+from pffl import files
 from pffl.callbacks import Callback
 from pffl.config import Plan, constraint_sections
 from pffl.config import load as load_spec
@@ -35,7 +35,8 @@ from pffl.flow import Round
 from pffl.models.recipes import Recipe
 from pffl.progress import measured
 from pffl.queries import Query
-from pffl.runs.directory import RECORD, SESSION, SPEC, STEPS, lock
+from pffl.runs import RECORD, SESSION, SPEC, STEPS, lock
+from pffl.runs import run as run_in
 from pffl.solution import Solution
 
 TYPE, KEY = "query.pffl", "pffl"  # of our messages among Flower's
@@ -191,7 +192,7 @@ def run(
                 folder=steps,
                 heads=place / HEADS,
             )
-            solution = running.run(
+            solution = run_in(
                 job.over(engine),
                 held,
                 callbacks=[Live(record, len(agreed.sites))],

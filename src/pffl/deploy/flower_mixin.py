@@ -69,7 +69,7 @@ from pffl.queries import (
 from pffl.queries.evaluate import COLUMNS
 from pffl.queries.validation import Gate, Policy
 from pffl.records import Record, read
-from pffl.runs.directory import lock
+from pffl.runs import lock
 from pffl.solution import Solution
 from pffl.typing import FloatArray, IntArray
 

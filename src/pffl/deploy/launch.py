@@ -28,7 +28,7 @@ from pffl.deploy.bundle import OLDEST_FLOWER, Address
 from pffl.deploy.federation import FILE as FEDERATION
 from pffl.deploy.federation import Agreement
 from pffl.errors import FederationError, PFFLError, UsageError
-from pffl.runs.directory import RECORD
+from pffl.runs import RECORD
 
 PATIENCE = 120.0  # seconds that a command of Flower's may take
 PAUSE = 0.5  # seconds between two looks at the record

@@ -33,8 +33,7 @@ from pffl.errors import ArtefactError, DataError, PFFLError, UsageError
 from pffl.evidence.monitor import STATE, Settings, Watched
 from pffl.evidence.record import Evidence, Training, known
 from pffl.models.predictor import Predictor
-from pffl.runs.directory import EVIDENCE, MODEL, RunRecord, read_evidence
-from pffl.runs.predictor import load
+from pffl.runs import EVIDENCE, MODEL, RunRecord, load, read_evidence
 from pffl.solution import Solution
 from pffl.typing import FloatArray
 

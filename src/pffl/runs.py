@@ -1,0 +1,770 @@
+"""Runs on disk: locked before the training, written whole, read with suspicion.
+
+result.json         the verdict and its numbers
+evidence.json       what was declared and measured, from which the rest follows
+certificate.json    every claim with its grounds, figures and evidence
+model.safetensors   parameters, multipliers, scaling, schema
+history.csv         one line per round
+run.toml            the run file that repeats the run
+card.md, report.html
+manifest.json       SHA-256 of each of these
+
+Audits of other models are saved alike, so that both can be verified.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pffl import files, log, records
+from pffl._audit import Audit, Audited, read_coefficients, with_probabilities
+from pffl._solve import solve
+from pffl.callbacks import Callback
+from pffl.config import (
+    APART,
+    DataSource,
+    Job,
+    RunSpec,
+    about_section,
+    constraint_sections,
+    dumps,
+    set_apart,
+)
+from pffl.config import SPEC as SPEC
+from pffl.constraints import AUTO, settled
+from pffl.data.federation import Federation
+from pffl.data.reading import read_table
+from pffl.data.schema import Schema
+from pffl.data.table import TableOptions
+from pffl.errors import ArtefactError, DataError, UsageError
+from pffl.evidence.conclude import Conclusions, conclude
+from pffl.evidence.looks import LOOKS, Looks
+from pffl.evidence.record import About, Evidence, Training
+from pffl.models.model_file import read_model, write_model
+from pffl.models.predictor import Predictor
+from pffl.solution import Solution
+from pffl.typing import FloatArray
+
+RESULT = "result.json"
+MODEL = "model.safetensors"
+HISTORY = "history.csv"
+EVIDENCE = "evidence.json"
+CERTIFICATE = "certificate.json"
+REPORT = "report.html"
+CARD = "card.md"
+MANIFEST = "manifest.json"
+LOCK = ".lock"
+RECORD, SESSION = "record.jsonl", "session.json"  # of a deployed run
+STEPS = "steps"  # what its server goes on from, under secure sums
+STOPPED = {log.SPEC, log.LOG}
+FORMAT, VERSION = "pffl run directory", 2
+RESULT_FORMAT = "pffl.result"
+READABLE = (1, 2, 3)  # 1 was pffl 0.1.0
+GAPS_SHOWN = 20  # times the gap is measured in a run of known length
+
+
+# Writing
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """A directory that belongs to this process for the time of a run."""
+
+    directory: Path
+
+    def save(self, found: Solution | Audit, spec_text: str) -> Path:
+        """Write a run or an audit; what a stopped run left under its manifest goes."""
+        stale = self._known()
+        looks = found.audited.looks if isinstance(found, Audit) else Looks()
+        written = {
+            **derived(found.conclusions, looks),
+            MODEL: write_model(found.predictor),
+            SPEC: spec_text.encode(),
+        }
+        if isinstance(found, Solution):
+            written[HISTORY] = files.csv_text(found.history_rows()).encode()
+        self._write(written, {})
+        files.remove(self.directory / n for n in sorted(set(stale) - set(written)))
+        return self.directory
+
+    def begin(self, spec_text: str) -> None:
+        """Write down which run is about to start.
+
+        Of a run that was stopped there, what was written down then stays.
+        """
+        path = self.directory / log.SPEC
+        if not path.exists():
+            files.write(path, spec_text.encode())
+
+    def add(self, name: str, content: bytes) -> None:
+        """Write one more file (a page, say) and enter it in the manifest."""
+        self._write({name: content}, self._known())
+
+    def _known(self) -> dict[str, str]:
+        there = (self.directory / MANIFEST).exists()
+        return read_manifest(self.directory) if there else {}
+
+    def _write(self, written: Mapping[str, bytes], known: Mapping[str, str]) -> None:
+        hashes = {name: files.digest(content) for name, content in written.items()}
+        manifest = manifest_text({**known, **hashes})
+        files.write_all(self.directory, {**written, MANIFEST: manifest})
+
+
+def manifest_text(hashes: Mapping[str, str]) -> bytes:
+    """Content of a manifest."""
+    plain = {
+        "format": FORMAT,
+        "version": VERSION,
+        "files": dict(sorted(hashes.items())),
+    }
+    return files.json_text(plain).encode()
+
+
+def derived(found: Conclusions, looks: Looks) -> dict[str, bytes]:
+    """Return evidence and conclusions, as files.
+
+    A run that was interrupted gets no certificate, which is what counts as a look.
+    """
+    evidence = found.evidence
+    plain = {EVIDENCE: evidence.as_dict(), RESULT: found.result()}
+    if evidence.stopped != "interrupted":
+        plain[CERTIFICATE] = found.certified()
+    written = {name: files.json_text(part).encode() for name, part in plain.items()}
+    text = looks.text(evidence) if CERTIFICATE in plain else None
+    return written if text is None else {**written, LOOKS: text}
+
+
+def save(
+    solution: Solution | Audit, directory: str | os.PathLike[str], spec_text: str = ""
+) -> Path:
+    """Write the run directory of a solution, or of an audit.
+
+    Parameters
+    ----------
+    solution
+        What `solve` or `audit` returned.
+    directory
+        A new or empty directory, or that of a run that was stopped.
+    spec_text
+        The run file that repeats the run.
+
+    Returns
+    -------
+    Path
+        The directory.
+
+    Raises
+    ------
+    UsageError
+        The directory holds a finished run: it is never replaced.
+    ArtefactError
+        It cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = pffl.save(solution, f"{folder}/run")
+    ...     (run / "certificate.json").exists()
+    True
+    """
+    with lock(directory, unfinished=True) as place:
+        return place.save(solution, spec_text)
+
+
+# Locking
+
+
+@contextmanager
+def lock(
+    directory: str | os.PathLike[str],
+    *,
+    unfinished: bool = False,
+    finished: bool = False,
+) -> Iterator[RunDirectory]:
+    """Hold a directory; refuse one that holds something else or is in use (fault 70).
+
+    A directory that was made for this and stays empty is taken away again. One with a
+    run that was stopped is refused, unless `unfinished` asks for it, and so is one with
+    a run that is finished, unless `finished` does (fault 88).
+    """
+    place = Path(directory)
+    made = not place.exists()
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        _refuse_foreign(place, unfinished, finished)
+    except OSError as error:
+        raise files.cannot_write(place, error) from error
+    held = ExitStack()
+    try:
+        held.enter_context(files.lock(place / LOCK))
+    except files.Locked as error:
+        raise ArtefactError(
+            f"[lock-held] '{place}' is in use by another run ({_holder(place)}): wait "
+            "for it, or choose another directory"
+        ) from error
+    try:
+        with held:
+            try:
+                _refuse_foreign(place, unfinished, finished)
+                with suppress(OSError):
+                    (place / LOCK).write_text(f"process {os.getpid()}", "utf-8")
+                yield RunDirectory(place)
+            finally:
+                with suppress(OSError):  # no trace where nothing was saved
+                    if not any(entry.name != LOCK for entry in place.iterdir()):
+                        (place / LOCK).unlink(missing_ok=True)
+    finally:
+        if made:
+            with suppress(OSError):
+                place.rmdir()
+
+
+def _holder(place: Path) -> str:
+    """Say which process holds a directory, as far as it is known."""
+    try:
+        return (place / LOCK).read_text("utf-8") or "process unknown"
+    except (OSError, ValueError):
+        return "process unknown"
+
+
+@contextmanager
+def lock_next(parent: str | os.PathLike[str], name: str) -> Iterator[RunDirectory]:
+    """Hold the first free of ``parent/name-001``, ``parent/name-002`` and so on."""
+    stem = re.sub(r"[^\w.-]+", "-", name).strip("-.").lower() or "run"
+    place = Path(parent) / f"{stem}-000"
+    while True:
+        place = next_free(place)
+        try:
+            place.mkdir(parents=True)
+            break
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise files.cannot_write(place, error) from error
+    try:
+        with lock(place) as held:
+            yield held
+    finally:
+        with suppress(OSError):
+            place.rmdir()
+
+
+def next_free(place: Path) -> Path:
+    """Return the first of NAME-002, NAME-003 and so on that is not there.
+
+    >>> next_free(Path("no-such-folder/compas-007")).name
+    'compas-008'
+    """
+    stem, dash, number = place.name.rpartition("-")
+    if not (dash and number.isdecimal()):
+        stem, number = place.name, "001"
+    counts = itertools.count(int(number) + 1)
+    names = (f"{stem}-{count:0{len(number)}d}" for count in counts)
+    return next(free for name in names if not (free := place.with_name(name)).exists())
+
+
+def _refuse_foreign(place: Path, unfinished: bool, finished: bool) -> None:
+    """Refuse a directory with files in it that no run wrote, or with another run."""
+    names = {entry.name for entry in place.iterdir()} - {LOCK}
+    names = {n for n in names if not (n.startswith(".") and n.endswith(".tmp"))}
+    stopped = bool(names & STOPPED)
+    if stopped and not unfinished:
+        raise ArtefactError(
+            f"[stopped-run] '{place}' holds a run that was stopped: go on with it "
+            f"(pffl run --resume '{place}'), or choose another directory"
+        )
+    names -= STOPPED | {RECORD, SESSION, STEPS}
+    if names and MANIFEST not in names:
+        shown = ", ".join(sorted(names)[:3])
+        raise ArtefactError(
+            f"[file-exists] '{place}' is not empty and not a run directory (it holds "
+            f"{shown}): choose another one"
+        )
+    if names:
+        read_manifest(place)
+    if names and not (stopped or finished):
+        raise UsageError(
+            f"[finished-run] '{place}' holds a finished run, which is kept: choose "
+            f"another directory, such as '{next_free(place)}'"
+        )
+
+
+# Reading
+
+
+@dataclass(frozen=True)
+class _Manifest(records.Record):
+    format: str
+    version: int
+    files: dict[str, str]
+
+
+def read_manifest(directory: Path) -> dict[str, str]:
+    """Return file → SHA-256, or say that this is no run directory."""
+    path = directory / MANIFEST
+    if not path.is_file():
+        raise ArtefactError(
+            f"[no-run] '{directory}' is not a run directory: no {MANIFEST}"
+        )
+    source = f"'{path}' is not a manifest of pffl"
+    found = records.read(_Manifest, files.read(path), source=source)
+    if found.format != FORMAT or found.version not in READABLE:
+        raise ArtefactError(
+            f"[other-format] '{path}' is of format {found.format!r}, version "
+            f"{found.version!r}; this is {FORMAT!r}, version {VERSION}"
+        )
+    foreign = [n for n in found.files if Path(n).name != n or n in ("", "..")]
+    if foreign:
+        raise ArtefactError(
+            f"[outside-directory] '{path}' names files outside its directory: {foreign}"
+        )
+    return found.files
+
+
+@dataclass(frozen=True, eq=False)
+class RunRecord:
+    """A run that was saved.
+
+    Attributes
+    ----------
+    directory
+        Where it lies.
+    result
+        `result.json`.
+    predictor
+        `model.safetensors`: the model with the preparation of its tables.
+    spec_text
+        `run.toml`.
+    mismatches
+        Files that are not as the manifest knows them; empty if the record is verified.
+    """
+
+    directory: Path
+    result: Mapping[str, Any]
+    predictor: Predictor
+    spec_text: str
+    mismatches: tuple[str, ...]
+
+    @property
+    def verified(self) -> bool:
+        """Whether every file is as the run left it."""
+        return not self.mismatches
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """`evidence.json`: what was declared and measured."""
+        return read_evidence(self.directory)
+
+    @property
+    def looks(self) -> Looks:
+        """The looks at test rows that its folder counts."""
+        return Looks.of(self.directory)
+
+    @property
+    def w(self) -> FloatArray:
+        """Parameters of the model."""
+        return self.predictor.w
+
+
+def read_evidence(directory: Path) -> Evidence:
+    """Read what was measured, of a run or of an audit.
+
+    Runs of pffl 0.1.0 have no such file; one that is repeated has.
+    """
+    path = directory / EVIDENCE
+    if not path.is_file() and (directory / RESULT).is_file():
+        raise ArtefactError(
+            f"[file-missing] '{directory}' holds no {EVIDENCE}; a run that is "
+            f"repeated writes one: pffl run '{directory}' --out NEW"
+        )
+    plain = records.read(dict[str, Any], files.read(path), source=f"'{path}'")
+    return Evidence.from_dict(plain)
+
+
+def read_run(
+    directory: str | os.PathLike[str],
+    *,
+    require_verified: bool = False,
+    module: object = None,
+) -> RunRecord:
+    """Read a run directory.
+
+    Parameters
+    ----------
+    directory
+        What `save` wrote.
+    require_verified
+        Refuse a directory that was edited by hand, instead of saying so in
+        `RunRecord.mismatches` (fault 74).
+    module
+        Of a network with a module of your own; see `read_model`.
+    """
+    place = Path(directory)
+    hashes = read_manifest(place)
+    absent = [name for name in (RESULT, MODEL) if not (place / name).is_file()]
+    if absent:
+        raise ArtefactError(
+            f"[file-missing] '{place}' is incomplete: no {', '.join(absent)}"
+        )
+    source = f"'{place / RESULT}' is not a result of pffl"
+    result = records.read(dict[str, Any], files.read(place / RESULT), source=source)
+    if "status" not in result:
+        raise ArtefactError(f"[bad-result] {source}: it has no status")
+    kind = (result.get("format", RESULT_FORMAT), result.get("version", 1))
+    if kind[0] != RESULT_FORMAT or kind[1] not in READABLE:
+        raise ArtefactError(
+            f"[other-format] {source}: its format and version are {kind}"
+        )
+    expected = {RESULT, MODEL, SPEC, *hashes}
+    if result.get("method") is not None:  # an audit has no history
+        expected.add(HISTORY)
+    mismatches = [_mismatch(place / n, hashes.get(n)) for n in sorted(expected)]
+    changed = tuple(problem for problem in mismatches if problem)
+    if changed and require_verified:
+        raise ArtefactError(
+            f"[changed-file] '{place}' is not verified: {'; '.join(changed)}"
+        )
+    spec = files.read(place / SPEC) if (place / SPEC).is_file() else b""
+    predictor = read_model(place / MODEL, module=module)
+    return RunRecord(place, result, predictor, spec.decode(errors="replace"), changed)
+
+
+def _mismatch(path: Path, known: str | None) -> str | None:
+    if not path.is_file():
+        return f"{path.name} is missing"
+    if known is None:
+        return f"{path.name} is not in the manifest"
+    same = files.digest(files.read(path)) == known
+    return None if same else f"{path.name} was changed after the run"
+
+
+def load(path: str | os.PathLike[str], *, module: object = None) -> Predictor:
+    """Read a predictor: what `Solution.save` wrote, or that of a run directory.
+
+    Parameters
+    ----------
+    path
+        The file, or the directory of a run. A model that was changed after its run is
+        refused, unless its file is named.
+    module
+        Of a network with a module of your own: one of that class, built as it was for
+        training. Its weights are those of the file; no code is ever loaded from one.
+
+    Returns
+    -------
+    Predictor
+        The model, with the preparation of its tables.
+
+    Raises
+    ------
+    ArtefactError
+        The file is damaged, foreign, or was changed after its run.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = solution.save(f"{folder}/model.pffl")
+    ...     predictor = pffl.load(path)
+    >>> predictor.cells
+    ('f', 'm')
+    """
+    place = Path(path)
+    if not place.exists():
+        raise ArtefactError(f"[file-missing] '{place}' does not exist")
+    if not place.is_dir():
+        return read_model(place, module=module)
+    hashes, file = read_manifest(place), place / MODEL
+    if not file.is_file():
+        raise ArtefactError(
+            f"[file-missing] '{place}' holds no {MODEL}: a run that ended writes one"
+        )
+    if _mismatch(file, hashes.get(MODEL)):
+        raise ArtefactError(
+            f"[changed-file] '{file}' was changed after the run, whose certificate "
+            "speaks of another model: name the file itself to use it"
+        )
+    return read_model(file, module=module)
+
+
+# Training in a directory
+
+
+def run(
+    job: Job[Any],
+    place: RunDirectory,
+    *,
+    callbacks: Sequence[Callback] = (),
+    report: bool = True,
+    say: Callable[[str], object] = lambda text: None,
+) -> Solution:
+    """Train what a run file describes, and save it in a directory that is held.
+
+    A run that was stopped there goes on. One that stops before it has anything to go on
+    with leaves nothing behind.
+
+    Parameters
+    ----------
+    job
+        What to run.
+    place
+        The directory.
+    callbacks
+        Shown between rounds.
+    report
+        Whether to also write a page to open.
+    say
+        Told where a run that was stopped goes on, and what takes its time before it.
+    """
+    from pffl._report.page import write_report
+
+    fresh = not (place.directory / log.SPEC).exists()
+    checkpoint, seed = log.Log(place.directory), job.seed
+    if checkpoint.seed is not None:
+        seed = checkpoint.seed
+        say(f"going on after message {checkpoint.messages}")
+    seed = secrets.randbits(32) if seed is None else seed
+    if job.constraint is not None and job.constraint.open:
+        say("choosing the bound on training rows that are set aside")
+    local = job.method.saddle and job.engine == "local"
+    planned = (job.method.planned_rounds or 0) if local else 0
+    text = job.dump(place.directory, seed=seed)
+    place.begin(text)
+    try:
+        solution = solve(
+            job.federation,
+            job.constraint,
+            model=job.model,
+            method=job.method,
+            engine=job.engine,
+            options=job.options,
+            seed=seed,
+            callbacks=callbacks,
+            gap_every=math.ceil(planned / GAPS_SHOWN),
+            checkpoint=checkpoint,
+            about=job.about,
+            secure_sum=job.secure_sum,
+            privacy=job.privacy.terms,
+        )
+        looks = Looks.of(place.directory)
+        solution = replace(solution, evidence=looks.counted(solution.evidence))
+        place.save(solution, text)
+        interrupted = solution.status == "interrupted"
+        if not interrupted:
+            write_report(place, solution.conclusions, page=report)
+        if not (interrupted and checkpoint.messages):
+            checkpoint.remove()
+    except BaseException:
+        if fresh and checkpoint.messages < 2:  # rows were counted at most
+            checkpoint.remove()
+        raise
+    return solution
+
+
+def describe(directory: Path, about: About) -> Evidence:
+    """State purpose, owner, date of a run or an audit, in all files that have them.
+
+    Nothing that was measured changes. What was stated before and is not stated now
+    stays.
+    """
+    from pffl._report.page import write_report
+
+    if _mismatch(directory / EVIDENCE, read_manifest(directory).get(EVIDENCE)):
+        raise ArtefactError(
+            f"[changed-file] '{directory}': {EVIDENCE} was changed after the run"
+        )
+    evidence = read_evidence(directory)
+    evidence = replace(evidence, about=evidence.about.with_more(about))
+    found = conclude(evidence)
+    with lock(directory, finished=True) as place:
+        place.add(EVIDENCE, files.json_text(evidence.as_dict()).encode())
+        if (directory / CERTIFICATE).is_file():  # it has the date
+            place.add(CERTIFICATE, files.json_text(found.certified()).encode())
+        if (directory / SPEC).is_file():
+            sections = records.read_toml(directory / SPEC)
+            sections["about"] = about_section(evidence.about)
+            place.add(SPEC, dumps(sections).encode())
+        write_report(place, found, page=(directory / REPORT).is_file())
+    return evidence
+
+
+# Models of others
+
+
+def open_model(
+    path: Path, source: DataSource, id: str | None = None, column: str | None = None
+) -> tuple[Audited, Federation]:
+    """Read a model from elsewhere, and open the data that it is to be measured on.
+
+    Parameters
+    ----------
+    path
+        A run directory, a model.safetensors, coefficients, or a table of predicted
+        probabilities.
+    source
+        The data.
+    id, column
+        Of predictions: the column that joins them to rows, and the one to use.
+    """
+    if not path.exists():
+        raise ArtefactError(f"[file-missing] '{path}' does not exist")
+    if path.is_dir() or path.suffix == ".safetensors":
+        predictor = read_model(path / MODEL if path.is_dir() else path)
+        federation = _rows_for(predictor, source)
+        return _ours(path, predictor, federation.schema), federation
+    first = read_table(path)[0].columns
+    if str(first[0]).lower() in ("feature", "features", "name"):
+        federation = source.open()
+        audited = read_coefficients(path, federation.schema)
+        return replace(audited, notes=(_named(path), *audited.notes)), federation
+    options: dict[str, Any] = {"name": source.name, **source.values}
+    table = options.pop("path", None)
+    if not isinstance(table, str):
+        raise UsageError(
+            "[needs-rows] predicted probabilities are joined to the rows of a table: "
+            "give the data as a CSV or Parquet file"
+        )
+    known = options.get("id")
+    joined = id or (known if known in first else None)
+    options.pop(APART, None)
+    federation = with_probabilities(table, path, options, id=joined, column=column)
+    federation = set_apart(federation, source.values)
+    return Audited.by_probabilities(federation, (_named(path),)), federation
+
+
+def _named(path: Path) -> str:
+    return f"the model audited: '{path.name}'"
+
+
+def _rows_for(predictor: Predictor, source: DataSource) -> Federation:
+    """Open data for a model of ours: a table is read as the one it was trained on."""
+    table, encoding = source.values.get("path"), predictor.preparation
+    names = [column.name for column in encoding.columns]
+    # Files of pffl 0.1.0 know names of inputs only, not the categories behind them.
+    coded = any("=" in name for name in names)
+    if not isinstance(table, str) or (coded and not _has(table, names)):
+        return source.open()
+    ours = ("path", APART)
+    options: Any = {k: value for k, value in source.values.items() if k not in ours}
+    federation = Federation.alike(
+        table,
+        encoding,
+        TableOptions(**options),
+        unseen=options.get("unseen"),
+        name=source.name,
+    )
+    return set_apart(federation, source.values)
+
+
+def _in_numbers(constraint: Any, model: Path, predictor: Predictor) -> Any:
+    """Return a run's constraint with bounds on losses as its run found them."""
+    if isinstance(constraint, Mapping):
+        bound = constraint.get("bound")
+        numbers = bound.values() if isinstance(bound, Mapping) else [bound]
+        if AUTO not in numbers:
+            return constraint
+        found = zip(predictor.cells, predictor.bounds.tolist(), strict=True)
+        return {**constraint, "bound": dict(found)}
+    run = read_evidence(model).training
+    choice = run.choice if isinstance(run, Training) else None
+    if choice is None:
+        return constraint
+    return [
+        {**part, "bound": settled(part["bound"], choice.bound)}
+        if "bound" in part
+        else part
+        for part in constraint
+    ]
+
+
+def as_trained(model: Path, sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Fill in what a model of ours knows of a table: label, groups, silos, bounds.
+
+    Parameters
+    ----------
+    model
+        A run directory or a file of a predictor; of other models nothing is known.
+    sections
+        A run file, of which some is not said.
+    """
+    out = {**sections}
+    given: Any = out.get("data", {})
+    if not (model.is_dir() or model.suffix == ".safetensors"):
+        return out
+    folder = model if model.is_dir() else model.parent
+    whole = (model.is_dir() or model.name == MODEL) and (folder / SPEC).is_file()
+    run = records.read_toml(folder / SPEC) if whole else {}
+    first: dict[str, Any] = dict(run.get("data", {}))
+    predictor = read_model(folder / MODEL if model.is_dir() else model)
+    if "path" in given:
+        if first.pop("path", None) is None:
+            known = predictor.preparation
+            groups = [attribute.name for attribute in known.schema.attributes]
+            first = {"label": known.label, "group": groups}
+            first |= {} if known.schema.labels else {"classification": False}
+        first.pop("name", None)
+        out["data"] = {**first, **given}
+    elif first.get("name", "") == given.get("name"):
+        out["data"] = {**first, **given}
+    if not out.get("constraint") and "constraint" in run:
+        out["constraint"] = _in_numbers(run["constraint"], folder, predictor)
+    return out
+
+
+def _has(table: str, names: Sequence[str]) -> bool:
+    return set(names) <= set(map(str, read_table(table)[0].columns))
+
+
+def _ours(path: Path, predictor: Predictor, schema: Schema) -> Audited:
+    """Return a model that was saved here; of a run also what it was trained on."""
+    directory = path if path.is_dir() else path.parent
+    if predictor.schema.features != schema.features:
+        raise DataError("[other-inputs] the model and the data have different inputs")
+    if predictor.schema.labels != schema.labels:
+        raise DataError("[other-labels] the model and the data have different labels")
+    audited = Audited.of(predictor)
+    if not (directory / RESULT).is_file():
+        return audited
+    record = read_run(directory)
+    facts: Any = record.result.get("data", {})
+    notes = tuple(f"not verified: {text}." for text in record.mismatches)
+    return replace(
+        audited,
+        trained_on=facts.get("fingerprint"),
+        notes=notes,
+        looks=Looks(own=record.looks.own),
+        evidence=record.evidence if (directory / EVIDENCE).is_file() else None,
+    )
+
+
+def save_audit(found: Audit, spec: RunSpec, place: RunDirectory) -> None:
+    """Write what was found, and the run file that opens the same data again."""
+    from pffl._report.page import write_report
+
+    promised = spec.constraint if found.evidence.promise else None
+    sections = {
+        **spec.data.sections(place.directory),
+        "constraint": constraint_sections(promised),
+        "run": {"engine": spec.settings.engine, **asdict(spec.options)},
+        "about": about_section(spec.about),
+    }
+    found = replace(found, evidence=replace(found.evidence, about=spec.about))
+    place.save(found, dumps(sections))
+    write_report(place, found.conclusions)
