@@ -135,7 +135,7 @@ HOMES = {
     "queries.stakes": "STAKES",
     "queries.train": "TINY",
     "runs": ":directory SPEC derived",
-    "config": "SECTIONS json_schema keys",
+    "config": "SECTIONS keys",
 }
 PLACES = {
     entry.rpartition(":")[2]: (module, entry.partition(":")[0])

@@ -11,8 +11,8 @@
 [about]        purpose, owner and date of the model, contact, license: for its card
 
 Every section is a pydantic model, made of the class or function that takes its values.
-So a new method or data set needs no line here, and the command line, the reference page
-and the JSON schema follow from the same models.
+So a new method or data set needs no line here, and the command line and the reference
+page follow from the same models.
 """
 
 from __future__ import annotations
@@ -22,16 +22,14 @@ import operator
 import os
 import re
 import tomllib
-import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from functools import cache, reduce
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 
 import tomli_w
-from pydantic import Field, create_model
 
 from pffl._solve import default_method
 from pffl.constraints import CONSTRAINTS, BoundedGroupLoss, Constraint
@@ -54,7 +52,6 @@ from pffl.privacy.terms import Privacy
 from pffl.queries.validation import Policy
 from pffl.records import (
     Key,
-    Table,
     check,
     construct,
     keys_of,
@@ -63,7 +60,6 @@ from pffl.records import (
     required,
     suggestion,
     table,
-    table_of,
     unknown_key,
 )
 from pffl.registry import Registry
@@ -310,10 +306,10 @@ def _read_kind(
     except PFFLError as error:  # of another package, which is broken
         problems.add(error)
         return None
-    found = check(mine, kind, name, problems, others=_own(section))
-    if "bound" in mine and "bound" not in found.values:
+    found, _ = check(mine, kind, name, problems, others=_own(section))
+    if "bound" in mine and "bound" not in found:
         return None  # one message about the bound is enough
-    return construct(kind, found.values, problems)
+    return construct(kind, found, problems)
 
 
 def _own(section: str) -> Mapping[str, Any]:
@@ -325,8 +321,8 @@ def _own(section: str) -> Mapping[str, Any]:
 def _read(
     values: Mapping[str, object], source: Any, owner: str, problems: Problems
 ) -> Any:
-    found = check(values, source, owner, problems)
-    return construct(source, found.values, problems)
+    found, _ = check(values, source, owner, problems)
+    return construct(source, found, problems)
 
 
 def _read_run(
@@ -472,8 +468,8 @@ def _data_set(
         )
         return None
     load = DATASETS[str(name)].load
-    section = check(values, load, str(name), problems)
-    options = _map_paths(section.values, lambda path: str(base / path))
+    found, _ = check(values, load, str(name), problems)
+    options = _map_paths(found, lambda path: str(base / path))
 
     def opened(progress: object = None) -> Federation:
         shows = progress and "progress" in inspect.signature(load).parameters
@@ -493,15 +489,14 @@ def _tables(
         return None
     make = Federation.from_table if one else Federation.from_silos
     keywords = TableOptions if one else ColumnOptions
-    section = check(values, keywords, "[data]", problems)
+    options, complete = check(values, keywords, "[data]", problems)
     absent = [f"`{key}=`" for key in required(keywords) if key not in values]
     if absent:
         problems.add(f"[missing-key] a table needs {' and '.join(absent)}")
-    elif section.complete and one:
+    elif complete and one:
         # What does not go together is refused before a table is read.
-        construct(TableOptions, section.values, problems)
+        construct(TableOptions, options, problems)
     place = _map_paths({"path": path}, lambda path: str(base / path))
-    options = section.values
     return DataSource(
         str(options.get("name", Path(path).stem if one else "tables")),
         lambda progress=None: make(place["path"], **options),
@@ -919,48 +914,6 @@ def keys() -> Mapping[str, Key]:
     l2 = found["model.l2"]
     found["model.l2"] = replace(l2, kind=float | Literal["auto"])
     return found
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON schema of run files, by which editors complete and check."""
-    tables = dict[str, Any]()
-    for section, kinds in _sources().items():
-        tables[section] = Union[tuple(_kinds(section, kinds))]  # noqa: UP007
-    one = tables["constraint"]
-    tables["constraint"] = one | types.GenericAlias(list, (one,))
-    tables["columns"] = dict[str, Any]
-    given: Any = {name: (kind | None, None) for name, kind in tables.items()}
-    return create_model("RunFile", __base__=Table, **given).model_json_schema()
-
-
-def _kinds(section: str, kinds: Sequence[tuple[str, Any]]) -> Iterator[Any]:
-    """Yield the models of a section, one for each kind."""
-    if section == "run":
-        both = {**keys_of(Options), **keys_of(RunSettings)}
-        yield table_of("run", {k: v for k, v in both.items() if k != "promise"})
-        return
-    usual = {"logistic", "least-squares", "auto", "bgl"}
-    for kind, source in kinds:
-        known = _keys_of(source)
-        if section == "model":
-            known |= {"l2": keys()["model.l2"]} if "l2" in known else {}
-        if section == "data":
-            more = ("path", "name", "federation", APART)
-            known |= {name: keys()[f"data.{name}"] for name in more}
-        more_fields: Any = {}
-        if section in KINDS:
-            default: Any = None if kind in usual else ...
-            more_fields = {"kind": (Literal[kind], default)}
-        elif section == "about":
-            known["date"] = replace(known["date"], kind=Any)
-        yield table_of(f"{section}-{kind or section}", known, **more_fields)
-    if section in KINDS:  # of other packages anything may be said
-        foreign = Field(
-            json_schema_extra={"not": {"enum": [kind for kind, _ in kinds]}}
-        )
-        yield create_model(
-            f"{section}-other", kind=(str, foreign), __config__={"extra": "allow"}
-        )
 
 
 def read_text(text: Any, kind: Any) -> Any:

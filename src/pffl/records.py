@@ -40,7 +40,6 @@ from typing import (
 from pydantic import (
     BaseModel,
     ConfigDict,
-    Field,
     TypeAdapter,
     ValidationError,
     create_model,
@@ -148,14 +147,6 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise UsageError(f"[not-toml] '{path}' is not TOML: {error}") from error
 
 
-@dataclass(frozen=True)
-class Section:
-    """The values of one section that could be read, and whether all could."""
-
-    values: Mapping[str, Any]
-    complete: bool
-
-
 @cache
 def parameters(source: Source) -> Mapping[str, Any]:
     """Names of what can be set from a file, with their types in plain form.
@@ -180,14 +171,6 @@ def required(source: Source) -> list[str]:
     return [
         n for n in parameters(source) if given[n].default is inspect.Parameter.empty
     ]
-
-
-class Table(BaseModel):
-    """Base of the models of sections: strict, frozen, and nothing else in them."""
-
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, protected_namespaces=(), **STRICT
-    )
 
 
 @dataclass(frozen=True)
@@ -236,18 +219,12 @@ def meanings(source: Source) -> dict[str, str]:
     return found
 
 
-def table_of(name: str, known: Mapping[str, Key], **more: Any) -> type[Table]:
-    """Return the pydantic model of a section."""
-    entries: dict[str, Any] = {
-        key: (one.kind, Field(None, description=one.meaning or None))
-        for key, one in known.items()
-    }
-    return create_model(name, __base__=Table, **more, **entries)
-
-
 @cache
-def _model(source: Source) -> type[Table]:
-    return table_of(source.__name__, keys_of(source))
+def _model(source: Source) -> type[BaseModel]:
+    """Return the pydantic model of a section: strict, and nothing else in it."""
+    entries: Any = {name: (kind, None) for name, kind in parameters(source).items()}
+    strict = ConfigDict(extra="forbid", protected_namespaces=(), **STRICT)
+    return create_model(source.__name__, __config__=strict, **entries)
 
 
 def check(
@@ -257,8 +234,11 @@ def check(
     problems: Problems,
     *,
     others: Mapping[str, Source] | None = None,
-) -> Section:
-    """Check names and types; `others` may be named as having an unknown key."""
+) -> tuple[dict[str, Any], bool]:
+    """Check names and types; return what is good, and whether all is.
+
+    `others` may be named as having an unknown key.
+    """
     known, model, good = parameters(source), _model(source), dict(values)
     try:
         found = model.model_validate(good)
@@ -272,7 +252,7 @@ def check(
         found = model.model_validate(good)
     # A whole number where any number may be is one with a point.
     read = {key: _frozen(getattr(found, key)) for key in good}
-    return Section(read, complete=len(good) == len(values))
+    return read, len(good) == len(values)
 
 
 def construct(

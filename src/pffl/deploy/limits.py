@@ -118,7 +118,7 @@ def model_of(agreed: Agreement) -> dict[str, object]:
     kind = LINEAR_MODELS[name]
     with Problems("the agreed model", UsageError) as problems:
         known = {key: given[key] for key in given.keys() & parameters(kind)}
-        values = check(known, kind, name, problems).values
+        values, _ = check(known, kind, name, problems)
     return _described(kind(**values))
 
 
