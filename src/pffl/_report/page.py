@@ -58,7 +58,7 @@ MEASURES = {
 }
 COSTS = {
     "rounds": "rounds",
-    "passes": "passes over a silo's rows",
+    "passes": "passes",
     "bytes": "MB sent",
     "seconds": "seconds",
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json as plain_json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,16 +20,6 @@ if TYPE_CHECKING:
 
 VALIDATION = 0.2
 MAX_POINTS = 20  # of a front that is printed
-MEASURES = {
-    "error": "error",
-    "risk": "risk",
-    "worst_cell_loss": "worst loss",
-    "dp_gap": "ΔDP",
-    "eo_gap": "ΔEO",
-}
-COSTS = {"rounds": "rounds", "passes": "passes", "bytes": "MB", "seconds": "s"}
-WIDE = 116  # columns that both halves of a comparison need
-
 PLAIN: dict[str, Any] = {"show_default": False}
 Out = Annotated[Path | None, option("Folder; what is there is resumed.")]
 Jobs = Annotated[int, option("Processes (1).", "N", min=1, **PLAIN)]
@@ -213,39 +202,26 @@ def _draw(found: Comparison, folder: Path) -> None:
 
 
 def _show_comparison(found: Comparison) -> None:
-    """Print means, costs, fronts and differences."""
-    table, wide = found.table, terminal.stdout().width >= WIDE
-    for titles in [{**MEASURES, **COSTS}] if wide else [MEASURES, COSTS]:
-        terminal.print_rows(
-            [
-                {"method": str(m), **{t: _mean(row, n) for n, t in titles.items()}}
-                for m, row in table.iterrows()
-            ]
-        )
+    """Print means, costs, fronts and differences, as the page has them."""
+    from pffl._report.page import ComparisonView
+
+    view = ComparisonView("", found)
+    terminal.print_rows(view.means.rows)
+    terminal.print_rows(view.costs.rows)
     terminal.show(
+        "",
         "Test rows, mean ± standard error over seeds. Smaller is better everywhere. "
-        f"{' '.join(found.terms)}"
+        f"{' '.join(found.terms)}",
     )
-    if table["trials"].max() > 1:
+    if view.front is not None:
         _show_front(found)
-    if len(found.methods) > 1 and len(found.seeds) > 1:
-        lines = found.differences().to_dict("records")
-        terminal.show(f"\n{found.measure}: difference to {found.reference}, by seed")
-        terminal.print_rows(
-            [
-                {
-                    "method": str(line["method"]),
-                    "difference": _signed(line["mean"], 4),
-                    "interval": f"{_signed(line['low'])} to {_signed(line['high'])}",
-                    "these data": str(line["word"]),
-                    "other people": str(line["population_word"]),
-                }
-                for line in lines
-            ]
-        )
-        reasons = dict.fromkeys(line["reason"] for line in lines if line["reason"])
-        terminal.show(*(f"No word: {reason}." for reason in reasons))
-    failed = table["failed"]
+    if len(found.seeds) > 1:
+        for _, grid in view.differences:
+            terminal.show("", grid.about)
+            terminal.print_rows(grid.rows)
+        reasons = found.differences()["reason"]
+        terminal.show(*(f"No word: {text}." for text in dict.fromkeys(reasons) if text))
+    failed = found.table["failed"]
     for method, reason in failed[failed != ""].items():
         terminal.show(f"{method} failed: {reason}")
 
@@ -253,11 +229,11 @@ def _show_comparison(found: Comparison) -> None:
 def _show_front(found: Comparison) -> None:
     names = [n for n in found.points.columns if "_" not in n or n == "multiplier_bound"]
     own = [n for n in names if n not in ("method", "seeds", "failed")]
-    terminal.show("\nFronts: chosen on validation rows, means on test rows")
+    terminal.show("", "Fronts: chosen on validation rows, means on test rows")
     terminal.print_rows(
         [
             {"method": str(line["method"])}
-            | {name: "-" if _absent(line[name]) else f"{line[name]}" for name in own}
+            | {name: "–" if line[name] != line[name] else line[name] for name in own}
             | {
                 "error": f"{line['test_error']:.4f}",
                 found.measure.replace("_", " "): f"{line[f'test_{found.measure}']:.4f}",
@@ -265,26 +241,6 @@ def _show_front(found: Comparison) -> None:
             for line in found.front().head(MAX_POINTS).to_dict("records")
         ]
     )
-
-
-def _absent(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-def _signed(value: Any, digits: int = 3) -> str:
-    return "-" if _absent(value) else f"{value:+.{digits}f}"
-
-
-def _mean(row: Any, name: str) -> str:
-    """Write a mean and, for measures, its standard error."""
-    value, error = row[name], row[f"{name}_se"]
-    if math.isnan(value):
-        return "-"
-    if name in COSTS:
-        shown = {"bytes": f"{value / 1e6:.2f}", "seconds": f"{value:.2f}"}
-        return shown.get(name, f"{value:,.0f}")
-    spread = "" if math.isnan(error) else f"±{error:.3f}".replace("0.", ".", 1)
-    return f"{value:.3f}{spread}"
 
 
 def report(
