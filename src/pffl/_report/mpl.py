@@ -30,14 +30,15 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 def draw(chart: Chart, ax: Axes | None) -> Axes:
     """Draw a chart, and return the Axes: new ones, of no window, if none are given."""
-    size, columns = (6.0, 4.0), 2
+    size = (6.0, 4.0)
     if isinstance(chart, Rows):
         size = (7.0, 1.4 + (0.42 if chart.lanes else 0.3) * len(chart.rows))
+    try:
+        from matplotlib.figure import Figure
+        from matplotlib.lines import Line2D
+    except ImportError as error:
+        raise MissingExtraError("report", "a figure") from error
     if ax is None:
-        try:
-            from matplotlib.figure import Figure
-        except ImportError as error:
-            raise MissingExtraError("report", "a figure") from error
         ax = Figure(figsize=size, layout="constrained").subplots()
     if isinstance(chart, Rows):
         _rows(chart, ax)
@@ -45,15 +46,18 @@ def draw(chart: Chart, ax: Axes | None) -> Axes:
         _plot(chart, ax)
     handles, labels = ax.get_legend_handles_labels()
     if labels:
-        ax.legend(
+        legend = ax.legend(
             handles,
             [fill(label, LEGEND_WIDTH) for label in labels],
             fontsize="small",
             frameon=False,
-            ncols=columns,
+            ncols=2,
             loc="lower left",
             bbox_to_anchor=(0.0, 1.0),
         )
+        for handle in legend.legend_handles:
+            if isinstance(handle, Line2D):  # a tick is as high as a row elsewhere
+                handle.set_markersize(min(handle.get_markersize(), 9.0))
     return ax
 
 
@@ -78,6 +82,9 @@ def _rows(chart: Rows, axes: Axes) -> None:
         ends = [chart.axis.high if m.to is None else m.to for _, m in found]
         wide = 2.0 if series.shape == "arrow" else 1.2
         axes.hlines(at, values, ends, lw=wide, **look)
+        over = [y for y, end in zip(at, ends, strict=True) if end > chart.axis.high]
+        right = [chart.axis.high] * len(over)
+        axes.plot(right, over, ">", color=colour, clip_on=False, label=HIDDEN)
         if series.shape == "range":
             axes.plot([*values, *ends], [*at, *at], "|", color=colour, label=HIDDEN)
     names = [fill(shorten(visible(r.name), MAX_NAME), NAME_WIDTH) for r in chart.rows]
