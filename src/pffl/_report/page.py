@@ -259,11 +259,6 @@ class RunView:
         return out
 
     @property
-    def grounds(self) -> list[str]:
-        """What the statements stand on, each once."""
-        return list(numbered(self.c.certificate))
-
-    @property
     def data_rows(self) -> Grid:
         """Training rows per silo and group, longer than it is wide."""
         found = self.result["data"]["card"]
@@ -283,39 +278,6 @@ class RunView:
             for name, line in zip(down, counts, strict=True)
         ]
         return Grid("Rows by silo and group", rows)
-
-    @cached_property
-    def inputs(self) -> card.InputEffects | None:
-        """The inputs that move the model most."""
-        return card.input_effects(self.predictor)
-
-    @property
-    def markdown(self) -> str:
-        """The model card."""
-        return card.markdown(self.c, self.predictor)
-
-
-@dataclass(frozen=True)
-class MonitorView:
-    """A monitor: how it stands, and the e-values of its groups over batches."""
-
-    name: str
-    monitor: Monitor
-
-    @property
-    def assumes(self) -> Sequence[str]:
-        """What an alarm stands on."""
-        return assumptions(self.monitor.settings)
-
-    @property
-    def groups(self) -> Grid:
-        """How each group stands."""
-        return Grid("How each group stands", shown(self.monitor))
-
-    @property
-    def chart(self) -> Plot | None:
-        """E-values by batch, and where an alarm is."""
-        return charts.e_values(self.monitor)
 
 
 @dataclass(frozen=True)
@@ -406,7 +368,7 @@ class Contents:
 
     runs: list[RunView] = field(default_factory=list)
     comparisons: list[ComparisonView] = field(default_factory=list)
-    monitors: list[MonitorView] = field(default_factory=list)
+    monitors: list[tuple[str, Monitor]] = field(default_factory=list)
 
     @property
     def certificate(self) -> str:
@@ -422,7 +384,7 @@ class Contents:
         first = [
             *((run.result["data"]["name"], run.kind) for run in self.runs),
             *((found.name, "comparison") for found in self.comparisons),
-            *((found.name, "monitor") for found in self.monitors),
+            *((name, "monitor") for name, _ in self.monitors),
         ]
         name, kind = first[0] if first else ("", "nothing to show")
         return f"{name}: {kind}" if name not in ("", kind) else kind.capitalize()
@@ -516,7 +478,7 @@ def render(
             case Comparison():
                 found.comparisons.append(ComparisonView("methods", subject))
             case Monitor():
-                found.monitors.append(MonitorView("rows so far", subject))
+                found.monitors.append(("rows so far", subject))
             case _:
                 _read(Path(subject), found, known, alone=len(every) == 1)
     filters = {
@@ -532,9 +494,11 @@ def render(
         page=found,
         tables=tables,
         Grid=Grid,
-        convergence=charts.convergence,
-        group_rates=charts.group_rates,
-        missing_of=card.missing_of,
+        charts=charts,
+        card=card,
+        numbered=numbered,
+        assumptions=assumptions,
+        shown=shown,
         glossary=json.loads(packaged("glossary.json")),
         version=__version__,
         css=css() + packaged("page.css"),
@@ -549,7 +513,7 @@ def _read(
     name = place.resolve().name
     watched = place / STATE if place.is_dir() else place
     if watched.is_file() and known is None:
-        found.monitors.append(MonitorView(name, read_monitor(watched)))
+        found.monitors.append((name, read_monitor(watched)))
         if watched == place:
             return
     if (place / EVIDENCE).is_file():
