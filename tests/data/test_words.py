@@ -249,7 +249,7 @@ def test_predictions_of_tables_files_and_exports_agree(tmp_path, missing):
     federation = build(frame, hash={"notes": 4096}, missing="indicator")
     predictor = predictor_of(federation.encoding)
     expected = predictor.predict_proba(frame)
-    X = predictor.encode(frame)
+    X = predictor.preparation.inputs(frame)
     z = (X.toarray() - predictor.inputs.mean) / predictor.inputs.scale
     score = z @ predictor.w[:-1] + predictor.w[-1]
     p = np.clip(1 / (1 + np.exp(-score)), np.exp(-5.0), 1 - np.exp(-5.0))

@@ -13,7 +13,6 @@ from pffl.engines import Local
 from pffl.queries import Expand
 from tests.driving import expand, iterate
 from tests.helpers import (
-    assert_same_total,
     from_silos,
     make_federation,
     make_problem,
@@ -68,41 +67,6 @@ def test_at_the_optimum_corrected_steps_do_not_move(kind, batch):
     assert np.abs(engine.ask(plain).update).max() > 1e-4  # each silo drifts
     still = replace(plain, **anchored(engine, problem, w, lam))
     np.testing.assert_allclose(engine.ask(still).update, 0.0, atol=1e-12)
-
-
-@pytest.mark.parametrize("changes", [{}, {"batch_size": 7}, {"silos": (0, 2)}])
-@pytest.mark.parametrize("kind", list(MODELS))
-def test_a_corrected_round_is_the_plain_loops(kind, changes):
-    federation, plain, problem, _, w, lam = setting(kind)
-    fast = Local(federation, threads=2)
-    old = 0.5 * w, 2.0 * lam
-    past = anchored(fast, problem, *old)
-    query = train_query(
-        problem, w, lam, steps=(0.02, 0.01, 0.03), slope=True, **past, **changes
-    )
-    found = fast.ask(query)
-    assert_same_total(found, plain.ask(query), 1e-11)
-    update, gradient, model = 0.0, 0.0, problem.task.model
-    for view in plain.views(query):
-        if query.silos is not None and view.index not in query.silos:
-            continue
-        c, share = query.row_weights(view), problem.task.shares[view.index]
-        there = replace(query, cell_weights=past["anchor_weights"]).row_weights(view)
-
-        def slope(v, rows, weights, view=view):
-            part = view.X[rows], view.y[rows], weights[rows]
-            return model.losses_and_gradient(v, *part)[1] * len(view) / len(part[1])
-
-        v = w.copy()
-        batches = query.batches(view.index, len(view))
-        for size, rows in zip(query.step_sizes, batches, strict=True):
-            own = slope(v, rows, c) - slope(old[0], rows, there)
-            pull = query.ridge_weight * v
-            v = v - size * (own + past["anchor_gradient"] + pull)
-        update = update + share * (v - w)
-        gradient = gradient + share * slope(w, slice(None), c)
-    np.testing.assert_allclose(found.update, update, atol=1e-11)
-    np.testing.assert_allclose(found.gradient, gradient, atol=1e-11)
 
 
 RECIPE = pffl.PFFL(

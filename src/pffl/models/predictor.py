@@ -103,14 +103,12 @@ class Predictor:
         return self.preparation.classes
 
     def __repr__(self) -> str:
-        """Return what it takes and what it predicts, in a few lines."""
-        schema, columns = self.schema, self.preparation.columns
-        lines = [
-            f"Predictor of '{schema.target}': {few(schema.labels) or 'a number'}",
-            f"columns: {few([column.name for column in columns])}",
-            f"trained under bounds for: {few(self.cells) or 'nobody'}",
-        ]
-        return "\n".join(map(visible, lines))
+        """Return what it takes and what it predicts."""
+        schema, columns = self.schema, [c.name for c in self.preparation.columns]
+        return visible(
+            f"Predictor of '{schema.target}': {few(schema.labels) or 'a number'}; from "
+            f"{few(columns)}; trained under bounds for {few(self.cells) or 'no group'}"
+        )
 
     def predict(self, table: Table, *, unseen: Unseen | None = None) -> NDArray[Any]:
         """Return labels in their own type, or numbers.
@@ -217,15 +215,6 @@ class Predictor:
         from pffl.models.export.coefficients import coefficients_of
 
         return coefficients_of(self)
-
-    def encode(self, table: Table, *, unseen: Unseen | None = None) -> Matrix:
-        """Return the inputs of a table, before scaling, shape (rows, inputs)."""
-        if not is_table(table):
-            return self._checked(table)
-        found: Found = {}
-        X = self.preparation.inputs(table, _checked_rule(unseen), found)
-        _warn_of(found)
-        return X
 
     def _predicted(self, X: Design) -> NDArray[Any]:
         codes = self.model.classes(self.w, X)

@@ -1,7 +1,10 @@
 """A trained linear model in ONNX, from raw columns to bounded predictions.
 
-All arithmetic is in 64 bits, as in training. ONNX cannot refuse a row: one that pffl
-would refuse has NaN in every number, and a label of its own.
+Inputs are raw columns of shape (rows, 1): numbers, NaN where missing; categories as
+texts, empty where missing. All arithmetic is in 64 bits, as in training. ONNX cannot
+refuse a row. One that pffl refuses (a number is infinite; a value is missing or
+unknown, and neither the column nor the metadata 'unseen' provides for that) has NaN in
+every number, and the label 'refused_label' of the metadata.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +30,8 @@ if TYPE_CHECKING:
 OPSETS = {"": 15, "ai.onnx.ml": 2}  # of 2021 and before: every runtime in use has them
 ROWS = "rows"
 DOUBLE, INTEGER, STRING = TensorProto.DOUBLE, TensorProto.INT64, TensorProto.STRING
+Outputs: TypeAlias = dict[str, tuple[int, list[Any]]]  # type and shape by name
 NOTHING = ("", "nan", "None", "<NA>")  # what programs make of a text that is missing
-ABOUT = (
-    "Inputs are raw columns of shape (rows, 1): numbers, NaN where missing; categories "
-    "as texts, empty where missing. A row that pffl refuses (a number is infinite; a "
-    "value is missing or unknown, and neither the column nor the metadata 'unseen' "
-    "provides for that) has NaN in all numbers that are put out, and the label "
-    "'refused_label' of the metadata."
-)
 
 
 class _Graph:
@@ -54,12 +51,10 @@ class _Graph:
 
     def _constant(self, values: object) -> str:
         array, name = np.asarray(values), f"pffl/constant_{len(self.constants)}"
-        if array.dtype.kind == "U":
-            texts = [text.encode() for text in array.tolist()]
-            made = helper.make_tensor(name, STRING, array.shape, texts)
-        else:
-            made = numpy_helper.from_array(np.ascontiguousarray(array), name)
-        self.constants.append(made)
+        array = array.astype(object) if array.dtype.kind == "U" else array
+        self.constants.append(
+            numpy_helper.from_array(np.ascontiguousarray(array), name)
+        )
         return name
 
     def vector(self, column: str, called: str = "") -> str:
@@ -86,7 +81,7 @@ def onnx_model(predictor: Predictor, unseen: Unseen | None = None) -> ModelProto
     score = graph.add("Sum", *parts, form.intercept[None])
     names = ("label", "probabilities", "decision", "value")
     called = {name: f"pffl_{name}" if name in taken else name for name in names}
-    if len(predictor.classes):
+    if predictor.schema.labels:
         outputs = _add_classes(graph, predictor, score, called)
     else:
         kept = graph.add("Clip", score, *(form.limits or (-np.inf, np.inf)))
@@ -107,7 +102,7 @@ def onnx_model(predictor: Predictor, unseen: Unseen | None = None) -> ModelProto
         ir_version=8,
         producer_name="pffl",
         producer_version=version("pffl"),
-        doc_string=ABOUT,
+        doc_string=__doc__,
     )
     helper.set_model_props(model, _metadata(predictor, unseen))
     checker.check_model(model, full_check=True)
@@ -148,13 +143,8 @@ def _categories(graph: _Graph, form: RawForm, unseen: Unseen) -> Iterator[str]:
         refused = np.full_like(none, np.nan)
         rows = [slopes + none, none if unseen == "ignore" else refused, refused]
         codes = dict.fromkeys(NOTHING, codes.get(MISSING, len(codes) + 1)) | codes
-        code = graph.add(
-            "LabelEncoder",
-            column.name,
-            keys_strings=list(codes),
-            values_int64s=list(codes.values()),
-            default_int64=unknown,
-        )
+        known: Any = {"keys_strings": [*codes], "values_int64s": [*codes.values()]}
+        code = graph.add("LabelEncoder", column.name, **known, default_int64=unknown)
         yield graph.add("Gather", np.vstack(rows), graph.vector(code))
 
 
@@ -164,7 +154,7 @@ def _categories(graph: _Graph, form: RawForm, unseen: Unseen) -> Iterator[str]:
 
 def _add_classes(
     graph: _Graph, predictor: Predictor, score: str, names: dict[str, str]
-) -> dict[str, tuple[int, list[str | int | None]]]:
+) -> Outputs:
     """Add labels, bounded probabilities and scores."""
     labels, classes = _labels(predictor), len(predictor.classes)
     bad = graph.add("IsNaN", score)
@@ -172,57 +162,53 @@ def _add_classes(
         positive = graph.add("Greater", score, 0.0)
         code = graph.vector(graph.add("Cast", positive, to=INTEGER))
         decision = graph.vector(score, called=names["decision"])
-        pair = graph.add("Concat", graph.add("Neg", score), score, axis=1)
-        own = graph.add("Sigmoid", pair)
+        p = graph.add("Concat", graph.add("Neg", score), score, axis=1)
+        p = graph.add("Sigmoid", p)
     else:
         code = graph.add("ArgMax", score, axis=1, keepdims=0)
         decision = graph.add("Identity", score, called=names["decision"])
-        own = graph.add("Softmax", score, axis=1)
+        p = graph.add("Softmax", score, axis=1)
         bad = graph.add("Gather", bad, np.array([0]), axis=1)
-    refused = graph.add("Where", graph.vector(bad), classes, code)
-    label = graph.add("Gather", labels, refused, called=names["label"])
-    if predictor.loss_bound is not None:  # no −log is above it
+    code = graph.add("Where", graph.vector(bad), classes, code)
+    label = graph.add("Gather", labels, code, called=names["label"])
+    if predictor.loss_bound is not None:  # as `bounded_probabilities` does
         least = smallest_probability(predictor.loss_bound)
         if classes == 2:
-            own = graph.add("Clip", own, least, 1.0 - least)
+            p = graph.add("Clip", p, least, 1.0 - least)
         else:
-            kept = graph.add("Mul", own, 1.0 - classes * least)
-            own = graph.add("Max", graph.add("Add", kept, least), least)
-    chances = graph.add("Where", bad, np.nan, own, called=names["probabilities"])
+            p = graph.add("Add", graph.add("Mul", p, 1.0 - classes * least), least)
+            p = graph.add("Max", p, least)
+    p = graph.add("Where", bad, np.nan, p, called=names["probabilities"])
     kind = {"U": STRING, "i": INTEGER, "f": DOUBLE}[labels.dtype.kind]
-    wide: list[str | int | None] = [ROWS, classes]
+    wide = [ROWS, classes]
     scores = wide[:1] if classes == 2 else wide
-    return {label: (kind, [ROWS]), chances: (DOUBLE, wide), decision: (DOUBLE, scores)}
+    return {label: (kind, [ROWS]), p: (DOUBLE, wide), decision: (DOUBLE, scores)}
 
 
 def _labels(predictor: Predictor) -> NDArray[Any]:
     """Return the labels, and that of a row which is refused; truth values are 0, 1."""
-    classes = predictor.classes
-    if classes.dtype.kind == "U":
-        return np.append(classes, "")
-    if classes.dtype.kind == "f":
-        return np.append(classes, np.nan)
-    numbers = classes.astype(np.int64)
+    labels = predictor.classes
+    if labels.dtype.kind in "Uf":
+        return np.append(labels, "" if labels.dtype.kind == "U" else np.nan)
+    numbers = labels.astype(np.int64)
     return np.append(numbers, min(0, int(numbers.min())) - 1)
 
 
 def _metadata(predictor: Predictor, unseen: Unseen) -> dict[str, str]:
     """Return what is known of the model, for whoever opens the file."""
     pairs = zip(predictor.cells, predictor.bounds.tolist(), strict=True)
-    classes = predictor.classes
-    facts: dict[str, object] = {
-        "model": dict(predictor.model.describe()),
-        "groups": list(predictor.schema.groups),
-        "bounds": {cell: number for cell, number in pairs if np.isfinite(number)},
-        "loss_bound": predictor.loss_bound,
-        "classes": classes.tolist(),
-    }
-    return {
+    facts = {
         "pffl_version": version("pffl"),
         "model_fingerprint": predictor.model.fingerprint(predictor.w),
         "data_fingerprint": predictor.fingerprint or "",
+        "model": dict(predictor.model.describe()),
         "target": predictor.schema.target,
+        "classes": predictor.classes.tolist(),
+        "refused_label": str(_labels(predictor)[-1]) if predictor.schema.labels else "",
+        "groups": list(predictor.schema.groups),
+        "bounds": {cell: number for cell, number in pairs if np.isfinite(number)},
+        "loss_bound": predictor.loss_bound,
         "unseen": unseen,
-        "refused_label": str(_labels(predictor)[-1]) if len(classes) else "",
-        **{k: json.dumps(v, ensure_ascii=False) for k, v in facts.items()},
     }
+    texts = {k: v for k, v in facts.items() if isinstance(v, str)}
+    return {k: json.dumps(v, ensure_ascii=False) for k, v in facts.items()} | texts
