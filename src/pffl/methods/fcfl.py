@@ -152,10 +152,9 @@ class FCFL(Method):
                 d, at_w, self.gap_bound, loss_bend=L * (1 - c[-1]), gap_bend=bend
             )
             w = w - eta * (d + problem.mu * w)  # line 6
-            short = 0.1 * np.array([np.linalg.norm(d_L), np.linalg.norm(d_G)]) <= delta
-            delta = np.where(
-                short & (delta > COLDEST), COOLING * delta, delta
-            )  # line 7
+            norms = np.array([np.linalg.norm(d_L), np.linalg.norm(d_G)])
+            cool = (0.1 * norms <= delta) & (delta > COLDEST)
+            delta = np.where(cool, COOLING * delta, delta)  # line 7
             yield Round(Point(w, none))
         return Point(w, none)  # line 8
 
