@@ -1,7 +1,8 @@
-"""bound = "auto": chosen on training rows set aside, and on nothing else."""
+"""bound = "auto" and l2 = "auto": chosen on training rows set aside, nothing else."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,8 +21,14 @@ from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import NotMetError, UsageError
 from pffl.prepare import Options
-from pffl.select import BOUND_TRIALS as POINTS
-from pffl.select import choose_bound, find_smallest, pick, set_aside
+from pffl.select import (
+    BOUND_TRIALS,
+    L2_GRID,
+    choose_bound,
+    find_smallest,
+    pick,
+    set_aside,
+)
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
 from tests.helpers import make_federation
@@ -30,7 +37,9 @@ from tests.inside import evidence_evidence_Trial as Trial
 from tests.raising import raises
 
 AUTO = pffl.BoundedGroupLoss("auto")
+BOUND = pffl.BoundedGroupLoss(0.9)
 FEW = Options(baseline=False, smallest_bound=False)
+RIDGE = replace(FEW, l2="auto")
 
 
 def unlike(seed: int = 5, rows: int = 300) -> Federation:
@@ -49,11 +58,69 @@ def unlike(seed: int = 5, rows: int = 300) -> Federation:
     )
 
 
+def noisy(columns: int, *, rows: int = 60) -> Federation:
+    """One column that tells something of the label, and many that tell nothing."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3 * rows, columns))
+    y = (X[:, 0] + rng.normal(size=3 * rows) > 0).astype(int)
+    group = rng.choice(["a", "b"], size=3 * rows)
+    return Federation.from_arrays(
+        X, y, sensitive_features=group, silo=np.arange(3 * rows) % 3, seed=0
+    )
+
+
+def with_other_test_rows(federation: Federation) -> Federation:
+    def flipped(rows: Rows) -> Rows:
+        return replace(rows, X=-5.0 * rows.X, y=1.0 - rows.y)
+
+    silos = tuple(
+        replace(silo, splits={**silo.splits, "test": flipped(silo.rows("test"))})
+        for silo in federation.silos
+    )
+    return replace(federation, silos=silos)
+
+
 def choice_of(solution: pffl.Solution) -> Choice:
     assert isinstance(solution.evidence.training, Training)
     choice = solution.evidence.training.choice
     assert choice is not None
     return choice
+
+
+def ridge_of(solution: pffl.Solution) -> float:
+    l2 = solution.problem.task.model.l2
+    (note,) = [n for n in solution.evidence.notes if n.startswith("l2 =")]
+    assert note.startswith(f"l2 = {l2:g} was chosen")
+    told = re.findall(r"([\d.e-]+): ([\d.e+-]+)[,)]", note)
+    assert [float(g) for g, _ in told] == list(L2_GRID)
+    losses = [float(loss) for _, loss in told]
+    assert losses[L2_GRID.index(l2)] == min(losses)
+    return float(l2)
+
+
+def test_rows_set_aside_are_training_rows_and_people_stay_together() -> None:
+    federation = make_federation(0, sizes=(40, 30), test=20)
+    silos = tuple(
+        replace(
+            silo,
+            splits={
+                name: replace(rows, person=np.arange(len(rows)) // 2)
+                for name, rows in silo.splits.items()
+            },
+        )
+        for silo in federation.silos
+    )
+    apart = set_aside(replace(federation, silos=silos), 0)
+    assert apart.splits == ("train", "validation")
+    assert apart.rows("train") + apart.rows("validation") == federation.rows("train")
+    assert apart.rows("validation") > 0
+    people = {
+        split: {p for s in apart.silos for p in s.rows(split).person.tolist()}
+        for split in apart.splits
+    }
+    assert not people["train"] & people["validation"]
+    every = {row.tobytes() for row in federation.pooled("train").X}
+    assert {row.tobytes() for row in apart.pooled("validation").X} <= every
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 4)] * 2), max_size=8), st.integers(0, 4))
@@ -74,7 +141,7 @@ def test_the_figures_are_those_of_models_trained_without_the_rows_set_aside():
     choice, apart = choice_of(solution), set_aside(federation, 0)
     free, *others = choice.trials
     assert (choice.aside, choice.rows) == (apart.rows("validation"), 480)
-    assert len(others) == POINTS
+    assert len(others) == BOUND_TRIALS
     bounds = [trial.bound for trial in others]
     assert bounds == sorted(bounds, reverse=True)
     for trial in (free, others[0], others[4]):
@@ -101,49 +168,50 @@ def measured(solution: pffl.Solution, apart: Federation) -> tuple[float, float]:
     return max(losses), float(np.mean((score > 0) != (rows.y == 1)))
 
 
-def test_the_run_is_that_of_the_bound_and_held_out_rows_play_no_part():
+def test_test_rows_play_no_part_and_the_run_is_that_of_what_was_chosen():
     federation = unlike(4)
     chosen = pffl.solve(federation, AUTO, options=FEW, seed=3)
     bound = pffl.BoundedGroupLoss(choice_of(chosen).bound)
     again = pffl.solve(federation, bound, options=FEW, seed=3)
     np.testing.assert_array_equal(chosen.w, again.w)
-    silos = tuple(
-        replace(silo, splits={**silo.splits, "test": flipped(silo.rows("test"))})
-        for silo in federation.silos
-    )
-    other = pffl.solve(replace(federation, silos=silos), AUTO, options=FEW, seed=3)
-    assert choice_of(other) == choice_of(chosen)
-    np.testing.assert_array_equal(chosen.w, other.w)
-    assert other.test != chosen.test
+    other = with_other_test_rows(federation)
+    found = pffl.solve(other, AUTO, options=FEW, seed=3)
+    assert choice_of(found) == choice_of(chosen)
+    np.testing.assert_array_equal(chosen.w, found.w)
+    assert found.test != chosen.test
 
-
-def flipped(rows: Rows) -> Rows:
-    return replace(rows, X=-5.0 * rows.X, y=1.0 - rows.y)
+    federation = noisy(10)
+    tuned = pffl.solve(federation, BOUND, options=RIDGE, seed=3)
+    model = pffl.LogisticRegression(l2=ridge_of(tuned))
+    again = pffl.solve(federation, BOUND, model=model, seed=3)
+    np.testing.assert_array_equal(tuned.w, again.w)
+    other = with_other_test_rows(federation)
+    found = pffl.solve(other, BOUND, options=RIDGE, seed=3)
+    assert found.evidence.notes == tuned.evidence.notes
+    np.testing.assert_array_equal(tuned.w, found.w)
+    assert found.test != tuned.test
 
 
 def test_an_error_may_be_asked_for_and_one_that_nothing_has_is_refused():
     federation = unlike()
+
+    def within(error: float) -> pffl.Solution:
+        limit = replace(FEW, error_at_most=error)
+        return pffl.solve(federation, AUTO, options=limit, seed=0)
+
     _, *others = choice_of(pffl.solve(federation, AUTO, options=FEW, seed=0)).trials
     least = min(trial.error for trial in others)
     with raises(NotMetError, "no-such-bound") as caught:
-        solve_within(federation, least - 0.02)
+        within(least - 0.02)
     advised = float(str(caught.value).rpartition("error_at_most=")[2].partition("`")[0])
-    choice = choice_of(solve_within(federation, advised))
+    choice = choice_of(within(advised))
     assert choice.declared
     best = min(t.worst for t in others if t.error <= advised)
     assert choice.bound == next(t.bound for t in others if t.worst == best)
-    wide = choice_of(solve_within(federation, 0.9))
+    wide = choice_of(within(0.9))
     assert wide.bound == min(others, key=lambda trial: trial.worst).bound
     with raises(UsageError, "options-conflict"):
-        pffl.solve(federation, pffl.BoundedGroupLoss(0.7), options=within(0.3))
-
-
-def within(error: float) -> Options:
-    return replace(FEW, error_at_most=error)
-
-
-def solve_within(federation: Federation, error: float) -> pffl.Solution:
-    return pffl.solve(federation, AUTO, options=within(error), seed=0)
+        pffl.solve(federation, 0.7, options=replace(FEW, error_at_most=0.3))
 
 
 def test_bounds_that_are_numbers_are_kept():
@@ -174,30 +242,60 @@ def test_numeric_targets_count_their_mean_loss():
     assert choice.error_at_most == pytest.approx(1.01 * choice.trials[0].error)
 
 
+def test_noise_asks_for_a_large_ridge_and_it_helps() -> None:
+    federation = noisy(40)
+    plain = pffl.solve(federation, BOUND, seed=0)
+    tuned = pffl.solve(federation, BOUND, options=RIDGE, seed=0)
+    assert ridge_of(tuned) >= 1e-2
+    assert tuned.test.risk < plain.test.risk
+    few = pffl.solve(noisy(1, rows=2000), BOUND, options=RIDGE, seed=0)
+    assert ridge_of(few) < 1e-2
+
+
 def test_l2_is_chosen_first_and_without_the_bound():
     federation = unlike(2, rows=60)
-    auto = replace(FEW, l2="auto")
-    both = pffl.solve(federation, AUTO, options=auto, seed=0)
-    alone = pffl.solve(federation, None, options=auto, seed=0)
+    both = pffl.solve(federation, AUTO, options=RIDGE, seed=0)
+    alone = pffl.solve(federation, None, options=RIDGE, seed=0)
     l2, bound = both.evidence.notes[:2]
     assert l2 == next(n for n in alone.evidence.notes if n.startswith("l2 ="))
     assert bound.startswith("bound =")
 
 
-@pytest.mark.parametrize("method", [pffl.FedAvg(), pffl.Exact(risk_weight=0.0)])
-def test_it_is_refused_where_there_is_nothing_to_choose(method):
-    with raises(UsageError, "auto-refused"):
-        pffl.solve(make_federation(0), AUTO, method=method)
+@pytest.mark.parametrize(
+    ("labels", "model", "method"),
+    [
+        (3, None, None),
+        (0, pffl.HuberRegression(delta=1.0), None),
+        (2, None, pffl.PFFL(dual_rounds=2)),
+        (2, None, pffl.FedAvg(rounds=3)),
+    ],
+)
+def test_other_models_and_methods_get_a_ridge(labels, model, method) -> None:
+    given = {"model": model, "method": method, "options": RIDGE, "seed": 0}
+    ridge_of(pffl.solve(make_federation(1, labels=labels), 9.0, **given))
 
 
-def test_what_is_no_single_run_refuses_it():
-    federation = make_federation(0)
-    spec = parse({"data": {"name": "synthetic"}, "constraint": {"bound": "auto"}})
-    with raises(UsageError, "auto-refused"):
-        deploy(spec, {}, {}, "nowhere", address=Address.parse("server.test:9092"))
-    for wrong in (pffl.feasible, lambda f, c: pffl.solve_many(f, [(c, pffl.Exact())])):
+def test_where_there_is_nothing_to_choose_it_is_refused() -> None:
+    federation, address = make_federation(0), Address.parse("server.test:9092")
+
+    def deployed(**more: object) -> object:
+        spec = parse({"data": {"name": "synthetic"}, **more})
+        return deploy(spec, {}, {}, "nowhere", address=address)
+
+    for wrong in (
+        lambda: pffl.solve(federation, AUTO, method=pffl.FedAvg()),
+        lambda: pffl.solve(federation, AUTO, method=pffl.Exact(risk_weight=0.0)),
+        lambda: pffl.feasible(federation, AUTO),
+        lambda: pffl.solve_many(federation, [(AUTO, pffl.Exact())]),
+        lambda: pffl.solve(federation, pffl.MinMax(), options=RIDGE, seed=0),
+        lambda: pffl.solve_many(federation, [(BOUND, pffl.Exact())], options=RIDGE),
+        lambda: deployed(constraint={"bound": "auto"}),
+        lambda: deployed(model={"l2": "auto"}),
+    ):
         with raises(UsageError, "auto-refused"):
-            wrong(federation, AUTO)
+            wrong()
+    with raises(UsageError, "wrong-value", "l2"):
+        pffl.Options(l2=0.1)  # type: ignore[arg-type]
 
 
 def test_a_comparison_without_a_bound_chooses_the_same():
@@ -213,28 +311,38 @@ def test_a_comparison_without_a_bound_chooses_the_same():
 def test_run_files_and_the_command_line(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
-    spec = parse({"data": {"name": "compas"}, "constraint": {"bound": "auto"}})
-    assert spec.constraint == AUTO
-    some = {"bound": {"Female": "auto", "Male": 0.5}}
-    spec = parse({"data": {"name": "compas"}, "constraint": some})
-    assert spec.constraint == pffl.BoundedGroupLoss({"Female": "auto", "Male": 0.5})
+    data = {"data": {"name": "compas"}}
+    assert parse({**data, "constraint": {"bound": "auto"}}).constraint == AUTO
+    some = {"Female": "auto", "Male": 0.5}
+    spec = parse({**data, "constraint": {"bound": some}})
+    assert spec.constraint == pffl.BoundedGroupLoss(some)
+    assert parse({**data, "model": {"l2": "auto"}}).options.l2 == "auto"
+    again = parse({**data, "model": {"l2": 0.1}})
+    assert (again.options.l2, again.model.l2) == (None, 0.1)
+    with raises(UsageError, "wrong-value"):
+        parse({**data, "model": {"l2": "automatic"}})
+
     out = tmp_path / "run"
-    seen = command(capsys, "run", *SMALL, "--bound", "auto", "--out", out)
+    auto = ("--bound", "auto", "--l2", "auto")
+    seen = command(capsys, "run", *SMALL, *auto, "--out", out)
     assert seen.code == 0, seen.err
-    assert 'bound = "auto"' in (out / "run.toml").read_text()
-    record = runs.read_run(out)
-    shown = tables.tried_bounds(record.evidence)
+    written = (out / "run.toml").read_text()
+    assert 'bound = "auto"' in written
+    assert 'l2 = "auto"' in written
+    shown = tables.tried_bounds(runs.read_run(out).evidence)
     assert shown[0]["bound tried"] == "none"
     assert sum("◀" in row["bound tried"] for row in shown) == 1
+    assert command(capsys, "verify", out).code == 0
+    done = command(
+        capsys, "run", out / "run.toml", "--no-extras", "--out", tmp_path / "two"
+    )
+    assert done.code == 0, done.err
+    np.testing.assert_array_equal(runs.read_run(out).w, runs.read_run(tmp_path / "two").w)
     none = command(capsys, "run", *SMALL, "--bound", "auto", "--error-at-most", "0.001")
     assert (none.code, none.error) == (4, "no-such-bound")
-    for wrong in (("--bound", "0.6", "--error-at-most", "0.2"), ("--bound", "atuo")):
+    for wrong in (
+        ("--bound", "0.6", "--error-at-most", "0.2"),
+        ("--bound", "atuo"),
+        ("--bound", "0.9", "--l2", "much"),
+    ):
         assert command(capsys, "run", *SMALL, *wrong).code == 2
-
-
-def test_a_run_with_a_chosen_bound_is_verified(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-):
-    place = tmp_path / "run"
-    command(capsys, "run", *SMALL, "--bound", "auto", "--out", place)
-    assert command(capsys, "verify", place).code == 0
