@@ -337,7 +337,9 @@ def test_run_files_and_the_command_line(
         capsys, "run", out / "run.toml", "--no-extras", "--out", tmp_path / "two"
     )
     assert done.code == 0, done.err
-    np.testing.assert_array_equal(runs.read_run(out).w, runs.read_run(tmp_path / "two").w)
+    np.testing.assert_array_equal(
+        runs.read_run(out).w, runs.read_run(tmp_path / "two").w
+    )
     none = command(capsys, "run", *SMALL, "--bound", "auto", "--error-at-most", "0.001")
     assert (none.code, none.error) == (4, "no-such-bound")
     for wrong in (

@@ -616,7 +616,7 @@ def wanted_of(
         open_multipliers=method.multiplier_bound is None and not minimax,
         baseline=options.baseline,
         smallest=options.smallest_bound,
-        lockstep=setting.data.fingerprint is None and not setting.partial,
+        lockstep=setting.data.fingerprint is None,
     )
 
 
@@ -808,10 +808,9 @@ def setting_of(engine: Engine) -> Setting:
         engine.schema,
         engine.silo_names,
         engine.splits,
-        engine.partial,
         data,
         engine.encoding,
-        Access(elsewhere=here is None, partial=engine.partial),
+        Access(elsewhere=here is None),
         None if apart is None else apart.repeated(CALIBRATION),
     )
 

@@ -542,7 +542,7 @@ class LoaderEngine:
 
     federation: Federation | None = None
     notes: tuple[str, ...] = ()
-    partial, pooled = False, 0
+    pooled = 0
 
     def __init__(
         self,

@@ -161,8 +161,6 @@ class Setting:
     ----------
     schema, silo_names, splits
         As for an engine.
-    partial
-        Whether a round of training may do without some of the silos.
     data
         What is known of the rows.
     encoding
@@ -177,7 +175,6 @@ class Setting:
     schema: Schema
     silo_names: tuple[str, ...]
     splits: tuple[str, ...]
-    partial: bool
     data: Data
     encoding: TableEncoding
     access: Access = field(default_factory=Access)
@@ -195,7 +192,6 @@ class Setting:
             encoding.schema,
             (f"all {sites} sites",),
             tuple(splits),
-            False,
             Data(name, sites, encoding.schema.hash, None),
             encoding,
             Access(elsewhere=True, pooled=sites),
@@ -240,7 +236,6 @@ def begin(
             "[options-conflict] `error_at_most=` says which bound may be chosen: it "
             "goes with one run that has the bound 'auto'"
         )
-    _check_quorum(setting, method)
     schema = setting.schema
     counted = yield from counting or count(schema)
     census, sums = counted.census, (counted.feature_sums, counted.feature_squares)
@@ -421,29 +416,6 @@ def deviations(counted: Counted) -> FloatArray:
     total, squares = np.moveaxis(counted.targets, -1, 0)
     centred = squares - 2 * mean * total + n * mean**2
     return np.stack([total - n * mean, np.maximum(centred, 0.0)], axis=-1)
-
-
-def _check_quorum(setting: Setting, method: Method) -> None:
-    """Refuse a quorum below all with methods that need every cell's loss (fault 41).
-
-    Cells in which a missing silo has rows come in as NaN.
-    """
-    if not setting.partial:
-        return
-    if not method.steps_without_some:
-        able = sorted(
-            n for n, kind in METHODS.sound().items() if kind.steps_without_some
-        )
-        raise UsageError(
-            f"[quorum-refused] {type(method).__name__} needs every silo in every "
-            "round, and the quorum is smaller: ask for all, or use one of "
-            f"{', '.join(able)}"
-        )
-    if method.participation < 1:
-        raise UsageError(
-            "[quorum-refused] a quorum below all goes with participation=1 only: "
-            "rounds that ask some silos weigh them as if all of those answered"
-        )
 
 
 def reprice(problem: Problem, bounds: FloatArray, beta: float, bound: float) -> Problem:

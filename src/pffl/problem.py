@@ -108,15 +108,12 @@ class Access:
         Whether answers come as messages from other machines.
     hessians
         Whether Hessians may be asked for.
-    partial
-        Whether a round of training may do without some silos, as nothing else may.
     pooled
         How many sites answer as one, under secure sums; 0 where silos are told apart.
     """
 
     elsewhere: bool = False
     hessians: bool = True
-    partial: bool = False
     pooled: int = 0
 
 

@@ -74,7 +74,7 @@ def choose_l2(
     tried = Auto(multiplier_bound=B or None, risk_weight=beta)
     plain = replace(options, l2=None, error_at_most=None, empty_cells="remove")
     apart = set_aside(federation, seed)
-    here = replace(setting, splits=apart.splits, partial=False)
+    here = replace(setting, splits=apart.splits)
 
     def trials() -> Flow[list[float]]:
         losses: list[float] = []
@@ -123,7 +123,7 @@ def choose_bound(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the run itself will warn
         candidates = drive(engine, search.candidates(setting))
-        here = replace(setting, splits=apart.splits, partial=False)
+        here = replace(setting, splits=apart.splits)
         trials = drive(Local(apart), search.trials(here, candidates))
     free, *others = trials
     limit = options.error_at_most

@@ -31,7 +31,7 @@ from pffl.models.base import Model
 from pffl.models.scaled import Design
 from pffl.prepare import Options, Weighting
 from pffl.problem import Point, Problem
-from pffl.queries import Evaluate, Query, TrainTotal
+from pffl.queries import Evaluate, Query
 from pffl.typing import FloatArray, IntArray
 
 CLOSE = 1e-6  # two ways to the same model may differ by so much
@@ -263,37 +263,6 @@ def runs_on_every_engine(method: Method, setting: Setting) -> None:
     _same(method, fast, plain, "the engines Local and Reference disagree")
 
 
-def knows_its_quorum(method: Method, setting: Setting) -> None:
-    """Whether rounds of training go on without the cells' losses is what it says.
-
-    Where a silo is missing, the losses of cells in which it has rows come in as NaN.
-    """
-    engine = _Partial(setting.federation)
-    problem = setting.problem(engine, method)
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        try:
-            run = drive(engine, rounds(problem, method))
-            steps = run.stopped is None and bool(np.isfinite(run.point.w).all())
-        except (ArithmeticError, IndexError, ValueError):
-            steps = False
-    said = method.steps_without_some
-    _demand(steps or not said, method, "it says that it steps without some, and fails")
-    _demand(said or not steps, method, "it steps without some silos: say so")
-
-
-class _Partial(Reference):
-    """Leaves the losses of all cells out of training, as a partial round does."""
-
-    def ask_many(self, queries: Sequence[Query[Any]]) -> list[Any]:
-        return [
-            replace(total, cell_losses=np.full_like(total.cell_losses, np.nan))
-            if isinstance(total, TrainTotal)
-            else total
-            for total in super().ask_many(queries)
-        ]
-
-
 METHOD_CHECKS: tuple[Callable[[Method, Setting], None], ...] = (
     is_declared,
     follows_from_totals,
@@ -302,7 +271,6 @@ METHOD_CHECKS: tuple[Callable[[Method, Setting], None], ...] = (
     ignores_the_split,
     hears_every_silo,
     runs_on_every_engine,
-    knows_its_quorum,
 )
 
 

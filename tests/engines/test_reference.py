@@ -24,7 +24,7 @@ def test_an_engine_tells_what_the_silos_agree_on(engine_type):
     assert engine.splits == ("train", "test")
     test = engine.ask(Census(engine.schema, "test"))
     np.testing.assert_array_equal(test.rows, [15, 15, 15])
-    assert (engine.name, engine.notes, engine.partial) == ("test", (), False)
+    assert (engine.name, engine.notes) == ("test", ())
     assert engine.federation is federation
 
 

@@ -196,27 +196,9 @@ class Overtime(Broken):
         return 3
 
 
-@dataclass(frozen=True, kw_only=True)
-class Silent(Broken):
-    """Steps without some, and does not say so."""
-
-    steps_without_some: ClassVar[bool] = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Boasting(METHODS["afl"]):  # type: ignore[misc, name-defined]
-    """Says that it steps without some."""
-
-    rounds: int = 4
-    name: ClassVar[str] = "boasting"
-    steps_without_some: ClassVar[bool] = True
-
-
 @pytest.mark.parametrize(
     ("method", "reason"),
     [
-        (Silent(), "it steps without some silos: say so"),
-        (Boasting(), "says that it steps without some, and fails"),
         (Plain(), "not a frozen dataclass"),
         (Hidden(scale=2.0, rounds=3), "built from its plain form"),
         (Borrowed(), "'exact' is the name of another class"),

@@ -509,7 +509,6 @@ class Reports:
     """
 
     federation: Federation | None = None
-    partial = False
     pooled = 0
 
     def __init__(

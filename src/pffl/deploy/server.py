@@ -224,7 +224,6 @@ class Remote:
     """
 
     federation: Federation | None = None  # the rows are elsewhere
-    partial = False
 
     def __init__(
         self,

@@ -37,10 +37,6 @@ class Engine(Protocol):
         """What to know of the silos, for the result."""
 
     @property
-    def partial(self) -> bool:
-        """Whether a round of training may do without some of the silos."""
-
-    @property
     def pooled(self) -> int:
         """How many sites answer as one silo, under secure sums; 0 if none do."""
 

@@ -31,7 +31,6 @@ class Reference:
     """Ask one silo after the other, in this process."""
 
     notes: tuple[str, ...] = ()
-    partial = False  # every round of training needs all silos
     pooled = 0  # silos are told apart
 
     def __init__(self, federation: Federation) -> None:

@@ -70,7 +70,6 @@ class Auto(Method):
     name: ClassVar[str] = "auto"
     resumes: ClassVar[bool] = True
     saddle: ClassVar[bool] = True
-    steps_without_some: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"multiplier_bound": MULTIPLIER_BOUNDS}
 
     def resolved(self, problem: Problem) -> tuple[Method, str]:

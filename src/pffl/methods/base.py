@@ -61,9 +61,6 @@ class Method(ABC):
     ----------
     name
         What run files and the command line call it.
-    steps_without_some
-        Whether a round goes on where silos are missing (a quorum below all). Cells in
-        which a missing silo has rows then come in as NaN.
     weighs_silos
         Whether silos have weights or losses of their own in it, so that it matters
         which silo has which rows.
@@ -80,7 +77,6 @@ class Method(ABC):
     """
 
     name: ClassVar[str]
-    steps_without_some: ClassVar[bool] = False
     weighs_silos: ClassVar[bool] = False
     looks_at_silos: ClassVar[bool] = False
     ignores_cells: ClassVar[bool] = False

@@ -69,7 +69,6 @@ class FairGrad(Descent):
     name: ClassVar[str] = "fairgrad"
     queries_per_round: ClassVar[int] = 2
     ignores_cells: ClassVar[bool] = True
-    steps_without_some: ClassVar[bool] = True
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
         """Levels at w, multipliers by them, and local training."""

@@ -62,7 +62,6 @@ class FedAvg(Descent):
     iterate: Literal["last", "average"] = "last"
     name: ClassVar[str] = "fedavg"
     ignores_cells: ClassVar[bool] = True
-    steps_without_some: ClassVar[bool] = True
     one_objective: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"local_steps": (5, 1, 2, 10, 20)}
 

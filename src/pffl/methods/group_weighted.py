@@ -57,7 +57,6 @@ class GroupWeighted(Descent):
     by: str | tuple[str, ...] | None = None
     name: ClassVar[str] = "group-weighted"
     ignores_cells: ClassVar[bool] = True
-    steps_without_some: ClassVar[bool] = True
     one_objective: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"local_steps": (5, 1, 2, 10, 20)}
 

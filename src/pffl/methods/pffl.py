@@ -79,7 +79,6 @@ class PrimalDual(LocalTraining):
     dual_rounds: Count = 100
     rounds_per_dual: Count = 10
     dual_step_size: Positive | None = None
-    steps_without_some: ClassVar[bool] = True
 
     @classmethod
     def within(cls, budget: int, **parameters: Any) -> Self:
@@ -195,12 +194,9 @@ class PFFL(PrimalDual):
         return super().planned_rounds + len(self._gap_rounds) + on_others
 
     def gap_rounds(self, problem: Problem) -> Container[int]:
-        """Return the rounds after which the gap is measured: of linear models.
-
-        A silo that is away for a while would end the run there.
-        """
+        """Return the rounds after which the gap is measured: of linear models."""
         linear = isinstance(problem.task.model, LinearModel)
-        whole = self.silos(problem, 0) is None and not problem.access.partial
+        whole = self.silos(problem, 0) is None
         return self._gap_rounds if linear and whole else ()
 
     @property

@@ -91,7 +91,6 @@ class Pooled(Method):
     max_rounds: Count = 50
     name: ClassVar[str] = "pooled"
     ignores_cells: ClassVar[bool] = True
-    steps_without_some: ClassVar[bool] = True
 
     @property
     def planned_rounds(self) -> int:

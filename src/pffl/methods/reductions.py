@@ -81,7 +81,6 @@ class Reductions(Method):
     oracle_tolerance: Positive = 1e-8
     name: ClassVar[str] = "reductions"
     saddle: ClassVar[bool] = True
-    steps_without_some: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"multiplier_bound": MULTIPLIER_BOUNDS}
 
     @property

@@ -192,7 +192,6 @@ class GapMethod(Method, Generic[S]):
     max_rounds: Count = 50
     resumes: ClassVar[bool] = True
     saddle: ClassVar[bool] = True
-    steps_without_some: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"multiplier_bound": MULTIPLIER_BOUNDS}
     order: ClassVar[int]
     closer: ClassVar[float]
