@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
@@ -37,13 +38,16 @@ class Registry(Mapping[str, type[T]]):
     def __getitem__(self, name: str) -> type[T]:
         if name in self.own:
             return self.own[name]
-        return self._load(name, self._foreign()[name])
+        entries = [entry for entry in self._foreign() if entry.name == name]
+        if not entries:
+            raise KeyError(name)
+        return self._load(name, entries)
 
     def __contains__(self, name: object) -> bool:
-        return name in self.own or name in self._foreign()
+        return name in self.own or any(e.name == name for e in self._foreign())
 
     def __iter__(self) -> Iterator[str]:
-        return iter([*self.own, *self._foreign()])
+        return iter(dict.fromkeys([*self.own, *(e.name for e in self._foreign())]))
 
     def __len__(self) -> int:
         return len(list(iter(self)))
@@ -52,25 +56,21 @@ class Registry(Mapping[str, type[T]]):
         """Return all that can be loaded; what cannot is left out."""
         found = {}
         for name in self:
-            try:
+            with suppress(UsageError):
                 found[name] = self[name]
-            except UsageError:
-                continue
         return found
 
-    def _foreign(self) -> dict[str, list[EntryPoint]]:
-        """Entry points of other packages by name, nothing of them loaded."""
-        found: dict[str, list[EntryPoint]] = {}
+    def _foreign(self) -> Iterator[EntryPoint]:
+        """Yield entry points of other packages, nothing of them loaded."""
         for entry in entry_points(group=self._group):
-            if entry.name in self.own:
-                warnings.warn(
-                    f"{_origin(entry)} names '{entry.name}' in {self._group}, which is "
-                    "a name of ours: it is left out",
-                    stacklevel=3,
-                )
+            if entry.name not in self.own:
+                yield entry
                 continue
-            found.setdefault(entry.name, []).append(entry)
-        return found
+            warnings.warn(
+                f"{_origin(entry)} names '{entry.name}' in {self._group}, which is "
+                "a name of ours: it is left out",
+                stacklevel=3,
+            )
 
     def _load(self, name: str, entries: list[EntryPoint]) -> type[T]:
         """Import a class of another package, or say whose fault it is that one cannot.
@@ -88,17 +88,14 @@ class Registry(Mapping[str, type[T]]):
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             raise UsageError(f"[cannot-load] {refused} {reason}") from error
+        base = f"{self._base.__module__}.{self._base.__qualname__}"
         if not (isinstance(kind, type) and issubclass(kind, self._base)):
-            what = f"{self._base.__module__}.{self._base.__qualname__}"
-            raise UsageError(
-                f"[wrong-class] {refused} it is no class derived from {what}"
-            )
-        called = getattr(kind, "name", None)
-        if called != name:
-            raise UsageError(
-                f"[wrong-class] {refused} the class calls itself {called!r}"
-            )
-        return kind
+            reason = f"it is no class derived from {base}"
+        elif getattr(kind, "name", None) != name:
+            reason = f"the class calls itself {getattr(kind, 'name', None)!r}"
+        else:
+            return kind
+        raise UsageError(f"[wrong-class] {refused} {reason}")
 
 
 def _origin(entry: EntryPoint) -> str:

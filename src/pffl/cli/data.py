@@ -121,20 +121,17 @@ def show_counts(federation: Federation, constraint: Constraint | None = None) ->
     target.print()
     table = terminal.text_rows(rows, target.width, len(rows))
     terminal.print_whole(target, table)
-    by_group = counts.sum(axis=0)
-    shares = by_group / np.maximum(1, by_group.sum(axis=1, keepdims=True))
-    labels = schema.label_names[:MAX_GROUPS] if schema.labels else ()
-    terminal.print_rows(
-        [
-            {"share of label": group, **{n: f"{part:.1%}" for n, part in found}}
-            for group, found in (
-                (group, zip(labels, share, strict=False))
-                for group, share in zip(schema.groups, shares.tolist(), strict=True)
-            )
-        ]
-        if labels
-        else []
-    )
+    if schema.labels:
+        by_group = counts.sum(axis=0)
+        shares = by_group / np.maximum(1, by_group.sum(axis=1, keepdims=True))
+        names = schema.label_names[:MAX_GROUPS]
+        terminal.print_rows(
+            [
+                {"share of label": group}
+                | {name: f"{share[y]:.1%}" for y, name in enumerate(names)}
+                for group, share in zip(schema.groups, shares, strict=True)
+            ]
+        )
     target.print()
     terminal.show(*_empty_cells(federation, counts, constraint))
 
