@@ -627,7 +627,19 @@ def open_model(
         raise ArtefactError(f"[file-missing] '{path}' does not exist")
     if path.is_dir() or path.suffix == ".safetensors":
         predictor = read_model(path / MODEL if path.is_dir() else path)
-        federation = _rows_for(predictor, source)
+        ours, table = ("path", APART), source.values.get("path")
+        if not isinstance(table, str):
+            federation = source.open()
+        else:  # a table is read as the one that the model was trained on
+            given: Any = {k: v for k, v in source.values.items() if k not in ours}
+            federation = Federation.alike(
+                table,
+                predictor.preparation,
+                TableOptions(**given),
+                unseen=given.get("unseen"),
+                name=source.name,
+            )
+            federation = set_apart(federation, source.values)
         return _ours(path, predictor, federation.schema), federation
     first = read_table(path)[0].columns
     if str(first[0]).lower() in ("feature", "features", "name"):
@@ -651,26 +663,6 @@ def open_model(
 
 def _named(path: Path) -> str:
     return f"the model audited: '{path.name}'"
-
-
-def _rows_for(predictor: Predictor, source: DataSource) -> Federation:
-    """Open data for a model of ours: a table is read as the one it was trained on."""
-    table, encoding = source.values.get("path"), predictor.preparation
-    names = [column.name for column in encoding.columns]
-    # Files of pffl 0.1.0 know names of inputs only, not the categories behind them.
-    coded = any("=" in name for name in names)
-    if not isinstance(table, str) or (coded and not _has(table, names)):
-        return source.open()
-    ours = ("path", APART)
-    options: Any = {k: value for k, value in source.values.items() if k not in ours}
-    federation = Federation.alike(
-        table,
-        encoding,
-        TableOptions(**options),
-        unseen=options.get("unseen"),
-        name=source.name,
-    )
-    return set_apart(federation, source.values)
 
 
 def _in_numbers(constraint: Any, model: Path, predictor: Predictor) -> Any:
@@ -726,10 +718,6 @@ def as_trained(model: Path, sections: Mapping[str, Any]) -> dict[str, Any]:
     if not out.get("constraint") and "constraint" in run:
         out["constraint"] = _in_numbers(run["constraint"], folder, predictor)
     return out
-
-
-def _has(table: str, names: Sequence[str]) -> bool:
-    return set(names) <= set(map(str, read_table(table)[0].columns))
 
 
 def _ours(path: Path, predictor: Predictor, schema: Schema) -> Audited:
