@@ -51,7 +51,7 @@ HOMES = {
     "deploy.bundle": "Address deploy planned_queries table_of",
     "deploy.federation": "RUN agreed_sets changes left_out",
     "deploy.flower_app": ":flower_app GridTransport HEADS line",
-    "deploy.flower_mixin": "GroupSums KEY Order group_weights total_of",
+    "deploy.flower_mixin": "GroupSums KEY Order group_weights read_sums",
     "deploy.join": "Joining SiteFolder noise_of promise",
     "deploy.keys": (
         "FILE:site_key_FILE PublicKey SiteKey SiteLine announced node_key read_lines "
@@ -59,10 +59,10 @@ HOMES = {
     ),
     "deploy.launch": ":launch Launch follow server_seen told",
     "deploy.messages": (
-        ":messages Answer KEY:messages_KEY MOST_QUERIES PROTOCOL Request bodies_digest "
-        "first_transcript framed_digest masked_body next_transcript query_body "
-        "read_answer read_masked read_request read_total signed_content total_body "
-        "write_answer write_request"
+        ":messages Answer HOLDERS KEY:messages_KEY MOST_QUERIES PROTOCOL Request "
+        "bodies_digest first_transcript framed_digest masked_body next_transcript "
+        "query_body read_answer read_masked read_request read_total signed_content "
+        "total_body write_answer write_request"
     ),
     "deploy.record": "Records RunRecord",
     "deploy.rows": ":prepared_rows rare_inputs",

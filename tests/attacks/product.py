@@ -14,7 +14,7 @@ from pffl.data import Federation, Rows, Schema, Silo
 from pffl.deploy import Agreement, InMemory
 from pffl.deploy import Limits as SiteLimits
 from pffl.deploy import Site as OwnSite
-from pffl.errors import DataError, Refused, UsageError
+from pffl.errors import DataError, Malformed, Refused, UsageError
 from pffl.models import Inputs
 from pffl.queries import (
     Census,
@@ -124,14 +124,14 @@ class Unguarded(Site):
 
     said: tuple[Any, Any] | None = None  # queries, and its own totals
 
-    def hidden(self, split: str) -> Any:
+    def hidden(self, split: str, record: Any = None) -> Any:
         return np.zeros(self.schema.n_atoms, dtype=bool)
 
-    def _check_all(self, asked: Any) -> None:
+    def _check_all(self, asked: Any, hidden: Any) -> None:
         """Refuse nothing."""
 
-    def _totals(self, asked: Any, index: int) -> Any:
-        totals = super()._totals(asked, index)
+    def _totals(self, asked: Any, index: int, hidden: Any) -> Any:
+        totals = super()._totals(asked, index, hidden)
         self.said = asked, list(map(told, totals))
         return totals
 
@@ -141,7 +141,10 @@ def relayed(content: bytes, asked: Any) -> Any:
     request = read_request(content)
     relay = request.relay if request.step > 1 else ()  # at first, keys of the run
     length = sum(map(masks.size, asked))
-    flats = [read_masked(read_answer(c), length) for c in relay]
+    try:
+        flats = [read_masked(read_answer(c), length) for c in relay]
+    except Malformed:  # of another run, or of the step that counts sites
+        return None
     if not relay:
         return None
     return list(map(told, masks.decode_all(asked, masks.add(flats), len(flats))))
@@ -166,8 +169,10 @@ def masked_words(content: bytes) -> Any:
 
 def plain_words(site: Any, request: Any) -> Any:
     """What it would have said without a mask."""
-    asked = [site._read(body, site._place())[0] for body in request.bodies]
-    totals = site._totals(asked, site.records.index)
+    hidden = {split: site.hidden(split) for split in site.silo.splits}
+    place = site._place(hidden["train"])
+    asked = [site._read(body, place)[0] for body in request.bodies]
+    totals = site._totals(asked, site.records.index, hidden)
     return masks.encode_all(asked, totals, len(site.agreement.sites))
 
 

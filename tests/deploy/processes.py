@@ -22,7 +22,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 BIN = Path(sys.executable).parent
-ROOT = os.geteuid() == 0
 PATIENCE = 120.0  # seconds for a process to come up
 MINUTES = 900.0  # seconds for a run: the machine may be busy with other things
 RUN_FILE = """
@@ -209,7 +208,7 @@ class Net:
         words = [
             str(BIN / "flower-supernode"),
             f"--superlink=127.0.0.1:{self.port + (not self.proxy)}",
-            f"--root-certificates={place / 'ca.crt'}",
+            f"--root-certificates={path.with_name('ca.crt')}",
             f"--auth-supernode-private-key={place / 'node_key'}",
             f'--node-config=socket="{path}"',
             f"--port={free_ports()}",
@@ -301,6 +300,17 @@ def _as(user: int | None) -> list[str]:
     if user is None:
         return []
     return ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--"]
+
+
+def accounts() -> bool:
+    """Whether other accounts can be made, and can run this Python and its commands."""
+    if os.geteuid() != 0 or not shutil.which("setpriv"):
+        return False
+    words = [*_as(41000), "/bin/sh", "-c", f"{BIN}/python -c 0"]
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
+ROOT = accounts()
 
 
 def environment(home: Path) -> dict[str, str]:

@@ -31,6 +31,7 @@ from pffl.solution import Solution
 from tests.driving import prepare
 from tests.helpers import make_federation, make_rows, make_schema
 from tests.inside import (
+    HOLDERS,
     Adding,
     Answer,
     Request,
@@ -147,9 +148,15 @@ class Server:
         return replace(made, **changes)
 
     def open(self) -> None:
-        """Have all sites announce their keys of the run."""
+        """Have all sites announce their keys of the run, and whom they have."""
         content = write_request(Request(self.run, self.schema_hash))
         self.relay = tuple(site.answer(content) for site in self.sites.values())
+        if all(site.agreement.counts_sites for site in self.sites.values()):
+            made = Request(
+                self.run, self.schema_hash, (HOLDERS,), step=1, relay=self.relay
+            )
+            content, self.step = write_request(made), 1
+            self.relay = tuple(site.answer(content) for site in self.sites.values())
 
     def send(self, name: str, request: Request) -> Answer:
         """What one site says."""

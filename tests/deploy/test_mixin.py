@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -28,13 +29,14 @@ GROUPS, LABELS = ["a", "b"], ["no", "yes"]  # of tests.deploy.apps
 @pytest.fixture(scope="module", autouse=True)
 def _imports():
     """Heavy imports, when the first test runs; collecting needs none of them."""
-    global ConfigRecord, Message, RecordDict, ClientApp, mods, strategies, FedAvg
-    global BoundedGroupLossMixin, FairFedAvg, KEY, GroupSums, Order, group_weights
-    global total_of, apps, AppGrid, FairFedAdam, Noisy, client, first, losses_of, people
+    global ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict, ClientApp
+    global mods, strategies, FedAvg, BoundedGroupLossMixin, FairFedAvg, KEY, GroupSums
+    global Order, group_weights, read_sums, apps, AppGrid, FairFedAdam, Noisy, client
+    global first, losses_of, people
     pytest.importorskip("flwr")
     import flwr.clientapp.mod as mods
     import flwr.serverapp.strategy as strategies
-    from flwr.app import ConfigRecord, Message, RecordDict
+    from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
     from flwr.clientapp import ClientApp
     from flwr.serverapp.strategy import FedAvg
 
@@ -49,7 +51,7 @@ def _imports():
         losses_of,
         people,
     )
-    from tests.inside import KEY, GroupSums, Order, group_weights, total_of
+    from tests.inside import KEY, GroupSums, Order, group_weights, read_sums
 
     assert (apps.GROUPS, apps.LABELS) == (GROUPS, LABELS)
 
@@ -267,6 +269,96 @@ def test_all_kinds_of_bounds(case, tmp_path):
     assert all(check.agrees for check in verify(tmp_path / "run"))
 
 
+def booster(trees):
+    """A model in XGBoost's own JSON, as far as FedXgbBagging reads it."""
+    known = {"num_trees": str(len(trees)), "num_parallel_tree": "1"}
+    inner = {"gbtree_model_param": known, "trees": trees, "tree_info": [0] * len(trees)}
+    inner["iteration_indptr"] = list(range(len(trees) + 1))
+    plain = {"learner": {"gradient_booster": {"model": inner}}}
+    return np.frombuffer(json.dumps(plain).encode(), np.uint8)
+
+
+def trees_of(array):
+    """The trees of such a model."""
+    if not len(array):
+        return []
+    plain = json.loads(array.tobytes())
+    return plain["learner"]["gradient_booster"]["model"]["trees"]
+
+
+def boosted():
+    """Clients that add a stump a round: the model is bytes, and grows."""
+    app = ClientApp()
+
+    def margins(array, x):
+        found = np.zeros(len(x))
+        for tree in trees_of(array):
+            found += np.where(x[:, tree["input"]] < tree["at"], *tree["leaves"])
+        return found
+
+    def opened(msg, context, split):
+        part = people(int(context.node_config["partition-id"]), split)
+        return msg.content["arrays"]["0"].numpy(), part
+
+    @app.train()
+    def train(msg, context):
+        array, (x, y, group) = opened(msg, context, "train")
+        p = 1 / (1 + np.exp(-margins(array, x)))
+        weight, slope, best = group_weights(msg, group, y), p - y, None
+        for j in range(3):
+            for at in np.quantile(x[:, j], [0.25, 0.5, 0.75]):
+                sides = [x[:, j] < at, x[:, j] >= at]
+                g = [float((weight * slope)[s].sum()) for s in sides]
+                h = [float((weight * p * (1 - p))[s].sum()) + 1.0 for s in sides]
+                gain = sum(a * a / b for a, b in zip(g, h, strict=True))
+                leaves = [-0.1 * a / b for a, b in zip(g, h, strict=True)]
+                if best is None or gain > best[0]:
+                    best = (gain, {"input": j, "at": float(at), "leaves": leaves})
+        arrays = ArrayRecord([booster([{"id": 0, **best[1]}])])
+        metrics = MetricRecord({"num-examples": len(y)})
+        content = RecordDict({"arrays": arrays, "metrics": metrics})
+        return Message(content, reply_to=msg)
+
+    @app.evaluate()
+    def evaluate(msg, context):
+        sums = GroupSums(msg, context)
+        array, (x, y, group) = opened(msg, context, sums.split)
+        z = margins(array, x)
+        sums.add(np.log1p(np.exp(np.where(y == 1, -z, z))), group, y)
+        metrics = MetricRecord({"num-examples": len(y)})
+        content = {"metrics": metrics, "pffl": sums.record()}
+        return Message(RecordDict(content), reply_to=msg)
+
+    return app
+
+
+def test_models_of_any_bytes_pass_through_as_of_xgboost(tmp_path):
+    empty = ArrayRecord([np.frombuffer(b"", np.uint8)])
+    kind = type("Fair", (BoundedGroupLossMixin, strategies.FedXgbBagging), {})
+    config = ConfigRecord({"rate": 1.0})
+    plain = strategies.FedXgbBagging(fraction_evaluate=0.0)
+    found = {}
+    loose = kind(pffl.BoundedGroupLoss(9.0), **KNOWN)
+    for name, one in (("plain", plain), ("loose", loose)):
+        random.seed(0)  # by which Flower orders the nodes
+        found[name] = one.start(AppGrid(boosted()), empty, 12, 60, config).arrays
+    # Under a bound that binds nobody it is the strategy's own model, or one before.
+    known = trees_of(found["plain"]["0"].numpy())
+    own = trees_of(found["loose"]["0"].numpy())
+    assert len(own) > 9
+    assert own == known[: len(own)]
+    fair = kind(pffl.BoundedGroupLoss(0.66), **KNOWN, out=tmp_path / "run")
+    result = fair.start(AppGrid(boosted()), empty, 20, 60, config)
+    worst = max(row.train_loss for row in loose.solution.cell_results)
+    assert max(row.train_loss for row in fair.solution.cell_results) < worst
+    content = result.arrays["0"].numpy().tobytes()
+    assert pffl.files.digest(content) in " ".join(fair.solution.notes)
+    assert all(check.agrees for check in verify(tmp_path / "run"))
+    with raises(UsageError, "wrong-value", "average"):
+        averaged = kind(pffl.BoundedGroupLoss(0.66), **KNOWN, iterate="average")
+        averaged.start(AppGrid(boosted()), empty, 2, 60, config)
+
+
 @pytest.mark.parametrize("kept", ["average", "last"])
 def test_other_iterates_are_measured_as_they_are(kept):
     fair = FairFedAvg(pffl.BoundedGroupLoss(BOUND), **KNOWN, iterate=kept)
@@ -404,7 +496,7 @@ def test_sums_are_those_of_a_plain_loop():
     member = np.array(one.cells, bool)
     cells = Cells(("a", "b"), np.zeros(2), member, np.full(2, -1))
     query = replace(one.query(), task=replace(one.query().task, cells=cells))
-    total = total_of(query, sums.record(), 0, 1.0)
+    total, _ = read_sums(sums.record(), query)
     p = np.exp(-loss)
     cut = {m: -np.log(np.clip(p, np.exp(-m), 1 - np.exp(-m))) for m in (M, *trials)}
     right = (scores_class(w, x) == y).astype(float)
@@ -436,10 +528,10 @@ def test_small_groups_are_withheld_and_none_can_be_found_by_subtraction():
     counts = {(0, 0): 40, (0, 1): 25, (1, 0): 12, (1, 1): 3}
     for (group, label), n in counts.items():
         sums.add(np.full(n, 0.5), np.full(n, group), np.full(n, label))
-    told = sums.record()
-    assert told["counts"] == [40, 25, 0, 0]  # the next smallest, too
-    assert told["losses"] == [20.0, 12.5, 0.0, 0.0]
-    assert told["withheld"] == 2
+    told, hidden = read_sums(sums.record(), order().query())
+    assert told.column("count").tolist() == [40, 25, 0, 0]  # the next smallest, too
+    assert told.column("loss").tolist() == [20.0, 12.5, 0.0, 0.0]
+    assert hidden == 2
 
 
 def test_what_is_no_batch_is_refused():

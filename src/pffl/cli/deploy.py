@@ -206,7 +206,7 @@ def join(
     _show_counts(found)
     if not yes and not typer.confirm("Join?"):
         raise UsageError("[not-agreed] nothing was joined")
-    joining.agree(compared=not trust_keys)
+    joining.agree(found.silo, compared=not trust_keys)
     terminal.show("Joined. Now,", *joining.commands())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from pffl.queries import Query
 from pffl.queries.base import Rebuild
 from pffl.queries.validation import Policy
 from pffl.tensors import MAX_BYTES
+from pffl.typing import BoolArray
 
 ALL = 1 << 50  # more than is ever asked
 FOR_EVER = 1e9  # seconds: there is nothing to wait for
@@ -44,7 +45,9 @@ OPEN = Limits(
 class OpenSite(Site):
     """A site that answers whatever is asked under masks: whoever asks has the rows."""
 
-    def _check_all(self, asked: Sequence[Query[Any]]) -> None:
+    def _check_all(
+        self, asked: Sequence[Query[Any]], hidden: Mapping[str, BoolArray]
+    ) -> None:
         """Refuse nothing."""
 
     def _check_releases(self, asked: Sequence[Query[Any]]) -> None:
@@ -99,7 +102,7 @@ def secured(
         policy=Policy(weight_bound=_heaviest(federation), seconds=FOR_EVER),
     )
     engine.noisy = privacy is not None
-    engine.federation = federation
+    engine.federation, engine.sets = federation, sets
     return engine
 
 

@@ -158,7 +158,7 @@ def deploy(
         Agreement.of(data, tuple(lines)),
         keys={name: one.key for name, one in lines.items()},
         shares={s: SHARES[s] for s in data.splits if s in SHARES},
-        run=_agreed_run(spec, sections),
+        run=agreed_run(spec, sections),
         queries=planned_queries(spec, data, insist=insist),
         address=str(address),
     )
@@ -234,7 +234,7 @@ def _ranged(
     return replace(spec, privacy=privacy), {**sections, "privacy": section}
 
 
-def _agreed_run(spec: RunSpec, sections: Mapping[str, Any]) -> dict[str, Any]:
+def agreed_run(spec: RunSpec, sections: Mapping[str, Any]) -> dict[str, Any]:
     """Return the run that sites join; [privacy] is part of it if noise is added.
 
     Then what it relies on is spelt out. Whether answers are added under masks is agreed
@@ -345,8 +345,6 @@ def _write_certificate(folder: Path, address: Address) -> str:
         x509.IPAddress(ipaddress.ip_address(h)) if _is_ip(h) else x509.DNSName(h)
         for h in hosts
     ]
-    uses = ["content_commitment", "key_encipherment", "data_encipherment"]
-    uses += ["key_agreement", "crl_sign", "encipher_only", "decipher_only"]
     own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     made = (
         x509.CertificateBuilder()
@@ -360,11 +358,8 @@ def _write_certificate(folder: Path, address: Address) -> str:
         .add_extension(x509.SubjectAlternativeName(others), critical=False)
         .add_extension(own, critical=False)
         .add_extension(
-            x509.KeyUsage(
-                digital_signature=True,
-                key_cert_sign=True,
-                **dict.fromkeys(uses, False),
-            ),
+            # It signs: answers to TLS, and itself.
+            x509.KeyUsage(*(use in (0, 5) for use in range(9))),
             critical=True,
         )
         .sign(key, hashes.SHA384())

@@ -88,6 +88,22 @@ class Agreement:
         return "privacy" in self.run
 
     @property
+    def counts_sites(self) -> bool:
+        """Whether a run begins by counting the sites that have enough of whom.
+
+        With noise that count would tell of single people.
+        """
+        return self.secure_sum and not self.private and self.floor > 1
+
+    @property
+    def fewest_holders(self) -> int:
+        """Sites that must have people of a set, for anybody to be told of it.
+
+        Of two, each knows the other's sum; so three, where there are more than three.
+        """
+        return 2 if len(self.sites) == MIN_SITES else 3
+
+    @property
     def mode(self) -> str:
         """What the sites are protected by, in a word."""
         if self.private:

@@ -23,18 +23,18 @@ from flwr.serverapp import Grid, ServerApp
 
 from pffl import files
 from pffl.callbacks import Callback
-from pffl.config import Plan, constraint_sections
+from pffl.config import RunSpec
 from pffl.config import load as load_spec
+from pffl.deploy.bundle import agreed_run
 from pffl.deploy.federation import FILE as FEDERATION
 from pffl.deploy.federation import Agreement
-from pffl.deploy.join import plan_of
 from pffl.deploy.messages import shown
 from pffl.deploy.server import Record, Remote, Reply, Transport
 from pffl.errors import ArtefactError, FederationError, PFFLError, UsageError
 from pffl.flow import Round
-from pffl.models.recipes import Recipe
 from pffl.progress import measured
 from pffl.queries import Query
+from pffl.records import read_toml
 from pffl.runs import RECORD, SESSION, SPEC, STEPS, lock
 from pffl.runs import run as run_in
 from pffl.solution import Solution
@@ -180,7 +180,7 @@ def run(
         name = _run_name(held.directory, resume=resume)
         try:
             job, agreed = load_spec(place / SPEC), Agreement.read(place / FEDERATION)
-            refuse_other_run(job, agreed)
+            refuse_other_run(job, read_toml(place / SPEC), agreed)
             begun = {"run": name, "data": agreed.name, "sites": [*agreed.sites]}
             record.write({"event": BEGUN, **begun})
             engine = Remote(
@@ -226,24 +226,13 @@ def check(transport: Transport, folder: Path, out: Path) -> None:
     _ended(record, 0, f"all {len(agreed.sites)} sites are there and take part")
 
 
-def refuse_other_run(job: Plan, agreed: Agreement) -> None:
+def refuse_other_run(
+    job: RunSpec, sections: Mapping[str, Any], agreed: Agreement
+) -> None:
     """Refuse another run than the sites joined."""
-    known, given = (
-        {
-            "model": (
-                plan.model
-                if isinstance(plan.model, Recipe)
-                else dict(plan.model.describe()),
-                plan.any_model,
-            ),
-            "constraint": constraint_sections(plan.constraint),
-            "method": dict(plan.method.describe()),
-            "run": (plan.options, plan.settings.seed),
-            "privacy": plan.privacy.terms,
-        }
-        for plan in (plan_of(agreed), job)
-    )
-    others = [f"[{name}]" for name in known if known[name] != given[name]]
+    given = json.loads(json.dumps(agreed_run(job, sections)))
+    known = json.loads(json.dumps(dict(agreed.run)))
+    others = [f"[{n}]" for n in {**known, **given} if known.get(n) != given.get(n)]
     if others:
         raise UsageError(
             f"[other-run] {SPEC}: {' and '.join(others)} is not what the sites joined: "

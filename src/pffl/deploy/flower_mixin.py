@@ -14,14 +14,14 @@ strategy. Nothing is masked here, and clients run code of their own.
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from logging import INFO, getLogger
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from flwr.app import (
@@ -36,14 +36,17 @@ from flwr.app import (
 )
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pffl._report.page import write_report
+from pffl._solve import noted
 from pffl.callbacks import Callback
 from pffl.constraints import EVERY_SILO, Cells, Constraint
 from pffl.data.checks import listing
 from pffl.data.encoding import TableEncoding
 from pffl.data.federation import Federation
 from pffl.data.schema import Attribute, Schema, withheld
+from pffl.deploy.messages import read_total, total_body
 from pffl.errors import DataError, FederationError, Malformed, Refused, UsageError
 from pffl.evidence.looks import Looks
 from pffl.external import (
@@ -53,6 +56,7 @@ from pffl.external import (
     Iterate,
     external_schema,
 )
+from pffl.files import digest
 from pffl.models.external import CLASSES, NUMBERS, Reported
 from pffl.prepare import Options
 from pffl.queries import (
@@ -66,25 +70,50 @@ from pffl.queries import (
     View,
     add_all,
 )
-from pffl.queries.evaluate import COLUMNS
 from pffl.queries.validation import Gate, Policy
-from pffl.records import Record, read
 from pffl.runs import lock
 from pffl.solution import Solution
+from pffl.tensors import pack, unpack
 from pffl.typing import FloatArray, IntArray
 
 T = TypeVar("T")
 A = TypeVar("A", bound=Total)
 KEY = "pffl"
 LOG = getLogger("flwr")
-VERSION = 1
+VERSION = 2
 FLOOR = 10  # rows of a group and label, for a client to tell of them
 NAMES = ("silo", "site", "name")  # of a client, in its node's configuration
 PARTITION = "partition-id"
+SPLITS = ("train", "test")
+PAUSE = 1.0  # seconds between two looks for nodes
+NO_RECORD = (
+    'its reply has no record "pffl": make `sums = GroupSums(msg, context)`, call '
+    "`sums.add(losses, groups, labels)` for every batch, and put "
+    '`"pffl": sums.record()` into the reply'
+)
+NEEDS_LABELS = "[needs-labels] the strategy needs `labels`, too"
+NOT_ALL_ROWS = (
+    ". Every training row must be added once in each call: let `@app.evaluate()` take "
+    "`sums.pick(trainloader, testloader)`, and look for a loader that drops its last "
+    "batch, or draws rows"
+)
+UNGUARDED = (
+    "sites unguarded: weights protocol. Clients run code of their own and answer "
+    "whatever weights and models the server sends; of a site's rules only the floor "
+    "of small groups is kept, and nothing counts what is let out"
+)
+NOISE = (
+    "differential privacy of the strategy covers the model's updates only: the sums of "
+    "groups were sent without noise, and the weights of examples and the choice of the "
+    "model follow from them. Neither these sums nor the model as it came about is "
+    "differentially private"
+)
 
 
-@dataclass(frozen=True)
-class Order(Record):
+# At a client
+
+
+class Order(BaseModel):
     """What a message asks of a client.
 
     Attributes
@@ -96,45 +125,55 @@ class Order(Record):
         "train" or "test": the rows that are meant.
     weights
         Of an example in training, by group and label.
-    cells
-        The cells of this client: for each, which (group, label)s belong to it.
+    cells, share
+        The cells of this client, for each which (group, label)s belong to it, and its
+        part of the risk.
     counts
         Whether only rows are to be counted.
     loss_bound, trials, bets
         As for `Evaluate`.
     """
 
+    model_config = ConfigDict(extra="forbid", frozen=True)
     attributes: list[tuple[str, list[str]]]
     labels: list[str]
-    split: str
-    weights: list[list[float]]
-    cells: list[list[int]] = field(default_factory=list)
+    split: str = "train"
+    weights: list[list[float]] = []
+    cells: list[list[int]] = []
+    share: float = 1.0
     counts: bool = False
     loss_bound: float | None = None
-    trials: list[float] = field(default_factory=list)
-    bets: list[list[float]] = field(default_factory=list)
-    version: int = VERSION
+    trials: list[float] = []
+    bets: list[list[float]] = []
+    version: Literal[2] = 2
 
     @property
     def text(self) -> str:
         """The order as it is sent."""
-        return json.dumps(asdict(self), ensure_ascii=False)
+        return self.model_dump_json()
+
+    def but(self, **changed: Any) -> Order:
+        """Return the order with other fields."""
+        return self.model_copy(update=changed)
 
     @cached_property
-    def schema(self) -> Schema:
+    def names(self) -> Schema:
         """Names of groups and labels; there are no inputs."""
         named = tuple(Attribute(n, tuple(values)) for n, values in self.attributes)
         return Schema((), named, tuple(self.labels))
 
-    def query(self) -> Evaluate:
+    def query(self) -> Census | Evaluate:
         """Return the query, as the one silo that there is sees it."""
-        schema = self.schema
+        schema = self.names
+        if self.counts:
+            return Census(schema, self.split)
         bare = Reported(loss=CLASSES if schema.labels else "squared")
         member = np.array(self.cells, dtype=bool).reshape(-1, schema.n_atoms)
         names, zero = tuple(map(str, range(len(member)))), np.zeros(len(member))
         cells = Cells(names, zero, member, np.full(len(member), EVERY_SILO))
-        task = Task(bare.bind(schema, bare.inputs), cells, np.ones(1))
-        bets = np.array(self.bets, np.float64).reshape(len(member), -1)
+        task = Task(bare.bind(schema, bare.inputs), cells, np.array([self.share]))
+        many = len(self.bets[0]) if self.bets else 0
+        bets = np.array(self.bets, np.float64).reshape(len(member), many)
         M = np.inf if self.loss_bound is None else self.loss_bound
         trials = np.array(self.trials, np.float64)
         return Evaluate(task, np.zeros(0), self.split, M, trials=trials, bets=bets)
@@ -142,31 +181,27 @@ class Order(Record):
 
 def order_of(message: Message | ConfigRecord) -> Order | None:
     """Return what a message asks; None where it is of another strategy."""
+    configs: Iterable[ConfigRecord] = []
     if isinstance(message, ConfigRecord):
         configs = [message]
     elif message.has_content():
-        configs = list(message.content.config_records.values())
-    else:
-        configs = []
-    for record in configs:
-        if isinstance(text := record.get(KEY), str):
-            return _read(text)
-    return None
+        configs = message.content.config_records.values()
+    found = (record.get(KEY) for record in configs)
+    return next((_read(text) for text in found if isinstance(text, str)), None)
 
 
 @lru_cache(maxsize=8)
 def _read(text: str) -> Order:
     try:
-        plain = json.loads(text)
-    except ValueError as error:
-        raise Malformed(f"the message's '{KEY}' cannot be read: {error}") from None
-    version = plain.get("version") if isinstance(plain, dict) else None
-    if version != VERSION:
+        return Order.model_validate_json(text)
+    except ValidationError as error:
+        wrong = {one["loc"]: one["input"] for one in error.errors()}
+    if ("version",) in wrong:
         raise Malformed(
-            f"[other-version] the server speaks version {version} of the weights "
-            f"protocol, and this client {VERSION}: use the same pffl on both"
+            f"[other-version] the server speaks version {wrong['version',]} of the "
+            f"weights protocol, and this client {VERSION}: use the same pffl on both"
         )
-    return read(Order, plain, source=f"the message's '{KEY}'", error=Malformed)
+    raise Malformed(f"the message's '{KEY}' cannot be read: {list(wrong)[:3]}")
 
 
 def group_weights(msg: Message | ConfigRecord, groups: Any, labels: Any = None) -> Any:
@@ -189,11 +224,9 @@ def group_weights(msg: Message | ConfigRecord, groups: Any, labels: Any = None) 
         As `groups` or `labels` are, on the same device.
     """
     order = order_of(msg)
-    if order is None:
-        found = np.ones(len(groups))
-    else:
-        group, label = _codes(order, groups, labels)
-        found = np.array(order.weights, np.float64)[group, label]
+    found = np.ones(len(groups))
+    if order is not None:
+        found = np.array(order.weights, np.float64)[_codes(order, groups, labels)]
     for given in (labels, groups):
         if _is_tensor(given):
             import torch
@@ -239,15 +272,13 @@ class GroupSums:
     ) -> None:
         if type(floor) is not int or floor < 1:
             raise UsageError(f"a floor must be a whole number ≥ 1. Got {floor!r}")
-        self._order = order_of(msg)
-        self._floor = floor
-        self._name = name_of(context)
-        self._parts: list[tuple[FloatArray, IntArray, FloatArray, FloatArray]] = []
-
-    @property
-    def split(self) -> str:
-        """The rows that the server asks about; "test" under any other strategy."""
-        return "test" if self._order is None else self._order.split
+        self._order, self._floor = order_of(msg), floor
+        config = {} if context is None else context.node_config
+        own = [config[k] for k in NAMES if isinstance(config.get(k), str)]
+        part = [f"partition {config[PARTITION]}"] if PARTITION in config else []
+        self._name = str(next(filter(None, [*own, *part]), ""))
+        self._parts: list[tuple[Any, ...]] = [(np.zeros(0), np.zeros(0, np.int64)) * 2]
+        self.split = "test" if self._order is None else self._order.split
 
     def pick(self, train: T, test: T) -> T:
         """Return what belongs to the rows that the server asks about, of two loaders.
@@ -272,31 +303,28 @@ class GroupSums:
             Codes of predicted classes; may be left out for two classes, where they
             follow from the loss.
         """
-        order, loss = self._order, _array(losses).reshape(-1)
+        order, loss = self._order, _numbers(losses)
         mean = float(loss.mean()) if len(loss) else 0.0
         if order is None:
             return mean
+        if labels is None:
+            raise UsageError(NEEDS_LABELS)
         group, label = _codes(order, groups, labels)
         if len(loss) != len(group):
             raise DataError(
-                "[wrong-length] "
-                f"{len(loss)} losses for {len(group)} examples: give one for each "
-                '(reduction="none")'
+                f"[wrong-length] {len(loss)} losses for {len(group)} examples: give "
+                'one for each (reduction="none")'
             )
         if (loss < 0).any():
             raise DataError(
                 "[negative-loss] a loss is negative: cross-entropy and squares are not"
             )
-        atom = group * order.schema.n_labels + label
-        y, guess = label.astype(np.float64), np.zeros(len(loss))
+        y = label.astype(np.float64)
+        guess: Any = label
         if not order.labels:
-            if labels is None:
-                raise UsageError(
-                    "[needs-labels] GroupSums: a numeric target needs `labels` as well"
-                )
-            y = _array(labels).reshape(-1)
+            y = _numbers(labels)
         elif predicted is not None:
-            guess = _array(predicted).reshape(-1)
+            guess = _numbers(predicted)
         elif len(order.labels) == 2:
             guess = np.where(loss < np.log(2.0), y, 1.0 - y)
         else:
@@ -304,113 +332,41 @@ class GroupSums:
                 "[needs-predictions] GroupSums: of more than two classes give "
                 "`predicted`, too: a loss does not tell which one it was"
             )
-        self._parts.append((loss, atom, y, guess))
+        self._parts.append((loss, group * order.names.n_labels + label, y, guess))
         return mean
 
     def record(self) -> ConfigRecord:
         """Return what to send back, as the record "pffl" of the reply."""
-        if self._order is None:
+        if (order := self._order) is None:
             return ConfigRecord()
-        order = self._order
-        columns = zip(*self._parts, strict=True) if self._parts else [()] * 4
-        kinds = (np.float64, np.int64, np.float64, np.float64)
-        loss, atom, y, guess = (
-            np.concatenate([np.zeros(0, kind), *part])
-            for part, kind in zip(columns, kinds, strict=True)
-        )
-        counts = np.bincount(atom, minlength=order.schema.n_atoms)
+        loss, atom, y, guess = map(np.concatenate, zip(*self._parts, strict=True))
+        counts = np.bincount(atom, minlength=order.names.n_atoms)
         hidden = withheld(counts, counts < self._floor, self._floor)
         kept = ~hidden[atom]
-        view = View(0, np.zeros((int(kept.sum()), 0)), y[kept], atom[kept])
-        told: dict[str, Any] = {
-            "version": VERSION,
-            "name": self._name or "",
-            "withheld": int(hidden.sum()),
-            "counts": np.where(hidden, 0, counts).tolist(),
-        }
-        if not order.labels:
-            powers = np.stack([view.y, view.y**2], axis=1)
-            told["target"] = _flat(view.atom_sums(powers, len(counts)))
-        if not order.counts:
-            told |= _sums(order, view, loss[kept], guess[kept])
-        return ConfigRecord(told)
-
-
-def _sums(
-    order: Order, view: View, losses: FloatArray, guess: FloatArray
-) -> dict[str, list[float]]:
-    """Return the fields of the query's answer that tell something of their own."""
-    if not order.cells:  # a round of training needs no more
-        atoms = order.schema.n_atoms
-        return {"losses": np.bincount(view.atom, losses, atoms).tolist()}
-    query = order.query()
-    bounded = partial(query.task.model.bounded, losses)
-    classes = guess if order.labels else None
-    total = query.total(view, losses, classes, bounded)
-    return {name: _flat(getattr(total, name)) for name in FIELDS}
-
-
-FIELDS = ("atoms", "trials", "people", "below")
-
-
-def total_of(
-    query: Evaluate, told: ConfigRecord, index: int, share: float
-) -> EvaluateTotal:
-    """Return what a client told as an answer to the query that it was asked."""
-    dims = query.dims
-    shapes = {
-        "atoms": (dims["strata"], len(COLUMNS)),
-        "trials": (dims["z"], dims["trials"]),
-        "people": (dims["z"], 3),
-        "below": (dims["z"], dims["bets"]),
-    }
-    parts = {name: numbers(told, name, shape) for name, shape in shapes.items()}
-    atoms, here = parts["atoms"], query.task.cells.of_silo(index)
-    column = {name: atoms[:, COLUMNS.index(name)].sum() for name in COLUMNS}
-    rows = column["weight"]
-    mean = {n: column[n] / rows if rows else 0.0 for n in ("loss", "bounded_loss")}
-    share = share if rows else 0.0
-    unweighted = [np.zeros((dims["z"], *empty)) for empty in ((0,), (0, 0), (0,))]
-    sums = [*(parts[name] for name in FIELDS[1:]), *unweighted]
-    return EvaluateTotal(
-        atoms,
-        here @ atoms,
-        share * mean["loss"],
-        share * mean["bounded_loss"],
-        share,
-        *sums,
-    )
-
-
-def numbers(told: ConfigRecord, name: str, shape: tuple[int, ...]) -> FloatArray:
-    """Return a list of numbers that a client told; refuse any other."""
-    try:
-        found = np.array(told[name], dtype=np.float64).reshape(shape)
-    except (KeyError, TypeError, ValueError):
-        raise Malformed(f"its sums have no '{name}' of the shape {shape}") from None
-    return found
-
-
-def name_of(context: Context | None) -> str | None:
-    """Return who a client is, by its node's configuration; None if that is silent."""
-    config = {} if context is None else context.node_config
-    for key in NAMES:
-        if isinstance(found := config.get(key), str) and found:
-            return found
-    return None if PARTITION not in config else f"partition {config[PARTITION]}"
+        who: dict[str, Any] = {"version": VERSION, "name": self._name}
+        if not np.isfinite(loss).all():
+            return ConfigRecord({**who, "diverged": True})
+        loss, guess = loss[kept], guess[kept].astype(np.float64)
+        view = View(0, np.zeros((len(loss), 0)), y[kept], atom[kept])
+        query = order.query()
+        total: Total
+        if isinstance(query, Census):
+            total = query.answer(view)
+        else:
+            bounded = partial(query.task.model.bounded, loss)
+            total = query.total(view, loss, guess if order.labels else None, bounded)
+        body = pack(total_body(query, total, int(hidden.sum())))
+        return ConfigRecord({**who, "body": body})
 
 
 def _codes(order: Order, groups: Any, labels: Any) -> tuple[IntArray, IntArray]:
     """Return codes of groups and labels; refuse what the strategy does not name."""
-    schema = order.schema
-    group = _coded(groups, schema.groups, "group")
+    group = _coded(groups, order.names.groups, "group")
     if not order.labels:
         return group, np.zeros(len(group), np.int64)
     if labels is None:
-        raise UsageError(
-            "[needs-labels] the strategy tells labels apart: give `labels`, too"
-        )
-    label = _coded(labels, tuple(order.labels), "label")
+        raise UsageError(NEEDS_LABELS)
+    label = _coded(labels, order.labels, "label")
     if len(label) != len(group):
         raise DataError(
             f"[wrong-length] {len(group)} groups and {len(label)} labels in one batch"
@@ -419,16 +375,14 @@ def _codes(order: Order, groups: Any, labels: Any) -> tuple[IntArray, IntArray]:
 
 
 def _coded(given: Any, names: Sequence[str], what: str) -> IntArray:
-    values = _array(given, numeric=False).reshape(-1)
+    values = np.asarray(given.cpu() if _is_tensor(given) else given).reshape(-1)
     if values.dtype.kind in "OUS":
         places = {name: place for place, name in enumerate(names)}
-        found = [places.get(str(value), -1) for value in values.tolist()]
-        codes = np.array(found, np.int64).reshape(-1)
-    else:
-        codes = values.astype(np.int64)
-        if not np.array_equal(codes, values):
-            raise DataError(f"[not-numbers] a {what} is not a whole number")
-    if len(codes) and not (codes.min() >= 0 and codes.max() < len(names)):
+        values = np.array([places.get(str(v), -1) for v in values.tolist()], np.int64)
+    codes: IntArray = values.astype(np.int64)
+    if not np.array_equal(codes, values):
+        raise DataError(f"[not-numbers] a {what} is not a whole number")
+    if ((codes < 0) | (codes >= len(names))).any():
         raise DataError(
             f"[unknown-group] a {what} that the strategy does not name: it names "
             f"{', '.join(names)}, in this order; give these names, or codes from 0 to "
@@ -441,54 +395,139 @@ def _is_tensor(value: Any) -> bool:
     return type(value).__module__.split(".")[0] == "torch"
 
 
-def _array(value: Any, *, numeric: bool = True) -> Any:
+def _numbers(value: Any) -> FloatArray:
     """Return anything array-like in NumPy; tensors from wherever they are."""
-    if _is_tensor(value):
-        value = (
-            value.detach().cpu().double().numpy() if numeric else value.cpu().numpy()
+    plain = value.detach().cpu().double() if _is_tensor(value) else value
+    return np.asarray(plain, np.float64).reshape(-1)
+
+
+# What clients told
+
+
+def read_sums(told: ConfigRecord, query: Query[A]) -> tuple[A, int]:
+    """Return a client's answer to a query, and how many groups it withholds."""
+    body = told.get("body")
+    if not isinstance(body, bytes):
+        raise Malformed("its sums are not there, or a loss is not finite")
+    return read_total(unpack(body), query)
+
+
+def losses_of(order: Order, told: ConfigRecord, known: IntArray) -> FloatArray:
+    """Return a client's loss sums by atom; refuse those of other rows."""
+    if told.get("diverged"):
+        return np.full(len(known), np.nan)
+    total: Any = read_sums(told, order.query())[0]
+    counts = total.column("count")
+    if not np.array_equal(counts, known):
+        raise Refused(
+            f"[wrong-count] {int(counts.sum()):,} rows were added, and "
+            f"{int(known.sum()):,} at the census of the training rows"
         )
-    return np.asarray(value, np.float64) if numeric else np.asarray(value)
-
-
-def _flat(values: FloatArray) -> list[float]:
-    found: list[float] = values.reshape(-1).tolist()
+    found: FloatArray = total.column("loss")
     return found
 
 
-SPLITS = ("train", "test")
-PAUSE = 1.0  # seconds between two looks for nodes
-NO_EVALUATE = "it has no `@app.evaluate()`, by which the model is measured"
-NO_RECORD = (
-    'its reply has no record "pffl": make `sums = GroupSums(msg, context)`, call '
-    "`sums.add(losses, groups, labels)` for every batch, and put "
-    '`"pffl": sums.record()` into the reply'
-)
+@contextmanager
+def _naming(client: str) -> Iterator[None]:
+    """Name the client whose answer is refused, and what to look at."""
+    try:
+        yield
+    except (Refused, Malformed) as error:
+        hint = NOT_ALL_ROWS if "census" in str(error) else ""
+        raise FederationError(f"[node-failed] {client}: {error}{hint}") from error
 
 
-@dataclass(frozen=True)
-class Client:
-    """Who answered: the name that it gave itself, and its node."""
+def told_by(
+    replies: Iterable[Message], asked: Sequence[Message]
+) -> dict[int, ConfigRecord]:
+    """Return what each node told; or name all that did not, with what they lack."""
+    sent = {m.metadata.message_id: m.metadata.dst_node_id for m in asked}
+    told: dict[int, ConfigRecord] = {}
+    lacking = dict.fromkeys(sent.values(), "it did not answer in time")
+    for reply in replies:
+        # The sender of an error may be the SuperLink: the message tells whom it asked.
+        node = sent.get(reply.metadata.reply_to_message_id, reply.metadata.src_node_id)
+        if reply.has_error():
+            reason = " ".join((reply.error.reason or "no reason was given").split())
+            lacking[node] = f"it failed with: {reason[:300]}"
+            if "No evaluate function registered" in reason:
+                lacking[node] = "it has no `@app.evaluate()`, which measures the model"
+        elif (record := record_of(reply)) is None:
+            lacking[node] = NO_RECORD
+        else:
+            told[node] = record
+            lacking.pop(node, None)
+    if lacking:
+        parts = [
+            f"node{'s' * (len(nodes) > 1)} {', '.join(nodes)}: {reason}"
+            for reason in dict.fromkeys(lacking.values())
+            if (nodes := [str(n) for n in sorted(lacking) if lacking[n] == reason])
+        ]
+        raise FederationError(
+            f"[node-failed] {len(lacking)} of {len(sent)} nodes do not speak the "
+            f"weights protocol or failed. {'. '.join(parts)}."
+        )
+    return told
 
-    name: str
-    node: int
 
-    @classmethod
-    def of(cls, told: ConfigRecord, node: int) -> Client:
-        """Return the client that told something."""
-        name = told.get("name")
-        return cls(name if isinstance(name, str) and name else f"node {node}", node)
+def record_of(reply: Message) -> ConfigRecord | None:
+    """Return what a client told in a reply; None where it does not speak to us."""
+    found = reply.content.get(KEY)
+    ours = isinstance(found, ConfigRecord) and found.get("version") == VERSION
+    return found if ours else None  # type: ignore[return-value]
 
 
-@dataclass(frozen=True)
-class Keys:
-    """Where a strategy puts its records in a message."""
+class Models:
+    """A strategy's models as vectors, and back.
 
-    arrays: str = "arrays"
-    config: str = "config"
+    Arrays of numbers are one vector. A model that is bytes (of XGBoost, say), as long
+    as it likes, is known by a number instead, and never averaged.
+    """
+
+    def __init__(self, arrays: ArrayRecord, loss: str) -> None:
+        plain = [array.numpy() for array in arrays.values()]
+        self.bytes = any(a.dtype == np.uint8 and a.ndim == 1 for a in plain)
+        self._known: dict[int, ArrayRecord] = {}
+        shown = {"number": np.zeros(1)} if self.bytes else _plain(arrays)
+        self.model = Reported.of(shown, loss)
+
+    def vector(self, arrays: ArrayRecord) -> FloatArray:
+        """Return the vector of a model."""
+        if not self.bytes:
+            return self.model.vector(_plain(arrays))
+        number = max(self._known, default=-1) + 1
+        self._known[number] = arrays
+        return np.array([float(number)])
+
+    def arrays(self, w: FloatArray) -> ArrayRecord:
+        """Return the model of a vector."""
+        if self.bytes:
+            return self._known[int(w[0])]
+        named = self.model.arrays(w).items()
+        return ArrayRecord({n: Array(np.ascontiguousarray(a)) for n, a in named})
+
+    def forget(self, but: Sequence[FloatArray]) -> None:
+        """Keep no other models than these."""
+        kept = {int(w[0]) for w in but} if self.bytes else set()
+        self._known = {n: a for n, a in self._known.items() if n in kept}
+
+    def note(self, w: FloatArray) -> list[str]:
+        """Say what model bytes are, which a run directory does not hold."""
+        if not self.bytes:
+            return []
+        content = b"".join(array.numpy().tobytes() for array in self.arrays(w).values())
+        return [
+            f"the model is {len(content):,} bytes of the app's own, with the SHA-256 "
+            f"{digest(content)}: keep them (`result.arrays`); this directory does not"
+        ]
+
+
+def _plain(arrays: ArrayRecord) -> dict[str, Any]:
+    return {name: array.numpy() for name, array in arrays.items()}
 
 
 class Reports:
-    """Ask clients by `evaluate` messages.
+    """An engine that asks clients by `evaluate` messages.
 
     Parameters
     ----------
@@ -496,12 +535,12 @@ class Reports:
         What Flower gives to a ServerApp.
     order
         Names of groups and labels; what it asks is replaced.
-    arrays
-        The model that the first census is asked with.
+    models, arrays
+        How models are written, and the one that the first census is asked with.
     config
         What the user sends with evaluations.
     keys
-        Names of the records in a message.
+        Names of the records of arrays and of the configuration in a message.
     seconds
         How long to wait for replies, and for clients that are not there.
     name
@@ -515,96 +554,73 @@ class Reports:
         self,
         grid: Grid,
         order: Order,
+        models: Models,
         arrays: ArrayRecord,
         *,
         config: ConfigRecord | None = None,
-        keys: Keys | None = None,
+        keys: tuple[str, str] = ("arrays", "config"),
         seconds: float = 3600.0,
         name: str = "data",
     ) -> None:
-        self._grid, self._order, self._first = grid, order, arrays
-        self._config = dict(config or {})
-        self._keys, self._seconds = keys or Keys(), seconds
-        self.name, self.schema = name, order.schema
+        self._grid, self._order, self._models = grid, order, models
+        self._first, self._config = arrays, dict(config or {})
+        self._keys, self._seconds = keys, seconds
+        self.name, self.schema = name, order.names
         self.encoding = TableEncoding.of_numbers(self.schema)
         self.gate = Gate(Policy(), self.schema)
-        self.clients: tuple[Client, ...] = ()
-        self.withheld = 0
-        self.messages = 0
+        self.clients: dict[str, int] = {}  # their nodes, by name
+        self.withheld = self.messages = 0
         self._census: dict[str, CensusTotal] = {}
 
     @property
     def silo_names(self) -> tuple[str, ...]:
         """Names of the clients, in order."""
-        return tuple(client.name for client in self.clients)
+        return tuple(self.clients)
 
     @property
     def splits(self) -> tuple[str, ...]:
         """Splits in which somebody has rows."""
-        found = {split: self.ask(Census(self.schema, split)) for split in SPLITS}
-        return tuple(s for s, census in found.items() if census.rows.any())
+        return tuple(s for s in SPLITS if self._counted(s).rows.any())
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What to know of the clients, for the result."""
-        told: tuple[str, ...] = (UNGUARDED,)
-        if self.withheld:
-            told += (
-                f"clients withheld the sums of {self.withheld} of their groups and "
-                "labels, which have too few rows: these rows are trained on, and "
-                "nothing here speaks of them",
-            )
-        return told
+        if not self.withheld:
+            return (UNGUARDED,)
+        few = (
+            f"clients withheld the sums of {self.withheld} of their groups and labels, "
+            "which have too few rows: these rows are trained on, and nothing here "
+            "speaks of them"
+        )
+        return (UNGUARDED, few)
 
-    def meet(self, expected: Sequence[str] | int | None) -> None:
+    def meet(self, expected: Sequence[str] | int) -> None:
         """Wait for clients, and find out who they are; refuse those who cannot speak.
 
-        Parameters
-        ----------
-        expected
-            Their names, in order; or how many there are at least.
+        `expected` are their names, in order, or how many there are at least.
         """
-        many = expected if isinstance(expected, int) else len(expected or ())
-        nodes = self._nodes(max(1, many))
-        told = self._told(nodes, replace(self._order, counts=True, split="train"))
-        found = sorted(
-            (Client.of(record, node) for node, record in told.items()),
-            key=lambda client: _natural(client.name),
-        )
-        names = [client.name for client in found]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
+        many = expected if isinstance(expected, int) else len(expected)
+        told, found = self._named(max(1, many))
+        wanted = [] if isinstance(expected, int) else [*expected]
+        if absent := [name for name in wanted if name not in found]:
             raise FederationError(
-                "[repeated-name] "
-                f"several nodes call themselves {listing(twice)}: give each a name of "
-                "its own, --node-config \"silo='…'\""
+                f"[sites-missing] {listing(absent)} did not answer; there are "
+                f"{', '.join(found)}"
             )
-        if expected is not None and not isinstance(expected, int):
-            absent = [name for name in expected if name not in names]
-            if absent:
-                raise FederationError(
-                    f"[sites-missing] {listing(absent)} did not answer; there are "
-                    f"{', '.join(names)}"
-                )
-            known = {client.name: client for client in found}
-            others = [name for name in names if name not in expected]
-            found = [known[name] for name in [*expected, *others]]
-        self.clients = tuple(found)
+        others = sorted((n for n in found if n not in wanted), key=_natural)
+        self.clients = {name: found[name] for name in [*wanted, *others]}
         self._take_census("train", told)
 
-    def ask(self, query: Query[A]) -> A:
+    def ask(self, query: Query[Any]) -> Any:
         """Ask every client, and add the answers."""
-        answer: Any
         if isinstance(query, Census):
-            answer = self._counted(query.split)
-        elif isinstance(query, Evaluate):
-            answer = self._evaluated(query)
-        else:
-            raise FederationError(
-                "[unknown-query] clients of the weights protocol do not answer "
-                f"'{query.kind}'"
-            )
-        return answer  # type: ignore[no-any-return]
+            return self._counted(query.split)
+        if isinstance(query, Evaluate) and isinstance(query.task.model, Reported):
+            return self._evaluated(query)
+        raise FederationError(
+            "[unknown-query] clients of the weights protocol do not answer "
+            f"'{query.kind}' of any model but their own app's"
+        )
 
     def ask_many(self, queries: Sequence[Query[Any]]) -> list[Any]:
         """Ask one after the other: a message brings one model and one split."""
@@ -615,99 +631,94 @@ class Reports:
 
         Rows are those of the census: it is compared.
         """
-        order = replace(self._order, split="train")
-        told = self._told(self._known_nodes(), order, arrays)
+        told = self._asked(self._nodes_now(), self._order, arrays)
         census, out = self._counted("train"), []
-        for k, record in enumerate(self._in_order(told)):
-            with self._naming(k):
-                out.append(losses_of(self.schema, record, census.counts[k]))
+        for k, (name, node) in enumerate(self.clients.items()):
+            with _naming(name):
+                out.append(losses_of(self._order, told[node], census.counts[k]))
         return np.array(out)
 
     def _counted(self, split: str) -> CensusTotal:
         if split not in self._census:
-            order = replace(self._order, counts=True, split=split)
-            self._take_census(split, self._told(self._known_nodes(), order))
+            order = self._order.but(counts=True, split=split)
+            self._take_census(split, self._asked(self._nodes_now(), order))
         return self._census[split]
 
     def _take_census(self, split: str, told: Mapping[int, ConfigRecord]) -> None:
         parts = []
-        for index, record in enumerate(self._in_order(told)):
-            with self._naming(index):
-                total, hidden = census_of(self.schema, record)
-                parts.append(self.gate.census(index, split, total, hidden))
+        for k, (name, node) in enumerate(self.clients.items()):
+            with _naming(name):
+                total, hidden = read_sums(told[node], Census(self.schema, split))
+                parts.append(self.gate.census(k, split, total, hidden))
             self.withheld += hidden
         self._census[split] = add_all(parts)
 
-    def _evaluated(self, query: Evaluate) -> Any:
-        model, cells = query.task.model, query.task.cells
-        if not isinstance(model, Reported):
-            raise FederationError(
-                "[unknown-query] clients evaluate the model of their own app only"
-            )
-        arrays = ArrayRecord(
-            {
-                n: Array(np.ascontiguousarray(a))
-                for n, a in model.arrays(query.w).items()
-            }
-        )
+    def _evaluated(self, query: Evaluate) -> EvaluateTotal:
+        task, M = query.task, query.loss_bound
         self._counted(query.split)
-        M = query.loss_bound
+        order = self._order.but(
+            split=query.split,
+            loss_bound=float(M) if np.isfinite(M) else None,
+            trials=query.trials.tolist(),
+            bets=query.bets.tolist(),
+        )
+        cells = [task.cells.of_silo(k).astype(int) for k in range(len(self.clients))]
         orders = [
-            replace(
-                self._order,
-                split=query.split,
-                cells=cells.of_silo(k).astype(int).tolist(),
-                loss_bound=float(M) if np.isfinite(M) else None,
-                trials=query.trials.tolist(),
-                bets=query.bets.tolist(),
-            )
-            for k in range(len(self.clients))
+            order.but(cells=own.tolist(), share=share)
+            for own, share in zip(cells, task.shares.tolist(), strict=True)
         ]
-        told = self._told(self._known_nodes(), orders, arrays)
-        parts = []
-        for k, record in enumerate(self._in_order(told)):
-            with self._naming(k):
-                share = float(query.task.shares[k])
-                total = total_of(query, record, k, share)
+        arrays, parts = self._models.arrays(query.w), []
+        told = self._asked(self._nodes_now(), orders, arrays)
+        for k, (name, node) in enumerate(self.clients.items()):
+            with _naming(name):
+                total = read_sums(told[node], query)[0]
                 parts.append(self.gate.report(query, k, total))
         return query.keeping(add_all(parts), parts)
 
-    def _known_nodes(self) -> list[int]:
+    def _nodes_now(self) -> list[int]:
         """Return the nodes of the clients; those that started again have new ones."""
         there = self._nodes(len(self.clients))
-        if all(client.node in there for client in self.clients):
-            return [client.node for client in self.clients]
-        known = self.silo_names
-        told = self._told(there, replace(self._order, counts=True, split="train"))
-        found = {Client.of(record, n).name: n for n, record in told.items()}
-        absent = [name for name in known if name not in found]
-        if absent:
+        if not set(self.clients.values()) <= set(there):
+            _, found = self._named(len(self.clients))
+            if absent := [name for name in self.clients if name not in found]:
+                raise FederationError(
+                    f"[sites-missing] {listing(absent)} did not answer when the model "
+                    "was measured: what is said of it would not speak of everybody it "
+                    "was trained on"
+                )
+            self.clients = {name: found[name] for name in self.clients}
+        return list(self.clients.values())
+
+    def _named(self, many: int) -> tuple[dict[int, ConfigRecord], dict[str, int]]:
+        """Ask all nodes who they are; return what they told, and nodes by name."""
+        nodes = self._nodes(many)
+        told = self._asked(nodes, self._order.but(counts=True))
+        names = {
+            n: str(record.get("name") or f"node {n}") for n, record in told.items()
+        }
+        found = {name: node for node, name in names.items()}
+        if len(found) < len(names):
+            twice = listing(sorted({s for n, s in names.items() if found[s] != n}))
             raise FederationError(
-                f"[sites-missing] {listing(absent)} did not answer when the model was "
-                "measured: what is said of it would not speak of everybody it was "
-                "trained on"
+                f"[repeated-name] several nodes call themselves {twice}: give each a "
+                "name of its own, --node-config \"silo='…'\""
             )
-        self.clients = tuple(Client(name, found[name]) for name in known)
-        return [client.node for client in self.clients]
+        return told, found
 
     def _nodes(self, many: int) -> list[int]:
         """Wait until so many nodes are there."""
-        deadline, told = time.monotonic() + self._seconds, False
+        deadline = time.monotonic() + self._seconds
         while len(nodes := sorted(self._grid.get_node_ids())) < many:
             if time.monotonic() >= deadline:
                 raise FederationError(
                     f"[sites-missing] {len(nodes)} of {many} nodes are there after "
                     f"{self._seconds:g} s: start the others, or raise `timeout`"
                 )
-            if not told:
-                LOG.log(
-                    INFO, "Waiting for nodes: %d of %d are there.", len(nodes), many
-                )
-            told = True
+            LOG.log(INFO, "Waiting for nodes: %d of %d are there.", len(nodes), many)
             time.sleep(min(PAUSE, self._seconds))
         return nodes
 
-    def _told(
+    def _asked(
         self,
         nodes: Sequence[int],
         orders: Order | Sequence[Order],
@@ -715,15 +726,13 @@ class Reports:
     ) -> dict[int, ConfigRecord]:
         """Send an order to each node, and return what it told, by node."""
         each = [orders] * len(nodes) if isinstance(orders, Order) else orders
-        model = self._first if arrays is None else arrays
+        model, config = self._keys
         messages = [
             Message(
                 RecordDict(
                     {
-                        self._keys.arrays: model,
-                        self._keys.config: ConfigRecord(
-                            {**self._config, KEY: order.text}
-                        ),
+                        model: self._first if arrays is None else arrays,
+                        config: ConfigRecord({**self._config, KEY: order.text}),
                     }
                 ),
                 node,
@@ -732,138 +741,17 @@ class Reports:
             for node, order in zip(nodes, each, strict=True)
         ]
         self.messages += len(messages)
-        replies = list(self._grid.send_and_receive(messages, timeout=self._seconds))
-        sent = {m.metadata.message_id: m.metadata.dst_node_id for m in messages}
-        return told_by(replies, sent, "evaluate")
-
-    def _in_order(self, told: Mapping[int, ConfigRecord]) -> list[ConfigRecord]:
-        return [told[client.node] for client in self.clients]
-
-    def _naming(self, index: int) -> Naming:
-        return Naming(self.clients[index].name)
+        replies = self._grid.send_and_receive(messages, timeout=self._seconds)
+        return told_by(replies, messages)
 
 
-UNGUARDED = (
-    "sites unguarded: weights protocol. Clients run code of their own and answer "
-    "whatever weights and models the server sends; of a site's rules only the floor "
-    "of small groups is kept, and nothing counts what is let out"
-)
-
-
-class Naming:
-    """Names the client whose answer is refused, and what to look at."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
-        if isinstance(error, Refused | Malformed):
-            hint = ""
-            if "census" in str(error):
-                hint = (
-                    ". Every training row must be added once in each call: let "
-                    "`@app.evaluate()` take `sums.pick(trainloader, testloader)`, and "
-                    "look for a loader that drops its last batch, or draws rows"
-                )
-            raise FederationError(
-                f"[node-failed] {self.name}: {error}{hint}"
-            ) from error
-
-
-def told_by(
-    replies: Iterable[Message], sent: Mapping[str, int], asked: str
-) -> dict[int, ConfigRecord]:
-    """Return what each node told; or name all that did not, with what they lack."""
-    told: dict[int, ConfigRecord] = {}
-    lacking: dict[int, str] = {}
-    for reply in replies:
-        # The sender of an error may be the SuperLink: the message tells whom it asked.
-        node = sent.get(reply.metadata.reply_to_message_id, reply.metadata.src_node_id)
-        if reply.has_error():
-            lacking[node] = _failed(reply.error.reason or "", asked)
-        elif (record := record_of(reply)) is None:
-            lacking[node] = NO_RECORD
-        else:
-            told[node] = record
-    lacking |= {
-        node: "it did not answer in time"
-        for node in sent.values()
-        if node not in told and node not in lacking
-    }
-    if lacking:
-        by_reason: dict[str, list[int]] = {}
-        for node, reason in sorted(lacking.items()):
-            by_reason.setdefault(reason, []).append(node)
-        parts = [
-            f"node{'s' * (len(nodes) > 1)} {', '.join(map(str, nodes))}: {reason}"
-            for reason, nodes in by_reason.items()
-        ]
-        raise FederationError(
-            f"[node-failed] {len(lacking)} of {len(sent)} nodes do not speak the "
-            f"weights protocol or failed. {'. '.join(parts)}."
-        )
-    return told
-
-
-def record_of(reply: Message) -> ConfigRecord | None:
-    """Return what a client told in a reply; None where it does not speak to us."""
-    found = reply.content.get(KEY)
-    if not isinstance(found, ConfigRecord) or found.get("version") != VERSION:
-        return None
-    return found
-
-
-def _failed(reason: str, asked: str) -> str:
-    """Say in our words what Flower says of a node that failed."""
-    plain = " ".join(reason.split())
-    if f"No {asked} function registered" in plain:
-        return NO_EVALUATE
-    return f"it failed with: {plain[:300] or 'no reason was given'}"
-
-
-def losses_of(schema: Schema, told: ConfigRecord, known: IntArray) -> FloatArray:
-    """Return a client's loss sums by atom; refuse those of other rows."""
-    counts = numbers(told, "counts", (schema.n_atoms,))
-    if not np.array_equal(counts, known):
-        raise Refused(
-            f"[wrong-count] {int(counts.sum()):,} rows were added, and "
-            f"{int(known.sum()):,} at the census of the training rows"
-        )
-    return numbers(told, "losses", (schema.n_atoms,))
-
-
-def census_of(schema: Schema, told: ConfigRecord) -> tuple[CensusTotal, int]:
-    """Return a client's census, and how many groups and labels it withholds."""
-    counts = numbers(told, "counts", (schema.n_atoms,))
-    hidden = told.get("withheld")
-    if not isinstance(hidden, int) or not np.isfinite(counts).all():
-        raise Malformed("its counts cannot be read")
-    whole: FloatArray = np.rint(counts)
-    many = 0 if schema.labels else 2
-    targets = np.zeros((schema.n_atoms, many))
-    if many:
-        targets = numbers(told, "target", (schema.n_atoms, many))
-    total = CensusTotal(
-        np.array([int(whole.sum())]),
-        whole[None].astype(np.int64),
-        np.array([counts.sum()]),
-        counts[None],
-        targets.sum(axis=0)[None],
-        targets[None],
-        np.zeros(0),
-        np.zeros(0),
-        np.zeros(1, np.int64),
-    )
-    return total, hidden
-
-
-def _natural(name: str) -> tuple[str, int, str]:
+def _natural(name: str) -> tuple[str, int]:
     """Order 'partition 10' after 'partition 2'."""
     head = name.rstrip("0123456789")
-    return head, int(name[len(head) :] or 0), name
+    return head, int(name[len(head) :] or 0)
+
+
+# At the server
 
 
 class BoundedGroupLossMixin:
@@ -947,7 +835,7 @@ class BoundedGroupLossMixin:
         )
         schema = external_schema(groups, labels)
         attributes = [(a.name, list(a.values)) for a in schema.attributes]
-        self.order = Order(attributes, list(schema.labels), "train", [])
+        self.order = Order(attributes=attributes, labels=list(schema.labels))
         super().__init__(*strategy, **more)
         self.silos, self.out, self.data_name = silos, out, name
         self.callbacks = tuple(callbacks)
@@ -970,19 +858,32 @@ class BoundedGroupLossMixin:
         the model that was measured and that `solution` speaks of.
         """
         begun = time.monotonic()
-        own = self._keys()
+        models = Models(initial_arrays, CLASSES if self.order.labels else NUMBERS)
+        if models.bytes and self.bounding.iterate == "average":
+            raise UsageError(
+                "[wrong-value] iterate = 'average': a model that is bytes has no "
+                "average; take 'best' or 'last'"
+            )
         engine = Reports(
             grid,
             self.order,
+            models,
             initial_arrays,
             config=evaluate_config,
-            keys=own,
+            keys=self._keys,
             seconds=timeout,
             name=self.data_name,
         )
-        engine.meet(self._expected())
-        run = self._run = self._begun(engine, initial_arrays, num_rounds, begun)
-        LOG.log(INFO, "Bounds: %s, for %s", self._bounds, _who(engine))
+        asked = getattr(self._inner, "min_available_nodes", 1)
+        engine.meet(int(asked) if self.silos is None else self.silos)
+        first = models.vector(initial_arrays)
+        at = ExternalTraining.begin(
+            self.bounding, engine, models.model, first, num_rounds, begun
+        )
+        nodes = {node: k for k, node in enumerate(engine.clients.values())}
+        self._run = _Run(engine, at, models, nodes)
+        many, names = len(engine.clients), ", ".join(engine.clients)
+        LOG.log(INFO, "Bounds: %s, for %d clients: %s", self._bounds, many, names)
         try:
             result: Result = super().start(  # type: ignore[misc]
                 grid,
@@ -996,11 +897,10 @@ class BoundedGroupLossMixin:
         finally:
             for callback in self.callbacks:
                 callback.ended()
-        messages = len(run.at.history) + engine.messages // len(engine.clients)
-        self.solution = run.at.conclude(
-            engine, self._described(), messages, self._notes()
-        )
-        result.arrays = _record(run.at.model.arrays(self.solution.w))
+        messages = len(at.history) + engine.messages // many
+        found = at.conclude(engine, self._described(), messages, self._notes())
+        self.solution = noted(found, models.note(found.w))
+        result.arrays = models.arrays(found.w)
         LOG.log(INFO, "%s", self.solution)
         if self.out is not None:
             self.save(self.out)
@@ -1031,19 +931,18 @@ class BoundedGroupLossMixin:
             server_round, arrays, config, grid
         )
         at = run.at
-        at.sent = at.model.vector(_arrays(arrays))
+        at.sent = run.models.vector(arrays)
         if run.tells is False:  # clients tell of losses in `evaluate` only
             counts = at.problem.silo_counts.astype(np.float64)
             self._step(run, counts, run.engine.losses(arrays), server_round)
         weights, elsewhere = at.weights()
-        out = []
+        run.messages = []
         for message in messages:
-            place = run.places.get(message.metadata.dst_node_id)
+            place = run.nodes.get(message.metadata.dst_node_id)
             own = elsewhere if place is None else weights[place]
-            order = replace(self.order, weights=own.tolist())
-            out.append(_with_order(message, order, self._keys().config))
-        run.messages = out
-        return out
+            order = self.order.but(weights=own.tolist())
+            run.messages.append(_with_order(message, order, self._keys[1]))
+        return run.messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -1051,16 +950,16 @@ class BoundedGroupLossMixin:
         """Take sums out of replies, move the weights, and let the strategy go on."""
         run, found = self._running(), list(replies)
         self._heard(run, found, server_round)
-        for reply in found:
-            if reply.has_content() and KEY in reply.content:
-                del reply.content[KEY]
         arrays, metrics = super().aggregate_train(  # type: ignore[misc]
-            server_round, found
+            server_round, _without_sums(found)
         )
+        at = run.at
         if arrays is not None:
-            run.at.reach(run.at.model.vector(_arrays(arrays)), server_round)
-        if run.at.history:
-            last = run.at.history[-1]
+            at.reach(run.models.vector(arrays), server_round)
+            best = [at.best[1]] if at.best is not None else []
+            run.models.forget(but=[at.sent, at.reached, *best])
+        if at.history:
+            last = at.history[-1]
             told = {"risk": last.risk, "worst-violation": float(last.violation.max())}
             metrics = MetricRecord({**(metrics or {}), **told})
         return arrays, metrics
@@ -1069,12 +968,8 @@ class BoundedGroupLossMixin:
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
         """Take what is ours out of the replies to the strategy's own evaluation."""
-        found = list(replies)
-        for reply in found:
-            if reply.has_content() and KEY in reply.content:
-                del reply.content[KEY]
         metrics: MetricRecord | None = super().aggregate_evaluate(  # type: ignore[misc]
-            server_round, found
+            server_round, _without_sums(list(replies))
         )
         return metrics
 
@@ -1092,34 +987,21 @@ class BoundedGroupLossMixin:
             )
         return self._run
 
-    def _keys(self) -> Keys:
-        inner = getattr(self, "strategy", self)  # of Flower's wrappers
-        return Keys(
-            getattr(inner, "arrayrecord_key", Keys.arrays),
-            getattr(inner, "configrecord_key", Keys.config),
-        )
+    @property
+    def _inner(self) -> Any:
+        """The strategy itself, also inside one of Flower's wrappers."""
+        return getattr(self, "strategy", self)
 
-    def _expected(self) -> Sequence[str] | int:
-        if self.silos is not None:
-            return self.silos
-        inner = getattr(self, "strategy", self)
-        return int(getattr(inner, "min_available_nodes", 1))
-
-    def _begun(
-        self, engine: Reports, arrays: ArrayRecord, rounds: int, begun: float
-    ) -> _Run:
-        loss = CLASSES if self.order.labels else NUMBERS
-        model = Reported.of(_arrays(arrays), loss)
-        first = model.vector(_arrays(arrays))
-        at = ExternalTraining.begin(self.bounding, engine, model, first, rounds, begun)
-        places = {client.node: k for k, client in enumerate(engine.clients)}
-        return _Run(engine, at, places, engine.silo_names)
+    @property
+    def _keys(self) -> tuple[str, str]:
+        arrays = getattr(self._inner, "arrayrecord_key", "arrays")
+        return arrays, getattr(self._inner, "configrecord_key", "config")
 
     def _heard(self, run: _Run, replies: Sequence[Message], number: int) -> None:
         """Read the loss sums that came with training, if clients send them there."""
         good = [reply for reply in replies if not reply.has_error()]
-        records = [record_of(reply) for reply in good]
-        run.tells = bool(good) and None not in records
+        records = [record for reply in good if (record := record_of(reply)) is not None]
+        run.tells = bool(good) and len(records) == len(good)
         if not run.tells:
             return
         known = run.at.problem.silo_counts
@@ -1128,11 +1010,9 @@ class BoundedGroupLossMixin:
         for reply, record in zip(good, records, strict=True):
             about = reply.metadata
             node = asked.get(about.reply_to_message_id, about.src_node_id)
-            if record is None:
-                continue
-            k = run.place(record.get("name"), node)
-            with Naming(run.names[k]):
-                losses[k] = losses_of(self.order.schema, record, known[k])
+            k = run.place(str(record.get("name")), node)
+            with _naming(run.engine.silo_names[k]):
+                losses[k] = losses_of(self.order, record, known[k])
             counts[k] = known[k]
         self._step(run, counts, losses, number)
 
@@ -1146,20 +1026,15 @@ class BoundedGroupLossMixin:
         return self.bounding.constraint.describe()
 
     def _described(self) -> dict[str, Any]:
-        inner = getattr(self, "strategy", None)
-        base = next(b.__name__ for b in type(self).__mro__ if _is_flowers(b))
-        own = base if inner is None else f"{base}({type(inner).__name__})"
+        flowers = (b for b in type(self).__mro__ if b.__module__.startswith("flwr."))
+        own = next(flowers).__name__
+        if self._inner is not self:
+            own = f"{own}({type(self._inner).__name__})"
         return {"kind": "weights-protocol", "strategy": own}
 
     def _notes(self) -> list[str]:
-        if not any("Differential" in b.__name__ for b in type(self).__mro__):
-            return []
-        return [
-            "differential privacy of the strategy covers the model's updates only: "
-            "the sums of groups were sent without noise, and the weights of examples "
-            "and the choice of the model follow from them. Neither these sums nor the "
-            "model as it came about is differentially private"
-        ]
+        noisy = any("Differential" in b.__name__ for b in type(self).__mro__)
+        return [NOISE] if noisy else []
 
 
 class FairFedAvg(BoundedGroupLossMixin, FedAvg):  # type: ignore[misc]
@@ -1168,46 +1043,38 @@ class FairFedAvg(BoundedGroupLossMixin, FedAvg):  # type: ignore[misc]
 
 @dataclass
 class _Run:
-    """A run, and who its clients are.
+    """A run, and which node is which silo.
 
     `tells`: whether clients send loss sums with training; None before the first round.
     """
 
     engine: Reports
     at: ExternalTraining
-    places: dict[int, int]
-    names: tuple[str, ...]
+    models: Models
+    nodes: dict[int, int]
     messages: list[Message] = field(default_factory=list)
     tells: bool | None = None
 
-    def place(self, name: object, node: int) -> int:
+    def place(self, name: str, node: int) -> int:
         """Return which silo a client is; a node that started again has a new id."""
-        if isinstance(name, str) and name in self.names:
-            self.places[node] = self.names.index(name)
-        if node not in self.places:
+        names = self.engine.silo_names
+        if name in names:
+            self.nodes[node] = names.index(name)
+        if node not in self.nodes:
             raise FederationError(
                 f"[late-node] {name or f'node {node}'} came after the first round, "
-                f"and was not counted: there are {', '.join(self.names)}. Say who "
-                "must be there before it starts (`silos=`)"
+                f"and was not counted: there are {', '.join(names)}. Say who must be "
+                "there before it starts (`silos=`)"
             )
-        return self.places[node]
+        return self.nodes[node]
 
 
-def _who(engine: Reports) -> str:
-    return f"{len(engine.clients)} clients: {', '.join(engine.silo_names)}"
-
-
-def _is_flowers(kind: type) -> bool:
-    return kind.__module__.startswith("flwr.")
-
-
-def _arrays(record: ArrayRecord) -> dict[str, Any]:
-    return {name: array.numpy() for name, array in record.items()}
-
-
-def _record(arrays: Mapping[str, Any]) -> ArrayRecord:
-    named = arrays.items()
-    return ArrayRecord({n: Array(np.ascontiguousarray(a)) for n, a in named})
+def _without_sums(replies: list[Message]) -> list[Message]:
+    """Take our record out of replies, which a strategy would add up."""
+    for reply in replies:
+        if reply.has_content() and KEY in reply.content:
+            del reply.content[KEY]
+    return replies
 
 
 def _with_order(message: Message, order: Order, key: str) -> Message:
@@ -1215,12 +1082,11 @@ def _with_order(message: Message, order: Order, key: str) -> Message:
 
     Strategies share one record among all messages, so it is not written into.
     """
-    content = RecordDict(dict(message.content))
+    content, about = RecordDict(dict(message.content)), message.metadata
     configs = list(content.config_records)
     at = key if key in configs or not configs else configs[0]
     own = dict(content.config_records.get(at, {}))
     content[at] = ConfigRecord({**own, KEY: order.text})
-    about = message.metadata
     return Message(
         content,
         about.dst_node_id,

@@ -2,11 +2,11 @@
 
     site.key    the site's key; nobody else ever sees it
     site.db     what it remembers: consents, answers, privacy account
-    rows/       prepared rows
+    rows.npz    prepared rows
     runs/       secrets of runs that have not ended
 
-`FOLDER.node` is for the account of Flower's node alone: its key and the server's
-certificate. `FOLDER.socket` holds the socket by which that account reaches the site.
+`FOLDER.node` is for the account of Flower's node alone: its key. `FOLDER.socket` has
+what both accounts reach: the socket, and the server's certificate.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from pffl import files
 from pffl.config import Plan, read_plan
+from pffl.data.silo import Silo
 from pffl.deploy import rows as prepared
 from pffl.deploy.federation import Agreement, changes, new_keys, run_lines
 from pffl.deploy.keys import FILE as KEY
@@ -58,6 +58,11 @@ class SiteFolder:
     def socket(self) -> Path:
         """The socket by which the node's account reaches the site."""
         return self.path.with_name(f"{self.path.name}.socket") / SOCKET
+
+    @property
+    def trust(self) -> Path:
+        """The server's certificate, which the node's account reads."""
+        return self.socket.with_name("ca.crt")
 
     @classmethod
     def make(cls, path: Path, name: str) -> tuple[SiteFolder, str]:
@@ -118,16 +123,20 @@ class SiteFolder:
     def open(self) -> Site:
         """Return the site, as its people joined."""
         memory = self.memory()
-        agreed, limits = consented(memory)
+        (agreed, limits), last = consented(memory), memory.last(CONSENT)
         memory.close()
-        if agreed is None:
+        if agreed is None or last is None:
             raise UsageError(
                 f"[not-joined] '{self.path}' has joined no federation: pffl site join"
             )
         key = self.key
         name = next(s for s in agreed.sites if agreed.keys[s] == key.public)
-        place = self.path / prepared.FOLDER
-        silo = prepared.read(place, name=name, schema_hash=agreed.schema.hash)
+        silo = prepared.read(self.path, name=name, schema_hash=agreed.schema.hash)
+        if prepared.digest(silo) != last.body["rows"]:
+            raise ArtefactError(
+                "[changed-file] the prepared rows are not those that the site joined "
+                "with: pffl site join"
+            )
         return Site(silo, agreed, limits, self.path, key=key)
 
 
@@ -317,56 +326,51 @@ class Joining:
             column=column,
             floor=floor,
         )
-        marks = {} if self.agreed.private else self._compared(silo, floor, changed)
-        place = self.folder.path / prepared.FOLDER
-        prepared.write(place, silo, self.agreed.schema.hash)
-        if marks:
-            text = json.dumps(marks).encode()
-            files.write(self.folder.path / MARKS, text, private=True)
+        if not changed and not self.agreed.private and self.memory.answered:
+            self._refuse_few_changes(silo, floor)
         own = {s: k for s, k in self.agreed.keys.items() if s == self.name}
         # For a look at the counts only: what is remembered is elsewhere.
         site = Site(silo, replace(self.agreed, keys=own), self.limits, key=self.key)
         return site, notes
 
-    def _compared(self, silo: Any, floor: int, changed: bool) -> dict[str, Any]:
+    def _refuse_few_changes(self, silo: Silo, floor: int) -> None:
         """Refuse rows that differ by few people from those answered about.
 
         The difference of two totals would be about these few.
         """
-        new = prepared.row_marks(silo, self.agreed.schema, self.key.split)
         path = self.folder.path / MARKS
-        if not path.exists() or not self.memory.answered:
-            return new
-        old = json.loads(files.read(path))
-        few = []
-        for stratum in dict.fromkeys([*old, *new]):
-            apart = len(set(old.get(stratum, ())) ^ set(new.get(stratum, ())))
-            if 0 < apart < floor:
-                few.append(f"{stratum} ({apart})")
-        if few and not changed:
+        old = json.loads(files.read(path)) if path.exists() else {}
+        new = prepared.row_marks(silo, self.agreed.schema, self.key.split)
+        apart = {
+            stratum: len(set(old.get(stratum, ())) ^ set(new.get(stratum, ())))
+            for stratum in dict.fromkeys([*old, *new])
+        }
+        few = [f"{name} ({n})" for name, n in apart.items() if 0 < n < floor]
+        if old and few:
             raise UsageError(
                 "[changed-rows] rows of fewer people than the floor have changed since "
                 f"the site answered: {', '.join(few[:5])}. The difference of two "
                 "totals would be about them alone: --changed-rows if that may be known"
             )
-        return new
 
-    def agree(self, *, compared: bool) -> None:
-        """Put the federation in force at the site; on disk when it returns."""
+    def agree(self, silo: Silo, *, compared: bool) -> None:
+        """Put the federation in force at the site, with these rows; on disk then."""
+        place, schema = self.folder.path, self.agreed.schema
+        prepared.write(place, silo, schema.hash)
+        if not self.agreed.private:
+            marks = prepared.row_marks(silo, schema, self.key.split)
+            files.write(place / MARKS, json.dumps(marks).encode(), private=True)
         body = {
             "federation": self.agreed.as_dict(),
             "limits": asdict(self.limits),
             "compared": compared,
+            "rows": prepared.digest(silo),
         }
         self.memory.add(CONSENT, body)
-        if self.agreed.certificate:
-            place = self.folder.node / "ca.crt"
-            try:
-                files.write(place, self.agreed.certificate.encode())
-            except ArtefactError:  # the folder is the node account's by now
-                if files.read(place) != self.agreed.certificate.encode():
-                    raise
         self.memory.close()
+        files.folder(self.folder.trust.parent).chmod(0o711)
+        files.write(self.folder.trust, self.agreed.certificate.encode())
+        self.folder.trust.chmod(0o644)
 
     def commands(self) -> list[str]:
         """Return what is typed next: as the site, and as the node's account."""
@@ -375,7 +379,7 @@ class Joining:
         start = [
             "flower-supernode",
             *("--superlink", address),
-            *("--root-certificates", str(node / "ca.crt")),
+            *("--root-certificates", str(self.folder.trust)),
             *("--auth-supernode-private-key", str(node / "node_key")),
             *("--node-config", config),
         ]
@@ -421,7 +425,8 @@ def promise(agreed: Agreement) -> list[str]:
     if many == 3:
         found.append(
             "With three sites, the server and one site together learn the sum of the "
-            "other two; so does one site from a published report."
+            "other two; so does one site from a published report. Of a group that two "
+            "of them have, each learns the other's sum."
         )
     return found
 

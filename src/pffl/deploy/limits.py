@@ -6,7 +6,6 @@ limit protects from a server that means to read rows from sums: noise does.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -20,14 +19,12 @@ from pffl.deploy.federation import Agreement
 from pffl.errors import Problems, Refused, UsageError, wrong
 from pffl.models import LINEAR_MODELS, LinearModel, Model
 from pffl.models.linear import default_model
-from pffl.numerics import is_number
 from pffl.queries import ModelQuery
 from pffl.records import check, parameters
 from pffl.typing import FloatArray
 
 FARTHEST = 10.0  # a mean from the site's own, in spreads of either
 STEEPEST = 1000.0  # own spread of a column, in units of the server's scale
-PARTS = ("radius", "epsilon", "delta")  # limits that need not be whole
 RIDGE, ARCHITECTURE = "l2", "architecture"  # of a model that is described
 LAYOUT = "layout"  # of a query's cells, among its marks
 STEPS_OUT = "steps that lead out of the norm ball"
@@ -71,23 +68,16 @@ class Limits:
 
     def __post_init__(self) -> None:
         with Problems("limits", UsageError) as problems:
-            if not isinstance(self.batches, bool):
-                wanted = "true or false"
-                problems.add(wrong("batches", "a site", wanted, self.batches))
             for field in fields(self):
-                value, whole = getattr(self, field.name), field.name not in PARTS
-                if field.name == "batches" or (field.name, value) == (
-                    "radius",
-                    math.inf,
-                ):
-                    continue
-                good = is_number(value) and value >= 0
-                if not good or (whole and type(value) is not int):
-                    wanted = f"a {'whole ' if whole else ''}number ≥ 0"
+                value = getattr(self, field.name)
+                kind: type = type(field.default)
+                own = isinstance(value, (int, float)) if kind is float else None
+                if not (type(value) is kind if own is None else own) or not value >= 0:
+                    wanted = f"a {kind.__name__} ≥ 0"
                     problems.add(wrong(field.name, "a site", wanted, value))
-            if is_number(self.delta) and not 0 < self.delta < 1:
-                wanted = "a number between 0 and 1"
-                problems.add(wrong("delta", "a site", wanted, self.delta))
+                elif field.name == "delta" and not 0 < value < 1:
+                    wanted = "a number between 0 and 1"
+                    problems.add(wrong("delta", "a site", wanted, value))
 
     def weaker(self) -> list[str]:
         """Return a sentence for each limit that protects less than the default."""

@@ -13,14 +13,15 @@ signed over all that it says, the digest of what was asked included.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from importlib.metadata import version
 from itertools import pairwise
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, InstanceOf, ValidationError
+from pydantic.dataclasses import dataclass
 
 from pffl import files
 from pffl.errors import Malformed
@@ -28,49 +29,23 @@ from pffl.queries import Query, Total
 from pffl.tensors import MAX_BYTES, Parcel, pack, unpack
 
 OURS = version("pffl")
-PROTOCOL = 4
+PROTOCOL = 5
 LONGEST = 300  # characters of a name, or of a reason
 MOST_QUERIES = 24  # of a message, whose arrays a parcel can hold
-RELAY, MASKED = "relay", "masked"  # arrays of a message under secure sums
+MASKED = "masked"  # array of an answer under secure sums
 KEY = 4  # masked words that are a site's key of a run
 MOST_SITES = 1000  # whose answers are relayed
 
 T = TypeVar("T", bound=Total)
 Name = Annotated[str, Field(max_length=LONGEST)]
-Whole = Annotated[int, Field(ge=0, lt=2**53)]
-Bodies = Annotated[list[dict[str, Any]], Field(max_length=MOST_QUERIES)]
+Step = Annotated[int, Field(ge=0, lt=2**53)]
+Bodies = Annotated[tuple[InstanceOf[Parcel], ...], Field(max_length=MOST_QUERIES)]
+Relay = Annotated[tuple[bytes, ...], Field(max_length=MOST_SITES)]
+CHECKED = ConfigDict(strict=True)
+HOLDERS = Parcel({"query": "holders"})  # how many sites have which people
 
 
-class _Head(BaseModel):
-    """Header of every message; nothing else may stand in it."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-    protocol: Literal[4]
-    run: Name
-    version: Name
-    schema_hash: Name
-    step: Whole
-    bodies: Bodies
-
-
-class _RequestHead(_Head):
-    format: Literal["pffl query"]
-    relay: Annotated[list[Whole], Field(max_length=MOST_SITES)]
-    heads: Annotated[dict[Name, Name], Field(max_length=MOST_SITES)]
-
-
-class _AnswerHead(_Head):
-    format: Literal["pffl answer"]
-    site: Name
-    splits: Annotated[list[Name], Field(max_length=16)]
-    refusal: Name
-    asked: Name
-    transcript: Name
-    head: Name
-    signature: Name
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, config=CHECKED)
 class Request:
     """Queries on their way to a site.
 
@@ -90,13 +65,13 @@ class Request:
         Version of the package that wrote it.
     """
 
-    run: str
-    schema_hash: str
-    bodies: tuple[Parcel, ...] = ()
-    step: int = 0
-    relay: tuple[bytes, ...] = ()
-    heads: Mapping[str, str] = field(default_factory=dict)
-    version: str = OURS
+    run: Name
+    schema_hash: Name
+    bodies: Bodies = ()
+    step: Step = 0
+    relay: Relay = ()
+    heads: dict[Name, Name] = field(default_factory=dict)
+    version: Name = OURS
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -110,7 +85,7 @@ class Request:
         return bodies_digest(self.bodies)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, config=CHECKED)
 class Answer:
     """What a site sends back: totals, or why there are none.
 
@@ -130,18 +105,18 @@ class Answer:
         Of all the rest, by the site's key; empty without one.
     """
 
-    run: str
-    schema_hash: str
-    bodies: tuple[Parcel, ...]
-    site: str
-    step: int = 0
-    splits: tuple[str, ...] = ()
-    refusal: str = ""
-    asked: str = ""
-    transcript: str = ""
-    head: str = ""
-    signature: str = ""
-    version: str = OURS
+    run: Name
+    schema_hash: Name
+    bodies: Bodies
+    site: Name
+    step: Step = 0
+    splits: tuple[Name, ...] = ()
+    refusal: Name = ""
+    asked: Name = ""
+    transcript: Name = ""
+    head: Name = ""
+    signature: Name = ""
+    version: Name = OURS
 
 
 def query_body(query: Query[Any], index: int) -> Parcel:
@@ -170,14 +145,15 @@ def masked_body(flat: NDArray[np.uint64]) -> Parcel:
     return Parcel({"total": MASKED}, {MASKED: flat.view(np.int64)})
 
 
-def read_masked(answer: Answer, length: int) -> NDArray[np.uint64]:
-    """Read one site's masked words, of which there are so many."""
-    if len(answer.bodies) != 1 or dict(answer.bodies[0].header) != {"total": MASKED}:
+def read_masked(answer: Answer, length: int | None = None) -> NDArray[np.uint64]:
+    """Read one site's masked words, of which there are so many, if it is said."""
+    body = answer.bodies[0] if len(answer.bodies) == 1 else Parcel({})
+    found = body.arrays.get(MASKED)
+    if dict(body.header) != {"total": MASKED} or [*body.arrays] != [MASKED]:
         raise Malformed("not one masked answer")
-    found = answer.bodies[0].arrays.get(MASKED)
-    if len(answer.bodies[0].arrays) != 1 or found is None:
+    if found is None or found.dtype != np.int64 or found.ndim != 1:
         raise Malformed("not one masked answer")
-    if found.dtype != np.int64 or found.shape != (length,):
+    if length is not None and len(found) != length:
         raise Malformed(f"not {length:,} masked words")
     return found.view(np.uint64)
 
@@ -212,35 +188,25 @@ def signed_content(answer: Answer) -> bytes:
 
 def write_request(request: Request) -> bytes:
     """Return the bytes that a site receives."""
-    header: dict[str, Any] = {"format": "pffl query", "heads": dict(request.heads)}
-    header[RELAY] = [len(content) for content in request.relay]
-    relayed = np.frombuffer(b"".join(request.relay), np.uint8)
-    return _write(header, request, {RELAY: relayed} if request.relay else {})
+    return _write(request)
 
 
 def read_request(content: bytes, *, largest: int = MAX_BYTES) -> Request:
     """Read what a server sent; anything else is `Malformed`."""
-    header, arrays = _read(content, _RequestHead, largest)
-    lengths, relay = header.pop(RELAY), arrays.pop(RELAY, np.zeros(0, np.uint8))
-    if relay.dtype != np.uint8 or relay.shape != (sum(lengths),):
-        raise Malformed("answers that are not as long as the request says")
-    joined, ends = relay.tobytes(), np.cumsum([0, *lengths]).tolist()
-    cut = tuple(joined[a:b] for a, b in pairwise(ends))
-    return Request(**{**header, "bodies": _bodies(header["bodies"], arrays)}, relay=cut)
+    return _read(content, Request, largest)
 
 
 def write_answer(answer: Answer) -> bytes:
     """Return the bytes that leave a site: all that ever leaves it."""
-    return _write({"format": "pffl answer", "splits": [*answer.splits]}, answer, {})
+    return _write(answer)
 
 
 def read_answer(content: bytes, *, largest: int = MAX_BYTES) -> Answer:
     """Read what a site sent; anything else is `Malformed`."""
-    header, arrays = _read(content, _AnswerHead, largest)
-    bodies = _bodies(header["bodies"], arrays)
-    if header["refusal"] and bodies:
+    answer = _read(content, Answer, largest)
+    if answer.refusal and answer.bodies:
         raise Malformed("a refusal with totals")
-    return Answer(**{**header, "bodies": bodies, "splits": tuple(header["splits"])})
+    return answer
 
 
 def shown(text: str, longest: int = 80) -> str:
@@ -252,58 +218,76 @@ def shown(text: str, longest: int = 80) -> str:
     return "".join(c if c.isprintable() else " " for c in text[:longest])
 
 
-def _write(
-    header: dict[str, Any], message: Request | Answer, more: dict[str, Any]
-) -> bytes:
+M = TypeVar("M", Request, Answer)
+FORMATS = {Request: "pffl query", Answer: "pffl answer"}
+
+
+def _write(message: Request | Answer) -> bytes:
     plain = {f.name: getattr(message, f.name) for f in fields(message)}
-    plain |= {"protocol": PROTOCOL, **header}
+    plain |= {"protocol": PROTOCOL, "format": FORMATS[type(message)]}
     plain["bodies"] = [dict(body.header) for body in message.bodies]
     arrays = {
         f"{place} {name}": array
         for place, body in enumerate(message.bodies)
         for name, array in body.arrays.items()
     }
-    return pack(Parcel(plain, {**arrays, **more}))
+    if relay := plain.get("relay", ()):
+        arrays["relay"] = np.frombuffer(b"".join(relay), np.uint8)
+        plain["relay"] = [len(content) for content in relay]
+    return pack(Parcel(plain, arrays))
 
 
-def _read(
-    content: bytes, kind: type[_Head], largest: int
-) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Check the frame and its header."""
+def _read(content: bytes, kind: type[M], largest: int) -> M:
+    """Check the frame and its header, in which nothing else may stand."""
     parcel = unpack(content, largest=largest)
-    protocol = parcel.header.get("protocol")
+    header, arrays = dict(parcel.header), dict(parcel.arrays)
+    protocol, form = header.pop("protocol", None), header.pop("format", None)
     if protocol != PROTOCOL:
-        theirs = shown(str(parcel.header.get("version")), 40)
+        theirs = shown(str(header.get("version")), 40)
         raise Malformed(
             f"[other-version] protocol {str(protocol)[:10]} of pffl {theirs}, and this "
             f"is protocol {PROTOCOL}: install the same version everywhere"
         )
-    try:
-        header = kind.model_validate(dict(parcel.header)).model_dump()
-        _texts(parcel.header).encode()
-    except ValidationError as error:
-        where = {str(one["loc"][0]) for one in error.errors()}
+    odd = set(header) ^ {f.name for f in fields(kind)}
+    if odd or form != FORMATS[kind]:
         raise Malformed(
-            f"[unknown-key] fields {sorted(where)[:5]} are missing, unknown or wrong"
-        ) from None
-    except UnicodeEncodeError:  # half of a pair
-        raise Malformed("[not-text] a text that cannot be written") from None
-    del header["protocol"], header["format"]
-    return header, dict(parcel.arrays)
+            f"[unknown-key] not a {FORMATS[kind]}, or fields {sorted(odd)[:5]} are "
+            "missing or unknown"
+        )
+    try:
+        if "relay" in header:
+            header["relay"] = _cut(header["relay"], arrays.pop("relay", None))
+        header["bodies"] = _bodies(header["bodies"], arrays)
+        if "splits" in header:
+            header["splits"] = tuple(header["splits"])
+        return kind(**header)
+    except (ValidationError, TypeError, ValueError) as error:
+        known = error.errors() if isinstance(error, ValidationError) else []
+        where = sorted({str(one["loc"][0]) for one in known}) or "header"
+        raise Malformed(f"[wrong-value] {where}: not what may stand there") from None
 
 
-def _texts(header: Mapping[str, Any]) -> str:
-    return "".join(map(str, header.values()))
+def _cut(lengths: list[int], joined: NDArray[Any] | None) -> tuple[bytes, ...]:
+    """Return relayed answers, each as long as it is said to be."""
+    content = np.zeros(0, np.uint8) if joined is None else joined
+    if any(type(n) is not int or n < 0 for n in lengths):
+        raise TypeError
+    if content.dtype != np.uint8 or content.shape != (sum(lengths),):
+        raise Malformed("answers that are not as long as the request says")
+    whole, ends = content.tobytes(), np.cumsum([0, *lengths]).tolist()
+    return tuple(whole[a:b] for a, b in pairwise(ends))
 
 
 def _bodies(
     headers: list[dict[str, Any]], given: Mapping[str, NDArray[Any]]
 ) -> tuple[Parcel, ...]:
     """Give every body its own arrays: `0 w` is the first one's, `1 w` the second's."""
-    arrays: dict[str, dict[str, Any]] = {str(i): {} for i in range(len(headers))}
+    if not all(isinstance(header, dict) for header in headers):
+        raise TypeError
+    arrays: list[dict[str, Any]] = [{} for _ in headers]
     for name, array in given.items():
         place, _, own = name.partition(" ")
-        if place not in arrays:
+        if not place.isdecimal() or int(place) >= len(headers):
             raise Malformed(f"an array {shown(name)!r} that belongs to nothing")
-        arrays[place][own] = array
-    return tuple(Parcel(h, arrays[str(i)]) for i, h in enumerate(headers))
+        arrays[int(place)][own] = array
+    return tuple(Parcel(h, a) for h, a in zip(headers, arrays, strict=True))

@@ -27,10 +27,9 @@ import numpy as np
 from pffl import files
 from pffl.deploy import secure_sum
 from pffl.deploy.federation import Agreement
-from pffl.deploy.keys import PublicKey, announced, shared
+from pffl.deploy.keys import announced, shared
 from pffl.deploy.messages import (
     OURS,
-    Answer,
     Request,
     bodies_digest,
     first_transcript,
@@ -59,58 +58,56 @@ class RunRecord:
     ----------
     transcript
         What was said before it.
-    bodies
-        What the site answered: before the first step, its key of the run.
     secret, seed
         Of this run alone, from which its masks and its noise come, in hexadecimal.
-    step, asked
-        The last step that was answered, and the digest of its queries.
+    step, asked, answer
+        The last step that was answered, the digest of its queries, and what was sent.
     keys
         What all sites announced, in their order, once that was heard.
+    shared_sets
+        Of each split, which sets of people enough sites have; None before that is
+        known, or where nobody asks.
     """
 
     transcript: str
-    bodies: tuple[Parcel, ...] = field(repr=False)
     secret: str = field(repr=False)
     seed: str = field(repr=False)
     step: int = 0
     asked: str = NOTHING
     keys: tuple[str, ...] = ()
+    shared_sets: Mapping[str, list[bool]] | None = None
+    answer: bytes = field(default=b"", repr=False)
 
     def packed(self, identity: Mapping[str, str]) -> bytes:
-        """Return the content of the file, with its hash."""
-        plain = {k: v for k, v in vars(self).items() if k != "bodies"}
-        run = {**plain, "keys": [*self.keys]}
-        header: dict[str, Any] = {"identity": dict(identity), "run": run}
-        header["bodies"] = [dict(body.header) for body in self.bodies]
-        arrays = {
-            f"{i} {n}": a
-            for i, body in enumerate(self.bodies)
-            for n, a in body.arrays.items()
-        }
-        known = files.digest(pack(Parcel(header, arrays)))
-        return pack(Parcel({**header, "sha256": known}, arrays))
+        """Return the content of the file, behind its hash."""
+        plain = {k: v for k, v in vars(self).items() if k != "answer"}
+        header = {"identity": dict(identity), "run": plain}
+        answer = {"answer": np.frombuffer(self.answer, np.uint8)}
+        content = pack(Parcel(header, answer))
+        return files.digest(content).encode() + content
 
     @classmethod
     def unpacked(cls, content: bytes) -> tuple[Mapping[str, Any], RunRecord]:
         """Return which run the content of a file is of, and where that stands."""
-        parcel = unpack(content)
-        header, arrays = dict(parcel.header), parcel.arrays
-        if header.pop("sha256", None) != files.digest(pack(Parcel(header, arrays))):
+        if files.digest(content[64:]).encode() != content[:64]:
             raise Malformed("[bad-frame] it does not have the hash it states")
-        bodies = tuple(
-            Parcel(
-                one,
-                {
-                    n.partition(" ")[2]: a
-                    for n, a in arrays.items()
-                    if n.split()[0] == i
-                },
-            )
-            for i, one in ((str(k), h) for k, h in enumerate(header["bodies"]))
-        )
-        plain = {**header["run"], "keys": tuple(header["run"]["keys"])}
-        return header["identity"], cls(bodies=bodies, **plain)
+        parcel = unpack(content[64:])
+        plain = {**parcel.header["run"], "keys": tuple(parcel.header["run"]["keys"])}
+        answer = parcel.arrays["answer"].tobytes()
+        return parcel.header["identity"], cls(**plain, answer=answer)
+
+    @property
+    def own_key(self) -> Words:
+        """The site's key of the run, as words."""
+        return np.frombuffer(announced(bytes.fromhex(self.secret)), "<u8")
+
+    @property
+    def words(self) -> Words:
+        """The masked words that the site sent last: before the first step, its key."""
+        if not self.step:
+            return self.own_key
+        found = read_answer(self.answer).bodies[0].arrays["masked"]
+        return found.view(np.uint64)
 
     def said(self, request: Request) -> str:
         """Return a hash of all that was said, this request included."""
@@ -161,13 +158,21 @@ class Records:
             return self.memory.get(run)
         try:
             identity, found = RunRecord.unpacked(files.read(path))
-            self._refuse_other(identity, run)
-            return found
         except (Malformed, KeyError, TypeError, AttributeError) as error:
             raise Refused(
                 "[memory-lost] what the site remembers of the run cannot be read "
                 f"('{path.name}'): it does not go on"
             ) from error
+        self._refuse_other(identity, run)
+        return found
+
+    def _refuse_other(self, identity: Mapping[str, Any], run: str) -> None:
+        own = self._identity(run)
+        if others := [name for name in own if identity.get(name) != own[name]]:
+            raise Refused(
+                f"[other-run] the run began with another {' and '.join(others)}: it "
+                "does not go on"
+            )
 
     def first(self, run: str) -> str:
         """Return the transcript of a run in which nothing was said."""
@@ -175,11 +180,7 @@ class Records:
 
     def begin(self, run: str) -> RunRecord:
         """Draw a run's secrets: nothing was said, and no key but its own is known."""
-        secret, seed = os.urandom(32), os.urandom(32)
-        bodies: tuple[Parcel, ...] = ()
-        if self.agreement.secure_sum:
-            bodies = (masked_body(np.frombuffer(announced(secret), "<u8")),)
-        return RunRecord(self.first(run), bodies, secret.hex(), seed.hex())
+        return RunRecord(self.first(run), os.urandom(32).hex(), os.urandom(32).hex())
 
     def save(self, run: str, record: RunRecord) -> None:
         """Remember where a run stands; on disk when it returns."""
@@ -202,21 +203,26 @@ class Records:
             if path.stat().st_mtime < old or (run and path == self._path(run)):
                 path.unlink()
 
-    def hear(self, record: RunRecord, request: Request) -> RunRecord:
-        """Check the answers to the last step, and go on with their transcript."""
+    def hear(self, record: RunRecord, request: Request) -> tuple[RunRecord, Words]:
+        """Check the answers to the last step, and go on with their transcript.
+
+        Return also their sum, which tells totals over all sites.
+        """
         if not self.agreement.secure_sum:
             if request.relay:
                 raise Refused("[wrong-relay] others' answers, and no secure sum")
             said = next_transcript(record.transcript, record.asked)
-            return replace(record, transcript=said)
+            return replace(record, transcript=said), np.zeros(0, np.uint64)
         flats = self._relayed(record, request)
         said = next_transcript(record.transcript, record.asked, flats)
-        if record.step:
-            return replace(record, transcript=said)
-        keys = tuple(flat.astype("<u8").tobytes().hex() for flat in flats)
-        if len(set(keys)) < len(keys):
-            raise Refused("[repeated-key] two sites announced the same key of the run")
-        return replace(record, transcript=said, keys=keys)
+        record, keys = replace(record, transcript=said), record.keys
+        if not record.step:
+            keys = tuple(flat.astype("<u8").tobytes().hex() for flat in flats)
+            if len(set(keys)) < len(keys):
+                raise Refused(
+                    "[repeated-key] two sites announced the same key of the run"
+                )
+        return replace(record, keys=keys), secure_sum.add(flats)
 
     def masked(self, record: RunRecord, request: Request, flat: Words) -> Parcel:
         """Return an answer's numbers under masks."""
@@ -235,27 +241,27 @@ class Records:
                 f"[wrong-relay] {len(request.relay)} answers to step {step} were "
                 f"relayed, and there are {len(sites)} sites"
             )
-        own = record.bodies[0].arrays["masked"]
-        flats = []
+        own, flats = record.words, list[Words]()
         for site, content in zip(sites, request.relay, strict=True):
             try:
-                answer = read_answer(content)
-                self._judge(site, answer, request.run, record)
-                flats.append(read_masked(answer, len(own)))
+                flats.append(self._read(site, content, request.run, record, len(own)))
             except Malformed as error:
                 raise Refused(
                     f"[wrong-relay] what was relayed as the answer of '{site}' to "
                     f"step {step} is none: {error}"
                 ) from error
-        if not np.array_equal(flats[self.index].view(np.int64), own):
+        if not np.array_equal(flats[self.index], own):
             raise Refused(
                 f"[wrong-relay] what was relayed as this site's answer to step {step} "
                 "is not"
             )
         return flats
 
-    def _judge(self, site: str, answer: Answer, run: str, record: RunRecord) -> None:
-        """Refuse an answer that is not the one site's, to the very same queries."""
+    def _read(
+        self, site: str, content: bytes, run: str, record: RunRecord, length: int
+    ) -> Words:
+        """Read an answer; refuse all but the one site's, to the very same queries."""
+        answer = read_answer(content)
         wanted = {
             "site": site,
             "run": run,
@@ -268,12 +274,13 @@ class Records:
         for name, value in wanted.items():
             if getattr(answer, name) != value:
                 raise Malformed(f"[wrong-relay] its '{name}' is another")
-        key: PublicKey = self.agreement.keys[site]
+        key = self.agreement.keys[site]
         if not key.verify(signed_content(answer), answer.signature):
             raise Refused(
                 f"[not-signed] what was relayed as the answer of '{site}' is not "
                 "signed with the key that this site knows"
             )
+        return read_masked(answer, length)
 
     def _path(self, run: str) -> Path | None:
         """Where a run is remembered: its name is the server's to choose."""
@@ -283,12 +290,3 @@ class Records:
 
     def _identity(self, run: str) -> dict[str, str]:
         return {**self._known, "run": run, "federation": self.agreement.hash}
-
-    def _refuse_other(self, identity: Mapping[str, Any], run: str) -> None:
-        own = self._identity(run)
-        found = [name for name in own if identity.get(name) != own[name]]
-        if found:
-            raise Refused(
-                f"[other-run] the run began with another {' and '.join(found)}: it "
-                "does not go on"
-            )

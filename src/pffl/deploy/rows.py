@@ -1,174 +1,99 @@
 """A site's rows: a table is read, checked and split once, and stored as arrays.
 
-A split is read, and its hashes checked, when it is first asked about. Each row's split
-follows from that row and the site's own key, so that one person more moves no other.
+Each row's split follows from that row and the site's own key, so that one person more
+moves no other. The file's content has a hash, which is part of the site's consent.
 """
 
 from __future__ import annotations
 
 import hmac
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl import files, records
+from pffl import files
 from pffl.data.checks import listing
 from pffl.data.encoding import category_codes
 from pffl.data.partition import CALIBRATION, keyed_rows
 from pffl.data.reading import read_table
 from pffl.data.schema import Schema
-from pffl.data.silo import INPUT_TYPES, Rows, Silo
+from pffl.data.silo import Rows, Silo
 from pffl.data.sparse import restored, saved
 from pffl.deploy.federation import Agreement
 from pffl.errors import ArtefactError, DataError, Problems
 from pffl.records import suggestion
-from pffl.typing import FloatArray, IntArray
+from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
-    from scipy.sparse import csr_array
 
-FOLDER, MANIFEST = "rows", "manifest.json"
-FORMAT, VERSION = "pffl prepared rows", 2
-SMALL = 256  # bytes: a file of nothing cannot be mapped
+FILE = "rows.npz"
+FORMAT = "pffl prepared rows 3"
 SPLITS = ("train", "test", "validation", CALIBRATION)
 
 
-@dataclass(frozen=True)
-class StoredSplit(records.Record):
-    """Rows of a split, and the SHA-256 of each of its arrays.
-
-    Sparse inputs are four arrays; weights are there if rows have any.
-    """
-
-    rows: int
-    arrays: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Prepared(records.Record):
-    """What a folder of prepared rows holds."""
-
-    format: str
-    version: int
-    site: str
-    schema_hash: str
-    splits: dict[str, StoredSplit]
-
-
 def write(folder: Path, silo: Silo, schema_hash: str) -> None:
-    """Write a silo's rows; the manifest comes last."""
-    files.folder(folder, private=True)
-    (folder / MANIFEST).unlink(missing_ok=True)
-    splits: dict[str, StoredSplit] = {}
-    for split, rows in silo.splits.items():
-        hashes = {}
-        for name, array in _arrays(rows).items():
-            path = folder / f"{split}.{name}.npy"
-            save = partial(_save, np.ascontiguousarray(array))
-            files.write(path, save, private=True)
-            hashes[name] = files.digest_file(path)
-        splits[split] = StoredSplit(len(rows), hashes)
-    manifest = Prepared(FORMAT, VERSION, silo.name, schema_hash, splits)
-    content = json.dumps(asdict(manifest), indent=1).encode()
-    files.write(folder / MANIFEST, content, private=True)
+    """Write a silo's rows."""
+    about = np.array([FORMAT, silo.name, schema_hash])
+    content = BytesIO()
+    arrays: dict[str, Any] = _arrays(silo)
+    np.savez(content, about=about, **arrays)
+    files.write(folder / FILE, content.getvalue(), private=True)
 
 
 def read(folder: Path, *, name: str, schema_hash: str) -> Silo:
     """Open prepared rows; refuse those of another site or schema."""
-    path = folder / MANIFEST
+    path = folder / FILE
     if not path.exists():
         raise ArtefactError(
             f"[no-prepared-rows] '{folder}' holds no prepared rows: pffl site join"
         )
-    known = records.read(Prepared, files.read(path), source=f"'{path}' cannot be read")
-    found = (known.format, known.version, known.site, known.schema_hash)
-    expected = (FORMAT, VERSION, name, schema_hash)
-    if found != expected or not {"train"} <= set(known.splits) <= set(SPLITS):
+    try:
+        with np.load(BytesIO(files.read(path)), allow_pickle=False) as stored:
+            arrays = dict(stored)
+        found, expected = arrays.pop("about").tolist(), [FORMAT, name, schema_hash]
+        if found != expected:
+            raise ArtefactError(
+                f"[other-schema] '{path}' is of {found}, and expected is {expected}: "
+                "pffl site join"
+            )
+        parts: dict[str, dict[str, NDArray[Any]]] = {}
+        for key, array in arrays.items():
+            split, _, field = key.partition(".")
+            parts.setdefault(split, {})[field] = array
+        splits = {split: _rows(part) for split, part in parts.items()}
+    except (OSError, ValueError, KeyError, BadZipFile) as error:
         raise ArtefactError(
-            f"[other-schema] '{path}' is of {found}, and expected is {expected}: pffl "
-            "site join"
-        )
-    return Silo(name, 0, StoredRows(folder, known.splits))
+            f"[cannot-read] '{path}' cannot be read, or has changed since it was "
+            f"prepared ({type(error).__name__}): pffl site join"
+        ) from error
+    return Silo(name, 0, splits)
 
 
-class StoredRows(Mapping[str, Rows]):
-    """The splits of a prepared folder, mapped when they are first asked for."""
+def _rows(part: dict[str, NDArray[Any]]) -> Rows:
+    known = {name: part.get(name) for name in ("person", "weight")}
+    return Rows(restored(part), part["y"], part["group"], **known)
 
-    def __init__(self, folder: Path, splits: Mapping[str, StoredSplit]) -> None:
-        self.folder, self.splits = folder, splits
-        self._mapped: dict[str, Rows] = {}
 
-    def __getitem__(self, split: str) -> Rows:
-        if split not in self._mapped:
-            self._mapped[split] = self._rows(split, self.splits[split])
-        return self._mapped[split]
-
-    def __contains__(self, split: object) -> bool:
-        return split in self.splits
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.splits)
-
-    def __len__(self) -> int:
-        return len(self.splits)
-
-    def _rows(self, split: str, known: StoredSplit) -> Rows:
-        arrays = {n: self._map(split, n, h) for n, h in known.arrays.items()}
-        try:
-            rows = Rows(
-                restored(arrays),
-                arrays["y"],
-                arrays["group"],
-                person=arrays.get("person"),
-                weight=arrays.get("weight"),
-            )
-        except (KeyError, ValueError) as error:
-            raise _unfit(self.folder) from error
-        good = (
-            rows.X.ndim == 2
-            and rows.X.dtype in INPUT_TYPES
-            and rows.y.dtype == rows.weights.dtype == np.float64
-            and rows.group.dtype == np.int64
-            and rows.X.shape[:1] == rows.y.shape == rows.group.shape == (known.rows,)
-            and rows.weights.shape == (known.rows,)
-        )
-        if not good:
-            raise _unfit(self.folder)
-        return rows
-
-    def _map(self, split: str, name: str, expected: str) -> NDArray[Any]:
-        path = self.folder / f"{split}.{name}.npy"
-        if files.digest_file(path) != expected:
-            raise ArtefactError(
-                f"[changed-file] '{path}' has changed since it was prepared: pffl site "
-                "join"
-            )
-        try:
-            small = path.stat().st_size < SMALL
-            return np.load(path, None if small else "r", allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise ArtefactError(
-                f"[cannot-read] '{path}' cannot be read: {error}"
-            ) from error
+def _arrays(silo: Silo) -> dict[str, NDArray[Any]]:
+    """Return all arrays of a silo, by split and name."""
+    found: dict[str, NDArray[Any]] = {}
+    for split, rows in silo.splits.items():
+        plain: dict[str, Any] = {**saved(rows.X), "y": rows.y, "group": rows.group}
+        plain |= {"weight": rows.weight, "person": rows.person}
+        found |= {f"{split}.{n}": a for n, a in plain.items() if a is not None}
+    return found
 
 
 def digest(silo: Silo) -> str:
-    """Return a hash of a silo's rows: of prepared ones, that of their files' hashes."""
-    splits = silo.splits
-    if isinstance(splits, StoredRows):
-        plain = {name: asdict(of) for name, of in splits.splits.items()}
-        return files.digest(json.dumps(plain, sort_keys=True))
-    parts = []
-    for name in sorted(splits):
-        parts += [name, files.digest_arrays(*_arrays(splits[name]).values())]
-    return files.digest(*parts)
+    """Return a hash of a silo's rows."""
+    parts = _arrays(silo)
+    return files.digest(*parts, files.digest_arrays(*parts.values()))
 
 
 def row_marks(silo: Silo, schema: Schema, key: bytes) -> dict[str, list[str]]:
@@ -295,11 +220,15 @@ def _check_columns(
 
 def rare_inputs(rows: Rows, schema: Schema, floor: int) -> list[str]:
     """Name inputs of two values, one of which few rows have, but some."""
-    if isinstance(rows.X, np.ndarray):
-        few = np.array([_rarer(column) for column in rows.X.T])
-    else:
-        few = _stored_rarer(rows.X)
-    rare = np.flatnonzero((few > 0) & (few < floor))
+    X: Any = rows.X
+    places: Any = range(schema.n_features)
+    if not isinstance(X, np.ndarray):  # of others neither value is rare
+        X, n = X.tocsc(), len(rows)
+        stored = np.diff(X.indptr)
+        places = np.flatnonzero((stored < floor) | (stored > n - floor))
+    columns = ((j, X[:, j]) for j in places)
+    dense = ((j, c if isinstance(c, np.ndarray) else c.toarray()) for j, c in columns)
+    rare = [j for j, column in dense if 0 < _rarer(column.ravel()) < floor]
     return [f"'{schema.features[j]}'" for j in rare]
 
 
@@ -309,32 +238,3 @@ def _rarer(column: FloatArray) -> int:
         return 0  # no need to look at all of them
     values, counts = np.unique(column, return_counts=True)
     return int(counts.min()) if len(values) == 2 else 0
-
-
-def _stored_rarer(X: csr_array) -> IntArray:
-    """Return `_rarer` of each sparse column: of those with one value beside 0."""
-    n, d = X.shape
-    columns, found = X.tocsc(), np.zeros(d, dtype=np.int64)
-    stored = np.diff(columns.indptr)
-    for j in np.flatnonzero(stored):
-        values = columns.data[columns.indptr[j] : columns.indptr[j + 1]]
-        if (values == values[0]).all():
-            found[j] = min(stored[j], n - stored[j])
-    return found
-
-
-def _arrays(rows: Rows) -> dict[str, NDArray[Any]]:
-    arrays = {**saved(rows.X), "y": rows.y, "group": rows.group}
-    if rows.weight is not None:
-        arrays["weight"] = rows.weight
-    if rows.person is not None:
-        arrays["person"] = rows.person
-    return arrays
-
-
-def _save(array: NDArray[Any], to: BinaryIO) -> None:
-    np.save(to, array, allow_pickle=False)
-
-
-def _unfit(folder: Path) -> ArtefactError:
-    return ArtefactError(f"[wrong-length] '{folder}': the arrays do not fit each other")

@@ -29,6 +29,7 @@ from pffl.queries import Query, Total
 from pffl.queries.base import RowsQuery
 from pffl.queries.fields import AnswerField
 from pffl.queries.validation import MIN_SITES
+from pffl.typing import BoolArray, IntArray
 
 MOST_SITES = 1 << 12
 RAW, FINE = 48, 64  # exponents of sums of raw inputs, and of all that is no count
@@ -89,6 +90,21 @@ def decode_all(queries: Sequence[Query[Any]], flat: Words, sites: int) -> list[T
     ends = np.cumsum([size(query) for query in queries])
     parts = np.split(flat, ends[:-1])
     return [decode(q, part, sites) for q, part in zip(queries, parts, strict=True)]
+
+
+def write_counts(present: BoolArray) -> Words:
+    """Write what a site has, 1 or 0 each, to be counted over all sites."""
+    flat = np.zeros((len(present) + 1, 2), np.uint64)
+    flat[:, 0] = [*present, 1]
+    return flat.ravel()
+
+
+def read_counts(flat: Words, sites: int) -> IntArray:
+    """Read how many of so many sites have each."""
+    counts, high = flat[::2].astype(np.int64), flat[1::2]
+    if counts[-1] != sites or high.any() or (counts > sites).any():
+        raise Refused(LEFT_OVER)
+    return counts[:-1]
 
 
 def add(flats: Sequence[Words]) -> Words:

@@ -21,13 +21,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
 from pffl import files
 from pffl.data.checks import listing
 from pffl.data.federation import Federation
-from pffl.data.schema import Schema
 from pffl.deploy import secure_sum
-from pffl.deploy.federation import Agreement
+from pffl.deploy.federation import Agreement, agreed_sets
 from pffl.deploy.messages import (
+    HOLDERS,
     KEY,
     LONGEST,
     MOST_QUERIES,
@@ -59,9 +61,9 @@ from pffl.errors import (
 )
 from pffl.queries import Census, CensusTotal, Query, Total, add_all
 from pffl.queries.validation import Gate, Policy
-from pffl.tensors import Parcel, pack, unpack
+from pffl.tensors import Parcel
 
-STATE = "steps.safetensors"
+STATE = "steps.json"
 PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks
 GRACE = 15.0  # seconds for other sites' first answers, once one has refused
 LAST = 30.0  # seconds to wait for the last answers, which nobody needs
@@ -160,33 +162,36 @@ class LastStep:
         How many steps each site has answered.
     transcript
         Under secure sums: what was said before the next step.
-    asked, sites, answers
-        What the last step asked, of whom, and what they said.
+    asked, answers
+        What the last step asked, and what whom it asked said, by site.
     census
-        What all sites said to the first step, which counts rows.
+        What all sites said to the step that counts rows.
+    holders
+        At how many sites each set of people is, of each split.
     """
 
     steps: Mapping[str, int]
     transcript: str
     asked: str = ""
-    sites: tuple[str, ...] = ()
-    answers: tuple[bytes, ...] = ()
-    census: tuple[bytes, ...] = ()
+    answers: Mapping[str, bytes] = field(default_factory=dict)
+    census: Mapping[str, bytes] = field(default_factory=dict)
+    holders: tuple[int, ...] = ()
 
     def packed(self) -> bytes:
         """Return the content of a file."""
-        plain = {**vars(self), "sites": [*self.sites], "steps": dict(self.steps)}
-        for name in ("answers", "census"):
-            plain[name] = [one.hex() for one in plain[name]]
-        return pack(Parcel(plain))
+        hexed = {n: {s: c.hex() for s, c in vars(self)[n].items()} for n in ANSWERS}
+        return json.dumps({**vars(self), **hexed}).encode()
 
     @classmethod
     def unpacked(cls, content: bytes) -> LastStep:
         """Read a file."""
-        plain = dict(unpack(content, largest=1 << 31).header)
-        for name in ("answers", "census"):
-            plain[name] = tuple(bytes.fromhex(one) for one in plain[name])
-        return cls(**{**plain, "sites": tuple(plain["sites"])})
+        plain = json.loads(content)
+        for name in ANSWERS:
+            plain[name] = {s: bytes.fromhex(c) for s, c in plain[name].items()}
+        return cls(**{**plain, "holders": tuple(plain["holders"])})
+
+
+ANSWERS = ("answers", "census")
 
 
 @dataclass
@@ -237,13 +242,15 @@ class Remote:
         heads: Path | None = None,
     ) -> None:
         self._transport, self.agreement = transport, agreement
+        self.name, self.schema = agreement.name, agreement.schema
+        self.encoding, self.splits = agreement.encoding, agreement.splits
         self.sites = agreement.sites
         self.policy, self.record = policy or Policy(), record or Record()
         self.run = run or secrets.token_hex(8)
         self.gate = Gate(self.policy, agreement.schema)
         self.pooled = len(self.sites) if agreement.secure_sum else 0
-        self.noisy = agreement.private
-        self._check()
+        self.noisy, self.sets = agreement.private, agreed_sets(agreement)
+        agreement.check(agreement.schema.hash)
         self._folder, self._heads_file = folder, heads
         self._heads: dict[str, str] = _read_heads(heads)
         self._address: dict[str, str] = {}  # of each site that was found
@@ -257,29 +264,9 @@ class Remote:
             self._recall(path)
 
     @property
-    def name(self) -> str:
-        """What the data are called."""
-        return self.agreement.name
-
-    @property
-    def schema(self) -> Schema:
-        """What the sites agree on."""
-        return self.agreement.schema
-
-    @property
-    def encoding(self) -> Any:
-        """How the sites read their tables."""
-        return self.agreement.encoding
-
-    @property
     def silo_names(self) -> tuple[str, ...]:
         """Names of the sites; under secure sums they are one silo."""
         return (f"all {self.pooled} sites",) if self.pooled else self.sites
-
-    @property
-    def splits(self) -> tuple[str, ...]:
-        """Splits that every site has."""
-        return self.agreement.splits
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -304,8 +291,26 @@ class Remote:
                 "whether a single site's answers can was not, and what one site could "
                 "have done to a bound is not known",
                 *((floor,) if agreed.floor > 1 else ()),
+                *self._held_by_few(),
             )
         return (floor,) if any(self.gate.withheld.values()) else ()
+
+    def _held_by_few(self) -> list[str]:
+        """Say whom all sites left out, since too few sites have enough of them."""
+        agreed, sets = self.agreement, self.sets
+        held = np.array(self._last.holders).reshape(-1, int(sets.max()) + 1)
+        names = [self.schema.atom_name(atom) for atom in range(len(sets))]
+        found = []
+        for split, counts in zip(self.splits, held, strict=False):
+            few = (counts < agreed.fewest_holders)[sets]
+            lone = [name for name, one in zip(names, few, strict=True) if one]
+            if lone:
+                found.append(
+                    f"left out at all sites, of '{split}': {listing(lone)}, since "
+                    f"fewer than {agreed.fewest_holders} sites have {agreed.floor} "
+                    "people of them, and their sum would be one site's"
+                )
+        return found
 
     def ask(self, query: Query[T]) -> T:
         """Ask every site and add the answers."""
@@ -324,11 +329,7 @@ class Remote:
                     f"[unknown-split] not every site has a split '{query.split}'"
                 )
         if not self.noisy and not self._census:
-            counts = [Census(self.schema, split) for split in self.splits]
-            known = dict(zip(self.sites, self._last.census, strict=False))
-            told = {site: read_answer(one) for site, one in known.items()}
-            totals = self._read_step(counts, told) if told else self._step(counts)
-            self._census = dict(zip(self.splits, totals, strict=True))
+            self._count()
         posed = [q for q in queries if not q.counts_rows]
         found: dict[int, Any] = {}
         for first in range(0, len(posed), MOST_QUERIES):
@@ -340,90 +341,94 @@ class Remote:
 
     def end(self) -> None:
         """Have the sites forget the run's secrets; who is away does so in time."""
-        content = {
-            site: write_request(
-                Request(self.run, self.schema.hash, step=1 + self._last.steps[site])
-            )
-            for site in self._address
+        steps, schema = self._last.steps, self.schema.hash
+        last = {
+            at: write_request(Request(self.run, schema, step=1 + steps[site]))
+            for site, at in self._address.items()
         }
-        self._transport.send({self._address[s]: c for s, c in content.items()}, LAST)
-        deadline, waiting = time.monotonic() + LAST, set(self._address.values())
+        self._transport.send(last, LAST)
+        deadline, waiting = time.monotonic() + LAST, set(last)
         while waiting and time.monotonic() < deadline:
             waiting -= {reply.address for reply in self._transport.receive()}
             time.sleep(PAUSE if waiting else 0.0)
 
     # One step
 
+    def _count(self) -> None:
+        """Count rows of all splits: before, under masks, the sites that have whom."""
+        if self.agreement.counts_sites and not self._last.holders:
+            bodies = dict.fromkeys(self.sites, (HOLDERS,))
+            told = self._told(bodies, HOLDERS.header["query"], "holders", read_masked)
+            try:
+                held = secure_sum.read_counts(_sum_of(told), self.pooled)
+            except Refused as error:
+                raise FederationError(f"[implausible-sum] {error}. {LOST}") from error
+            self._keep(replace(self._last, holders=tuple(held.tolist())))
+        counts = [Census(self.schema, split) for split in self.splits]
+        told = {site: read_answer(one) for site, one in self._last.census.items()}
+        totals = self._added(counts, told) if told else self._step(counts)
+        if not told:
+            self._keep(replace(self._last, census=self._last.answers))
+        self._census = dict(zip(self.splits, totals, strict=True))
+
     def _step(self, asked: Sequence[Query[Any]]) -> list[Any]:
         """Ask one step, or recall it; return the totals."""
-        digest = framed_digest(*(query.digest for query in asked))
-        if self._recalled and digest == self._last.asked:
-            answers = [read_answer(one) for one in self._last.answers]
-            told = dict(zip(self._last.sites, answers, strict=True))
-        else:
-            told = self._asked(asked, digest)
-        self._recalled = False
-        return self._read_step(asked, told)
-
-    def _read_step(
-        self, asked: Sequence[Query[Any]], told: Mapping[str, Answer]
-    ) -> list[Any]:
-        """Judge and add the answers to a step."""
-        if not self.pooled:
-            return self._added(asked, told)
-        flats = [read_masked(told[site], _length(asked)) for site in self.sites]
-        try:
-            found = secure_sum.decode_all(asked, secure_sum.add(flats), self.pooled)
-            return [self._judged(q, one) for q, one in zip(asked, found, strict=True)]
-        except (Refused, Malformed) as error:
-            raise FederationError(
-                f"[implausible-sum] {kind_of(asked)}: the sum of {self.pooled} sites' "
-                f"answers cannot be true: {error}. {LOST}"
-            ) from error
-
-    def _asked(self, asked: Sequence[Query[Any]], digest: str) -> dict[str, Answer]:
-        """Send a step to the sites, and keep what they answered."""
-        places = {
-            site: [q for q in asked if q.silos is None or k in q.silos]
-            for k, site in enumerate(self.sites)
+        places = enumerate(self.sites)
+        own = {
+            s: [q for q in asked if q.silos is None or k in q.silos] for k, s in places
         }
+        bodies = {
+            site: tuple(query_body(q, 0 if self.pooled else k) for q in own[site])
+            for k, site in enumerate(self.sites)
+            if own[site]
+        }
+        digest = framed_digest(*(query.digest for query in asked))
+        told = self._told(
+            bodies, digest, kind_of(asked), lambda a: self._check_form(a, own[a.site])
+        )
+        return self._added(asked, told)
+
+    def _told(
+        self,
+        bodies: Mapping[str, tuple[Parcel, ...]],
+        asked: str,
+        kind: str,
+        check: Callable[[Answer], object],
+    ) -> dict[str, Answer]:
+        """Ask sites one step until all have answered, or recall it; on disk then."""
+        last, recalled, self._recalled = self._last, self._recalled, False
+        if recalled and asked == last.asked:
+            return {site: read_answer(one) for site, one in last.answers.items()}
+        relay = tuple(last.answers.values()) if self.pooled else ()
         requests = {
             site: Request(
-                self.run,
-                self.schema.hash,
-                tuple(query_body(q, 0 if self.pooled else k) for q in places[site]),
-                step=1 + self._last.steps[site],
-                relay=self._last.answers if self.pooled else (),
+                self.run, self.schema.hash, own, 1 + last.steps[site], relay=relay
             )
-            for k, site in enumerate(self.sites)
-            if places[site]
+            for site, own in bodies.items()
         }
-        told, content = self._exchange(requests, places, kind_of(asked))
-        steps = {s: n + (s in requests) for s, n in self._last.steps.items()}
-        said = self._last.transcript
+        content = self._exchange(requests, kind, check)
+        told = {site: read_answer(content[site]) for site in requests}
+        steps = {s: n + (s in requests) for s, n in last.steps.items()}
+        said = last.transcript
         if self.pooled:
-            flats = [read_masked(told[site], _length(asked)) for site in self.sites]
+            flats = [read_masked(one) for one in told.values()]
             said = next_transcript(said, next(iter(requests.values())).asked, flats)
-        answers = tuple(content[site] for site in requests)
-        census = self._last.census
-        if not census and all(q.counts_rows for q in asked):
-            census = answers
-        self._keep(LastStep(steps, said, digest, tuple(requests), answers, census))
+        answers = {site: content[site] for site in requests}
+        self._keep(LastStep(steps, said, asked, answers, last.census, last.holders))
         return told
 
     def _exchange(
         self,
         requests: Mapping[str, Request],
-        places: Mapping[str, Sequence[Query[Any]]],
         kind: str,
-    ) -> tuple[dict[str, Answer], dict[str, bytes]]:
+        check: Callable[[Answer], object],
+    ) -> dict[str, bytes]:
         """Ask sites until all have answered; record it."""
-        entry, told = Exchange(kind, list(requests)), dict[str, Answer]()
-        content: dict[str, bytes] = {}
+        entry, content = Exchange(kind, list(requests)), dict[str, bytes]()
         written = {site: write_request(one) for site, one in requests.items()}
         try:
             for _ in range(1 + self.policy.retries):
-                missing = [site for site in requests if site not in told]
+                missing = [site for site in requests if site not in content]
                 if not missing:
                     break
                 self._find(missing, entry)
@@ -433,23 +438,27 @@ class Remote:
                     site = there[address]
                     try:
                         answer = self._read(reply, site, requests[site])
-                        self._check_answer(answer, places[site])
-                    except Refused as error:
+                        check(answer)
+                    except (Refused, Malformed) as error:
                         entry.refused.append([site, str(error)])
                         continue
-                    told[site], content[site] = answer, reply
+                    content[site], self._heads[site] = reply, answer.head
                     entry.answered.append(site)
-                    self._heads[site] = answer.head
         finally:
             self._write(entry)
-        missing = [site for site in requests if site not in told]
+        why = dict(entry.refused)
+        missing = [
+            f"'{site}' ({why.get(site, 'no answer')})"
+            for site in requests
+            if site not in content
+        ]
         if missing:
             raise FederationError(
-                f"[sites-missing] {kind}: {len(told)} of {len(requests)} sites "
-                f"answered. Missing: {self._why(missing, entry)}. See to these sites, "
-                "and resume the run"
+                f"[sites-missing] {kind}: {len(content)} of {len(requests)} sites "
+                f"answered. Missing: {listing(missing)}. See to them, and resume "
+                "the run"
             )
-        return told, content
+        return content
 
     def _read(self, content: bytes, site: str, request: Request) -> Answer:
         """Open an answer to a request, or say why it does not count.
@@ -486,68 +495,72 @@ class Remote:
             )
         return answer
 
-    def _check_answer(self, answer: Answer, asked: Sequence[Query[Any]]) -> None:
+    def _check_form(self, answer: Answer, asked: Sequence[Query[Any]]) -> None:
         """Refuse an answer that does not have the form of one to these queries."""
-        try:
-            if self.pooled:
-                read_masked(answer, _length(asked))
-            elif len(answer.bodies) != len(asked):
-                raise Malformed(f"{len(answer.bodies)} totals for {len(asked)} queries")
-            else:
-                self._totals(answer, asked)
-        except Malformed as error:
-            raise Refused(error) from error
+        if self.pooled:
+            read_masked(answer, sum(secure_sum.size(query) for query in asked))
+        elif len(answer.bodies) != len(asked):
+            raise Malformed(f"{len(answer.bodies)} totals for {len(asked)} queries")
+        else:
+            self._totals(answer, asked)
 
     def _totals(self, answer: Answer, asked: Sequence[Query[Any]]) -> list[Any]:
         """Read and judge one site's totals."""
-        k, found = self.sites.index(answer.site), []
-        for query, body in zip(asked, answer.bodies, strict=True):
-            total, withheld = read_total(body, query)
-            if not self.noisy:
-                if query.counts_rows:
-                    total = self.gate.census(k, query.split, total, withheld)
-                else:
-                    total = self.gate.report(query, k, total)
-            found.append(total)
-        return found
+        k = self.sites.index(answer.site)
+        read = [
+            read_total(body, query)
+            for query, body in zip(asked, answer.bodies, strict=True)
+        ]
+        pairs = zip(asked, read, strict=True)
+        return [self._judged(query, k, *found) for query, found in pairs]
+
+    def _judged(self, query: Query[Any], k: int, total: Any, withheld: int) -> Any:
+        """Judge a total, of one site or of all together; with noise any can be true."""
+        if self.noisy:
+            return total
+        if query.counts_rows:
+            return self.gate.census(k, query.split, total, withheld)
+        return self.gate.report(query, k, total)
 
     def _added(
         self, asked: Sequence[Query[Any]], told: Mapping[str, Answer]
     ) -> list[Any]:
         """Add the sites' answers to each query, in their order."""
-        parts: dict[int, list[Any]] = {id(query): [] for query in asked}
-        for k, site in enumerate(self.sites):
-            if site not in told:
-                continue
-            own = [q for q in asked if q.silos is None or k in q.silos]
-            for query, total in zip(own, self._totals(told[site], own), strict=True):
-                parts[id(query)].append(total)
-        found = [q.keeping(add_all(parts[id(q)]), parts[id(q)]) for q in asked]
+        found = self._pooled(asked, told) if self.pooled else self._sums(asked, told)
         for query, total in zip(asked, found, strict=True):
-            if query.counts_rows and query.split == "train":
-                rows = zip(self.sites, total.rows, strict=True)
-                self._refuse_empty([site for site, n in rows if n == 0])
+            if query.counts_rows and query.split == "train" and not self.noisy:
+                rows = zip(self.silo_names, total.rows, strict=True)
+                if empty := [site for site, n in rows if n == 0]:
+                    raise DataError(
+                        f"[no-training-rows] sites without training rows: "
+                        f"{listing(empty)} (those of small groups are left out)"
+                    )
         return found
 
-    def _judged(self, query: Query[Any], total: Any) -> Any:
-        """Judge a total as that of one silo, which all sites are together."""
-        if self.noisy:
-            return total
-        if query.counts_rows:
-            if query.split == "train" and not total.rows.any():
-                self._refuse_empty(["all sites"])
-            return self.gate.census(0, query.split, total, 0)
-        admitted = self.gate.report(query, 0, total)
-        if admitted is not total:  # sites know the sum as it is
-            raise Refused("[implausible-update] an update longer than its steps allow")
-        return admitted
+    def _sums(
+        self, asked: Sequence[Query[Any]], told: Mapping[str, Answer]
+    ) -> list[Any]:
+        parts: dict[int, list[Any]] = {id(query): [] for query in asked}
+        for k, site in enumerate(self.sites):
+            own = [q for q in asked if q.silos is None or k in q.silos]
+            totals = self._totals(told[site], own) if site in told else []
+            for query, total in zip(own, totals, strict=False):
+                parts[id(query)].append(total)
+        return [q.keeping(add_all(parts[id(q)]), parts[id(q)]) for q in asked]
 
-    def _refuse_empty(self, sites: Sequence[str]) -> None:
-        if sites:
-            raise DataError(
-                f"[no-training-rows] sites without training rows: {listing(sites)} "
-                "(those of small groups are left out)"
-            )
+    def _pooled(
+        self, asked: Sequence[Query[Any]], told: Mapping[str, Answer]
+    ) -> list[Any]:
+        """Read the sum of all masked answers, and judge it as that of one silo."""
+        try:
+            totals = secure_sum.decode_all(asked, _sum_of(told), self.pooled)
+            pairs = zip(asked, totals, strict=True)
+            return [self._judged(query, 0, total, 0) for query, total in pairs]
+        except (Refused, Malformed) as error:
+            raise FederationError(
+                f"[implausible-sum] {kind_of(asked)}: the sum of {self.pooled} sites' "
+                f"answers cannot be true: {error}. {LOST}"
+            ) from error
 
     # Who is where
 
@@ -563,8 +576,9 @@ class Remote:
             self._write(entry)
         missing = [site for site in self.sites if site not in self._address]
         if missing:
-            others = [f"{at} ({why})" for at, why in self._unfit.items()]
-            said = f" Not admitted: {'; '.join(others)}." if others else ""
+            others = {**self._unfit, **dict(entry.refused)}
+            nodes = [f"node {at}: {why}" for at, why in others.items()]
+            said = f" Of nodes that are there, {'; '.join(nodes)}." if nodes else ""
             raise FederationError(
                 f"[sites-missing] {len(missing)} of {len(self.sites)} sites are not "
                 f"there after {self.policy.join_seconds:g} s: {listing(missing)}.{said}"
@@ -645,20 +659,18 @@ class Remote:
                 read_masked(answer, KEY)
             except Malformed as error:
                 raise Refused(error) from error
+            self._announced(site, answer)
         self._address[site] = address
         self._heads[site] = answer.head
-        self._announced(site, answer)
 
     def _announced(self, site: str, answer: Answer) -> None:
         """Take a site's key of the run; the first step begins with those of all."""
-        if not self.pooled or self._last.steps[site]:
-            return
-        known = dict(zip(self._last.sites, self._last.answers, strict=True))
-        known[site] = write_answer(answer)
-        sites = tuple(s for s in self.sites if s in known)
-        last = replace(self._last, sites=sites, answers=tuple(known[s] for s in sites))
-        if len(sites) == self.pooled:
-            flats = [read_masked(read_answer(one), KEY) for one in last.answers]
+        known = {**self._last.answers, site: write_answer(answer)}
+        last = replace(
+            self._last, answers={s: known[s] for s in self.sites if s in known}
+        )
+        if len(known) == self.pooled:
+            flats = [read_masked(read_answer(c), KEY) for c in last.answers.values()]
             first = first_transcript(self.agreement.hash, self.run)
             said = next_transcript(first, bodies_digest(()), flats)
             last = replace(last, transcript=said)
@@ -713,10 +725,6 @@ class Remote:
             return PrivacyBudgetError(f"[budget-exceeded] {said}")
         return FederationError(f"[site-refused] {said}")
 
-    def _why(self, sites: Sequence[str], entry: Exchange) -> str:
-        why = dict(entry.refused)
-        return listing(f"'{site}' ({why.get(site, 'no answer')})" for site in sites)
-
     def _write(self, entry: Exchange) -> None:
         plain = {k: v for k, v in vars(entry).items() if k != "begun"}
         seconds = round(time.monotonic() - entry.begun, 6)
@@ -740,19 +748,15 @@ class Remote:
                 f"twice: the run cannot go on ({error})"
             ) from error
 
-    def _check(self) -> None:
-        """Refuse another schema than the agreed one."""
-        self.agreement.check(self.schema.hash)
-
 
 def kind_of(asked: Sequence[Query[Any]]) -> str:
     """Return what to call a message with these queries."""
     return ", ".join(dict.fromkeys(query.kind for query in asked))
 
 
-def _length(queries: Sequence[Query[Any]]) -> int:
-    """How many words an answer to all of them takes."""
-    return sum(secure_sum.size(query) for query in queries)
+def _sum_of(told: Mapping[str, Answer]) -> secure_sum.Words:
+    """Return the sum of masked answers."""
+    return secure_sum.add([read_masked(one) for one in told.values()])
 
 
 def _read_heads(path: Path | None) -> dict[str, str]:

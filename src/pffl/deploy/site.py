@@ -8,7 +8,7 @@ not decide about others: noise bounds what leaves.
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -32,10 +32,13 @@ from pffl.deploy.limits import (
     task_marks,
 )
 from pffl.deploy.messages import (
+    HOLDERS,
     LONGEST,
     OURS,
     Answer,
     Request,
+    bodies_digest,
+    masked_body,
     read_request,
     shown,
     signed_content,
@@ -105,6 +108,7 @@ class Site:
         self.floor = max(self.limits.floor, agreement.floor)
         # How the sites share noise; None where the agreed run has none.
         self.adding = adding_of(agreement)
+        self._splits = agreement.splits
         self._tasks: dict[str, dict[str, set[str]]] = {}
         known = {"rows": prepared.digest(silo), "floor": str(self.floor)}
         self.records = Records(self.name, agreement, known, folder)
@@ -121,17 +125,18 @@ class Site:
             request = read_request(content, largest=self.limits.largest_message)
             with self.memory.turn():
                 answer, record = self._answered(request)
+                reply = answer if isinstance(answer, bytes) else self._signed(answer)
             # What is counted and charged is on disk. A crash before the next line gives
             # the same answer again, which is counted once.
             if record is not None:
-                self.records.save(request.run, record)
+                self.records.save(request.run, replace(record, answer=reply))
         except Exception as error:
-            answer = self._refusal(request, error)
-        return write_answer(self._signed(answer))
+            reply = self._signed(self._refusal(request, error))
+        return reply
 
     def refuse(self, error: Exception) -> bytes:
         """Return the answer that says why there is none."""
-        return write_answer(self._signed(self._refusal(None, error)))
+        return self._signed(self._refusal(None, error))
 
     def counts(self, split: str) -> IntArray:
         """Count the rows of each atom of a split."""
@@ -139,15 +144,18 @@ class Site:
         atoms = self.schema.atoms(rows.group, rows.y)
         return np.bincount(atoms, minlength=self.schema.n_atoms)
 
-    def hidden(self, split: str) -> BoolArray:
-        """Say which atoms of a split are left out."""
-        return left_out(self.silo.rows(split), self.schema, self._sets, self.floor)
+    def hidden(self, split: str, record: RunRecord | None = None) -> BoolArray:
+        """Say which atoms of a split are left out: here, or in a run at all sites."""
+        few = left_out(self.silo.rows(split), self.schema, self._sets, self.floor)
+        if record is not None and split in (record.shared_sets or {}):
+            few |= ~np.array((record.shared_sets or {})[split])[self._sets]
+        return few
 
     def shown(self, split: str) -> IntArray:
         """Count the rows of each atom of a split that is not left out."""
         return np.where(self.hidden(split), 0, self.counts(split))
 
-    def _answered(self, request: Request) -> tuple[Answer, RunRecord | None]:
+    def _answered(self, request: Request) -> tuple[Answer | bytes, RunRecord | None]:
         """Answer a request, or repeat it; return also where the run then stands."""
         self._shake_hands(request)
         records, run = self.records, request.run
@@ -166,10 +174,12 @@ class Site:
                 f"[other-step] step {request.step} of a run that has not begun: it "
                 "begins with a greeting"
             )
-        new = None
-        if not self._repeats(record, request):
-            record = new = self._stepped(records.hear(record, request), request)
-        return self._answer(request, record.bodies, record.transcript), new
+        if self._repeats(record, request):
+            return record.answer, None
+        record = self._heard(record, request)
+        bodies = self._stepped(record, request)
+        answer = self._answer(request, bodies, record.transcript)
+        return answer, replace(record, step=request.step, asked=request.asked)
 
     def _greeted(self, request: Request, record: RunRecord | None) -> Answer:
         """Say who is there, with the site's key of the run; begin it if it is new."""
@@ -179,15 +189,20 @@ class Site:
             self._refuse_lost(request.run)
             record = self.records.begin(request.run)
             self.records.save(request.run, record)
-        bodies = record.bodies if not record.step else self._own_key(record)
+        masked = self.agreement.secure_sum
+        bodies = (masked_body(record.own_key),) if masked else ()
         return self._answer(request, bodies, self.records.first(request.run))
 
-    def _own_key(self, record: RunRecord) -> tuple[Parcel, ...]:
-        if not self.agreement.secure_sum:
-            return ()
-        fresh = self.records.begin("")  # has the form of a key's body
-        words = np.frombuffer(bytes.fromhex(record.keys[self.records.index]), "<i8")
-        return (Parcel(fresh.bodies[0].header, {"masked": words.astype(np.int64)}),)
+    def _heard(self, record: RunRecord, request: Request) -> RunRecord:
+        """Take what all sites answered to the step before."""
+        step = record.step
+        record, total = self.records.hear(record, request)
+        if not (self.agreement.counts_sites and step == 1):
+            return record
+        held = secure_sum.read_counts(total, len(self.agreement.sites))
+        enough = np.split(held >= self.agreement.fewest_holders, len(self._splits))
+        known = {s: e.tolist() for s, e in zip(self._splits, enough, strict=True)}
+        return replace(record, shared_sets=known)
 
     def _refuse_lost(self, run: str) -> None:
         """Refuse a run in which something was answered, and nothing is left."""
@@ -213,44 +228,48 @@ class Site:
             )
         return False
 
-    def _stepped(self, record: RunRecord, request: Request) -> RunRecord:
-        """Answer a step that was not answered; return where the run then stands."""
-        place = self._place() if self.agreement.secure_sum else None
+    def _stepped(self, record: RunRecord, request: Request) -> tuple[Parcel, ...]:
+        """Answer a step that was not answered."""
+        if self.agreement.counts_sites and request.step == 1:
+            if request.asked != bodies_digest((HOLDERS,)):
+                raise Refused(
+                    "[other-step] the first step asks how many sites have which people"
+                )
+            flat = secure_sum.write_counts(self._present())
+            return (self.records.masked(record, request, flat),)
+        hidden = {split: self.hidden(split, record) for split in self.silo.splits}
+        masked, noise = self.agreement.secure_sum, self.adding
+        place = self._place(hidden["train"]) if masked else None
         posed = [self._read(body, place) for body in request.bodies]
         asked = [query for query, _ in posed]
-        index = self.records.index if place is not None else posed[0][1]
-        if self.adding is None:
-            self._check_all(asked)
+        index = self.records.index if masked else posed[0][1]
+        if noise is None:
+            self._check_all(asked, hidden)
         else:
             self._check_releases(asked)
         self._enter(record, request, asked)
-        if self.adding is None:
-            totals = self._totals(asked, index)
+        totals: list[Any]
+        if noise is None:
+            totals = self._totals(asked, index, hidden)
         else:
-            source = self.adding.source or record.source(request)
+            source = noise.source or record.source(request)
             releases: list[Any] = list(asked)
             totals = [
-                query.noised(self._exactly(query), source, factor=self.adding.each)
-                for query in releases
+                q.noised(q.answer(self._view(q)), source, factor=noise.each)
+                for q in releases
             ]
-        bodies = self._bodies(record, request, asked, totals)
-        return replace(record, step=request.step, asked=request.asked, bodies=bodies)
+        if masked:
+            flat = secure_sum.encode_all(asked, totals, len(self.agreement.sites))
+            return (self.records.masked(record, request, flat),)
+        return tuple(
+            total_body(q, t, 0 if noise else int(hidden[q.split].sum()))
+            for q, t in zip(asked, totals, strict=True)
+        )
 
-    def _bodies(
-        self,
-        record: RunRecord,
-        request: Request,
-        asked: Sequence[Any],
-        totals: Sequence[Any],
-    ) -> tuple[Parcel, ...]:
-        if not self.agreement.secure_sum:
-            few = 0 if self.adding is not None else None
-            return tuple(
-                total_body(q, t, int(self.hidden(q.split).sum()) if few is None else 0)
-                for q, t in zip(asked, totals, strict=True)
-            )
-        flat = secure_sum.encode_all(asked, totals, len(self.agreement.sites))
-        return (self.records.masked(record, request, flat),)
+    def _present(self) -> BoolArray:
+        """Say of each split and set whether the site has enough people of it."""
+        first = np.unique(self._sets, return_index=True)[1]
+        return np.concatenate([~self.hidden(split)[first] for split in self._splits])
 
     def _enter(
         self, record: RunRecord, request: Request, asked: Sequence[Query[Any]]
@@ -320,85 +339,78 @@ class Site:
                 "[not-under-noise] a sum without noise, and in the agreed run all is "
                 "released with noise"
             )
-        self._check_pools(asked)
-        for query in asked:
-            if isinstance(query, ModelQuery):
-                self._check_agreed(query)
+        self._check_agreed(asked)
 
-    def _check_all(self, asked: Sequence[Query[Any]]) -> None:
+    def _check_all(
+        self, asked: Sequence[Query[Any]], hidden: Mapping[str, BoolArray]
+    ) -> None:
         """Refuse what is not answered whoever asks, and however often."""
         if any(query.released for query in asked):
             raise Refused(
                 "[no-privacy-budget] a release with noise, and the agreed run has none"
             )
-        self._check_pools(asked)
+        self._check_agreed(asked)
         for query in asked:
-            if query.split == "train" and not self.shown("train").any():
+            many = int(self.counts(query.split)[~hidden[query.split]].sum())
+            if query.split == "train" and not many:
                 raise Refused(
                     "[small-counts] every group has fewer training rows than the "
                     "site's floor"
                 )
             if isinstance(query, ModelQuery):
-                self._check_agreed(query)
                 self._ball(query).check()
-                many = int(self.shown(query.split).sum())
                 check_batches(query, self.limits, many)
 
-    def _check_agreed(self, query: ModelQuery[Any]) -> None:
-        if self.own_model is None:
-            check_model(query, self._model)
-
-    def _check_pools(self, asked: Sequence[Query[Any]]) -> None:
+    def _check_agreed(self, asked: Sequence[Query[Any]]) -> None:
+        """Refuse another model, or a sum over another number of sites."""
+        many = len(self.agreement.sites)
         for query in asked:
             pool = None if query.task is None else query.task.pool
-            if pool is not None and pool.silos != len(self.agreement.sites):
+            if pool is not None and pool.silos != many:
                 raise Refused(
-                    f"[wrong-sites] a sum over {pool.silos} sites, and "
-                    f"{len(self.agreement.sites)} agreed"
+                    f"[wrong-sites] a sum over {pool.silos} sites, and {many} agreed"
                 )
+            if isinstance(query, ModelQuery) and self.own_model is None:
+                check_model(query, self._model)
 
     def _ball(self, query: ModelQuery[Any]) -> Ball:
         return Ball(query, self.limits.radius, self.silo.rows(query.split))
 
-    def _totals(self, asked: Sequence[Query[Any]], index: int) -> list[Total]:
+    def _totals(
+        self,
+        asked: Sequence[Query[Any]],
+        index: int,
+        hidden: Mapping[str, BoolArray],
+    ) -> list[Total]:
         """Answer without the rows that are left out."""
-        views: dict[tuple[str, str], View] = {}
-        return [self._total(query, index, views) for query in asked]
+        views: dict[tuple[str, str], View] = {}  # rows are scaled once a message
+        totals: list[Total] = []
+        for query in asked:
+            if query.view_key not in views:
+                without = self._view(query).without(hidden[query.split])
+                views[query.view_key] = replace(without, index=index)
+            view = views[query.view_key]
+            if isinstance(query, ModelQuery):
+                totals.append(query.within(view, self._ball(query).check_step))
+            else:
+                totals.append(query.answer(view))
+            totals[-1].check_size()
+        return totals
 
-    def _total(
-        self, query: Query[Any], index: int, views: dict[tuple[str, str], View]
-    ) -> Total:
-        key = query.view_key  # rows are scaled once a message
-        if key not in views:
-            views[key] = self._view(query).without(self.hidden(query.split))
-        view = replace(views[key], index=index)
-        if not isinstance(query, ModelQuery):
-            total: Total = query.answer(view)
-        else:
-            total = query.within(view, self._ball(query).check_step)
-        total.check_size()
-        return total
-
-    def _exactly(self, query: Any) -> Total:
-        """Return what a release is before noise: it never leaves."""
-        total: Total = query.answer(self._view(query))
-        return total
+    def _read(self, body: Parcel, place: Place | None) -> tuple[Query[Any], int]:
+        known: dict[str, Any] = {"own_model": self.own_model, "place": place}
+        return read_query(body.header, body.arrays, self.schema, **known)
 
     def _view(self, query: Query[Any]) -> View:
         model = None if query.task is None else query.task.model
         return View.of(self.silo, self.schema, model, query.split)
 
-    def _place(self) -> Place:
+    def _place(self, hidden: BoolArray) -> Place:
         if self.adding is not None:  # nothing but noise hides its rows' weight
             return Place(self.records.index, 0.0)
         rows = self.silo.rows("train")
-        hidden = self.hidden("train")[self.schema.atoms(rows.group, rows.y)]
-        return Place(self.records.index, float(rows.weights[~hidden].sum()))
-
-    def _read(self, body: Parcel, place: Place | None) -> tuple[Query[Any], int]:
-        header, arrays = body.header, body.arrays
-        own = self.own_model
-        return read_query(header, arrays, self.schema, own_model=own, place=place)
+        kept = ~hidden[self.schema.atoms(rows.group, rows.y)]
+        return Place(self.records.index, float(rows.weights[kept].sum()))
 
     def _shake_hands(self, request: Request) -> None:
         """Refuse another version or schema, and show both."""
@@ -455,12 +467,13 @@ class Site:
             self.memory.add(REFUSAL, body, run=run)
         return Answer(run, self.schema.hash, (), self.name, step, refusal=reason)
 
-    def _signed(self, answer: Answer) -> Answer:
-        if self._key is None:
-            return answer
-        with suppress(PFFLError):
-            answer = replace(answer, head=self.memory.signed_head(self.name, self._key))
-        return replace(answer, signature=self._key.sign(signed_content(answer)))
+    def _signed(self, answer: Answer) -> bytes:
+        if self._key is not None:
+            with suppress(PFFLError):
+                head = self.memory.signed_head(self.name, self._key)
+                answer = replace(answer, head=head)
+            answer = replace(answer, signature=self._key.sign(signed_content(answer)))
+        return write_answer(answer)
 
 
 def adding_of(agreement: Agreement) -> Adding | None:
