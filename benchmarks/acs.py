@@ -30,7 +30,7 @@ import pffl
 from pffl._solve import prepared
 from pffl.driver import drive
 from pffl.engines import Local
-from pffl.evidence.response import measure_gap
+from pffl.evidence.proofs import measure_gap
 from pffl.flow import rounds
 from pffl.prepare import Options
 

@@ -28,7 +28,7 @@ from pffl._solve import prepared
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.evidence.metrics import metrics
-from pffl.evidence.response import measure_gap
+from pffl.evidence.proofs import measure_gap
 from pffl.methods.base import Method
 from pffl.prepare import Options
 from pffl.problem import upper_value

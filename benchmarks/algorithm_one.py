@@ -19,7 +19,7 @@ from pffl import flow
 from pffl._solve import prepared
 from pffl.driver import drive
 from pffl.engines import Local
-from pffl.evidence.response import measure_gap
+from pffl.evidence.proofs import measure_gap
 from pffl.prepare import Options
 
 TARGET = 1e-3

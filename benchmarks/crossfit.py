@@ -46,7 +46,7 @@ from pffl.bounds import mean as mean_bounds
 from pffl.data.silo import Rows
 from pffl.driver import drive
 from pffl.engines import Local
-from pffl.evidence.judged import harmless
+from pffl.evidence.figures import harmless
 from pffl.flow import Start, rounds
 from pffl.models.base import LOSS_BOUNDS
 from pffl.prepare import Options

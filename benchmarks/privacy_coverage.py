@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 import pffl
-from pffl.evidence.judged import Judged
+from pffl.evidence.figures import Judged
 
 PEOPLE, HELD, CONFIDENCE = 3600, 1 / 3, 0.95
 BOUND = 0.62

@@ -28,7 +28,7 @@ import numpy as np
 
 import pffl
 from pffl.data import Federation, Rows
-from pffl.evidence.judged import Judged
+from pffl.evidence.figures import Judged
 from pffl.evidence.record import Evidence, ModelPath, Sample
 from pffl.prepare import Options
 

@@ -13,7 +13,7 @@ from pffl.engines import Engine
 from pffl.flow import Flow, Run
 from pffl.methods import Method
 from pffl.problem import Expansion, Point, Problem
-from tests.inside import Least, Lowest, Pair, proofs, response
+from tests.inside import Least, Pair, proofs
 
 __all__ = ["drive", "prepare"]
 
@@ -30,7 +30,7 @@ def iterate(
     conversation = flow.rounds(
         problem,
         method,
-        measure=response.measure_gap if gap_every else None,
+        measure=proofs.measure_gap if gap_every else None,
         due=lambda number: number % gap_every == 0,
         watched=True,
     )
@@ -47,12 +47,12 @@ def iterate_many(
 
 def expand(engine: Engine, problem: Problem, w: Any) -> Expansion:
     """Ask for the expansion at w."""
-    return drive(engine, response.expand(problem, w))
+    return drive(engine, proofs.expand(problem, w))
 
 
 def measure(engine: Engine, problem: Problem, point: Point) -> Pair:
     """Measure the gap of a pair."""
-    return Pair.of(drive(engine, response.measure_gap(problem, point)))
+    return Pair.of(drive(engine, proofs.measure_gap(problem, point)))
 
 
 def least(engine: Engine, problem: Problem) -> Least:
@@ -62,7 +62,7 @@ def least(engine: Engine, problem: Problem) -> Least:
     return found
 
 
-def lowest(engine: Engine, problem: Problem, cell: int) -> Lowest:
+def lowest(engine: Engine, problem: Problem, cell: int) -> Least:
     """Enclose how low the bound of one cell can go."""
     return drive(engine, proofs.find_lowest(problem, cell))
 

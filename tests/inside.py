@@ -77,11 +77,13 @@ HOMES = {
     "engines.local.merging": ":merging Raw merge",
     "engines.local.networks": ":networks",
     "engines.local.threads": ":threads",
-    "evidence.certificate": ":certificate Assumption Certificate Statement VERSION",
+    "evidence.certificate": ":certificate Assumption Certificate Statement",
     "evidence.conclude": "conclude EXIT_CODES Result Conclusions :evidence_conclude",
-    "evidence.judged": "Judged keeps shares upper_ends :judged",
+    "evidence.figures": (
+        ":figures COUNTED Judged fieller keeps log_sum_upper shares upper_ends"
+    ),
     "evidence.record": (
-        ":evidence About Before Cell Choice Data Evidence Least Lowest Missing "
+        ":evidence About Before Cell Choice Data Evidence Least Missing "
         "ModelFacts:Model ModelPath Pair Proofs Sample Settling Declared:Terms "
         "Training Figures Noise BoundTrial:evidence_evidence_Trial"
     ),
@@ -91,13 +93,10 @@ HOMES = {
     "evidence.monitor": (
         ":monitor Batch Monitor Settings Watched held read:evidence_monitor_read"
     ),
-    "evidence.noise": ":noise COUNTED fieller log_sum_upper",
-    "evidence.proofs": ":proofs",
-    "evidence.response": ":response solver",
+    "evidence.proofs": ":proofs solver",
     "evidence.sentences": "SENTENCES Said say",
     "evidence.statements": ":statements",
     "evidence.tables": ":tables",
-    "evidence.verdicts": "judge new_people overfitted",
     "experiments.comparison": "L2_GRID name_methods points_of",
     "methods.ascent": ":ascent Ascent example_weights",
     "methods.auto": ":auto check_memory hessians_fit",

@@ -101,7 +101,7 @@ def test_what_is_shown_is_what_the_rows_show():
             upper = one.loss_bound * upper_of(x, *args, 0.8 * 0.05)
             within.append(upper <= 0.76)
         shown.append(all(within))
-    assert Judged(tight.evidence).tested == shown[: shown.index(False) + 1]
+    assert list(Judged(tight.evidence).tested) == shown[: shown.index(False) + 1]
     assert 0 < shown.index(False) < len(shown)  # the test had something to decide
     assert path.chosen == shown.index(False) - 1
     np.testing.assert_array_equal(tight.w, np.array(path.shipped.model))

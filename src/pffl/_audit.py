@@ -34,7 +34,7 @@ from pffl.engines.base import Engine
 from pffl.errors import DataError, Problems, UsageError
 from pffl.evidence.certificate import Certificate
 from pffl.evidence.conclude import Conclusions, conclude
-from pffl.evidence.judged import Judged, named
+from pffl.evidence.figures import named
 from pffl.evidence.looks import Looks
 from pffl.evidence.measure import (
     UNTRAINED,
@@ -45,7 +45,6 @@ from pffl.evidence.measure import (
     terms_of,
 )
 from pffl.evidence.record import Evidence, Missing
-from pffl.evidence.verdicts import remarks
 from pffl.methods.auto import Auto
 from pffl.models.base import Inputs, Model
 from pffl.models.external import Probabilities
@@ -295,7 +294,7 @@ def audit(
     )
     evidence = audited.looks.counted(evidence)
     who = [f"all figures are those of {who}"] if (who := named(evidence)) else []
-    notes = [*evidence.notes, *who, *remarks(Judged(evidence))]
+    notes = [*evidence.notes, *who, *Conclusions(evidence).remarks]
     return Audit(audited, engine.encoding, replace(evidence, notes=notes))
 
 

@@ -47,7 +47,7 @@ from pffl.evidence.proofs import (
     find_reach,
     unmeasurable,
 )
-from pffl.evidence.record import Least, Lowest, Missing, Sample
+from pffl.evidence.record import Least, Missing, Sample
 from pffl.flow import Flow, gather
 from pffl.methods.auto import Auto
 from pffl.models.base import Model
@@ -74,8 +74,8 @@ class CellRange:
 
     cell: str
     rows: int
-    alone: Lowest
-    kept: Lowest
+    alone: Least
+    kept: Least
 
 
 @dataclass(frozen=True)
@@ -552,14 +552,14 @@ def _percent(chance: float) -> str:
     return f"about {100 * chance:.0f} %"
 
 
-def _ends(found: Interval | Lowest | None) -> list[float] | None:
+def _ends(found: Interval | Least | None) -> list[float] | None:
     """Return both ends; None where no model attains the upper one."""
     if found is None or found.upper is None:
         return None
     return [found.lower, found.upper]
 
 
-def _figure(found: Lowest) -> str:
+def _figure(found: Least) -> str:
     if found.impossible:
         return "others impossible"
     if found.upper is None:

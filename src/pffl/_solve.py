@@ -22,7 +22,7 @@ from pffl.driver import Meter, drive, drive_many
 from pffl.engines import DEPLOYED, ENGINES
 from pffl.engines.base import Engine
 from pffl.errors import UsageError
-from pffl.evidence.judged import Judged
+from pffl.evidence.conclude import Conclusions
 from pffl.evidence.measure import (
     Wanted,
     evidence_of,
@@ -39,7 +39,6 @@ from pffl.evidence.record import (
     Training,
 )
 from pffl.evidence.tables import chosen_bound
-from pffl.evidence.verdicts import remarks
 from pffl.fit import fit
 from pffl.flow import Flow
 from pffl.log import Log, identity
@@ -623,7 +622,7 @@ def wanted_of(
 def noted(solution: Solution, more: Iterable[str]) -> Solution:
     """Add what came to be known on the way, of silos say."""
     e = solution.evidence
-    told = [*more, *e.notes, *remarks(Judged(e))]
+    told = [*more, *e.notes, *Conclusions(e).remarks]
     notes = list(dict.fromkeys(told))
     return replace(solution, evidence=replace(e, notes=notes))
 

@@ -24,7 +24,7 @@ from pffl.evidence.certificate import Certificate
 from pffl.evidence.conclude import conclude
 from pffl.evidence.looks import Looks
 from pffl.evidence.measure import Known, Wanted, evidence_of, measure
-from pffl.evidence.record import Data, Declared, Evidence, Lowest, Missing, known
+from pffl.evidence.record import Data, Declared, Evidence, Least, Missing, known
 from pffl.models.base import Model
 from pffl.models.predictor import Predictor
 from pffl.prepare import count, deviations, sizes_of, stored_of, task_of
@@ -249,7 +249,9 @@ def examine(solution: Certifiable, engine: Engine | None, request: Request) -> E
     )
     proofs = measured.proofs
     if request.cell is not None and not evidence.promise:
-        nothing = Lowest(request.cell, 0.0, None, [], [], [], 0.0, 0.0, 0.0, [])
+        none: list[float] = []
+        nothing = Least(0.0, None, none, none, none, 0.0, 0.0, 0.0, none)
+        nothing = replace(nothing, cell=request.cell)
         proofs = replace(proofs, lowest=[nothing])
     found = evidence_of(
         data,

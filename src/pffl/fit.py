@@ -19,11 +19,12 @@ import numpy as np
 
 from pffl.constraints import Cells
 from pffl.evidence import proofs
-from pffl.evidence.judged import harmless, tolerance, unmoved
+from pffl.evidence.figures import harmless, tolerance, unmoved
 from pffl.evidence.measure import (
     Known,
     Measured,
     Wanted,
+    by_site,
     expected_rows,
     measure,
     reported,
@@ -31,9 +32,8 @@ from pffl.evidence.measure import (
     smallest_bounds,
     training_sample,
 )
+from pffl.evidence.proofs import measure_gap
 from pffl.evidence.record import Least, Missing, Pair, Sample
-from pffl.evidence.response import measure_gap
-from pffl.evidence.sites import by_site
 from pffl.flow import Flow, Run, Start, ask, gather, rounds, unless_interrupted
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method

@@ -12,7 +12,7 @@
        the full risk δ, every cell at δ; or the first, if that is not shown
 
 Lines 1 to 4 see training rows alone; of calibration rows only how many there are. What
-line 6 may say, and why, is in `evidence.judged`.
+line 6 may say, and why, is in `evidence.figures`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pffl.constraints import Constraint
 from pffl.data.partition import CALIBRATION
 from pffl.errors import DataError, NotMetError, UsageError
 from pffl.evidence import proofs
-from pffl.evidence.judged import keeps
+from pffl.evidence.figures import keeps
 from pffl.evidence.measure import (
     Measured,
     Wanted,
@@ -38,8 +38,8 @@ from pffl.evidence.measure import (
     reported,
     unchanged,
 )
+from pffl.evidence.proofs import expand
 from pffl.evidence.record import Before, Candidate, Missing, ModelPath, Sample
-from pffl.evidence.response import expand
 from pffl.fit import Fitted, fit
 from pffl.flow import Flow, Round, Run, Start, gather, rounds
 from pffl.methods.auto import Auto

@@ -18,7 +18,7 @@ from pffl.errors import NotMetError, UsageError
 from pffl.evidence import tables
 from pffl.evidence.certificate import Certificate, Status
 from pffl.evidence.conclude import CellResult, Conclusions, conclude
-from pffl.evidence.judged import Converged
+from pffl.evidence.figures import Converged
 from pffl.evidence.looks import Looks
 from pffl.evidence.metrics import Metrics
 from pffl.evidence.record import Data, Evidence, Training

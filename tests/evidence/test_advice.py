@@ -11,7 +11,7 @@ import pytest
 
 import pffl
 from pffl.data import Federation
-from tests.inside import Evidence, Judged, Missing, Sample, conclude, overfitted
+from tests.inside import Conclusions, Evidence, Missing, Sample, conclude
 
 BOUND = pffl.BoundedGroupLoss(5.0)
 
@@ -89,9 +89,9 @@ def fit(columns: int, rows: int, l2: float = 1e-6) -> Evidence:
 
 
 def test_many_inputs_and_few_rows_are_overfitted_and_a_ridge_helps():
-    assert overfitted(Judged(fit(80, 240))) is not None
-    assert overfitted(Judged(fit(80, 240, l2=30.0))) is None
-    assert overfitted(Judged(fit(2, 1200))) is None
+    assert Conclusions(fit(80, 240)).overfitted is not None
+    assert Conclusions(fit(80, 240, l2=30.0)).overfitted is None
+    assert Conclusions(fit(2, 1200)).overfitted is None
 
 
 def drawn(e: Evidence, sample: Sample, losses: np.ndarray, seed: int) -> Sample:
@@ -120,26 +120,24 @@ def test_chance_alone_is_not_called_overfitting(skew):
     assert isinstance(e.heldout, Sample)
     losses = np.array([0.2, 0.4, 0.6, 1.0] if skew == "even" else [0.1] * 19 + [3.0])
     alarms = sum(
-        overfitted(
-            Judged(
-                replace(
-                    e,
-                    seen=drawn(e, e.seen, losses, 2 * i),
-                    heldout=drawn(e, e.heldout, losses, 2 * i + 1),
-                )
+        Conclusions(
+            replace(
+                e,
+                seen=drawn(e, e.seen, losses, 2 * i),
+                heldout=drawn(e, e.heldout, losses, 2 * i + 1),
             )
-        )
+        ).overfitted
         is not None
         for i in range(400)
     )
     assert alarms <= 2
     worse = replace(e, heldout=drawn(e, e.heldout, losses + 0.5, 1))
     same = replace(worse, seen=drawn(e, e.seen, losses, 0))
-    assert overfitted(Judged(same)) is not None
+    assert Conclusions(same).overfitted is not None
 
 
 def test_few_rows_and_no_rows_say_nothing():
     e = fit(20, 60)
-    assert overfitted(Judged(e)) is None
+    assert Conclusions(e).overfitted is None
     gone = replace(e, heldout=Missing("needs held-out rows, and there are none"))
-    assert overfitted(Judged(gone)) is None
+    assert Conclusions(gone).overfitted is None

@@ -10,7 +10,7 @@ import pytest
 
 import pffl
 from tests.golden.runs import Data, command
-from tests.inside import Judged, evidence_conclude, judged
+from tests.inside import Judged, evidence_conclude, figures
 
 MOST_FILES = 115  # 80 is the aim
 HERE = Path(pffl.__file__).parent
@@ -45,11 +45,11 @@ def test_every_figure_of_a_run_is_computed_once(run, monkeypatch):
 
     counted(evidence_conclude, "statements")
     counted(evidence_conclude, "rates")
-    counted(judged, "upper_ends")
-    counted(Judged, "losses")
+    counted(figures, "upper_ends")
+    counted(Judged, "losses_of")
     run("out")
     # The upper end of each cell by itself, and for all at once; two splits.
-    assert seen == {"statements": 1, "rates": 1, "upper_ends": 2, "losses": 2}
+    assert seen == {"statements": 1, "rates": 1, "upper_ends": 2, "losses_of": 2}
 
 
 def test_few_of_our_files_take_part_in_a_run(run):

@@ -18,14 +18,7 @@ from pffl.engines import Local
 from pffl.files import json_text
 from pffl.prepare import Options
 from pffl.queries import Evaluate, Query
-from tests.inside import (
-    Evidence,
-    Judged,
-    Missing,
-    Sample,
-    new_people,
-    settings,
-)
+from tests.inside import Conclusions, Evidence, Judged, Missing, Sample, settings
 from tests.interrupting import Stopping
 from tests.test_path import losses_of, path_of, promised, unlike
 
@@ -119,14 +112,11 @@ def test_what_the_path_does_not_show_is_not_said_to_hold_by_other_figures():
     e = replace(e, path=replace(path, candidates=candidates))
     found_now = Judged(e).upper
     assert (found_now <= e.bounds).all()
-    told = new_people(Judged(e)).as_dict()
-    assert (told["verdict"], told["rise"], told["could_promise"]) == (
-        "not certified",
-        0.0,
-        None,
-    )
-    assert "can be promised" not in told["sentence"]
-    assert Judged(e).certified is False
+    told = Conclusions(e).verdicts["new_people"]
+    assert told.word == "not certified"
+    assert (told.more["rise"], told.more["could_promise"]) == (0.0, None)
+    assert "can be certified" not in told.sentence
+    assert Judged(e).shown is False
 
 
 def test_another_confidence_is_no_other_setting():

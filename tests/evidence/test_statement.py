@@ -6,11 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from pffl.errors import ArtefactError, PFFLError
-from tests.inside import VERSION, Assumption, Certificate, Statement
+from tests.inside import Assumption, Certificate, Statement
 
 GOOD = Assumption("The loss is convex.", "checked")
 BAD = Assumption("needs convexity", "failed")
@@ -48,12 +45,6 @@ def certificate(**changes: object) -> Certificate:
     return Certificate(**{**parts, **changes})  # type: ignore[arg-type]
 
 
-def read(plain: dict[str, object]) -> Statement:
-    """Read one statement, in a certificate, as from a file."""
-    whole = {**certificate().as_dict(), "statements": [plain]}
-    return Certificate.from_dict(whole).statements[0]
-
-
 def test_a_failed_assumption_takes_every_number_away():
     out = statement(assumptions=(GOOD, BAD))
     assert (out.value, out.holds, out.per_cell) == (None, None, None)
@@ -68,39 +59,6 @@ def test_a_non_finite_number_is_not_available(value):
     assert out.holds is None
 
 
-#: (part of the file, what is edited in it)
-EDITED = [
-    ("statement", {"assumptions": [{"text": "needs convexity", "state": "failed"}]}),
-    ("statement", {"value": float("nan")}),
-    ("statement", {"available": False, "reason": "edited"}),
-    ("statement", {"reason": "edited"}),
-    ("statement", {"value": "0.01"}),
-    ("statement", {"value": True}),
-    ("statement", {"value": 10**400}),
-    ("statement", {"kind": None}),
-    ("statement", {"holds": 1}),
-    ("statement", {"per_cell": [{"loss": 1.0}]}),
-    ("statement", {"assumptions": [{"text": "x", "state": "sure"}]}),
-    ("statement", {"extra": 1}),
-    ("certificate", {"version": VERSION + 1}),
-    ("certificate", {"format": "other"}),
-    ("certificate", {"verdicts": {}}),
-    ("certificate", {"confidence": 1.0}),
-    ("certificate", {"confidence": float("nan")}),
-    ("certificate", {"fingerprints": {"data": 1}}),
-    ("certificate", {"statements": [None]}),
-    ("certificate", {"surprise": 0}),
-]
-
-
-@pytest.mark.parametrize(("part", "change"), EDITED)
-def test_what_was_edited_is_refused(part, change):
-    if part == "statement":
-        change = {"statements": [{**statement().as_dict(), **change}]}
-    with pytest.raises(ArtefactError):
-        Certificate.from_dict({**certificate().as_dict(), **change})
-
-
 def test_a_cell_whose_number_was_lost_does_not_hold():
     row = {"cell": "F", "loss": np.nan, "holds": True}
     out = statement(per_cell=(row,))
@@ -109,49 +67,12 @@ def test_a_cell_whose_number_was_lost_does_not_hold():
     assert statement(per_cell=(absent,)).per_cell == (absent,)
 
 
-def test_round_trip_through_json():
-    before = certificate()
-    text = json.dumps(before.as_dict(), allow_nan=False)
-    after = Certificate.from_dict(json.loads(text))
-    assert after == before
-    assert after.as_dict() == before.as_dict()
-    for one in (
-        statement(assumptions=(BAD, Assumption("x", "failed")), reason="r"),
-        statement(value=np.nan, assumptions=(BAD,)),
-        Statement.not_available("holdout", "needs convexity", (BAD,)),
-    ):
-        assert read(one.as_dict()) == one
-    both = statement(assumptions=(BAD,), available=False, reason="r")
+def test_every_reason_is_named_once():
+    both = statement(assumptions=(BAD,), reason="r")
     assert both.reason == "r; needs convexity"
-
-
-JSONS = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(st.text(max_size=5), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
-
-
-@settings(max_examples=300, deadline=None)
-@given(
-    field=st.sampled_from(sorted(statement().as_dict())),
-    value=JSONS,
-    drop=st.booleans(),
-)
-def test_reading_never_fails_in_another_way(field, value, drop):
-    data = statement().as_dict()
-    data[field] = value  # type: ignore[assignment]
-    if drop:
-        del data[field]
-    try:
-        out = read(data)
-    except PFFLError:
-        return
-    json.dumps(out.as_dict(), allow_nan=False)
-    str(certificate(statements=(out,)))
+    again = Statement.not_available("holdout", "needs convexity", (BAD,))
+    assert again.reason == "needs convexity"
+    json.dumps(certificate(statements=(both, again)).as_dict(), allow_nan=False)
 
 
 def test_hostile_names_do_nothing():

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from pffl.text import down, up
 from tests.inside import (
     Cell,
+    Conclusions,
     Data,
     Evidence,
     Judged,
@@ -25,9 +26,7 @@ from tests.inside import (
     Terms,
     Training,
     conclude,
-    judge,
-    judged,
-    new_people,
+    figures,
     spread,
     statements,
 )
@@ -62,7 +61,7 @@ def sample(
 
 def least(lower: float, upper: float, risk: float = 0.6) -> Least:
     zero, half = [0.0], [0.5, 0.5]
-    return Least([0.0] * 2, lower, upper, half, zero, zero, 1e7, 0.0, 1.0, zero, risk)
+    return Least(lower, upper, half, zero, zero, 1e7, 0.0, 1.0, zero, [0.0] * 2, risk)
 
 
 def evidence(
@@ -96,11 +95,7 @@ def evidence(
 
 
 def stated(made: Any, e: Evidence) -> Any:
-    return made(Judged(e))
-
-
-def holdout(j: Any) -> Any:
-    return statements.holdout(j, new_people(j).said)
+    return made(Conclusions(e))
 
 
 @given(st.floats(-1e12, 1e12, allow_subnormal=False))
@@ -130,7 +125,7 @@ def test_verdicts_name_the_worst_cell(losses, excess, trained, verdict):
     e = evidence(losses, proofs__excess=excess, terms__target_gap=1e-6)
     if not trained:
         e = replace(e, training=Missing("nothing is known"))
-    found = judge(Judged(e))
+    found = Conclusions(e).judged
     assert found.word == verdict
     for word in ("'female'", f"{losses[0]:.2g}", "0.62"):
         assert word in found.sentence
@@ -138,7 +133,7 @@ def test_verdicts_name_the_worst_cell(losses, excess, trained, verdict):
 
 def test_verdict_needs_rows_in_every_cell():
     e = evidence(seen=sample((0.5, 0.5), counts=(0, 3)))
-    assert judge(Judged(e)).word == "not measured"
+    assert Conclusions(e).judged.word == "not measured"
 
 
 def test_three_verdicts_are_told_apart():
@@ -188,10 +183,10 @@ UNAVAILABLE: list[tuple[Any, dict[str, Any]]] = [
     (statements.empirical, {"seen": sample((0.5, 0.5), counts=(0, 3))}),
     (statements.infeasible, {"proofs__excess": CLOSE}),
     (statements.infeasible, {"proofs__excess": FAR, "model__convex": False}),
-    (holdout, {"terms__loss_bound": None}),
-    (holdout, {"terms__loss_bound": None, "labels": []}),
-    (holdout, {"data__overlap": 7, "data__by_person": True}),
-    (holdout, {"heldout": Missing("needs held-out rows")}),
+    (statements.holdout, {"terms__loss_bound": None}),
+    (statements.holdout, {"terms__loss_bound": None, "labels": []}),
+    (statements.holdout, {"data__overlap": 7, "data__by_person": True}),
+    (statements.holdout, {"heldout": Missing("needs held-out rows")}),
 ]
 
 
@@ -213,29 +208,33 @@ def test_figures_in_sentences_are_on_the_safe_side():
     pair = Pair(1.0, 1.0 - 1.23401e-7, [0.0], 4.0)
     ball = stated(statements.gap, evidence(model__l2=0.0, proofs__gap=pair))
     assert " 4" in ball.assumptions[1].text  # the radius
-    (bounded,) = judged.bounded_loss(evidence(terms__loss_bound=2.0))
+    (bounded,) = figures.bounded_loss(evidence(terms__loss_bound=2.0))
     assert "0.1353" in bounded.text
 
 
 def test_holdout():
     many = sample((0.61, 0.5), counts=(10**7, 10**7))
-    out = stated(holdout, evidence(heldout=many))
+    out = stated(statements.holdout, evidence(heldout=many))
     found = Judged(evidence(heldout=many)).upper
     assert out.holds
     assert f"'female', at most {up(found[0])}" in out.text
-    missed = stated(holdout, evidence(heldout=sample((0.61, 5.0), counts=(30, 30))))
+    missed = stated(
+        statements.holdout, evidence(heldout=sample((0.61, 5.0), counts=(30, 30)))
+    )
     assert missed.holds is False
     assert [row["vacuous"] for row in missed.per_cell] == [False, True]
     assert all(row["upper"] <= row["joint"] for row in missed.per_cell)
-    assert stated(holdout, evidence(promise=False)).holds is None
-    empty = stated(holdout, evidence(heldout=sample((0.5, 0.5), counts=(0, 3))))
+    assert stated(statements.holdout, evidence(promise=False)).holds is None
+    empty = stated(
+        statements.holdout, evidence(heldout=sample((0.5, 0.5), counts=(0, 3)))
+    )
     assert (empty.per_cell[0]["loss"], empty.per_cell[0]["vacuous"]) == (None, True)
     assert empty.holds is False
 
 
 def test_about_how_many_more_rows_would_show_it():
     few = evidence(losses=(0.5, 0.5), heldout=sample((0.5, 0.5), counts=(40, 10**6)))
-    lacking = Judged(few).more_rows
+    lacking = Judged(few).people.more_rows
     assert list(lacking) == ["female"]
     # So many of these rows do show it, and half of them do not.
     for times, shown in ((1.1, True), (0.5, False)):
@@ -249,24 +248,26 @@ def test_about_how_many_more_rows_would_show_it():
         plain = {name: table.tolist() for name, table in tables.items()}
         assert isinstance(like.heldout, Sample)
         like = replace(like, heldout=replace(like.heldout, **plain))
-        assert bool(stated(holdout, like).holds) is shown
-    never = Judged(evidence(heldout=sample((0.63, 0.5)))).more_rows
+        assert bool(stated(statements.holdout, like).holds) is shown
+    never = Judged(evidence(heldout=sample((0.63, 0.5)))).people.more_rows
     assert never["female"] is None
 
 
 def test_fault_80_a_bound_that_is_not_below_m_is_called_trivial():
-    idle, plain = (stated(holdout, evidence(bounds=(b, 0.62))) for b in (3.0, 0.62))
+    idle, plain = (
+        stated(statements.holdout, evidence(bounds=(b, 0.62))) for b in (3.0, 0.62)
+    )
     assert ("trivial" in idle.text, "trivial" in plain.text) == (True, False)
 
 
-@pytest.mark.parametrize("kind", judged.METRICS)
+@pytest.mark.parametrize("kind", figures.METRICS)
 def test_metrics_of_groups_with_and_without_rows(kind):
     undefined = evidence(heldout=sample((0.5, 0.5), counts=(10, 0)))
-    said = statements.metric(kind, Judged(undefined))
+    said = statements.metric(kind, Conclusions(undefined))
     assert said.value is None
     assert said.available
     fine = evidence(heldout=sample((0.5, 0.5), counts=(10, 10)))
-    found = statements.metric("dp_gap", Judged(fine))
+    found = statements.metric("dp_gap", Conclusions(fine))
     assert found.value == pytest.approx(0.3)
     delta = Judged(fine).heldout.joint_delta("dp_gap")
     ends = spread([5, 2], [10, 10], delta=delta).interval

@@ -16,7 +16,7 @@ from pffl import verify
 from pffl.privacy import Privacy
 from tests.helpers import make_federation
 from tests.inside import Judged, conclude, fieller, mu_of, tables
-from tests.inside import noise as told
+from tests.inside import figures as told
 
 
 @pytest.fixture(scope="module")
@@ -59,15 +59,15 @@ def test_two_ways_to_the_same_ends():
 def test_what_would_decide(solution):
     """The ε that is named decides, if the estimates stay where they are."""
     e, part = solution.evidence, solution.evidence.privacy
-    low, high = told.ends(e, part)
-    middle = Judged(e).train.means
+    low, high = Judged(e).ends(part.seen)
+    middle = Judged(e).losses["train"].means
     cells = [
         replace(c, bound=float(m + 0.4 * (h - m)))
         for c, m, h in zip(e.cells, middle, high, strict=True)
     ]
     asked = replace(e, cells=cells)
     assert conclude(asked).status == "not decided"
-    needed = told.deciding_epsilon(asked, part, low, high)
+    needed = Judged(asked).deciding_epsilon(part)
     assert needed is not None
     assert needed > part.epsilon
 
@@ -94,7 +94,7 @@ def test_one_number_for_a_released_mean(solution):
     """Tables, certificate and sentences divide the same sum by the same count."""
     e, part = solution.evidence, solution.evidence.privacy
     people, losses, _ = told.possible(part.heldout, part.loss_bound)
-    inside = told.member(e)
+    inside = Judged(e).member
     assert (inside @ losses) / (inside @ people) == pytest.approx(
         solution.cells["test_loss"].to_numpy(float), abs=1e-12
     )
@@ -118,7 +118,9 @@ def test_shares_of_wrong_predictions_are_enclosed(solution):
             counts=(n + random.normal(0, seen.count_deviation, len(n))).tolist(),
             correct=(right + random.normal(0, off, len(n))).tolist(),
         )
-        low, high = told.between(e, replace(part, seen=drawn), "train", "wrong", atoms)
+        low, high = Judged(replace(e, privacy=replace(part, seen=drawn))).between(
+            "train", "wrong", atoms
+        )
         held += low <= true <= high
     sure = e.terms.confidence
     assert abs(held / runs - sure) <= 4 * math.sqrt(sure * (1 - sure) / runs)
@@ -128,8 +130,8 @@ def test_how_far_noise_moves_a_mean(solution):
     """The ends of test losses are about as wide as simulated releases move them."""
     e, part = solution.evidence, solution.evidence.privacy
     held, random = part.heldout, np.random.default_rng(3)
-    z, (low, high) = 0, told.ends(e, part, held)
-    inside = told.member(e)[z] > 0
+    z, (low, high) = 0, Judged(e).ends(held)
+    inside = Judged(e).member[z] > 0
     losses = np.array(held.losses)[inside].sum()
     people = np.array(held.counts)[inside].sum()
     root = math.sqrt(inside.sum())
@@ -179,7 +181,7 @@ FORGED = {
 def missed(solution, tmp_path_factory):
     """A run that does not meet its bounds: a forger has something to gain."""
     e, part = solution.evidence, solution.evidence.privacy
-    pairs = zip(e.cells, told.ends(e, part)[1], strict=True)
+    pairs = zip(e.cells, Judged(e).ends(part.seen)[1], strict=True)
     cells = [  # the first is the furthest off: of equals either may be named
         replace(cell, bound=float(high) - 0.02 / (1 + z))
         for z, (cell, high) in enumerate(pairs)

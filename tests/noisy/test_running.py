@@ -16,8 +16,15 @@ from pffl.errors import DataError, UsageError
 from pffl.prepare import Options
 from pffl.privacy import Privacy
 from tests.helpers import make_federation
-from tests.inside import PARTS, Evidence, Judged, bets_of, composed, epsilon_of, judge
-from tests.inside import noise as told
+from tests.inside import (
+    PARTS,
+    Conclusions,
+    Evidence,
+    Judged,
+    bets_of,
+    composed,
+    epsilon_of,
+)
 from tests.raising import raises
 
 
@@ -183,7 +190,7 @@ def test_verdicts_are_never_optimistic(data):
     e, part = found.evidence, found.evidence.privacy
     seen = part.seen
     n, losses = np.array(seen.counts), np.array(seen.losses)  # taken for the truth
-    inside = told.member(e)
+    inside = Judged(e).member
     true = (inside @ losses) / (inside @ n)
     random, wrong, runs = np.random.default_rng(0), 0, 2000
     words = {"met": 0, "not met": 0, "not decided": 0}
@@ -202,9 +209,9 @@ def test_verdicts_are_never_optimistic(data):
                 ).tolist(),
             )
             noisy = replace(part, seen=drawn)
-            low, high = told.ends(asked, noisy)
+            low, high = Judged(replace(asked, privacy=noisy)).ends(noisy.seen)
             wrong += bool(((true < low) | (true > high)).any())
-            status = judge(Judged(replace(asked, privacy=noisy))).word
+            status = Conclusions(replace(asked, privacy=noisy)).judged.word
             words[status] += 1
             if status == "met":
                 assert shift >= 0 or (true > high).any()
@@ -250,6 +257,6 @@ def test_bets_follow_from_training_counts_and_one_total(data):
     e, part = found.evidence, found.evidence.privacy
     logs = next(r for r in part.releases if r.name == "logs")
     share = sum(part.heldout.counts) / sum(part.seen.counts)
-    people = told.member(e) @ np.array(part.seen.counts) * share
+    people = Judged(e).member @ np.array(part.seen.counts) * share
     noise, delta = logs.deviation / logs.sensitivity, 1 - e.terms.confidence
     assert part.heldout.bets == pytest.approx(bets_of(people, noise, delta).tolist())

@@ -24,7 +24,6 @@ from tests.inside import (
     tables,
     write_report,
 )
-from tests.inside import noise as told
 from tests.raising import raises
 from tests.reports.folders import NASTY, federation
 from tests.test_path import unlike
@@ -218,7 +217,7 @@ def test_what_noise_may_explain_is_not_called_above(tmp_path):
             assert table["loss"][z].text.endswith(f" {ends_of}")
             tone = "bad" if low > bound else "plain"
             assert table["loss"][z].tone == tone
-            held = told.ends(moved, moved.privacy, moved.privacy.heldout)[0][z]
+            held = Judged(moved).ends(moved.privacy.heldout)[0][z]
             over = held > bound
             assert table["test"][z].tone == ("bad" if over else "plain")
             assert str(table["test"][z]).startswith("▲") == over

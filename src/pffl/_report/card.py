@@ -24,9 +24,7 @@ from pffl._audit import Audit
 from pffl._report import render_template
 from pffl.errors import ArtefactError
 from pffl.evidence import tables
-from pffl.evidence.certificate import grounds_of
 from pffl.evidence.conclude import Conclusions, conclude
-from pffl.evidence.noise import between
 from pffl.evidence.record import About, Evidence, Missing, Training
 from pffl.models.export.coefficients import RawForm, coefficients_of
 from pffl.models.linear import LeastSquares, LinearModel
@@ -121,7 +119,7 @@ def own_model(directory: Path, e: Evidence) -> Predictor | None:
 def markdown(c: Conclusions, predictor: Predictor | None = None) -> str:
     """Return the card of what was measured; the same evidence gives the same bytes."""
     e = c.evidence
-    grounds = [text for one in c.certificate.statements for text in grounds_of(one)]
+    grounds = [text for one in c.certificate.statements for text in one.grounds]
     counts = e.seen.of_atoms("count", len(e.groups)).sum(axis=1)
     columns = [] if predictor is None else predictor.preparation.columns
     found = render_template(
@@ -242,14 +240,13 @@ def _results(c: Conclusions) -> list[dict[str, Any]]:
 
 def _interval(c: Conclusions, split: str, words: str) -> str:
     """Say between what noise lets a figure of the header be known."""
-    e, noise = c.evidence, c.evidence.noise
-    if noise is None:
+    if c.noise is None:
         return ""
     if words == "accuracy":
-        found = between(e, noise, split, "wrong") or (0.0, 1.0)
+        found = c.between(split, "wrong") or (0.0, 1.0)
         low, high = 1 - found[1], 1 - found[0]
     elif words == "mean loss":
-        low, high = between(e, noise, split, "loss") or (0.0, math.inf)
+        low, high = c.between(split, "loss") or (0.0, math.inf)
     else:
         cells = c.losses[split]
         low, high = float(cells.low.max()), float(cells.high.max())

@@ -20,7 +20,6 @@ from pffl._report.chart import Plot, Rows
 from pffl._report.svg import as_html, css
 from pffl.errors import ArtefactError, MissingExtraError
 from pffl.evidence import tables
-from pffl.evidence.certificate import grounds_of, mark, numbered
 from pffl.evidence.conclude import Conclusions, conclude
 from pffl.evidence.monitor import STATE, Monitor, assumptions, shown
 from pffl.evidence.monitor import read as read_monitor
@@ -235,7 +234,7 @@ class RunView:
     def statements(self) -> list[dict[str, Any]]:
         """The statements that stand nowhere else, with the numbers of their grounds."""
         certificate = self.c.certificate
-        grounds, proved = numbered(certificate), certificate.holds("infeasible")
+        grounds, proved = certificate.grounds, certificate.holds("infeasible")
         out = []
         for one in certificate.statements:
             if one.kind in STATED_ABOVE or (one.kind == "attainable" and proved):
@@ -250,9 +249,9 @@ class RunView:
                 {
                     "title": one.title,
                     "text": one.text,
-                    "mark": (word := mark(one)),
+                    "mark": (word := one.mark),
                     "tone": tables.TONES.get(word, "bad"),
-                    "numbers": [grounds[g] for g in grounds_of(one)],
+                    "numbers": [grounds[g] for g in one.grounds],
                     "grid": Grid(one.title, rows),
                 }
             )

@@ -271,7 +271,7 @@ def _headline(c: Conclusions, width: int) -> str:
     from rich.cells import cell_len
 
     from pffl.evidence import tables
-    from pffl.evidence.judged import named
+    from pffl.evidence.figures import named
     from pffl.evidence.record import Training, known
 
     e = c.evidence
@@ -374,7 +374,6 @@ def _rate_table(
 ) -> Table:
     """Return rates with a column per group, or a row where columns do not fit."""
     from pffl.evidence import tables
-    from pffl.evidence.noise import between
 
     e, split = c.evidence, "test" if _is_test(groups) else "train"
     new, old, noise = c.test if split == "test" else c.train, c.before or {}, e.noise
@@ -387,7 +386,7 @@ def _rate_table(
         row |= {group: _share(rate, noise is not None) for group, rate in found.items()}
         row["all"] = ""
         if kind == "error" and noise is not None:
-            ends = between(e, noise, split, "wrong")
+            ends = c.between(split, "wrong")
             row["all"] = "" if ends is None else tables.percent_ends(*ends)
         elif kind == "error" and new is not None:
             free = old[split].error if split in old else None
@@ -493,7 +492,7 @@ def _reasons(c: Conclusions, found: Sequence[VerdictLine]) -> list[str]:
 def _worst(c: Conclusions, split: Split) -> str:
     """Name the group that is furthest above its bound, or closest to it."""
     from pffl.evidence import tables
-    from pffl.evidence.judged import FEWEST
+    from pffl.evidence.figures import FEWEST
 
     judged = [r for r in c.cells if split == "train" or r.test_count >= FEWEST]
     losses = [r.train_loss if split == "train" else r.test_loss or 0.0 for r in judged]

@@ -1,23 +1,22 @@
 """Statements and certificates: what is claimed, on what grounds, and whether it holds.
 
-These objects only remember; `training` and `unseen` make them from `Evidence`. A
-statement of which an assumption failed is **not available**: its number, its verdict
-and its text are gone the moment it is built, so none of them can be shown by mistake.
+These objects only remember; `statements` makes them from `Conclusions`. A statement of
+which an assumption failed is **not available**: its number, its verdict and its text
+are gone the moment it is built, so none of them can be shown by mistake.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from html import escape
 from typing import Any, Literal, TypeAlias, get_args
 
-from pffl.errors import ArtefactError, NotMetError, UsageError
+from pffl.errors import NotMetError, UsageError
 from pffl.evidence.sentences import Said, say
 from pffl.files import plain
-from pffl.records import Record, read
+from pffl.records import Record
 from pffl.text import text_table, visible
 
 Json: TypeAlias = Any
@@ -66,7 +65,12 @@ TITLES = {
     "eo_gap": "Unseen people: equal opportunity",
     "equalised_odds": "Unseen people: equalised odds",
 }
-_ABSENT = "not available: "
+#: What stands before a statement that holds, and that does not.
+MARKS = {
+    "holdout": ("certified", "not certified"),
+    "empirical": ("met", "not met"),
+    "infeasible": ("proved", "not proved"),
+}
 
 
 @dataclass(frozen=True)
@@ -81,21 +85,10 @@ class Assumption(Record):
     text: str
     state: State
 
-    def __post_init__(self) -> None:
-        if self.state not in get_args(State):
-            raise UsageError(
-                f"The 'state' parameter of Assumption must be one of "
-                f"{get_args(State)}. Got {self.state!r} instead."
-            )
-
     @classmethod
     def of(cls, key: str, state: State, **figures: Json) -> Assumption:
         """Build one from the key of its sentence."""
         return cls(say(f"ground.{key}", **figures), state)
-
-    def as_dict(self) -> dict[str, Json]:
-        """Plain form, for JSON."""
-        return {"text": self.text, "state": self.state}
 
 
 @dataclass(frozen=True)
@@ -139,45 +132,40 @@ class Statement(Record):
     said: Mapping[str, Json] | None = None
 
     def __post_init__(self) -> None:
-        put = object.__setattr__
-        put(self, "assumptions", tuple(self.assumptions))
-        put(self, "figures", plain(dict(self.figures)))
-        put(self, "said", plain(self.said))
-        try:
-            json.dumps(self.figures)
-        except (TypeError, RecursionError) as error:
-            raise UsageError(
-                f"[not-json] figures that cannot be written: {error}"
-            ) from error
-        put(self, "holds", None if self.holds is None else bool(self.holds))
-        if self.value is not None:
-            put(self, "value", float(self.value))
-        if self.per_cell is not None:
-            put(self, "per_cell", tuple(_row(row) for row in self.per_cell))
-        reasons = self._reasons()
-        put(self, "available", not reasons)
-        put(self, "reason", "; ".join(reasons))
-        if reasons:
-            put(self, "text", _ABSENT + self.reason)
-            for name in ("value", "holds", "per_cell", "said"):
-                put(self, name, None)
-            put(self, "figures", {})
-
-    def _reasons(self) -> list[str]:
-        """Everything that forbids the claim, each once."""
-        found = [self.reason] if self.reason and not self.available else []
+        found = [self.reason] if self.reason else []
         found += [a.text for a in self.assumptions if a.state == "failed"]
         if self.value is not None and not math.isfinite(self.value):
             found.append("the number could not be computed")
-        if not self.available and not found:
-            found.append("no reason was recorded")
-        whole = found[0] if found else ""
-        return [one for i, one in enumerate(found) if i == 0 or one not in whole]
+        first = found[0] if found else ""
+        reason = "; ".join(t for i, t in enumerate(found) if i == 0 or t not in first)
+        rows = None if self.per_cell is None else tuple(map(_plain_row, self.per_cell))
+        said, figures = plain(self.said), plain(dict(self.figures))
+        made = {"per_cell": rows, "said": said, "figures": figures}
+        if found:
+            nothing = dict.fromkeys(("value", "holds", "per_cell", "said"))
+            made = {**nothing, "figures": {}, "text": f"not available: {reason}"}
+        for name, value in {**made, "available": not found, "reason": reason}.items():
+            object.__setattr__(self, name, value)
 
     @property
     def title(self) -> str:
         """What it is about, in words."""
         return TITLES.get(self.kind, self.kind)
+
+    @property
+    def mark(self) -> str:
+        """The word that stands before it."""
+        if not self.available:
+            return "not available"
+        good, bad = MARKS.get(self.kind, ("holds", "does not hold"))
+        return {None: "known", True: good, False: bad}[self.holds]
+
+    @property
+    def grounds(self) -> list[str]:
+        """What it stands on, each with what is known of it."""
+        if not self.available:
+            return []
+        return [f"{a.text} ({a.state})" for a in self.assumptions]
 
     @classmethod
     def of(cls, kind: str, said: Said, **parts: Any) -> Statement:
@@ -189,25 +177,26 @@ class Statement(Record):
         cls, kind: str, reason: str, assumptions: Sequence[Assumption] = ()
     ) -> Statement:
         """Build the statement that says why there is none."""
-        return cls(
-            kind, "", assumptions=tuple(assumptions), available=False, reason=reason
-        )
+        return cls(kind, "", assumptions=tuple(assumptions), reason=reason)
 
     def as_dict(self) -> dict[str, Json]:
         """Plain form, for JSON: no NaN, no infinity."""
-        grounds = [a.as_dict() for a in self.assumptions]
         parts = {f.name: getattr(self, f.name) for f in fields(self)}
-        out: dict[str, Json] = plain({**parts, "assumptions": grounds})
+        out: dict[str, Json] = plain(
+            {**parts, "assumptions": [vars(a) for a in self.assumptions]}
+        )
         return out
 
+    def lines(self) -> list[str]:
+        """Return the statement as plain lines."""
+        out = [f"[{self.mark}] {visible(self.kind)}", f"    {visible(self.text)}"]
+        out += [f"    {line}" for line in text_table(self.per_cell or ())]
+        return out + [f"    - {a.state}: {visible(a.text)}" for a in self.assumptions]
 
-def _row(row: Mapping[str, Json]) -> dict[str, Json]:
+
+def _plain_row(row: Mapping[str, Json]) -> dict[str, Json]:
     """Make one cell's figures plain; a number that was lost cannot hold."""
-    out = plain(dict(row))
-    if not isinstance(out, dict) or "cell" not in out:
-        raise UsageError(
-            f"[missing-key] a row of 'per_cell' needs the key 'cell'. Got {row!r}"
-        )
+    out: dict[str, Json] = plain(dict(row))
     lost = any(out[key] is None and row[key] is not None for key in out)
     return {**out, "holds": None} if lost and out.get("holds") else out
 
@@ -272,14 +261,6 @@ class Certificate(Record):
                 "The 'verdicts' parameter of Certificate must have the words of "
                 f"{VERDICTS}. Got {said!r} instead."
             )
-        if not 0.0 < self.confidence < 1.0:
-            raise UsageError(
-                "The 'confidence' parameter of Certificate must be strictly between "
-                f"0 and 1. Got {self.confidence!r} instead."
-            )
-        for name in ("groups", "bounds", "statements", "notes"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        object.__setattr__(self, "fingerprints", dict(self.fingerprints))
 
     def of_kind(self, kind: str) -> tuple[Statement, ...]:
         """Return the statements of one kind."""
@@ -305,84 +286,28 @@ class Certificate(Record):
         parts["statements"] = [s.as_dict() for s in self.statements]
         return {**parts, "format": FORMAT, "version": VERSION}
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, object]) -> Certificate:
-        """Read the plain form; refuse another format or version, or contradictions."""
-        head = {key: part for key, part in data.items() if key not in INSIDE}
-        known = dict(head)
-        seen = (known.pop("format", None), known.pop("version", None))
-        if seen != (FORMAT, VERSION):
-            raise ArtefactError(
-                f"[other-format] certificate: format and version {seen} cannot be "
-                f"read; this pffl reads {(FORMAT, VERSION)}"
-            )
-        try:
-            built = read(cls, known, source="certificate")
-        except (UsageError, OverflowError) as error:
-            raise ArtefactError(f"[bad-certificate] certificate: {error}") from error
-        if built.as_dict() != plain(head):
-            raise ArtefactError(
-                "[bad-certificate] certificate: contradicts itself (a failed "
-                "assumption or a non-finite number beside a claim), or has parts that "
-                "are unknown"
-            )
-        return built
+    @property
+    def grounds(self) -> dict[str, int]:
+        """What the statements stand on, each once, with its number."""
+        found = (ground for one in self.statements for ground in one.grounds)
+        return {text: i for i, text in enumerate(dict.fromkeys(found), start=1)}
 
     def __str__(self) -> str:
-        return as_text(self)
+        lines = [
+            f"{VERDICTS[key][0]}: {one['verdict']}. {visible(one['sentence'])}"
+            for key, one in self.verdicts.items()
+        ]
+        share = f"{100 * self.confidence:.6g}"
+        lines.append(f"Data: {visible(self.data)}.")
+        lines.append(f"Statements on new people hold with confidence {share} %.")
+        lines += [f"Note: {visible(note)}" for note in self.notes]
+        for statement in self.statements:
+            lines += ["", *statement.lines()]
+        if self.fingerprints:
+            lines += ["", "Fingerprints"]
+        for name, value in self.fingerprints.items():
+            lines.append(f"    {visible(name)}: {visible(value)}")
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{escape(as_text(self))}</pre>"
-
-
-def grounds_of(statement: Statement) -> list[str]:
-    """Return what a statement stands on, each with what is known of it."""
-    if not statement.available:
-        return []
-    return [f"{a.text} ({a.state})" for a in statement.assumptions]
-
-
-def numbered(certificate: Certificate) -> dict[str, int]:
-    """Return what the statements stand on, each once, with its number."""
-    found = (ground for one in certificate.statements for ground in grounds_of(one))
-    return {text: i for i, text in enumerate(dict.fromkeys(found), start=1)}
-
-
-def mark(statement: Statement) -> str:
-    """Return the word that stands before a statement."""
-    if not statement.available:
-        return "not available"
-    if statement.kind == "infeasible":
-        return "proved"
-    words = {"holdout": ("certified", "not certified"), "empirical": ("met", "not met")}
-    good, bad = words.get(statement.kind, ("holds", "does not hold"))
-    return {None: "known", True: good, False: bad}[statement.holds]
-
-
-def _text_statement(statement: Statement) -> list[str]:
-    lines = [f"[{mark(statement)}] {visible(statement.kind)}"]
-    lines.append(f"    {visible(statement.text)}")
-    lines += [f"    {line}" for line in text_table(statement.per_cell or ())]
-    lines += [f"    - {a.state}: {visible(a.text)}" for a in statement.assumptions]
-    return lines
-
-
-def as_text(certificate: Certificate) -> str:
-    """Return the certificate as plain lines."""
-    lines = [
-        f"{VERDICTS[key][0]}: {one['verdict']}. {visible(one['sentence'])}"
-        for key, one in certificate.verdicts.items()
-    ]
-    share = f"{100 * certificate.confidence:.6g}"
-    lines.append(f"Data: {visible(certificate.data)}.")
-    lines.append(f"Statements on new people hold with confidence {share} %.")
-    lines += [f"Note: {visible(note)}" for note in certificate.notes]
-    for statement in certificate.statements:
-        lines += ["", *_text_statement(statement)]
-    if certificate.fingerprints:
-        lines += ["", "Fingerprints"]
-        lines += [
-            f"    {visible(name)}: {visible(value)}"
-            for name, value in certificate.fingerprints.items()
-        ]
-    return "\n".join(lines)
+        return f"<pre>{escape(str(self))}</pre>"

@@ -1,40 +1,45 @@
 """`conclude`: from evidence to everything that is said of it, once.
 
 Terminal, page, card, result.json, certificate.json and exit code read `Conclusions`;
-none of them computes a figure. Two conclusions that contradict each other are refused
-before anybody sees them.
+none of them computes a figure. What a sentence names is a figure of `Judged`, or a
+further sentence of `Conclusions`: `Conclusions.say` looks them up by name. Two
+conclusions that contradict each other are refused before anybody sees them.
+
+Under noise no cell is called the worst: noise could have chosen it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from pffl.bounds.infeasible import FAR
 from pffl.errors import PFFLError
-from pffl.evidence import sites
 from pffl.evidence.certificate import Certificate, Statement, Status
-from pffl.evidence.judged import Converged, Judged, Losses, tolerance, unmoved
-from pffl.evidence.metrics import GroupRates, Metrics, metrics, rates
-from pffl.evidence.record import Evidence, Missing, Training, known
-from pffl.evidence.sentences import say
-from pffl.evidence.statements import sharing, statements
-from pffl.evidence.verdicts import (
-    Verdict,
-    binding,
-    judge,
-    kept_within,
-    new_people,
-    no_better,
-    noticed,
-    remarks,
-    test,
-    training,
+from pffl.evidence.figures import (
+    FEWEST,
+    TOLERANCE,
+    Converged,
+    Judged,
+    Losses,
+    limits,
+    named,
+    tolerance,
+    unbounded,
+    unmoved,
 )
+from pffl.evidence.metrics import GroupRates, Metrics, metrics, rates
+from pffl.evidence.record import Evidence, Missing, ModelPath, Sample, Settling, known
+from pffl.evidence.sentences import Said, names_in
+from pffl.evidence.statements import sharing, site_rows, site_statement, statements
+from pffl.privacy.accounting import mu_of
 from pffl.records import Record
-from pffl.typing import FloatArray
+from pffl.text import decimals, up, words
+from pffl.typing import BoolArray, FloatArray
 
 EXIT_CODES: dict[str, int] = {
     "met": 0,
@@ -48,7 +53,49 @@ EXIT_CODES: dict[str, int] = {
     "interrupted": 130,
 }
 RESULT, RESULT_VERSION = "pffl.result", 3
+#: What to raise, of a method that was stopped too early; the first that it has.
+EFFORT = ("dual_rounds", "rounds", "max_rounds", "iterations")
 ROUNDING = 1e-9  # of a figure
+SHARP = 1e-5  # of a smallest bound: its ends are one figure if they are this close
+TOLD = 3  # cells that a sentence names
+NO_MULTIPLIER = 1e-9  # multipliers whose sum is this small are 0
+FEW = 30  # rows in a split, below which a mean says too little
+MUCH = 0.1  # part of the training loss by which held-out loss must be above it
+ERRORS = 3.0  # standard errors by which it must be above it, for one set of rows
+
+
+class ContradictionError(PFFLError):
+    """Two figures of a result contradict each other: a fault of pffl."""
+
+    code = "figures-contradict"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One of the three: what holds, in a word and a sentence, with its figures."""
+
+    said: Said
+    more: Mapping[str, Any] = field(default_factory=dict)
+    own: str = ""  # a word that is not that of the key
+
+    @property
+    def word(self) -> str:
+        """The verdict, in a word."""
+        return self.own or self.said.key.split(".")[1]
+
+    @property
+    def sentence(self) -> str:
+        """The verdict, in a sentence."""
+        return str(self.said)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain form, for result.json."""
+        return {"verdict": self.word, "sentence": self.sentence, **self.more}
+
+    def certified(self) -> dict[str, Any]:
+        """Plain form, for certificate.json: also key and figures of the sentence."""
+        word, sentence = self.word, self.sentence
+        return {"verdict": word, "sentence": sentence, **self.said.as_dict()}
 
 
 @dataclass(frozen=True)
@@ -77,59 +124,642 @@ class CellResult(Record):
     alone: float | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Conclusions:
-    """Every figure, verdict and statement that follows from evidence.
+def conclude(e: Evidence) -> Conclusions:
+    """Draw every conclusion; refuse evidence that contradicts itself."""
+    c = Conclusions(e)
+    found = [] if e.stopped or e.noise else [*c.contradictions()]
+    if found:
+        raise ContradictionError(
+            f"[figures-contradict] nothing is shown: {'; '.join(found)}. This is a "
+            "fault of pffl: please report it"
+        )
+    return c
 
-    Attributes
-    ----------
-    status, message
-        The verdict on the rows at hand, in a word and in a sentence.
-    verdicts
-        On training rows, on test rows, for new people.
-    cells
-        The figures of each cell.
-    losses
-        Mean losses with their ends, on ``train`` and ``test`` rows.
-    rates, train, test, before
-        Rates of groups, and figures of all rows, with bounds and without.
-    certificate
-        Everything that is claimed, with its grounds; None of a run that was
-        interrupted.
-    tested
-        What came of the models of a path that were tested.
-    warning, binding, limits, remarks
-        For whom the model is no better than a guess; whom bounds bind; between what
-        predictions are kept; and what a reader of all figures should know.
-    noticed
-        Whether the limits of predictions change a digit that is shown.
-    """
 
-    evidence: Evidence
-    status: Status
-    message: str
-    verdicts: Mapping[str, Verdict]
-    exit_code: int
-    converged: Converged
-    gap: float | None
-    slack: float | None
-    smallest_bound: float | None
-    witness: Mapping[str, float] | None
-    cells: tuple[CellResult, ...]
-    losses: Mapping[str, Losses]
-    rates: list[GroupRates]
-    train: Metrics
-    test: Metrics | None
-    before: Mapping[str, Metrics] | None
-    certificate: Certificate
-    tested: tuple[bool, ...]
-    rise: float | None
-    asked: bool
-    warning: str | None
-    binding: str | None
-    limits: str | None
-    noticed: bool
-    remarks: list[str]
+class Conclusions(Judged):
+    """Every figure, verdict and statement that follows from evidence."""
+
+    def say(self, key: str, /, **more: Any) -> Said:
+        """Write a sentence: what it names is given, or found here."""
+        given = more.get
+        figures = {
+            n: given(n) if n in more else getattr(self, n) for n in names_in(key)
+        }
+        return Said(key, figures)
+
+    # What sentences name
+
+    @property
+    def confidence(self) -> float:
+        """1 − δ."""
+        return self.e.terms.confidence
+
+    @property
+    def multiplier_bound(self) -> float:
+        """B."""
+        return self.e.terms.multiplier_bound
+
+    @property
+    def epsilon(self) -> float | None:
+        """ε that was declared."""
+        return None if self.noise is None else self.noise.epsilon
+
+    @property
+    def rows(self) -> str:
+        """The rows at hand. Who audits a model does not know what trained it."""
+        return "the training rows" if self.e.trained else "the rows used"
+
+    @property
+    def counted(self) -> str:
+        """How rows count."""
+        return "weighted " if self.e.heldout_weighted else ""
+
+    @property
+    def kept(self) -> str:
+        """By whom losses are had, where it is a model clipped for an audit."""
+        return f" by {name}," if (name := named(self.e)) else ""
+
+    def standing_of(self, cells: Losses, z: int) -> Said:
+        """Say how cell z stands to its bound."""
+        loss, bound = float(cells.means[z]), float(cells.bounds[z])
+        side = "above" if loss > bound else "below"
+        side = "at" if abs(loss - bound) <= cells.tolerance[z] else side
+        figures = {"loss": loss, "bound": bound, "room": bound - loss}
+        more = {"cell": cells.names[z], "excess": loss - bound}
+        return self.say(f"cell.{side}", **figures, **more)
+
+    @property
+    def worst(self) -> Said:
+        """How the worst cell stands on the rows at hand."""
+        cells = self.losses["train"]
+        return self.standing_of(cells, cells.worst)
+
+    def between_of(self, cells: Losses, which: BoolArray, key: str) -> str:
+        """Say between what some cells are: of the first few of them."""
+        found = np.flatnonzero(which).tolist()
+        told = [
+            self.say(
+                key,
+                cell=cells.names[z],
+                low=float(cells.low[z]),
+                high=float(cells.high[z]),
+                bound=float(cells.bounds[z]),
+            )
+            for z in found[:TOLD]
+        ]
+        more = len(found) - TOLD
+        told += [self.say("cells.more", left=more)] * (more > 0)
+        return "; ".join(map(str, told))
+
+    @cached_property
+    def unfinished(self) -> Said:
+        """That the run did not converge, and what to raise."""
+        run = known(self.e.training)
+        if run is not None and run.settling is not None:
+            return self._unsettled(run.rounds, run.settling)
+        if run is None or self.gap is None or self.target is None:
+            return self.say("unfinished")
+        if run.rounds < run.method.get("max_rounds", 0):  # it saw that more are in vain
+            return self.say("unfinished.rounding")
+        for name in EFFORT:
+            if name in run.method:
+                return self.say("unfinished.raise", name=name, now=run.method[name])
+        return self.say("unfinished.gap")
+
+    def _unsettled(self, rounds: int, found: Settling) -> Said:
+        """Say whose loss still swung, and what to change."""
+        z, figures = found.widest, {"rounds": rounds, "last": found.rounds}
+        if found.rounds < 2:
+            return self.say("unsettled.few", **figures)
+        if z is None:
+            return self.say("unfinished")
+        cell, swing = self.e.names[z], found.swing[z]
+        if swing is None:
+            return self.say("unsettled.unknown", cell=cell, **figures)
+        more = {"cell": cell, "swing": swing, "target": found.target}
+        swung = self.say("swing", **more, **figures)
+        key = "unsettled.steady" if found.steady else "unsettled"
+        moved = max(found.weights, default=0.0)
+        return self.say(key, swing=swung, moved=moved, **figures)
+
+    def limit_of(self, reach: float, seen: float) -> Said | str:
+        """Say how far a proof reaches, if that is not a million times what was seen."""
+        far = reach >= FAR * max(seen, self.longest)
+        return "" if far else self.say("limit", reach=reach)
+
+    @property
+    def nobody(self) -> Said:
+        """That no model meets all bounds, and of which models it is proved."""
+        found, least = self.proof, known(self.e.proofs.excess)
+        limit = self.limit_of(found[1], least.longest) if found and least else ""
+        return self.say("nobody.within" if limit else "nobody", limit=limit)
+
+    @property
+    def smallest(self) -> Said | str:
+        """How far the bounds are from what is possible, in words."""
+        found, least, bounds = self.proof, known(self.e.proofs.excess), self.e.bounds
+        if found is None or least is None:
+            return ""
+        low, high = found[0], least.excess(bounds).upper
+        if np.ptp(bounds) > 0:
+            return self.say("smallest.rise", low=low, high=high)
+        low, high = low + float(bounds[0]), high + float(bounds[0])
+        key = "sharp" if high - low <= SHARP * abs(high) else "between"
+        return self.say(f"smallest.{key}", low=low, high=high)
+
+    @property
+    def deciding(self) -> Said:
+        """Which ε would decide."""
+        if self.noise is None:
+            raise TypeError("without noise everything is decided")
+        needed = self.deciding_epsilon(self.noise)
+        if needed is None:
+            return self.say("deciding.never")
+        more = mu_of(needed, self.noise.delta) / self.noise.mu if needed > 0 else 1.0
+        return self.say("deciding.more", epsilon=needed, times=max(1.0, more))
+
+    # Training rows
+
+    @cached_property
+    def judged(self) -> Verdict:
+        """The verdict on the rows at hand."""
+        e, cells = self.e, self.losses["train"]
+        if e.stopped is not None:
+            return Verdict(self.say(f"training.{e.stopped}"))
+        if e.promise and cells.empty and self.noise is None:
+            told = ", ".join(cells.empty)
+            return Verdict(self.say("training.not measured", cells=told))
+        if e.promise:
+            return Verdict(self._bounded(cells))
+        said = self._minimax(cells) if e.minimax else self.say("training.no bounds")
+        if self.converged == "no":
+            said = self.say("training.not converged.no bounds", said=said)
+        return Verdict(said)
+
+    def _bounded(self, cells: Losses) -> Said:
+        if self.noise is not None:
+            if cells.met:
+                return self.say("training.met.noise")
+            over, key = cells.above, "training.not met.noise"
+            if not over.any():
+                over, key = cells.high > cells.bounds, "training.not decided"
+            return self.say(key, cells=self.between_of(cells, over, "cell.between"))
+        if self.converged == "no" and (cells.met or self.proof is None):
+            return self.say("training.not converged" + ".met" * cells.met)
+        if cells.met:
+            return self.say("training.met")
+        if self.proof is not None:
+            return self.say("training.impossible")
+        if not cells.above.any():
+            return self.say("training.met.tolerance", tolerance=TOLERANCE)
+        excused = self.slack is not None and max(cells.violation) <= self.slack
+        return self.say("training.not met" + ".slack" * bool(excused))
+
+    def _minimax(self, cells: Losses) -> Said:
+        key, pair = "training.no bounds.minimax", known(self.e.proofs.gap)
+        if self.noise is not None:
+            ends = {"low": float(cells.low.max()), "high": float(cells.high.max())}
+            return self.say(f"{key}.noise", **ends)
+        worst = int(np.nanargmax(cells.means))
+        figures = {"cell": cells.names[worst], "loss": float(cells.means[worst])}
+        if pair is None:
+            return self.say(key, **figures)
+        key += ".gap" if pair.radius is None else ".ball"
+        return self.say(key, radius=pair.radius, **figures)
+
+    @cached_property
+    def verdicts(self) -> dict[str, Verdict]:
+        """On training rows, on test rows, for new people."""
+        first, run = self.judged, self.e.training
+        if isinstance(run, Missing):  # of a model from elsewhere there are none
+            first = Verdict(self._reason("training.not measured.audit", run.missing))
+        return {"training": first, "test": self._test, "new_people": self._new_people}
+
+    def _reason(self, key: str, text: str) -> Said:
+        return self.say(key, reason=f"{text[:1].upper()}{text[1:]}.")
+
+    @property
+    def status(self) -> Status:
+        """The verdict on the rows at hand, in a word."""
+        return self.judged.word  # type: ignore[return-value]
+
+    @property
+    def message(self) -> str:
+        """The same in a sentence."""
+        return self.judged.sentence
+
+    @property
+    def exit_code(self) -> int:
+        """0 where, and only where, nothing that was asked for lacks."""
+        found = EXIT_CODES[self.status]
+        return 4 if found == 0 and self.asked and not self.by_path else found
+
+    # Test rows
+
+    @cached_property
+    def _test(self) -> Verdict:
+        """How the cells stand on test rows: figures, and nothing certified."""
+        e, cells, noisy = self.e, self.losses.get("test"), self.noise is not None
+        if cells is None:
+            why = "" if isinstance(e.heldout, Sample) else e.heldout.missing
+            why = "there are no test rows" if noisy else why
+            return Verdict(self._reason("test.not measured", why))
+        rows, filled = self._test_rows, np.flatnonzero(cells.counts > 0)
+        if not len(filled) and not noisy:
+            reason = "No test row is in a group."
+            return Verdict(self.say("test.not measured", reason=reason))
+        if not e.promise and noisy:
+            ends = {"low": float(cells.low.max()), "high": float(cells.high.max())}
+            return Verdict(self.say("test.no bounds.noise", rows=rows, **ends))
+        if not e.promise:
+            worst = int(filled[np.argmax(cells.means[filled])])
+            figures = {"loss": float(cells.means[worst]), "cell": cells.names[worst]}
+            return Verdict(self.say("test.no bounds", rows=rows, **figures))
+        enough = cells.counts >= FEWEST
+        over = enough & (cells.low > cells.bounds)
+        more = {"exceeded": [cells.names[z] for z in np.flatnonzero(over)]}
+        small = ", ".join(f"'{cells.names[z]}'" for z in np.flatnonzero(~enough))
+        few = self.say("test.few" + ".noise" * noisy, cells=small, fewest=FEWEST)
+        maybe = cells.high > cells.bounds
+        if noisy and over.any():
+            told = self.between_of(cells, over, "cell.between")
+            return Verdict(self.say("test.exceeded.noise", rows=rows, cells=told), more)
+        if (enough & maybe & ~over).any():
+            told = self.between_of(cells, maybe, "cell.between")
+            return Verdict(self.say("test.not decided", rows=rows, cells=told), more)
+        if not enough.any() or (noisy and small):
+            return Verdict(few, more, "not measured")
+        if noisy:
+            return Verdict(self.say("test.within.noise", rows=rows), more)
+        worst = int(np.argmax(np.where(enough, cells.violation, -np.inf)))
+        many = int(over.sum())
+        key = "test.exceeded" + ".one" * (many == 1) if many else "test.within"
+        key += ".few" * bool(small)
+        figures = {"rows": rows, "worst": self.standing_of(cells, worst), "few": few}
+        word = "not measured" if key == "test.within.few" else ""
+        return Verdict(self.say(key, **figures, above=many), more, word)
+
+    @property
+    def _test_rows(self) -> str:
+        """The test rows, in words."""
+        e, held, path = self.e, known(self.e.heldout), known(self.e.path)
+        count, key = 0 if held is None else held.rows, "test" if e.trained else "used"
+        if self.noise is not None:
+            released = self.noise.heldout
+            count = 0 if released is None else max(0, round(sum(released.counts)))
+            key = "noise"
+        elif path is not None and held is not None and path.split in held.splits:
+            key = "chosen" if len(path.candidates) > 1 else "calibration"
+        name = named(e) if key in ("test", "used") else ""
+        more = f", by {name}," if name else ""
+        return f"{self.say(f'rows.{key}', count=count)}{more}"
+
+    # New people
+
+    @cached_property
+    def _new_people(self) -> Verdict:
+        """What is certified for people not seen."""
+        path, found = known(self.e.path), self._short
+        more: dict[str, Any] = {} if self.by_path else self.people.more_rows
+        more = {"more_rows": more}
+        if path is not None:
+            more |= {
+                "model": path.chosen + 1,
+                "models": len(path.candidates),
+                "calibration_rows": path.shipped.calibration.rows,
+                "could_promise": self.common,
+                "rise": self.rise,
+            }
+        return Verdict(found, more)
+
+    @cached_property
+    def _short(self) -> Said:
+        """What is certified for unseen people, without how."""
+        e, found, path = self.e, self.upper, known(self.e.path)
+        if found is None or e.terms.loss_bound is None:
+            if self.noise is not None:
+                reason = f"Not available: {self.absent}."
+                return self.say("new_people.not measured", reason=reason)
+            return self._reason("new_people.not measured", self.absent)
+        word = "certified" if self.shown else "not certified"
+        if self.noise is not None:
+            if not e.promise:
+                return self.say("new_people.no bounds.noise", high=float(found.max()))
+            cells = Losses(e.names, found, found, found, found, e.bounds, 0 * found)
+            told = self.between_of(cells, found > e.bounds, "cell.at most")
+            own = self.noise.heldout_epsilon
+            return self.say(f"new_people.{word}.noise", epsilon=own, cells=told)
+        if path is not None:
+            many, rows = len(path.candidates), path.shipped.calibration.rows
+            which = self.say("which", model=path.chosen + 1, models=many)
+            return self.say(
+                f"new_people.{word}.path",
+                mixture=self.mixture("path"),
+                rows=rows,
+                which=which if many > 1 else "",
+            )
+        if not e.promise:
+            z, mixture = int(np.argmax(found)), self.mixture("test")
+            figures = {"cell": e.names[z], "high": float(found[z]), "mixture": mixture}
+            return self.say("new_people.no bounds", **figures)
+        name = named(e)
+        return self.say(f"new_people.{word}", who=f", for {name}, " if name else " ")
+
+    @property
+    def absent(self) -> str:
+        """Why nothing is stated of the losses of new people."""
+        if self.noise is not None:
+            none = self.noise.heldout is None
+            return "there are no held-out rows" if none else "not available under noise"
+        grounds = self.people.loss_grounds
+        return "; ".join(one.text for one in grounds if one.state == "failed")
+
+    def mixture(self, rows: str) -> str:
+        """Say who unseen people are, where silos may differ."""
+        return "" if self.e.data.silos == 1 else str(self.say(f"mixture.{rows}"))
+
+    @property
+    def standing(self) -> Said:
+        """How many bounds are certified, and what is lacking for the others."""
+        found, bounds, names = self.people.upper, self.e.bounds, self.e.names
+        if found is None:
+            raise TypeError("nothing is known of new people")
+        many, worst = int((found <= bounds).sum()), int(np.argmax(found - bounds))
+        head = "standing.all" if many == len(names) else "standing.some"
+        return self.say(
+            "standing",
+            head=self.say(head, kept=many, many=len(names)),
+            cell=names[worst],
+            high=float(found[worst]),
+            bound=float(bounds[worst]),
+        )
+
+    @cached_property
+    def _most_lacking(self) -> dict[str, Any] | None:
+        """The cell that would need most rows, and how many (None: no number helps)."""
+        lacking, rows = self.people.more_rows, known(self.people.sample)
+        if not lacking or rows is None or self.people.upper is None:
+            return None
+        never = [name for name, many in lacking.items() if many is None]
+        name = never[0] if never else max(lacking, key=lambda n: lacking[n] or 0)
+        many, z, left = lacking[name], self.e.names.index(name), len(lacking) - 1
+        return {
+            "key": "more" if many else "never" if rows.of_cells("count")[z] else "none",
+            "cell": name,
+            "high": float(self.people.upper[z]),
+            "bound": float(self.e.bounds[z]),
+            "loss": float(self.e.means(rows)[z]),
+            "more": round(float(up(many or 0, digits=2))),
+            "who": "people" if self.e.data.several else "rows",
+            "others": f" ({left:,} other cell{'s' * (left > 1)} would need fewer)"
+            * (left > 0),
+        }
+
+    def _lacking_of(self, key: str) -> Said | str:
+        found = self._most_lacking
+        return "" if found is None else self.say(f"{key}.{found['key']}", **found)
+
+    @property
+    def lacking(self) -> Said | str:
+        """About how many more rows would show the bounds that are not shown."""
+        return self._lacking_of("lacking")
+
+    @property
+    def in_the_way(self) -> Said | str:
+        """The cell that stands in the way, and the rows that it would take."""
+        return self._lacking_of("in the way")
+
+    @property
+    def idle(self) -> Said | str:
+        """That a bound that is not below M says nothing of the model."""
+        M = self.e.terms.loss_bound
+        many = 0 if M is None else int((self.e.bounds >= M).sum())
+        s = "s" * (many > 1)
+        return self.say("idle", idle=many, s=s, loss_bound=M) if many else ""
+
+    @property
+    def failed(self) -> Said:
+        """Which model of a path was not shown."""
+        path = known(self.e.path)
+        if path is None or len(path.candidates) == 1:
+            return self.say("failed.one")
+        figures = {"model": path.chosen + 1, "models": len(path.candidates)}
+        key = "failed.later" if path.chosen > 0 else "failed.first"
+        return self.say(key, confidence=path.confidence, **figures)
+
+    @property
+    def instead(self) -> Said | str:
+        """What could be certified of the model, with the same rows."""
+        more, M, bounds = self.rise, self.e.terms.loss_bound, self.e.bounds
+        if not more or M is None:
+            return ""
+        if self.common is not None:
+            return self.say("instead.common")
+        if float(np.ptp(bounds)) > 0 and (bounds + more < M).all():
+            return self.say("instead.rise")
+        return ""
+
+    # Beside them
+
+    @cached_property
+    def warning(self) -> str | None:
+        """For whom the model is no better than a constant guess, of test rows.
+
+        Groups with a bound, and all rows together. The guess is that of their own
+        rates, for losses, or their most frequent label, for errors. None where there is
+        nobody, or noise would choose the names.
+        """
+        e, held = self.e, known(self.e.heldout)
+        sample = held or e.seen
+        if not e.labels or e.stopped is not None or self.noise is not None:
+            return None
+        columns = ("count", "weight", e.judged(sample), "correct")
+        count, weight, loss, right = (
+            sample.of_atoms(c, len(e.groups)) for c in columns
+        )
+        bounded = {group for cell in e.cells if e.promise for group, _ in cell.of}
+        sets = {f"'{a}'": [i] for i, a in enumerate(e.groups) if a in bounded}
+        found: dict[str, list[str]] = {"loss": [], "errors": []}
+        for name, i in {**sets, "all rows together": [*range(len(e.groups))]}.items():
+            n = weight[i].sum(axis=0)
+            if count[i].sum() < FEWEST or np.count_nonzero(n) < 2:
+                continue
+            if loss[i].sum() >= -(n[n > 0] * np.log(n[n > 0] / n.sum())).sum():
+                found["loss"].append(name)
+            if right[i].sum() <= n.max():
+                found["errors"].append(name)
+        told = "; ".join(
+            f"{of} of {', '.join(who)}" for of, who in found.items() if who
+        )
+        rows = "test rows" if e.trained and held is not None else self.rows
+        return str(self.say("warning", rows=rows, told=told)) if told else None
+
+    @cached_property
+    def binding(self) -> str | None:
+        """The groups whose bounds are binding, with their shares of the multipliers.
+
+        None where multipliers say nothing: without bounds, before convergence, under
+        noise.
+        """
+        e = self.e
+        silent = self.noise is not None or not (e.promise and e.trained)
+        if silent or self.converged != "yes" or self.losses["train"].empty:
+            return None
+        total, key, told = float(e.multipliers.sum()), "binding.none", ""
+        found: list[tuple[float, str]] = []
+        if total > NO_MULTIPLIER:
+            parts = zip(100 * e.multipliers / total, e.names, strict=True)
+            found = sorted((one for one in parts if one[0] >= 0.5), key=lambda p: -p[0])
+            key = "binding.one" if len(found) == 1 else "binding"
+            told = ", ".join(
+                f"'{name}' ({share:.0f} %)" for share, name in found[:TOLD]
+            )
+            told += f" and {len(found) - TOLD} more" if len(found) > TOLD else ""
+        kind = "tightened bound" if isinstance(e.path, ModelPath) else "bound"
+        cell = found[0][1] if found else ""
+        return str(self.say(key, kind=kind, cell=cell, told=told))
+
+    @cached_property
+    def limits(self) -> str | None:
+        """Between which limits the shipped predictor keeps its predictions."""
+        ends = limits(self.e)
+        if not self.e.trained or self.noise is not None:
+            return None
+        if ends is None:
+            return str(self.say("limits.none", reason=unbounded(self.e)))
+        return str(self.say("limits", low=ends[0], high=ends[1]))
+
+    @property
+    def noticed(self) -> bool:
+        """Whether limits change a printed digit of a loss, or there are none."""
+        pairs = zip(self.e.seen.own_means, self.e.seen.means, strict=True)
+        changed = any(decimals(a) != decimals(b) for a, b in pairs if not np.isnan(a))
+        return changed or limits(self.e) is None
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a reader of all figures should know, and what a user may want to do."""
+        found = [] if self.overfitted is None else [self.overfitted]
+        return [*found, str(self.say("weighted"))] if self.e.weighted else found
+
+    @cached_property
+    def overfitted(self) -> str | None:
+        """Where test loss is above training loss by more than chance explains.
+
+        Of all rows together, or of a cell; None where it is nowhere, or nobody can
+        tell: under noise squares are not released, of weighted rows standard errors are
+        not known.
+        """
+        e, held = self.e, known(self.e.heldout)
+        if held is None or not e.trained or self.noise is not None or e.weighted:
+            return None
+        names = ("all rows", *(f"'{name}'" for name in e.names))
+        figures = []
+        for sample in (e.seen, held):
+            n, total, square = (
+                np.append(sample.column(c).sum(), sample.of_cells(c))
+                for c in ("count", "bounded_loss", "bounded_loss_squared")
+            )
+            rows = np.maximum(n, 1.0)
+            variance = np.maximum(square - total**2 / rows, 0.0)
+            variance = variance / np.maximum(rows - 1, 1.0)
+            figures.append((n, total / rows, np.sqrt(variance / rows)))
+        (n, mean, error), (m, new, other) = figures
+        limit = np.sqrt(ERRORS**2 + 2 * np.log(len(names)))  # a union over the sets
+        far = (new - mean > limit * np.hypot(error, other)) & (new > (1 + MUCH) * mean)
+        found = np.flatnonzero(far & (np.minimum(n, m) >= FEW))
+        if not len(found):
+            return None
+        pairs = [
+            f"{names[i]} {words(mean[i])} and {words(new[i])}" for i in found[:TOLD]
+        ]
+        more = f", and {len(found) - TOLD:,} more" if len(found) > TOLD else ""
+        return str(self.say("overfitted", told=f"{', '.join(pairs)}{more}"))
+
+    # Tables of figures
+
+    @cached_property
+    def cells(self) -> tuple[CellResult, ...]:
+        """The figures of each cell."""
+        e, test, path = self.e, self.losses.get("test"), known(self.e.path)
+        nothing, train = np.full(len(e.cells), np.nan), self.losses["train"]
+        counts = np.zeros(len(e.cells)) if test is None else test.counts
+        there = counts if path is None else path.shipped.calibration.of_cells("count")
+        shown = (
+            nothing if self.upper is None else np.where(there > 0, self.upper, np.nan)
+        )
+        before = known(e.before)
+        samples = {} if before is None else before.samples
+        old = {split: e.means(sample) for split, sample in samples.items()}
+        alone = {one.cell: one.upper for one in e.proofs.reach}
+        return tuple(
+            CellResult(
+                cell.cell,
+                cell.bound if e.promise else None,
+                int(train.counts[z]),
+                float(train.means[z]),
+                float(train.violation[z]) if e.promise else None,
+                cell.multiplier,
+                _number(nothing if test is None else test.means, z),
+                int(counts[z]),
+                _number(shown, z),
+                _number(old.get("train", nothing), z),
+                _number(old.get("test", nothing), z),
+                cell.constant,
+                alone.get(cell.cell),
+            )
+            for z, cell in enumerate(e.cells)
+        )
+
+    @cached_property
+    def rates(self) -> list[GroupRates]:
+        """Rates of groups."""
+        return rates(self)
+
+    def _metrics(self, sample: Sample) -> Metrics:
+        e = self.e
+        many = len(e.cells) if e.promise or e.minimax else 0
+        return metrics(sample, e, n_cells=many, judged=e.judged(sample))
+
+    @cached_property
+    def train(self) -> Metrics:
+        """Figures of all training rows."""
+        return self._metrics(self.e.seen)
+
+    @cached_property
+    def test(self) -> Metrics | None:
+        """Figures of all test rows."""
+        held = known(self.e.heldout)
+        return None if held is None else self._metrics(held)
+
+    @cached_property
+    def before(self) -> dict[str, Metrics] | None:
+        """The same of the model without bounds."""
+        before = known(self.e.before)
+        if before is None:
+            return None
+        return {k: self._metrics(s) for k, s in before.samples.items()}
+
+    # Files
+
+    @cached_property
+    def certificate(self) -> Certificate:
+        """Everything that is claimed, with its grounds."""
+        e, note = self.e, [] if self.warning is None else [self.warning]
+        note += [str(self.say("other data"))] if e.data.other else []
+        note += [str(self.say("scope"))] if e.trained else []
+        note += [str(sharing(self))] if self.noise is None else []
+        return Certificate(
+            {key: one.certified() for key, one in self.verdicts.items()},
+            e.about.date,
+            e.data.name,
+            tuple(e.names),
+            tuple(cell.bound if e.promise else None for cell in e.cells),
+            e.terms.confidence,
+            tuple(statements(self)),
+            fingerprints(e),
+            (*note, *e.notes),
+        )
 
     @property
     def statements(self) -> tuple[Statement, ...]:
@@ -142,117 +772,66 @@ class Conclusions:
 
     def certified(self) -> dict[str, Any]:
         """Return what certificate.json holds: claims, every figure, the evidence."""
-        inside = {"figures": self.result(), "evidence": self.evidence.as_dict()}
+        inside = {"figures": self.result(), "evidence": self.e.as_dict()}
         return {**self.certificate.as_dict(), **inside}
 
+    # One check over every result before anybody sees it
 
-def conclude(e: Evidence) -> Conclusions:
-    """Draw every conclusion; refuse evidence that contradicts itself."""
-    j = Judged(e)
-    judged, short = judge(j), new_people(j)
-    verdicts = {"training": training(j, judged), "test": test(j), "new_people": short}
-    status, found = judged.word, EXIT_CODES[judged.word]
-    excess = known(e.proofs.excess) if j.proof is not None else None
-    cells = len(e.cells) if e.promise or e.minimax else 0
-    samples = {"train": e.seen, "test": known(e.heldout)}
-    measured = {
-        split: metrics(sample, e, n_cells=cells, judged=e.judged(sample))
-        for split, sample in samples.items()
-        if sample is not None
-    }
-    before, losses = known(e.before), {"train": j.train}
-    losses |= {} if j.test is None else {"test": j.test}
-    warning = no_better(j)
-    c = Conclusions(
-        evidence=e,
-        status=status,  # type: ignore[arg-type]
-        message=judged.sentence,
-        verdicts=verdicts,
-        exit_code=4 if found == 0 and j.asked and not j.by_path else found,
-        converged=j.converged,
-        gap=j.gap,
-        slack=j.slack,
-        smallest_bound=j.smallest_bound,
-        witness=None
-        if excess is None
-        else dict(zip(e.names, excess.multipliers, strict=True)),
-        cells=_cells(j),
-        losses=losses,
-        rates=rates(j),
-        train=measured["train"],
-        test=measured.get("test"),
-        before=None
-        if before is None
-        else {
-            split: metrics(sample, e, n_cells=cells, judged=e.judged(sample))
-            for split, sample in before.samples.items()
-        },
-        certificate=Certificate(
-            {key: one.certified() for key, one in verdicts.items()},
-            e.about.date,
-            e.data.name,
-            tuple(e.names),
-            tuple(cell.bound if e.promise else None for cell in e.cells),
-            e.terms.confidence,
-            tuple(statements(j, judged.said, short.said)),
-            fingerprints(e),
-            _notes(j, warning),
-        ),
-        tested=tuple(j.tested),
-        rise=j.rise,
-        asked=j.asked,
-        warning=warning,
-        binding=binding(j),
-        limits=kept_within(j),
-        noticed=noticed(j),
-        remarks=remarks(j),
-    )
-    _check(j, c)
-    return c
+    def contradictions(self) -> list[str]:
+        """Say which conclusions contradict each other."""
+        found = self._ends_below_means(), self._met_below_smallest()
+        others = self._wrong_exit_code(), self._limits_that_matter()
+        return [text for text in (*found, *others) if text is not None]
 
+    def _ends_below_means(self) -> str | None:
+        """A certified upper end is never below the mean of the same rows."""
+        sample, ends = self.people.usable, self.people.upper
+        if sample is None or ends is None:
+            return None
+        means = self.e.means(sample)
+        if sample.people:  # what is bounded is the mean over people
+            count = sample.of_people("count")
+            means = sample.of_people("bounded_loss")
+            means = means / np.where(count > 0, count, np.nan)
+        for name, mean, end in zip(self.e.names, means, ends, strict=True):
+            if end < mean * (1 - ROUNDING):
+                return (
+                    f"'{name}' has a loss of {mean:g}, certified to be at most {end:g}"
+                )
+        return None
 
-def _cells(j: Judged) -> tuple[CellResult, ...]:
-    """Return the rows of the verdict table."""
-    e, nothing = j.e, np.full(len(j.e.cells), np.nan)
-    test, path = j.test, known(j.e.path)
-    counts = np.zeros(len(e.cells)) if test is None else test.counts
-    there = counts if path is None else path.shipped.calibration.of_cells("count")
-    shown = nothing if j.upper is None else np.where(there > 0, j.upper, np.nan)
-    before = known(e.before)
-    samples = {} if before is None else before.samples
-    old = {split: e.means(sample) for split, sample in samples.items()}
-    alone = {one.cell: one.upper for one in e.proofs.reach}
-    return tuple(
-        CellResult(
-            cell.cell,
-            cell.bound if e.promise else None,
-            int(e.seen.cells["count"][z]),
-            float(j.train.means[z]),
-            float(j.train.means[z] - cell.bound) if e.promise else None,
-            cell.multiplier,
-            _number(nothing if test is None else test.means, z),
-            int(counts[z]),
-            _number(shown, z),
-            _number(old.get("train", nothing), z),
-            _number(old.get("test", nothing), z),
-            cell.constant,
-            alone.get(cell.cell),
-        )
-        for z, cell in enumerate(e.cells)
-    )
+    def _met_below_smallest(self) -> str | None:
+        """No common bound that is met is below the smallest that is possible."""
+        e, least, bounds = self.e, known(self.e.proofs.least), self.e.bounds
+        if least is None or self.status != "met" or np.ptp(bounds) > 0:
+            return None
+        low = least.enclosed(self.longest)[0].lower
+        if low <= bounds[0] + tolerance(e.scales, bounds).max():
+            return None
+        return f"a bound of {bounds[0]:g} is met, and none below {low:g} is possible"
+
+    def _wrong_exit_code(self) -> str | None:
+        """The exit code is 0 if and only if nothing that was asked for lacks."""
+        status, new = (self.verdicts[key].word for key in ("training", "new_people"))
+        good = status in ("met", "no bounds") and (new == "certified" or not self.asked)
+        if self.e.trained and good != (self.exit_code == 0):
+            return f"'{status}' and '{new}' end with exit code {self.exit_code}"
+        return None
+
+    def _limits_that_matter(self) -> str | None:
+        """Limits of predictions change no training verdict, no mean loss by much."""
+        e, M = self.e, self.e.terms.loss_bound
+        own = e.trained and e.data.fingerprint == e.data.trained_on
+        if not own or M is None:
+            return None  # they were chosen on other rows
+        bounds = e.bounds if e.promise else np.zeros(len(e.cells))
+        if unmoved(e.seen, bounds, tolerance(e.scales, bounds), e.model.unit):
+            return None
+        return f"limits at M = {M:g} change the losses of training rows"
 
 
 def _number(values: FloatArray, z: int) -> float | None:
     return None if np.isnan(values[z]) else float(values[z])
-
-
-def _notes(j: Judged, warning: str | None) -> tuple[str, ...]:
-    """Say what a reader must know."""
-    e, out = j.e, [] if warning is None else [warning]
-    out += [say("other data")] if e.data.other else []
-    out += [say("scope")] if e.trained else []
-    out += [sharing(j)] if e.noise is None else []
-    return (*out, *e.notes)
 
 
 def fingerprints(e: Evidence) -> dict[str, str]:
@@ -267,34 +846,6 @@ def fingerprints(e: Evidence) -> dict[str, str]:
 
 
 # result.json
-
-
-@dataclass(frozen=True)
-class Facts(Record):
-    """What result.json says of the data; `card` as in `record.Data`."""
-
-    name: str
-    silos: int
-    schema: str
-    synthetic: bool | None
-    fingerprint: str | None
-    notes: list[str]
-    card: dict[str, Any] | None
-
-
-@dataclass(frozen=True)
-class SiteResult(Record):
-    """What any one site could have hidden, in words and for each cell.
-
-    `cells` have for each: how many sites have rows in it, the lowest and highest mean
-    loss of a site, where it may be shown, and its mean loss at most; none of them where
-    the figures of single sites are not known, as under masks.
-    """
-
-    names: list[str]
-    masked: int
-    sentence: str
-    cells: list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -319,10 +870,15 @@ class Result(Record):
         The smallest common bound that was met, where the bounds are impossible; or what
         all bounds must rise by, where they differ.
     sites
-        What any one site could have hidden, where rows are elsewhere.
+        What any one site could have hidden, where rows are elsewhere: ``names``, how
+        many are ``masked`` as one, a ``sentence``, and of ``cells`` how many sites have
+        rows in it, the lowest and highest mean loss of a site, where it may be shown,
+        and its mean loss at most; none where the figures of single sites are not known.
     privacy
         What noise protects: ε, δ, the noise of each release, and the ends of the cells'
         training losses, all cells together; None without noise.
+    data
+        Parts of `record.Data`.
     """
 
     status: Status
@@ -352,65 +908,49 @@ class Result(Record):
     radius: float
     witness: dict[str, float] | None
     smallest_bound: float | None
-    sites: SiteResult | None
+    sites: dict[str, Any] | None
     privacy: dict[str, Any] | None
-    data: Facts
+    data: dict[str, Any]
     notes: list[str]
     versions: dict[str, str]
 
 
 def _result(c: Conclusions) -> Result:
-    e = c.evidence
-    run = e.training if isinstance(e.training, Training) else None
-    return Result(
-        status=c.status,
-        converged=c.converged,
-        message=c.message,
-        verdicts={key: one.as_dict() for key, one in c.verdicts.items()},
-        warning=c.warning,
-        method=None if run is None else run.method,
-        chosen=None if run is None else run.chosen,
-        constraint=None if run is None else run.constraint,
-        model=e.model.described,
-        weighting=e.terms.weighting,
-        seed=None if run is None else run.seed,
-        rounds=None if run is None else run.rounds,
-        queries=None if run is None else run.queries,
-        seconds=None if run is None else round(run.seconds, 3),
-        gap=c.gap,
-        slack=c.slack,
-        cells=list(c.cells),
-        binding=c.binding,
-        groups=c.rates,
-        train=c.train,
-        test=c.test,
-        before=None if c.before is None else dict(c.before),
-        confidence=e.terms.confidence,
-        loss_bound=e.terms.loss_bound,
-        radius=e.terms.radius,
-        witness=None if c.witness is None else dict(c.witness),
-        smallest_bound=c.smallest_bound,
-        sites=_site_result(c),
-        privacy=_privacy(c),
-        data=Facts(**{f.name: getattr(e.data, f.name) for f in fields(Facts)}),
-        notes=e.notes,
-        versions=e.versions,
-    )
+    """Take every part of the result by its name."""
+    e, run = c.e, known(c.e.training)
+    data = ("name", "silos", "schema", "synthetic", "fingerprint", "notes", "card")
+    made: dict[str, Any] = {
+        "verdicts": {k: v.as_dict() for k, v in c.verdicts.items()},
+        "model": e.model.described,
+        "seconds": None if run is None else round(run.seconds, 3),
+        "cells": list(c.cells),
+        "groups": c.rates,
+        "sites": _site_result(c),
+        "privacy": _privacy(c),
+        "data": {name: getattr(e.data, name) for name in data},
+        "notes": e.notes,
+        "versions": e.versions,
+    }
+    for name in ("method", "chosen", "constraint", "seed", "rounds", "queries"):
+        made[name] = None if run is None else getattr(run, name)
+    for name in ("weighting", "confidence", "loss_bound", "radius"):
+        made[name] = getattr(e.terms, name)
+    others = Result.__dataclass_fields__.keys() - made
+    return Result(**made, **{name: getattr(c, name) for name in others})
 
 
-def _site_result(c: Conclusions) -> SiteResult | None:
+def _site_result(c: Conclusions) -> dict[str, Any] | None:
     """Return what is said of sites; None where silos are in one process."""
-    e = c.evidence
-    if isinstance(e.sites, Missing) or e.noise is not None:
+    sites = known(c.e.sites)
+    if sites is None or c.noise is not None:
         return None
-    found = c.certificate.of_kind("sites")
-    text = (found[0] if found else sites.statement(e)).text
-    return SiteResult(e.sites.names, e.sites.masked, text, sites.rows_of(e))
+    text = site_statement(c).text
+    return {**asdict(sites), "sentence": text, "cells": site_rows(c.e)}
 
 
 def _privacy(c: Conclusions) -> dict[str, Any] | None:
     """Return what noise protects; `cells` are the ends of training losses."""
-    noise, cells = c.evidence.noise, c.losses["train"]
+    noise, cells = c.noise, c.losses["train"]
     if noise is None:
         return None
     plain = {k: v for k, v in asdict(noise).items() if k not in ("seen", "heldout")}
@@ -420,71 +960,3 @@ def _privacy(c: Conclusions) -> dict[str, Any] | None:
     ]
     spent = None if noise.repeatable else noise.epsilon_spent
     return {**plain, "spent": spent, "cells": ends}
-
-
-# One check over every result before anybody sees it
-
-
-class ContradictionError(PFFLError):
-    """Two figures of a result contradict each other: a fault of pffl."""
-
-    code = "figures-contradict"
-
-
-def _check(j: Judged, c: Conclusions) -> None:
-    if j.e.stopped is not None or j.e.noise is not None:
-        return
-    found = [_certified(j), _smallest(j, c), _ended(j, c), _limits(j)]
-    if told := [text for text in found if text is not None]:
-        raise ContradictionError(
-            f"[figures-contradict] nothing is shown: {'; '.join(told)}. This is a "
-            "fault of pffl: please report it"
-        )
-
-
-def _certified(j: Judged) -> str | None:
-    """A certified upper end is never below the mean of the same rows."""
-    sample, ends = j.people.usable, j.people.upper
-    if sample is None or ends is None:
-        return None
-    means = j.e.means(sample)
-    if sample.people:  # what is bounded is the mean over people
-        count = sample.of_people("count")
-        means = sample.of_people("bounded_loss") / np.where(count > 0, count, np.nan)
-    for name, mean, end in zip(j.e.names, means, ends, strict=True):
-        if end < mean * (1 - ROUNDING):
-            return f"'{name}' has a loss of {mean:g}, certified to be at most {end:g}"
-    return None
-
-
-def _smallest(j: Judged, c: Conclusions) -> str | None:
-    """No common bound that is met is below the smallest that is possible."""
-    least, bounds = known(j.e.proofs.least), j.e.bounds
-    if least is None or c.status != "met" or np.ptp(bounds) > 0:
-        return None
-    low = least.enclosed(j.longest)[0].lower
-    if low <= bounds[0] + tolerance(j.e.scales, bounds).max():
-        return None
-    return f"a bound of {bounds[0]:g} is met, and none below {low:g} is possible"
-
-
-def _ended(j: Judged, c: Conclusions) -> str | None:
-    """The exit code is 0 where, and only where, nothing that was asked for lacks."""
-    status, new = (c.verdicts[key].word for key in ("training", "new_people"))
-    shown = new == "certified" or not j.asked
-    good = status in ("met", "no bounds") and shown
-    if j.e.trained and good != (c.exit_code == 0):
-        return f"'{status}' and '{new}' end with exit code {c.exit_code}"
-    return None
-
-
-def _limits(j: Judged) -> str | None:
-    """Limits of predictions change no training verdict, and no mean loss by much."""
-    e = j.e
-    own = e.trained and e.data.fingerprint == e.data.trained_on
-    if not own or e.terms.loss_bound is None:
-        return None  # they were chosen on other rows
-    bounds = e.bounds if e.promise else np.zeros(len(e.cells))
-    if unmoved(e.seen, bounds, tolerance(e.scales, bounds), e.model.unit):
-        return None
-    return f"limits at M = {e.terms.loss_bound:g} change the losses of training rows"

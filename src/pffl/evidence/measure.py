@@ -20,8 +20,10 @@ from pffl.bounds.mean import Bets, Moments, plan
 from pffl.constraints import BoundedGroupLoss
 from pffl.errors import DataError
 from pffl.evidence import proofs
-from pffl.evidence.judged import tolerance
+from pffl.evidence.figures import tolerance
+from pffl.evidence.proofs import measure_gap
 from pffl.evidence.record import (
+    AT_HAND,
     NOT_ASKED,
     PEOPLE,
     Before,
@@ -35,10 +37,9 @@ from pffl.evidence.record import (
     Pair,
     Proofs,
     Sample,
+    Sites,
     Training,
 )
-from pffl.evidence.response import measure_gap
-from pffl.evidence.sites import by_site, sites_of
 from pffl.flow import (
     Flow,
     Start,
@@ -56,7 +57,8 @@ from pffl.typing import FloatArray
 
 UNSEARCHED = Missing("searched for where a bound is missed, or when asked for")
 UNTRAINED = Missing("nothing is known of how the model was trained")
-FLOOR = 10  # counts below it are withheld in reports
+FLOOR = 10  # counts below it are withheld in reports, and mean losses of sites
+FEWEST_SITES = 3  # with so many rows of a cell, for the lowest and highest to be shown
 MOST_SILOS = 200  # for which counts are reported one by one
 LARGEST = float(np.finfo(np.float64).max)
 T = TypeVar("T")
@@ -246,6 +248,36 @@ def measure_before(
     totals = yield from ask_all(asked)
     pairs = zip(splits, totals, strict=True)
     return Before(free.tolist(), {s: sample([s], total) for s, total in pairs})
+
+
+def sites_of(problem: Problem) -> Sites | Missing:
+    """Say whose answers came from elsewhere, if they did."""
+    if not problem.access.elsewhere:
+        return AT_HAND
+    return Sites(list(problem.silo_names), problem.access.pooled)
+
+
+def by_site(
+    totals: Sequence[EvaluateTotal], silos: int, loss_bound: float
+) -> dict[str, list[float | None]]:
+    """Return the columns of `Sample.sites` from the totals of some splits.
+
+    Nothing where the answers of single silos are not known, or losses not bounded.
+    """
+    parts = [total.of_silos for total in totals]
+    if any(len(part) != silos for part in parts) or not np.isfinite(loss_bound):
+        return {}
+    count, weight, loss = np.moveaxis(np.sum(parts, axis=0), -1, 0)
+    unknown = np.maximum(loss_bound * weight - loss, 0.0).max(axis=0)
+    shown = count >= FLOOR
+    means = np.where(shown, loss, np.nan) / np.where(shown, weight, 1.0)
+    many = shown.sum(axis=0) >= FEWEST_SITES
+    ends = {"lowest": np.fmin.reduce(means), "highest": np.fmax.reduce(means)}
+    return {
+        "count": (count > 0).sum(axis=0).astype(np.float64).tolist(),
+        "unknown": unknown.tolist(),
+        **{k: np.where(many, v, np.array(None)).tolist() for k, v in ends.items()},
+    }
 
 
 def gap_flow(

@@ -11,9 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from pffl.bounds.rates import clopper_pearson_lower, clopper_pearson_upper
-from pffl.evidence.judged import Judged, reported_groups
-from pffl.evidence.noise import Share, between
-from pffl.evidence.record import Evidence, Noise, Sample, known
+from pffl.evidence.figures import Judged, Share
+from pffl.evidence.record import Evidence, Sample, known
 from pffl.records import Record
 from pffl.typing import FloatArray
 
@@ -141,12 +140,12 @@ def rates(j: Judged) -> list[GroupRates]:
     """Return the error rates of all groups, with intervals; none for numeric targets.
 
     The intervals are Clopper and Pearson's: each holds by itself. There are none where
-    people have several rows, or rows have weights.
+    people have several rows, or rows have weights. Under noise they are what it leaves.
     """
-    e, noise = j.e, j.e.noise
+    e = j.e
     if not e.labels:
         return []
-    held = j.heldout.usable if noise is None else None
+    held = j.heldout.usable if j.noise is None else None
     apart = held is not None and held.rows > 0
     sample = held if held is not None and apart else e.seen
     before = known(e.before)
@@ -155,34 +154,30 @@ def rates(j: Judged) -> list[GroupRates]:
     old = {} if free is None else _events(free, e)
     alike = not (e.data.several or e.heldout_weighted)
     side = j.heldout.delta / 2 if apart and alike else None
-    counted = _events(sample, e)
-    rates_of = [
-        GroupRates(
-            e.groups[a],
-            "held-out" if apart else "training",
-            **{
-                kind: _rate(found[:, a], side, old[kind][:, a] if kind in old else None)
-                for kind, found in counted.items()
-            },
-        )
-        for a in reported_groups(e)
-    ]
-    return rates_of if noise is None else [_blurred(e, noise, one) for one in rates_of]
+    counted, out = _events(sample, e), []
+    for a in j.reported_groups:
+        rows = "held-out" if apart else "training"
+        found = {
+            kind: _rate(events[:, a], side, old[kind][:, a] if kind in old else None)
+            for kind, events in counted.items()
+        }
+        if j.noise is not None:
+            found = _blurred(j, a, found)
+        out.append(GroupRates(e.groups[a], rows, **found))
+    return out
 
 
-def _blurred(e: Evidence, noise: Noise, rates: GroupRates) -> GroupRates:
-    """Give the rates of a group the ends that noise leaves."""
-    many = len(e.labels)
-    atoms = e.groups.index(rates.group) * many + np.arange(many)
-    split = "train" if rates.rows == "training" else "test"
-    parts = {"error": atoms, "false_positive": atoms[:1], "false_negative": atoms[1:]}
-    found = {}
-    for kind, which in {**parts, "selected": atoms}.items():
+def _blurred(j: Judged, group: int, rates: dict[str, Rate]) -> dict[str, Rate]:
+    """Give the rates of a group the ends that noise leaves, of training rows."""
+    many = len(j.e.labels)
+    atoms = group * many + np.arange(many)
+    parts = {"false_positive": atoms[:1], "false_negative": atoms[1:]}
+    out = {}
+    for kind, rate in rates.items():
         what: Share = "selected" if kind == "selected" else "wrong"
-        rate, ends = getattr(rates, kind), between(e, noise, split, what, which)
-        if rate is not None and ends is not None:
-            found[kind] = replace(rate, lower=ends[0], upper=ends[1])
-    return replace(rates, **found)
+        low, high = j.between("train", what, parts.get(kind, atoms)) or (None, None)
+        out[kind] = replace(rate, lower=low, upper=high)
+    return out
 
 
 def _events(sample: Sample, e: Evidence) -> dict[str, FloatArray]:

@@ -1,7 +1,11 @@
 """What can be proved of the training rows: gaps, and how low bounds can go.
 
 The gap of a pair is max_λ' G(w; λ') − min_w' G(w'; λ). The maximum is known in closed
-form, the minimum is bounded from below: see `evidence.response`.
+form, the minimum is bounded from below: one gradient at *any* w' gives a bound
+(`problem.lower_value`), and steps on G(·; λ) make it tight. Where Hessians are asked
+for, they are Newton's. Elsewhere curvature is learnt from gradients
+(`methods.quasi_newton`), and equations in a Hessian are solved by conjugate gradients,
+each of which asks for its product with one direction.
 
 Whether bounds can be met at all is the sign of min_w max_z r_z(w), a minimax problem:
 the method that fits solves it, with β = 0 and B = 1, and its λ is the witness. What it
@@ -16,20 +20,23 @@ docs/certificates.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
+from pffl.bounds.gap import gap_unit
 from pffl.bounds.infeasible import FAR, SHARP, Support, support
-from pffl.evidence.record import Least, Lowest, Missing
-from pffl.evidence.response import expand, newton_step, solver
-from pffl.flow import Flow, Run, Start, ask, gather, rounds
+from pffl.evidence.record import Least, Missing
+from pffl.flow import Bounds, Flow, Run, Start, ask, gather, given, rounds
 from pffl.methods.auto import Auto, choose
+from pffl.methods.base import MAX_HESSIAN_PARAMETERS
+from pffl.methods.first_order import MAX_PAIRS, Span, learnt, sizes_of, used_of
 from pffl.methods.saddle_bounds import inside
 from pffl.models.linear import LinearModel
-from pffl.problem import Expansion, Problem
-from pffl.queries import Witness
+from pffl.problem import Expansion, Point, Problem, lower_value, upper_value, value
+from pffl.queries import Expand, Witness
 from pffl.typing import FloatArray, IntArray
 
 POLISH = 6  # rounds spent on a sharper witness
@@ -43,6 +50,230 @@ STEPS = 30  # of Newton's method on φ
 ROOM = 1e-8  # of the scale: first step beyond the root, to keep the other bounds
 REACHED = 20  # cells, at most, of which it is asked how low each alone can go
 INTERRUPTED = Missing("the run was interrupted")
+EFFORT = 30  # rounds that a best response may take
+MORE = 5  # times as many where they are of gradients only
+SHARPNESS = 0.01  # stop when what is left is this small a part of the gap
+FINE = 1e-8  # or this small a part of the losses' unit, times β + Σλ
+SOLVED = 1e-6  # of what it was: what is left of an equation
+
+#: Solves H v = target for one H.
+Solver: TypeAlias = Callable[[FloatArray], Flow[FloatArray]]
+
+
+# The best response to λ: how low G(·; λ) can go
+
+
+def expand(problem: Problem, w: FloatArray) -> Flow[Expansion]:
+    """Ask for the expansion at w, to second order where Hessians are asked for."""
+    if choose(problem)[0]:
+        return problem.expand(w, (yield from ask(Expand(problem.task, w, 2))))
+    return problem.expand(w, (yield from ask(Expand(problem.task, w))))
+
+
+def measure_gap(problem: Problem, point: Point) -> Flow[Bounds]:
+    """Measure the duality gap of a pair; w is well inside the ball, if there is one."""
+    radius = max(problem.radius, 10.0 * float(np.linalg.norm(point.w)))
+    problem = replace(problem, radius=radius)
+    at_w = yield from expand(problem, point.w)
+    upper = upper_value(at_w.risk, at_w.violation, problem)
+    upper += problem.errors(at_w).upper(problem.risk_weight, problem.multiplier_bound)
+    lower, at = yield from best_response(problem, point.multipliers, at_w, upper)
+    return upper, lower, at, radius if problem.modulus == 0 else np.inf
+
+
+def best_response(
+    problem: Problem, multipliers: FloatArray, start: Expansion, upper: float
+) -> Flow[tuple[float, FloatArray]]:
+    """Raise the lower bound on G(·; λ) by damped steps from `start`.
+
+    Returns the best bound and where it was proved. Stops as soon as more steps could
+    not lower the gap to `upper` by more than a hundredth, or by nothing that anybody
+    asks for.
+    """
+    lower, proved, rounds, here = -np.inf, start.w, 0, start
+    effort = EFFORT if start.risk_hessian.size else MORE * EFFORT
+    losses = np.append(start.risk, start.violation + problem.cells.bounds)
+    fine = FINE * gap_unit(float(losses.max()), problem.unit)
+    fine *= problem.risk_weight + float(multipliers.sum())
+    known = Learnt()
+    while True:
+        bound = lower_value(here, multipliers, problem, problem.errors(here))
+        noise = lower_value(here, multipliers, problem) - bound
+        if bound > lower:
+            lower, proved = bound, here.w
+        g_here = _value(problem, here, multipliers)  # ≥ the minimum
+        left = g_here - lower
+        sharp = max(SHARPNESS * (upper - lower), 2.0 * noise, fine)
+        if left <= sharp or rounds >= effort:
+            return lower, proved
+        if here.risk_hessian.size:
+            step = newton_step(here, multipliers, problem)
+        else:
+            step = known.step(here, multipliers, problem)
+        scale = 1.0
+        while rounds < effort:
+            trial = yield from expand(problem, here.w + scale * step)
+            rounds += 1
+            known = known.after(here, trial, multipliers, problem)
+            if _value(problem, trial, multipliers) <= g_here or scale < 1e-3:
+                break
+            scale /= 4
+        here = trial
+
+
+def _value(problem: Problem, at: Expansion, multipliers: FloatArray) -> float:
+    return value(at.risk, at.violation, multipliers, problem.risk_weight)
+
+
+def _gradient(problem: Problem, at: Expansion, multipliers: FloatArray) -> FloatArray:
+    return problem.risk_weight * at.risk_gradient + multipliers @ at.jacobian
+
+
+def newton_step(at: Expansion, multipliers: FloatArray, problem: Problem) -> FloatArray:
+    """Minimise the second-order model of G(·; λ) over the ball ‖w‖ ≤ R.
+
+    With modulus βμ > 0 there is no ball and the step is Newton's.
+    """
+    gradient = _gradient(problem, at, multipliers)
+    hessian = problem.risk_weight * at.risk_hessian
+    hessian = hessian + np.tensordot(multipliers, at.hessians, axes=1)
+    eigenvalues, basis = np.linalg.eigh(hessian)
+    floor = 1e-12 * max(float(eigenvalues[-1]), 1e-12 * problem.unit)
+    eigenvalues = np.maximum(eigenvalues, floor)
+    if problem.modulus > 0:
+        return -basis @ ((basis.T @ gradient) / eigenvalues)
+    # (H + νI)(w + d) = Hw − g with the smallest ν ≥ 0 that keeps ‖w + d‖ ≤ R.
+    target = eigenvalues * (basis.T @ at.w) - basis.T @ gradient
+    low, high = 0.0, 0.0
+    if np.linalg.norm(target / eigenvalues) > problem.radius:
+        high = float(np.linalg.norm(target)) / problem.radius
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            outside = np.linalg.norm(target / (eigenvalues + middle)) > problem.radius
+            low, high = (middle, high) if outside else (low, middle)
+    return basis @ (target / (eigenvalues + high)) - at.w
+
+
+@dataclass(frozen=True, eq=False)
+class Learnt:
+    """What steps on G(·; λ) told of its curvature: steps, and changes of the gradient.
+
+    The ridge is known, and left out of the changes.
+    """
+
+    steps: tuple[FloatArray, ...] = ()
+    changes: tuple[FloatArray, ...] = ()
+
+    def after(
+        self,
+        here: Expansion,
+        trial: Expansion,
+        multipliers: FloatArray,
+        problem: Problem,
+    ) -> Learnt:
+        """Remember a step."""
+        if trial.risk_hessian.size:
+            return self
+        used, modulus = used_of(problem), problem.modulus
+        here, trial = here.take(used), trial.take(used)
+        s = trial.w - here.w
+        change = _gradient(problem, trial, multipliers) - modulus * s
+        change -= _gradient(problem, here, multipliers)
+        return Learnt(
+            (*self.steps, s)[-MAX_PAIRS:], (*self.changes, change[None])[-MAX_PAIRS:]
+        )
+
+    def step(
+        self, here: Expansion, multipliers: FloatArray, problem: Problem
+    ) -> FloatArray:
+        """Return the quasi-Newton step; where there is a ball, one that stays in it."""
+        used = used_of(problem)
+        gradient = _gradient(problem, here.take(used), multipliers)
+        weight = problem.risk_weight + float(multipliers.sum())
+        sizes = weight * problem.unit * sizes_of(problem)[used]
+        slopes = (*(y[0] for y in self.changes), gradient)
+        curved = sizes + problem.modulus
+        span = Span.of([*self.steps, *(y / curved for y in slopes)])
+        steps = [span.seen(s) for s in self.steps]
+        changes = [span.seen(y) for y in self.changes]
+        hessian = learnt(steps, changes, span.diagonal(sizes))[0]
+        hessian += problem.modulus * np.eye(span.size)
+        step = np.zeros(problem.n_parameters)
+        step[used] = span.back(-np.linalg.solve(hessian, span.seen(gradient)))
+        return step if problem.modulus > 0 else inside(problem, here.w + step) - here.w
+
+
+def solver(
+    problem: Problem,
+    multipliers: FloatArray,
+    here: Expansion,
+    products: Iterator[object],
+) -> Solver:
+    """Return what solves H v = target, H = Σ λ_z ∇²r_z at a w; it may be singular.
+
+    Each product with a Hessian that is not known takes one of `products`; what is found
+    when there are no more of them is the best so far. Where every query is a
+    message, one Hessian is less than all these products.
+    """
+    if here.hessians.size:
+        inverse = _inverse(problem, multipliers, here)
+        return lambda target: given(inverse @ target)
+    access = problem.access
+    few = (access.elsewhere or access.pooled > 0) and access.hessians
+    if few and problem.n_parameters <= MAX_HESSIAN_PARAMETERS:
+        return _once(problem, multipliers, here)
+    return lambda target: _conjugate(problem, multipliers, here.w, target, products)
+
+
+def _inverse(problem: Problem, multipliers: FloatArray, at: Expansion) -> FloatArray:
+    hessian = np.tensordot(multipliers, at.hessians, axes=1)
+    cut = problem.n_parameters * float(np.finfo(np.float64).eps)
+    return np.asarray(np.linalg.pinv(hessian, rcond=cut, hermitian=True), np.float64)
+
+
+def _once(problem: Problem, multipliers: FloatArray, here: Expansion) -> Solver:
+    """Solve with a Hessian that is asked for when it is needed first."""
+    known: list[FloatArray] = []
+
+    def solve(target: FloatArray) -> Flow[FloatArray]:
+        if not known:
+            total = yield from ask(Expand(problem.task, here.w, 2))
+            at = problem.expand(here.w, total)
+            known.append(_inverse(problem, multipliers, at))
+        return known[0] @ target
+
+    return solve
+
+
+def _conjugate(
+    problem: Problem,
+    multipliers: FloatArray,
+    w: FloatArray,
+    target: FloatArray,
+    products: Iterator[object],
+) -> Flow[FloatArray]:
+    """Solve by conjugate gradients, from 0.
+
+    Reference: Nocedal and Wright, *Numerical Optimization*, algorithm 5.2.
+    """
+    v, left = np.zeros_like(target), target
+    direction, size = target, float(target @ target)
+    goal = SOLVED**2 * size
+    weights = problem.cell_weights(multipliers)
+    while size > goal and next(products, None) is not None:
+        total = yield from ask(Expand(problem.task, w, directions=direction[:, None]))
+        product = weights @ total.products[1:, 0]
+        curvature = float(direction @ product)
+        if not curvature > 0:
+            break
+        v = v + (size / curvature) * direction
+        left = left - (size / curvature) * product
+        before, size = size, float(left @ left)
+        direction = left + (size / before) * direction
+    return v
+
+
+# How low bounds can go
 
 
 def unmeasurable(problem: Problem) -> Missing | None:
@@ -101,7 +332,6 @@ def find_least(
     longest = _longest(problem, at.w, proof.w)
     reach = found.reach(longest, upper)
     return Least(
-        offsets.tolist(),
         min(found.within(reach), upper),
         upper,
         lam.tolist(),
@@ -111,6 +341,7 @@ def find_least(
         found.slope,
         longest,
         at.w.tolist(),
+        offsets.tolist(),
         at.risk,
     )
 
@@ -204,25 +435,16 @@ def _longest(problem: Problem, *seen: FloatArray) -> float:
     return max(0.01 * problem.radius, *(float(np.linalg.norm(w)) for w in seen))
 
 
-def find_alone(problem: Problem, cell: int) -> Flow[Lowest]:
+def find_alone(problem: Problem, cell: int) -> Flow[Least]:
     """Enclose the lowest mean loss that one cell can have, whatever the others'."""
     best = _nothing(problem, problem.cells.names[cell])
     found = yield from find_common(of_cells(problem, np.array([cell])))
     if isinstance(found, Missing):
         return best
     ends, reach = found.enclosed()
-    return replace(
-        best,
-        lower=ends.lower,
-        upper=ends.upper,
-        multipliers=np.eye(problem.n_cells)[cell].tolist(),
-        at=found.at,
-        direction=found.direction,
-        reach=reach,
-        slope=found.slope,
-        longest=found.longest,
-        model=found.model,
-    )
+    own = np.eye(problem.n_cells)[cell].tolist()
+    proved = replace(found, lower=ends.lower, multipliers=own, reach=reach)
+    return replace(proved, cell=best.cell, offsets=[], risk=0.0)
 
 
 def askable(problem: Problem) -> list[int]:
@@ -235,13 +457,13 @@ def askable(problem: Problem) -> list[int]:
     return np.flatnonzero(enough).tolist()
 
 
-def find_reach(problem: Problem, cells: Sequence[int]) -> Flow[tuple[Lowest, ...]]:
+def find_reach(problem: Problem, cells: Sequence[int]) -> Flow[tuple[Least, ...]]:
     """Enclose how low the loss of each of some cells alone can go, side by side."""
     flows = [find_alone(problem, cell) for cell in cells]
     return (yield from gather(*flows)) if flows else ()
 
 
-def find_lowest(problem: Problem, cell: int) -> Flow[Lowest]:
+def find_lowest(problem: Problem, cell: int) -> Flow[Least]:
     """Enclose how low the bound of one cell can go with the others fixed."""
     name, others = (
         problem.cells.names[cell],
@@ -282,13 +504,13 @@ def of_cells(problem: Problem, chosen: IntArray) -> Problem:
     return replace(problem, task=task, counts=problem.counts[chosen])
 
 
-def _nothing(problem: Problem, name: str) -> Lowest:
+def _nothing(problem: Problem, name: str) -> Least:
     """Return what is known before anything is asked."""
     cells, w = [0.0] * problem.n_cells, np.zeros(problem.n_parameters).tolist()
-    return Lowest(name, 0.0, None, cells, w, w, 0.0, 0.0, 0.0, w)
+    return Least(0.0, None, cells, w, w, 0.0, 0.0, 0.0, w, cell=name)
 
 
-def _raised(best: Lowest, found: Least, cell: int, lower: float) -> Lowest:
+def _raised(best: Least, found: Least, cell: int, lower: float) -> Least:
     """Take the witness of a minimax problem, divided by λ_c, if it proves more.
 
     λᵀ(R − ζ) ≥ e with ζ_c = t and R_z ≤ ζ_z for the others: R_c ≥ t + e/λ_c.
@@ -297,18 +519,19 @@ def _raised(best: Lowest, found: Least, cell: int, lower: float) -> Lowest:
         return best
     share = found.multipliers[cell]
     return replace(
-        best,
+        found,
         lower=lower,
+        upper=best.upper,
         multipliers=[one / share for one in found.multipliers],
-        at=found.at,
-        direction=found.direction,
-        reach=found.reach,
         slope=found.slope / share,
-        longest=found.longest,
+        model=best.model,
+        offsets=[],
+        risk=0.0,
+        cell=best.cell,
     )
 
 
-def _attained(problem: Problem, cell: int, best: Lowest, found: Least) -> Flow[Lowest]:
+def _attained(problem: Problem, cell: int, best: Least, found: Least) -> Flow[Least]:
     """Take a model that keeps the others' bounds."""
     here = yield from expand(problem, np.array(found.model))
     kept = not (np.delete(here.violation, cell) > 0).any()

@@ -406,25 +406,30 @@ class Pair(Record):
 class Least(Record):
     """How low bounds can go: s* = min_w max_z (mean loss of z − offset_z).
 
+    Or, where there is a `cell`, how low its bound can go while the others keep theirs.
+
     Attributes
     ----------
     offsets
         What each bound has beside the common part: 0 for all, if the bounds are equal.
     lower, upper
-        Enclose s*; `lower` among all w with ‖w‖ ≤ `reach`.
+        Enclose s*; `lower` among all w with ‖w‖ ≤ `reach`. `upper` is None if no model
+        that keeps the other bounds was found.
     multipliers, at, direction
-        λ on the simplex, w and v of the `witness` that proves `lower`.
+        λ, on the simplex or with 1 for the cell, w and v of the `witness` that proves
+        `lower`.
     reach, slope
         How far the proof goes, and what `lower` loses for each unit further.
     longest
         Length of the longest w that was seen, or that at which weights begin to matter.
     model, risk
         A w that attains `upper`, and its F.
+    impossible
+        Whether no model keeps the other bounds.
     """
 
-    offsets: list[float]
     lower: float
-    upper: float
+    upper: float | None
     multipliers: list[float]
     at: list[float]
     direction: list[float]
@@ -432,7 +437,10 @@ class Least(Record):
     slope: float
     longest: float
     model: list[float]
-    risk: float
+    offsets: list[float] = field(default_factory=list)
+    risk: float = 0.0
+    cell: str | None = None
+    impossible: bool = False
 
     @property
     def everywhere(self) -> bool:
@@ -440,14 +448,21 @@ class Least(Record):
         return self.reach >= FAR * self.longest
 
     def enclosed(self, longest: float = 0.0) -> tuple[Interval, float]:
-        """Enclose s*, and say up to which ‖w‖ the lower end holds; see `stretched`."""
-        lower, reach = stretched(self, longest)
-        return Interval(min(lower, self.upper), self.upper), reach
+        """Enclose s*, and say up to which ‖w‖ the lower end holds.
+
+        That is well beyond the longest w known of: no proof may leave out a model that
+        was found. Where it would, it is made to reach further, at the price of its
+        slope.
+        """
+        upper = np.nan if self.upper is None else self.upper
+        reach = max(self.reach, NEAR * max(longest, self.longest))
+        lower = max(0.0, self.lower - (reach - self.reach) * self.slope)
+        return Interval(min(lower, upper), upper), reach
 
     def excess(self, bounds: FloatArray) -> Interval:
         """Enclose what all bounds must rise by; they differ as the offsets do."""
-        base = float(bounds.max())
-        return Interval(self.lower - base, self.upper - base)
+        base, upper = float(bounds.max()), np.nan if self.upper is None else self.upper
+        return Interval(self.lower - base, upper - base)
 
     def proof(
         self, bounds: FloatArray, longest: float = 0.0
@@ -458,45 +473,6 @@ class Least(Record):
         """
         value = self.lower + self.reach * self.slope - float(bounds.max())
         return Support(value, self.slope).proof(max(longest, self.longest))
-
-
-@dataclass(frozen=True)
-class Lowest(Record):
-    """How low the bound of one cell can go while the others keep theirs.
-
-    `upper` is None if no model that keeps the other bounds was found, and `impossible`
-    says that there is none. λ, with 1 for the cell itself, `at` and `direction` prove
-    `lower`, for ‖w‖ ≤ `reach`; see `Least`.
-    """
-
-    cell: str
-    lower: float
-    upper: float | None
-    multipliers: list[float]
-    at: list[float]
-    direction: list[float]
-    reach: float
-    slope: float
-    longest: float
-    model: list[float]
-    impossible: bool = False
-
-    def enclosed(self, longest: float = 0.0) -> tuple[Interval, float] | None:
-        """Enclose it, and say up to which ‖w‖ the lower end holds; see `stretched`."""
-        if self.upper is None:
-            return None
-        lower, reach = stretched(self, longest)
-        return Interval(min(lower, self.upper), self.upper), reach
-
-
-def stretched(one: Least | Lowest, longest: float) -> tuple[float, float]:
-    """Return a lower end and how far it reaches: well beyond the longest w known of.
-
-    No proof may leave out a model that was found: where it would, it is made to reach
-    further, at the price of its slope.
-    """
-    reach = max(one.reach, NEAR * max(longest, one.longest))
-    return max(0.0, one.lower - (reach - one.reach) * one.slope), reach
 
 
 @dataclass(frozen=True)
@@ -520,8 +496,8 @@ class Proofs(Record):
     gap: Pair | Missing
     least: Least | Missing
     excess: Least | Missing
-    lowest: list[Lowest] = field(default_factory=list)
-    reach: list[Lowest] = field(default_factory=list)
+    lowest: list[Least] = field(default_factory=list)
+    reach: list[Least] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

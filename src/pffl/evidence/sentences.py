@@ -10,6 +10,7 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from pffl.text import down, up, words
@@ -378,6 +379,19 @@ class _Formatter(string.Formatter):
         return format(value, spec)
 
 
+FORMATTER = _Formatter()
+
+
+@cache
+def names_in(key: str) -> tuple[str, ...]:
+    """Return the names of the figures of a sentence.
+
+    >>> names_in("limit")
+    ('reach',)
+    """
+    return tuple(name for _, name, _, _ in FORMATTER.parse(SENTENCES[key]) if name)
+
+
 @dataclass(frozen=True)
 class Said:
     """A sentence: its key, and the figures (or further sentences) that it is made of.
@@ -390,7 +404,7 @@ class Said:
     figures: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return _Formatter().vformat(SENTENCES[self.key], (), self.figures)
+        return FORMATTER.vformat(SENTENCES[self.key], (), self.figures)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain form: key and figures."""

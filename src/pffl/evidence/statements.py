@@ -3,46 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pffl.bounds import rates
 from pffl.bounds.checks import Interval
-from pffl.evidence import sites
 from pffl.evidence.certificate import Assumption, State, Statement
-from pffl.evidence.judged import (
-    METRICS,
-    Judged,
-    later_part,
-    named,
-    reported_groups,
-    shares,
-)
+from pffl.evidence.figures import METRICS, later_part, shares
 from pffl.evidence.record import (
     Evidence,
     Least,
-    Lowest,
     Missing,
     ModelPath,
     Noise,
+    Sample,
     known,
 )
-from pffl.evidence.sentences import Said, say
-from pffl.evidence.verdicts import (
-    absent,
-    against,
-    among,
-    failed,
-    in_the_way,
-    instead,
-    mixture,
-    nobody,
-    rows_word,
-    standing,
-)
+from pffl.models.linear import LinearModel
 from pffl.privacy.accounting import epsilon_of
+from pffl.queries.validation import SHAPES
+
+if TYPE_CHECKING:
+    from pffl.evidence.conclude import Conclusions
+    from pffl.evidence.sentences import Said
 
 #: How the fairness metrics are enclosed, by kind.
 SPREADS: dict[str, Callable[..., rates.Spread]] = {
@@ -56,53 +41,52 @@ EXACT = {
     "infeasible": "under noise: its proof needs exact sums",
     "holdout_error": "under noise: errors are released as figures only",
 }
+KINDS = {model.name for model in SHAPES if issubclass(model, LinearModel)}
+#: What is checked of the answers of sites; the second of linear models only.
+CHECKED = (
+    "sums are finite and within what so many rows can have; counts and weights are "
+    "those of the census",
+    "losses, gradients and Hessians are within what the census allows",
+)
 
 
-def statements(j: Judged, judged: Said, short: Said) -> list[Statement]:
-    """Return all statements; `judged` and `short` are what two verdicts say."""
-    e = j.e
-    if e.noise is not None:
-        absent_of = {k: Statement.not_available(k, why) for k, why in EXACT.items()}
-        first = [privacy(e, e.noise), empirical_noise(j, e.noise, judged)]
-        proofs = [absent_of["gap"], absent_of["infeasible"]]
-        return [*first, *proofs, holdout(j, short), absent_of["holdout_error"]]
-    promised = holdout(j, short)
-    out = [*of_rows(j), *sites.statements(e), promised, *implied(j, promised)]
-    if e.labels:
-        out.append(holdout_error(j))
-    if len(e.labels) == 2:
-        out += [metric(kind, j) for kind in METRICS]
-    return out
+def statements(c: Conclusions) -> list[Statement]:
+    """Return all statements; none of a run that was interrupted."""
+    e = c.e
+    if e.stopped == "interrupted":
+        return []
+    if c.noise is not None:
+        none = {k: Statement.not_available(k, why) for k, why in EXACT.items()}
+        first = [privacy(c, c.noise), empirical_noise(c, c.noise)]
+        proofs = [none["gap"], none["infeasible"]]
+        return [*first, *proofs, holdout(c), none["holdout_error"]]
+    out, promised = [measured(c)], holdout(c)
+    out += [gap(c), empirical(c)] if e.trained else [empirical(c)]
+    if e.trained:
+        proved = known(e.proofs.excess) is not None and e.promise
+        out += [infeasible(c)] if proved and c.losses["train"].above.any() else []
+        out += [attainable(c), *(lowest(c, found) for found in e.proofs.lowest)]
+        out += [] if isinstance(e.sites, Missing) else [site_statement(c)]
+    out += [promised, *implied(c, promised)]
+    out += [holdout_error(c)] if e.labels else []
+    return out + ([metric(kind, c) for kind in METRICS] if len(e.labels) == 2 else [])
 
 
 # Rows at hand
 
 
-def of_rows(j: Judged) -> list[Statement]:
-    """Return all statements on the rows at hand."""
-    e, out = j.e, [measured(j)]
-    if not e.trained:
-        return [*out, empirical(j)]
-    out += [gap(j), empirical(j)]
-    if isinstance(e.proofs.excess, Least) and e.promise and j.train.missed:
-        out.append(infeasible(j))
-    out.append(attainable(j))
-    return out + [lowest(j, found) for found in e.proofs.lowest]
-
-
-def measured(j: Judged) -> Statement:
+def measured(c: Conclusions) -> Statement:
     """State what was measured, and on how many rows."""
-    e, held = j.e, known(j.e.heldout)
+    e, held = c.e, known(c.e.heldout)
     samples = {"train": e.seen}
     if held is not None and e.trained:
         samples["+".join(held.splits)] = held
     parts = []
     for name, sample in samples.items():
         word = f" {name}".replace(" train", " training") if e.trained else ""
-        rows = f"{sample.rows:,}{word} rows"
-        if not e.trained and e.data.trained_on is not None:
-            rows += f" ({' and '.join(sample.splits)})"
-        parts.append(rows)
+        used = not e.trained and e.data.trained_on is not None
+        more = f" ({' and '.join(sample.splits)})" if used else ""
+        parts.append(f"{sample.rows:,}{word} rows{more}")
     table = []
     for z, cell in enumerate(e.cells):
         row: dict[str, Any] = {"cell": cell.cell}
@@ -111,14 +95,15 @@ def measured(j: Judged) -> Statement:
             row[f"{mark}rows"] = int(sample.cells["count"][z])
             row[f"{mark}loss"] = None if np.isnan(mean) else mean
         table.append({**row, "multiplier": cell.multiplier} if e.trained else row)
-    figures = {
-        "parts": " and ".join(parts),
-        "data": e.data.name,
-        "silos": e.data.silos,
-        "s": "" if e.data.silos == 1 else "s",
-        "other": Said("measured.other") if e.data.other else "",
-    }
-    return Statement.of("measured", Said("measured", figures), per_cell=tuple(table))
+    said = c.say(
+        "measured",
+        parts=" and ".join(parts),
+        data=e.data.name,
+        silos=e.data.silos,
+        s="" if e.data.silos == 1 else "s",
+        other=c.say("measured.other") if e.data.other else "",
+    )
+    return Statement.of("measured", said, per_cell=tuple(table))
 
 
 def convexity(e: Evidence) -> Assumption:
@@ -128,20 +113,20 @@ def convexity(e: Evidence) -> Assumption:
     return Assumption.of("not convex", "failed")
 
 
-def gap(j: Judged) -> Statement:
+def gap(c: Conclusions) -> Statement:
     """State how far the pair is from the best trade-off."""
-    e, pair, target = j.e, j.e.proofs.gap, j.target
+    e, pair, target = c.e, c.e.proofs.gap, c.target
     if isinstance(pair, Missing):
         grounds = () if e.model.convex else (convexity(e),)
         return Statement.not_available("gap", pair.missing, grounds)
     bare = not e.terms.multiplier_bound or (not e.promise and not e.minimax)
-    aim = "" if target is None else Said("gap.target", {"target": target})
     compared = Assumption.of("ridge", "checked")
     if pair.radius is not None:
         compared = Assumption.of("ball", "assumed", radius=pair.radius)
+    aim = "" if target is None else c.say("gap.target")
     return Statement.of(
         "gap",
-        Said("gap.risk" if bare else "gap", {"gap": pair.gap, "aim": aim}),
+        c.say("gap.risk" if bare else "gap", aim=aim),
         value=pair.gap,
         holds=None if target is None else pair.gap <= target,
         assumptions=(convexity(e), compared, HONEST),
@@ -149,27 +134,24 @@ def gap(j: Judged) -> Statement:
     )
 
 
-def empirical(j: Judged) -> Statement:
+def empirical(c: Conclusions) -> Statement:
     """State what was measured against the bounds, and the slack of Lemma 1."""
-    e, cells, rows = j.e, j.train, rows_word(j)
-    if not e.promise:
+    cells, rows = c.losses["train"], c.rows.removeprefix("the ").removesuffix(" used")
+    if not c.e.promise:
         return Statement.not_available("empirical", "no bound was set")
-    of_these = rows.removeprefix("the ").removesuffix(" used")
     if cells.empty:
-        reason = f"no {of_these} in {', '.join(cells.empty)}"
+        reason = f"no {rows} in {', '.join(cells.empty)}"
         return Statement.not_available("empirical", reason)
-    worst, allowed, more = float(cells.violation.max()), j.slack, ""
-    if allowed is not None and worst <= allowed:
-        price = e.terms.multiplier_bound
-        more = say("empirical.slack", multiplier_bound=price, slack=allowed)
-    figures = {"rows": rows, "worst": standing(cells, cells.worst), "slack": more}
+    worst = float(cells.violation.max())
+    excused = c.slack is not None and worst <= c.slack
+    more = c.say("empirical.slack") if excused else ""
     return Statement.of(
         "empirical",
-        Said("empirical" if len(cells.names) > 1 else "empirical.one", figures),
+        c.say("empirical" if len(cells.names) > 1 else "empirical.one", slack=more),
         value=worst,
-        holds=not cells.missed,
-        assumptions=(Assumption.of("filled", "checked", rows=of_these), HONEST),
-        figures={"slack": allowed, "converged": j.converged},
+        holds=not cells.above.any(),
+        assumptions=(Assumption.of("filled", "checked", rows=rows), HONEST),
+        figures={"slack": c.slack, "converged": c.converged},
         per_cell=tuple(
             {
                 "cell": name,
@@ -189,138 +171,200 @@ def reaching(e: Evidence, reach: float) -> tuple[Assumption, ...]:
     return convexity(e), Assumption.of("reach", "checked", reach=reach), HONEST
 
 
-def infeasible(j: Judged) -> Statement:
+def infeasible(c: Conclusions) -> Statement:
     """State that no model meets all bounds, with the witness."""
-    e, least, found = j.e, known(j.e.proofs.excess), j.proof
+    least, found = known(c.e.proofs.excess), c.proof
     if least is None or found is None:
         reason = "there is no proof that the bounds are impossible"
-        return Statement.not_available("infeasible", reason, (convexity(e),))
-    bound, reach = found
+        return Statement.not_available("infeasible", reason, (convexity(c.e),))
     return Statement.of(
         "infeasible",
-        Said("infeasible", {"nobody": nobody(j), "low": bound}),
-        value=bound,
+        c.say("infeasible", low=found[0]),
+        value=found[0],
         holds=True,
-        assumptions=reaching(e, reach),
-        figures={"multipliers": least.multipliers, "reach": reach},
+        assumptions=reaching(c.e, found[1]),
+        figures={"multipliers": least.multipliers, "reach": found[1]},
     )
 
 
-def attainable(j: Judged) -> Statement:
+def attainable(c: Conclusions) -> Statement:
     """State the smallest bound that all cells can meet."""
-    e, least = j.e, j.e.proofs.least
+    e, least = c.e, c.e.proofs.least
     if isinstance(least, Missing):
         grounds = () if e.model.convex else (convexity(e),)
         return Statement.not_available("attainable", least.missing, grounds)
-    return _enclosed(j, *least.enclosed(j.longest), least.longest)
+    return _enclosed(c, *least.enclosed(c.longest), least)
 
 
-def lowest(j: Judged, found: Lowest) -> Statement:
+def lowest(c: Conclusions, found: Least) -> Statement:
     """State how low the bound of one cell can go with the others kept."""
-    name, reason, ends = f"'{found.cell}'", "", found.enclosed(j.longest)
-    if not j.e.promise:
+    name, reason = f"'{found.cell}'", ""
+    if not c.e.promise:
         reason = "no bound was set for the other cells to keep"
     elif found.impossible:
         reason = (
             f"the other bounds cannot be kept by any model, whatever that of {name}"
         )
-    elif ends is None:
+    elif found.upper is None:
         reason = f"no model was found that keeps the bounds of all but {name}"
-    if reason or ends is None:
+    if reason:
         return Statement.not_available("attainable", reason)
-    return _enclosed(j, *ends, found.longest, found.cell)
+    return _enclosed(c, *found.enclosed(c.longest), found)
 
 
-def _enclosed(
-    j: Judged, ends: Interval, reach: float, seen: float, cell: str | None = None
-) -> Statement:
+def _enclosed(c: Conclusions, ends: Interval, reach: float, found: Least) -> Statement:
     # Six digits: a bound is chosen by this number.
-    limit = among(j, reach, seen) if ends.lower > 0 else ""
-    models = say("attainable.models", limit=limit) if limit else ""
-    figures = {"low": ends.lower, "high": ends.upper, "models": models, "cell": cell}
+    limit = c.limit_of(reach, found.longest) if ends.lower > 0 else ""
+    models = c.say("attainable.models", limit=limit) if limit else ""
+    told = {"low": ends.lower, "high": ends.upper, "models": models}
+    key = "attainable" if found.cell is None else "attainable.cell"
+    figures = {"lower": ends.lower, "upper": ends.upper}
     return Statement.of(
         "attainable",
-        Said("attainable" if cell is None else "attainable.cell", figures),
+        c.say(key, cell=found.cell, **told),
         value=ends.upper,
-        assumptions=reaching(j.e, reach),
-        figures={
-            "lower": ends.lower,
-            "upper": ends.upper,
-            "cell": cell,
-            "reach": reach,
-        },
+        assumptions=reaching(c.e, reach),
+        figures={**figures, "cell": found.cell, "reach": reach},
+    )
+
+
+# Sites: what one that tells other than the truth could have hidden.
+#
+# A site with weight n_kz in a cell may have reported any loss L_kz for it. What its
+# rows lose in truth is between 0 and M each, as the predictor is bounded; so the cell's
+# mean loss is at most max_k (Σ_{j≠k} L_jz + M·n_kz)/n_z, whichever one site it is, as
+# long as its rows are as many as it says (fault 96).
+
+
+def _at_most(sample: Sample | None) -> list[float | None] | None:
+    """Return each cell's mean loss, were the largest doubt about a site true.
+
+    None where nobody knows; and for a cell without rows.
+    """
+    if sample is None or not sample.sites:
+        return None
+    columns = sample.cells["bounded_loss"], sample.sites["unknown"]
+    rows = zip(*columns, sample.cells["weight"], strict=True)
+    return [(s + (more or 0.0)) / n if n > 0 else None for s, more, n in rows]
+
+
+def site_rows(e: Evidence) -> list[dict[str, Any]]:
+    """Return one row per cell; none where the sites' figures are not known."""
+    held, train = known(e.heldout), _at_most(e.seen)
+    out, test = [], _at_most(held)
+    for z, most in enumerate(train or ()):
+        row: dict[str, Any] = {
+            "cell": e.names[z],
+            "sites": int(e.seen.sites["count"][z] or 0),
+            "lowest": e.seen.sites["lowest"][z],
+            "highest": e.seen.sites["highest"][z],
+            "train at most": most,
+        }
+        if held is not None and test is not None:
+            row[f"{'+'.join(held.splits)} at most"] = test[z]
+        out.append(row)
+    return out
+
+
+def site_statement(c: Conclusions) -> Statement:
+    """State what is left of the bounds if any one site told other than the truth."""
+    e, sites, rows = c.e, known(c.e.sites), site_rows(c.e)
+    done = "; ".join(CHECKED if e.model.kind in KINDS else CHECKED[:1])
+    if sites is None or sites.masked or not rows:
+        reason = "needs losses that are bounded"
+        if sites is None or sites.masked:
+            reason = str(c.say("sites.masked", done=done))
+        elif e.terms.loss_bound is not None:
+            reason = str(c.say("sites.added"))
+        return Statement.not_available("sites", reason)
+    grounds = [
+        Assumption.of("site rows", "assumed"),
+        Assumption.of("site answers", "checked", done=done),
+    ]
+    if e.model.kind not in KINDS:
+        state: State = "could not be checked"
+        grounds.append(Assumption.of("site answers", state, done=CHECKED[1]))
+    bounds = e.bounds if e.promise else np.zeros(len(e.cells))
+    at_most = np.array([row["train at most"] for row in rows], np.float64) - bounds
+    z = int(np.nanargmax(at_most))
+    shown, differing = [row for row in rows if row["lowest"] is not None], ""
+    if shown:
+        row = max(shown, key=lambda row: row["highest"] - row["lowest"])
+        ends = {"cell": row["cell"], "low": row["lowest"], "high": row["highest"]}
+        differing = str(c.say("sites.differing", **ends))
+    said = c.say(
+        "sites" if len(rows) > 1 else "sites.one",
+        sites=len(sites.names),
+        cell=e.names[z],
+        most=rows[z]["train at most"],
+        differing=differing,
+    )
+    return Statement.of(
+        "sites",
+        said,
+        value=float(at_most[z]),
+        assumptions=tuple(grounds),
+        figures={"sites": sites.names},
+        per_cell=tuple(rows),
     )
 
 
 # New people
 
 
-def holdout(j: Judged, short: Said) -> Statement:
+def holdout(c: Conclusions) -> Statement:
     """State how large the mean loss of unseen people can be, cell by cell."""
-    e, rows, found, M = j.e, j.people, j.upper, j.e.terms.loss_bound
-    path = known(e.path)
-    if e.noise is not None and found is None:
-        return Statement.not_available("holdout", absent(j))
+    e, rows, found, M = c.e, c.people, c.upper, c.e.terms.loss_bound
+    path, said, grounds = (
+        known(e.path),
+        c.verdicts["new_people"].said,
+        rows.loss_grounds,
+    )
     if found is None or M is None:
-        reasons = (*rows.grounds, *rows.bounded_loss, *rows.weights)
-        return Statement("holdout", "", assumptions=reasons)
-    reasons = rows.grounds
-    if e.noise is None:
-        reasons = (*rows.grounds, *rows.bounded_loss, *rows.weights)
-    figures: dict[str, Any] = {"confidence": e.terms.confidence, "loss_bound": M}
-    said, value = short, float((found - e.bounds).max()) if e.promise else None
-    if e.noise is not None:
-        value = None
-    elif path is not None and j.by_path:
-        figures |= {"delta": j.risk, **_of(path)}
-        said = Said("holdout.path", {"short": said, "how": _how(j, path)})
-        reasons, value = _grounds(j, path), None
-    else:
+        if c.noise is not None:
+            return Statement.not_available("holdout", c.absent)
+        return Statement("holdout", "", assumptions=grounds)
+    figures: dict[str, Any] = {"confidence": c.confidence, "loss_bound": M}
+    value = None
+    if path is not None:
+        figures |= {"model": path.chosen + 1, "models": len(path.candidates)}
+        figures["rows spent"] = path.shipped.calibration.rows
+    if path is not None and c.by_path:
+        figures["delta"] = c.risk
+        said = c.say("holdout.path", short=said, how=_how(c, path))
+        grounds = _path_grounds(c, path)
+    elif c.noise is None:
         figures["delta"] = rows.delta
+        value = float((found - e.bounds if e.promise else found).max())
         if e.promise:
-            said = Said("holdout", _holdout_figures(j))
-        else:
-            value = float(found.max())
+            said = c.say("holdout", mixture=c.mixture("test"))
         if path is not None:
-            figures |= {**_of(path), "rise": j.rise}
-            parts = failed(path), in_the_way(j), instead(j)
-            said = Said(
-                "holdout.path", {"short": "".join(map(str, parts)), "how": said}
-            )
+            figures["rise"] = c.rise
+            short = f"{c.failed}{c.in_the_way}{c.instead}"
+            said = c.say("holdout.path", short=short, how=said)
     return Statement.of(
         "holdout",
         said,
         value=value,
-        holds=j.certified,
-        assumptions=reasons,
+        holds=c.shown,
+        assumptions=grounds,
         figures=figures,
-        per_cell=_loss_rows(j),
+        per_cell=_loss_rows(c),
     )
 
 
-def _holdout_figures(j: Judged) -> dict[str, Any]:
-    kept = f" by {name}," if (name := named(j.e)) else ""
-    return {
-        "confidence": j.e.terms.confidence,
-        "counted": "weighted " if j.e.heldout_weighted else "",
-        "kept": kept,
-        "mixture": mixture(j, "test"),
-        "standing": against(j),
-    }
-
-
-def _loss_rows(j: Judged) -> tuple[dict[str, Any], ...]:
+def _loss_rows(c: Conclusions) -> tuple[dict[str, Any], ...]:
     """One row per cell; without bounds there is none to compare with."""
-    e, found, joint = j.e, j.upper, None if j.by_path else j.people.joint
-    sample, M, out = known(j.people.sample), j.e.terms.loss_bound or math.inf, []
+    e, found, joint = c.e, c.upper, None if c.by_path else c.people.joint
+    sample, M, out = known(c.people.sample), c.e.terms.loss_bound or math.inf, []
     if found is None or sample is None:
         return ()
     counts, means = sample.of_cells("count"), sample.means
-    released = None if e.noise is None else e.noise.heldout
+    released = None if c.noise is None else c.noise.heldout
     for z, name in enumerate(e.names):
         row: dict[str, Any] = {"cell": name}
         if released is not None:
-            row |= {"people": float(j.member[z] @ released.counts)}
+            row |= {"people": float(c.member[z] @ released.counts)}
             row |= {"upper": float(found[z]), "bound": None, "shown": None}
         else:
             row["rows"] = int(counts[z])
@@ -335,53 +379,45 @@ def _loss_rows(j: Judged) -> tuple[dict[str, Any], ...]:
     return tuple(out)
 
 
-def _of(path: ModelPath) -> dict[str, Any]:
-    return {
-        "model": path.chosen + 1,
-        "models": len(path.candidates),
-        "rows spent": path.shipped.calibration.rows,
-    }
-
-
-def _how(j: Judged, path: ModelPath) -> Said:
+def _how(c: Conclusions, path: ModelPath) -> Said:
     """Say how the model was chosen, and what rows were spent."""
     many, place = len(path.candidates), path.chosen + 1
     if many == 1:
-        return Said("how.one", {"risk": j.risk})
-    end = Said("end.some")
+        return c.say("how.one")
+    end = c.say("end.some")
     if place == many:
-        end = Said("end.last")
-    elif len(j.tested) == place + 1 and not j.tested[-1]:
-        end = Said("end.before", {"number": place + 1})
-    return Said("how.many", {"models": many, "risk": j.risk, "end": end})
+        end = c.say("end.last")
+    elif len(c.tested) == place + 1 and not c.tested[-1]:
+        end = c.say("end.before", number=place + 1)
+    return c.say("how.many", models=many, end=end)
 
 
-def _grounds(j: Judged, path: ModelPath) -> tuple[Assumption, ...]:
+def _path_grounds(c: Conclusions, path: ModelPath) -> tuple[Assumption, ...]:
     """Say what a certificate by a path stands on."""
-    many, terms, rows = len(path.candidates), j.e.terms, j.people
-    key = "fixed.path" if many > 1 else "fixed.path.one"
-    others = list(rows.looked_at if terms.others else rows.looked_at[1:])
+    terms, rows = c.e.terms, c.people
+    key = "fixed.path" if len(path.candidates) > 1 else "fixed.path.one"
+    others = list(rows.reuse if terms.others else rows.reuse[1:])
     if terms.candidates > 1 and not terms.others:
         others.insert(0, Assumption.of("paths", "assumed", paths=terms.candidates))
     first = (rows.grounds[0], rows.separate, Assumption.of(key, "assumed"))
-    return (*first, *others, *rows.bounded_loss, *rows.weights)
+    return (*first, *others, *rows.loss_grounds[len(rows.grounds) :])
 
 
-def implied(j: Judged, promised: Statement) -> list[Statement]:
+def implied(c: Conclusions, promised: Statement) -> list[Statement]:
     """State what bounds on every label of a group imply for the group as a whole.
 
     On the rows at hand L_a = Σ_y share_{a,y} L_{a,y} ≤ Σ_y share_{a,y} ζ_{a,y}; for
     unseen people, where nobody knows the shares, L_a ≤ max_y ζ_{a,y}. It is stated
     where the bounds are met, and (`promised`) shown for unseen people.
     """
-    e, cells, whole = j.e, j.train, groups_of(j.e)
-    if not e.promise or cells.empty or cells.missed or not whole:
+    e, cells, whole = c.e, c.losses["train"], groups_of(c.e)
+    if not e.promise or cells.empty or cells.above.any() or not whole:
         return []
-    weight, loss, sure = e.seen.of_cells("weight"), cells.means, promised.holds is True
+    weight, sure = e.seen.of_cells("weight"), promised.holds is True
     rows: list[dict[str, Any]] = [
         {
             "cell": name,
-            "loss": float(np.average(loss[own], weights=weight[own])),
+            "loss": float(np.average(cells.means[own], weights=weight[own])),
             "at most": float(np.average(e.bounds[own], weights=weight[own])),
             "unseen at most": float(e.bounds[own].max()) if sure else None,
         }
@@ -390,13 +426,11 @@ def implied(j: Judged, promised: Statement) -> list[Statement]:
     largest, unseen = max(row["at most"] for row in rows), ""
     if sure:
         most = max(row["unseen at most"] for row in rows)
-        figures = {"confidence": e.terms.confidence, "mixture": mixture(j, "test")}
-        unseen = say("implied.unseen", most=most, **figures)
-    said = {"rows": rows_word(j), "largest": largest, "unseen": unseen}
+        unseen = str(c.say("implied.unseen", most=most, mixture=c.mixture("test")))
     return [
         Statement.of(
             "implied",
-            Said("implied", said),
+            c.say("implied", largest=largest, unseen=unseen),
             value=largest,
             holds=True,
             assumptions=(HONEST, *(promised.assumptions if sure else ())),
@@ -419,32 +453,31 @@ def groups_of(e: Evidence) -> dict[str, list[int]]:
     }
 
 
-def single(e: Evidence) -> tuple[Assumption, ...]:
-    """Say why rates have no bound where people have several rows, or rows weights."""
-    found = [Assumption.of("single", "failed")] if e.data.several else []
-    found += [Assumption.of("alike", "failed")] if e.heldout_weighted else []
-    return tuple(found)
+def _rate_grounds(c: Conclusions) -> tuple[Assumption, ...]:
+    """Say what rates stand on: one row for each person, which count alike."""
+    failed = {"single": c.e.data.several, "alike": c.e.heldout_weighted}
+    none = (Assumption.of(key, "failed") for key, true in failed.items() if true)
+    return (*c.heldout.grounds, *none)
 
 
-def holdout_error(j: Judged) -> Statement:
+def holdout_error(c: Conclusions) -> Statement:
     """State how often unseen people are misjudged, cell by cell, all cells at once."""
-    e, rows = j.e, j.heldout
-    sample, none = rows.usable, single(e)
-    if sample is None or none:
-        return Statement("holdout_error", "", assumptions=(*rows.grounds, *none))
+    e, rows, grounds = c.e, c.heldout, _rate_grounds(c)
+    sample = rows.usable
+    if sample is None or any(ground.state == "failed" for ground in grounds):
+        return Statement("holdout_error", "", assumptions=grounds)
     count = sample.of_cells("count")
     wrong = count - sample.of_cells("correct")
     delta = rows.joint_delta("holdout_error")
     bounds = rates.clopper_pearson_upper(wrong, count, delta=delta)
-    worst, confidence = int(np.argmax(bounds)), e.terms.confidence
+    worst = int(np.argmax(bounds))
     high = float(bounds[worst])
-    figures = {"confidence": confidence, "high": high, "cell": e.names[worst]}
     return Statement.of(
         "holdout_error",
-        Said("holdout_error", figures),
+        c.say("holdout_error", high=high, cell=e.names[worst]),
         value=high,
-        assumptions=rows.grounds,
-        figures={"confidence": confidence},
+        assumptions=grounds,
+        figures={"confidence": c.confidence},
         per_cell=tuple(
             {
                 "cell": name,
@@ -457,102 +490,102 @@ def holdout_error(j: Judged) -> Statement:
     )
 
 
-def metric(kind: str, j: Judged) -> Statement:
+def metric(kind: str, c: Conclusions) -> Statement:
     """State a fairness metric of unseen people with its interval."""
-    e, rows = j.e, j.heldout
-    sample, none = rows.usable, single(e)
-    if sample is None or none:
-        return Statement(kind, "", assumptions=(*rows.grounds, *none))
-    chosen = reported_groups(e)
+    e, rows, grounds = c.e, c.heldout, _rate_grounds(c)
+    sample = rows.usable
+    if sample is None or any(ground.state == "failed" for ground in grounds):
+        return Statement(kind, "", assumptions=grounds)
+    chosen = c.reported_groups
     columns = ("positive", "count")
     tables = [sample.of_atoms(column, len(e.groups))[chosen] for column in columns]
     found = SPREADS[kind](*tables, delta=rows.joint_delta(kind))
     missing = [e.groups[chosen[a]] for a in found.undefined]
     low, high = found.interval.lower, found.interval.upper
-    here = say("metric.undefined", missing=missing)
-    if found.value is not None:
-        here = say("metric.here", value=float(found.value))
-    sure = {"confidence": e.terms.confidence}
-    said = {**sure, "low": low, "high": high, "what": say(f"metric.{kind}")}
+    key = "metric.undefined" if found.value is None else "metric.here"
+    here = str(c.say(key, missing=missing, value=found.value and float(found.value)))
+    what = str(c.say(f"metric.{kind}"))
     return Statement.of(
         kind,
-        Said("metric", {**said, "here": here}),
+        c.say("metric", low=low, high=high, what=what, here=here),
         value=found.value,
-        assumptions=rows.grounds,
-        figures={**sure, "lower": low, "upper": high, "undefined": missing},
+        assumptions=grounds,
+        figures={
+            "confidence": c.confidence,
+            "lower": low,
+            "upper": high,
+            "undefined": missing,
+        },
     )
 
 
 # Noise
 
 
-def empirical_noise(j: Judged, noise: Noise, judged: Said) -> Statement:
+def empirical_noise(c: Conclusions, noise: Noise) -> Statement:
     """State how the training losses stand to the bounds, noise allowed for."""
-    e, cells = j.e, j.train
-    decided = True if cells.met else False if cells.missed else None
+    e, cells = c.e, c.losses["train"]
+    decided = True if cells.met else False if cells.above.any() else None
     limits = {"clip": noise.clip, "loss_bound": noise.loss_bound}
-    rows = tuple(
-        {
-            "cell": name,
-            "people": float(cells.counts[z]),
-            "loss": float(np.nan_to_num(cells.means[z])),
-            "lower": float(cells.low[z]),
-            "upper": float(cells.high[z]),
-            "bound": float(e.bounds[z]) if e.promise else None,
-        }
-        for z, name in enumerate(e.names)
-    )
     return Statement.of(
         "empirical",
-        judged,
+        c.judged.said,
         holds=decided if e.promise else None,
         assumptions=(Assumption.of("shipped.noise", "checked", **limits), HONEST),
-        figures={"factor": j.factor},
-        per_cell=rows,
+        figures={"factor": c.factor},
+        per_cell=tuple(
+            {
+                "cell": name,
+                "people": float(cells.counts[z]),
+                "loss": float(np.nan_to_num(cells.means[z])),
+                "lower": float(cells.low[z]),
+                "upper": float(cells.high[z]),
+                "bound": float(e.bounds[z]) if e.promise else None,
+            }
+            for z, name in enumerate(e.names)
+        ),
     )
 
 
-def privacy(e: Evidence, noise: Noise) -> Statement:
+def privacy(c: Conclusions, noise: Noise) -> Statement:
     """State what was spent, and for whom it holds."""
     # Whether rows were at hand: who asks sites elsewhere does not see what they do.
-    here: State = "assumed" if e.data.synthetic is None else "checked"
-    own, test = None, ""
+    here: State = "assumed" if c.e.data.synthetic is None else "checked"
+    test, figures = "", {"mu": noise.mu, "delta": noise.delta}
     if noise.heldout_mu is not None:
         own = epsilon_of(noise.heldout_mu, noise.delta)
-        test = say("privacy.test", own=own, delta=noise.delta)
-    spent, mark = noise.epsilon_spent, "id and rows" if noise.by_id else "row"
+        test = str(c.say("privacy.test", own=own, delta=noise.delta))
     secret = Assumption.of("secret", "checked")
     if noise.repeatable:
         secret = Assumption.of("seeded", "failed")
-    person = Assumption.of("row", "assumed")
+    person, mark = Assumption.of("row", "assumed"), "row"
     if noise.by_id:
-        person = Assumption.of("person", here)
-    figures = {"spent": spent, "delta": noise.delta, "mu": noise.mu, "test": test}
+        person, mark = Assumption.of("person", here), "id and rows"
     return Statement.of(
         "privacy",
-        Said("privacy", figures),
-        value=spent,
+        c.say("privacy", spent=noise.epsilon_spent, test=test, **figures),
+        value=noise.epsilon_spent,
         assumptions=(
             secret,
-            *_adding(noise, here),
+            *_adding(c, noise, here),
             Assumption.of("declared", here),
             Assumption.of("chosen", "assumed"),
             person,
             Assumption.of("neighbours", here, own=mark),
             Assumption.of("timing", "assumed"),
         ),
-        figures={"mu": noise.mu, "delta": noise.delta, "heldout_mu": noise.heldout_mu},
+        figures={**figures, "heldout_mu": noise.heldout_mu},
     )
 
 
-def _adding(noise: Noise, here: State) -> list[Assumption]:
+def _adding(c: Conclusions, noise: Noise, here: State) -> Sequence[Assumption]:
     """Say who added the noise, and on whom that relies."""
     sites, colluding = noise.sites, noise.colluding
     if sites < 2:
         return [Assumption.of("noise.one", here)]
     if not noise.shared:
         return [Assumption.of("noise.each", here, sites=sites, times=math.sqrt(sites))]
-    more = say("ground.noise.here") if here == "checked" else ""
+    more = c.say("ground.noise.here") if here == "checked" else ""
     figures = {"sites": sites, "enough": sites - colluding, "here": more}
     return [
         Assumption.of("noise.shared", here, **figures),
@@ -563,17 +596,15 @@ def _adding(noise: Noise, here: State) -> list[Assumption]:
 # How sure
 
 
-def sharing(j: Judged) -> str:
+def sharing(c: Conclusions) -> Said:
     """Say in words how sure the statements on unseen people are."""
-    e, kinds, many = j.e, shares(j.e), j.heldout.candidates
-    parts, more = say("sharing.losses"), ""
+    e, kinds, many = c.e, shares(c.e), c.heldout.candidates
+    parts, more = c.say("sharing.losses"), ""
     if len(kinds) > 1:
-        parts = say("sharing.parts", many=len(kinds) - 1)
+        parts = c.say("sharing.parts", many=len(kinds) - 1)
     if many > 1:
-        more += say("sharing.candidates", candidates=many)
-    if e.terms.later:
-        part = later_part(e)
-        more += say("sharing.later", number=e.terms.later + 1, part=part)
+        more += str(c.say("sharing.candidates", candidates=many))
+    if later := e.terms.later:
+        more += str(c.say("sharing.later", number=later + 1, part=later_part(e)))
     key = "sharing.path" if isinstance(e.path, ModelPath) else "sharing"
-    delta = 1.0 - e.terms.confidence
-    return say(key, confidence=e.terms.confidence, delta=delta, parts=parts, more=more)
+    return c.say(key, delta=1.0 - e.terms.confidence, parts=parts, more=more)

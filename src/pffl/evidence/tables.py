@@ -13,11 +13,8 @@ from typing import Any, Literal, TypeAlias
 
 from pffl.evidence.certificate import VERDICTS
 from pffl.evidence.conclude import CellResult, Conclusions
-from pffl.evidence.judged import Judged
 from pffl.evidence.metrics import Metrics, Rate
-from pffl.evidence.noise import between
-from pffl.evidence.record import Candidate, Choice, Evidence, Noise, Training, known
-from pffl.evidence.verdicts import standing
+from pffl.evidence.record import NOT_ASKED, Candidate, Choice, Evidence, Training, known
 from pffl.text import decimals, down, up, visible, words
 
 Tone: TypeAlias = Literal["good", "caution", "bad", "plain"]
@@ -110,7 +107,9 @@ def asked(e: Evidence) -> str:
     bound = low if low == high else f"{low} to {high}"
     every = cells if len(e.cells) == 1 else f"each of {cells}"
     sure = f"{100 * e.terms.confidence:.4g} %"
-    more = f", also for new people, with {sure} confidence" if Judged(e).asked else ""
+    more = (
+        f", also for new people, with {sure} confidence" if e.path != NOT_ASKED else ""
+    )
     return f"{what}{aim}, and a mean loss of at most {bound} in {every}{more}."
 
 
@@ -384,7 +383,7 @@ def measures(c: Conclusions) -> list[dict[str, str]]:
     for split, name in names.items():
         found = c.train if split == "train" else c.test
         if found is not None and e.noise is not None:
-            out.append(_noisy_measures(c, e.noise, split, name, found.rows))
+            out.append(_noisy_measures(c, split, name, found.rows))
         elif found is not None:
             both = ((f"{name}{WITHOUT}", old.get(split)), (name, found))
             out += [_measures(name, one) for name, one in both if one is not None]
@@ -404,12 +403,11 @@ def _measures(name: str, one: Metrics) -> dict[str, str]:
 
 
 def _noisy_measures(
-    c: Conclusions, noise: Noise, split: Split, name: str, rows: int
+    c: Conclusions, split: Split, name: str, rows: int
 ) -> dict[str, str]:
     """Return what noise lets be known of all rows, each figure by its ends."""
-    e, cells = c.evidence, c.losses[split]
-    risk = between(e, noise, split, "loss")
-    wrong = between(e, noise, split, "wrong") if e.labels else None
+    cells, risk = c.losses[split], c.between(split, "loss")
+    wrong = c.between(split, "wrong") if c.evidence.labels else None
     return {
         "measured on": name,
         "rows": f"about {rows:,}",
@@ -512,11 +510,11 @@ def path_models(c: Conclusions) -> list[dict[str, Any]]:
     e, path = c.evidence, known(c.evidence.path)
     if path is None:
         return []
-    many, out, j = len(path.candidates), [], Judged(e)
+    many, out = len(path.candidates), []
     error = "error rate" if e.labels else "mean loss"
     rows = f"{path.shipped.calibration.rows:,} calibration rows"
     for place, one in enumerate(path.candidates):
-        cells, wrong = j.losses(one.training), error_of(e, one)
+        cells, wrong = c.losses_of(one.training), error_of(e, one)
         state, came = UNTRIED, "It was not tested: one before it could not be shown."
         if place < len(c.tested) and c.tested[place]:
             state, came = PASSED, f"On {rows} every bound was shown."
@@ -526,7 +524,7 @@ def path_models(c: Conclusions) -> list[dict[str, Any]]:
         ends = "safest" if place == 0 else "least constrained" * (place == many - 1)
         text = f"Model {place + 1} of {many}{f', the {ends}' if ends else ''}: a "
         text += f"{error} of {decimals(wrong)} on training rows, where "
-        text += f"{standing(cells, cells.worst)}. {came}"
+        text += f"{c.standing_of(cells, cells.worst)}. {came}"
         text += " This is the model that is shipped." * (place == path.chosen)
         out.append(
             {

@@ -28,7 +28,7 @@ from pffl.data.table import TableOptions
 from pffl.driver import drive
 from pffl.engines.base import Engine
 from pffl.errors import DataError, UsageError
-from pffl.evidence.judged import named
+from pffl.evidence.figures import named
 from pffl.evidence.monitor import (
     Batch,
     Monitor,

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from pffl.constraints import Cells
-from pffl.evidence.noise import fieller
+from pffl.evidence.figures import fieller
 from pffl.privacy.plan import Plan
 from pffl.privacy.terms import Privacy
 

@@ -16,8 +16,8 @@ import numpy as np
 from pffl.constraints import Cells, Constraint
 from pffl.data.checks import listing
 from pffl.errors import DataError, UsageError
+from pffl.evidence.figures import possible
 from pffl.evidence.measure import Measured, reported
-from pffl.evidence.noise import possible
 from pffl.evidence.proofs import unmeasurable
 from pffl.evidence.record import Data, Figures, Missing, Noise, Proofs, Released, Sample
 from pffl.flow import Flow, ask

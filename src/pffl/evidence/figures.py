@@ -22,6 +22,20 @@ probability δ at most, whatever the number of models and cells (fixed-sequence 
 intersection–union). Of the model that is shipped "at most its bound" is certified, and
 no smaller figure. Where not even the first is shown, it was fixed beforehand, and its
 figures are those of any such model.
+
+**Noise.** Of a cell with the loss sum L and n people, L̃ = L + N(0, s²) and
+ñ = n + N(0, t²) were released, and for its true mean loss m = L/n
+
+    L̃ − m·ñ  is  N(0, s² + m²t²),
+
+so that all m with |L̃ − m·ñ| ≤ z√(s² + m²t²) hold the true one with the probability of
+z (Fieller 1954); the ends are the roots of a square. For new people: the log-sums of
+test rows with noise, S̃_j = S_j + N(0, s_j²). exp(S̃_j − s_j²/2) has the mean of
+exp(S_j), so that
+
+    Σ_j π_j exp(S̃_j − s_j²/2) / (1 − γ_j μ̄)ⁿ < 1/δ
+
+still holds with probability 1 − δ; n is replaced by the lower end of ñ, at a part of δ.
 """
 
 from __future__ import annotations
@@ -37,22 +51,23 @@ from pffl.bounds import mean
 from pffl.bounds.gap import gap_unit
 from pffl.bounds.gap import slack as slack_of
 from pffl.bounds.mean import Moments, split_delta
-from pffl.evidence import noise as noises
 from pffl.evidence.certificate import Assumption, State
 from pffl.evidence.record import (
     NOT_ASKED,
     Candidate,
     Evidence,
+    Figures,
     Missing,
     ModelPath,
-    Pair,
+    Noise,
     Sample,
     known,
 )
 from pffl.models.base import LOSS_BOUNDS
 from pffl.models.linear import NumericModel, rebuild
+from pffl.privacy.accounting import epsilon_of
 from pffl.text import down, up, words
-from pffl.typing import BoolArray, FloatArray
+from pffl.typing import BoolArray, FloatArray, IntArray
 
 #: A loss this little above its bound, beside the cell's scale, counts as met.
 TOLERANCE = 1e-6
@@ -61,8 +76,11 @@ MOVED = 1e-3  # part of a mean training loss that the predictor's limits may cha
 SMALL = 1e-6  # of the unit of losses: a smaller change is none
 CROSSED = 1e-4  # part of a bound by which the shipped predictor may be above it
 FEWEST = 10  # rows of a cell, for its mean loss to be held against its bound
+COUNTED = 0.1  # under noise: part of δ for the number of held-out people
+LARGEST_EPSILON = 100.0  # no larger one is named
 METRICS = ("dp_gap", "eo_gap", "equalised_odds")
 Converged: TypeAlias = Literal["yes", "no", "not measurable"]
+Share: TypeAlias = Literal["loss", "wrong", "selected"]
 
 
 # Losses against bounds
@@ -95,11 +113,6 @@ class Losses:
         """Which cells are above their bounds, by more than the tolerance."""
         over: BoolArray = self.low - self.bounds > self.tolerance
         return over
-
-    @property
-    def missed(self) -> bool:
-        """Whether a cell is above its bound, by more than the tolerance."""
-        return bool(self.above.any())
 
     @property
     def empty(self) -> tuple[str, ...]:
@@ -150,6 +163,67 @@ def unmoved(seen: Sample, bounds: FloatArray, allowed: FloatArray, unit: float) 
     return harmless(own, kept, np.append(bounds, 0.0), np.append(allowed, 0.0), unit)
 
 
+# Noise
+
+
+def deviations(delta: float, sets: int = 1) -> float:
+    """Return z: none of so many sets is further off, but with probability δ."""
+    from scipy.special import ndtri
+
+    return float(-ndtri(delta / (2 * max(1, sets))))
+
+
+def fieller(
+    loss: float, people: float, s: float, t: float, z: float, most: float
+) -> tuple[float, float]:
+    """Return the ends of the mean loss of a cell, between 0 and `most`.
+
+    The roots of (ñ² − z²t²)m² − 2L̃ñm + (L̃² − z²s²); none where ñ is within its noise.
+    """
+    a, c = people**2 - (z * t) ** 2, loss**2 - (z * s) ** 2
+    if people <= z * t:
+        return 0.0, most
+    root = math.sqrt(max(0.0, (loss * people) ** 2 - a * c))
+    low, high = (loss * people - root) / a, (loss * people + root) / a
+    return min(max(0.0, low), most), min(max(0.0, high), most)
+
+
+def log_sum_upper(
+    logs: list[float], off: list[float], held: Figures, n: float, delta: float
+) -> float:
+    """Solve Σ π_j exp(S̃_j − s_j²/2 − n·log(1 − γ_j m)) = 1/δ for m; 1 if none does."""
+    if n < 1:
+        return 1.0
+    from scipy.optimize import brentq
+    from scipy.special import logsumexp
+
+    gamma = np.array(held.bets)
+    base = np.log(held.bet_weights) + np.array(logs) - np.array(off) ** 2 / 2
+
+    def left(m: float) -> float:
+        return float(logsumexp(base - n * np.log1p(-gamma * m))) + math.log(delta)
+
+    if left(1.0) <= 0:
+        return 1.0
+    if left(0.0) >= 0:
+        return 0.0
+    return float(brentq(left, 0.0, 1.0, xtol=1e-12)) * (1 + 1e-9)
+
+
+def possible(
+    figures: Figures, most: float
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return people, loss sums and correct predictions per atom, as they can be.
+
+    People are whole numbers, nobody's loss is below 0 or above `most`, and no more are
+    right than there are. So tables have released sums; margins come from the sums as
+    they were released.
+    """
+    people = np.maximum(np.rint(figures.counts), 0.0)
+    losses = np.clip(figures.losses, 0.0, most * people)
+    return people, losses, np.clip(np.rint(figures.correct), 0.0, people)
+
+
 # New people
 
 
@@ -161,25 +235,16 @@ def upper_ends(
     `weighs`: whether the rows have weights; then None without bets on them, or where a
     row weighs more than was assumed.
     """
-    bets = sample.planned
+    bets, risk = sample.planned, {"loss_bound": loss_bound, "delta": delta}
     if weighs:
         if bets is None or not sample.levels or any(sample.stakes["above"]):
             return None
-        return mean.upper(
-            bets,
-            np.array(sample.diluted),
-            np.array(sample.stakes["count"]),
-            loss_bound=loss_bound,
-            delta=delta,
-            levels=np.array(sample.levels),
-        )
+        sums, count = np.array(sample.diluted), np.array(sample.stakes["count"])
+        return mean.upper(bets, sums, count, levels=np.array(sample.levels), **risk)
     count, total = sample.of_people("count"), sample.of_people("bounded_loss")
     if bets is None:
         return mean.chernoff_upper(count, total, loss_bound, delta)
-    below = np.array(sample.below)
-    return mean.upper_bounds(
-        bets, below, count, total, loss_bound=loss_bound, delta=delta
-    )
+    return mean.upper_bounds(bets, np.array(sample.below), count, total, **risk)
 
 
 def keeps(one: Candidate, bounds: FloatArray, risk: float, *, weighs: bool) -> bool:
@@ -199,12 +264,9 @@ def shares(e: Evidence) -> dict[str, float]:
     A union over the candidates comes on top. Of weighted rows nothing is said but
     losses.
     """
-    delta = 1.0 - e.terms.confidence
-    others: list[str] = []
+    delta, others = 1.0 - e.terms.confidence, []
     if e.labels and not e.heldout_weighted:
-        others.append("holdout_error")
-    if len(e.labels) == 2 and not e.heldout_weighted:
-        others += METRICS
+        others = ["holdout_error", *(METRICS if len(e.labels) == 2 else ())]
     out = {"holdout": delta / 2 if others else delta}
     return out | {kind: delta / (2 * len(others)) for kind in others}
 
@@ -223,7 +285,7 @@ class Unseen:
         Rows that are training rows, too; see `Data.overlap`.
     """
 
-    e: Evidence
+    j: Judged
     sample: Sample | Missing
     candidates: int
     overlap: int | None
@@ -231,17 +293,17 @@ class Unseen:
     @property
     def parts(self) -> int:
         """The number of parts of δ, of which these statements have one."""
-        return self.candidates * later_part(self.e)
+        return self.candidates * later_part(self.j.e)
 
     @property
     def delta(self) -> float:
         """The risk of each figure by itself."""
-        return split_delta(1.0 - self.e.terms.confidence, 1, self.parts)
+        return split_delta(1.0 - self.j.e.terms.confidence, 1, self.parts)
 
     def joint_delta(self, kind: str) -> float:
         """Return δ of one cell (or of one metric) of a joint statement."""
-        cells = 1 if kind in METRICS else max(1, len(self.e.cells))
-        return split_delta(shares(self.e)[kind], cells, self.parts)
+        cells = 1 if kind in METRICS else max(1, len(self.j.e.cells))
+        return split_delta(shares(self.j.e)[kind], cells, self.parts)
 
     @cached_property
     def separate(self) -> Assumption:
@@ -250,7 +312,7 @@ class Unseen:
         Rows that equal a training row may be of the same person or of another: only ids
         tell. Where there are none, such rows stay, and are counted.
         """
-        e, many, data = self.e, self.overlap, self.e.data
+        e, many, data = self.j.e, self.overlap, self.j.e.data
         if isinstance(self.sample, Missing):
             return Assumption(self.sample.missing, "failed")
         own = (e.trained or data.trained_on is not None) and not data.other
@@ -262,77 +324,76 @@ class Unseen:
             return Assumption.of("separate.unknown", "could not be checked")
         if not many:
             return Assumption.of("separate", "checked")
-        rows = self.sample.rows
         state: State = "could not be checked"
-        return Assumption.of("separate.equal", state, many=many, rows=rows)
+        return Assumption.of("separate.equal", state, many=many, rows=self.sample.rows)
 
     @cached_property
-    def looked_at(self) -> tuple[Assumption, ...]:
+    def reuse(self) -> tuple[Assumption, ...]:
         """How reuse of the rows, and a choice by them, were paid for."""
-        many, terms, noisy = self.candidates, self.e.terms, self.e.noise is not None
-        found = Assumption.of("fixed.noise" if noisy else "fixed", "assumed")
+        many, terms, noisy = self.candidates, self.j.e.terms, self.j.noise is not None
+        mark = ".noise" * noisy
+        state: State = "checked" if terms.counted else "assumed"
+        found = Assumption.of(f"fixed{mark}", "assumed")
         if many > 1:
-            state: State = "checked" if terms.counted else "assumed"
             found = Assumption.of("fixed.many", state, many=many)
         if terms.others:
-            key = "fixed.others.noise" if noisy else "fixed.others"
-            found = Assumption.of(key, "could not be checked", others=terms.others)
+            key, state = f"fixed.others{mark}", "could not be checked"
+            found = Assumption.of(key, state, others=terms.others)
         if not terms.later:
             return (found,)
-        key = "reuse.noise" if noisy else "reuse"
-        part = self.parts if noisy else later_part(self.e)
-        more = Assumption.of(key, "checked", number=terms.later + 1, part=part)
-        return found, more
-
-    @cached_property
-    def bounded_loss(self) -> tuple[Assumption, ...]:
-        """Why no loss is above M: the predictor that is shipped is bounded."""
-        return bounded_loss(self.e)
+        part = self.parts if noisy else later_part(self.j.e)
+        figures = {"number": terms.later + 1, "part": part}
+        return found, Assumption.of(f"reuse{mark}", "checked", **figures)
 
     @cached_property
     def weights(self) -> tuple[Assumption, ...]:
         """That no weight is above s_max, where rows have weights."""
-        most, sample = self.e.terms.weight_bound, self.sample
-        if not self.e.heldout_weighted or isinstance(sample, Missing):
+        e, sample = self.j.e, self.sample
+        most, seen = e.terms.weight_bound, e.data.weights
+        if not e.heldout_weighted or isinstance(sample, Missing):
             return ()
         if most is None:
             return (Assumption.of("weights.none", "failed"),)
-        over, seen = np.array(sample.stakes.get("above", [])), self.e.data.weights
         if seen is not None and seen[1] > most:
             return (Assumption.of("weights.train", "failed", weight=seen[1]),)
+        over = np.array(sample.stakes.get("above", []))
         if over.any():
             z = int(over.argmax())
-            figures = {"rows": int(over[z]), "cell": self.e.names[z], "most": most}
+            figures = {"rows": int(over[z]), "cell": e.names[z], "most": most}
             return (Assumption.of("weights.test", "failed", **figures),)
         return (Assumption.of("weights", "assumed", most=most),)
 
     @cached_property
     def grounds(self) -> tuple[Assumption, ...]:
         """What all statements from these rows stand on."""
+        drawn = Assumption.of("sampling", "assumed")
         if isinstance(self.sample, Missing):
             return (self.separate,)
-        drawn = Assumption.of("sampling", "assumed")
-        if self.e.noise is not None:
+        if self.j.noise is not None:
             bets = Assumption.of("bets.noise", "checked")
-            honest = Assumption.of("honest", "assumed")
-            return (drawn, *self.looked_at, bets, honest)
-        return (drawn, self.separate, *self.looked_at)
+            return (drawn, *self.reuse, bets, Assumption.of("honest", "assumed"))
+        return (drawn, self.separate, *self.reuse)
+
+    @property
+    def loss_grounds(self) -> tuple[Assumption, ...]:
+        """What statements on losses stand on: they must be bounded, too."""
+        if self.j.noise is not None:
+            return self.grounds
+        return (*self.grounds, *bounded_loss(self.j.e), *self.weights)
 
     @cached_property
     def usable(self) -> Sample | None:
         """The rows, where something may be said by them."""
-        sample = known(self.sample)
-        return None if self.separate.state == "failed" else sample
+        return None if self.separate.state == "failed" else known(self.sample)
 
     def bounds(self, delta: float) -> FloatArray | None:
         """Bound the cells' mean losses, each with probability 1 − δ."""
-        e, M = self.e, self.e.terms.loss_bound
-        if self.usable is None or M is None or not e.cells:
+        e, M = self.j.e, self.j.e.terms.loss_bound
+        failed = any(ground.state == "failed" for ground in self.weights)
+        if self.usable is None or M is None or not e.cells or failed:
             return None
-        if any(ground.state == "failed" for ground in self.weights):
-            return None
-        if e.noise is not None:
-            return noises.upper(e, e.noise, delta)
+        if self.j.noise is not None:
+            return self.j.noisy_upper(self.j.noise, delta)
         return upper_ends(self.usable, M, delta, weighs=e.heldout_weighted)
 
     @cached_property
@@ -356,23 +417,25 @@ class Unseen:
         are; None where they would not, because the mean of these is not below the
         bound, or there are none.
         """
-        e, M, found = self.e, self.e.terms.loss_bound, self.upper
+        e, M, found = self.j.e, self.j.e.terms.loss_bound, self.upper
         if self.usable is None or M is None or found is None or not e.promise:
             return {}
-        if e.noise is not None:
+        if self.j.noise is not None:
             return {}
         out: dict[str, int | None] = {}
         for z in np.flatnonzero(found > e.bounds).tolist():
             moments, there = _moments(self.usable, z, M, weighs=e.heldout_weighted)
-            needed = None
-            if moments is not None:
-                needed = mean.rows_needed(
+            needed = (
+                None
+                if moments is None
+                else mean.rows_needed(
                     float(e.bounds[z]),
                     known=moments,
                     loss_bound=M,
                     delta=self.delta,
                     weighted=e.heldout_weighted,
                 )
+            )
             out[e.names[z]] = None if needed is None else max(1, needed - there)
         return out
 
@@ -383,15 +446,15 @@ def _moments(
     """Return the moments of a cell's held-out people, and how many they are."""
     if weighs:
         return sample.moments(z), int(sample.stakes["count"][z])
-    count, total, squares = (
-        float(sample.of_people(name)[z])
-        for name in ("count", "bounded_loss", "bounded_loss_squared")
-    )
+    names = ("count", "bounded_loss", "bounded_loss_squared")
+    count, total, squares = (float(sample.of_people(name)[z]) for name in names)
     if count == 0:
         return None, 0
-    level = total / count
-    variance = max(0.0, squares / count - level**2)
-    return Moments.alike(level, variance, loss_bound), int(count)
+    variance = max(0.0, squares / count - (total / count) ** 2)
+    return Moments.alike(total / count, variance, loss_bound), int(count)
+
+
+# The limits of the shipped predictor
 
 
 def limits(e: Evidence) -> tuple[float, float] | None:
@@ -427,13 +490,10 @@ def unbounded(e: Evidence) -> str:
 
 def bounded_loss(e: Evidence) -> tuple[Assumption, ...]:
     """Say why no loss is above M: the predictor that is shipped is bounded."""
-    M, ends = e.terms.loss_bound, limits(e)
+    M, ends, who = e.terms.loss_bound, limits(e), e.terms.clipping
     if M is None or ends is None:
         return (Assumption(unbounded(e), "failed"),)
-    who = e.terms.clipping
-    state: State = "checked"
-    if who == "range":
-        state = "assumed"
+    state: State = "assumed" if who == "range" else "checked"
     kept = f"limited.{who}" if who in ("clip", "range") else "limited"
     if e.labels:
         text = f"probabilities within {down(ends[0])} and {up(ends[1])}"
@@ -459,55 +519,50 @@ def named(e: Evidence) -> str:
 # All of it
 
 
-def reported_groups(e: Evidence) -> list[int]:
-    """Return the groups that anyone belongs to, in any sample."""
-    samples = [e.seen, *([e.heldout] if isinstance(e.heldout, Sample) else [])]
-    counts = [s.of_atoms("count", len(e.groups)).sum(axis=1) for s in samples]
-    return [int(a) for a in np.flatnonzero(np.sum(counts, axis=0))]
-
-
 class Judged:
     """Every figure of one evidence; each is computed when it is first needed, once."""
 
     def __init__(self, e: Evidence) -> None:
         self.e = e
-
-    @cached_property
-    def member(self) -> FloatArray:
-        """Which atom is in which cell, shape (Z, atoms)."""
-        return noises.member(self.e)
+        self.noise = e.noise
+        self.bounds = e.bounds
 
     @property
-    def factor(self) -> float:
-        """By how many deviations the ends of losses are apart from released ones."""
-        return noises.factor(1.0 - self.e.terms.confidence, len(self.e.cells))
+    def evidence(self) -> Evidence:
+        """What all of it follows from."""
+        return self.e
+
+    @cached_property
+    def reported_groups(self) -> list[int]:
+        """The groups that anyone belongs to, in any sample."""
+        e, held = self.e, known(self.e.heldout)
+        samples = [e.seen, *([] if held is None else [held])]
+        counts = [s.of_atoms("count", len(e.groups)).sum(axis=1) for s in samples]
+        return [int(a) for a in np.flatnonzero(np.sum(counts, axis=0))]
 
     # Rows at hand
 
-    def losses(self, sample: Sample, *, trained: bool = True) -> Losses:
+    def losses_of(self, sample: Sample, *, trained: bool = True) -> Losses:
         """Mean losses of the cells against their bounds.
 
         What was `trained` for these rows is met up to a `tolerance`.
         """
-        e, noise = self.e, self.e.noise
+        e = self.e
         low = high = means = e.means(sample)
         allowed = tolerance(e.scales, e.bounds) * (trained and e.trained)
-        if noise is not None:
-            low, high = noises.ends(e, noise, noise.seen if trained else noise.heldout)
+        if self.noise is not None:
+            low, high = self.ends(self.noise.seen if trained else self.noise.heldout)
             allowed = np.zeros(len(e.cells))
         counts = sample.of_cells("count")
         return Losses(e.names, counts, means, low, high, e.bounds, allowed)
 
     @cached_property
-    def train(self) -> Losses:
-        """Of the training rows, or of all rows that were audited."""
-        return self.losses(self.e.seen)
-
-    @cached_property
-    def test(self) -> Losses | None:
-        """Of the test rows."""
-        held = known(self.e.heldout)
-        return None if held is None else self.losses(held, trained=False)
+    def losses(self) -> dict[str, Losses]:
+        """Of ``train`` rows (or of those that were audited), and of ``test`` rows."""
+        held, found = known(self.e.heldout), {"train": self.losses_of(self.e.seen)}
+        if held is not None:
+            found["test"] = self.losses_of(held, trained=False)
+        return found
 
     @cached_property
     def target(self) -> float | None:
@@ -525,16 +580,16 @@ class Judged:
     @cached_property
     def gap(self) -> float | None:
         """ν of the pair; None where it was not measured."""
-        pair = self.e.proofs.gap
-        return pair.gap if isinstance(pair, Pair) else None
+        pair = known(self.e.proofs.gap)
+        return None if pair is None else pair.gap
 
     @cached_property
     def converged(self) -> Converged:
         """Whether the run came as close to the best trade-off as was asked of it."""
-        e, run = self.e, known(self.e.training)
+        run = known(self.e.training)
         if run is not None and run.settling is not None and not run.settling.settled:
             return "no"
-        if not e.trained or self.gap is None or self.target is None:
+        if run is None or self.gap is None or self.target is None:
             return "not measurable"
         return "yes" if self.gap <= self.target else "no"
 
@@ -561,21 +616,17 @@ class Judged:
         was given. There is none without such a model, and none for a run that did not
         converge: its own gap must not excuse it.
         """
-        e, least, B = self.e, known(self.e.proofs.excess), self.e.terms
-        missed = e.promise and self.train.missed
+        e, least, terms = self.e, known(self.e.proofs.excess), self.e.terms
+        missed = e.promise and self.losses["train"].above.any()
         if not missed or self.converged != "yes" or self.gap is None or least is None:
             return None
         room = -least.excess(e.bounds).upper
         aimed = (e.bounds - e.aimed).max()
-        if B.multiplier_bound <= 0 or e.risk is None or room < aimed:
+        if terms.multiplier_bound <= 0 or e.risk is None or room < aimed:
             return None
-        return slack_of(
-            least.risk,
-            self.gap,
-            e.risk,
-            risk_weight=B.risk_weight,
-            multiplier_bound=B.multiplier_bound,
-        )
+        prices = {"risk_weight": terms.risk_weight}
+        prices["multiplier_bound"] = terms.multiplier_bound
+        return slack_of(least.risk, self.gap, e.risk, **prices)
 
     @cached_property
     def smallest_bound(self) -> float | None:
@@ -591,6 +642,14 @@ class Judged:
         rise = found.excess(e.bounds).upper
         return float(up(rise + (float(e.bounds[0]) if common else 0.0), digits=6))
 
+    @property
+    def witness(self) -> dict[str, float] | None:
+        """Weights of the cells that prove the bounds impossible."""
+        excess = known(self.e.proofs.excess)
+        if excess is None or self.proof is None:
+            return None
+        return dict(zip(self.e.names, excess.multipliers, strict=True))
+
     # New people
 
     @cached_property
@@ -600,7 +659,7 @@ class Judged:
         path, held = known(e.path), known(e.heldout)
         if path is not None and held is not None and path.split in held.splits:
             many *= len(path.candidates)
-        return Unseen(e, e.heldout, many, e.data.overlap)
+        return Unseen(self, e.heldout, many, e.data.overlap)
 
     @cached_property
     def people(self) -> Unseen:
@@ -608,11 +667,12 @@ class Judged:
 
         The first model was fixed before; another is one of so many that were.
         """
-        e, path = self.e, known(self.e.path)
+        path = known(self.e.path)
         if path is None:
             return self.heldout
-        many = e.terms.candidates * (len(path.candidates) if path.chosen > 0 else 1)
-        return Unseen(e, path.shipped.calibration, many, path.overlap)
+        many = len(path.candidates) if path.chosen > 0 else 1
+        many *= self.e.terms.candidates
+        return Unseen(self, path.shipped.calibration, many, path.overlap)
 
     @property
     def asked(self) -> bool:
@@ -626,14 +686,14 @@ class Judged:
         return split_delta(1.0 - self.e.terms.confidence, 1, parts)
 
     @cached_property
-    def tested(self) -> list[bool]:
+    def tested(self) -> tuple[bool, ...]:
         """What came of the models that were tested, until the first not shown."""
-        e, out = self.e, []
-        for one in [] if isinstance(e.path, Missing) else e.path.candidates:
+        e, path, out = self.e, known(self.e.path), []
+        for one in [] if path is None else path.candidates:
             out.append(keeps(one, e.bounds, self.risk, weighs=e.heldout_weighted))
             if not out[-1]:
                 break
-        return out
+        return tuple(out)
 
     @cached_property
     def by_path(self) -> bool:
@@ -655,7 +715,7 @@ class Judged:
         return self.e.bounds if self.by_path else self.people.upper
 
     @cached_property
-    def certified(self) -> bool | None:
+    def shown(self) -> bool | None:
         """Whether every bound holds for new people; None if nothing can be said."""
         found, e = self.upper, self.e
         if found is None or not e.promise:
@@ -690,7 +750,103 @@ class Judged:
         found = float(up(float(bounds[0]) + more))
         return found if found < M else None
 
+    # Noise
+
+    @cached_property
+    def member(self) -> FloatArray:
+        """Which atom is in which cell, shape (Z, atoms)."""
+        e = self.e
+        labels: list[str | None] = list(e.labels) or [None]
+        atoms = [(group, label) for group in e.groups for label in labels]
+        return np.array(
+            [[float(a in map(tuple, c.of)) for a in atoms] for c in e.cells]
+        )
+
     @property
-    def more_rows(self) -> dict[str, int | None]:
-        """Of cells whose bound is not shown, about how many more rows would."""
-        return {} if self.by_path else self.people.more_rows
+    def factor(self) -> float:
+        """By how many deviations the ends of losses are apart from released ones."""
+        return deviations(1.0 - self.e.terms.confidence, len(self.e.cells))
+
+    def ends(self, figures: Figures | None) -> tuple[FloatArray, FloatArray]:
+        """Return lower and upper ends of the cells' mean losses, all cells together.
+
+        Of the rows that the `figures` are of.
+        """
+        if self.noise is None or figures is None:
+            raise TypeError("without noise a loss has no ends")
+        losses, people = self.member @ figures.losses, self.member @ figures.counts
+        root, most = np.sqrt(self.member.sum(axis=1)), self.noise.loss_bound
+        off, apart = root * figures.loss_deviation, root * figures.count_deviation
+        rows = np.stack([losses, people, off, apart], axis=1).tolist()
+        found = [fieller(L, n, s, t, self.factor, most) for L, n, s, t in rows]
+        low, high = np.array(found).reshape(-1, 2).T
+        return low, high
+
+    def between(
+        self, split: str, what: Share, atoms: IntArray | slice = slice(None)
+    ) -> tuple[float, float] | None:
+        """Return the ends of the mean loss of atoms, or of a share of predictions.
+
+        By themselves, with the confidence of the run; None where nothing was released.
+        The share of "selected", positive predictions is that of the two atoms of a
+        group: its noise and that of the number of people have the people of the first
+        atom in common, which makes the ends wider than they had to be.
+        """
+        noise, name = self.noise, "final errors" if split == "train" else "errors"
+        if noise is None:
+            return None
+        figures = noise.seen if split == "train" else noise.heldout
+        if figures is None:
+            return None
+        counts, losses, right = (
+            np.asarray(sums)[atoms]
+            for sums in (figures.counts, figures.losses, figures.correct)
+        )
+        people, root = float(counts.sum()), math.sqrt(len(counts))
+        z, t = deviations(1.0 - self.e.terms.confidence), figures.count_deviation
+        if what == "loss":
+            off = root * figures.loss_deviation
+            most = noise.loss_bound
+            return fieller(float(losses.sum()), people, off, root * t, z, most)
+        known_off = [
+            r.deviation for r in noise.releases if (r.name, r.split) == (name, split)
+        ]
+        if not known_off:
+            return None
+        s = root * known_off[0]
+        if what == "selected":
+            chosen = float(right[1] + counts[0] - right[0])
+            return fieller(chosen, people, math.hypot(s, t), root * t, z, 1.0)
+        low, high = fieller(float(right.sum()), people, s, root * t, z, 1.0)
+        return 1.0 - high, 1.0 - low
+
+    def noisy_upper(self, noise: Noise, delta: float) -> FloatArray | None:
+        """Bound the mean losses of people not seen, each with probability 1 − δ."""
+        held = noise.heldout
+        if held is None or not held.logs:
+            return None
+        z = -deviations(2 * COUNTED * delta) * held.count_deviation
+        people = self.member @ held.counts + z * np.sqrt(self.member.sum(axis=1))
+        rows = zip(held.logs, held.log_deviation, people.tolist(), strict=True)
+        share = (1 - COUNTED) * delta
+        found = [log_sum_upper(logs, off, held, n, share) for logs, off, n in rows]
+        return noise.loss_bound * np.array(found)
+
+    def deciding_epsilon(self, noise: Noise) -> float | None:
+        """Return about which ε would decide; None where more would not help.
+
+        A margin shrinks as 1/μ; the estimates stay about where they are.
+        """
+        cells, seen, worst = self.losses["train"], noise.seen, 1.0
+        middle = self.member @ seen.losses
+        middle = middle / np.maximum(self.member @ seen.counts, 1.0)
+        for z in np.flatnonzero(cells.high > cells.bounds).tolist():
+            room = float(cells.bounds[z] - middle[z])
+            # Where it is above, more would rather show that it is not met.
+            end = cells.high[z] if room > 0 else cells.low[z]
+            wide = float(abs(end - middle[z]))
+            if room == 0 or not math.isfinite(wide):
+                return None
+            worst = max(worst, wide / abs(room))
+        needed = epsilon_of(noise.mu * worst, noise.delta)
+        return needed if needed < LARGEST_EPSILON else None
