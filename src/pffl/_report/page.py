@@ -495,7 +495,6 @@ def render(
         Grid=Grid,
         charts=charts,
         card=card,
-        numbered=numbered,
         assumptions=assumptions,
         shown=shown,
         glossary=json.loads(packaged("glossary.json")),
