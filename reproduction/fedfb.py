@@ -8,9 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 import pffl
-from pffl.data import partition
+from pffl.data import Attribute, Column, Rows, TableEncoding, partition
 from pffl.datasets import _people
 from pffl.datasets._fetch import fetch
+
+NUMBERS = (
+    "age", "juv_fel_count", "juv_misd_count", "juv_other_count", "priors_count",
+)  # fmt: skip
 
 
 def compas(
@@ -30,23 +34,28 @@ def compas(
     file = _people.COMPAS_FILE
     file = file if sha256 is None else replace(file, sha256=sha256)
     table = _people.read_compas(fetch(file, source=source))
-    inputs = {}
-    for name in _people.COMPAS_NUMBERS:
-        number = table[name].astype(np.float64)
-        inputs[name] = (number - number.min()) / (number.max() - number.min())
-    for name in ("age_cat", "c_charge_degree", "c_charge_desc"):
-        inputs |= _people.indicators(table[name])
-        # A missing description has no column of its own: all its columns are 0.
-        inputs.pop(f"{name}=", None)
     black = table["race"] == "African-American"
-    rows, schema = _people.encode_people(
-        inputs,
-        1.0 - table["two_year_recid"].astype(np.float64),
-        table[["sex"]].assign(race=np.where(black, "African-American", "other")),
-        labels=("recidivism", "no recidivism"),
-        target="no recidivism within two years",
+    recidivist = table["two_year_recid"] == "1"
+    labels, target = ("recidivism", "no recidivism"), "no recidivism within two years"
+    table = table.assign(
+        race=np.where(black, "African-American", "other"),
+        **{target: np.where(recidivist, *labels)},
     )
-    older = inputs["age"].to_numpy() > 0.1
+    columns = []
+    for name in NUMBERS:
+        number = table[name].astype(np.float64)
+        table[name] = (number - number.min()) / (number.max() - number.min())
+        columns.append(Column(name, "number"))
+    for name in ("age_cat", "c_charge_degree", "c_charge_desc"):
+        # A missing description has no column of its own: all its columns are 0.
+        values = tuple(sorted(set(table[name]) - {""}))
+        columns.append(Column(name, "category", values))
+    groups = [Attribute(n, tuple(sorted(set(table[n])))) for n in ("sex", "race")]
+    encoding = TableEncoding.of(columns, groups, labels, target, unseen="ignore")
+    schema, rows = encoding.schema, encoding.rows(table)
+    if not isinstance(rows.X, np.ndarray):
+        rows = replace(rows, X=rows.X.toarray())
+    older = table["age"].to_numpy() > 0.1
     cut = int(0.7 * len(rows))
     first = np.arange(len(rows)) < cut
     plan = [
@@ -65,6 +74,29 @@ def compas(
         "label: 'recidivism' → 0, 'no recidivism' → 1 (positive)",
     )
     silos = partition.distribute(rows.take, plan)
-    looked_up = (*_people.COMPAS_NUMBERS, "c_charge_desc")  # read off the rows
+    looked_up = (*NUMBERS, "c_charge_desc")  # read off the rows
     name = "COMPAS (FedFB preparation)"
     return pffl.Federation(schema, silos, name, notes=notes, undeclared=looked_up)
+
+
+def with_groups_as_inputs(federation: pffl.Federation) -> pffl.Federation:
+    """Show models the group too: an input of 0 and 1 for each group but the first.
+
+    As in the comparisons of FedFB's authors. Predictions then need the group.
+    """
+    groups = federation.schema.groups[1:]
+
+    def widened(rows: Rows) -> Rows:
+        own = rows.group[:, None] == np.arange(1, len(groups) + 1)
+        return replace(rows, X=np.column_stack([np.asarray(rows.X), own.astype(float)]))
+
+    names = tuple(f"group={group}" for group in groups)
+    schema = federation.schema
+    schema = replace(schema, features=(*schema.features, *names))
+    silos = tuple(
+        replace(silo, splits={s: widened(r) for s, r in silo.splits.items()})
+        for silo in federation.silos
+    )
+    notes = (*federation.notes, "the group is an input")
+    known = TableEncoding.of_numbers(schema, federation.encoding.label_type)
+    return replace(federation, schema=schema, silos=silos, encoding=known, notes=notes)

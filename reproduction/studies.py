@@ -28,6 +28,7 @@ from reproduction.bench import (
     logistic,
     whole,
 )
+from reproduction.fedfb import with_groups_as_inputs
 
 VALIDATION = 0.2
 POINTS, MORE = 15, 8  # of a path of bounds, and beside them in its upper quarter
@@ -209,7 +210,7 @@ def parity_panels(
         cbgl = "cbgl"
         fedavg = bench.fedavg(cbgl)
         by_label, by_group = path(bench, cbgl)[2], path(bench, "bgl")[2]
-        wider = Bench(bench.federation.with_groups_as_inputs(), bench.seed)
+        wider = Bench(with_groups_as_inputs(bench.federation), bench.seed)
         fair = [
             methods.FedFair.within(400, gap_bound=gap, dual_step_size=0.05, **more)
             for gap in GAPS

@@ -82,6 +82,21 @@ def make_federation(
     return Federation(schema, tuple(silos), name="test")
 
 
+def without_zeros(federation: Federation) -> Federation:
+    """The same rows, compressed."""
+    from scipy.sparse import csr_array
+
+    def packed(rows: Rows) -> Rows:
+        X = Rows.of(csr_array(rows.X), rows.y, rows.group).X
+        return replace(rows, X=X)
+
+    silos = [
+        replace(silo, splits={s: packed(r) for s, r in silo.splits.items()})
+        for silo in federation.silos
+    ]
+    return from_silos(federation, silos)
+
+
 def from_silos(federation: Federation, silos: Sequence[Silo]) -> Federation:
     """Return a federation of other silos with the same schema, numbered anew."""
     numbered = tuple(replace(silo, index=k) for k, silo in enumerate(silos))

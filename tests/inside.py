@@ -29,18 +29,16 @@ HOMES = {
     "cli.options": "COMMANDS_GONE Draft OPTIONS OPTIONS_GONE bound in_options",
     "constraints": "EVERY_SILO",
     "data.checks": "repeated_rows row_hashes shared_ids shared_rows",
-    "data.encoding": "Column count_words encode_values match_names",
-    "data.inference": ":inference",
+    "data.columns": ":columns Column count_words encode_values match_names",
+    "data.infer": ":infer",
     "data.partition": ":partition draw_parts split_index",
-    "data.reading": ":reading find_delimiter place_of read_chunks read_table",
+    "data.read": ":reading find_delimiter place_of read_chunks read_table",
+    "data.rows": "as_csr as_inputs",
     "data.schema": "Names Numbered named repeated withheld",
-    "data.silo": "as_inputs",
-    "data.sparse": "as_csr spreads",
-    "data.table": "ColumnOptions TableOptions",
-    "datasets._acs": ":datasets_acs archive_name",
-    "datasets._acs_tasks": (
-        "COLUMNS:datasets_acs_tasks_COLUMNS FIFTY_STATES FIPS RACES RELP_OF_RELSHIPP "
-        "SEXES TASKS"
+    "data.table": "TableOptions",
+    "datasets._acs": (
+        ":datasets_acs CODES:acs_codes FIFTY_STATES FIPS RACES RELP_OF_RELSHIPP SEXES "
+        "TASKS archive_name"
     ),
     "datasets._celeba": ":datasets_celeba",
     "datasets._fetch": ":datasets_fetch RemoteFile cache_folder fetch open_member",

@@ -9,12 +9,13 @@ import pytest
 import scipy.sparse as sp
 
 import pffl
+from pffl.data import Rows
 from pffl.engines import Local
 from pffl.errors import DataError
 from pffl.models import Inputs
 from pffl.queries import Evaluate, Expand
 from tests.helpers import make_problem, train_query, witness_query
-from tests.inside import ScaledRows, as_csr, spreads
+from tests.inside import ScaledRows, as_csr
 from tests.raising import raises
 from tests.verifying import not_verified
 
@@ -116,7 +117,9 @@ def test_rows_take_one_form():
     assert found.indices.dtype == np.int32
     whole = as_csr(sp.csr_array(np.eye(3)))
     assert np.shares_memory(as_csr(whole).data, whole.data)
-    np.testing.assert_allclose(spreads(found), found.toarray().std(axis=0))
+    np.testing.assert_allclose(
+        Rows.of(found, np.zeros(2), np.zeros(2)).spread, found.toarray().std(axis=0)
+    )
 
 
 def spoilt(X, value):

@@ -97,7 +97,8 @@ def add_table(name: str, spec: Mapping[str, Any]) -> None:
             rows = rows.sample(PEOPLE, random_state=seed).reset_index(drop=True)
         return pffl.Federation.from_table(
             rows, label="_y", group="_group", silo=spec["silo"], positive=1, name=name,
-            categorical=tuple(spec.get("categorical", ())), drop_empty=True, seed=seed,
+            columns={n: {"kind": "category"} for n in spec.get("categorical", ())},
+            drop_empty=True, seed=seed,
             **SHARES,
         )  # fmt: skip
 

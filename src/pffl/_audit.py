@@ -559,7 +559,7 @@ def with_probabilities(
     numbers = [pd.to_numeric(predicted[name], errors="coerce") for name in chosen]
     values = np.column_stack(numbers).astype(np.float64)
     _check_probabilities(values, chosen)
-    inputs = ("features", "categorical", "drop", "inputs", "missing")
+    inputs = ("features", "columns", "drop", "inputs", "missing")
     others = {key: value for key, value in options.items() if key not in inputs}
     names = _inputs(labels)
     joined = frame.assign(**dict(zip(names, values.T, strict=True)))

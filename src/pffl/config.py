@@ -35,7 +35,7 @@ from pffl._solve import default_method
 from pffl.constraints import CONSTRAINTS, BoundedGroupLoss, Constraint
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
-from pffl.data.table import ColumnOptions, TableOptions
+from pffl.data.table import TableOptions
 from pffl.datasets import DATASETS
 from pffl.engines import DEPLOYED, ENGINES, Engine
 from pffl.errors import DataError, PFFLError, Problems, UsageError, wrong
@@ -488,9 +488,8 @@ def _tables(
         problems.add(wrong("path", "[data]", "text, or a table (text each)", path))
         return None
     make = Federation.from_table if one else Federation.from_silos
-    keywords = TableOptions if one else ColumnOptions
-    options, complete = check(values, keywords, "[data]", problems)
-    absent = [f"`{key}=`" for key in required(keywords) if key not in values]
+    options, complete = check(values, TableOptions, "[data]", problems)
+    absent = [f"`{key}=`" for key in required(TableOptions) if key not in values]
     if absent:
         problems.add(f"[missing-key] a table needs {' and '.join(absent)}")
     elif complete and one:

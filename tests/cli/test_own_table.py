@@ -80,7 +80,8 @@ def test_what_the_message_advises_works(command):
     rows[2][1] = rows[6][3] = ""
     write(rows)
     advised = ("--missing", "indicator", "--missing-group", "missing")
-    advised += ("--categorical", "âge", "--set", "run.empty_cells=remove")
+    advised += ("--set", 'columns."âge".kind=category')
+    advised += ("--set", "run.empty_cells=remove")
     seen = command(*RUN, *advised, "--json")
     assert seen.code == 0
     assert any(c["cell"].startswith("missing × ") for c in seen.json["cells"])

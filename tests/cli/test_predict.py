@@ -26,7 +26,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture
 def rows(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "ROWS", 7)  # many pieces
+    monkeypatch.setattr(reading, "CHUNK_ROWS", 7)  # many pieces
     table = people(labels=LABELS["text"]).assign(
         id=[f"p{k}" for k in range(120)], note=["=1+1", '"a,\nb"', "NA", "-5"] * 30
     )
@@ -87,7 +87,7 @@ def test_nothing_is_overwritten_and_no_half_file_is_left(
         ('age,job\n30,"co\nok"\n', "unknown-category", "line 2"),
         ('age,job\n30,"cook\n31,cook\n', "bad-record", "line 2"),
         ("age,job\n30,cook\ninf,cook\n", "not-finite", "(first: line 3)"),
-        ("age,job\n30,cook\n1,c\0k\n", "not-text", "line 3"),
+        ("age,job\n30,cook\n1,c\0k\n", "not-text", "zero byte"),
         ("age,age,job\n30,31,cook\n", "repeated-column", "'age'"),
         ('[{"age": 1}]', "not-a-table", "JSON"),
         (

@@ -119,30 +119,23 @@ CASES = {
     ),
     # Numbers
     "thousands": (
-        ages(lambda v: f"{1200 + v:,}.50"), "", "written-numbers", "decimal=.",
-    ),
-    "thousands, told": (
-        ages(lambda v: f"{1200 + v:,}.50"), "--decimal .", None, "numbers: age",
+        ages(lambda v: f"{1200 + v:,}.50"), "", "written-numbers", "columns.age.kind",
     ),
     "decimal commas": (
-        ages(lambda v: f"{v / 10:.1f}".replace(".", ",")),
-        "", "written-numbers", "decimal=,",
-    ),
-    "decimal commas, told": (
-        ages(lambda v: f"{v / 10:.1f}".replace(".", ",")),
-        "--decimal ,", None, "numbers: age",
+        ages(lambda v: f"{v / 10:.1f}".replace(".", ",")), "", "written-numbers", "'",
     ),
     "both marks": (
         cells("price", lambda i: ["1.234,50", "1,234.50"][i % 2]),
-        "", "written-numbers", "'1,234.50'", "'1.234,50'", "categorical=",
+        "", "written-numbers", "'1,234.50'", "'1.234,50'", "columns.price.kind",
     ),
-    "no such mark": (at("y", [], ""), "--decimal ;", "wrong-value", "decimal"),
-    "shares": (ages(lambda v: f"{v} %"), "", "signed-numbers", " %'", "categorical="),
-    "money": (ages(lambda v: f"€ {v}"), "", "signed-numbers", "'€ ", "categorical="),
-    "money, told": (ages(lambda v: f"€ {v}"), "--categorical age", None, "age ("),
+    "shares": (ages(lambda v: f"{v} %"), "", "written-numbers", " %'"),
+    "money": (ages(lambda v: f"€ {v}"), "", "written-numbers", "'€ "),
+    "money, told": (
+        ages(lambda v: f"€ {v}"), "--set columns.age.kind=category", None, "age (",
+    ),
     "a word": (
         at("age", [3], "unknown"),
-        "", "mixed-types", "'unknown' (1, line 5)", "categorical=",
+        "", "mixed-types", "'unknown' (1, line 5)", "columns.age.kind",
     ),
     "words": (
         at("age", range(20), "n.k."), "", "mixed-types", "'n.k.' (20, first: line 2)",
@@ -191,33 +184,46 @@ CASES = {
         at("y", [], ""), "--drop scor", "missing-column", "did you mean 'score'",
     ),
     # Dates
-    "dates": (cells("born", lambda i: "1980-02-29"), "", None, "1980-02-29", "dates="),
+    "dates": (
+        cells("born", lambda i: "1980-02-29"), "", None, "columns.born.parts", "left",
+    ),
     "an order of dates": (
         cells("born", lambda i: f"{1 + i % 9}/{1 + i % 12}/1950"),
-        "--dates year", "bad-date", "date_format=%d/%m/%Y", "'1/1/1950'",
+        '--set columns.born.parts=["year"]', "bad-date", "'1/1/1950'",
     ),
     "an order that nobody told": (
         cells("born", lambda i: f"{1 + i % 9}/{1 + i % 12}/1950"),
-        "", None, "'born' was left out", "date_format=",
+        "", None, "'born' holds dates or times and was left out",
     ),
     "dates as told": (
         cells("born", lambda i: f"{1 + i % 9}/{1 + i % 12}/1950"),
-        "--dates=age,month --set data.date_format=%d/%m/%Y --date-origin=2000-01-01",
-        None, "born (age, month; age until 2000-01-01)",
+        '--set columns.born.parts=["age","month"] --set columns.born.format=%d/%m/%Y '
+        "--set columns.born.origin='2000-01-01'",
+        None, "born (age, month)",
     ),
     "a day that is none": (
         lambda f: at("born", [5], "31/02/1950")(cells("born", lambda i: "1/2/1950")(f)),
-        "--dates year --set data.date_format=%d/%m/%Y",
+        '--set columns.born.parts=["year"] --set columns.born.format=%d/%m/%Y',
         "bad-date", "'31/02/1950' (1, line 7)",
     ),
     "an age until when": (
         cells("born", lambda i: "1980-02-29"),
-        "--dates age", "needs-origin", "date_origin=",
+        '--set columns.born.parts=["age"]', "bad-column", "origin",
     ),
     "no part of a date": (
-        at("y", [], ""), "--dates day", "wrong-value", "'year', 'month'",
+        cells("born", lambda i: "1980-02-29"),
+        '--set columns.born.parts=["day"]', "wrong-value", "'year', 'month'",
     ),
-    "no day": (at("y", [], ""), "--date-origin 2000-02-30", "bad-date", "2000-02-30"),
+    "a kind that is none": (
+        at("y", [], ""), "--set columns.age.kind=colour", "wrong-value", "colour",
+    ),
+    "a key that is none": (
+        at("y", [], ""), "--set columns.age.fill=1 --set columns.age.comma=,",
+        "unknown-key", "comma",
+    ),
+    "a column that is declared, and not there": (
+        at("y", [], ""), "--set columns.agee.kind=number", "missing-column", "'age'",
+    ),
     # Silos, people and weights
     "silos for nobody": (
         at("y", [], ""),
@@ -326,22 +332,22 @@ def test_free_text_is_hashed_when_told_so(command):
     frame["my notes"] = [f"text number {i} of all" for i in range(len(frame))]
     frame.to_csv("people.csv", index=False)
     info = ("data", "people.csv")
-    advised = """--set 'data.hash."my notes"=1024'"""
-    assert advised in command(*info).out.splitlines()[-1]
+    advised = """--set 'columns."my notes".hash=1024'"""
+    assert advised in one_line(command(*info).out)
     told = one_line(command(*info, *COLUMNS).err)
     assert f"{advised} counts its words in 1,024 inputs" in told
-    wide = ("--set", 'data.hash."my notes"=262144')
+    wide = ("--set", 'columns."my notes".hash=262144')
     text = one_line(command(*info, *COLUMNS, *wide).out)
     assert "262,149 inputs" in text
     assert "my notes (262,144)" in text
     for given, code, said in (
-        ('"my notes"=0', 2, "16,777,216"),
-        ('"my notes"=33554432', 2, "33554432"),
-        ('"my notes"=3.5', 2, "'hash'"),
-        ("y=64", 2, "--label"),
-        ("notes=64", 3, "'my notes'"),
+        ('"my notes".hash=0', 2, "16,777,216"),
+        ('"my notes".hash=33554432', 2, "33554432"),
+        ('"my notes".hash=3.5', 2, "'hash'"),
+        ("y.hash=64", 3, "'y'"),
+        ("notes.hash=64", 3, "'my notes'"),
     ):
-        seen = command(*info, *COLUMNS, "--set", f"data.hash.{given}")
+        seen = command(*info, *COLUMNS, "--set", f"columns.{given}")
         assert (seen.code, said in one_line(seen.err)) == (code, True), seen.err
 
 
@@ -361,14 +367,13 @@ def test_a_file_is_shown_before_anything_is_named(command):
     for start in (*shown, "weight mixed 5"):
         assert any(line.startswith(start) for line in lines), start
     assert "'12x' (1, line 11)" in one_line(seen.out)
-    roles = "--label y --group sex --silo site --id who "
-    assert lines[-1] == f"pffl data people.csv {roles}--missing indicator"
+    assert "look protected, by name: sex" in one_line(seen.out)
+    assert lines[-1] == "pffl data people.csv --label COLUMN --group COLUMN"
 
 
-def test_the_next_command_can_be_pasted(command):
-    people().rename(columns={"y": "was it paid"}).to_csv("my people.csv", index=False)
+def test_the_next_command_says_what_is_left_to_say(command):
+    people().to_csv("my people.csv", index=False)
     seen = command("data", "info", "my people.csv", "--group", "sex")
     pasted = shlex.split(seen.out.splitlines()[-1])
-    assert pasted[:3] == ["pffl", "data", "my people.csv"]
-    assert pasted[3:] == ["--group", "sex", "--label", "was it paid", "--silo", "site"]
-    assert command(*pasted[1:]).code == 0
+    assert pasted == shlex.split("pffl data 'my people.csv' --group sex --label COLUMN")
+    assert command(*pasted[1:-1], "y").code == 0

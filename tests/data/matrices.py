@@ -44,7 +44,9 @@ def made_up(seed: int) -> tuple[pd.DataFrame, dict[str, Any]]:
         }
     )
     options: dict[str, Any] = {"label": "hired", "group": "sex", "silo": "branch"}
-    options["categorical"] = ["code", "mixed", "zip", *["age"] * (seed % 2)]
+    coded = ["code", "mixed", "zip", *["age"] * (seed % 2)]
+    columns: dict[str, Any] = {name: {"kind": "category"} for name in coded}
+    options["columns"] = columns
     if seed % 3 == 0:  # missing values
         gone = rng.random((n, 3)) < 0.1
         for j, name in enumerate(["pay", "city", "code"]):
@@ -58,21 +60,21 @@ def made_up(seed: int) -> tuple[pd.DataFrame, dict[str, Any]]:
         frame["until"] = days + pd.Timedelta(hours=7)
         if seed % 3 == 0:
             frame.loc[:4, ["since", "until"]] = None
-        options |= {"dates": ["age", "year", "month", "weekday"]}
-        options |= {"date_origin": "2021-06-30"}
+        parts = ["age", "year", "month", "weekday"]
+        for name in ("since", "until"):
+            columns[name] = {"parts": parts, "origin": "2021-06-30"}
     if seed % 5 == 2:  # texts, and rows that are kept sparse
         texts = rng.choice(WORDS, (n, 3))
         frame["notes"] = [" ".join(row) + f" {i}" for i, row in enumerate(texts)]
         if seed % 3 == 0:
             frame.loc[3:5, "notes"] = None
-        options["hash"] = {"notes": 512 if seed % 2 else 16}
+        columns["notes"] = {"hash": 512 if seed % 2 else 16}
     if seed % 6 == 4:  # a long tail
         tail = np.minimum(rng.geometric(0.05, n), 60)
         frame["ward"] = [f"w{k}" for k in tail]
         options |= {"rare": 5}
     if seed % 7 == 3:
-        frame["price"] = [f"{v:.2f}".replace(".", ",") for v in rng.random(n) * 99]
-        options["decimal"] = ","
+        frame["price"] = [float(f"{v:.2f}") for v in rng.random(n) * 99]
     if seed % 8 == 5:
         frame["trust"] = rng.choice([0.0, 0.5, 2.0], n)
         options["weight"] = "trust"

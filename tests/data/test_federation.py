@@ -126,8 +126,6 @@ def test_inputs_named_like_a_protected_attribute():
     given = {"features": ("age", "group", "income")}
     with pytest.warns(DataWarning, match="among the inputs: group"):
         build(**given)
-    with raises(DataError, "protected-input"):
-        build(**given, strict=True)
 
 
 def test_the_hash_knows_the_order_of_the_attributes():
@@ -170,19 +168,3 @@ def test_it_shows_itself_in_a_few_lines():
         assert figure in text
     assert nasty not in page
     assert page.count("<tr>") == 10
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-def test_groups_can_be_inputs(sparse):
-    csr_array = pytest.importorskip("scipy.sparse").csr_array
-    X = arrays()["X"]
-    federation = build(X=csr_array(X) if sparse else X)
-    shown = federation.with_groups_as_inputs()
-    assert shown.schema.features == ("x0", "x1", "x2", "group=m")
-    for split in federation.splits:
-        old, new = federation.pooled(split), shown.pooled(split)
-        before = old.X.toarray() if sparse else old.X
-        after = new.X.toarray() if sparse else new.X
-        np.testing.assert_array_equal(after, np.column_stack([before, old.group == 1]))
-        np.testing.assert_array_equal(new.group, old.group)
-    assert shown.notes[-1] == "the group is an input"

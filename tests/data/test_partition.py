@@ -74,9 +74,7 @@ def test_dirichlet_gives_each_silo_its_drawn_share():
     assert np.abs(np.bincount(codes) - expected).max() <= 1
 
 
-def test_by_column_names_the_values():
-    codes, names = partition.by_column(np.array([3.0, 1.0, 3.0]))
-    assert (codes.tolist(), names) == ([1, 0, 1], ("1", "3"))
+def test_names_of_silos_are_in_order():
     names = partition.silo_names(12)
     assert names[0] == "silo 01"
     assert sorted(names) == list(names)

@@ -140,7 +140,7 @@ WRONG = {
     "short and long": (b"a,b\n1,2\n3\n4,5\n6,7,8\n", "bad-record", "line 3: 1", "5: 3"),
     "many": (b"a,b\n1,2\n" + b"3\n" * 20, "bad-record", "15 more"),
     "open quote": (b'a,b\n1,2\n"open,3\n4,5\n', "bad-record", "line 3"),
-    "zero byte": (b"a,b\n1,\x00\n", "not-text", "line 2"),
+    "zero byte": (b"a,b\n1,\x00\n", "not-text", "zero byte"),
     "no letters": (b"a,b\n1,\x81\n", "not-text", "UTF-8"),
     "half UTF-16": (b"\xff\xfea", "not-text", "utf-16"),
     "repeated": (b"a,b,a\n1,2,9\n3,4,3\n", "repeated-column", "'a'", "rename"),
@@ -160,7 +160,7 @@ WRONG = {
     "several": (zipped(a=b"x", b=b"y"), "several-files", "2 files"),
     "cut ZIP": (zipped(a=b"a,b\n1,2\n")[:-9], "damaged-file", "people.csv"),
     "cut gzip": (gzip.compress(b"a,b\n1,2\n")[:-9], "damaged-file", "people.csv"),
-    "packed twice": (gzip.compress(gzip.compress(b"a,b\n1,2\n")), "not-text", "line"),
+    "packed twice": (gzip.compress(gzip.compress(b"a,b\n1,2\n")), "not-text", "zero"),
     "bomb": (gzip.compress(b"a,b\n" + b"1,2\n" * 2_000_000), "too-large", "packed"),
 }  # fmt: skip
 WRONG_FORMS = {
@@ -233,7 +233,7 @@ def test_no_value_ever_moves(tmp_path_factory, text):
 
 
 def test_chunks_are_the_table(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "ROWS", 7)
+    monkeypatch.setattr(reading, "CHUNK_ROWS", 7)
     columns = [Column("age", "number"), Column("job", "category", ("clerk",))]
     for name in ("people.csv", "people.csv.gz", "people.parquet", "people.xlsx"):
         read(tmp_path, {**TABLES, "people.csv": lambda: CSV}[name](), name)

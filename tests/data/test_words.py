@@ -15,12 +15,14 @@ from pffl.data import Attribute, DataWarning, Schema, TableEncoding
 from pffl.errors import DataError, UsageError
 from pffl.models import Inputs
 from tests.data import tables
+from tests.helpers import without_zeros
 from tests.inside import (
     Column,
     Names,
     Numbered,
     Predictor,
     RawForm,
+    columns,
     count_words,
     rare_inputs,
     repeated,
@@ -142,13 +144,15 @@ def test_names_that_are_there_twice_are_found():
 
 
 def test_a_million_names_are_a_few_bytes():
-    encoding = build(hash={"notes": WIDTH}).encoding
+    encoding = build(columns={"notes": {"hash": WIDTH}}).encoding
     text = json.dumps(encoding.as_dict(), ensure_ascii=False)
     assert len(text) < 2_000
     again = TableEncoding.from_dict(json.loads(text))
     assert again == encoding
     assert again.schema.hash == encoding.schema.hash
-    assert again.schema.hash != build(hash={"notes": WIDTH - 1}).schema.hash
+    assert (
+        again.schema.hash != build(columns={"notes": {"hash": WIDTH - 1}}).schema.hash
+    )
     content = predictor_of(encoding).schema.as_dict()
     assert len(json.dumps(content)) < 2_000
 
@@ -158,7 +162,7 @@ def test_a_million_names_are_a_few_bytes():
 
 def test_a_text_is_words_beside_the_other_columns():
     frame = notes()
-    federation = build(frame, hash={"notes": 4096})
+    federation = build(frame, columns={"notes": {"hash": 4096}})
     rows = federation.encoding.rows(frame)
     assert federation.schema.n_features == 1 + 50 + 4096
     expected = count_words(frame["notes"], 4096).toarray()
@@ -166,17 +170,19 @@ def test_a_text_is_words_beside_the_other_columns():
     assert np.array_equal(rows.X[:, [0]].toarray()[:, 0], frame["year"])
 
 
-@pytest.mark.parametrize("hashed", [{}, {"notes": 64}])
-def test_dense_and_sparse_rows_are_the_same_rows(hashed):
+@pytest.mark.parametrize("hashed", [False, True])
+def test_dense_and_sparse_rows_are_the_same_rows(hashed, monkeypatch):
     frame = notes().assign(born=pd.Timestamp("2001-02-03"))
     frame.loc[[3, 7], "notes"] = None
     frame.loc[[4, 7], "year"] = None
     frame.loc[5, "born"] = None
-    drop = [] if hashed else ["notes"]
-    options = {"missing": "indicator", "hash": hashed, "drop": drop}
-    options["dates"] = ["year", "month"]
-    dense = build(frame, sparse=False, **options)
-    sparse = build(frame, sparse=True, **options)
+    known = {"born": {"parts": ["year", "month"]}}
+    known |= {"notes": {"hash": 64}} if hashed else {}
+    options = {"missing": "indicator", "drop": [] if hashed else ["notes"]}
+    dense = build(frame, columns=known, **options)
+    monkeypatch.setattr(columns, "SPARSE_WIDTH", 1)
+    monkeypatch.setattr(columns, "SPARSE_SHARE", 9.0)
+    sparse = build(frame, columns=known, **options)
     assert dense.schema == sparse.schema
     for one, other in zip(dense.silos, sparse.silos, strict=True):
         assert isinstance(one.rows().X, np.ndarray)
@@ -209,32 +215,30 @@ def test_wide_and_mostly_zero_is_sparse_and_all_else_as_ever():
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "said"),
+    ("name", "width", "code", "said"),
     [
-        ({"hash": {"notes": 0}}, "bad-column", "'notes'"),
-        ({"hash": {"notes": 3.5}}, "wrong-value", "3.5"),
-        ({"hash": {"notes": True}}, "wrong-value", "True"),
-        ({"hash": {"notes": 2**24 + 1}}, "bad-column", "16,777,216"),
-        ({"hash": {"hired": 64}}, "wrong-column", "label="),
-        ({"hash": {"sex": 64}}, "wrong-column", "group="),
-        ({"hash": {"branch": 64}}, "wrong-column", "the silo"),
-        ({"hash": {"code": 64}, "drop": ["code"]}, "wrong-column", "drop="),
-        ({"hash": {"code": 64}, "features": ["year"]}, "wrong-column", "features="),
+        ("notes", 0, "bad-column", "'notes'"),
+        ("notes", 3.5, "wrong-value", "3.5"),
+        ("notes", True, "wrong-value", "True"),
+        ("notes", 2**24 + 1, "bad-column", "16,777,216"),
+        ("hired", 64, "bad-column", "'hired'"),
+        ("sex", 64, "bad-column", "'sex'"),
+        ("branch", 64, "bad-column", "'branch'"),
     ],
 )
-def test_what_cannot_be_hashed_is_refused(options, code, said):
-    with raises(UsageError, code, said):
-        build(**options)
+def test_what_cannot_be_hashed_is_refused(name, width, code, said):
+    with raises((UsageError, DataError), code, said):
+        build(columns={name: {"hash": width}})
 
 
 def test_a_missing_text_is_refused_where_none_was_missing():
     frame = notes()
-    encoding = build(frame, hash={"notes": 512}).encoding
+    encoding = build(frame, columns={"notes": {"hash": 512}}).encoding
     frame.loc[2, "notes"] = None
     with raises(DataError, "missing-values", "notes", "1"):
         encoding.inputs(frame)
     with raises(DataError, "missing-values", "notes", "1"):
-        build(frame, hash={"notes": 512})
+        build(frame, columns={"notes": {"hash": 512}})
 
 
 # Models
@@ -246,7 +250,7 @@ def test_predictions_of_tables_files_and_exports_agree(tmp_path, missing):
     if missing:
         frame.loc[[3, 7], "notes"] = None
         frame.loc[7, "year"] = None
-    federation = build(frame, hash={"notes": 4096}, missing="indicator")
+    federation = build(frame, columns={"notes": {"hash": 4096}}, missing="indicator")
     predictor = predictor_of(federation.encoding)
     expected = predictor.predict_proba(frame)
     X = predictor.preparation.inputs(frame)
@@ -307,8 +311,8 @@ def test_the_inputs_of_a_text_share_a_scale():
 
 
 def test_a_run_on_texts_is_verified_from_its_rows(tmp_path):
-    options = {"hash": {"notes": 16}, "drop": ["code"], "sparse": True}
-    federation = build(**options)
+    options = {"columns": {"notes": {"hash": 16}}, "drop": ["code"]}
+    federation = without_zeros(build(**options))
     assert federation.schema.texts == (slice(1, 17),)
     solution = pffl.solve(
         federation,
@@ -324,6 +328,6 @@ def test_a_run_on_texts_is_verified_from_its_rows(tmp_path):
     assert [check for check in checks if not check.agrees] == []
     assert any(check.what == "duality gap" for check in checks)
     other = build(notes().assign(year=lambda d: d["year"] + 1), **options)
-    other.export(tmp_path / "other.npz")
+    without_zeros(other).export(tmp_path / "other.npz")
     checks = verifier.verify(tmp_path / "run", tmp_path / "other.npz")
     assert not all(check.agrees for check in checks)

@@ -292,10 +292,10 @@ def test_other_editions_are_refused_unless_their_hash_is_given(given, load):
 @pytest.mark.parametrize(
     ("data", "code", "said"),
     [
-        (b"a,b\n1,2\n", "missing-column", ["two_year_recid"]),
-        (",".join(HEADER).encode() + b"\n1,2\n", "bad-record", ["2 (2)", "53"]),
-        (DATA + b"1\n" + DATA[-300:], "bad-record", ["302 (1)"]),
-        (b"", "missing-column", ["age"]),
+        (b"a,b\n1,2\n", "missing-column", ["'age'", "and 4 more"]),
+        (",".join(HEADER).encode() + b"\n1,2\n", "bad-record", ["line 2: 2", "53"]),
+        (DATA + b"1\n" + DATA[-300:], "bad-record", ["line 302: 1"]),
+        (b"", "empty-file", ["wrong.csv"]),
     ],
 )
 def test_tables_that_are_not_compas(tmp_path, data, code, said):
@@ -308,7 +308,7 @@ def test_tables_that_are_not_compas(tmp_path, data, code, said):
     ("change", "code", "said"),
     [
         (lambda data: data[:-40], "bad-record", "200"),
-        (lambda data: data.replace(b"\n", b",1\n", 1), "bad-record", "1 (16)"),
+        (lambda data: data.replace(b"\n", b",1\n", 1), "bad-record", "line 1: 16"),
         (lambda data: data.replace(b">50K", b"rich"), "unknown-category", "rich"),
         (
             lambda d: d.replace(b" Female,", b" ?,", 1),

@@ -401,7 +401,7 @@ def first_order_hashed(data: Data) -> Figures:
         label="granted",
         group="region",
         silo="office",
-        hash={"letter": 2**13},
+        columns={"letter": {"hash": 2**13}},
         seed=0,
     )
     solution = pffl.solve(

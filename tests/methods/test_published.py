@@ -111,7 +111,7 @@ def test_fedfb_needs_the_sensitive_input_that_its_authors_give_it():
         deviation = np.abs(np.array(rates) - positive.mean()).max()
         return (positive == test.y).mean(), deviation
 
-    shown = federation.with_groups_as_inputs()
+    shown = fedfb.with_groups_as_inputs(federation)
     assert trained(federation, 0.0)[1] == pytest.approx(0.1335, abs=0.003)
     assert trained(shown, 0.0)[1] == pytest.approx(0.273, abs=0.003)
     hidden = [trained(federation, alpha) for alpha in (0.1, 0.3, 1.0, 3.0)]

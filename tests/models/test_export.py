@@ -125,7 +125,7 @@ CASES = {
     "credit": (
         credit,
         pffl.LogisticRegression(),
-        {"missing": "indicator", "categorical": ["account"]},
+        {"missing": "indicator", "columns": {"account": {"kind": "category"}}},
     ),
     "far": (far, pffl.LogisticRegression(l2=1e-2), {}),
     "raw": (adult, pffl.LogisticRegression(standardize=False, intercept=False), {}),
@@ -238,7 +238,10 @@ def test_coefficients_add_up(case):
 def test_a_pipeline_is_cloned_pickled_and_fitted_anew():
     frame = table(credit)
     predictor = predictor_of(
-        frame, pffl.LogisticRegression(), missing="indicator", categorical=["account"]
+        frame,
+        pffl.LogisticRegression(),
+        missing="indicator",
+        columns={"account": {"kind": "category"}},
     )
     pipeline = predictor.to_sklearn()
     again = pickle.loads(pickle.dumps(pipeline))  # noqa: S301
@@ -291,7 +294,7 @@ def test_outputs_give_way_to_columns():
 @pytest.mark.parametrize("unseen", ["refuse", "ignore"])
 def test_values_that_were_not_seen(unseen):
     frame = table(credit)
-    options = {"missing": "indicator", "categorical": ["account"]}
+    options = {"missing": "indicator", "columns": {"account": {"kind": "category"}}}
     predictor = predictor_of(frame, pffl.LogisticRegression(), **options)
     strange = frame.assign(account=99)
     pipeline = predictor.to_sklearn(unseen=unseen)

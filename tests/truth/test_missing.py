@@ -23,6 +23,7 @@ from pffl.tensors import Parcel, pack, unpack
 from tests.cli.helpers import Command
 from tests.declared import columns
 from tests.deploy.sites import remote
+from tests.helpers import without_zeros
 from tests.raising import raises
 
 ROWS = 900
@@ -82,9 +83,8 @@ def at(schema: Any, name: str) -> int:
 def test_as_scikit_learns_mean_imputation(intercept: bool, sparse: bool) -> None:
     frame = people()
     model = pffl.LogisticRegression(l2=0.0, intercept=intercept)
-    found = pffl.solve(
-        federation(frame, sparse=sparse), None, model=model, options=BY_ROWS, seed=0
-    )
+    data = without_zeros(federation(frame)) if sparse else federation(frame)
+    found = pffl.solve(data, None, model=model, options=BY_ROWS, seed=0)
     prepared = imputed(frame, centred=intercept)
     theirs = LogisticRegression(
         C=np.inf,
@@ -143,7 +143,7 @@ def test_exports_and_files_predict_alike(intercept: bool, tmp_path: Path) -> Non
     onnxruntime = pytest.importorskip("onnxruntime")
     frame = people().assign(since=pd.date_range("2001-03-04", periods=ROWS))
     frame.loc[::7, "since"] = pd.NaT
-    data = federation(frame, dates=["year", "month"])
+    data = federation(frame, columns={"since": {"parts": ["year", "month"]}})
     assert "since=missing" in data.schema.features
     model = pffl.LogisticRegression(intercept=intercept)
     predictor = pffl.solve(data, None, model=model, seed=0).predictor

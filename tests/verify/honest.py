@@ -106,7 +106,9 @@ def separable() -> Federation:
 @cache
 def letters() -> Federation:
     settings = {"label": "granted", "group": "region", "silo": "office", "seed": 0}
-    return Federation.from_table(people.letters(400), hash={"letter": 512}, **settings)
+    return Federation.from_table(
+        people.letters(400), columns={"letter": {"hash": 512}}, **settings
+    )
 
 
 @cache

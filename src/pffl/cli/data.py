@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,13 +22,6 @@ COLUMNS_HELP = "Write [columns] for private runs, from a public or made-up table
 MAX_SILOS, MAX_GROUPS, MAX_EMPTY = 25, 6, 10
 MAX_COLUMNS, MAX_REMARKS = 200, 10
 EXAMPLES, MAX_EXAMPLE = 3, 16
-USABLE = ("numbers", "numbers, few values", "categories", "text")
-ROLES = {
-    "label": "what is predicted (--label)",
-    "group": "who is protected (--group)",
-    "silo": "where a row lives (--silo)",
-    "id": "whom it is about (--id)",
-}
 
 
 @takes(
@@ -75,7 +67,7 @@ def data(
 def _declared(federation: Federation, values: Mapping[str, object]) -> str:
     """Return [columns] as a run file has it."""
     from pffl.config import dumps
-    from pffl.data.reading import read_table
+    from pffl.data.read import read_table
     from pffl.data.table import declare
     from pffl.errors import UsageError
 
@@ -198,7 +190,7 @@ def _empty_cells(
 
 
 def show_columns(path: str, options: Mapping[str, object]) -> None:
-    """Show the columns of a file, what they may be, and the next command.
+    """Show the columns of a file, what is odd about them, and the next command.
 
     Parameters
     ----------
@@ -207,17 +199,15 @@ def show_columns(path: str, options: Mapping[str, object]) -> None:
     options
         Of the section [data], as far as they are known.
     """
-    from pffl.data.inference import Distinct, guess_roles, infer
-    from pffl.data.reading import place_of, read_table
-    from pffl.data.table import ColumnOptions
+    from pffl.data.infer import Distinct, infer, looks_protected
+    from pffl.data.read import place_of, read_table
     from pffl.errors import DataError, Problems
 
     frame, notes = read_table(path)
     columns = {str(n): Distinct(frame[n]) for n in list(frame.columns)[:MAX_COLUMNS]}
     problems = Problems("table", DataError)
-    given = ColumnOptions(label="", group="", missing="indicator")
     inferred = {
-        title: infer(found, title, given, problems, lambda row: place_of(path, row))
+        title: infer(found, title, problems, lambda row: place_of(path, row))
         for title, found in columns.items()
     }
     _head(
@@ -248,38 +238,18 @@ def show_columns(path: str, options: Mapping[str, object]) -> None:
     warnings = [text for one in inferred.values() for text in one.warnings]
     told = [*problems.found, *warnings]
     more = [f"and {len(told) - MAX_REMARKS} more"] if len(told) > MAX_REMARKS else []
-    usable = {n: columns[n] for n, one in inferred.items() if one.kind in USABLE}
-    roles = guess_roles(usable)
-    guesses = [f"{ROLES[role]} {few(names)}" for role, names in roles.items() if names]
-    may_be = [f"may be, by name and values: {'; '.join(guesses)}"] if guesses else []
+    named = [n for n in map(str, frame.columns) if looks_protected(n)]
+    protected = [f"look protected, by name: {few(named)}"] if named else []
     target.print()
-    target.print(terminal.remarks([*told[:MAX_REMARKS], *more, *may_be]))
+    target.print(terminal.remarks([*told[:MAX_REMARKS], *more, *protected]))
     target.print()
-    missing = {str(name) for name in frame.columns[frame.isna().any()]}
-    command = ["pffl", "data", path, *_next_options(options, roles, warnings, missing)]
-    target.print("Next, with what you mean:")
-    target.print(f"  {visible(shlex.join(command))}", style="bold", soft_wrap=True)
-
-
-def _next_options(
-    options: Mapping[str, object],
-    roles: Mapping[str, Sequence[str]],
-    warnings: Sequence[str],
-    missing: set[str],
-) -> list[str]:
-    """Return what was typed, what columns may be, and what flaws need."""
     words: list[str] = []
     for key, value in options.items():
         if key != "path":
             text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
             words += in_options(f"`{key}={text}`").split(maxsplit=1)
-    for role, names in roles.items():
-        if role not in options and (names or role in ("label", "group")):
-            words += [f"--{role}", names[0] if names else "COLUMN"]
-    for text in warnings:
-        if advised := re.search("`hash=[^`]*`", text):
-            words += shlex.split(in_options(advised[0]))
-    label, group = (set(roles[role][:1]) & missing for role in ("label", "group"))
-    words += ["--set", "data.missing_label=drop"] if label else []
-    words += ["--set", "data.missing_group=missing"] if group else []
-    return words + (["--missing", "indicator"] if missing - label - group else [])
+    for role in ("label", "group"):
+        words += [] if role in options else [f"--{role}", "COLUMN"]
+    command = shlex.join(["pffl", "data", path, *words])
+    target.print("Next:")
+    target.print(f"  {visible(command)}", style="bold", soft_wrap=True)

@@ -7,8 +7,10 @@ run file, whose pydantic model says how its text is read.
 
 from __future__ import annotations
 
+import ast
 import functools
 import inspect
+import json
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -196,7 +198,6 @@ CLASSES = {
     "SoftmaxRegression()": "softmax",
 }
 OWN_OPTIONS = ("clip", "p_min", "unseen")  # of audit, predict and monitor
-HASHED = re.compile(r"\{['\"](.*)['\"]: (\d+)\}")  # as Python writes it
 
 
 def in_options(message: str) -> str:
@@ -213,9 +214,12 @@ def _as_option(found: re.Match[str]) -> str:
 
     key, value = found[1], found[2].strip("'")
     value = CLASSES.get(value, value)
-    if hashed := HASHED.fullmatch(value):
-        name = hashed[1] if re.fullmatch(r"[\w-]+", hashed[1]) else f'"{hashed[1]}"'
-        return "--set " + shlex.quote(f"data.{key}.{name}={hashed[2]}")
+    if key == "columns" and value.startswith("{"):
+        ((column, entry),) = ast.literal_eval(value).items()
+        ((key, given),) = entry.items()
+        name = column if re.fullmatch(r"[A-Za-z0-9_-]+", column) else f'"{column}"'
+        text = given if isinstance(given, str) else json.dumps(given)
+        return "--set " + shlex.quote(f"columns.{name}.{key}={text}")
     if (key, value) == ("classification", "False"):
         return "--model least-squares"
     if key in OPTIONS or key in OWN_OPTIONS:
@@ -245,7 +249,7 @@ OPTIONS_GONE = {
     "--columns": "--set columns=FILE",
     "--confidence": "--certify CONFIDENCE, or --set run.confidence=NUMBER",
     "--extras": "a page is always written",
-    "--hash": "--set data.hash.COLUMN=INPUTS",
+    "--hash": "--set columns.COLUMN.hash=INPUTS",
     "--input": "--set data.inputs=COLUMN",
     "--no-extras": "a page is always written",
     "--partition-by": "--set data.by=COLUMN",

@@ -1,12 +1,12 @@
 """Rows → silos → a federation, validated once."""
 
 from pffl.data.checks import DataWarning as DataWarning
-from pffl.data.encoding import Column as Column
-from pffl.data.encoding import TableEncoder as TableEncoder
-from pffl.data.encoding import TableEncoding as TableEncoding
+from pffl.data.columns import Column as Column
+from pffl.data.columns import TableEncoder as TableEncoder
+from pffl.data.columns import TableEncoding as TableEncoding
 from pffl.data.federation import Federation as Federation
 from pffl.data.federation import Pooled as Pooled
+from pffl.data.rows import Rows as Rows
+from pffl.data.rows import Silo as Silo
 from pffl.data.schema import Attribute as Attribute
 from pffl.data.schema import Schema as Schema
-from pffl.data.silo import Rows as Rows
-from pffl.data.silo import Silo as Silo

@@ -9,37 +9,64 @@ more than such chance explains.
 
 from __future__ import annotations
 
-import hashlib
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pffl.data.rows import Rows, Silo, is_canonical, is_sparse
 from pffl.data.schema import Schema
-from pffl.data.silo import Rows, Silo
-from pffl.data.sparse import (
-    column_ends,
-    is_canonical,
-    not_finite,
-    stored_numbers,
-    stored_width,
-)
-from pffl.errors import DataError, Problems, split_code
+from pffl.errors import Problems
 from pffl.typing import BoolArray, FloatArray, IntArray
 
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
-SHOWN = 10
+MOST_LISTED = 10
 LARGEST = 1e75  # a loss is a square, and losses are squared again
+SAMPLED_ROWS, BATCH_NUMBERS = 5_000, 1 << 22  # whose hashes are computed at once
+MOST_TWINS = 0.1  # share of the rows
+
+Hashes = NDArray[np.uint64]
 
 
 class DataWarning(UserWarning):
     """Something about the data that is allowed but deserves a look."""
+
+
+def warn(message: str) -> None:
+    """Warn at the line of the caller outside this package."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("pffl."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, DataWarning, stacklevel=level)
+
+
+def listing(names: Iterable[str]) -> str:
+    """Join names, the first few only where there are many."""
+    shown = list(names)
+    more = f" and {len(shown) - MOST_LISTED} more" if len(shown) > MOST_LISTED else ""
+    return ", ".join(shown[:MOST_LISTED]) + more
+
+
+def check_whole(problems: Problems, *, least: int = 1, **values: float) -> None:
+    """Note each named option that is not a whole number of at least so much."""
+    for name, value in values.items():
+        if int(value) != value or value < least:
+            wanted = f"a whole number ≥ {least}. Got {value} instead."
+            problems.add(f"[wrong-value] '{name}' must be {wanted}")
+
+
+def check_choice(
+    problems: Problems, name: str, value: object, choices: Sequence[str]
+) -> None:
+    """Note an option that is none of the choices."""
+    if value not in choices:
+        wanted = f"one of {tuple(choices)}. Got '{value}' instead."
+        problems.add(f"[wrong-value] '{name}' must be {wanted}")
+
+
+# Shapes, numbers and codes
 
 
 def check_silos(
@@ -75,146 +102,83 @@ def check_silos(
             f"[no-training-rows] silos without training rows: {listing(bare)} "
             "(`drop_empty=True` leaves them out and says so)"
         )
-    parts = [
-        (rows, f"silo '{silo.name}', {split}")
-        for silo in silos
-        for split, rows in silo.splits.items()
-    ]
-    shaped = [part for part in parts if _check_shape(schema, *part, problems)]
-    if not all(map(_fine, _batches([rows for rows, _ in shaped]))):
-        for rows, where in shaped:
-            _check_finite(schema, rows, where, problems)
-    for rows, where in shaped:
-        if rows.weight is not None:
-            note_weights(rows.weight, f"{where}, weight", problems)
-    _check_all_codes(schema, shaped, problems)
-    if labels and not problems.found:
-        _check_labels(schema, silos, problems)
-
-
-def _check_labels(schema: Schema, silos: Sequence[Silo], problems: Problems) -> None:
-    """One label in one silo is fine; one label in all leaves nothing to learn."""
-    if not schema.labels:
-        return
-    seen: set[int] = set()
     for silo in silos:
-        y = silo.rows("train").y
-        seen.update((int(y.min()), int(y.max())))
-        if len(seen) > 1:
-            return
-    problems.add(
-        f"[one-class] all training rows have the label '{schema.labels[seen.pop()]}': "
-        "there is nothing to learn"
-    )
-
-
-def _check_shape(schema: Schema, rows: Rows, where: str, problems: Problems) -> bool:
-    if rows.X.ndim != 2 or rows.X.shape[1] != schema.n_features:
-        problems.add(
-            f"[wrong-shape] {where}: inputs have shape {rows.X.shape}, expected "
-            f"(rows, {schema.n_features})"
-        )
-        return False
-    if not isinstance(rows.X, np.ndarray) and not is_canonical(rows.X):
-        problems.add(
-            f"[wrong-sparse] {where}: sparse inputs must be a csr_array of float64, "
-            "sorted, each entry once: use `Rows.of`, which makes them so"
-        )
-        return False
-    if not rows.X.shape[0] == len(rows.y) == len(rows.group):
-        problems.add(
-            f"[wrong-length] {where}: {rows.X.shape[0]} inputs, {len(rows.y)} labels, "
-            f"{len(rows.group)} groups"
-        )
-        return False
-    if rows.weight is not None and rows.weight.shape != rows.y.shape:
-        problems.add(
-            f"[wrong-shape] {where}: {len(rows)} rows, weights of {rows.weight.shape}"
-        )
-        return False
-    return True
-
-
-def _fine(rows: Rows) -> bool:
-    """Whether all inputs are numbers, and none is too large: of many silos at once."""
-    X = stored_numbers(rows.X)
-    size = max(float(X.max(initial=0)), -float(X.min(initial=0)))
-    return size <= LARGEST  # of a NaN nothing is
-
-
-def _check_finite(schema: Schema, rows: Rows, where: str, problems: Problems) -> None:
-    """Note what is no number, or one whose powers are beyond a computer's numbers."""
-    if len(rows) == 0:
-        return
-    # Extremes are not finite where an entry is not: no mask as large as the data.
-    low, high = column_ends(rows.X)
-    if np.isfinite(low).all() and np.isfinite(high).all():
-        size = np.maximum(high.astype(np.float64), -low.astype(np.float64))
-        large = np.flatnonzero(size > LARGEST)
-        columns = [f"'{schema.features[j]}' (up to {size[j]:.3g})" for j in large]
-        if columns:
-            problems.add(
-                f"[too-large-numbers] {where}: numbers beyond {LARGEST:g} in "
-                f"{listing(columns)}: their squares cannot be added; use another "
-                "unit, or repair them"
-            )
-    else:
-        bad = not_finite(rows.X)
-        columns = [f"'{schema.features[j]}' ({bad[j]})" for j in np.flatnonzero(bad)]
-        problems.add(
-            f"[not-finite] {where}: missing or infinite values in {', '.join(columns)}"
-        )
-
-
-def _check_all_codes(
-    schema: Schema, parts: Sequence[tuple[Rows, str]], problems: Problems
-) -> None:
-    """Look at all silos at once first: with many small ones that is much faster."""
-    if not parts:
-        return
-    y = np.concatenate([rows.y for rows, _ in parts])
-    group = np.concatenate([rows.group for rows, _ in parts])
-    if _code_problems(schema, y, group):
-        for rows, where in parts:
+        for split, rows in silo.splits.items():
             problems.extend(
-                f"[{code}] {where}: {problem}"
-                for code, problem in _code_problems(schema, rows.y, rows.group)
+                f"[{code}] silo '{silo.name}', {split}: {problem}"
+                for code, problem in _row_problems(schema, rows)
+            )
+    if labels and schema.labels and not problems.found:
+        seen = {int(code) for silo in silos for code in _ends(silo.rows("train").y)}
+        if len(seen) == 1:
+            problems.add(
+                f"[one-class] all training rows have the label "
+                f"'{schema.labels[seen.pop()]}': there is nothing to learn"
             )
 
 
-def _code_problems(
-    schema: Schema, y: FloatArray, group: IntArray
-) -> list[tuple[str, str]]:
-    if len(y) == 0:
+def _ends(values: FloatArray) -> tuple[float, float]:
+    return float(values.min()), float(values.max())
+
+
+def _row_problems(schema: Schema, rows: Rows) -> list[tuple[str, str]]:
+    """Return the code and the text of everything that is wrong with some rows."""
+    X, y, group = rows.X, rows.y, rows.group
+    if X.ndim != 2 or X.shape[1] != schema.n_features:
+        expected = f"(rows, {schema.n_features})"
+        return [("wrong-shape", f"inputs have shape {X.shape}, expected {expected}")]
+    if is_sparse(X) and not is_canonical(X):
+        return [("wrong-sparse", "sparse inputs must be as `Rows.of` makes them")]
+    lengths = {"inputs": X.shape[0], "labels": len(y), "groups": len(group)}
+    if rows.weight is not None:
+        lengths["weights"] = rows.weight.size
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{count} {what}" for what, count in lengths.items())
+        return [("wrong-length", told)]
+    if not len(y):
         return []
-    found = []
+    found = _number_problems(schema, rows)
     missing = int((~np.isfinite(y)).sum())
     if missing:
         found.append(("missing-values", f"{missing} missing labels"))
     elif np.abs(y).max() > LARGEST:
-        beyond = f"numbers beyond {LARGEST:g} as labels: use another unit"
-        found.append(("too-large-numbers", beyond))
+        found.append(("too-large-numbers", f"labels beyond {LARGEST:g}"))
     elif schema.labels and (
         y.min() < 0 or y.max() >= schema.n_labels or (y != np.floor(y)).any()
     ):
-        outside = f"label codes outside 0..{schema.n_labels - 1}"
-        found.append(("unknown-label", outside))
+        codes = f"label codes outside 0..{schema.n_labels - 1}"
+        found.append(("unknown-label", codes))
     if group.min() < 0 or group.max() >= len(schema.groups):
-        outside = (
-            f"group codes outside 0..{len(schema.groups) - 1}: "
-            "a value that the schema does not declare"
-        )
-        found.append(("unknown-group", outside))
+        codes = f"group codes outside 0..{len(schema.groups) - 1}"
+        found.append(("unknown-group", codes))
+    if rows.weight is not None:
+        wrong = weight_problems(rows.weight)
+        found += [("bad-weights", f"weight: {told}") for told in wrong]
     return found
 
 
-def note_weights(
-    weights: FloatArray,
-    what: str,
-    problems: Problems,
-    place: Callable[[int], str] = lambda row: f"row {row + 1:,}",
-) -> None:
-    """Note weights that are not finite, below 0 or too large.
+def _number_problems(schema: Schema, rows: Rows) -> list[tuple[str, str]]:
+    """Name inputs that are no numbers, or whose powers no computer can add."""
+    X = rows.X if isinstance(rows.X, np.ndarray) else rows.X.data
+    size = max(float(X.max(initial=0)), -float(X.min(initial=0)))
+    if size <= LARGEST:  # of a NaN nothing is
+        return []
+    dense = rows.X if isinstance(rows.X, np.ndarray) else rows.X.toarray()
+    bad = (~np.isfinite(dense)).sum(axis=0)
+    names = [f"'{schema.features[j]}' ({bad[j]})" for j in np.flatnonzero(bad)]
+    if names:
+        return [("not-finite", f"missing or infinite values in {', '.join(names)}")]
+    sizes = np.abs(dense.astype(np.float64)).max(axis=0)
+    large = np.flatnonzero(sizes > LARGEST)
+    names = [f"'{schema.features[j]}' (up to {sizes[j]:.3g})" for j in large]
+    told = f"numbers beyond {LARGEST:g} in {listing(names)}: use another unit"
+    return [("too-large-numbers", told)]
+
+
+def weight_problems(
+    weights: FloatArray, place: Callable[[int], str] = lambda row: f"row {row + 1:,}"
+) -> list[str]:
+    """Say which weights are not finite, below 0 or too large, and where the first is.
 
     ``place(row)`` says where a row is, counted from 0.
     """
@@ -223,78 +187,19 @@ def note_weights(
         "below 0": weights < 0,
         f"beyond {LARGEST:g}": np.isfinite(weights) & (weights > LARGEST),
     }
-    for kind, rows in wrong.items():
-        if rows.any():
-            first = int(np.argmax(rows))
-            problems.add(
-                f"[bad-weights] {what}: {int(rows.sum()):,} of {len(rows):,} are "
-                f"{kind}, the first ({weights[first]:g}) in {place(first)}; a weight "
-                "is a number ≥ 0"
-            )
+    found = [
+        f"{int(rows.sum()):,} of {len(rows):,} are {kind}, the first "
+        f"({weights[rows.argmax()]:g}) in {place(int(rows.argmax()))}; a weight is a "
+        "number ≥ 0"
+        for kind, rows in wrong.items()
+        if rows.any()
+    ]
     if len(weights) and not weights.any():
-        problems.add(
-            f"[bad-weights] {what}: every weight is zero, so that no row counts"
-        )
+        found.append("every weight is zero: no row counts")
+    return found
 
 
-def check_whole(problems: Problems, *, least: int = 1, **values: float) -> None:
-    """Note each named option that is not a whole number of at least so much."""
-    for name, value in values.items():
-        if int(value) != value or value < least:
-            problems.add(
-                f"[wrong-value] '{name}' must be a whole number ≥ {least}. Got "
-                f"{value} instead."
-            )
-
-
-def check_shares(problems: Problems, **values: float) -> None:
-    """Note each named option that is not between 0 and 1."""
-    for name, value in values.items():
-        if not 0 <= value <= 1:
-            problems.add(
-                f"[wrong-value] '{name}' must be in [0, 1]. Got {value} instead."
-            )
-
-
-def check_choice(
-    problems: Problems, name: str, value: object, choices: Sequence[str]
-) -> None:
-    """Note an option that is none of the choices."""
-    if value not in choices:
-        problems.add(
-            f"[wrong-value] '{name}' must be one of {choices}. Got '{value}' instead."
-        )
-
-
-def refuse_or_warn(message: str, *, strict: bool) -> None:
-    """Raise under `strict`, otherwise warn."""
-    if strict:
-        raise DataError(message)
-    warn(split_code(message)[1])
-
-
-def warn(message: str) -> None:
-    """Warn at the line of the caller outside this package."""
-    frame, level = sys._getframe(1), 2
-    while frame.f_back and frame.f_globals.get("__name__", "").startswith("pffl."):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, DataWarning, stacklevel=level)
-
-
-def listing(names: Iterable[str]) -> str:
-    """Join names, the first few only where there are many."""
-    shown = list(names)
-    more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
-    return ", ".join(shown[:SHOWN]) + more
-
-
-SAMPLE = 5_000
-BATCH = 1 << 16  # rows
-WIDE = 1 << 24  # numbers of a batch
-FEW = 0.1
-PICTURE = 256  # columns of bytes
-
-Hashes = NDArray[np.uint64]
+# Rows and people that are in two places
 
 
 def repeated_rows(train: Sequence[Rows], test: Sequence[Rows]) -> int:
@@ -302,7 +207,6 @@ def repeated_rows(train: Sequence[Rows], test: Sequence[Rows]) -> int:
     seen = _varied_hashes(train)
     if seen is None or not any(map(len, test)):
         return 0
-    seen.sort()
     asked = row_hashes(test)
     found = int(_among(seen, asked).sum())
     # A training row has a twin among the others as often as an honest test row has one.
@@ -314,14 +218,7 @@ def equal_rows(train: Sequence[Rows], test: Sequence[Rows]) -> int:
     """Number of test rows that equal a training row, by chance or not."""
     if not any(map(len, train)) or not any(map(len, test)):
         return 0
-    seen, asked = np.sort(row_hashes(train)), np.sort(row_hashes(test))
-    return int(_among(seen, asked).sum())
-
-
-def _among(seen: Hashes, asked: Hashes) -> BoolArray:
-    """Say which hashes are among others, which are sorted."""
-    places = np.searchsorted(seen, asked).clip(max=len(seen) - 1)
-    return np.asarray(seen[places] == asked)
+    return int(_among(row_hashes(train), row_hashes(test)).sum())
 
 
 def shared_rows(silos: Sequence[Rows]) -> int:
@@ -332,17 +229,15 @@ def shared_rows(silos: Sequence[Rows]) -> int:
     return shared_ids(hashes, np.repeat(np.arange(len(silos)), [len(s) for s in silos]))
 
 
-def _varied_hashes(parts: Sequence[Rows]) -> Hashes | None:
-    """Hashes of all rows; None without rows, or where many have a twin."""
-    if not any(map(len, parts)):
-        return None
-    # A sample without many twins is no proof, but one with many saves the rest.
-    step = -(-sum(map(len, parts)) // SAMPLE)
-    sample = [Rows(p.X[::step], p.y[::step], p.group[::step]) for p in parts]
-    if _share_with_twin(row_hashes(sample)) > FEW:
-        return None
-    hashes = row_hashes(parts)
-    return None if _share_with_twin(hashes) > FEW else hashes
+def shared_ids(ids: NDArray[np.generic], silo: IntArray) -> int:
+    """Number of rows whose id also occurs in another silo."""
+    order = np.argsort(ids, kind="stable")
+    first = np.append(True, ids[order][1:] != ids[order][:-1])
+    person = np.cumsum(first) - 1
+    least, most = (np.full(person[-1] + 1, fill) for fill in (silo.max(), -1))
+    np.minimum.at(least, person, silo[order])
+    np.maximum.at(most, person, silo[order])
+    return int((least != most)[person].sum())
 
 
 def repeated_people(train: Sequence[Rows], test: Sequence[Rows]) -> int | None:
@@ -354,74 +249,64 @@ def repeated_people(train: Sequence[Rows], test: Sequence[Rows]) -> int | None:
     return int(np.isin(np.concatenate(asked), np.concatenate(seen)).sum())
 
 
-def shared_ids(ids: NDArray[np.generic], silo: IntArray) -> int:
-    """Number of rows whose id also occurs in another silo."""
-    import pandas as pd
-
-    places = pd.DataFrame({"id": ids, "silo": silo}).drop_duplicates()["id"]
-    return int(np.isin(ids, places[places.duplicated()]).sum())
-
-
-def row_hashes(parts: Sequence[Rows]) -> Hashes:
-    """A 64-bit hash of each row: inputs, label and group."""
-    return np.concatenate([_hash(batch) for batch in _batches(parts)])
+def _among(seen: Hashes, asked: Hashes) -> BoolArray:
+    """Say which hashes are among others."""
+    seen = np.sort(seen)
+    places = np.searchsorted(seen, np.sort(asked)).clip(max=len(seen) - 1)
+    return np.asarray(seen[places] == np.sort(asked))
 
 
-def _hash(rows: Rows) -> Hashes:
-    state = np.zeros(len(rows), dtype=np.uint64)
-    if not isinstance(rows.X, np.ndarray):
-        state, columns = _sparse_hash(rows.X), (rows.y, rows.group)
-    elif rows.X.dtype == np.uint8 and rows.X.shape[1] >= PICTURE:
-        state = np.array([_digest(row) for row in rows.X], dtype=np.uint64)
-        columns = (rows.y, rows.group)
-    else:
-        columns = (*rows.X.T, rows.y, rows.group)
-    for column in columns:
-        # Adding 0.0 turns −0.0 into 0.0.
-        state ^= (column.astype(np.float64) + 0.0).view(np.uint64)
-        _mix(state)
-    return state
-
-
-def _mix(state: Hashes) -> None:
-    """Spread what is in the last bits over all."""
-    state *= np.uint64(0x9E3779B97F4A7C15)
-    state ^= state >> np.uint64(29)
-
-
-def _sparse_hash(X: csr_array) -> Hashes:
-    """Add up hashes of what a row stores: of places and numbers."""
-    entries = X.indices.astype(np.uint64)
-    _mix(entries)
-    entries ^= X.data.view(np.uint64)
-    _mix(entries)
-    _mix(entries)
-    sums = np.append(np.uint64(0), np.cumsum(entries))  # modulo 2⁶⁴
-    return sums[X.indptr[1:]] - sums[X.indptr[:-1]]
-
-
-def _digest(row: NDArray[np.uint8]) -> int:
-    """Hash a picture at once: column by column would walk through memory in leaps."""
-    return int.from_bytes(hashlib.blake2b(row.tobytes(), digest_size=8).digest())
-
-
-def _batches(parts: Sequence[Rows]) -> Iterator[Rows]:
-    """Join small parts and cut large ones, so that the work per call is even."""
-    waiting: list[Rows] = []
-    width = max((stored_width(part.X) for part in parts[:1]), default=1)
-    most, held = max(64, min(BATCH, WIDE // max(1, width))), 0
-    for part in parts:
-        for start in range(0, len(part), most):
-            waiting.append(part.view(start, min(start + most, len(part))))
-            held += len(waiting[-1])
-            if held >= most:
-                yield waiting[0] if len(waiting) == 1 else Rows.joined(waiting)
-                waiting, held = [], 0
-    if waiting:
-        yield waiting[0] if len(waiting) == 1 else Rows.joined(waiting)
+def _varied_hashes(parts: Sequence[Rows]) -> Hashes | None:
+    """Hashes of all rows; None without rows, or where many have a twin."""
+    if not any(map(len, parts)):
+        return None
+    # A sample without many twins is no proof, but one with many saves the rest.
+    step = -(-sum(map(len, parts)) // SAMPLED_ROWS)
+    sample = [part.take(slice(None, None, step)) for part in parts]
+    if _share_with_twin(row_hashes(sample)) > MOST_TWINS:
+        return None
+    hashes = row_hashes(parts)
+    return None if _share_with_twin(hashes) > MOST_TWINS else hashes
 
 
 def _share_with_twin(hashes: Hashes) -> float:
     """Share of the rows whose hash occurs more than once."""
-    _, counts = np.unique(hashes, return_counts=True)
-    return float(counts[counts > 1].sum() / len(hashes))
+    ordered = np.sort(hashes)
+    same = np.append(ordered[1:] == ordered[:-1], False)
+    return float((same | np.append(False, same[:-1])).mean())
+
+
+def row_hashes(parts: Sequence[Rows]) -> Hashes:
+    """A 64-bit hash of each row: inputs, label and group.
+
+    The sum of a mixed number for every place that is not 0, modulo 2⁶⁴; so rows have
+    the same hash in any form, and all of them cost little more than a product.
+    """
+    hashes = [np.zeros(0, dtype=np.uint64)]
+    for part in parts:
+        factors = _factors(part.X.shape[1] + 2)
+        own = _mixed(part.y) * factors[-1] + _mixed(part.group) * factors[-2]
+        step = max(1, BATCH_NUMBERS // max(1, part.X.shape[1]))
+        for start in range(0, len(part), step):
+            X = part.X[start : start + step]
+            if isinstance(X, np.ndarray):
+                sums = _mixed(X) @ factors[:-2]
+            else:
+                terms = np.append(_mixed(X.data) * factors[X.indices], np.uint64(0))
+                ends = np.append(np.uint64(0), np.cumsum(terms))
+                sums = ends[X.indptr[1:]] - ends[X.indptr[:-1]]
+            hashes.append(own[start : start + step] + sums)
+    return np.concatenate(hashes)
+
+
+def _factors(count: int) -> Hashes:
+    drawn = np.random.default_rng(0).integers(1 << 63, size=count, dtype=np.uint64)
+    return drawn * np.uint64(2) + np.uint64(1)
+
+
+def _mixed(values: NDArray[np.generic]) -> Hashes:
+    """Spread the bits of numbers; of 0, and of −0, nothing is left."""
+    bits = np.add(values, 0.0, dtype=np.float64).view(np.uint64)
+    bits *= np.uint64(0x9E3779B97F4A7C15)
+    bits ^= bits >> np.uint64(29)
+    return bits

@@ -9,94 +9,63 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.data import partition
-from pffl.data.checks import (
-    check_silos,
-    equal_rows,
-    listing,
-    note_weights,
-    refuse_or_warn,
-    repeated_people,
-    repeated_rows,
-    shared_ids,
-    shared_rows,
-    warn,
-)
-from pffl.data.encoding import (
-    TableEncoding,
-    Unseen,
-    as_column,
-    encode_values,
-    label_type_of,
-)
-from pffl.data.inference import leak_warnings
-from pffl.data.partition import (
-    CALIBRATION,
-    People,
-    distribute,
-    keyed_silos,
-    split_index,
-)
-from pffl.data.reading import Table
+from pffl.data import checks, infer, partition
+from pffl.data import table as tables
+from pffl.data.checks import listing, warn
+from pffl.data.columns import TableEncoding, Unseen, as_column, encode_values
+from pffl.data.columns import label_type_of as type_of
+from pffl.data.partition import CALIBRATION, People
+from pffl.data.read import Table
+from pffl.data.rows import Matrix, Rows, Silo, as_csr, as_inputs, contents, is_sparse
+from pffl.data.rows import saved as saved_arrays
 from pffl.data.schema import Attribute, Schema
-from pffl.data.silo import Rows, Silo, as_inputs
-from pffl.data.sparse import Matrix, as_csr, contents, is_sparse, saved
-from pffl.data.table import (
-    MAX_NUMERIC_GROUPS,
-    REMEDY,
-    SITE,
-    ColumnOptions,
-    EncodedTable,
-    TableOptions,
-    columns_of,
-    encode_table,
-    join_sites,
-    noted,
-    ranges_of,
-    read_alike,
-)
+from pffl.data.table import TableOptions, noted
 from pffl.errors import DataError, Problems, UsageError
 from pffl.files import digest, write
 from pffl.text import element, few, visible
 from pffl.typing import FloatArray, IntArray
 
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
-
 P = ParamSpec("P")
-Options = TypeVar("Options")
-Source = TypeVar("Source")
 
 
 def _keywords_of(
-    options: Callable[P, Options],
+    options: Callable[P, TableOptions],
 ) -> Callable[
-    [Callable[[type[Federation], Source, Options], Federation]],
-    Callable[Concatenate[type[Federation], Source, P], Federation],
+    [Callable[[type[Federation], Any, TableOptions], Federation]],
+    Callable[Concatenate[type[Federation], Any, P], Federation],
 ]:
-    """Let a function of an options object take its fields as keywords.
+    """Let a function of `TableOptions` take its fields as keywords.
 
     So each keyword, its type and its default are written once: in the options.
     """
 
     def decorate(
-        build: Callable[[type[Federation], Source, Options], Federation],
-    ) -> Callable[Concatenate[type[Federation], Source, P], Federation]:
+        build: Callable[[type[Federation], Any, TableOptions], Federation],
+    ) -> Callable[Concatenate[type[Federation], Any, P], Federation]:
+        known = inspect.signature(options)
+
         @wraps(build)
         def build_from(
-            cls: type[Federation], source: Source, /, *args: P.args, **kwargs: P.kwargs
+            cls: type[Federation], source: Any, /, *args: P.args, **kwargs: P.kwargs
         ) -> Federation:
+            try:
+                known.bind(*args, **kwargs)
+            except TypeError as error:
+                raise UsageError(
+                    f"[wrong-keyword] {build.__name__}: {error}; it takes "
+                    f"{', '.join(known.parameters)}"
+                ) from error
             return build(cls, source, options(*args, **kwargs))
 
         own = list(inspect.signature(build).parameters.values())[:2]
         own = [each.replace(kind=each.POSITIONAL_ONLY) for each in own]
-        keywords = inspect.signature(options).parameters.values()
-        vars(build_from)["__signature__"] = inspect.Signature([*own, *keywords])
+        all_ = [*own, *known.parameters.values()]
+        vars(build_from)["__signature__"] = inspect.Signature(all_)
         return build_from
 
     return decorate
@@ -109,8 +78,7 @@ def as_columns(sensitive_features: object) -> dict[str, NDArray[np.generic]]:
     columns = getattr(sensitive_features, "columns", None)  # a pandas DataFrame
     if columns is not None and isinstance(sensitive_features, Iterable):
         return {str(c): as_column(sensitive_features[c]) for c in columns}  # type: ignore[index]
-    name = name_of(sensitive_features, "group")
-    return {name: as_column(sensitive_features)}
+    return {name_of(sensitive_features, "group"): as_column(sensitive_features)}
 
 
 def name_of(column: object, default: str) -> str:
@@ -125,26 +93,25 @@ def encode_group(
     """Names and codes of a protected attribute; a continuous one is refused."""
     names, codes = encode_values(values, f"protected attribute '{name}'")
     continuous = values.dtype.kind == "f" and (values % 1 != 0).any()
-    if continuous and len(names) > MAX_NUMERIC_GROUPS:
-        raise DataError(
-            f"[too-many-groups] protected attribute '{name}': {len(names)} different "
-            "numbers: cut it into bands"
-        )
+    if continuous and len(names) > tables.MAX_NUMERIC_GROUPS:
+        told = f"{len(names)} different numbers: cut it into bands"
+        raise DataError(f"[too-many-groups] protected attribute '{name}': {told}")
     return names, codes
 
 
 def as_weights(values: NDArray[np.generic], problems: Problems) -> FloatArray:
     """Return weights given as an array; note everything that is none."""
-    try:
-        numbers = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        problems.add(f"[not-numbers] sample_weight: not a number: {error}")
-        return np.ones(len(values))
-    note_weights(numbers, "sample_weight", problems)
-    return numbers
+    weights = np.ones(len(values))
+    with noted(problems):
+        weights = np.asarray(_floats(values, "sample_weight"), dtype=np.float64)
+        problems.extend(
+            f"[bad-weights] sample_weight: {told}"
+            for told in checks.weight_problems(weights)
+        )
+    return weights
 
 
-def as_floats(values: NDArray[Any] | csr_array, what: str) -> Matrix:
+def _floats(values: Any, what: str) -> Matrix:
     """Return numbers in a type of inputs, or say what is none."""
     try:
         return as_inputs(values)
@@ -152,34 +119,28 @@ def as_floats(values: NDArray[Any] | csr_array, what: str) -> Matrix:
         raise DataError(f"[not-numbers] {what}: not a number: {error}") from error
 
 
-def check_shapes(
-    inputs: NDArray[Any] | csr_array,
-    vectors: Mapping[str, NDArray[np.generic]],
-    features: Sequence[str] | None,
+def _check_shapes(
+    X: Matrix, vectors: Mapping[str, NDArray[Any]], features: Sequence[str] | None
 ) -> None:
     """Refuse arrays whose shapes do not fit each other."""
     with Problems("arrays", DataError) as problems:
-        if inputs.ndim != 2:
-            problems.add(
-                f"[wrong-shape] X must have rows and columns. Got shape {inputs.shape}."
-            )
-        elif features is not None and len(features) != inputs.shape[1]:
-            problems.add(
-                f"[wrong-shape] {len(features)} names for {inputs.shape[1]} columns"
-            )
+        if X.ndim != 2:
+            problems.add(f"[wrong-shape] X must have rows and columns, not {X.shape}")
+        elif features is not None and len(features) != X.shape[1]:
+            problems.add(f"[wrong-shape] {len(features)} names, {X.shape[1]} columns")
         problems.extend(
             f"[wrong-shape] '{name}' must be a vector. Got shape {v.shape}."
             for name, v in vectors.items()
             if v.ndim != 1
         )
         lengths = {name: len(v) for name, v in vectors.items() if v.ndim == 1}
-        if inputs.ndim:
-            lengths["X"] = inputs.shape[0]
+        if X.ndim:
+            lengths["X"] = X.shape[0]
         if len(set(lengths.values())) > 1:
             problems.add(f"[wrong-length] lengths differ: {lengths}")
 
 
-def check_order(X: object, **others: object) -> None:
+def _check_order(X: object, **others: object) -> None:
     """Refuse pandas objects whose rows have the same names in another order."""
     first: Any = getattr(X, "index", None)
     for name, other in others.items():
@@ -275,7 +236,7 @@ class Federation:
         if self.encoding is None:
             object.__setattr__(self, "encoding", TableEncoding.of_numbers(self.schema))
         with Problems(f"federation '{self.name}'", DataError) as problems:
-            check_silos(
+            checks.check_silos(
                 self.schema,
                 self.silos,
                 problems,
@@ -307,41 +268,26 @@ class Federation:
             the label), or into ``quantile_bands`` of `by`.
         features, drop
             Columns to use (default: all others), columns to leave out.
+        inputs
+            Columns that are inputs although they are protected, or called like a
+            protected attribute (race, religion, date of birth, …). Other such columns
+            are left out, and named.
         columns
-            What columns hold, where that is not to be read off the rows, as a private
-            run asks: by name a `kind` ("number", "category" or "text"), the `values` of
-            a category (others count as ``other``), the `range` of a number, whether a
-            missing one gets an `indicator` or a `fill`, the `hash` of a text. Every
-            column of the table is declared or dropped.
-        categorical
-            Columns of numbers that are codes of categories.
-        dates, date_format, date_origin
-            What columns of dates become (default: they are left out): ``year`` and
-            ``age``, a number, ``month`` and ``weekday``, categories. How they are
-            written, such as ``%d/%m/%Y`` (default: as ISO does). The day until which
-            the age in years is counted.
-        decimal
-            Decimal mark of numbers that are written as text, ``1,234.50`` or ``3,5``
-            (default: such text is refused).
-        rare
-            Values of a category with fewer rows count as ``other``, as do values that
-            are not seen yet.
-        hash
-            Columns of free text, and to how many inputs their words are hashed:
-            ``{"notes": 2**16}``. An input counts the words (runs of letters, digits and
-            underscores, in lower case) that fall on it; no list of words is made.
-        sparse
-            Whether rows are kept without their zeros (default: where there are 256
-            inputs or more, and less than a quarter can be other than 0 in a row).
+            What columns hold, where that is not to be read off the rows. By name a
+            `kind` ("number", "category", "text" or "date"), the `values` of a category
+            (others count as ``other``; of the label: in the order of their codes), the
+            `range` of a number, whether a missing one gets an `indicator` or a `fill`,
+            to how many inputs the words of a text are hashed (`hash`), and the `parts`
+            of a date (year, month, weekday, age) with its `format` and the `origin` of
+            an age. A private run asks for all columns in use.
         id
             Column that says who a row is about: not an input. All rows of a person are
             then in one split, in all silos: nobody is on both sides.
         weight
             Column that says how much a row counts in every mean, ≥ 0: not an input.
             Rows of weight 0 are left out.
-        positive, labels
-            Which of two label values is the positive one (default: the last in order);
-            all label values in the order of their codes.
+        positive
+            Which of two label values is the positive one (default: the last in order).
         classification
             Whether the label is a class; otherwise a number.
         missing
@@ -351,76 +297,69 @@ class Federation:
             Missing protected values: ``refuse``, or ``missing`` as a group of its own.
         missing_label
             Missing labels: ``refuse``, or ``drop`` these rows, and say so.
+        rare
+            Values of a category with fewer rows count as ``other``, as do values that
+            are not seen yet.
         unseen
             What a model does with categories that are new to it: ``refuse``, or
             ``ignore``: none of the known ones.
-        inputs
-            Columns that are inputs although they are protected, or called like a
-            protected attribute (race, religion, date of birth, …). Other such columns
-            are left out, and named. A group among the inputs is a warning, and an error
-            under `strict`.
-        strict
-            Refuse what is otherwise a warning.
         test_fraction, validation_fraction, drop_empty, name, seed
             As for `from_arrays`; the name is by default that of the file.
-        split_seed
-            Seed of the split, where it is not to be that of the silos.
         """
         default = Path(table).stem if isinstance(table, str | os.PathLike) else "table"
         return cls._from_table(table, options, options.name or default)
 
     @classmethod
-    @_keywords_of(ColumnOptions)
+    @_keywords_of(TableOptions)
     def from_silos(
-        cls, tables: Mapping[str, Table], options: ColumnOptions
+        cls, sites: Mapping[str, Table], options: TableOptions
     ) -> Federation:
         """Build from one table per silo; the columns agree in name, order and kind.
 
         Parameters
         ----------
-        tables
+        sites
             From the silo's name to its DataFrame or file.
-        label, group, features, drop, columns, categorical, id, weight, positive, labels
+        label, group, features, drop, inputs, columns, id, weight, positive
             As for `from_table`.
-        classification, dates, date_format, date_origin, decimal, rare, hash, sparse
-            As for `from_table`.
-        missing, missing_group, missing_label, unseen, inputs, strict
+        classification, missing, missing_group, missing_label, rare, unseen
             As for `from_table`.
         test_fraction, validation_fraction, name, seed
             As for `from_arrays`.
+        silo, silos, partition, by, alpha, drop_empty
+            Not used: each table is a silo.
         """
-        whole = TableOptions(**vars(options), silo=SITE)
-        frame, notes = join_sites(tables, columns_of(options.columns or {}))
+        if options.silo or options.silos:
+            raise UsageError("[needs-silos] each table is a silo: leave out `silo=`")
+        frame, notes = tables.join_sites(sites, options)
+        whole = replace(options, silo=tables.SITE)
         return cls._from_table(frame, whole, options.name or "tables", notes)
 
     @classmethod
     def _from_table(
         cls, table: Table, options: TableOptions, name: str, notes: Sequence[str] = ()
     ) -> Federation:
-        found = encode_table(table, options)
+        found = tables.encode_table(table, options)
         encoding, (silo, names), people = found.encoding, found.silos, found.people
-        seed = options.seed if options.split_seed is None else options.split_seed
-        declared = options.columns is not None
-        federation = cls._from_encoded(
-            found,
-            replace(
-                options, seed=seed, drop_empty=options.drop_empty or declared, name=name
-            ),
-            notes,
-        )
-        read_off = [*(column.name for column in encoding.columns), options.label]
-        read_off += [*options.group, *filter(None, [options.silo])]
-        known = ranges_of(options.columns or {})
+        declared = not found.undeclared
+        options = replace(options, drop_empty=options.drop_empty or declared)
+        told = (*notes, *found.notes)
+        federation = cls._from_encoded(found, options, notes=told, name=name)
+        known = tables.ranges_of(options.columns)
         federation = replace(
             federation,
             ranges={c.name: known[c.name] for c in encoding.columns if c.name in known},
             simulated=options.silo is None,
             sites=names if declared and options.silo else (),
-            undeclared=() if declared else tuple(dict.fromkeys(read_off)),
+            undeclared=found.undeclared,
         )
         train = [own.rows("train") for own in federation.silos]
-        shared = shared_rows(train) if people is None else shared_ids(people[1], silo)
-        leaks = leak_warnings(encoding, train)
+        shared = (
+            checks.shared_rows(train)
+            if people is None
+            else checks.shared_ids(people[1], silo)
+        )
+        leaks = infer.leak_warnings(encoding, train)
         for leak in leaks:
             warn(leak)
         if federation.leaked:
@@ -457,33 +396,19 @@ class Federation:
         learnt_from
             As for `Federation`.
         """
-        found = read_alike(table, encoding, options, unseen=unseen, name=name)
-        options = replace(options, name=name)
-        return cls._from_encoded(found, options, learnt_from=learnt_from)
+        found = tables.read_alike(table, encoding, options, unseen=unseen, name=name)
+        more: Any = {"notes": found.notes, "name": name, "learnt_from": learnt_from}
+        return cls._from_encoded(found, options, **more)
 
     @classmethod
     def _from_encoded(
-        cls,
-        found: EncodedTable,
-        options: TableOptions,
-        notes: Sequence[str] = (),
-        *,
-        learnt_from: bool = True,
+        cls, found: tables.EncodedTable, options: TableOptions, **more: Any
     ) -> Federation:
-        return cls.from_rows(
-            found.encoding.schema,
-            found.rows,
-            *found.silos,
-            test_fraction=options.test_fraction,
-            validation_fraction=options.validation_fraction,
-            drop_empty=options.drop_empty,
-            name=options.name or "table",
-            seed=options.seed,
-            notes=(*notes, *found.notes),
-            encoding=found.encoding,
-            people=found.people,
-            learnt_from=learnt_from,
-        )
+        keys = ("test_fraction", "validation_fraction", "drop_empty", "seed")
+        more |= {key: vars(options)[key] for key in keys}
+        more |= {"encoding": found.encoding, "people": found.people}
+        schema = found.encoding.schema
+        return cls.from_rows(schema, found.rows, *found.silos, **more)
 
     @classmethod
     def from_arrays(
@@ -501,7 +426,6 @@ class Federation:
         name: str = "data",
         synthetic: bool = False,
         drop_empty: bool = False,
-        strict: bool = False,
         seed: int = 0,
     ) -> Federation:
         """Build from pooled arrays: one row per example.
@@ -530,63 +454,54 @@ class Federation:
         drop_empty
             Leave out silos without training rows (said in `notes`) instead of
             refusing them.
-        strict
-            Refuse, instead of warning of, inputs named like a protected attribute.
         seed
             Seed of the split.
         """
-        check_order(X, y=y, sensitive_features=sensitive_features, silo=silo)
+        _check_order(X, y=y, sensitive_features=sensitive_features, silo=silo)
         inputs: Matrix = as_csr(X) if is_sparse(X) else np.asarray(X)
-        target = as_column(y)
-        columns = getattr(X, "columns", None)
-        if features is None and columns is not None:
-            features = [str(column) for column in columns]
+        target, called = as_column(y), name_of(y, "label")
+        if features is None and hasattr(X, "columns"):
+            features = [str(column) for column in X.columns]
         if silo is None:
             silo = np.repeat(partition.silo_names(1), len(target))
-        places = as_column(silo)
-        protected = as_columns(sensitive_features)
+        places, protected = as_column(silo), as_columns(sensitive_features)
         vectors = {"y": target, "silo": places, **protected}
         if sample_weight is not None:
             vectors["sample_weight"] = as_column(sample_weight)
-        check_shapes(inputs, vectors, features)
+        _check_shapes(inputs, vectors, features)
         attributes: list[Attribute] = []
         groups: list[IntArray] = []
+        labels: tuple[str, ...] = ()
+        weight = None
         with Problems("arrays", DataError) as problems:
-            labels: tuple[str, ...] = ()
             with noted(problems):
                 if classification:
                     labels, target = encode_values(target, "label")
-                target = np.asarray(as_floats(target, "label"))
+                target = np.asarray(_floats(target, "label"))
             for attribute, values in protected.items():
                 with noted(problems):
                     names, codes = encode_group(values, attribute)
                     attributes.append(Attribute(attribute, names))
                     groups.append(codes)
             with noted(problems):
-                silo_names, silo_codes = encode_values(places, "silo")
+                names, silo_codes = encode_values(places, "silo")
             with noted(problems):
-                inputs = as_floats(inputs, "X")
-            weight = None
+                inputs = _floats(inputs, "X")
             if sample_weight is not None:
                 weight = as_weights(vectors["sample_weight"], problems)
         if features is None:
             features = [f"x{j}" for j in range(inputs.shape[1])]
-        called = name_of(y, "label")
         schema = Schema(tuple(map(str, features)), tuple(attributes), labels, called)
         among = [f for f in schema.features if {f, f.split("=", 1)[0]} & set(protected)]
         if among:
-            refuse_or_warn(
-                "[protected-input] protected attribute among the inputs: "
-                f"{listing(among)}",
-                strict=strict,
-            )
+            warn(f"protected attribute among the inputs: {listing(among)}")
         mapping = ", ".join(f"'{label}' → {code}" for code, label in enumerate(labels))
         rows = Rows.of(inputs, target, schema.combine(np.stack(groups, axis=1)))
         federation = cls.from_rows(
             schema,
             replace(rows, weight=weight),
             silo_codes,
-            silo_names,
+            names,
             test_fraction=test_fraction,
             validation_fraction=validation_fraction,
             name=name,
@@ -594,7 +509,7 @@ class Federation:
             drop_empty=drop_empty,
             seed=seed,
             notes=(f"label: {mapping}",) if labels else (),
-            encoding=TableEncoding.of_numbers(schema, label_type_of(y, labels)),
+            encoding=TableEncoding.of_numbers(schema, type_of(y, labels)),
         )
         return replace(federation, undeclared=(called, *protected, "silo"))
 
@@ -633,19 +548,18 @@ class Federation:
             Ids, and whom each row is about: all rows of a person stay in one split.
         """
         fractions = {"test": test_fraction, "validation": validation_fraction}
-        among = None
-        if rows.weight is not None and not rows.weight.all():
-            among = np.flatnonzero(rows.weight)
-            absent = len(rows) - len(among)
-            notes = (*notes, f"{absent:,} rows of weight 0 were left out")
+        counting = np.arange(len(rows))
         if rows.weight is not None and rows.weight.any():
-            counting = rows.weight if among is None else rows.weight[among]
-            notes = (*notes, _described(counting))
-        plan, dropped = split_index(
+            counting = np.flatnonzero(rows.weight)
+            if len(counting) < len(rows):
+                absent = len(rows) - len(counting)
+                notes = (*notes, f"{absent:,} rows of weight 0 were left out")
+            notes = (*notes, _described(rows.weight[counting]))
+        plan, dropped = partition.split_index(
             silo,
             silo_names,
             fractions,
-            among=among,
+            among=counting,
             people=people,
             drop_empty=drop_empty,
             seed=seed,
@@ -654,19 +568,15 @@ class Federation:
             notes = (*notes, f"dropped silos without rows: {listing(dropped)}")
         if people is not None:
             rows = replace(rows, person=people[1])
-        silos = distribute(rows.take, plan)
-        known = encoding or TableEncoding.of_numbers(schema)
-        told = tuple(notes)
-        ids = None if people is None else people[0]
         return cls(
             schema,
-            silos,
+            partition.distribute(rows.take, plan),
             name,
             synthetic,
-            told,
-            known,
+            tuple(notes),
+            encoding or TableEncoding.of_numbers(schema),
             learnt_from,
-            ids,
+            None if people is None else people[0],
             test_fraction=test_fraction,
         )
 
@@ -691,7 +601,7 @@ class Federation:
                 problems.add(
                     "[needs-columns] kinds, values and groups were read off the rows, "
                     f"and would tell of them: {listing(map(repr, self.undeclared))}; "
-                    f"declare them (`columns=`, [columns]): {REMEDY}"
+                    f"declare them (`columns=`, [columns]): {tables.REMEDY}"
                 )
             apart = {s for silo in self.silos for s in silo.splits}
             apart -= {"train", "test"}
@@ -707,7 +617,7 @@ class Federation:
             there.get(name, Silo(name, k, {"train": nobody}))
             for k, name in enumerate(self.sites or there)
         ]
-        dealt = keyed_silos(silos, share, self.ids, simulated=self.simulated)
+        dealt = partition.keyed_silos(silos, share, self.ids, simulated=self.simulated)
         return replace(self, silos=dealt, notes=(), private=True)
 
     def with_calibration(self, fraction: float, *, seed: int = 0) -> Federation:
@@ -725,49 +635,16 @@ class Federation:
         if whole.person is not None:
             many = int(whole.person.max(initial=-1)) + 1
             people = tuple(f"{CALIBRATION} {i}" for i in range(many)), whole.person
-        plan, _ = split_index(
+        plan, _ = partition.split_index(
             codes, self.silo_names, {CALIBRATION: fraction}, people=people, seed=seed
         )
         silos = tuple(
             replace(old, splits={**old.splits, **new.splits})
-            for old, new in zip(self.silos, distribute(whole.take, plan), strict=True)
+            for old, new in zip(
+                self.silos, partition.distribute(whole.take, plan), strict=True
+            )
         )
         return replace(self, silos=silos)
-
-    def with_groups_as_inputs(self) -> Federation:
-        """Show models the group too: an input of 0 and 1 for each group but the first.
-
-        For comparisons with methods whose authors use it (FedFB). Predictions then need
-        the group. `from_table(inputs=…)` does it for columns of a table.
-        """
-        groups = self.schema.groups[1:]
-
-        def widened(rows: Rows) -> Rows:
-            own = rows.group[:, None] == np.arange(1, len(groups) + 1)
-            if is_sparse(rows.X):
-                from scipy.sparse import csr_array, hstack
-
-                return replace(rows, X=as_csr(hstack([rows.X, csr_array(own)])))
-            X = np.asarray(rows.X)
-            return replace(rows, X=np.column_stack([X, own.astype(X.dtype)]))
-
-        features = (*self.schema.features, *(f"group={group}" for group in groups))
-        silos = tuple(
-            replace(silo, splits={s: widened(r) for s, r in silo.splits.items()})
-            for silo in self.silos
-        )
-        schema = replace(self.schema, features=features)
-        known = TableEncoding.of_numbers(schema, self.encoding.label_type)
-        ranges = {**self.ranges, **{f"group={group}": (0.0, 1.0) for group in groups}}
-        noted = (*self.notes, "the group is an input")
-        return replace(
-            self,
-            schema=schema,
-            silos=silos,
-            encoding=known,
-            ranges=ranges,
-            notes=noted,
-        )
 
     def __len__(self) -> int:
         return len(self.silos)
@@ -828,27 +705,23 @@ class Federation:
         """
         import pandas as pd
 
-        names, labels = self.schema.groups, self.schema.labels
+        labels = self.schema.labels
         parts = [(k.name, s, k.rows(s)) for k in self.silos for s in k.splits]
-        sizes = [len(rows) for _, _, rows in parts]
-        y = np.concatenate([rows.y for *_, rows in parts])
-        group = np.concatenate([rows.group for *_, rows in parts])
+        silos, splits, many = zip(*parts, strict=True)
+        sizes, rows = [len(part) for part in many], Rows.joined(many)
         columns: dict[str, NDArray[Any]] = {
-            "split": np.repeat([split for _, split, _ in parts], sizes),
-            "silo": np.repeat([silo for silo, *_ in parts], sizes),
-            "group": np.array(names)[group],
-            "label": np.array(labels)[y.astype(np.int64)] if labels else y,
+            "split": np.repeat(splits, sizes),
+            "silo": np.repeat(silos, sizes),
+            "group": np.array(self.schema.groups)[rows.group],
+            "label": np.array(labels)[rows.y.astype(np.int64)] if labels else rows.y,
         }
-        joined = Rows.joined([rows for *_, rows in parts])
-        if joined.person is not None:
-            columns["person"] = joined.person
-        if joined.weight is not None:
-            columns["weight"] = joined.weight
-        X = joined.X
+        known = {"person": rows.person, "weight": rows.weight}
+        columns |= {name: own for name, own in known.items() if own is not None}
+        X = rows.X
         place = Path(path)
         if place.suffix == ".npz":
             stream = io.BytesIO()
-            columns |= {"schema": np.array(self.schema.hash), **saved(X)}
+            columns |= {"schema": np.array(self.schema.hash), **saved_arrays(X)}
             if isinstance(X, np.ndarray):
                 columns["features"] = np.array(self.schema.features)
             np.savez_compressed(stream, **columns)  # type: ignore[arg-type]
@@ -864,10 +737,14 @@ class Federation:
         write(place, table.to_csv(index=False, lineterminator="\n").encode())
 
     @property
+    def _parts(self) -> list[Rows]:
+        return [rows for silo in self.silos for rows in silo.splits.values()]
+
+    @property
     def weighted(self) -> bool:
         """Whether some rows do not count as one."""
-        parts = [rows for silo in self.silos for rows in silo.splits.values()]
-        return any(r.weight is not None and (r.weight != 1).any() for r in parts)
+        known = [rows.weight for rows in self._parts if rows.weight is not None]
+        return any((weight != 1).any() for weight in known)
 
     @property
     def weight_range(self) -> list[float] | None:
@@ -880,15 +757,15 @@ class Federation:
     @property
     def by_person(self) -> bool:
         """Whether an id says whom each row is about."""
-        parts = [rows for silo in self.silos for rows in silo.splits.values()]
-        return all(rows.person is not None for rows in parts)
+        return all(rows.person is not None for rows in self._parts)
 
     @cached_property
     def several(self) -> bool:
         """Whether an id says that some people have several rows."""
-        parts = [rows for silo in self.silos for rows in silo.splits.values()]
-        who = Rows.joined(parts).person if self.by_person and parts else None
-        return who is not None and len(np.unique(who)) < len(who)
+        who = [rows.person for rows in self._parts if rows.person is not None]
+        if not who or not self.by_person:
+            return False
+        return len(np.unique(np.concatenate(who))) < sum(map(len, who))
 
     @cached_property
     def overlap(self) -> int:
@@ -903,8 +780,8 @@ class Federation:
         """
         train = [silo.rows("train") for silo in self.silos]
         asked = [silo.rows(split) for silo in self.silos]
-        known = repeated_people(train, asked)
-        return equal_rows(train, asked) if known is None else known
+        known = checks.repeated_people(train, asked)
+        return checks.equal_rows(train, asked) if known is None else known
 
     @property
     def leaked(self) -> int:
@@ -912,7 +789,7 @@ class Federation:
         if self.by_person or "test" not in self.splits:
             return self.overlap
         train, test = ([s.rows(n) for s in self.silos] for n in ("train", "test"))
-        return repeated_rows(train, test)
+        return checks.repeated_rows(train, test)
 
     @cached_property
     def held_out(self) -> dict[str, str]:

@@ -16,8 +16,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pffl.data.encoding import as_column, encode_values
-from pffl.data.silo import Rows, Silo
+from pffl.data.columns import as_column, encode_values
+from pffl.data.rows import Rows, Silo
 from pffl.errors import DataError, Problems, UsageError
 from pffl.typing import FloatArray, IntArray
 
@@ -28,16 +28,6 @@ Partition: TypeAlias = tuple[IntArray, tuple[str, ...]]
 KEY = b"pffl parts"
 CALIBRATION = "calibration"  # rows that a promise for people not seen is tested on
 People: TypeAlias = tuple[tuple[str, ...], IntArray]  # their ids, and who each row is
-
-
-def by_column(values: ArrayLike) -> Partition:
-    """One silo per distinct value of a column.
-
-    >>> by_column(["north", "south", "north"])
-    (array([0, 1, 0]), ('north', 'south'))
-    """
-    names, codes = encode_values(as_column(values), "silo")
-    return codes, names
 
 
 def equal(rows: int, silos: int, seed: int = 0) -> Partition:
@@ -255,14 +245,6 @@ def draw_parts(
             parts[name] = np.sort(shuffled[start : start + size])
             start += size
     return {"train": np.sort(shuffled[start:]), **parts}
-
-
-def split_rows(
-    rows: Rows, fractions: Mapping[str, float], generator: np.random.Generator
-) -> dict[str, Rows]:
-    """Split at random into ``train`` and the named fractions; order is kept."""
-    parts = draw_parts(len(rows), fractions, generator)
-    return {name: rows.take(part) for name, part in parts.items()}
 
 
 def check_fractions(fractions: Mapping[str, float]) -> None:

@@ -10,16 +10,111 @@ of the Python package index; they are known by their SHA-256.
 of it so far, and how much there is (None if unknown).
 """
 
-from typing import NamedTuple
+from __future__ import annotations
 
-from pffl.datasets._acs import acs as acs
-from pffl.datasets._celeba import celeba as celeba
+from collections.abc import Callable
+from functools import wraps
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    cast,
+    overload,
+)
+
+import numpy as np
+
+from pffl.data import Federation, Rows
+from pffl.datasets import _acs, _celeba, _people, _synthetic
 from pffl.datasets._fetch import Progress as Progress
-from pffl.datasets._people import adult as adult
-from pffl.datasets._people import compas as compas
-from pffl.datasets._synthetic import synthetic as synthetic
-from pffl.datasets._tables import Frames as Frames
-from pffl.datasets._tables import Loader
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+P = ParamSpec("P")
+
+
+class Frames(NamedTuple):
+    """A data set as frames with one index: silo by silo, split by split.
+
+    Attributes
+    ----------
+    X
+        Inputs, before scaling.
+    y
+        Codes of the labels, or numbers; its name is the target's.
+    sensitive_features
+        The protected attributes, in words.
+    about
+        The ``silo`` and ``split`` of each row; also whom it is about (``person``) and
+        its ``weight``, where they are known.
+    """
+
+    X: pd.DataFrame
+    y: pd.Series[Any]
+    sensitive_features: pd.DataFrame
+    about: pd.DataFrame
+
+
+class Loader(Protocol[P]):
+    """A function that returns a federation, or frames."""
+
+    __name__: str
+
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Federation: ...
+
+    @overload
+    def __call__(
+        self, *args: Any, as_frame: Literal[True], **kwargs: Any
+    ) -> Frames: ...
+
+
+def _framed(load: Callable[P, Federation]) -> Loader[P]:
+    """Let a function that loads a federation take ``as_frame=True``."""
+
+    @wraps(load)
+    def loaded(*args: Any, as_frame: bool = False, **kwargs: Any) -> Any:
+        federation = load(*args, **kwargs)
+        return _as_frames(federation) if as_frame else federation
+
+    return cast("Loader[P]", loaded)
+
+
+def _as_frames(federation: Federation) -> Frames:
+    """Return all rows of a federation as frames."""
+    import pandas as pd
+
+    schema = federation.schema
+    parts = [
+        (k.name, s, rows) for k in federation.silos for s, rows in k.splits.items()
+    ]
+    silos, splits, many = zip(*parts, strict=True)
+    sizes, rows = [len(part) for part in many], Rows.joined(many)
+    about = {"silo": np.repeat(silos, sizes), "split": np.repeat(splits, sizes)}
+    known = {"person": rows.person, "weight": rows.weight}
+    about |= {name: values for name, values in known.items() if values is not None}
+    protected = {
+        a.name: np.array(a.values)[schema.attribute_codes(a.name)[rows.group]]
+        for a in schema.attributes
+    }
+    y = rows.y.astype(np.int64) if schema.labels else rows.y
+    return Frames(
+        pd.DataFrame(np.asarray(rows.X), columns=list(schema.features)),
+        pd.Series(y, name=schema.target),
+        pd.DataFrame(protected),
+        pd.DataFrame(about),
+    )
+
+
+acs = _framed(_acs.acs)
+adult = _framed(_people.adult)
+celeba = _framed(_celeba.celeba)
+compas = _framed(_people.compas)
+synthetic = _framed(_synthetic.synthetic)
 
 
 class Dataset(NamedTuple):

@@ -1,59 +1,56 @@
 """American Community Survey: persons of the Census's 1-year files, by state.
 
 US Census Bureau, Public Use Microdata Sample: a work of the US government, in the
-public domain. The tasks are those of folktables (Ding et al., NeurIPS 2021).
+public domain. The tasks are those of folktables 0.0.12 (Ding, Hardt, Miller, Schmidt:
+*Retiring Adult: New Datasets for Fair Machine Learning*, NeurIPS 2021), with their
+inputs, filters and labels. A comparison with a missing value is false there, so a row
+whose filter column is missing is left out; only then do missing values become 0.
 
 Per-state archives are ``csv_p{st}.zip`` with ``psam_p{FIPS}.csv`` inside, up to 2016
 ``ss{yy}p{st}.csv``; with ``us`` in place of the state a file is about all of them.
 Column names changed over the years; here they all have the older name and coding.
+Codes are those of the Census data dictionaries. The vocabulary of a category is fixed
+(it does not depend on the rows at hand), so models of different states and years have
+the same inputs. Where a question is not put to everyone, 0 is a category of its own.
 """
 
 from __future__ import annotations
 
-import os
+import operator
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal, get_args
+from typing import IO, TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pffl.data import Attribute, Federation, Rows, Schema
 from pffl.data.checks import check_choice, check_whole, listing
 from pffl.data.partition import check_fractions, distribute, split_index
-from pffl.datasets._acs_tasks import (
-    COLUMNS,
-    FIFTY_STATES,
-    FIPS,
-    PROTECTED,
-    RELP_OF_RELSHIPP,
-    TASKS,
-    Encoding,
-    Filter,
-    Input,
-    Task,
-    TaskName,
-    holds,
-)
+from pffl.data.read import PARQUET, TextFile, read_table
 from pffl.datasets._fetch import (
     DAMAGED,
+    PathLike,
     Progress,
     RemoteFile,
     cache_folder,
     fetch,
     open_member,
 )
-from pffl.datasets._tables import check_lengths, framed, protected_names
-from pffl.errors import DataError, MissingExtraError, Problems, UsageError
-from pffl.typing import IntArray
+from pffl.datasets._people import protected_names
+from pffl.errors import DataError, Problems, UsageError
+from pffl.typing import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
+
+TaskName = Literal["employment", "income", "public_coverage"]
+Filter = Literal["folktables", "filtered"]
+Encoding = Literal["onehot", "ordinal"]
 
 ADDRESS = "https://www2.census.gov/programs-surveys/acs/data/pums"
 FIRST_YEAR = 2014
@@ -62,15 +59,221 @@ NOT_PUBLISHED = 2020  # no standard 1-year file: too few people answered
 SERIAL, WEIGHT = "SERIALNO", "PWGTP"
 EMPLOYED = "ESR1"  # how an extract may call the label of employment, as 0 and 1
 CHUNK_ROWS = 1 << 16
-BLOCK_ROWS = 1 << 10  # rows whose inputs stay in the processor's cache
-MAX_HEADER = 1 << 16
-STATE_OF = {code: state for state, code in FIPS.items()}
 PERSONS = re.compile(
     r"(psam_p|ss(?P<yy>\d\d)p)(?P<whom>\d\d|us[a-d]?|[a-z][a-z])\.csv", re.IGNORECASE
 )
+FIPS = {
+    "AL": 1, "AK": 2, "AZ": 4, "AR": 5, "CA": 6, "CO": 8, "CT": 9, "DE": 10,
+    "DC": 11, "FL": 12, "GA": 13, "HI": 15, "ID": 16, "IL": 17, "IN": 18, "IA": 19,
+    "KS": 20, "KY": 21, "LA": 22, "ME": 23, "MD": 24, "MA": 25, "MI": 26, "MN": 27,
+    "MS": 28, "MO": 29, "MT": 30, "NE": 31, "NV": 32, "NH": 33, "NJ": 34, "NM": 35,
+    "NY": 36, "NC": 37, "ND": 38, "OH": 39, "OK": 40, "OR": 41, "PA": 42, "RI": 44,
+    "SC": 45, "SD": 46, "TN": 47, "TX": 48, "UT": 49, "VT": 50, "VA": 51, "WA": 53,
+    "WV": 54, "WI": 55, "WY": 56, "PR": 72,
+}  # fmt: skip
+STATE_OF = {code: state for state, code in FIPS.items()}
+FIFTY_STATES = tuple(state for state in FIPS if state not in ("DC", "PR"))
+# RELSHIPP (from 2019) in the words of RELP. Spouses and partners of either sex are
+# one code in RELP; "roomer or boarder" (11) has no code of its own any more.
+RELP_OF_RELSHIPP = {
+    20: 0, 21: 1, 22: 13, 23: 1, 24: 13, 25: 2, 26: 3, 27: 4, 28: 5, 29: 6,
+    30: 7, 31: 8, 32: 9, 33: 10, 34: 12, 35: 14, 36: 15, 37: 16, 38: 17,
+}  # fmt: skip
+RACES = {
+    1: "White",
+    2: "Black",
+    3: "American Indian",
+    4: "Alaska Native",
+    5: "American Indian or Alaska Native, tribe otherwise specified or not",
+    6: "Asian",
+    7: "Pacific Islander",
+    8: "other race",
+    9: "two or more races",
+}
+SEXES = {1: "male", 2: "female"}
+PROTECTED = {"race": ("RAC1P", RACES), "sex": ("SEX", SEXES)}
+# Major groups of the Census occupation code list: first code of each.
+OCCUPATIONS = {
+    10: "management", 500: "business", 800: "finance", 1000: "computing",
+    1300: "engineering", 1600: "science", 2000: "social service", 2100: "legal",
+    2200: "education", 2600: "arts and media", 3000: "health care",
+    3600: "health support", 3700: "protection", 4000: "food", 4200: "cleaning",
+    4300: "personal care", 4700: "sales", 5000: "office", 6000: "farming",
+    6200: "construction", 6800: "extraction", 7000: "repair", 7700: "production",
+    9000: "transport", 9800: "military", 9920: "none in five years",
+}  # fmt: skip
+BIRTHPLACES = {
+    1: "United States", 60: "US island areas", 100: "Europe", 200: "Asia",
+    300: "Northern America", 303: "Latin America", 400: "Africa", 500: "Oceania",
+}  # fmt: skip
+RANGES: dict[str, dict[int, str]] = {"OCCP": OCCUPATIONS, "POBP": BIRTHPLACES}
+#: Codes of categories; all other columns are numbers.
+CODES: dict[str, tuple[int, ...]] = {
+    name: tuple(range(1, last + 1))
+    for name, last in {
+        "SCHL": 24, "MAR": 5, "DIS": 2, "ESP": 8, "CIT": 5, "MIG": 3, "MIL": 4,
+        "ANC": 4, "NATIVITY": 2, "DEAR": 2, "DEYE": 2, "DREM": 2, "SEX": 2,
+        "RAC1P": 9, "GCL": 2, "COW": 9, "ESR": 6, "FER": 2,
+    }.items()
+}  # fmt: skip
+CODES |= {"RELP": tuple(range(18)), "ST": tuple(FIPS.values())}
+CODES |= {name: (*CODES[name], 8) for name in ("ANC", "FER")}  # suppressed somewhere
+CODES |= {name: tuple(first) for name, first in RANGES.items()}
+#: Age from which everybody has a value; some never have one.
+NEVER = 999
+ASKED_FROM = {"SCHL": 3, "MIG": 1, "MIL": 17, "DREM": 5, "ESR": 16, "PINCP": 15}
+ASKED_FROM |= dict.fromkeys(("ESP", "GCL", "COW", "FER", "OCCP", "WKHP"), NEVER)
+OLDEST = 130
+LARGEST = {"AGEP": 100.0, "WKHP": 99.0}  # years; hours a week
+COMPARISONS: dict[str, Callable[[Any, float], Any]] = {
+    "<": operator.lt,
+    ">": operator.gt,
+    "≤": operator.le,
+    "≥": operator.ge,
+    "==": operator.eq,
+}
 
 
-@framed
+@dataclass(frozen=True)
+class Task:
+    """What is predicted of whom, from what.
+
+    Attributes
+    ----------
+    inputs
+        Columns, protected ones included.
+    positive, labels
+        The condition for label 1, and the names of labels 0 and 1.
+    conditions
+        The filter.
+    lowest_age
+        Nobody younger passes the filter.
+    """
+
+    inputs: tuple[str, ...]
+    positive: str
+    labels: tuple[str, str]
+    conditions: tuple[str, ...] = ()
+    lowest_age: int = 0
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Every column that is read."""
+        compared = (text.split()[0] for text in (self.positive, *self.conditions))
+        return tuple(dict.fromkeys((*self.inputs, *compared)))
+
+
+TASKS: dict[tuple[str, str], Task] = {
+    ("employment", "folktables"): Task(
+        (
+            "AGEP", "SCHL", "MAR", "RELP", "DIS", "ESP", "CIT", "MIG", "MIL", "ANC",
+            "NATIVITY", "DEAR", "DEYE", "DREM", "SEX", "RAC1P",
+        ),
+        "ESR == 1",
+        ("not employed", "employed"),
+    ),
+    ("employment", "filtered"): Task(
+        (
+            "AGEP", "SCHL", "MAR", "SEX", "DIS", "ESP", "MIG", "CIT", "MIL", "ANC",
+            "NATIVITY", "RELP", "DEAR", "DEYE", "DREM", "RAC1P", "GCL",
+        ),
+        "ESR == 1",
+        ("not employed", "employed"),
+        ("AGEP > 16", "AGEP < 90", "PWGTP ≥ 1"),
+        lowest_age=17,
+    ),
+    ("income", "folktables"): Task(
+        (
+            "AGEP", "COW", "SCHL", "MAR", "OCCP", "POBP", "RELP", "WKHP", "SEX",
+            "RAC1P",
+        ),
+        "PINCP > 50000",
+        ("at most $50,000", "over $50,000"),
+        ("AGEP > 16", "PINCP > 100", "WKHP > 0", "PWGTP ≥ 1"),
+        lowest_age=17,
+    ),
+    ("public_coverage", "folktables"): Task(
+        (
+            "AGEP", "SCHL", "MAR", "SEX", "DIS", "ESP", "CIT", "MIG", "MIL", "ANC",
+            "NATIVITY", "DEAR", "DEYE", "DREM", "PINCP", "ESR", "ST", "FER", "RAC1P",
+        ),
+        "PUBCOV == 1",
+        ("not covered", "publicly covered"),
+        ("AGEP < 65", "PINCP ≤ 30000"),
+    ),
+}  # fmt: skip
+
+
+def holds(condition: str, persons: pd.DataFrame) -> BoolArray:
+    """Where a condition such as ``AGEP > 16`` holds; never for a missing value."""
+    column, sign, value = condition.split()
+    return np.asarray(COMPARISONS[sign](persons[column], float(value)), dtype=bool)
+
+
+@dataclass(frozen=True, eq=False)
+class Input:
+    """How one column becomes inputs.
+
+    Attributes
+    ----------
+    column, features
+        Where values come from, and the names of the inputs.
+    codes, written
+        Codes in order, and what the inputs of each are; None: a number.
+    ranges
+        What inputs are between, by the questionnaire; incomes have no ends.
+    """
+
+    column: str
+    features: tuple[str, ...]
+    codes: IntArray | None
+    written: FloatArray | None
+    ranges: dict[str, tuple[float, float]]
+
+    @classmethod
+    def of(cls, column: str, encoding: Encoding, lowest_age: int) -> Input:
+        """Build for an encoding, where nobody is younger than the lowest age."""
+        ordinal, words = encoding == "ordinal", RANGES.get(column, {})
+        if column not in CODES or (ordinal and words):
+            squared = column == "AGEP" and not ordinal
+            features: tuple[str, ...] = (column, f"{column}²")[: 1 + squared]
+            end = LARGEST.get(column)
+            ends = {f: (0.0, end**k) for k, f in enumerate(features, 1)} if end else {}
+            return cls(column, features, None, None, ends)
+        codes = CODES[column]
+        if ASKED_FROM.get(column, 0) > lowest_age:
+            codes = (0, *codes)  # not asked
+        values = np.array(codes)
+        if ordinal:
+            ends = {column: (float(codes[0]), float(codes[-1]))}
+            return cls(column, (column,), values, values[:, None].astype(float), ends)
+        called = {0: "none", **words} if words else {}
+        features = tuple(f"{column}={called.get(code, code)}" for code in codes)
+        one_hot = np.eye(len(codes))
+        if len(codes) == 2:  # two codes need only one input
+            features, one_hot = features[:1], one_hot[:, :1]
+        between = dict.fromkeys(features, (0.0, 1.0))
+        return cls(column, features, values, one_hot, between)
+
+    def unknown(self, values: FloatArray) -> FloatArray:
+        """Return the values that the data dictionary does not have."""
+        bad = ~np.isfinite(values)
+        if self.column == "AGEP":
+            bad |= (values < 0) | (values > OLDEST)
+        if self.codes is not None:
+            bad |= values < self.codes[0]
+            if self.column not in RANGES:
+                bad |= ~np.isin(values, self.codes)
+        return values[bad]
+
+    def write(self, values: FloatArray) -> FloatArray:
+        """Return the inputs of some rows, shape (rows, features)."""
+        if self.codes is None or self.written is None:
+            powers = range(1, len(self.features) + 1)
+            return np.stack([values.astype(np.float64) ** k for k in powers], axis=1)
+        return self.written[np.searchsorted(self.codes, values, side="right") - 1]
+
+
 def acs(
     task: TaskName = "employment",
     *,
@@ -86,8 +289,8 @@ def acs(
     test_fraction: float = 0.2,
     validation_fraction: float = 0.0,
     dtype: Literal["float64", "float32"] = "float64",
-    source: str | os.PathLike[str] | None = None,
-    cache_dir: str | os.PathLike[str] | None = None,
+    source: PathLike | None = None,
+    cache_dir: PathLike | None = None,
     progress: Progress | None = None,
 ) -> Federation:
     """Load ACS persons as a federation whose silos are states.
@@ -180,20 +383,25 @@ def acs(
     names = tuple(state for state in FIPS if state in (wanted or read))
     lookup = {FIPS[name]: k for k, name in enumerate(names)}
     codes: IntArray = np.asarray(persons["state"].map(lookup), dtype=np.int64)
-    drawn = _draw(codes, people, seed)
-    if len(drawn) < len(codes):
-        notes.append(f"{len(drawn):,} drawn: at most {people:,} of each state")
+    drawn = np.arange(len(codes))
+    if people is not None:
+        shuffled = np.random.default_rng(seed).permutation(len(codes))
+        by_state = persons.iloc[shuffled].groupby("state", sort=False)
+        drawn = np.sort(by_state.head(people).index.to_numpy())
+        if len(drawn) < len(codes):
+            notes.append(f"{len(drawn):,} drawn: at most {people:,} of each state")
+    weights = None
     if weight is not None:
-        counting = persons[weight].to_numpy()[drawn] != 0
-        if not counting.all():
-            many = len(drawn) - int(counting.sum())
+        weights = persons[weight].to_numpy(np.float64)
+        if not weights[drawn].all():
+            many = int((weights[drawn] == 0).sum())
             notes.append(f"{many:,} persons of weight 0 were left out")
-        drawn = drawn[counting]
-    inputs = tuple(
-        Input.of(COLUMNS[column], encoding, chosen.lowest_age)
+        drawn = drawn[weights[drawn] != 0]
+    inputs = [
+        Input.of(column, encoding, chosen.lowest_age)
         for column in chosen.inputs
         if column not in (*hidden, *absent)
-    )
+    ]
     attributes, groups = [], []
     for name, column in zip(protected, hidden, strict=True):
         there, own = np.unique(persons[column], return_inverse=True)
@@ -205,19 +413,17 @@ def acs(
     group_codes = schema.combine(np.stack(groups, axis=1))
 
     def take(rows: IntArray) -> Rows:
-        X = np.empty((len(rows), len(features)), dtype=dtype)
-        columns = [(each, persons[each.column.name].to_numpy()) for each in inputs]
-        for begin in range(0, len(rows), BLOCK_ROWS):
-            block = rows[begin : begin + BLOCK_ROWS]
-            written = [each.write(values[block]) for each, values in columns]
-            X[begin : begin + BLOCK_ROWS] = np.concatenate(written, axis=1)
-        y, weights = persons["label"].to_numpy(np.float64)[rows], None
-        if weight is not None:
-            weights = persons[weight].to_numpy(np.float64)[rows]
-        return Rows(X, y, group_codes[rows], weight=weights)
+        X, start = np.empty((len(rows), len(features)), dtype=dtype), 0
+        for each in inputs:
+            stop = start + len(each.features)
+            X[:, start:stop] = each.write(persons[each.column].to_numpy()[rows])
+            start = stop
+        y = persons["label"].to_numpy(np.float64)[rows]
+        counts = None if weights is None else weights[rows]
+        return Rows(X, y, group_codes[rows], weight=counts)
 
-    drawn_by = seed if split_seed is None else split_seed
-    plan, _ = split_index(codes, names, fractions, among=drawn, seed=drawn_by)
+    own_seed = seed if split_seed is None else split_seed
+    plan, _ = split_index(codes, names, fractions, among=drawn, seed=own_seed)
     name = files[0].path.name if files[0].extract else str(year)
     # What is in files as published is known; in others it is looked up.
     looked_up = () if source is None else protected
@@ -227,7 +433,7 @@ def acs(
         distribute(take, plan),
         f"ACS {task} ({name})",
         notes=tuple(notes),
-        ranges={n: ends for each in inputs for n, ends in each.between.items()},
+        ranges={n: ends for each in inputs for n, ends in each.ranges.items()},
         test_fraction=test_fraction,
         undeclared=looked_up,
     )
@@ -249,15 +455,7 @@ def _notes(
     return [*notes, f"label: '{negative}' → 0, '{positive}' → 1 (positive)"]
 
 
-def _draw(codes: IntArray, people: int | None, seed: int) -> IntArray:
-    """Places of at most so many persons of each silo, in their order."""
-    import pandas as pd
-
-    if people is None:
-        return np.arange(len(codes))
-    shuffled = np.random.default_rng(seed).permutation(len(codes))
-    drawn = pd.Series(shuffled).groupby(codes[shuffled]).head(people)
-    return np.sort(drawn.to_numpy())
+# Files
 
 
 @dataclass(frozen=True)
@@ -291,47 +489,20 @@ class PersonFile:
 
     def chunks(self, wanted: Sequence[str]) -> Iterator[pd.DataFrame]:
         """Yield those of the wanted columns that there are, some rows at a time."""
-        import pandas as pd
-
-        if self.path.suffix.lower() in (".parquet", ".pq"):
-            try:
-                frame = pd.read_parquet(self.path).rename(columns=_plain)
-            except ImportError as error:
-                raise MissingExtraError("parquet", "reading Parquet files") from error
-            except (OSError, ValueError) as error:
-                raise DataError(
-                    f"[cannot-read] {self} cannot be read: {error}"
-                ) from error
+        if self.path.suffix.lower() in PARQUET:
+            frame = read_table(self.path)[0].rename(columns=str.upper)
             yield frame[[name for name in frame if name in wanted]]
             return
         with self.open() as stream:
-            first = stream.readline(MAX_HEADER)
-        if b"\0" in first or not first.strip():
-            raise DataError(f"[not-text] {self} is empty, or is not UTF-8 text")
-        header = first.decode("utf-8-sig", errors="replace")
-        delimiter = max(",;\t", key=header.count)
-        names = [_plain(name) for name in header.split(delimiter)]
-        twice = [name for name in wanted if names.count(name) > 1]
-        if twice:
-            raise DataError(f"[repeated-column] {self}: several columns {twice}")
-        with self.open() as stream:
-            check_lengths(stream, self, delimiter, len(names))
-        with self.open() as stream:
-            yield from pd.read_csv(
-                stream,
-                sep=delimiter,
-                header=0,
-                names=names,
-                usecols=[name for name in names if name in wanted],
-                chunksize=CHUNK_ROWS,
-                low_memory=False,
-                skipinitialspace=True,
-                encoding_errors="replace",
-            )
-
-
-def _plain(name: object) -> str:
-    return str(name).strip().strip('"').upper()
+            text = TextFile.scan(stream, self.path)
+            names = {name: name.upper() for name in text.header}
+            there = [name.upper() for name in text.header]
+            if twice := [name for name in wanted if there.count(name) > 1]:
+                raise DataError(f"[repeated-column] {self}: several columns {twice}")
+            known = [name for name, plain in names.items() if plain in wanted]
+            with closing(text.chunks(stream, known, rows=CHUNK_ROWS)) as frames:
+                for frame in frames:
+                    yield frame.rename(columns=names)
 
 
 def _read(
@@ -350,7 +521,7 @@ def _read(
 
     wanted = tuple(dict.fromkeys((*task.needed, *named, "ST")))
     asked = (*wanted, "RELSHIPP", "STATE", EMPLOYED, SERIAL)
-    absent: tuple[str, ...] | None = None
+    absent: tuple[str, ...] = ()
     parts, read = [], Counter[str]()
     for file in files:
         unknown: dict[str, Counter[float]] = {}
@@ -358,28 +529,30 @@ def _read(
         for frame in file.chunks(asked):
             persons = _standardise(frame, file, task, rows)
             if rows == 0:
-                needed = [task.label, *named] if file.extract else wanted
+                label = task.positive.split()[0]
+                needed = [label, *named] if file.extract else wanted
                 _check_columns(persons, file, needed, year)
+                absent = absent or tuple(c for c in wanted if c not in persons)
             rows += len(persons)
-            if absent is None:
-                absent = tuple(column for column in wanted if column not in persons)
             persons["state"] = _state_codes(persons, file, states, read)
-            kept = task.keep(persons)
+            persons["label"] = holds(task.positive, persons)
+            kept = np.ones(len(persons), dtype=bool)
+            for condition in task.conditions:
+                if condition.split()[0] in persons:
+                    kept &= holds(condition, persons)
             if states is not None:
                 kept &= persons["state"].isin([FIPS[name] for name in states])
-            persons["label"] = holds(task.positive, persons)
-            used = [c for c in (*task.inputs, *named) if c not in absent]
-            chosen = persons.loc[kept, [*dict.fromkeys(used), "label", "state"]]
-            chosen = chosen.fillna(0.0)
-            for column in COLUMNS.keys() & set(used):
-                entry = Input.of(COLUMNS[column], "onehot", task.lowest_age)
+            used = [c for c in dict.fromkeys([*task.inputs, *named]) if c in persons]
+            chosen = persons.loc[kept, [*used, "label", "state"]].fillna(0.0)
+            for column in used:
+                entry = Input.of(column, "onehot", task.lowest_age)
                 odd = entry.unknown(chosen[column].to_numpy(np.float64))
                 unknown.setdefault(column, Counter()).update(odd.tolist())
             parts.append(chosen.apply(pd.to_numeric, downcast="integer"))
         _refuse_unknown(file, unknown)
     if not sum(map(len, parts)):
         raise DataError("[no-rows] no person of these files passes the filter")
-    return pd.concat(parts, ignore_index=True), read, absent or ()
+    return pd.concat(parts, ignore_index=True), read, absent
 
 
 def _standardise(
@@ -420,16 +593,13 @@ def _check_columns(
     """
     absent = [f"'{column}'" for column in needed if column not in persons]
     if absent:
-        raise DataError(
-            f"[missing-column] {file} is not such a table: no columns "
-            f"{', '.join(absent)}"
-        )
+        told = f"no columns {', '.join(absent)}"
+        raise DataError(f"[missing-column] {file} is not such a table: {told}")
     number = str(next(iter(persons.get(SERIAL, ())), ""))
     other = number[:4] if len(number) == 13 and number[:4].isdigit() else str(year)
     if other != str(year) and not file.extract and year >= RENAMED_FILES:
-        raise DataError(
-            f"[other-year] {file} holds persons of {other}, expected {year}"
-        )
+        told = f"holds persons of {other}, expected {year}"
+        raise DataError(f"[other-year] {file} {told}")
 
 
 def _state_codes(
@@ -437,7 +607,7 @@ def _state_codes(
     file: PersonFile,
     states: Sequence[str] | None,
     read: Counter[str],
-) -> NDArray[np.uint8]:
+) -> Any:
     """FIPS code of each row; a file about one state must not hold another."""
     if "ST" not in persons:
         if file.state is None and len(states or ()) != 1:
@@ -453,10 +623,8 @@ def _state_codes(
     allowed = (file.state,) if file.state else tuple(FIPS)
     wrong = [f"{code:g}" for code, state in known.items() if state not in allowed]
     if wrong:
-        raise DataError(
-            f"[other-states] {file}: codes of other states than "
-            f"{file.state or 'there are'}: {listing(wrong)}"
-        )
+        told = f"codes of other states than {file.state or 'there are'}"
+        raise DataError(f"[other-states] {file}: {told}: {listing(wrong)}")
     read.update({str(known[code]): int(count) for code, count in counts.items()})
     return persons["ST"].to_numpy(np.uint8)
 
@@ -483,9 +651,7 @@ def _check_request(
             f"[wrong-value] 'year' must be {FIRST_YEAR} or later. Got {year} instead."
         )
     elif year == NOT_PUBLISHED:
-        problems.add(
-            f"[not-published] the Census published no standard 1-year file for {year}"
-        )
+        problems.add(f"[not-published] the Census published no 1-year file for {year}")
     if states is None:
         return None
     named = [] if isinstance(states, str) else [str(s).upper() for s in states]
@@ -500,7 +666,7 @@ def _check_request(
 def _fetch_states(
     year: int,
     states: Sequence[str],
-    cache_dir: str | os.PathLike[str] | None,
+    cache_dir: PathLike | None,
     progress: Progress | None,
 ) -> list[PersonFile]:
     """Files of the states, downloading those that are not there."""
@@ -526,11 +692,11 @@ def _find_files(
     is_extract = source.is_file() and source.suffix.lower() != ".zip"
     if is_extract and PERSONS.fullmatch(source.name) is None:
         return [PersonFile(source, extract=True)]
+    yy = None if year >= RENAMED_FILES else f"{year % 100:02d}"
     there: dict[str, PersonFile] = {}  # by name: one may also be in an archive
     for path in paths or [source]:
         for member in _members(path):
             found = PERSONS.fullmatch(Path(member or path.name).name)
-            yy = None if year >= RENAMED_FILES else f"{year % 100:02d}"
             if found is not None and found["yy"] == yy:
                 whom = found["whom"].upper()
                 state = STATE_OF.get(int(whom)) if whom.isdigit() else whom

@@ -44,7 +44,6 @@ from pffl import files
 from pffl.data import Attribute, Federation, Rows, Schema
 from pffl.data.checks import check_choice, check_whole, listing
 from pffl.datasets._fetch import DAMAGED, Progress, cache_folder
-from pffl.datasets._tables import framed
 from pffl.errors import DataError, MissingExtraError, Problems, UsageError
 from pffl.typing import BoolArray, IntArray
 
@@ -81,7 +80,6 @@ MAX_SIDE = 4096
 BLOCK = 64  # pictures between two calls of `progress`
 
 
-@framed
 def celeba(
     source: str | os.PathLike[str] | None = None,
     *,

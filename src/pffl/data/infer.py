@@ -1,0 +1,393 @@
+"""What each column of a table is: found out, and said; what is wrong, with a line.
+
+Nothing is decided for good here: every finding is a `Column` that is plain to read, a
+note, a warning with a remedy, or a problem.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pffl.data import columns as kinds
+from pffl.data.checks import listing
+from pffl.data.columns import OTHER, Column, Place, TableEncoding, category_codes
+from pffl.data.rows import Rows
+from pffl.data.schema import MISSING
+from pffl.errors import Problems
+from pffl.typing import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_CATEGORIES, MANY_CATEGORIES = 100_000, 100
+ENOUGH_ROWS = 50  # to tell an identifier
+FEW_VALUES = 20
+SAMPLED_VALUES = 1_000  # that show what most of them are
+WRITTEN = re.compile(r"[-+−$€£¥]?[ \d.,'\u00a0\u202f]*\d[ \d.,'\u00a0\u202f]*[$€£¥%]?")
+DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([T ].*)?")
+MISSING_MARKS = ("?", "-", "--", ".", "*")  # what some files write for a missing value
+MISSING_NUMBERS = (-99.0, -999.0, -9999.0, -99999.0)
+RARE_ROWS, RARE_SHARE = 10, 0.005  # of a label that looks like a slip
+FREQUENT_ROWS = (5, 10, 20, 50, 100, 200, 500, 1_000)
+PROSE_WORDS = 3  # of a text
+LEAK_COLUMNS, LEAK_ROWS = 500, 10_000  # among which leaks are looked for
+LEAK, PROXY = 0.99, 0.8  # Gini coefficients, 2·AUC − 1
+PROTECTED = re.compile(
+    r"sex|gender|(fe)?male|race|ethnic\w*|nationality|citizenship|religion\w*|"
+    r"disab(led|ility)\w*|(non)?white|black|hispanic|minority|caste|"
+    r"(country|place)_of_birth|native_country|sexual_orientation|marital(_?status)?|"
+    r"pregnan(t|cy)|(date_of_)?birth(_?da(te|y))?|dob"
+)
+
+
+def looks_protected(name: str) -> bool:
+    """Whether a column is called like a protected attribute, whatever is in it."""
+    plain = re.sub(r"[-\s]+", "_", name.strip().casefold())
+    return PROTECTED.fullmatch(plain) is not None
+
+
+@dataclass(frozen=True, eq=False)
+class Distinct:
+    """The different values of a column, in order of appearance."""
+
+    series: pd.Series
+
+    @cached_property
+    def _factorized(self) -> tuple[IntArray, list[object]]:
+        return kinds.factorize(self.series)
+
+    @property
+    def codes(self) -> IntArray:
+        """Which value each row has; −1 where it is missing."""
+        return self._factorized[0]
+
+    @property
+    def values(self) -> list[object]:
+        """The values."""
+        return self._factorized[1]
+
+    @cached_property
+    def counts(self) -> IntArray:
+        """How many rows have each."""
+        return np.bincount(self.codes[self.codes >= 0], minlength=len(self.values))
+
+    @property
+    def is_identifier(self) -> bool:
+        """Whether (nearly) every one of many rows has a value of its own."""
+        known = int(self.counts.sum())
+        numbers = self.series.dtype.kind in "iuf"
+        enough = len(self.values) >= known * (1.0 if numbers else 0.9)
+        return known >= ENOUGH_ROWS and enough
+
+    def mostly(self, holds: Callable[[str], object]) -> bool:
+        """Whether something holds of most texts, as far as a sample says."""
+        step = -(-len(self.values) // SAMPLED_VALUES) or 1
+        texts = [v for v in self.values[::step] if isinstance(v, str)]
+        return 2 * sum(bool(holds(text.strip())) for text in texts) > len(texts) > 0
+
+
+def declare(name: str, **entry: object) -> str:
+    """Say what to write to declare a column."""
+    return f"`columns={ {name: entry}!r}`"
+
+
+@dataclass
+class Finding:
+    """What one column is: how to use it, or why not."""
+
+    kind: str
+    column: Column | None = None
+    notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+
+
+def infer(
+    found: Distinct,
+    name: str,
+    problems: Problems,
+    place: Place = kinds.in_row,
+    *,
+    missing: str = "indicator",
+    rare: int = 1,
+    category: bool = False,
+) -> Finding:
+    """Find out what a column is; note what is wrong with it in `problems`.
+
+    Parameters
+    ----------
+    found, name
+        The column.
+    problems, place
+        Where to note what is wrong, and what says where a row is.
+    missing, rare
+        As for `Federation.from_table`.
+    category
+        Whether it is known to be one.
+    """
+    series, what = found.series, f"column '{name}'"
+    absent = found.codes < 0
+    if absent.all():
+        return Finding("nothing", notes=[f"{what} left out: it has no values"])
+    if absent.any() and missing == "drop_column":
+        told = f"{what} left out: {int(absent.sum())} missing values"
+        return Finding("left out", notes=[told])
+    if absent.any() and missing == "refuse":
+        problems.add(
+            f"[missing-values] {what}: {int(absent.sum())} missing values (first: "
+            f"{place(int(absent.argmax()))}); `missing='indicator'` marks them, "
+            "`missing='drop_column'` leaves the column out"
+        )
+    if category or series.dtype.name == "category":
+        return _category(found, name, rare, problems)
+    if series.dtype.kind in "mM" or found.mostly(DATE.fullmatch):
+        told = (
+            f"{what} holds dates or times and was left out: "
+            f"{declare(name, parts=['year'])} makes it a number; there are also month, "
+            "weekday, and age (with an origin)"
+        )
+        return Finding("dates", warnings=[told])
+    numbers, wrong = kinds.read_numbers(series)
+    if not wrong.any():
+        marked = bool(absent.any()) and missing == "indicator"
+        return _number(found, name, numbers, problems, place, indicator=marked)
+    mixed = 2 * int(wrong.sum()) < int(found.counts.sum())
+    if mixed or found.mostly(WRITTEN.fullmatch):
+        shown = kinds.shown_values(series, wrong, place)
+        remedy = f"write plain numbers, or say {declare(name, kind='category')}"
+        if mixed:
+            told = f"numbers mixed with {shown}: {remedy}"
+            problems.add(f"[mixed-types] {what}: {told}")
+        else:
+            told = f"no plain numbers: {shown}: {remedy}"
+            problems.add(f"[written-numbers] {what}: {told}")
+        return Finding("mixed" if mixed else "numbers as text")
+    if not found.is_identifier:
+        return _category(found, name, rare, problems)
+    if advice := _as_words(found, name):
+        told = f"{what} holds free text and was left out: {advice}"
+        return Finding("free text", warnings=[told])
+    told = f"{what} has a different text in (nearly) every row and was left out"
+    return Finding("text", warnings=[told])
+
+
+def _number(
+    found: Distinct, name: str, numbers: FloatArray, problems: Problems, place: Place,
+    *, indicator: bool,
+) -> Finding:  # fmt: skip
+    what, warnings = f"column '{name}'", list[str]()
+    written = found.series.dtype.kind not in "iufb"
+    kinds.note_infinite(numbers, what, problems, place)
+    known = numbers[~np.isnan(numbers)]
+    low = float(known.min())
+    if low in MISSING_NUMBERS and (known[known != low] >= 0).all():
+        warnings.append(
+            f"{what}: {low:g} ({int((known == low).sum()):,} rows) looks like a "
+            "missing value and is taken as a number: leave these cells empty if it is"
+        )
+    many = len(found.values) == len(known) >= ENOUGH_ROWS
+    if many and (np.floor(known) == known).all():
+        warnings.append(
+            f"{what} has a different whole number in every row and is an input: leave "
+            "it out, or name it as the id, if it is one"
+        )
+    return Finding(
+        "numbers, few values" if len(found.values) <= FEW_VALUES else "numbers",
+        Column(name, "number", indicator=indicator),
+        [f"{what}: text read as numbers"] * written,
+        warnings,
+    )
+
+
+def _category(found: Distinct, name: str, rare: int, problems: Problems) -> Finding:
+    what, notes, warnings = f"column '{name}'", list[str](), list[str]()
+    values, codes = category_codes(found.series)
+    counts = np.bincount(codes, minlength=len(values))
+    few = (counts < rare) & (np.array(values) != MISSING)
+    if few.any():
+        notes.append(
+            f"{what}: {int(few.sum()):,} of {len(counts):,} values have fewer than "
+            f"{rare} rows; they ({int(counts[few].sum()):,} rows), and unknown values, "
+            f"count as '{OTHER}'"
+        )
+        kept = [v for v, seldom in zip(values, few, strict=True) if not seldom]
+        values = (*(v for v in kept if v != OTHER), OTHER)
+    if len(values) > MANY_CATEGORIES:
+        left = {limit: int((counts >= limit).sum()) for limit in FREQUENT_ROWS}
+        limit = next((k for k, n in left.items() if 0 < n < MANY_CATEGORIES), None)
+        advice = _as_words(found, name) or (
+            "`drop=` leaves the column out" if limit is None
+            else f"`rare={limit}` joins values with fewer than {limit} rows"
+        )  # fmt: skip
+        said = f"{what}: {len(values):,} categories, each an input of its own"
+        if len(values) > MAX_CATEGORIES:
+            most = f"at most {MAX_CATEGORIES:,}"
+            problems.add(f"[too-many-categories] {said}, {most}: {advice}")
+            return Finding("text")
+        warnings.append(f"{said}: rare ones may be learnt by heart; {advice}")
+    kind = "categories" if len(found.values) <= FEW_VALUES else "text"
+    column = Column(name, "category", values, other=bool(few.any()))
+    return Finding(kind, column, notes, warnings)
+
+
+def _as_words(found: Distinct, name: str) -> str | None:
+    """Say how a column of prose can be used; None where it is none."""
+    find = kinds.word_counter(2).build_analyzer()
+    step = -(-len(found.values) // (10 * SAMPLED_VALUES))
+    words = [find(str(value)) for value in found.values[::step]]
+    if sum(map(len, words)) < PROSE_WORDS * len(words):
+        return None
+    different = len({word for own in words for word in own})
+    width = min(max(1 << (4 * different - 1).bit_length(), 1 << 10), 1 << 20)
+    return f"{declare(name, hash=width)} counts its words in {width:,} inputs"
+
+
+def kinds_of(columns: Sequence[Column]) -> list[str]:
+    """Say which columns are what."""
+    said = {
+        "numbers": [c.name for c in columns if c.kind == "number"],
+        "categories (values)": [
+            f"{c.name} ({len(c.values)})" for c in columns if c.kind == "category"
+        ],
+        "texts, by counts of hashed words (inputs)": [
+            f"{c.name} ({c.hash:,})" for c in columns if c.kind == "text"
+        ],
+        "dates": [f"{c.name} ({', '.join(c.parts)})" for c in columns if c.parts],
+    }
+    return [f"{what}: {', '.join(names)}" for what, names in said.items() if names]
+
+
+# What is allowed and looks like a slip
+
+
+def label_warnings(series: pd.Series, labels: Sequence[str]) -> list[str]:
+    """Say what looks like a slip: a third label of few rows, two spellings of one."""
+    names, codes = category_codes(series)
+    counts = dict(zip(names, np.bincount(codes, minlength=len(names)), strict=True))
+    few = max(RARE_ROWS, RARE_SHARE * len(series))
+    common = {name.casefold(): name for name, n in counts.items() if n >= few}
+    rare = []
+    for name, n in counts.items():
+        if n < few:
+            close = difflib.get_close_matches(name.casefold(), common, n=1)
+            meant = f"; did you mean '{common[close[0]]}'?" if close else ""
+            rare.append(f"'{name}' ({n}{meant})")
+    where = f"label '{series.name}'"
+    found = spellings(where, labels)
+    if len(labels) > 2 and rare and len(common) >= 2:
+        found.append(
+            f"{where} has {len(labels)} classes; few rows have {listing(rare)}: if "
+            f"{len(common)} classes are meant, repair it"
+        )
+    return found
+
+
+def spellings(where: str, values: Sequence[str]) -> list[str]:
+    """Say which values may be several spellings of one: "M", "male" and "M "."""
+    alike: dict[str, list[str]] = {}
+    for value in [value for value in values if value != MISSING]:
+        alike.setdefault(" ".join(value.split()).casefold(), []).append(value)
+    for short in [word for word in alike if len(word) == 1 and word.isalpha()]:
+        longer = [w for w in alike if len(w) > 2 and w.startswith(short)]
+        if len(longer) == 1:
+            alike[longer[0]] += alike.pop(short)
+    twins = [" and ".join(map(repr, same)) for same in alike.values() if len(same) > 1]
+    if not twins:
+        return []
+    told = "count as different values: if they mean the same, write them alike"
+    return [f"{where}: {listing(twins)} {told}"]
+
+
+def gap_warnings(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
+    """Say which values of columns count although they look like missing ones."""
+    found = []
+    for name in dict.fromkeys(columns):
+        if frame[name].dtype.kind not in "iufb":
+            counts = frame[name].value_counts()
+            marks = [mark for mark in MISSING_MARKS if mark in counts.index]
+            found += [f"'{mark}' in '{name}' ({counts[mark]:,})" for mark in marks]
+    told = "values that look like missing ones count as values"
+    return [f"{told}: {listing(found)}"] if found else []
+
+
+def copies_note(frame: pd.DataFrame) -> list[str]:
+    """Say how many rows are copies of earlier ones."""
+    # Rows that differ in a decimal number are no copies, and these are soon compared.
+    decimals = [name for name in frame.columns if frame[name].dtype.kind == "f"]
+    if decimals:
+        frame = frame[frame.duplicated(decimals, keep=False)]
+    copies = int(frame.duplicated().sum())
+    return [f"{copies:,} rows are copies of earlier ones, and were kept"] * bool(copies)
+
+
+def leak_warnings(encoding: TableEncoding, parts: Sequence[Rows]) -> list[str]:
+    """Say which columns alone predict the label, or a protected attribute.
+
+    By the area under the curve (AUC) of the column on training rows: of a number as it
+    is, of a category by the rates of the other half of the rows.
+    """
+    count = sum(map(len, parts))
+    if not count or len(encoding.columns) > LEAK_COLUMNS:
+        return []
+    step, schema = slice(None, None, -(-count // LEAK_ROWS)), encoding.schema
+    rows = Rows.joined([part.take(step) for part in parts])
+    rows = rows.take(np.random.default_rng(0).permutation(len(rows)))
+    targets = [(f"label '{encoding.label}'", rows.y, LEAK)] if schema.labels else []
+    for attribute in schema.attributes:
+        codes = schema.attribute_codes(attribute.name)[rows.group].astype(np.float64)
+        targets.append((f"protected attribute '{attribute.name}'", codes, PROXY))
+    out, start = [], 0
+    stored = rows.X if isinstance(rows.X, np.ndarray) else rows.X.tocsc()
+    for column in encoding.columns:
+        stop = start + column.width
+        if column.kind in ("number", "category"):
+            own = stored[:, start:stop]
+            dense = own if isinstance(own, np.ndarray) else own.toarray()
+            values = dense.argmax(axis=1)
+            if column.kind == "number":
+                values = dense[:, 0].astype(np.float64)
+                if column.indicator:
+                    values[dense[:, 1] == 1] = values.min() - 1  # missing can tell, too
+            for what, target, limit in targets:
+                gini = _gini(values, target, numeric=column.kind == "number")
+                if gini > limit and not what.endswith(f"'{column.name}'"):
+                    out.append(
+                        f"column '{column.name}' alone predicts the {what} (AUC "
+                        f"{int(500 * (gini + 1)) / 1000:.3f}): leave it out if it is "
+                        "known only afterwards, or stands for it"
+                    )
+        start = stop
+    return out
+
+
+def _gini(values: FloatArray, target: FloatArray, *, numeric: bool) -> float:
+    """Return 2·AUC − 1 of a column for each class against the others, in the mean."""
+    half = np.arange(len(target)) % 2 == 0
+    kinds, codes = np.unique(values, return_inverse=True)
+    total, many = 0.0, len(kinds)
+    for value in np.unique(target):
+        positive = (target == value).astype(np.float64)
+        score = codes.astype(np.float64)
+        if not numeric or many <= FEW_VALUES:
+            for known in (half, ~half):
+                hits = np.bincount(codes[known], positive[known], many)
+                seen = np.bincount(codes[known], minlength=many)
+                score[~known] = ((hits + positive.mean()) / (seen + 1))[codes[~known]]
+        total += float(positive.mean()) * _area(score, positive)
+    return total
+
+
+def _area(score: FloatArray, positive: FloatArray) -> float:
+    """Return |2·AUC − 1|; ties count half."""
+    _, codes = np.unique(score, return_inverse=True)
+    hits = np.bincount(codes, positive)
+    misses = np.bincount(codes) - hits
+    below = np.cumsum(misses) - misses
+    pairs = float(hits.sum() * misses.sum())
+    return abs(2 * float(hits @ (below + misses / 2)) / pairs - 1) if pairs else 0.0
