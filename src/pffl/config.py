@@ -192,7 +192,7 @@ def _range(text: str) -> tuple[str, tuple[float, float]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class TrainingPlan:
     """What is to be trained, and how.
 
     Attributes
@@ -234,7 +234,9 @@ class Plan:
         return chosen(**{name: getattr(mine, name) for name in known})
 
 
-def read_plan(sections: Mapping[str, object], problems: Problems) -> Plan | None:
+def read_plan(
+    sections: Mapping[str, object], problems: Problems
+) -> TrainingPlan | None:
     """Read model, constraint, method, run, privacy; None if there are problems."""
     tables = {
         name: table(sections.get(name, {}), f"[{name}]", problems)
@@ -254,7 +256,7 @@ def read_plan(sections: Mapping[str, object], problems: Problems) -> Plan | None
     privacy = _read(tables["privacy"], PrivacySettings, "[privacy]", problems)
     if problems.found or not (model and method and options and settings and privacy):
         return None
-    return Plan(
+    return TrainingPlan(
         model=model,
         any_model="kind" not in tables["model"],
         constraint=constraint,
@@ -616,7 +618,7 @@ class Job(Generic[F]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunSpec(Plan):
+class RunSpec(TrainingPlan):
     """A run file that was checked; `build` opens the data.
 
     Attributes

@@ -6,7 +6,7 @@ chart.save("losses.svg")  # or .png, .pdf; needs the extra ``report``
 chart.axes()              # matplotlib's Axes
 """
 
-from pffl._report.chart import Chart, Plot, Rows
+from pffl._report.chart import Chart, DotPlot, Plot
 from pffl._report.charts import (
     convergence,
     differences,
@@ -19,8 +19,8 @@ from pffl._report.charts import (
 
 __all__ = [
     "Chart",
+    "DotPlot",
     "Plot",
-    "Rows",
     "convergence",
     "differences",
     "e_values",

@@ -336,7 +336,7 @@ def read_manifest(directory: Path) -> dict[str, str]:
 
 
 @dataclass(frozen=True, eq=False)
-class RunRecord:
+class SavedRun:
     """A run that was saved.
 
     Attributes
@@ -400,7 +400,7 @@ def read_run(
     *,
     require_verified: bool = False,
     module: object = None,
-) -> RunRecord:
+) -> SavedRun:
     """Read a run directory.
 
     Parameters
@@ -409,7 +409,7 @@ def read_run(
         What `save` wrote.
     require_verified
         Refuse a directory that was edited by hand, instead of saying so in
-        `RunRecord.mismatches` (fault 74).
+        `SavedRun.mismatches` (fault 74).
     module
         Of a network with a module of your own; see `read_model`.
     """
@@ -440,7 +440,7 @@ def read_run(
         )
     spec = files.read(place / SPEC) if (place / SPEC).is_file() else b""
     predictor = read_model(place / MODEL, module=module)
-    return RunRecord(place, result, predictor, spec.decode(errors="replace"), changed)
+    return SavedRun(place, result, predictor, spec.decode(errors="replace"), changed)
 
 
 def _mismatch(path: Path, known: str | None) -> str | None:

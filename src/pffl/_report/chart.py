@@ -1,8 +1,8 @@
 """Charts as plain records: what is drawn, before anything draws it.
 
-Two kinds suffice: `Rows`, a name and marks on a line under one axis, and `Plot`, points
-and lines between two. Page and notebook draw them as HTML (`svg`), papers and documents
-through matplotlib (`mpl`); both read the same record.
+Two kinds suffice: `DotPlot`, a name and marks on a line under one axis, and `Plot`,
+points and lines between two. Page and notebook draw them as HTML (`svg`), papers and
+documents through matplotlib (`mpl`); both read the same record.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Rows(Chart):
+class DotPlot(Chart):
     """A name a row, and marks on a line under one axis.
 
     `left` counts the rows for which there was no room.

@@ -15,10 +15,10 @@ from pffl._report.chart import (
     MAX_LINES,
     Axis,
     ChartRow,
+    DotPlot,
     Line,
     Mark,
     Plot,
-    Rows,
     Series,
     axis_of,
 )
@@ -76,7 +76,7 @@ def group_losses(
     rows: str = "training rows",
     test: str = "test rows",
     most: int = MAX_ROWS,
-) -> Rows:
+) -> DotPlot:
     """Mean loss of each group, unconstrained and constrained, with bounds.
 
     Parameters
@@ -102,7 +102,7 @@ def group_losses(
         series["upper"] = replace(CELL_SERIES["upper"], title=further)
     if not any(mark.series == "test" for row in drawn for mark in row.marks):
         series = {key: replace(one, lane=0) for key, one in series.items()}
-    return Rows(
+    return DotPlot(
         "Mean loss of each group: unconstrained, constrained, its bound, on test rows, "
         "and the certified upper bound",
         axis,
@@ -173,7 +173,7 @@ def _loss_axis(cells: Sequence[Mapping[str, Any]]) -> Axis:
     return axis_of("mean loss", values, least=MIN_LOSS_AXIS * high)
 
 
-def group_rates(table: Table) -> Rows:
+def group_rates(table: Table) -> DotPlot:
     """Error, false-positive and false-negative rate of each group, with intervals.
 
     Parameters
@@ -201,7 +201,7 @@ def group_rates(table: Table) -> Rows:
         "rate": Series("share of the people counted", "dot", "after"),
         "interval": Series("interval", "range", "after"),
     }
-    return Rows(
+    return DotPlot(
         "Error rate, false positives and false negatives of each group",
         axis_of("share", values, least=MIN_SHARE_AXIS, percent=True),
         rows,
@@ -292,7 +292,7 @@ def fronts(
     )
 
 
-def differences(table: Table, words: str, *, shares: bool = False) -> Rows:
+def differences(table: Table, words: str, *, shares: bool = False) -> DotPlot:
     """Paired differences to one method, with the intervals that decide.
 
     Parameters
@@ -329,7 +329,7 @@ def differences(table: Table, words: str, *, shares: bool = False) -> Rows:
     axis = axis_of(
         title, values, percent=shares, least=MIN_DIFFERENCE_AXIS, signed=True
     )
-    return Rows(words, axis, rows, _used(series, rows))
+    return DotPlot(words, axis, rows, _used(series, rows))
 
 
 def signed(value: float | None, shares: bool) -> str:

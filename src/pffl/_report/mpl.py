@@ -5,7 +5,7 @@ from __future__ import annotations
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
-from pffl._report.chart import COLOURS, Axis, Chart, Line, Plot, Rows
+from pffl._report.chart import COLOURS, Axis, Chart, DotPlot, Line, Plot
 from pffl.errors import MissingExtraError
 from pffl.text import shorten, visible
 
@@ -31,7 +31,7 @@ SHAPES: dict[str, dict[str, Any]] = {
 def draw(chart: Chart, ax: Axes | None) -> Axes:
     """Draw a chart, and return the Axes: new ones, of no window, if none are given."""
     size = (6.0, 4.0)
-    if isinstance(chart, Rows):
+    if isinstance(chart, DotPlot):
         size = (7.0, 1.4 + (0.42 if chart.lanes else 0.3) * len(chart.rows))
     try:
         from matplotlib.figure import Figure
@@ -40,7 +40,7 @@ def draw(chart: Chart, ax: Axes | None) -> Axes:
         raise MissingExtraError("report", "a figure") from error
     if ax is None:
         ax = Figure(figsize=size, layout="constrained").subplots()
-    if isinstance(chart, Rows):
+    if isinstance(chart, DotPlot):
         _rows(chart, ax)
     elif isinstance(chart, Plot):
         _plot(chart, ax)
@@ -61,7 +61,7 @@ def draw(chart: Chart, ax: Axes | None) -> Axes:
     return ax
 
 
-def _rows(chart: Rows, axes: Axes) -> None:
+def _rows(chart: DotPlot, axes: Axes) -> None:
     heights = range(len(chart.rows) - 1, -1, -1)
     for key, series in chart.series.items():
         found = [

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pffl import __version__
 from pffl._audit import Audit
 from pffl._report import card, charts, packaged, render_template
-from pffl._report.chart import Plot, Rows
+from pffl._report.chart import DotPlot, Plot
 from pffl._report.svg import as_html, css
 from pffl.errors import ArtefactError, MissingExtraError
 from pffl.evidence import tables
@@ -154,7 +154,7 @@ class RunView:
         return "" if self.certificate is None else card.seal(self.c)
 
     @property
-    def group_chart(self) -> Rows:
+    def group_chart(self) -> DotPlot:
         """The one picture: losses, bounds, test rows, upper bounds."""
         noise = (self.result["privacy"] or {}).get("cells", [])
         ends = {
@@ -292,7 +292,7 @@ class ComparisonView:
         return charts.rows_of(self.found.table)
 
     @property
-    def differences(self) -> Iterable[tuple[Rows, Grid]]:
+    def differences(self) -> Iterable[tuple[DotPlot, Grid]]:
         """Paired differences as a chart and as a table, the smallest first."""
         measures = dict.fromkeys([self.found.measure, "error"])
         for measure in measures if len(self.found.methods) > 1 else ():

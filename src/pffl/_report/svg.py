@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from html import escape
 from importlib.resources import files
 
-from pffl._report.chart import COLOURS, Axis, Chart, ChartRow, Line, Mark, Plot, Rows
+from pffl._report.chart import COLOURS, Axis, Chart, ChartRow, DotPlot, Line, Mark, Plot
 from pffl.text import visible
 
 SHAPES = {
@@ -45,7 +45,7 @@ def css() -> str:
 
 def as_html(chart: Chart) -> str:
     """Return one element; every text is escaped."""
-    if isinstance(chart, Rows):
+    if isinstance(chart, DotPlot):
         return _rows(chart)
     return _plot(chart) if isinstance(chart, Plot) else ""
 
@@ -54,7 +54,7 @@ def _text(text: str) -> str:
     return escape(visible(text))
 
 
-def _rows(chart: Rows) -> str:
+def _rows(chart: DotPlot) -> str:
     axis = chart.axis
     grid = "".join(
         f'<line class="grid{zero}" x1="{x:.2f}%" x2="{x:.2f}%" y1="-50%" y2="50%"/>'
@@ -78,7 +78,7 @@ def _rows(chart: Rows) -> str:
     )
 
 
-def _row(row: ChartRow, chart: Rows, grid: str, noted: bool) -> str:
+def _row(row: ChartRow, chart: DotPlot, grid: str, noted: bool) -> str:
     name = f'<bdi class="name">{_text(row.name)}</bdi>'
     if not row.marks:
         return f'<div class="head">{name}</div>'
@@ -93,7 +93,7 @@ def _middle(drawn: str, more: str = "") -> str:
     return f'<svg{more}><svg y="50%">{drawn}</svg></svg>'
 
 
-def _mark(mark: Mark, chart: Rows) -> str:
+def _mark(mark: Mark, chart: DotPlot) -> str:
     series, axis = chart.series[mark.series], chart.axis
     at, line, shape = axis.at(mark.value), "", SHAPES.get(series.shape, "")
     if mark.to is not None:

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pffl import files
-from pffl.config import Plan, read_plan
+from pffl.config import TrainingPlan, read_plan
 from pffl.data.silo import Silo
 from pffl.deploy import rows as prepared
 from pffl.deploy.federation import Agreement, changes, new_keys, run_lines
@@ -431,7 +431,7 @@ def promise(agreed: Agreement) -> list[str]:
     return found
 
 
-def plan_of(agreed: Agreement) -> Plan:
+def plan_of(agreed: Agreement) -> TrainingPlan:
     """Return the run that was agreed on; raise all that is wrong with it at once."""
     with Problems("the agreed run", UsageError) as problems:
         plan = read_plan(agreed.run, problems)

@@ -33,7 +33,7 @@ from pffl.errors import ArtefactError, DataError, PFFLError, UsageError
 from pffl.evidence.monitor import STATE, Settings, Watched
 from pffl.evidence.record import Evidence, Training, known
 from pffl.models.predictor import Predictor
-from pffl.runs import EVIDENCE, MODEL, RunRecord, load, read_evidence
+from pffl.runs import EVIDENCE, MODEL, SavedRun, load, read_evidence
 from pffl.solution import Solution
 from pffl.typing import FloatArray
 
@@ -66,7 +66,7 @@ class Deployed:
         match model:
             case Deployed():
                 return model
-            case Solution() | Audit() | RunRecord():
+            case Solution() | Audit() | SavedRun():
                 return cls(model.predictor, model.evidence)
             case Predictor():
                 return cls(model)
