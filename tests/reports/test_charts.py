@@ -194,9 +194,9 @@ def test_rates_have_their_intervals(solution):
     wanted = [(group["group"], group[kind]) for kind in kinds for group in groups]
     assert len(drawn) == len(wanted)
     for row, (name, rate) in zip(drawn, wanted, strict=True):
-        interval, dot = row.marks
+        interval, dot, before = row.marks
         assert row.name == name
-        assert dot.value == rate["value"]
+        assert (dot.value, before.value) == (rate["value"], rate["unconstrained"])
         assert (interval.value, interval.to) == (rate["lower"], rate["upper"])
     assert chart.axis.low == 0
 

@@ -196,8 +196,13 @@ def group_rates(table: Table) -> DotPlot:
                 text = f"{name}: {100 * low:.1f} % to {100 * high:.1f} %"
                 marks.insert(0, Mark("interval", low, high, text))
                 values += [low, high]
+            if (free := rate.get("unconstrained")) is not None:
+                text = f"{name}, unconstrained: {100 * free:.1f} %"
+                marks.append(Mark("before", free, words=text))
+                values.append(free)
             rows.append(ChartRow(str(name), tuple(marks)))
     series = {
+        "before": Series("unconstrained", "ring", "before"),
         "rate": Series("share of the people counted", "dot", "after"),
         "interval": Series("interval", "range", "after"),
     }
@@ -284,7 +289,7 @@ def fronts(
     heights = [value for row in every for value in row[1:] if value is not None]
     shares, names = x == "error", [MEASURES.get(k, k.replace("_", " ")) for k in (x, y)]
     return Plot(
-        words or f"{names[1]} against {names[0]}, a line for each method",
+        words or f"{names[1]} against {names[0]}, by method",
         axis_of(names[0], across, percent=shares, least=MIN_SHARE_AXIS * shares),
         axis_of(names[1], heights, least=MIN_LOSS_AXIS * max(heights, default=1.0)),
         lines,

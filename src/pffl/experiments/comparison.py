@@ -612,8 +612,7 @@ class Comparison(Record):
         table = rows.rename(columns={"method": "curve", "test_error": "error"})
         if y != "error":
             table = table.rename(columns={f"test_{y}": y})
-        words = f"{y.replace('_', ' ')} against error on test rows, by method"
-        return fronts(table, y=y, words=words)
+        return fronts(table, y=y)
 
     @property
     def terms(self) -> list[str]:
