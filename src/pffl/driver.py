@@ -1,4 +1,4 @@
-"""Drivers: what carries a flow's queries to silos, and shows its rounds.
+"""The driver: what carries a flow's queries to silos, and shows its rounds.
 
 `drive` is the only loop. It drops what is asked twice in a message, shows rounds to
 callbacks, and writes down what it hears, so that a run that was stopped anywhere goes
@@ -10,21 +10,134 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from pffl.callbacks import Callback
 from pffl.engines.base import Engine
 from pffl.flow import Flow, Round, Signal, gather
 from pffl.log import Log
 from pffl.processors import blas_threads
-from pffl.queries import Census, Query, Total
+from pffl.queries import Query, Total
 
 R = TypeVar("R")
-BYTES = 8  # of a number
-Exchanges: TypeAlias = Generator[list[Query[Any]], list[Any], R]
+NUMBER_BYTES = 8
+
+
+def drive(
+    engine: Engine,
+    flow: Flow[R],
+    *,
+    callbacks: Sequence[Callback] = (),
+    log: Log | None = None,
+) -> R:
+    """Carry a flow's queries to an engine; return what the flow returns.
+
+    An interruption (Ctrl-C) is thrown into the flow, which may end its training and go
+    on; any other error ends it.
+    """
+    began = time.monotonic() - (0.0 if log is None else log.seconds)
+    step: Callable[[Any], Signal] = flow.send
+    value: Any = None
+    number = 0
+    try:
+        with blas_threads(1), DeferredSignals() as signals:
+
+            def ask(queries: list[Query[Any]]) -> list[Total]:
+                for callback in callbacks:
+                    callback.asking(queries)
+                try:
+                    with signals.allowed():
+                        return engine.ask_many(queries)
+                except Exception as error:
+                    kinds = ", ".join(query.kind for query in queries)
+                    error.add_note(f"while asking message {number}: {kinds}")
+                    raise
+
+            while True:
+                try:
+                    told = step(value)
+                except StopIteration as done:
+                    result: R = done.value
+                    return result
+                try:
+                    step = flow.send
+                    if isinstance(told, Round):
+                        # All are called, whatever the first of them says.
+                        seen = [callback.after_round(told) for callback in callbacks]
+                        value = time.monotonic() - began, any(seen)
+                        continue
+                    number += 1
+                    once: dict[bytes, Query[Any]] = {}
+                    for query in told:
+                        once.setdefault(query.digest, query)
+                    asked = b"".join(once)
+                    totals = None if log is None else log.recall(asked)
+                    if totals is None:
+                        totals = ask(list(once.values()))
+                        if log is not None:
+                            log.record(asked, totals, time.monotonic() - began)
+                    elif number == 1 and log is not None and log.counted:
+                        log.compare(totals, ask(list(once.values())))
+                    found = dict(zip(once, totals, strict=True))
+                    value = [found[query.digest] for query in told]
+                except KeyboardInterrupt as stop:
+                    # What is asked from here on is about a model that is unfinished.
+                    log, value, step = None, stop, flow.throw
+    finally:
+        flow.close()
+        for callback in callbacks:
+            callback.ended()
+
+
+def drive_many(engine: Engine, flows: Sequence[Flow[R]]) -> list[R]:
+    """Drive flows side by side: in each round, all that is asked goes out at once."""
+    return list(drive(engine, gather(*flows)))
+
+
+class DeferredSignals:
+    """Holds a signal such as Ctrl-C back until it is allowed, during an exchange.
+
+    A flow has many parts, and an interruption must reach all of them, not the one at
+    whose lines it happens to come. A second signal is not held back.
+    """
+
+    def __enter__(self) -> DeferredSignals:
+        self._due: list[int] = []
+        self._open = False
+        self._before: dict[int, Callable[[int, Any], Any]] = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    self._before[number] = handler
+                    signal.signal(number, self._take)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            if signal.getsignal(number) == self._take:  # else it was replaced meanwhile
+                signal.signal(number, handler)
+
+    def _take(self, number: int, frame: Any) -> None:
+        if self._open or self._due:
+            self._before[number](number, frame)
+        else:
+            self._due.append(number)
+
+    @contextmanager
+    def allowed(self) -> Iterator[None]:
+        """Let a signal come: the one that was held back, or one that comes now."""
+        self._open = True
+        try:
+            while self._due:
+                number = self._due.pop()
+                self._before[number](number, None)
+            yield
+        finally:
+            self._open = False
 
 
 @dataclass(frozen=True)
@@ -50,146 +163,6 @@ class Cost:
     bytes: int = 0
 
 
-def drive(
-    engine: Engine,
-    flow: Flow[R],
-    *,
-    callbacks: Sequence[Callback] = (),
-    log: Log | None = None,
-) -> R:
-    """Carry a flow's queries to an engine; return what the flow returns."""
-    conversation = exchanges(flow, callbacks=callbacks, log=log)
-    step: Callable[[Any], list[Query[Any]]] = conversation.send
-    value: Any = None
-    with blas_threads(1), Held() as signals:
-        while True:
-            try:
-                queries = step(value)
-            except StopIteration as done:
-                result: R = done.value
-                return result
-            try:
-                with signals.let():
-                    value, step = engine.ask_many(queries), conversation.send
-            except BaseException as error:
-                value, step = error, conversation.throw
-
-
-def drive_many(engine: Engine, flows: Sequence[Flow[R]]) -> list[R]:
-    """Drive flows side by side: in each round, all that is asked goes out at once."""
-    return list(drive(engine, gather(*flows)))
-
-
-def exchanges(
-    flow: Flow[R], *, callbacks: Sequence[Callback] = (), log: Log | None = None
-) -> Exchanges[R]:
-    """Drive a flow to its end: yield what goes out together, receive the totals.
-
-    Whoever asks may do so in any way, also in somebody else's loop. An interruption
-    (Ctrl-C) is thrown into the flow, which may end its training and go on; any other
-    error ends it.
-    """
-    began = time.monotonic() - (0.0 if log is None else log.seconds)
-    step: Callable[[Any], Signal] = flow.send
-    value: Any = None
-    number = 0
-    try:
-        while True:
-            try:
-                with blas_threads(1):  # not while somebody else's loop has its turn
-                    told = step(value)
-            except StopIteration as done:
-                result: R = done.value
-                return result
-            try:
-                step = flow.send
-                if isinstance(told, Round):
-                    seconds = time.monotonic() - began
-                    # All are called, whatever the first of them says.
-                    seen = [callback.after_round(told) for callback in callbacks]
-                    value = seconds, any(seen)
-                    continue
-                number += 1
-                once: dict[bytes, Query[Any]] = {}
-                for query in told:
-                    once.setdefault(query.digest, query)
-                asked = b"".join(once)
-                totals = None if log is None else log.recall(asked)
-                if totals is None:
-                    totals = yield from _sent(once, number, callbacks)
-                    if log is not None:
-                        log.record(asked, totals, time.monotonic() - began)
-                elif number == 1 and log is not None and log.counted:
-                    log.compare(totals, (yield from _sent(once, number, callbacks)))
-                found = dict(zip(once, totals, strict=True))
-                value = [found[query.digest] for query in told]
-            except KeyboardInterrupt as stop:
-                # What is asked from here on is about a model that is unfinished.
-                log, value, step = None, stop, flow.throw
-    finally:
-        flow.close()
-        for callback in callbacks:
-            callback.ended()
-
-
-def _sent(
-    once: Mapping[bytes, Query[Any]], number: int, callbacks: Sequence[Callback]
-) -> Exchanges[list[Total]]:
-    queries = list(once.values())
-    for callback in callbacks:
-        callback.asking(queries)
-    try:
-        totals: list[Total] = yield queries
-    except Exception as error:
-        kinds = ", ".join(query.kind for query in queries)
-        error.add_note(f"while asking message {number}: {kinds}")
-        raise
-    return totals
-
-
-class Held:
-    """Holds a signal such as Ctrl-C back until it may come, during an exchange.
-
-    A flow has many parts, and an interruption must reach all of them, not the one at
-    whose lines it happens to come. A second signal is not held back.
-    """
-
-    def __enter__(self) -> Held:
-        self._due: list[int] = []
-        self._open = False
-        self._before: dict[int, Callable[[int, Any], Any]] = {}
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                handler = signal.getsignal(number)
-                if callable(handler):
-                    self._before[number] = handler
-                    signal.signal(number, self._take)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            if signal.getsignal(number) == self._take:  # else somebody else has it now
-                signal.signal(number, handler)
-
-    def _take(self, number: int, frame: Any) -> None:
-        if self._open or self._due:
-            self._before[number](number, frame)
-        else:
-            self._due.append(number)
-
-    @contextmanager
-    def let(self) -> Iterator[None]:
-        """Let a signal come: the one that was held back, or one that comes now."""
-        self._open = True
-        try:
-            while self._due:
-                number = self._due.pop()
-                self._before[number](number, None)
-            yield
-        finally:
-            self._open = False
-
-
 class Meter:
     """Counts what flows ask.
 
@@ -208,13 +181,9 @@ class Meter:
     @property
     def cost(self) -> Cost:
         """What was asked so far."""
-        return Cost(
-            len(self._asked),
-            len(set(self._asked)),
-            self._messages,
-            self._passes,
-            self._bytes,
-        )
+        asked = self._asked
+        counts = len(asked), len(set(asked)), self._messages
+        return Cost(*counts, self._passes, self._bytes)
 
     def watch(self, flow: Flow[R]) -> Flow[R]:
         """Run a flow, and count what it asks."""
@@ -237,17 +206,16 @@ class Meter:
             if not isinstance(told, Round):
                 self._charge(told, value)
 
-    def _charge(self, queries: Sequence[Query[Any]], totals: Sequence[Total]) -> None:
+    def _charge(self, queries: Sequence[Query[Any]], totals: Sequence[Any]) -> None:
         counted = set[bytes]()
         for query, total in zip(queries, totals, strict=True):
-            if query.digest in counted:
-                continue
-            if isinstance(query, Census) and not (query.centred or query.released):
-                self._rows = float(total.rows.mean())  # type: ignore[attr-defined]
-                continue
-            self._messages += not counted
-            counted.add(query.digest)
-            self._asked.append(query.digest)
-            silos = self._silos if query.silos is None else len(query.silos)
-            self._passes += query.passes(self._rows) * silos / self._silos
-            self._bytes += silos * BYTES * (query.numbers + total.numbers)
+            if query.counts_rows:
+                self._rows = float(total.rows.mean())
+            elif query.digest not in counted:
+                self._messages += not counted
+                counted.add(query.digest)
+                self._asked.append(query.digest)
+                silos = self._silos if query.silos is None else len(query.silos)
+                self._passes += query.passes(self._rows) * silos / self._silos
+                numbers = query.numbers + total.numbers
+                self._bytes += silos * NUMBER_BYTES * numbers

@@ -607,8 +607,8 @@ class LoaderEngine:
         counts, sums = [], []
         for k in range(len(self.rows)):
             view, losses, _ = self._measured(k, split)
-            counts.append(view.atom_sums(np.ones_like(losses), self.schema.n_atoms))
-            sums.append(view.atom_sums(losses, self.schema.n_atoms))
+            counts.append(view.stratum_sums(np.ones_like(losses), self.schema.n_atoms))
+            sums.append(view.stratum_sums(losses, self.schema.n_atoms))
         return np.array(counts), np.array(sums)
 
     def train(

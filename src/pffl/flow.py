@@ -13,9 +13,9 @@ for callbacks: each is answered with the seconds so far, and whether to stop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -37,6 +37,9 @@ from pffl.queries import (
 )
 from pffl.typing import FloatArray
 
+if TYPE_CHECKING:
+    from pffl.methods.base import Method
+
 DIVERGED = 10.0  # times the first loss: a larger one ends the run
 HIDDEN = 4.0  # times a loss: a bound above that rounds off the loss's last digits
 
@@ -48,8 +51,6 @@ R = TypeVar("R")
 T = TypeVar("T", bound=Total)
 A = TypeVar("A")
 B = TypeVar("B")
-C = TypeVar("C")
-D = TypeVar("D")
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +135,7 @@ def ask(query: Query[T]) -> Flow[T]:
 
 
 def ask_all(queries: Sequence[Query[T]]) -> Flow[list[T]]:
-    """Ask several queries that go out gather; return their totals, in order."""
+    """Ask several queries that go out together; return their totals, in order."""
     if not queries:
         return []
     totals: list[T] = yield queries
@@ -155,20 +156,6 @@ def unless_interrupted(flow: Flow[A], otherwise: B) -> Flow[A | B]:
         return otherwise
 
 
-@overload
-def gather(first: Flow[A], /) -> Flow[tuple[A]]: ...
-@overload
-def gather(first: Flow[A], second: Flow[B], /) -> Flow[tuple[A, B]]: ...
-@overload
-def gather(
-    first: Flow[A], second: Flow[B], third: Flow[C], /
-) -> Flow[tuple[A, B, C]]: ...
-@overload
-def gather(
-    first: Flow[A], second: Flow[B], third: Flow[C], fourth: Flow[D], /
-) -> Flow[tuple[A, B, C, D]]: ...
-@overload
-def gather(*flows: Flow[A]) -> Flow[tuple[A, ...]]: ...
 def gather(*flows: Flow[Any]) -> Flow[tuple[Any, ...]]:
     """Advance independent flows in lockstep: what they ask goes out at once.
 
@@ -213,27 +200,6 @@ def gather(*flows: Flow[Any]) -> Flow[tuple[Any, ...]]:
 
 
 # Rounds of a method
-
-
-class Trains(Protocol):
-    """What `rounds` needs of a method: see `methods.base`."""
-
-    @property
-    def planned_rounds(self) -> int | None:
-        """Queries in all, where that is known."""
-
-    @property
-    def target_gap(self) -> float | None:
-        """The gap at which it counts as converged."""
-
-    def resolved(self, problem: Problem) -> tuple[Trains, str]:
-        """Return the method that trains, and why."""
-
-    def gap_rounds(self, problem: Problem) -> Container[int]:
-        """Return the rounds after which its gap is measured."""
-
-    def run(self, problem: Problem, start: Start | None = None) -> Steps:
-        """Train."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -319,7 +285,7 @@ Measure: TypeAlias = Callable[[Problem, Point], Flow[Bounds]]
 
 def rounds(
     problem: Problem,
-    method: Trains,
+    method: Method,
     *,
     start: Start | None = None,
     measure: Measure | None = None,

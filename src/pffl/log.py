@@ -3,9 +3,9 @@
     checkpoint.log    what the run is, then one record per message
     checkpoint.toml   the run file (written by `pffl run` only)
 
-A record is a length and a checksum of four bytes each, and a parcel: the digest of the
-queries, the kinds of the totals and their arrays, and the seconds so far. What a
-crash left unfinished at the end is dropped. The file is its owner's alone, and goes
+A record is a length and a checksum of four bytes each, then a header (the digest of the
+queries, the kinds of the totals, the seconds so far) and the arrays of the totals. What
+a crash left unfinished at the end is dropped. The file is its owner's alone, and goes
 away when the run is finished.
 """
 
@@ -33,11 +33,11 @@ from pffl.tensors import Parcel, pack, unpack
 LOG = "checkpoint.log"
 SPEC = "checkpoint.toml"
 FORMAT = "pffl checkpoint"
-VERSION = 4
-LARGEST = 2 << 30  # bytes of a log
-LONGEST = 60  # characters of a value in a message
-FORCED = 1.0  # seconds between two times that it is forced to the disk
-FRAME = 8  # bytes before a record
+VERSION = 5
+MAX_LOG_BYTES = 2 << 30
+MAX_SHOWN = 60  # characters of a value in a message
+SYNC_SECONDS = 1.0  # between two times that it is forced to the disk
+FRAME_BYTES = 8  # before a record
 
 
 class Log:
@@ -112,13 +112,12 @@ class Log:
                 )
             totals = []
             for place, kind in enumerate(header["kinds"]):
-                prefix = f"{place}/"
-                own = {k[len(prefix) :]: k for k in arrays if k.startswith(prefix)}
-                found = {
-                    name: _turned(arrays[key], header["axes"].get(key))
-                    for name, key in own.items()
+                own = {
+                    n[1]: a
+                    for k, a in arrays.items()
+                    if (n := k.split("/"))[0] == str(place)
                 }
-                totals.append(kinds[kind].from_arrays(found))
+                totals.append(kinds[kind].from_arrays(own))
             float(header["seconds"])
         except (Malformed, KeyError, TypeError, ValueError, AttributeError) as error:
             raise ArtefactError(
@@ -134,9 +133,7 @@ class Log:
 
     def compare(self, recalled: Sequence[Total], heard: Sequence[Total]) -> None:
         """Refuse to go on where rows have changed that cannot be read here."""
-        if pack(Parcel({}, _arrays(recalled)[0])) != pack(
-            Parcel({}, _arrays(heard)[0])
-        ):
+        if pack(Parcel({}, _arrays(recalled))) != pack(Parcel({}, _arrays(heard))):
             raise ArtefactError(
                 f"[other-run] '{self.path}': the rows have changed since the run was "
                 "stopped. Repeat it in another directory"
@@ -144,15 +141,13 @@ class Log:
 
     def record(self, digest: bytes, totals: Sequence[Total], seconds: float) -> None:
         """Write down what was heard."""
-        arrays, axes = _arrays(totals)
         header = {
             "digest": digest.hex(),
             "kinds": [type(total).__name__ for total in totals],
-            "axes": axes,
             "seconds": seconds,
         }
-        body = pack(Parcel(header, arrays))
-        if self._full or self._size + len(body) > LARGEST:
+        body = pack(Parcel(header, _arrays(totals)))
+        if self._full or self._size + len(body) > MAX_LOG_BYTES:
             if not self._full:
                 warnings.warn(
                     f"'{self.path}' is full: if this run is stopped, it goes on after "
@@ -182,7 +177,7 @@ class Log:
                 stream.truncate()  # what a crash left unfinished
                 stream.write(framed)
                 stream.flush()
-                if time.monotonic() - self._forced >= FORCED:
+                if time.monotonic() - self._forced >= SYNC_SECONDS:
                     os.fsync(stream.fileno())
                     self._forced = time.monotonic()
         except OSError as error:
@@ -195,15 +190,15 @@ class Log:
         """Read what a stopped run left, as far as it is whole."""
         if not self.path.is_file():
             return
-        content, bodies, place = files.read(self.path, largest=LARGEST), [], 0
-        while place + FRAME <= len(content):
+        content, bodies, place = files.read(self.path, largest=MAX_LOG_BYTES), [], 0
+        while place + FRAME_BYTES <= len(content):
             size = int.from_bytes(content[place : place + 4], "little")
-            known = int.from_bytes(content[place + 4 : place + FRAME], "little")
-            body = content[place + FRAME : place + FRAME + size]
+            known = int.from_bytes(content[place + 4 : place + FRAME_BYTES], "little")
+            body = content[place + FRAME_BYTES : place + FRAME_BYTES + size]
             if len(body) < size or zlib.crc32(body) != known:
                 break
             bodies.append(body)
-            place += FRAME + size
+            place += FRAME_BYTES + size
         header = _header(bodies[0]) if bodies else None
         if header is None:
             warnings.warn(
@@ -229,28 +224,13 @@ def _framed(body: bytes) -> bytes:
     return frame + body
 
 
-def _arrays(totals: Sequence[Total]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Return the arrays of totals by name, and the memory order of some.
-
-    It is kept: sums over rows and over columns round differently.
-    """
-    arrays, axes = {}, {}
-    for place, total in enumerate(totals):
-        for name, array in total.arrays().items():
-            order = sorted(range(array.ndim), key=lambda axis: -array.strides[axis])
-            arrays[f"{place}/{name}"] = array.transpose(order)
-            if order != list(range(array.ndim)):
-                axes[f"{place}/{name}"] = order
-    return arrays, axes
-
-
-def _turned(array: NDArray[Any], order: Sequence[int] | None) -> NDArray[Any]:
-    """Return an array in the memory order that it had."""
-    if order is None:
-        return array
-    if sorted(order) != list(range(array.ndim)):
-        raise ValueError(f"axes {order}")
-    return array.transpose(np.argsort(order))
+def _arrays(totals: Sequence[Total]) -> dict[str, NDArray[Any]]:
+    """Return the arrays of totals by place and name."""
+    return {
+        f"{place}/{name}": array
+        for place, total in enumerate(totals)
+        for name, array in total.arrays().items()
+    }
 
 
 # What a log belongs to
@@ -287,7 +267,7 @@ def _leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any
 
 def _show(value: object) -> str:
     text = "nothing" if value is None else str(value)
-    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
 
 
 def _plain(value: Any) -> Any:

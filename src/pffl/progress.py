@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -23,11 +22,11 @@ if TYPE_CHECKING:
 
     from pffl.queries import Query
 
-EVERY = 5.0  # seconds between two lines
+LINE_SECONDS = 5.0  # between two lines
 #: What is asked beside rounds, by the kind of the query.
 KINDS = {"census": "counting rows", "evaluate": "evaluating the model"}
 GRADIENTS = "losses and gradients"  # of all others
-LONGEST_NAME = 30
+MAX_NAME = 30
 UNITS = ("B", "kB", "MB", "GB")
 PICTURES = "pictures"  # what is counted, while all else that arrives is weighed
 
@@ -52,7 +51,7 @@ class Progress:
         self.words = words
         self._target = Console(stderr=True, highlight=False, markup=False, emoji=False)
         self._bar: Bar | None = None
-        self._last, self._begun, self._first = -EVERY, 0.0, 0
+        self._last, self._begun, self._first = -LINE_SECONDS, 0.0, 0
         self._patience = patience
         self._done, self._total = -1, -1
 
@@ -71,56 +70,45 @@ class Progress:
             self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 
     def __call__(self, what: str, done: int, total: int | None = None) -> None:
         """Show how far it is."""
         now = time.monotonic()
-        fresh = done < self._done or (total or 0) != self._total
-        if fresh:  # another thing
+        fresh = done < self._done or (total or 0) != self._total  # another thing
+        if fresh:
             self._begun, self._first = now, done
         self._done, self._total = done, total or 0
-        text = visible(self.words(what, done, total))
-        left = ""
+        text, left = visible(self.words(what, done, total)), ""
         if total is not None and self._first < done < total:
             rate = (done - self._first) / max(now - self._begun, 1e-9)
             left = f"{(total - done) / rate:.0f} s left"
-        if self._bar is not None:
-            self._move(self._bar, text, left, fresh)
-        elif self._due(now, fresh=fresh, last=done == total):
-            self._last = now
-            self._target.print(f"{text}, {left}" if left else text, soft_wrap=True)
-
-    def _due(self, now: float, *, fresh: bool, last: bool) -> bool:
-        """Whether a line is due: at both ends, and now and then between them."""
-        waited = now - (self._begun if self._last < 0 else self._last)
-        if self._patience and waited < self._patience:
-            return False
-        return fresh or last or waited >= EVERY or self._last < 0
-
-    def _move(self, bar: Bar, text: str, left: str, fresh: bool) -> None:
+        if self._bar is None:
+            # A line at both ends, and now and then between them.
+            waited = now - (self._begun if self._last < 0 else self._last)
+            due = fresh or done == total or waited >= LINE_SECONDS or self._last < 0
+            if due and not (self._patience and waited < self._patience):
+                self._last = now
+                self._target.print(f"{text}, {left}" if left else text, soft_wrap=True)
+            return
         if fresh:
-            for task in bar.task_ids:
-                bar.remove_task(task)
-            bar.add_task(text, total=self._total or None, left="")
+            for task in self._bar.task_ids:
+                self._bar.remove_task(task)
+            self._bar.add_task(text, total=self._total or None, left="")
         left = f"{left}, " if left else ""
-        bar.update(bar.task_ids[0], completed=self._done, description=text, left=left)
+        task = self._bar.task_ids[0]
+        self._bar.update(task, completed=done, description=text, left=left)
 
 
 def counted(noun: str) -> Progress:
     """Show things of a kind that are done one after the other."""
-
-    def words(what: str, done: int, total: int | None) -> str:
-        return f"{noun} {done:,}{'' if total is None else f' of {total:,}'}: {what}"
-
-    return Progress(words)
+    return Progress(
+        lambda what, done, total: (
+            f"{noun} {done:,}{'' if total is None else f' of {total:,}'}: {what}"
+        )
+    )
 
 
 def arriving() -> Progress:
@@ -129,7 +117,7 @@ def arriving() -> Progress:
     def words(what: str, done: int, total: int | None) -> str:
         amount = (lambda n: f"{n:,}") if what == PICTURES else size
         of = "" if total is None else f" of {amount(total)}"
-        return f"{shorten(what, LONGEST_NAME)}: {amount(done)}{of}"
+        return f"{shorten(what, MAX_NAME)}: {amount(done)}{of}"
 
     return Progress(words)
 
@@ -153,12 +141,12 @@ class Rounds(Callback):
     """
 
     def __init__(self) -> None:
-        self.queries, self.last = 0, -EVERY  # when the last round was shown
+        self.queries, self.last = 0, -LINE_SECONDS  # when the last round was shown
         self.shown: Progress | None = None
 
     def after_round(self, row: Round) -> bool:
         """Go on."""
-        if self.shown is None or self.shown.words is _measured:
+        if self.shown is None or self.shown.words is _message:
             self.ended()
             self.shown = counted("round").__enter__()
         self.last = time.monotonic()
@@ -168,11 +156,11 @@ class Rounds(Callback):
     def asking(self, queries: Sequence[Query[Any]]) -> None:
         """Show what is measured."""
         self.queries += 1
-        if time.monotonic() - self.last < EVERY:
+        if time.monotonic() - self.last < LINE_SECONDS:
             return
-        if self.shown is None or self.shown.words is not _measured:
+        if self.shown is None or self.shown.words is not _message:
             self.ended()
-            self.shown = Progress(_measured, patience=EVERY).__enter__()
+            self.shown = Progress(_message, patience=LINE_SECONDS).__enter__()
         self.shown(measured(queries), self.queries)
 
     def ended(self) -> None:
@@ -188,7 +176,7 @@ def measured(queries: Sequence[Query[Any]]) -> str:
     return "; ".join(dict.fromkeys(kinds))
 
 
-def _measured(what: str, done: int, total: int | None) -> str:
+def _message(what: str, done: int, total: int | None) -> str:
     return f"message {done:,}: {what}"
 
 
@@ -197,11 +185,10 @@ def describe(row: Round) -> str:
     parts, problem = [f"risk {row.risk:.4f}"], row.problem
     if problem is not None and problem.n_cells:
         worst = int(np.nan_to_num(row.violation, nan=-np.inf).argmax())
-        loss = row.violation[worst] + problem.cells.bounds[worst]
-        parts.append(
-            f"worst group '{shorten(problem.cells.names[worst], LONGEST_NAME)}' "
-            f"{loss:.4f} (bound {problem.cells.bounds[worst]:.4g})"
-        )
+        bound, name = problem.cells.bounds[worst], problem.cells.names[worst]
+        loss = row.violation[worst] + bound
+        group = f"worst group '{shorten(name, MAX_NAME)}'"
+        parts.append(f"{group} {loss:.4f} (bound {bound:.4g})")
     if row.gap is not None:
         parts.append(f"gap {row.gap:.1e}")
     return ", ".join(parts)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pffl._solve import prepared
 from pffl.constraints import CONSTRAINTS, BoundedGroupLoss, Cells, Constraint
 from pffl.data import Attribute, Federation, Rows, Schema, Silo
-from pffl.driver import drive, exchanges
+from pffl.driver import drive
 from pffl.engines import Engine, Local, Reference
 from pffl.flow import Run, rounds
 from pffl.methods import METHODS, Exact, Method
@@ -183,16 +183,16 @@ def _told(
     heard: list[Heard],
 ) -> Run:
     """Run a method on what `answer` answers; `heard` keeps it."""
-    conversation = exchanges(rounds(problem, method))
+    flow, totals = rounds(problem, method), None
+    before = b""
     try:
-        queries = next(conversation)
         while True:
+            queries: Any = flow.send(totals)
+            same = totals is None or _bits(totals) == before
+            _demand(same, method, "it changes a total that it is given")
             totals = answer(len(heard), queries)
             heard.append((queries, totals))
             before = _bits(totals)
-            queries = conversation.send(totals)
-            same = _bits(totals) == before
-            _demand(same, method, "it changes a total that it is given")
     except StopIteration as done:
         run: Run = done.value
         return run

@@ -72,11 +72,13 @@ class Former:
             )
             if long > RADIUS or ratio.max() > 1000 or self.asked > QUESTIONS:
                 return None
-        shown = ~_withheld(view.atom, self.schema.n_atoms)[view.atom]
+        shown = ~_withheld(view.stratum, self.schema.n_atoms)[view.stratum]
         total = told(query.answer(view))
         if model is None or shown.all():
             return total
-        kept = replace(view, X=view.X[shown], y=view.y[shown], atom=view.atom[shown])
+        kept = replace(
+            view, X=view.X[shown], y=view.y[shown], stratum=view.stratum[shown]
+        )
         cells = told(query.answer(kept))
         if isinstance(total, SimpleNamespace):
             own = {k: v for k, v in vars(cells).items() if k.startswith("cell_")}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -20,7 +19,7 @@ from pffl.callbacks import Callback
 from pffl.config import read_plan
 from pffl.data import Federation, Rows, Schema, Silo, TableEncoding
 from pffl.deploy import Agreement, InMemory, Limits, Remote, Site, SiteKey
-from pffl.driver import exchanges as conversation
+from pffl.driver import drive
 from pffl.engines import Reference
 from pffl.errors import Problems, UsageError
 from pffl.prepare import Options, Setting
@@ -246,26 +245,22 @@ def run(
     splits = () if terms is not None else agreed.splits
     counts = [Census(agreed.schema, split) for split in splits]
     counted: dict[str, Any] = {}
-    talk = conversation(flow, callbacks=callbacks)
-    with warnings.catch_warnings(), closing(talk) as exchanges:
-        warnings.simplefilter("ignore")
-        queries = next(exchanges)
-        while True:
+
+    class Sites:
+        """Asks the census once, and all else as it comes."""
+
+        def ask_many(self, queries: list[Query[Any]]) -> list[Any]:
             told = ask or server.ask
             if counts and not counted:
-                counted = dict(zip(splits, told(counts), strict=True))
-            posed = [q for q in queries if not _counts(q)]
+                counted.update(zip(splits, told(counts), strict=True))
+            posed = [q for q in queries if not q.counts_rows]
             found = iter(told(posed) if posed else ())
-            totals = [counted[q.split] if _counts(q) else next(found) for q in queries]
-            try:
-                queries = exchanges.send(totals)
-            except StopIteration as done:
-                solution: Solution = done.value
-                return solution
+            return [counted[q.split] if q.counts_rows else next(found) for q in queries]
 
-
-def _counts(query: Query[Any]) -> bool:
-    return isinstance(query, Census) and not (query.centred or query.released)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        engine: Any = Sites()
+        return drive(engine, flow, callbacks=callbacks)
 
 
 # Small rows

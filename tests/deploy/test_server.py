@@ -374,7 +374,7 @@ def not_finite(name, value):
 
 
 def grown(arrays):
-    arrays["atoms"][0, 0] += 1
+    arrays["strata"][0, 0] += 1
     return arrays
 
 

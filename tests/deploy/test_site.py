@@ -180,7 +180,7 @@ def probed(site: Any, size: float = 1.0) -> np.ndarray:
     for j, w in enumerate(size * np.eye(task.model.n_parameters)):
         answer = asker.send(Evaluate(task, w, "train"))
         assert not answer.refusal
-        loss = answer.bodies[0].arrays["atoms"][VICTIM, 1]
+        loss = answer.bodies[0].arrays["strata"][VICTIM, 1]
         learnt[j] = -np.log(np.expm1(loss)) / size if loss > 0 else np.nan
     return learnt
 
@@ -204,7 +204,7 @@ def test_nothing_that_leaves_depends_on_who_is_in_a_withheld_cell():
     query = Evaluate(task, w_of(task), "train")
     a, b = (Asker(site, "r").ask(query) for site in (one, two))
     assert a.cells == pytest.approx(b.cells, rel=1e-12)
-    assert a.atoms == pytest.approx(b.atoms, rel=1e-12)
+    assert a.strata == pytest.approx(b.strata, rel=1e-12)
 
 
 def test_the_floor_acts_on_the_sets_of_the_agreed_constraint():

@@ -110,7 +110,7 @@ def test_fault_36_margins_of_ten_thousand(kind, engine_type):
     at = engine.ask(Expand(problem.task, w, 2))
     assert np.isfinite(at.hessians).all()
     evaluated = engine.ask(Evaluate(problem.task, w, "test", loss_bound=4.0))
-    assert np.isfinite(evaluated.atoms).all()
+    assert np.isfinite(evaluated.strata).all()
     assert (evaluated.column("bounded_loss") <= 4 * evaluated.column("count")).all()
 
 

@@ -62,13 +62,13 @@ class Shares(ModelQuery[SharesTotal]):
     def answer(self, view: View) -> SharesTotal:
         model, cells = self.task.model, self.task.cells
         z, n = model.scores(self.w, view.X), cells.membership.shape[1]
-        member = cells.of_silo(view.index)[:, view.atom]
+        member = cells.of_silo(view.index)[:, view.stratum]
         capped = np.clip(z, 0.0, self.cap)
         X = np.column_stack([view.X, np.ones(len(view))])
         return SharesTotal(
             (member * (z < self.levels[:, None])).sum(axis=1),
             X.T @ X,
-            view.atom_sums(capped, n)[None],
+            view.stratum_sums(capped, n)[None],
             float(capped.sum()),
         )
 

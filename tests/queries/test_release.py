@@ -211,7 +211,7 @@ def test_sums_are_the_plain_ones():
     gradient, strata = np.zeros(4), np.zeros((4, 3))
     for k, block in enumerate(sets):
         own_gradient, own_bent, logs = np.zeros(4), np.zeros((4, 4)), np.zeros(3)
-        for x, y, a in zip(view.X, view.y, view.atom, strict=True):
+        for x, y, a in zip(view.X, view.y, view.stratum, strict=True):
             if not block[a]:
                 continue
             one = np.append(x, 1.0)

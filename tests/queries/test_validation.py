@@ -202,9 +202,9 @@ def test_weights_are_judged_like_counts():
     found = answer(federation, query, 1)
     assert gate.report(query, 1, found) is found
     for column in (0, 7):  # people, and what they weigh
-        table = found.atoms.copy()
+        table = found.strata.copy()
         table[:, column] *= 1.001
-        lie = replace(found, atoms=table)
+        lie = replace(found, strata=table)
         with pytest.raises(Refused):
             gate.report(query, 1, lie)
 
@@ -268,11 +268,11 @@ TRAIN_LIES = {
 
 
 EVALUATE_LIES = {
-    "count": ("atoms", put(99.0, 0, 0)),
-    "fractional count": ("atoms", lambda a: a + np.eye(*a.shape) * 0.5),
-    "loss": ("atoms", put(-1.0, 0, 1)),
-    "correct": ("atoms", put(99.0, 0, 5)),
-    "positive": ("atoms", put(1.5, 0, 6)),
+    "count": ("strata", put(99.0, 0, 0)),
+    "fractional count": ("strata", lambda a: a + np.eye(*a.shape) * 0.5),
+    "loss": ("strata", put(-1.0, 0, 1)),
+    "correct": ("strata", put(99.0, 0, 5)),
+    "positive": ("strata", put(1.5, 0, 6)),
     "bounded risk below 0": ("bounded_risk", lambda a: -a),
     "share": ("share", lambda a: a * 0.5),
 }
@@ -286,8 +286,8 @@ def test_an_evaluate_report_that_cannot_be_is_refused(lie, bound):
     total = answer(federation, query, 1)
     gate.report(query, 1, total)
     false = tampered(total, *EVALUATE_LIES[lie])
-    if EVALUATE_LIES[lie][0] == "atoms":  # a careful liar keeps the cells in line
-        false = replace(false, cells=problem.cells.of_silo(1) @ false.atoms)
+    if EVALUATE_LIES[lie][0] == "strata":  # a careful liar keeps the cells in line
+        false = replace(false, cells=problem.cells.of_silo(1) @ false.strata)
     with pytest.raises(Refused):
         gate.report(query, 1, false)
 

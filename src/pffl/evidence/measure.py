@@ -372,7 +372,7 @@ def sample(
         total.bounded_risk,
         total.share,
         columns(total.cells),
-        columns(total.atoms),
+        columns(total.strata),
     )
     if total.stakes.size:
         found = dict(zip(STAKES, total.stakes.T.tolist(), strict=True))

@@ -254,7 +254,7 @@ class View:
     index: int
     X: Design
     y: FloatArray
-    atom: IntArray
+    stratum: IntArray
     person: IntArray | None = None
     weight: FloatArray | None = None
 
@@ -263,18 +263,18 @@ class View:
         """Scale the inputs and code the strata of one split; without a model, raw."""
         rows = silo.rows(split).counting
         X = raw(rows.X) if model is None else model.inputs.apply(rows.X)
-        atom = schema.atoms(rows.group, rows.y)
-        return cls(silo.index, X, rows.y, atom, rows.person, rows.weight)
+        stratum = schema.atoms(rows.group, rows.y)
+        return cls(silo.index, X, rows.y, stratum, rows.person, rows.weight)
 
     def without(self, strata: BoolArray) -> View:
         """Return the rows of all other strata, as if these were not there."""
         if not strata.any():
             return self
-        return self.take(np.flatnonzero(~strata[self.atom]))
+        return self.take(np.flatnonzero(~strata[self.stratum]))
 
     def take(self, rows: IntArray | slice) -> View:
         """Return some of the rows, in this order."""
-        names = ("X", "y", "atom", "person", "weight")
+        names = ("X", "y", "stratum", "person", "weight")
         known = {n: v for n in names if (v := getattr(self, n)) is not None}
         return replace(self, **{name: value[rows] for name, value in known.items()})
 
@@ -296,10 +296,10 @@ class View:
             return float(values.mean())
         return float(self.weigh(values).sum()) / self.mass
 
-    def atom_sums(self, values: FloatArray, n_atoms: int) -> FloatArray:
+    def stratum_sums(self, values: FloatArray, n_strata: int) -> FloatArray:
         """Sum `values`, shape (n,) or (n, c), per stratum."""
-        sums = np.zeros((n_atoms, *values.shape[1:]))
-        np.add.at(sums, self.atom, values)
+        sums = np.zeros((n_strata, *values.shape[1:]))
+        np.add.at(sums, self.stratum, values)
         return sums
 
 

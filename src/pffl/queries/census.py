@@ -100,7 +100,7 @@ class Census(Releasable[CensusTotal], RowsQuery[CensusTotal]):
         longest = self.longest + math.sqrt(n) * 2.0**-UNIT
 
         def counts(rows: View) -> IntArray:
-            return np.bincount(rows.atom, minlength=strata).astype(np.int64) << UNIT
+            return np.bincount(rows.stratum, minlength=strata).astype(np.int64) << UNIT
 
         def features(rows: View) -> IntArray:
             with np.errstate(over="ignore", invalid="ignore"):
@@ -141,11 +141,11 @@ class Census(Releasable[CensusTotal], RowsQuery[CensusTotal]):
             gaps, rows = self.schema.gaps, X.rows if isinstance(X, ScaledRows) else X
             X = raw(filled(rows, gaps, about[gaps[0]]))
         powers = view.weigh(target_powers(self.schema, y))
-        counts = np.bincount(view.atom, minlength=self.schema.n_atoms)
+        counts = np.bincount(view.stratum, minlength=self.schema.n_atoms)
         weights = counts.astype(np.float64)
         if view.weight is not None:
             # Pairwise, unlike a count: what rounding can do stays small.
-            by_stratum = np.argsort(view.atom, kind="stable")
+            by_stratum = np.argsort(view.stratum, kind="stable")
             weights = run_sums(view.weight[by_stratum], counts)
         return CensusTotal(
             np.array([len(view)]),
@@ -153,7 +153,7 @@ class Census(Releasable[CensusTotal], RowsQuery[CensusTotal]):
             np.array([view.mass]),
             weights[None],
             powers.sum(axis=0)[None],
-            view.atom_sums(powers, len(counts))[None],
+            view.stratum_sums(powers, len(counts))[None],
             *feature_powers(X, view.weight, about),
             stored_inputs(view.X, np.array([len(view)])),
         )

@@ -77,8 +77,8 @@ class EvaluateTotal(Total):
 
     Attributes
     ----------
-    atoms, cells
-        Sums of `COLUMNS` per atom, shape (atoms, 8), and per cell, shape (Z, 8):
+    strata, cells
+        Sums of `COLUMNS` per stratum, shape (strata, 8), and per cell, shape (Z, 8):
         `count` of rows, for floors and bounds, `weight` of their weights s_i, for
         means; all others are sums of s_i times what they say.
     risk, bounded_risk
@@ -104,7 +104,7 @@ class EvaluateTotal(Total):
         `OF_SILOS` per silo and cell, where answers came one by one, (K, Z, 3).
     """
 
-    atoms: FloatArray = array("strata", len(COLUMNS), row=tuple(ROWS.values()))
+    strata: FloatArray = array("strata", len(COLUMNS), row=tuple(ROWS.values()))
     cells: FloatArray = array("z", len(COLUMNS), row=tuple(ROWS.values()))
     risk: float = number(LOSS)
     bounded_risk: float = number(replace(BOUNDED, weighted=False))
@@ -117,9 +117,9 @@ class EvaluateTotal(Total):
     rises: FloatArray = array("z", "rises", row=RISE)
     of_silos: FloatArray = kept(len(OF_SILOS))
 
-    def column(self, name: str, *, of: str = "atoms") -> FloatArray:
-        """One column by name, per atom or (``of="cells"``) per cell."""
-        table = self.atoms if of == "atoms" else self.cells
+    def column(self, name: str, *, of: str = "strata") -> FloatArray:
+        """One column by name, per stratum or (``of="cells"``) per cell."""
+        table = self.strata if of == "strata" else self.cells
         column: FloatArray = table[:, COLUMNS.index(name)]
         return column
 
@@ -387,16 +387,16 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
         cells = self.task.cells
         columns = self.columns(losses, classes, view.y, bounded)
         weighed = self.weighed(columns, view.weight)
-        atoms = view.atom_sums(weighed, cells.membership.shape[1])
+        strata = view.stratum_sums(weighed, cells.membership.shape[1])
         here = cells.of_silo(view.index).astype(bool)
-        sums, width = here @ atoms, len(COLUMNS)
+        sums, width = here @ strata, len(COLUMNS)
         share = float(self.task.shares[view.index]) if len(view) else 0.0
         cut = columns[:, COLUMNS.index("bounded_loss")]
         logs = self.row_sums(
-            cut, lambda z: here[z][view.atom], view.person, view.weight
+            cut, lambda z: here[z][view.stratum], view.person, view.weight
         )
         return EvaluateTotal(
-            atoms[:, :width],
+            strata[:, :width],
             sums[:, :width],
             share * view.mean(losses) if len(view) else 0.0,
             share * view.mean(cut) if len(view) else 0.0,
@@ -412,11 +412,11 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
             return super().pooled(total, views)
         cells, model = self.task.cells, self.task.model
         cut = [model.bounded_losses(self.w, v.X, v.y, self.loss_bound) for v in views]
-        atom = np.concatenate([view.atom for view in views])
+        stratum = np.concatenate([view.stratum for view in views])
         silo = np.repeat([view.index for view in views], [len(v) for v in views])
 
         def member(z: int) -> BoolArray:
-            rows: BoolArray = cells.membership[z][atom]
+            rows: BoolArray = cells.membership[z][stratum]
             return rows if cells.everywhere[z] else rows & (silo == cells.silo[z])
 
         weight = np.concatenate([v.weigh(np.ones(len(v))) for v in views])

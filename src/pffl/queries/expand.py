@@ -250,7 +250,7 @@ def in_mean(task: Task, view: View) -> float:
 
 def row_weights(task: Task, view: View) -> FloatArray:
     """Weights of a silo's rows in F, then in each cell, shape (1 + Z, n)."""
-    member = task.cells.of_silo(view.index)[:, view.atom]
+    member = task.cells.of_silo(view.index)[:, view.stratum]
     in_risk = np.full((1, len(view)), in_mean(task, view))
     rows = np.concatenate([in_risk, member])
     return rows if view.weight is None else rows * view.weight

@@ -150,6 +150,13 @@ class Total:
         dataclass(frozen=True, eq=False)(cls)
         cls.declared = {f.name: f.metadata[DECLARED] for f in fields(cls)}
 
+    def __post_init__(self) -> None:
+        # In one memory order: sums of what a log gives back round as those before.
+        for name in self.declared:
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
+                object.__setattr__(self, name, np.ascontiguousarray(value))
+
     @classmethod
     def sent_fields(cls) -> dict[str, AnswerField]:
         """Return the fields that a site sends."""

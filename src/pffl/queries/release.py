@@ -344,7 +344,7 @@ class ScoredRows:
             longest = math.floor(longest_input(model) * 2.0**HALF) ** 2
             inputs[long | (_squares(inputs) > longest)] = 0.0
             bounded = np.clip(z, -MAX_SCORE, MAX_SCORE)
-            yield cls(model, inputs, bounded, view.y[rows], view.atom[rows])
+            yield cls(model, inputs, bounded, view.y[rows], view.stratum[rows])
 
     def losses(self, bound: float) -> FloatArray:
         """Losses of the bounded predictor, from 0 to M."""

@@ -209,17 +209,19 @@ class Train(TrainingQuery[TrainTotal]):
     ) -> FloatArray:
         """Return c_i/p_k for each of the silo's rows, at w or with other weights."""
         chosen = self.cell_weights if cell_weights is None else cell_weights
-        per_atom = chosen @ self.task.cells.of_silo(view.index)
+        per_stratum = chosen @ self.task.cells.of_silo(view.index)
         share = float(self.task.shares[view.index])
-        per_row: FloatArray = per_atom[view.atom] / share if share > 0 else np.zeros(1)
+        per_row: FloatArray = (
+            per_stratum[view.stratum] / share if share > 0 else np.zeros(1)
+        )
         return view.weigh(per_row + np.full(len(view), self.risk_weight / view.mass))
 
     def mass(self, view: View) -> float:
         """Return M_k, by which a silo's steps are divided; 1 where they are not."""
         if not self.by_mass:
             return 1.0
-        per_atom = np.abs(self.cell_weights) @ self.task.cells.of_silo(view.index)
-        weights = view.weigh(np.asarray(per_atom)[view.atom])
+        per_stratum = np.abs(self.cell_weights) @ self.task.cells.of_silo(view.index)
+        weights = view.weigh(np.asarray(per_stratum)[view.stratum])
         share = float(self.task.shares[view.index])
         return self.mass_of(float(weights.sum()), share)
 
@@ -317,7 +319,9 @@ class Train(TrainingQuery[TrainTotal]):
     def total(self, view: View, losses: FloatArray, w: FloatArray) -> TrainTotal:
         """Return one silo's answer from its losses at `self.w` and the w it reached."""
         cells, share = self.task.cells, float(self.task.shares[view.index])
-        atom_losses = view.atom_sums(view.weigh(losses), cells.membership.shape[1])
+        stratum_losses = view.stratum_sums(
+            view.weigh(losses), cells.membership.shape[1]
+        )
         mean = view.mean(losses)
         powers = self.powers(mean, (w - self.w)[: self.task.model.n_trained])
         powers *= self.mass(view)
@@ -325,7 +329,7 @@ class Train(TrainingQuery[TrainTotal]):
             share * powers[0] * (w - self.w),
             share,
             share * mean,
-            cells.of_silo(view.index) @ atom_losses,
+            cells.of_silo(view.index) @ stratum_losses,
             share * powers,
             self.own_gradient(view),
         )

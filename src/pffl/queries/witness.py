@@ -73,10 +73,10 @@ class Witness(ModelQuery[WitnessTotal]):
 
     def answer(self, view: View) -> WitnessTotal:
         """Answer for one silo."""
-        per_atom = self.cell_weights @ self.task.cells.of_silo(view.index)
+        per_stratum = self.cell_weights @ self.task.cells.of_silo(view.index)
         share = float(self.task.shares[view.index])
         in_risk = self.risk_weight * share / (view.mass or 1.0)
-        weights = view.weigh(per_atom[view.atom] + in_risk)
+        weights = view.weigh(per_stratum[view.stratum] + in_risk)
         return self.total(self.sums(linear(self.task), view.X, view.y, weights))
 
     def sums(

@@ -109,7 +109,7 @@ class Local(Reference):
     def layout(self, queries: Sequence[ModelQuery[Any]]) -> Layout:
         """Rows of the queries' split, laid out once per scaling.
 
-        By atom where no silo has to be told from others, if that pays.
+        By stratum where no silo has to be told from others, if that pays.
         """
         split, inputs = queries[0].split, queries[0].task.model.inputs
         if self._scaling is None or not self._scaling.same(inputs):

@@ -48,10 +48,10 @@ def _batches(sizes: IntArray, most: int) -> Iterator[slice]:
 def _count(query: Census, rows: Rows, sizes: IntArray) -> CensusTotal:
     """Count silos whose rows stand one after another."""
     schema, silos = query.schema, len(sizes)
-    atoms, weight, X = schema.n_atoms, rows.weight, raw(rows.X)
-    place = np.repeat(np.arange(silos) * atoms, sizes)
+    strata, weight, X = schema.n_atoms, rows.weight, raw(rows.X)
+    place = np.repeat(np.arange(silos) * strata, sizes)
     unit = place + schema.atoms(rows.group, rows.y)
-    counts = np.bincount(unit, minlength=silos * atoms)
+    counts = np.bincount(unit, minlength=silos * strata)
     by_unit = np.argsort(unit, kind="stable")
     powers = weighed(target_powers(schema, rows.y), weight)
     mass, masses = sizes.astype(np.float64), counts.astype(np.float64)
@@ -59,11 +59,11 @@ def _count(query: Census, rows: Rows, sizes: IntArray) -> CensusTotal:
         mass, masses = run_sums(weight, sizes), run_sums(weight[by_unit], counts)
     return CensusTotal(
         sizes,
-        counts.reshape(silos, atoms),
+        counts.reshape(silos, strata),
         mass,
-        masses.reshape(silos, atoms),
+        masses.reshape(silos, strata),
         run_sums(powers, sizes),
-        run_sums(powers[by_unit], counts).reshape(silos, atoms, powers.shape[1]),
+        run_sums(powers[by_unit], counts).reshape(silos, strata, powers.shape[1]),
         *feature_powers(X, weight),
         stored_inputs(X, sizes),
     )

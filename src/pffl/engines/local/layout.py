@@ -1,9 +1,9 @@
 """How the fast engine lays rows out: in one array, those of one unit together.
 
-A unit is what sums are kept for: an atom, whatever the number of silos; or, where silos
-have to be told apart (local steps, cells of one silo), an atom of one silo. Passes read
-either in pieces that fit in cache. By atom, equal rows are merged where that pays, and
-rows have two weights: what they count in their cells, and in F.
+A unit is what sums are kept for: a stratum, whatever the number of silos; or, where
+silos have to be told apart (local steps, cells of one silo), a stratum of one silo.
+Passes read either in pieces that fit in cache. By stratum, equal rows are merged where
+that pays, and rows have two weights: what they count in their cells, and in F.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pffl.typing import BoolArray, FloatArray, IntArray
 PIECE_BYTES = 2**20  # of inputs: a piece stays in cache between its two products
 SPARSE = 16  # times as many: what such products wait for is not the rows
 GROUP_COST = 3000  # a group of silos costs as much as so many scores
-LONG = 128  # rows of a silo's atom: a run of more costs less than a further weight
+LONG = 128  # rows of a silo's stratum: a run of more costs less than a further weight
 ALIKE = 4 * np.finfo(np.float64).eps  # relative: p_k/m_k that differ by rounding only
 
 
@@ -81,7 +81,7 @@ class Layout:
     """All rows of one split, scaled, in one array.
 
     Silos that are told apart stand in order of size, so that those of equal size form a
-    block without padding; a unit is then a silo's position × atoms + atom.
+    block without padding; a unit is then a silo's position × strata + stratum.
 
     Attributes
     ----------
@@ -89,8 +89,8 @@ class Layout:
         Inputs (scaled, float64, or sparse) and labels, shape (N, d) and (N,).
     units
         Unit of each row, those of one together.
-    n_atoms
-        Number of atoms.
+    n_strata
+        Number of strata.
     masses
         m_k: what the rows of each silo weigh together, in the federation's order.
     weight
@@ -112,7 +112,7 @@ class Layout:
     X: Design
     y: FloatArray
     units: IntArray
-    n_atoms: int
+    n_strata: int
     masses: FloatArray
     silo: NDArray[np.int32]
     weight: FloatArray | None = None
@@ -147,16 +147,16 @@ class Layout:
         sizes = np.array([len(part) for part in parts])
         y = np.concatenate([part.y for part in parts])
         group = np.concatenate([part.group for part in parts])
-        atoms, starts = schema.atoms(group, y), np.cumsum(sizes) - sizes
+        strata, starts = schema.atoms(group, y), np.cumsum(sizes) - sizes
         silo = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
         masses, weights = sizes.astype(np.float64), None
         if any(part.weight is not None for part in parts):
             weights = np.concatenate([part.weights for part in parts])
-        more: dict[str, Any] = {"n_atoms": schema.n_atoms, "apart": apart}
+        more: dict[str, Any] = {"n_strata": schema.n_atoms, "apart": apart}
         if apart:
             by_size = np.argsort(sizes, kind="stable")
             position = np.argsort(by_size, kind="stable")
-            units = position[silo] * schema.n_atoms + atoms
+            units = position[silo] * schema.n_atoms + strata
             order = np.argsort(units, kind="stable")
             first = np.concatenate([[0], np.cumsum(sizes[by_size])])
             place = order - starts[silo[order]]
@@ -164,8 +164,8 @@ class Layout:
             X: Design = _laid_out(given, sizes, by_size, place, inputs)
             firsts, merged = order, None
         else:
-            raw, units = Raw.of(given), atoms
-            found = None if raw is None else merge(raw, y, atoms, inputs.scale)
+            raw, units = Raw.of(given), strata
+            found = None if raw is None else merge(raw, y, strata, inputs.scale)
             if found is None and len(y) > _long(given) * len(sizes) * schema.n_atoms:
                 if known is not None:
                     return known
@@ -174,7 +174,7 @@ class Layout:
                 order, merged = found.order, found.starts
                 firsts, X = order[merged], _scaled(found.X, inputs)
             else:
-                order = firsts = np.argsort(atoms, kind="stable")
+                order = firsts = np.argsort(strata, kind="stable")
                 merged = None
                 if raw is None:
                     X = inputs.apply(stacked(given)[order])
@@ -214,7 +214,7 @@ class Layout:
     @property
     def n_units(self) -> int:
         """Number of units."""
-        return self.n_silos * self.n_atoms
+        return self.n_silos * self.n_strata
 
     @cached_property
     def sizes(self) -> IntArray:
@@ -224,8 +224,8 @@ class Layout:
     # Sums per unit
 
     def by_silo(self, sums: FloatArray) -> FloatArray:
-        """Reshape sums per unit to (silos, atoms, …), in the federation's order."""
-        out = np.empty((self.n_silos, self.n_atoms, *sums.shape[1:]))
+        """Reshape sums per unit to (silos, strata, …), in the federation's order."""
+        out = np.empty((self.n_silos, self.n_strata, *sums.shape[1:]))
         out[self.order] = sums.reshape(out.shape)
         return out
 
@@ -235,16 +235,16 @@ class Layout:
             return cells.totals(self.by_silo(sums))
         return np.tensordot(cells.membership.astype(np.float64), sums, axes=1)
 
-    def atom_sums(self, sums: FloatArray) -> FloatArray:
-        """Add sums per unit, shape (units, …), into sums per atom."""
-        shape = (self.n_silos, self.n_atoms, *sums.shape[1:])
+    def stratum_sums(self, sums: FloatArray) -> FloatArray:
+        """Add sums per unit, shape (units, …), into sums per stratum."""
+        shape = (self.n_silos, self.n_strata, *sums.shape[1:])
         return np.asarray(sums.reshape(shape).sum(axis=0))
 
     def unit_weights(self, cells: Cells, weights: FloatArray) -> FloatArray:
         """Turn weights per cell, shape (Z, c), into weights per unit, (units, c)."""
         if cells.everywhere.all():
-            per_atom = cells.membership.T.astype(np.float64) @ weights
-            return np.tile(per_atom, (self.n_silos, 1))
+            per_stratum = cells.membership.T.astype(np.float64) @ weights
+            return np.tile(per_stratum, (self.n_silos, 1))
         spread = [cells.spread(each, self.n_silos)[self.order] for each in weights.T]
         return np.stack(spread, axis=2).reshape(self.n_units, -1)
 
@@ -252,14 +252,14 @@ class Layout:
         """Say which units are of these silos; all of them where silos are mixed."""
         if not self.apart:
             return np.ones(self.n_units, dtype=bool)
-        return np.repeat(silos[self.order], self.n_atoms)
+        return np.repeat(silos[self.order], self.n_strata)
 
     def member(self, cells: Cells) -> Callable[[int], BoolArray]:
         """Return what says which rows are in a cell."""
-        atoms = self.units % self.n_atoms
+        strata = self.units % self.n_strata
 
         def member(cell: int) -> BoolArray:
-            rows: BoolArray = cells.membership[cell][atoms]
+            rows: BoolArray = cells.membership[cell][strata]
             if cells.everywhere[cell]:
                 return rows
             return rows & (self.silo == cells.silo[cell])
@@ -292,11 +292,11 @@ class Layout:
     def _in_risk(self, per_mass: FloatArray) -> InRisk:
         """Return what rows count in F, given p_k/m_k of each silo."""
         if self.apart:
-            return InRisk(by_unit=np.repeat(per_mass[self.order], self.n_atoms))
+            return InRisk(by_unit=np.repeat(per_mass[self.order], self.n_strata))
         there = per_mass[self.masses > 0]
         most = there.max(initial=0.0)
         if most - there.min(initial=most) <= ALIKE * most:
-            return InRisk(by_unit=np.full(self.n_atoms, most))
+            return InRisk(by_unit=np.full(self.n_strata, most))
         rows = per_mass[self.silo]
         if self.own is not None:
             rows *= self.own
@@ -374,7 +374,7 @@ def piece_rows(n_features: int, columns: int = 1) -> int:
 
 
 def _long(inputs: Sequence[Matrix]) -> int:
-    """Return how many rows of a silo's atom cost less than a further weight does.
+    """Return how many rows of a silo's stratum cost less than a further weight does.
 
     A run of sparse rows costs as much as a gradient is long.
     """

@@ -1,7 +1,7 @@
 """Which rows are equal: tables with few distinct values repeat most of theirs.
 
-A row's print is one random combination of its inputs and label. Rows of one atom with
-equal prints are candidates; each is compared with the first of its kind, number by
+A row's print is one random combination of its inputs and label. Rows of one stratum
+with equal prints are candidates; each is compared with the first of its kind, number by
 number, and stands alone if it differs. So a print decides only what is not found, never
 what is merged.
 """
@@ -104,7 +104,7 @@ class Raw:
 
 @dataclass(frozen=True, eq=False)
 class Merged:
-    """Rows in order of their atom, equal ones together.
+    """Rows in order of their stratum, equal ones together.
 
     Attributes
     ----------
@@ -119,15 +119,17 @@ class Merged:
     X: FloatArray
 
 
-def merge(raw: Raw, y: FloatArray, atoms: IntArray, scale: FloatArray) -> Merged | None:
+def merge(
+    raw: Raw, y: FloatArray, strata: IntArray, scale: FloatArray
+) -> Merged | None:
     """Find equal rows; None if there are too few of them to be worth it."""
     if len(y) < FEW:
         return None
     prints = raw.prints(y, scale)
     if not _worth(prints):
         return None
-    order = _by_atom(atoms, prints)
-    first = _first(prints[order]) | _first(atoms[order])
+    order = _by_stratum(strata, prints)
+    first = _first(prints[order]) | _first(strata[order])
     X = raw.take(order[first])
     kind = np.empty(len(y), dtype=np.int64)
     kind[order] = np.cumsum(first) - 1
@@ -147,10 +149,10 @@ def _worth(prints: FloatArray) -> bool:
     return bool(distinct <= WORTH * max(len(some), 1))
 
 
-def _by_atom(atoms: IntArray, prints: FloatArray) -> IntArray:
-    """Return the order by atom, then by print."""
-    order = np.argsort(atoms, kind="stable")
-    ends = np.cumsum(np.bincount(atoms)).tolist()
+def _by_stratum(strata: IntArray, prints: FloatArray) -> IntArray:
+    """Return the order by stratum, then by print."""
+    order = np.argsort(strata, kind="stable")
+    ends = np.cumsum(np.bincount(strata)).tolist()
     for start, end in zip([0, *ends], ends, strict=False):
         part = order[start:end]
         order[start:end] = part[np.argsort(prints[part])]

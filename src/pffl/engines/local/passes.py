@@ -1,14 +1,14 @@
 """`evaluate`, `expand` and `witness` for linear models over laid-out rows.
 
-Sums of an expansion are kept for F, for each atom, and for each cell of one silo; those
-of the other cells follow from the atoms'. Rows of one atom stand together, so a thread
-has Hessians of few of them. How much losses curve at most (order 0) each silo finds by
-itself.
+Sums of an expansion are kept for F, for each stratum, and for each cell of one silo;
+those of the other cells follow from the strata's. Rows of one stratum stand together,
+so a thread has Hessians of few of them. How much losses curve at most (order 0) each
+silo finds by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -35,7 +35,9 @@ from pffl.typing import FloatArray
 MEANS = [COLUMNS.index("loss"), COLUMNS.index("bounded_loss")]
 BOUNDED = MEANS[1]
 MOST_SUMS = 1 << 22  # numbers of a stack of evaluations
-RISK = 0  # where the sums for F are kept; those of atoms follow, then cells of one silo
+RISK = (
+    0  # where the sums for F are kept; those of strata follow, then cells of one silo
+)
 
 
 def evaluate(
@@ -93,7 +95,7 @@ def _evaluated(
     cells = layout.cell_sums(task.cells, sums[:-1])
     risk, bounded_risk = sums[-1, MEANS].tolist()
     return EvaluateTotal(
-        layout.atom_sums(sums[:-1])[:, :width],
+        layout.stratum_sums(sums[:-1])[:, :width],
         cells[:, :width],
         risk,
         bounded_risk,
@@ -141,33 +143,33 @@ class Kept:
             return found
         position = np.argsort(layout.order)
         for place, cell in enumerate(np.flatnonzero(~cells.everywhere).tolist()):
-            first = int(position[cells.silo[cell]]) * layout.n_atoms
-            for atom in np.flatnonzero(cells.membership[cell]).tolist():
-                here = found.setdefault(first + atom, [])
-                here.append(1 + layout.n_atoms + place)
+            first = int(position[cells.silo[cell]]) * layout.n_strata
+            for stratum in np.flatnonzero(cells.membership[cell]).tolist():
+                here = found.setdefault(first + stratum, [])
+                here.append(1 + layout.n_strata + place)
         return found
 
     @cached_property
     def of_cells(self) -> list[list[int]]:
         """Where the sums are kept that make up those of each cell."""
-        cells, n_atoms = self.task.cells, self.layout.n_atoms
-        own = np.cumsum(~cells.everywhere) + n_atoms
+        cells, n_strata = self.task.cells, self.layout.n_strata
+        own = np.cumsum(~cells.everywhere) + n_strata
         return [
             (1 + np.flatnonzero(cells.membership[z])).tolist() if shared else [own[z]]
             for z, shared in enumerate(cells.everywhere.tolist())
         ]
 
     @cached_property
-    def per_atom(self) -> FloatArray | None:
-        """What rows of an atom count in F, where they all count alike."""
-        atoms = self.layout.n_units == self.layout.n_atoms
-        return self.in_risk.by_unit if atoms else None
+    def per_stratum(self) -> FloatArray | None:
+        """What rows of a stratum count in F, where they all count alike."""
+        strata = self.layout.n_units == self.layout.n_strata
+        return self.in_risk.by_unit if strata else None
 
     def of_unit(self, unit: int) -> list[tuple[int, float]]:
         """Where a unit's sums are added, and how many times."""
-        atom = 1 + unit % self.layout.n_atoms
-        found = [(place, 1.0) for place in (atom, *self.own_cells.get(unit, ()))]
-        if self.in_risk.by_unit is not None and self.per_atom is None:
+        stratum = 1 + unit % self.layout.n_strata
+        found = [(place, 1.0) for place in (stratum, *self.own_cells.get(unit, ()))]
+        if self.in_risk.by_unit is not None and self.per_stratum is None:
             found.append((RISK, float(self.in_risk.by_unit[unit])))
         return found
 
@@ -176,9 +178,11 @@ class Kept:
         out = np.zeros((1 + len(self.task.cells), *shape))
         if RISK in sums:
             out[0] = sums[RISK][part]
-        for atom, weight in enumerate(() if self.per_atom is None else self.per_atom):
-            if 1 + atom in sums:
-                out[0] += weight * sums[1 + atom][part]
+        for stratum, weight in enumerate(
+            () if self.per_stratum is None else self.per_stratum
+        ):
+            if 1 + stratum in sums:
+                out[0] += weight * sums[1 + stratum][part]
         for cell, places in enumerate(self.of_cells):
             for place in places:
                 if place in sums:
@@ -269,23 +273,16 @@ class Terms:
 
     def times(self, weight: FloatArray) -> Terms:
         """Return them times a weight for each row."""
-        return Terms(
-            self.model,
-            self.X,
-            tuple(weighed(v, weight) for v in self.values),
-            weighed(self.slopes, weight),
-            None if self.curvatures is None else weighed(self.curvatures, weight),
-        )
+        return self._changed(self.X, lambda terms: weighed(terms, weight))
 
     def part(self, rows: slice) -> Terms:
         """Return those of some rows."""
-        return Terms(
-            self.model,
-            self.X[rows],
-            tuple(v[rows] for v in self.values),
-            self.slopes[rows],
-            None if self.curvatures is None else self.curvatures[rows],
-        )
+        return self._changed(self.X[rows], lambda terms: terms[rows])
+
+    def _changed(self, X: Design, change: Callable[[FloatArray], FloatArray]) -> Terms:
+        bent = None if self.curvatures is None else change(self.curvatures)
+        values = tuple(map(change, self.values))
+        return Terms(self.model, X, values, change(self.slopes), bent)
 
     def sums(self) -> tuple[FloatArray, FloatArray]:
         """Return values and gradients in one vector, and the Hessian."""
@@ -341,14 +338,14 @@ def _silo(layout: Layout, query: Expand, position: int) -> ExpandTotal:
     task, model, index = query.task, linear(query.task), layout.order[position]
     rows = slice(*layout.first[position : position + 2].tolist())
     X, y, share = layout.X[rows], layout.y[rows], float(task.shares[index])
-    atoms = layout.units[rows] % layout.n_atoms
+    strata = layout.units[rows] % layout.n_strata
     in_risk = np.full(len(y), share / (layout.masses[index] or 1.0))
     cells = task.cells.of_silo(int(index))
-    here = cells[:, np.unique(atoms)].any(axis=1)
+    here = cells[:, np.unique(strata)].any(axis=1)
     sums = np.zeros(1 + len(cells))
     sums[0] = curvature(model, X, y, layout.weigh(in_risk, rows))
     for cell in np.flatnonzero(here).tolist():
-        member = cells[cell, atoms].astype(np.float64)
+        member = cells[cell, strata].astype(np.float64)
         sums[1 + cell] = curvature(model, X, y, layout.weigh(member, rows))
     return query.curved(sums, share)
 

@@ -301,7 +301,7 @@ class LocalSteps(Stack):
         """
         layout, first = self.layout, self.queries[0]
         shares = first.task.shares[layout.order]
-        divisors = np.repeat(np.where(shares > 0, shares, 1.0), layout.n_atoms)
+        divisors = np.repeat(np.where(shares > 0, shares, 1.0), layout.n_strata)
         weights = self.unit_weights
         if first.corrected:  # those at the anchor stand behind
             there = self.weights_of([q.anchor_weights for q in self.queries])
