@@ -58,7 +58,7 @@ def test_what_is_measured_after_training_is_shown(
         lambda self, task, **given: told.append(given["description"]),
     )
     shown = progress.Rounds()
-    monkeypatch.setattr(progress, "EVERY", 0.0)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     pffl.solve(people, pffl.BoundedGroupLoss(0.6), seed=0, callbacks=[shown])
     rounds = [text.startswith("round ") for text in told]
     last = len(rounds) - rounds[::-1].index(True)
