@@ -107,21 +107,17 @@ def _opened(content: bytes) -> tuple[_Header, dict[str, FloatArray]]:
         raise Malformed(
             f"[other-format] format and version are {found}, not {(FORMAT, VERSION)}"
         )
-    if set(arrays) != set(ARRAYS):
-        raise Malformed(
-            f"[wrong-arrays] it holds {sorted(arrays)}, not {sorted(ARRAYS)}"
-        )
+    bad = set(ARRAYS) ^ set(arrays)
     for name, array in arrays.items():
-        if array.ndim != 1 or array.dtype != np.float64:
-            raise Malformed(
-                f"[wrong-arrays] '{name}' is not a vector of 64-bit numbers"
-            )
-        good = array > -np.inf if name == "bounds" else np.isfinite(array)
-        if not good.all():
-            raise Malformed(
-                f"[not-finite] '{name}' holds {int((~good).sum())} numbers that are "
-                "not finite"
-            )
+        numbers = array if array.dtype == np.float64 else np.full(1, np.nan)
+        finite = numbers > -np.inf if name == "bounds" else np.isfinite(numbers)
+        if array.ndim != 1 or not finite.all():
+            bad.add(name)
+    if bad:
+        raise Malformed(
+            f"[wrong-arrays] it must hold vectors of finite 64-bit numbers, {ARRAYS}; "
+            f"wrong or missing: {sorted(bad)}"
+        )
     return read(_Header, plain, source="header", error=Malformed), arrays
 
 

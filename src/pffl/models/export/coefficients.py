@@ -83,6 +83,9 @@ class RawForm:
         fill = np.zeros(d)
         fill[inputs.gaps[0]] = inputs.fill
         own = table[:, d] if model.intercept else np.zeros(len(table))
+        limits = None
+        if isinstance(model, NumericModel) and predictor.loss_bound is not None:
+            limits = model.limits(predictor.loss_bound)
         return cls(
             predictor.preparation.columns,
             target.scale * table[:, :d] / inputs.scale,
@@ -90,7 +93,7 @@ class RawForm:
             inputs.mean,
             inputs.scale if known else np.full(d, np.nan),
             fill,
-            _limits(model, predictor.loss_bound),
+            limits,
         )
 
     @cached_property
@@ -152,9 +155,3 @@ def coefficients_of(
             },
         }
     return table
-
-
-def _limits(model: LinearModel, bound: float | None) -> tuple[float, float] | None:
-    if bound is None or not isinstance(model, NumericModel):
-        return None
-    return model.limits(bound)
