@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from pffl.deploy import Agreement, InMemory, Limits, SiteKey
-from pffl.errors import UsageError
+from pffl.errors import ArtefactError, UsageError
 from tests.cli.helpers import pffl as command
 from tests.deploy.processes import PRIVATE, RUN_FILE
 from tests.helpers import make_federation
@@ -26,6 +26,7 @@ from tests.inside import (
     SiteServer,
     changes,
     node_key,
+    prepared_rows,
     read_answer,
     table_of,
 )
@@ -263,6 +264,22 @@ def test_other_columns_and_few_changed_rows_are_refused(study, typed, tmp_path):
         *("join", "study/federation.json", "--rows", "fewer.csv", *given),
         "--changed-rows",
     )
+    # Rows that were put there without consent, and a table that nobody agreed to.
+    place = SiteFolder.find(tmp_path / "north")
+    kept = (place.path / prepared_rows.FILE).read_bytes()
+    refused = ("--rows", "study/rows/north.csv", "--site", "north", "--changed-rows")
+    typed(
+        *("site", "join", "study/federation.json", *refused, "--trust-keys"),
+        *("--split", "split"),
+        code=1,  # nobody answered "Join?"
+    )
+    assert (place.path / prepared_rows.FILE).read_bytes() == kept
+    site = place.open()
+    silo = replace(site.silo, splits={"train": site.silo.rows("test")})
+    site.memory.close()
+    prepared_rows.write(place.path, silo, site.schema.hash)
+    with raises(ArtefactError, "changed-file"):
+        place.open()
 
 
 def test_private_mode_names_its_cost_and_needs_a_budget(typed, tmp_path):
