@@ -23,7 +23,6 @@ import pytest
 import pffl
 from pffl import config, runs
 from tests.deploy.processes import (
-    BIN,
     PRIVATE,
     ROOT,
     RUN_FILE,
@@ -160,14 +159,18 @@ def test_a_foreign_app_reads_nothing_at_a_site(standing, tmp_path):
 
 
 FAST_CLOCK = """
-import datetime
+import datetime, sys
+from pffl.deploy import launch
+from pffl.cli import main
 
 class Ahead(datetime.datetime):
     @classmethod
     def now(cls, tz=None):
         return super().now(tz) + datetime.timedelta(seconds=9)
 
-datetime.datetime = Ahead
+launch.datetime = Ahead
+sys.argv = ["pffl", "site", "show"]
+main()
 """
 
 
@@ -235,12 +238,10 @@ def test_kill_9_at_the_server_and_resumed(standing, expected, what):
 def test_a_skewed_clock_and_a_taken_port_are_named(standing):
     lines = standing.pffl("site", "show", user=standing.account(0), at=standing.home(0))
     assert "differ by 0 s" in lines or "differ by 1 s" in lines
-    (standing.folder / "sitecustomize.py").write_text(FAST_CLOCK)
-    ahead = f"{standing.folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     done = subprocess.run(
-        [*_as(standing.account(0)), str(BIN / "pffl"), "site", "show"],
+        [*_as(standing.account(0)), sys.executable, "-c", FAST_CLOCK],
         cwd=standing.home(0),
-        env=environment(standing.home(0)) | {"PYTHONPATH": ahead},
+        env=environment(standing.home(0)),
         capture_output=True,
         text=True,
         check=False,

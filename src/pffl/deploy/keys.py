@@ -181,7 +181,9 @@ def read_lines(text: str) -> dict[str, SiteLine]:
 
 def node_key() -> tuple[bytes, str]:
     """Make a key for a Flower node (ECDSA P-384): its file, and its public part."""
-    ec, serial = _primitives("ec"), _serialization()
+    ec = _primitives("ec")
+    from cryptography.hazmat.primitives import serialization as serial
+
     key = ec.generate_private_key(ec.SECP384R1())
     none = serial.NoEncryption()
     form = serial.PrivateFormat.OpenSSH
@@ -223,9 +225,3 @@ def _primitives(name: str) -> Any:
         return import_module(f"cryptography.hazmat.primitives.asymmetric.{name}")
     except ImportError as error:
         raise MissingExtraError("flower", "keys of sites") from error
-
-
-def _serialization() -> Any:
-    from cryptography.hazmat.primitives import serialization
-
-    return serialization
