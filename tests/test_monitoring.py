@@ -193,7 +193,7 @@ def test_cells_of_silos_wait_for_their_rows():
     assert list(counts.values())[1:] == [0, 0]
     assert counts["site 0"] == 35
     later = pffl.monitor(solution, fresh(2), state=first)
-    assert later.entries[1].starts == [2, 1, 1]
+    assert later.entries[1].wealth.starts.tolist() == [2, 1, 1]
     other = replace(rows.silos[0], name="elsewhere")
     with raises(DataError, "other-silos"):
         pffl.monitor(solution, replace(rows, silos=(other,)))
@@ -361,7 +361,7 @@ def test_a_batch_may_have_one_label_and_a_column_of_weights():
     weighed = table.assign(s=np.linspace(0.5, 2.0, 60))
     asked = {"id": "who", "weight": "s", "weight_bound": 3.0}
     heavy = pffl.monitor(solution, weighed, **asked)
-    mass = heavy.entries[0].weight
+    mass = heavy.entries[0].mass
     assert sum(mass) == pytest.approx(weighed["s"].sum())
     with raises(DataError, "needs-weight-bound"):
         pffl.monitor(solution, weighed, id="who", weight="s")

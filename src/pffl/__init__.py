@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pffl._audit import audit as audit
     from pffl._feasible import Feasible as Feasible
     from pffl._feasible import feasible as feasible
+    from pffl._monitor import monitor as monitor
     from pffl._report.card import card as card
     from pffl._report.page import report as report
     from pffl._solve import solve as solve
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from pffl.models import Network as Network
     from pffl.models import SoftmaxRegression as SoftmaxRegression
     from pffl.models.predictor import Predictor as Predictor
-    from pffl.monitoring import monitor as monitor
     from pffl.path import Promise as Promise
     from pffl.prepare import Options as Options
     from pffl.privacy.terms import Privacy as Privacy
@@ -90,7 +90,7 @@ _HOMES = {
     "compare": "experiments.comparison",
     "feasible": "_feasible",
     "load": "runs",
-    "monitor": "monitoring",
+    "monitor": "_monitor",
     "report": "_report.page",
     "save": "runs",
     "solve": "_solve",

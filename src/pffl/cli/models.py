@@ -297,9 +297,9 @@ def monitor(
 
     Example: pffl monitor runs/people-001 march.csv
     """
+    from pffl._monitor import Deployed, default_state, run_of
+    from pffl._monitor import monitor as count
     from pffl.data.reading import read_table
-    from pffl.monitoring import Deployed, default_state, run_of
-    from pffl.monitoring import monitor as count
     from pffl.records import read_toml
     from pffl.runs import SPEC
 

@@ -3,12 +3,12 @@
 An e-value per cell grows while the cell's losses are above its bound; one that reaches
 its threshold is an alarm (`bounds.alarm`). Everything that it stands on is settled
 before the first row is seen, and lies in the first line of a file of JSON lines; each
-batch adds a line with its sums, what they come to, and the hash of the line before.
+batch adds a line with its sums and the hash of the line before. What the sums come to
+is computed from them.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,17 +25,14 @@ from pffl import files, records
 from pffl.bounds import alarm
 from pffl.bounds.checks import probability
 from pffl.bounds.mean import Bets
-from pffl.errors import ArtefactError, UsageError
+from pffl.errors import ArtefactError
 from pffl.records import Record
 from pffl.text import decimals, down, element, few, text_table, words
 from pffl.typing import FloatArray
 
-FORMAT, VERSION = "pffl.monitor", 2  # 1, of pffl 0.2, capped losses
+FORMAT, VERSION = "pffl.monitor", 3
 STATE = "monitor.jsonl"  # in a run directory
-BEGINNING = f'{{"format": "{FORMAT}"'.encode()
-TOLERANCE = 1e-9  # machines differ in the last digits of a logarithm
 LARGEST = 700.0  # of a logarithm whose number can be written
-NO_ALARM, ALARM = "no alarm", "alarm"
 #: What an alarm stands on, in words; nobody can check it by the rows alone.
 ASSUMPTIONS = (
     "People are independent of each other, given their cell and silo, and nobody is in "
@@ -147,22 +144,21 @@ class Batch(Record):
         return self.count if self.weight is None else self.weight
 
 
-@dataclass(frozen=True)
-class Entry(Record):
+@dataclass(frozen=True, eq=False)
+class Entry:
     """A batch, and what all batches up to it come to.
 
     Attributes
     ----------
     number, batch
         Its place, from 1 on, and its sums.
-    count, loss, impossible, weight
-        People, sums of losses, rows whose label had a probability of 0, and (where rows
-        have them) sums of weights so far, per cell.
-    starts, wealth
-        In how many batches the cell had people, and log V per bet; see `bounds.alarm`.
-    log_e
-        Natural logarithm of each cell's e-value; `LARGEST` stands for infinity.
-    crossed, crossed_batch
+    count, loss, impossible, mass
+        People, sums of losses, rows whose label had a probability of 0, and what losses
+        are divided by for a mean, so far, per cell.
+    wealth, log_e
+        What the alarm remembers, and the logarithm of each cell's e-value; `LARGEST`
+        stands for infinity.
+    crossed
         How many people the cell had had, and in which batch it was, when its e-value
         was first seen at the threshold or above it; None where it never was.
     """
@@ -172,17 +168,10 @@ class Entry(Record):
     count: list[int]
     loss: list[float]
     impossible: list[int]
-    starts: list[int]
-    wealth: list[list[float] | None]
+    mass: list[float]
+    wealth: alarm.Wealth
     log_e: list[float]
-    crossed: list[int | None]
-    crossed_batch: list[int | None]
-    weight: list[float] | None = None
-
-    @property
-    def mass(self) -> Sequence[float]:
-        """What the sums of losses are divided by for a mean."""
-        return self.count if self.weight is None else self.weight
+    crossed: list[tuple[int, int] | None]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -220,12 +209,12 @@ class Monitor:
         if not self.entries:
             return {}
         pairs = zip(self.settings.names, self.entries[-1].crossed, strict=True)
-        return {cell: row for cell, row in pairs if row is not None}
+        return {cell: at[0] for cell, at in pairs if at is not None}
 
     @property
     def status(self) -> str:
         """``no alarm``, or ``alarm``; an alarm stays."""
-        return ALARM if self.alarms else NO_ALARM
+        return "alarm" if self.alarms else "no alarm"
 
     @property
     def exit_code(self) -> int:
@@ -250,10 +239,11 @@ class Monitor:
                 "above its bound. They do not show that it is within it, either."
             )
         last, sure = self.entries[-1], Decimal(repr(self.settings.confidence))
+        crossed = zip(self.settings.names, last.crossed, strict=True)
         told = [
-            f"{cell}, crossed at row {row:,} of the cell (batch "
-            f"{last.crossed_batch[self.settings.names.index(cell)]})"
-            for cell, row in self.alarms.items()
+            f"{cell}, crossed at row {at[0]:,} of the cell (batch {at[1]})"
+            for cell, at in crossed
+            if at is not None
         ]
         never = [
             f"{many:,} rows of {cell} had a probability of 0 for what happened, which "
@@ -287,8 +277,8 @@ class Monitor:
                 "bound": cell.bound,
                 "e_value": value(last.log_e[z]),
                 "threshold": self.settings.threshold,
-                "crossed_at_row": last.crossed[z],
-                "crossed_in_batch": last.crossed_batch[z],
+                "crossed_at_row": (last.crossed[z] or (None, None))[0],
+                "crossed_in_batch": (last.crossed[z] or (None, None))[1],
             }
             for z, cell in enumerate(self.settings.cells)
         ]
@@ -342,73 +332,54 @@ class Monitor:
 
     # How it goes on
 
-    def known(self, hash: str) -> Entry | None:
-        """The batch that had these rows, if one had."""
-        same = (entry for entry in self.entries if entry.batch.hash == hash)
-        return next(same, None)
-
-    def begins_like(self, head: str | None) -> Entry | None:
-        """The batch that began with the same rows, if one did."""
-        if head is None:
-            return None
-        same = (entry for entry in self.entries if entry.batch.head == head)
-        return next(same, None)
+    def same(self, **marks: str | None) -> Entry | None:
+        """Return the first batch with this mark (`hash`, `head`), if one has it."""
+        pairs = [(name, mark) for name, mark in marks.items() if mark is not None]
+        for entry in self.entries:
+            if any(getattr(entry.batch, name) == mark for name, mark in pairs):
+                return entry
+        return None
 
     def after(self, batch: Batch) -> Monitor:
         """Return it after one more batch."""
-        entry = self._entry(batch)
-        digest = str(_sealed(asdict(entry), self.digest)["digest"])
+        s, Z, number = self.settings, len(self.settings.cells), len(self.entries) + 1
+        counts, sums = np.array(batch.count), np.array(batch.above)
+        totals = np.array([batch.loss, batch.impossible, batch.mass], dtype=np.float64)
+        wealth, crossed = alarm.Wealth.none(s.planned.gammas.shape), [None] * Z
+        people = counts
+        if self.entries:
+            last = self.entries[-1]
+            wealth, crossed = last.wealth, last.crossed  # type: ignore[assignment]
+            totals = totals + np.array([last.loss, last.impossible, last.mass])
+            people = counts + last.count
+        wealth = wealth.after(alarm.gains(s.planned, sums, counts), counts)
+        logs = np.minimum(wealth.log_values(s.planned), LARGEST)
+        logs = np.where(totals[1] > 0, LARGEST, logs)
+        over = logs >= np.log(s.threshold)
+        entry = Entry(
+            number,
+            batch,
+            people.tolist(),
+            totals[0].tolist(),
+            totals[1].astype(int).tolist(),
+            totals[2].tolist(),
+            wealth,
+            logs.tolist(),
+            [
+                at or ((int(people[z]), number) if over[z] else None)
+                for z, at in enumerate(crossed)
+            ],
+        )
+        digest = str(_sealed(asdict(batch), self.digest)["digest"])
         return replace(self, entries=(*self.entries, entry), digest=digest)
 
     def append(self, path: Path, batch: Batch) -> Monitor:
         """Add a batch to a file, with the first one what was settled, and return it."""
+        grown = self.after(batch)
         if not self.entries:
             files.append(path, _sealed(_head(self.settings), ""))
-        grown = self.after(batch)
-        files.append(path, _sealed(asdict(grown.entries[-1]), self.digest))
+        files.append(path, _sealed(asdict(batch), self.digest))
         return grown
-
-    def _entry(self, batch: Batch, log_e: Sequence[float] | None = None) -> Entry:
-        """Say what a batch comes to, after those that are there.
-
-        `log_e` are logarithms of e-values that are known already.
-        """
-        s, none = self.settings, [None] * len(self.settings.cells)
-        before = self.entries[-1] if self.entries else None
-        counts, sums = np.array(batch.count), np.array(batch.above)
-        gained = alarm.gains(s.planned, sums, counts)
-        wealth, number = _wealth(s, before).after(gained, counts), len(self.entries) + 1
-        count, loss, mass = list(batch.count), list(batch.loss), batch.weight
-        never = list(batch.impossible)
-        crossed: list[int | None] = list(none)
-        batches: list[int | None] = list(none)
-        if before is not None:
-            count = [a + b for a, b in zip(before.count, count, strict=True)]
-            loss = [a + b for a, b in zip(before.loss, loss, strict=True)]
-            never = [a + b for a, b in zip(before.impossible, never, strict=True)]
-            if mass is not None and before.weight is not None:
-                mass = [a + b for a, b in zip(before.weight, mass, strict=True)]
-            crossed, batches = list(before.crossed), list(before.crossed_batch)
-        values = wealth.log_values(s.planned).tolist()
-        pairs = zip(values, never, strict=True)
-        found = [LARGEST if zero else min(one, LARGEST) for one, zero in pairs]
-        for z, one in enumerate(found if log_e is None else log_e):
-            if crossed[z] is None and one >= np.log(s.threshold):
-                crossed[z], batches[z] = count[z], number
-        begun = wealth.starts > 0
-        return Entry(
-            number,
-            batch,
-            count,
-            loss,
-            never,
-            [int(b) for b in wealth.starts],
-            [logs.tolist() if begun[z] else None for z, logs in enumerate(wealth.logs)],
-            found,
-            crossed,
-            batches,
-            mass,
-        )
 
 
 def assumptions(settings: Settings) -> list[str]:
@@ -424,16 +395,6 @@ def assumptions(settings: Settings) -> list[str]:
 
 def _head(settings: Settings) -> dict[str, Any]:
     return {"format": FORMAT, "version": VERSION, **asdict(settings)}
-
-
-def _wealth(settings: Settings, before: Entry | None) -> alarm.Wealth:
-    none = alarm.Wealth.none(settings.planned.gammas.shape)
-    if before is None:
-        return none
-    known = [
-        none.logs[z] if logs is None else logs for z, logs in enumerate(before.wealth)
-    ]
-    return alarm.Wealth(np.array(known), np.array(before.starts, dtype=np.float64))
 
 
 def _mean(total: float, count: float) -> float | None:
@@ -488,15 +449,6 @@ def held(path: Path) -> Iterator[Monitor | None]:
 
     What a crash left unfinished at its end is cut off.
     """
-    beside = json_of(path)
-    if beside == path:
-        raise UsageError(
-            f"[wrong-file-name] '{path}': a state has lines of JSON; call it FILE.jsonl"
-        )
-    if beside.exists() and FORMAT.encode() not in files.read(beside)[:80]:
-        raise ArtefactError(
-            f"[file-exists] '{beside}' is there already and not ours: choose another"
-        )
     files.folder(path.parent)
     with files.lock(path.with_name(f".{path.name}.lock")):
         found = None
@@ -521,61 +473,39 @@ def read(path: Path) -> Monitor:
 def _read(path: Path) -> tuple[Monitor | None, int]:
     """Return what is in a file, and how many bytes of it are whole lines."""
     content = files.read(path)
+    beginning = f'{{"format": "{FORMAT}"'.encode()
+    if not content.startswith(beginning[: len(content)]):
+        raise ArtefactError(f"[bad-state] '{path}' is no state of a monitor")
     whole, end, _ = content.rpartition(b"\n")  # a crash may cut the last line
-    lines = whole.split(b"\n") if end else []
-    if len(lines) < 2:  # without a batch nothing was begun
-        if lines:
-            _settings(path, lines[0])
-        elif not content.startswith(BEGINNING[: len(content)]):
-            raise ArtefactError(f"[bad-state] '{path}' is no state of a monitor")
+    first, *lines = whole.split(b"\n")
+    if not end:
         return None, 0
-    first = _settings(path, lines[0])
-    monitor = Monitor.begin(first)
-    for number, text in enumerate(lines[1:], start=2):
-        plain, digest = _checked(path, number, text, monitor.digest)
-        source = f"'{path}', line {number}"
-        entry = records.read(Entry, plain, source=source)
-        try:
-            again = monitor._entry(entry.batch, entry.log_e)
-        except (ValueError, TypeError, IndexError) as error:
-            raise _edited(path, number) from error
-        if not _same(asdict(entry), asdict(again)):
-            raise _edited(path, number)
-        entries = (*monitor.entries, entry)
-        monitor = replace(monitor, entries=entries, digest=digest)
-    return monitor, len(whole) + 1
-
-
-def _settings(path: Path, text: bytes) -> Settings:
-    """Read the first line."""
-    plain, _ = _checked(path, 1, text, "")
+    plain = _checked(path, 1, first, "")
     found = (plain.pop("format", None), plain.pop("version", None))
-    if found == (FORMAT, 1):
-        raise ArtefactError(
-            f"[other-format] '{path}' is a state of pffl 0.2, whose monitor capped "
-            "losses and could miss large ones: begin a new one (--state FILE)"
-        )
     if found != (FORMAT, VERSION):
         raise ArtefactError(
-            f"[other-format] '{path}' is no state of a monitor: its format and "
-            f"version are {found}, not {(FORMAT, VERSION)}"
+            f"[other-format] '{path}' is a state of version {found[1]} (of pffl 0.2, "
+            f"say), not {VERSION}: begin a new one (--state FILE)"
         )
-    return records.read(Settings, plain, source=f"'{path}', line 1")
+    monitor = Monitor.begin(records.read(Settings, plain, source=f"'{path}', line 1"))
+    for number, text in enumerate(lines, start=2):
+        plain = _checked(path, number, text, monitor.digest)
+        batch = records.read(Batch, plain, source=f"'{path}', line {number}")
+        try:
+            monitor = monitor.after(batch)
+        except (ValueError, TypeError, IndexError) as error:
+            raise _edited(path, number) from error
+    # Without a batch nothing was begun.
+    return (monitor, len(whole) + 1) if lines else (None, 0)
 
 
-def _checked(
-    path: Path, number: int, text: bytes, before: str
-) -> tuple[dict[str, Any], str]:
-    """Return a line without its hashes, and its own hash."""
-    source = f"'{path}', line {number}"
-    plain = records.read(dict[str, Any], text, source=source)
-    digest = plain.pop("digest", None)
-    if plain.get("before") != before or digest != _sealed(plain, before)["digest"]:
-        if number == 1 and plain.get("format") != FORMAT:
-            raise ArtefactError(f"[bad-state] '{path}' is no state of a monitor")
+def _checked(path: Path, number: int, text: bytes, before: str) -> dict[str, Any]:
+    """Return a line without its hashes, which must be right."""
+    plain = records.read(dict[str, Any], text, source=f"'{path}', line {number}")
+    hashes = plain.pop("before", None), plain.pop("digest", None)
+    if hashes != (before, _sealed(plain, before)["digest"]):
         raise _edited(path, number)
-    del plain["before"]
-    return plain, str(digest)
+    return plain
 
 
 def _edited(path: Path, number: int) -> ArtefactError:
@@ -584,25 +514,3 @@ def _edited(path: Path, number: int) -> ArtefactError:
         "written, or a line before it was; begin a new monitor (--state FILE), or "
         "take a copy that is as it was"
     )
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Whether two plain values agree, numbers up to the last digits."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
-    if isinstance(one, float) and isinstance(other, int | float):
-        return abs(one - other) <= TOLERANCE * (1.0 + abs(other))
-    if isinstance(one, Sequence) and not isinstance(one, str):
-        pair = isinstance(other, Sequence) and len(one) == len(other)
-        return pair and all(map(_same, one, other))
-    return bool(one == other)
-
-
-def json_of(path: Path) -> Path:
-    """Return where the plain form of a monitor lies, beside its file."""
-    return path.with_suffix(".json")
-
-
-def text_of(monitor: Monitor) -> bytes:
-    """Return the plain form of a monitor as a file."""
-    return json.dumps(files.plain(monitor.as_dict()), indent=2).encode() + b"\n"
