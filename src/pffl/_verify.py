@@ -47,7 +47,15 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import brentq
 from scipy.sparse.linalg import aslinearoperator
-from scipy.special import entr, expit, logsumexp, rel_entr, softmax, xlog1py
+from scipy.special import (
+    entr,
+    expit,
+    log_ndtr,
+    logsumexp,
+    rel_entr,
+    softmax,
+    xlog1py,
+)
 
 CLOSE, TINY = 1e-9, 1e-12  # the same number by another way: relative, and beside it
 MET = 1e-6  # of a group's scale: a training loss this little above its bound is met
@@ -637,6 +645,9 @@ def check_declared(e: Json, model: SavedModel, run_file: Json) -> Iterator[Check
         declared["run"]["weighting"] = terms["weighting"]
     if not terms["later"]:
         declared["run"]["confidence"] = terms["confidence"]
+    for key in ("multiplier_bound", "risk_weight", "target_gap"):
+        if e["promise"] and run["method"].get(key) is not None:
+            yield from compare(key, terms[key], float(run["method"][key]))
     for part, stated in declared.items():
         for key, value in run_file.get(part, {}).items():
             if value != "auto" and isinstance(stated.get(key), str | float | int):
@@ -809,6 +820,7 @@ def check_gap(e: Json, w: Any, rows: Rows) -> Iterator[Check]:
     good = pair["upper"] >= upper - size and pair["lower"] <= lower + size
     good = good and (lam >= 0).all() and lam.sum() <= B * (1 + CLOSE) + TINY
     good = good and (aims <= zeta * (1 + CLOSE)).all()
+    good = good and (pair["radius"] or math.inf) >= np.linalg.norm(w) * (1 - CLOSE)
     ends = [pair["upper"], pair["lower"]]
     yield Check("duality gap", ends, [upper, lower], bool(good))
 
@@ -1082,11 +1094,9 @@ def check_conclusions(stated: Json) -> Iterator[Check]:
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """Return δ(ε) of releases that are μ-GDP together, by integrating densities."""
-    x = np.linspace(epsilon / mu - mu / 2, max(epsilon / mu, mu) + 40.0, 400_001)
-    density = np.exp(-((x - mu) ** 2) / 2) - np.exp(epsilon - x**2 / 2)
-    inner = float(density.sum() - (density[0] + density[-1]) / 2)
-    return inner * float(x[1] - x[0]) / math.sqrt(2 * math.pi)
+    """Return δ(ε) of releases that are μ-GDP together (Dong, Roth, Su 2022)."""
+    high, low = mu / 2 - epsilon / mu, -mu / 2 - epsilon / mu
+    return math.exp(log_ndtr(high)) - math.exp(epsilon + log_ndtr(low))
 
 
 def check_account(e: Json) -> Iterator[Check]:
@@ -1122,11 +1132,28 @@ def check_account(e: Json) -> Iterator[Check]:
             delta = gaussian_delta(mu, n[f"{mark}epsilon"])
             good = delta <= n["delta"] * (1 + 1e-6)
             yield Check(f"account of {split} rows, δ at ε", n["delta"], delta, good)
+    strata = [[g, y] for g in e["groups"] for y in e["labels"] or [None]]
+    member = np.array([[float(one in c["of"]) for one in strata] for c in e["cells"]])
     parts = [("seen", "train", "final losses"), ("heldout", "test", "losses")]
     for part, split, losses in parts:
-        noise = {"count_deviation": deviation.get(("counts", split))}
-        noise["loss_deviation"] = deviation.get((losses, split))
-        yield from compare(f"noise of {split} rows", n[part] or noise, noise)
+        if (figures := n[part]) is None or not known(e[part]):
+            continue
+        noise: Json = {"count_deviation": deviation["counts", split]}
+        noise["loss_deviation"] = deviation[losses, split]
+        g, pi = np.array(figures["bets"]), np.array(figures["bet_weights"])
+        if len(g):
+            blocks = np.sqrt(np.unique(member, axis=1).sum(axis=1))
+            unit = deviation["logs", split] * -np.log1p(-g)
+            noise["log_deviation"] = np.outer(blocks, unit).tolist()
+        yield from compare(f"noise of {split} rows", figures, noise)
+        good = (pi >= 0).all() and pi.sum() <= 1 + CLOSE and ((g > 0) & (g < 1)).all()
+        yield Check(f"bets on {split} rows", pi.tolist(), "≥ 0, of sum 1", bool(good))
+        count = np.maximum(np.rint(figures["counts"]), 0.0)
+        loss = np.clip(figures["losses"], 0.0, n["loss_bound"] * count)
+        for column, values in (("count", count), ("bounded_loss", loss)):
+            found = {"atoms": {column: values.tolist()}}
+            found["cells"] = {column: (member @ values).tolist()}
+            yield from compare(f"{split} rows as released", e[part], found)
 
 
 # All of it

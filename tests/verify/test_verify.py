@@ -396,6 +396,11 @@ def members(e: Any) -> None:
     one["of"], other["of"] = other["of"], one["of"]
 
 
+def exchanged(e: Any) -> None:
+    one, other = e["cells"][0], e["cells"][1]
+    one["cell"], other["cell"] = other["cell"], one["cell"]
+
+
 def training_rows(e: Any) -> None:
     e["heldout"] = e["seen"]
 
@@ -465,6 +470,19 @@ ANEW: dict[str, tuple[str, Change]] = {
     ),
     "one silo": ("met", put("data/silos", 1)),
     "a model that is not the one": ("met", put("model/l2", 0.5)),
+    "names exchanged": ("impossible, bounds differ", exchanged),
+    "ids forgotten": (
+        "several rows",
+        both(put("data/by_person", False), put("data/several", False)),
+    ),
+    "another target": ("met", put("terms/target_gap", 1e3)),
+    "a gap in a small ball": ("no ridge", put("proofs/gap/radius", 1e-3)),
+    "a smaller ε": ("noise", put("privacy/epsilon", 1.0)),
+    "bets under noise": ("noise", put("privacy/heldout/bet_weights", [5.0] * 3)),
+    "smaller sums under noise": (
+        "noise",
+        put("privacy/seen/losses", lambda v: [0.5 * x for x in v]),
+    ),
 }
 
 
