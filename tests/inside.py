@@ -76,7 +76,7 @@ HOMES = {
     "engines.local.networks": ":networks",
     "engines.local.threads": ":threads",
     "evidence.certificate": ":certificate Assumption Certificate Statement",
-    "evidence.conclude": "conclude EXIT_CODES Result Conclusions :evidence_conclude",
+    "evidence.conclude": "conclude EXIT_CODES Conclusions :evidence_conclude",
     "evidence.figures": (
         ":figures COUNTED Judged fieller keeps log_sum_upper shares upper_ends"
     ),

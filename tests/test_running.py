@@ -50,7 +50,7 @@ def test_a_run_leaves_everything_and_keeps_its_confidence(place):
     record = runs.read_run(place, require_verified=True)
     assert record.evidence.terms.confidence == 0.99
     names = {path.name for path in place.iterdir()}
-    assert {"evidence.json", "certificate.json", "report.html"} <= names
+    assert {"certificate.json", "report.html"} <= names
     result, certificate = uppers(place)
     assert result == certificate
 

@@ -1,7 +1,7 @@
 """Runs on disk: locked before the training, written whole, read with suspicion.
 
 result.json         the verdict and its numbers
-evidence.json       what was declared and measured, from which the rest follows
+certificate.json    verdicts and statements, with the evidence that all follow from
 certificate.json    every claim with its grounds, figures and evidence
 model.safetensors   parameters, multipliers, scaling, schema
 history.csv         one line per round
@@ -58,7 +58,6 @@ from pffl.typing import FloatArray
 RESULT = "result.json"
 MODEL = "model.safetensors"
 HISTORY = "history.csv"
-EVIDENCE = "evidence.json"
 CERTIFICATE = "certificate.json"
 REPORT = "report.html"
 CARD = "card.md"
@@ -133,14 +132,12 @@ def manifest_text(hashes: Mapping[str, str]) -> bytes:
 def derived(found: Conclusions, looks: Looks) -> dict[str, bytes]:
     """Return evidence and conclusions, as files.
 
-    A run that was interrupted gets no certificate, which is what counts as a look.
+    A run that was interrupted states nothing, and does not count as a look.
     """
     evidence = found.evidence
-    plain = {EVIDENCE: evidence.as_dict(), RESULT: found.result()}
-    if evidence.stopped != "interrupted":
-        plain[CERTIFICATE] = found.certified()
+    plain = {CERTIFICATE: found.certified(), RESULT: found.result()}
     written = {name: files.json_text(part).encode() for name, part in plain.items()}
-    text = looks.text(evidence) if CERTIFICATE in plain else None
+    text = None if evidence.stopped == "interrupted" else looks.text(evidence)
     return written if text is None else {**written, LOOKS: text}
 
 
@@ -366,7 +363,7 @@ class SavedRun:
 
     @cached_property
     def evidence(self) -> Evidence:
-        """`evidence.json`: what was declared and measured."""
+        """What was declared and measured, from `certificate.json`."""
         return read_evidence(self.directory)
 
     @property
@@ -385,14 +382,16 @@ def read_evidence(directory: Path) -> Evidence:
 
     Runs of pffl 0.1.0 have no such file; one that is repeated has.
     """
-    path = directory / EVIDENCE
+    path = directory / CERTIFICATE
     if not path.is_file() and (directory / RESULT).is_file():
         raise ArtefactError(
-            f"[file-missing] '{directory}' holds no {EVIDENCE}; a run that is "
+            f"[file-missing] '{directory}' holds no {CERTIFICATE}; a run that is "
             f"repeated writes one: pffl run '{directory}' --out NEW"
         )
     plain = records.read(dict[str, Any], files.read(path), source=f"'{path}'")
-    return Evidence.from_dict(plain)
+    if not isinstance(plain.get("evidence"), dict):
+        raise ArtefactError(f"[other-format] '{path}' holds no evidence")
+    return Evidence.from_dict(plain["evidence"])
 
 
 def read_run(
@@ -586,17 +585,15 @@ def describe(directory: Path, about: About) -> Evidence:
     """
     from pffl._report.page import write_report
 
-    if _mismatch(directory / EVIDENCE, read_manifest(directory).get(EVIDENCE)):
+    if _mismatch(directory / CERTIFICATE, read_manifest(directory).get(CERTIFICATE)):
         raise ArtefactError(
-            f"[changed-file] '{directory}': {EVIDENCE} was changed after the run"
+            f"[changed-file] '{directory}': {CERTIFICATE} was changed after the run"
         )
     evidence = read_evidence(directory)
     evidence = replace(evidence, about=evidence.about.with_more(about))
     found = conclude(evidence)
     with lock(directory, finished=True) as place:
-        place.add(EVIDENCE, files.json_text(evidence.as_dict()).encode())
-        if (directory / CERTIFICATE).is_file():  # it has the date
-            place.add(CERTIFICATE, files.json_text(found.certified()).encode())
+        place.add(CERTIFICATE, files.json_text(found.certified()).encode())
         if (directory / SPEC).is_file():
             sections = records.read_toml(directory / SPEC)
             sections["about"] = about_section(evidence.about)
@@ -738,7 +735,7 @@ def _ours(path: Path, predictor: Predictor, schema: Schema) -> Audited:
         trained_on=facts.get("fingerprint"),
         notes=notes,
         looks=Looks(own=record.looks.own),
-        evidence=record.evidence if (directory / EVIDENCE).is_file() else None,
+        evidence=record.evidence if (directory / CERTIFICATE).is_file() else None,
     )
 
 

@@ -56,7 +56,7 @@ def test_a_run_with_a_budget(table, tmp_path, capsys):
     assert "epsilon = 4.0" in spec
     assert "[columns.age]" in spec
     rows = pd.read_csv(table)
-    text = (out / "evidence.json").read_text() + (out / "report.html").read_text()
+    text = (out / "certificate.json").read_text() + (out / "report.html").read_text()
     assert f"{len(rows):,}" not in text  # no exact count of rows anywhere
 
 

@@ -128,7 +128,7 @@ def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("sites") / "run"
     with runs.lock(place) as directory:
         directory.save(run(), "")
-        write_report(directory)
+        write_report(directory, conclude(run().evidence))
     return place
 
 
@@ -150,8 +150,12 @@ def test_verify_finds_the_line_again_and_any_change_of_it(folder):
         (folder / name).write_text(kept)
         return [what for what in found if "site" in what or "report" in what]
 
-    assert wrong("evidence.json", lambda e: less(e["seen"]["sites"]["unknown"]))
-    assert wrong("evidence.json", lambda e: less(e["heldout"]["sites"]["unknown"]))
+    assert wrong(
+        "certificate.json", lambda c: less(c["evidence"]["seen"]["sites"]["unknown"])
+    )
+    assert wrong(
+        "certificate.json", lambda c: less(c["evidence"]["heldout"]["sites"]["unknown"])
+    )
     assert wrong("result.json", lambda r: r["sites"]["names"].pop())
     assert wrong("result.json", lambda r: r["sites"].update(sentence="All is well."))
 

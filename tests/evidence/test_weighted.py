@@ -100,7 +100,7 @@ def test_only_losses_are_bounded_and_all_of_the_risk_is_theirs(run):
 def test_verify_agrees_and_notices(rows, run, tmp_path):
     assert not_verified(run, rows, tmp_path, confidence=0.9, weight_bound=50.0) == []
     pffl.save(run, tmp_path / "other")
-    place = tmp_path / "other" / "evidence.json"
+    place = tmp_path / "other" / "certificate.json"
     plain = json.loads(place.read_bytes())
     rows.export(tmp_path / "rows.csv")
     for change in (
@@ -112,7 +112,7 @@ def test_verify_agrees_and_notices(rows, run, tmp_path):
         lambda e: e["terms"].__setitem__("weight_bound", 61.0),
     ):
         other = json.loads(json.dumps(plain))
-        change(other)
+        change(other["evidence"])
         place.write_text(json.dumps(other))
         checks = pffl.verify(tmp_path / "other", tmp_path / "rows.csv")
         wrong = [c for c in checks if not c.agrees and not c.what.startswith("file ")]

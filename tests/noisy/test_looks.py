@@ -74,10 +74,10 @@ def test_an_auditor_counts_looks_too(runs, tmp_path):
     later = replace(runs[1], evidence=known.counted(runs[1].evidence))
     pffl.save(later, tmp_path / "run")
     assert [str(c) for c in verify(tmp_path / "run") if not c.agrees] == []
-    path = tmp_path / "run" / "evidence.json"
+    path = tmp_path / "run" / "certificate.json"
     plain = json.loads(path.read_text())
-    assert plain["terms"]["later"] == 1
-    plain["terms"]["later"] = 0  # a forger who forgets the first look
+    assert plain["evidence"]["terms"]["later"] == 1
+    plain["evidence"]["terms"]["later"] = 0  # a forger who forgets the first look
     path.write_text(json.dumps(plain))
     wrong = [str(c.what) for c in verify(tmp_path / "run") if not c.agrees]
-    assert any("evidence.json" in one for one in wrong)
+    assert any("certificate" in one for one in wrong)

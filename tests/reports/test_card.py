@@ -183,7 +183,7 @@ def test_from_the_command_line_and_later(tmp_path, monkeypatch, capsys):
     figure = next(iter(re.findall(r"0\.\d{4}", card)))
     forge(place, "card.md", card.replace(figure, "0.4321", 1))
     assert "model card" in command(capsys, "verify", place, "--arithmetic").out
-    (place / "evidence.json").write_bytes(b"{}")
+    (place / "certificate.json").write_bytes(b"{}")
     edited = command(capsys, "card", place, "--owner", "x")
     assert (edited.code, edited.error) == (6, "changed-file")
 

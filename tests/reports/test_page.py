@@ -60,7 +60,9 @@ def test_nothing_is_loaded_from_elsewhere(page):
 
 
 def evidence_of(folder):
-    return Evidence.from_dict(json.loads((folder / "evidence.json").read_text()))
+    return Evidence.from_dict(
+        json.loads((folder / "certificate.json").read_text())["evidence"]
+    )
 
 
 def test_one_figure_per_promise(folders, page):
@@ -124,9 +126,9 @@ def test_embedded_json_cannot_close_its_element():
         ({}, "unknown-folder"),
         ({"other.json": '{"format": "x"}', "broken.json": "{"}, "unknown-folder"),
         ({"result.json": "{}"}, "file-missing"),
-        ({"result.json": "{}", "evidence.json": "[1]"}, "wrong-value"),
-        ({"result.json": "{}", "evidence.json": "{"}, "not-json"),
-        ({"result.json": "{}", "evidence.json": '{"format": "other"}'}, "other-format"),
+        ({"result.json": "{}", "certificate.json": "[1]"}, "wrong-value"),
+        ({"result.json": "{}", "certificate.json": "{"}, "not-json"),
+        ({"result.json": "{}", "certificate.json": '{"format": "x"}'}, "other-format"),
     ],
 )
 def test_other_folders_are_refused(tmp_path, files, code):

@@ -18,7 +18,6 @@ from tests.raising import raises
 
 FILES = {
     "certificate.json",
-    "evidence.json",
     "history.csv",
     "looks.jsonl",
     "manifest.json",

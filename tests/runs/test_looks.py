@@ -107,7 +107,7 @@ def test_fault_84_other_settings_could_not_be_checked(tmp_path):
     )
     e = ran(tmp_path / "first")
     assert paid(e) == (1, 0, 3)
-    (ground,) = Judged(e).heldout.looked_at
+    (ground,) = Judged(e).heldout.reuse
     assert ground.state == "could not be checked"
     assert conclude(e).certificate.of_kind("holdout")[0].available
     ran(tmp_path / "again", 0.69)

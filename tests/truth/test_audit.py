@@ -140,8 +140,8 @@ def people(command: Command) -> Command:
 
 
 def evidence(place: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Path(place, "evidence.json").read_text("utf-8"))
-    return found
+    found = json.loads(Path(place, "certificate.json").read_text("utf-8"))
+    return dict(found["evidence"])
 
 
 def result(place: str) -> dict[str, Any]:

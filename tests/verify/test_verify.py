@@ -48,7 +48,7 @@ def shelf(
     @cache
     def made(name: str) -> tuple[Path, Path]:
         place, rows = saved(name, top)
-        plain = json.loads((place / "evidence.json").read_text("utf-8"))
+        plain = json.loads((place / "certificate.json").read_text("utf-8"))["evidence"]
         found = conclude(Evidence.from_dict(plain))
         with runs.lock(place, finished=True) as held:
             write_report(held, found)
@@ -269,7 +269,6 @@ FORGERIES: dict[str, tuple[str, str, Change]] = {
     ),
     "date": ("met", C, put("date", "2031-01-01")),
     "result.json": ("impossible", "result.json", put("status", "met")),
-    "evidence.json": ("met", "evidence.json", put("seen/cells/loss/0", less)),
     "page, a word": ("impossible", "report.html", text("impossible", "met")),
     "page, a note": ("met", "report.html", text("</h1>", "</h1><p>Approved.</p>")),
     "card": ("impossible", "card.md", text("impossible", "met")),
@@ -278,7 +277,7 @@ FORGERIES: dict[str, tuple[str, str, Change]] = {
     "log of looks": ("met", "looks.jsonl", lambda page: page + page.replace("e", "f")),
 }
 #: What only pffl makes again: words, page, card, log, rates; keys that nobody reads.
-WORDS = ("a sentence", "a statement", "date", "result.json", "evidence.json", "card")
+WORDS = ("a sentence", "a statement", "date", "result.json", "card")
 WORDS += ("page, a word", "page, a note", "log of looks", "an extra key")
 WORDS += ("an extra key of evidence", "error rate", "end of a rate", "selection rate")
 WORDS += ("fairness gap", "risk")

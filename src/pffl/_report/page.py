@@ -30,7 +30,6 @@ from pffl.models.predictor import Predictor
 from pffl.runs import (
     CARD,
     CERTIFICATE,
-    EVIDENCE,
     HISTORY,
     REPORT,
     RESULT,
@@ -514,7 +513,7 @@ def _read(
         found.monitors.append((name, read_monitor(watched)))
         if watched == place:
             return
-    if (place / EVIDENCE).is_file():
+    if (place / CERTIFICATE).is_file():
         c, stored = known or conclude(read_evidence(place)), place / CERTIFICATE
         view = RunView(
             c.evidence.data.name if alone else name,

@@ -1,5 +1,15 @@
 """Evidence: what was measured of a model, once, and all that is said of it.
 
-`measure` asks, `evidence` keeps, `training` and `unseen` state, `verdict` concludes;
-`schemas/` has the JSON Schemas of evidence.json, result.json and certificate.json.
+    record       Evidence: what was declared and measured, plain sums
+    proofs       what is proved of all models: gaps, and how low bounds can go
+    measure      the one builder of Evidence
+    figures      every figure that follows from it, computed once
+    metrics      error, risk and rates of groups
+    conclude     verdicts, and everything else that is shown: Conclusions
+    statements   the claims of a certificate, with their grounds (certificate)
+    sentences    all words, by key
+    tables       tables and remarks, for whoever draws them
+    looks        reuse of test rows
+
+`schemas/certificate.json` is the JSON Schema of certificate.json.
 """

@@ -23,7 +23,6 @@ from pffl.evidence.certificate import Certificate, Statement, Status
 from pffl.evidence.figures import (
     FEWEST,
     TOLERANCE,
-    Converged,
     Judged,
     Losses,
     limits,
@@ -768,7 +767,7 @@ class Conclusions(Judged):
 
     def result(self) -> dict[str, Any]:
         """Return what result.json holds."""
-        return {"format": RESULT, "version": RESULT_VERSION, **asdict(_result(self))}
+        return {"format": RESULT, "version": RESULT_VERSION, **_figures(self)}
 
     def certified(self) -> dict[str, Any]:
         """Return what certificate.json holds: claims, every figure, the evidence."""
@@ -848,95 +847,45 @@ def fingerprints(e: Evidence) -> dict[str, str]:
 # result.json
 
 
-@dataclass(frozen=True)
-class Result(Record):
-    """What result.json holds: the verdicts, and every number that is shown of a run.
+def _figures(c: Conclusions) -> dict[str, Any]:
+    """Return every number that is shown of a run, for result.json.
 
-    Attributes
-    ----------
-    verdicts
-        On training rows, on test rows, for new people.
-    warning
-        For whom the model is no better than a constant guess; None for nobody.
-    chosen
-        Why this method, in words, where it was chosen.
-    binding
-        Whom the bounds bind, in words.
-    before
-        What `train` and `test` are of the same model without bounds.
-    witness
-        Weights of the cells that prove the bounds impossible.
-    smallest_bound
-        The smallest common bound that was met, where the bounds are impossible; or what
-        all bounds must rise by, where they differ.
-    sites
-        What any one site could have hidden, where rows are elsewhere: ``names``, how
-        many are ``masked`` as one, a ``sentence``, and of ``cells`` how many sites have
-        rows in it, the lowest and highest mean loss of a site, where it may be shown,
-        and its mean loss at most; none where the figures of single sites are not known.
-    privacy
-        What noise protects: ε, δ, the noise of each release, and the ends of the cells'
-        training losses, all cells together; None without noise.
-    data
-        Parts of `record.Data`.
+    ``sites`` is what any one site could have hidden, where rows are elsewhere;
+    ``privacy`` what noise protects, and the ends of the cells' training losses.
     """
-
-    status: Status
-    converged: Converged
-    message: str
-    verdicts: dict[str, dict[str, Any]]
-    warning: str | None
-    method: dict[str, Any] | None
-    chosen: str | None
-    constraint: dict[str, Any] | None
-    model: dict[str, Any]
-    weighting: str
-    seed: int | None
-    rounds: int | None
-    queries: dict[str, int] | None
-    seconds: float | None
-    gap: float | None
-    slack: float | None
-    cells: list[CellResult]
-    binding: str | None
-    groups: list[GroupRates]
-    train: Metrics | None
-    test: Metrics | None
-    before: dict[str, Metrics] | None
-    confidence: float
-    loss_bound: float | None
-    radius: float
-    witness: dict[str, float] | None
-    smallest_bound: float | None
-    sites: dict[str, Any] | None
-    privacy: dict[str, Any] | None
-    data: dict[str, Any]
-    notes: list[str]
-    versions: dict[str, str]
-
-
-def _result(c: Conclusions) -> Result:
-    """Take every part of the result by its name."""
     e, run = c.e, known(c.e.training)
     data = ("name", "silos", "schema", "synthetic", "fingerprint", "notes", "card")
-    made: dict[str, Any] = {
+    of_run = ("method", "chosen", "constraint", "seed", "rounds", "queries")
+    told: dict[str, Any] = {
+        "status": c.status,
+        "converged": c.converged,
+        "message": c.message,
         "verdicts": {k: v.as_dict() for k, v in c.verdicts.items()},
+        "warning": c.warning,
+        **{name: None if run is None else getattr(run, name) for name in of_run},
         "model": e.model.described,
+        "weighting": e.terms.weighting,
         "seconds": None if run is None else round(run.seconds, 3),
-        "cells": list(c.cells),
-        "groups": c.rates,
+        "gap": c.gap,
+        "slack": c.slack,
+        "cells": [asdict(cell) for cell in c.cells],
+        "binding": c.binding,
+        "groups": [asdict(group) for group in c.rates],
+        "train": asdict(c.train),
+        "test": None if c.test is None else asdict(c.test),
+        "before": c.before and {k: asdict(one) for k, one in c.before.items()},
+        "confidence": e.terms.confidence,
+        "loss_bound": e.terms.loss_bound,
+        "radius": e.terms.radius,
+        "witness": c.witness,
+        "smallest_bound": c.smallest_bound,
         "sites": _site_result(c),
         "privacy": _privacy(c),
         "data": {name: getattr(e.data, name) for name in data},
         "notes": e.notes,
         "versions": e.versions,
     }
-    for name in ("method", "chosen", "constraint", "seed", "rounds", "queries"):
-        made[name] = None if run is None else getattr(run, name)
-    for name in ("weighting", "confidence", "loss_bound", "radius"):
-        made[name] = getattr(e.terms, name)
-    others = Result.__dataclass_fields__.keys() - made
-    return Result(**made, **{name: getattr(c, name) for name in others})
+    return told
 
 
 def _site_result(c: Conclusions) -> dict[str, Any] | None:

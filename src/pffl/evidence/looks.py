@@ -1,12 +1,12 @@
-"""Looks at held-out rows: who was measured on them before, and what that costs.
+"""Reuse of test rows: which models were measured on them before, and what that costs.
 
-A folder counts them: each run, comparison and audit keeps a log of its looks. A
-run reads its own, its folder's and its neighbours'; an audit comes after all that were
+A folder counts them: each run, comparison and audit keeps a log (looks.jsonl). A run
+reads its own, its folder's and its neighbours'; an audit comes after all that were
 certified on the same people, as far as its folder knows. Of s models that were fixed
-before the first look each has δ/s. The l-th later certificate on the same rows has
-δ/(l(l + 1)), so that all later ones together spend as much as the first. No count pays
-for settings that were changed in view of held-out figures: that they were not could not
-be checked, and fresh rows are needed to settle it.
+before the rows were first used each has δ/s. The l-th later certificate on the same
+rows has δ/(l(l + 1)), so that all later ones together spend as much as the first. No
+count pays for settings that were changed in view of test figures: that they were not
+could not be checked, and fresh rows are needed to settle it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from pffl import files
 from pffl.errors import PFFLError
-from pffl.evidence.record import Evidence, Missing, ModelPath, Sample, Training
+from pffl.evidence.record import Evidence, Sample, known
 from pffl.records import Record, read
 
 LOOKS = "looks.jsonl"
@@ -31,7 +31,7 @@ SEEDLESS = ("exact", "first-order", "pooled")  # methods that draw nothing
 
 @dataclass(frozen=True)
 class Look(Record):
-    """A model that was measured on held-out rows.
+    """A model that was measured on test rows.
 
     Attributes
     ----------
@@ -43,12 +43,12 @@ class Look(Record):
     certificate
         Hash of what was stated of it; None where nothing was, as in a comparison.
     plan
-        What was fixed together with it, before the first look.
+        What was fixed together with it, before the rows were first used.
     candidates, others
-        As in `evidence.Terms`.
+        As in `record.Declared`.
     named
         Hash of what the data are called, and of their schema. Under noise that is all
-        that is known: looks at data of the same name may be at the same rows.
+        that is known: models of data of the same name may be measured on the same rows.
     """
 
     rows: list[str]
@@ -66,23 +66,36 @@ class Look(Record):
             return self.named is not None and self.named == other.named
         return not set(self.rows).isdisjoint(other.rows)
 
+    @property
+    def bounds(self) -> str:
+        """The part of the settings that is common to all methods and prices."""
+        return self.settings.partition("/")[0]
 
-def look(e: Evidence, plan: str | None = None, *, stated: bool = True) -> Look | None:
-    """Return the look that evidence is of; None without held-out rows."""
-    if isinstance(e.heldout, Missing):
+
+def hashed(*parts: object) -> str:
+    """SHA-256 of anything that JSON can hold."""
+    return files.digest(files.key_of(*parts))
+
+
+def look(e: Evidence) -> Look | None:
+    """Return the entry of what was measured and stated; None without test rows."""
+    held, path, terms = known(e.heldout), known(e.path), e.terms
+    if held is None:
         return None
-    rows = _rows(e, e.heldout)
-    if isinstance(e.path, ModelPath):
-        rows = list(dict.fromkeys([*rows, *_rows(e, e.path.shipped.calibration)]))
+    rows = _rows(e, held) + ([] if path is None else _rows(e, path.shipped.calibration))
+    # What the statements on new people depend on.
+    paid: list[object] = [terms.confidence, terms.candidates, terms.loss_bound]
+    paid += [] if terms.weight_bound is None else [terms.weight_bound]
+    paid += [] if e.trained else ["audit"]  # its bets are blind
+    cells = [(c.cell, c.bound, c.silo, c.of) for c in e.cells]
     return Look(
-        rows,
+        list(dict.fromkeys(rows)),
         settings(e),
-        e.terms.multiplier_bound,
-        _certificate(e) if stated else None,
-        plan,
-        e.terms.candidates,
-        e.terms.others,
-        hashed("named", e.data.name, e.data.schema),
+        terms.multiplier_bound,
+        hashed("certificate", e.model.fingerprint, cells, *paid),
+        candidates=terms.candidates,
+        others=terms.others,
+        named=hashed("named", e.data.name, e.data.schema),
     )
 
 
@@ -90,30 +103,29 @@ def _rows(e: Evidence, sample: Sample) -> list[str]:
     """Return hashes of the rows of a sample, one per split."""
     if e.noise is not None:
         return []
+    counts = [int(n) for n in sample.atoms["count"]]
     rows = [e.data.splits[s] for s in sample.splits if s in e.data.splits]
     if len(rows) < len(sample.splits):  # out of reach: known by their counts
-        counts = [*sample.splits, [int(n) for n in sample.atoms["count"]]]
-        rows = [hashed("rows", e.data.schema, counts)]
-    if isinstance(e.training, Missing):  # models of others have inputs of their own
-        people = [int(n) for n in sample.atoms["count"]]
-        rows.append(hashed("people", e.groups, e.labels, people))
+        rows = [hashed("rows", e.data.schema, [*sample.splits, counts])]
+    if not e.trained:  # models of others have inputs of their own
+        rows.append(hashed("people", e.groups, e.labels, counts))
     return rows
 
 
 def settings(e: Evidence) -> str:
     """Return a hash of all that was chosen of a model, whatever its training rows."""
-    run = e.training if isinstance(e.training, Training) else None
+    run, path = known(e.training), known(e.path)
     method = {} if run is None else run.method
     chosen = {key: method[key] for key in method if key not in NO_SETTING}
     drawn = None if run is None or method["kind"] in SEEDLESS else run.seed
     cells = [(c.cell, c.bound, c.silo, c.of) for c in e.cells]
     terms = (e.terms.weighting, e.terms.risk_weight, e.terms.loss_bound)
-    model = e.model.described if run is not None else e.model.fingerprint
-    if e.noise is not None:  # the same settings draw another model
-        model = e.model.fingerprint
+    # Under noise the same settings draw another model.
+    fixed = run is not None and e.noise is None
+    model = e.model.described if fixed else e.model.fingerprint
     parts: list[object] = [e.promise, cells, terms, model, chosen, drawn]
-    if isinstance(e.path, ModelPath):  # what was promised was chosen by these rows
-        parts += ["path", e.path.confidence, len(e.path.candidates)]
+    if path is not None:  # what was certified was chosen by these rows
+        parts += ["path", path.confidence, len(path.candidates)]
     return hashed("settings", *parts)
 
 
@@ -125,24 +137,9 @@ def bounds_settings(
     return hashed("bounds", list(cells), plain, dict(model))
 
 
-def _certificate(e: Evidence) -> str:
-    """Return a hash of what the statements on unseen people depend on."""
-    t = e.terms
-    paid: list[object] = [t.confidence, t.candidates, t.loss_bound]
-    paid += [] if t.weight_bound is None else [t.weight_bound]
-    paid += ["audit"] if isinstance(e.training, Missing) else []  # its bets are blind
-    cells = [(c.cell, c.bound, c.silo, c.of) for c in e.cells]
-    return hashed("certificate", e.model.fingerprint, cells, *paid)
-
-
-def hashed(*parts: object) -> str:
-    """SHA-256 of anything that JSON can hold."""
-    return files.digest(files.key_of(*parts))
-
-
 @dataclass(frozen=True)
 class Looks:
-    """The looks of a folder: a run's own, in order, and those of others around it."""
+    """What a folder knows: a run's own entries, in order, and those around it."""
 
     own: tuple[Look, ...] = ()
     around: tuple[tuple[Look, ...], ...] = ()
@@ -150,89 +147,71 @@ class Looks:
     @classmethod
     def of(cls, directory: Path) -> Looks:
         """Read the log of a run directory, of its folder and of its neighbours."""
-        place = directory.resolve()
-        others = []
+        place, found = directory.resolve(), []
         with suppress(OSError):
-            near = [place.parent / LOOKS, *sorted(place.parent.glob(f"*/{LOOKS}"))]
-            others = [path for path in near if path.parent != place]
-        found = []
-        for path in others:
-            with suppress(PFFLError):  # another's log may be what it likes
-                found.append(read_looks(path))
+            for path in [
+                place.parent / LOOKS,
+                *sorted(place.parent.glob(f"*/{LOOKS}")),
+            ]:
+                with suppress(PFFLError):  # another's log may be what it likes
+                    found += [read_looks(path)] if path.parent != place else []
         return cls(read_looks(place / LOOKS), tuple(found))
 
     def after(self, other: Looks) -> Looks:
-        """Return these as looks of one that comes after all others."""
-        found = list(self.own)
+        """Return these as entries of one that comes after all others."""
+        own = list(self.own)
         for one in (*other.own, *(one for log in other.around for one in log)):
-            if one.certificate and one not in found:
-                found.append(one)
-        return Looks(tuple(found))
+            own += [one] if one.certificate and one not in own else []
+        return Looks(tuple(own))
 
     def counted(self, e: Evidence) -> Evidence:
-        """Return evidence with its looks counted; the same certificate counts once."""
+        """Return evidence with its reuse counted; the same certificate counts once."""
         now = look(e)
         if now is None:
             return e
         mine = {one.certificate: one for one in self.own if one.touches(now)}
         if now.certificate not in mine:
-            e, now = self._among(e, now)
-        keys = list(mine)
-        if now.certificate in mine:
-            known, later = mine[now.certificate], keys.index(now.certificate)
-            terms = replace(e.terms, later=later, candidates=known.candidates)
-            return replace(e, terms=replace(terms, others=known.others))
-        return replace(e, terms=replace(e.terms, later=len(keys)))
+            e = self._among(e, now)
+            now = look(e) or now
+        same, terms = mine.get(now.certificate), e.terms
+        if same is not None:
+            terms = replace(terms, candidates=same.candidates, others=same.others)
+        keys = [*mine, now.certificate]
+        return replace(e, terms=replace(terms, later=keys.index(now.certificate)))
 
-    def _among(self, e: Evidence, now: Look) -> tuple[Evidence, Look]:
+    def _among(self, e: Evidence, now: Look) -> Evidence:
         """Count the models that were measured on the same rows around the run."""
         candidates, planned, others = e.terms.candidates, False, 0
-        names, bounds = [c.cell for c in e.cells], [c.bound for c in e.cells]
-        known = {now.settings}
-        if None not in bounds:
-            known.add(bounds_settings(names, bounds, e.model.described))
+        own = bounds_settings(e.names, [c.bound for c in e.cells], e.model.described)
         for log in self.around:
             seen = [one for one in log if one.touches(now)]
-            first = [o for o in seen if o.plan is not None and o.plan == seen[0].plan]
-            if any(known & {one.settings, _bounds(one)} for one in first):
-                candidates, planned = max(candidates, _fixed(first, now)), True
+            plan = [o for o in seen if o.plan is not None and o.plan == seen[0].plan]
+            if any({now.settings, own} & {one.settings, one.bounds} for one in plan):
+                # A plan also fixes, for each bound, the model whose price is open.
+                points = {(one.settings, one.price) for one in plan}
+                open_ = (now.settings, now.price) not in points
+                many = len(points) + open_ * len({one.bounds for one in plan})
+                candidates, planned = max(candidates, many), True
             else:
                 others += len({o.settings for o in seen} - {now.settings})
-        terms = replace(e.terms, candidates=candidates, others=others)
-        e = replace(e, terms=replace(terms, counted=terms.counted or planned))
-        return e, look(e) or now
+        counted = e.terms.counted or planned
+        terms = replace(e.terms, candidates=candidates, others=others, counted=counted)
+        return replace(e, terms=terms)
 
     def added(self, e: Evidence) -> tuple[Look, ...] | None:
-        """Return a run's own looks, this one among them; None where it is none."""
+        """Return a run's own entries, this one among them; None where it is none."""
         now = look(e)
         if now is None:
             return None
-        mine = [one.certificate for one in self.own if one.touches(now)]
+        mine = {one.certificate for one in self.own if one.touches(now)}
         return self.own if now.certificate in mine else (*self.own, now)
 
     def text(self, e: Evidence) -> bytes | None:
         """Return the log with this evidence in it; None where nothing is to be said."""
-        looks = self.added(e)
-        if looks is None:
+        log = self.added(e)
+        if log is None:
             return None
-        return "".join(f"{json.dumps(asdict(one))}\n" for one in looks).encode()
-
-
-def _fixed(plan: Sequence[Look], now: Look) -> int:
-    """Number of models that a plan fixed, this one among them.
-
-    A plan of bounds and prices also fixes, for each bound, the model whose price is
-    left open.
-    """
-    points = {(one.settings, one.price) for one in plan}
-    if (now.settings, now.price) in points:
-        return len(points)
-    return len(points) + len({_bounds(one) for one in plan})
-
-
-def _bounds(look: Look) -> str:
-    """The part of the settings that is common to all methods and prices."""
-    return look.settings.partition("/")[0]
+        return "".join(f"{json.dumps(asdict(one))}\n" for one in log).encode()
 
 
 def read_looks(path: Path) -> tuple[Look, ...]:

@@ -17,7 +17,7 @@ reader looks for, and ends with what all of it follows from:
     figures        every figure that is shown anywhere: what result.json holds
     evidence       this record: see `Evidence`
 
-`schemas/` has a JSON Schema of each, which a test compares with the code.
+`schemas/` has its JSON Schema, which a test compares with the code.
 """
 
 from __future__ import annotations
@@ -1009,7 +1009,7 @@ class Evidence(Record):
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain form, for evidence.json."""
+        """Plain form, for certificate.json."""
         return {"format": FORMAT, "version": VERSION, **asdict(self)}
 
     @classmethod

@@ -14,23 +14,18 @@ from typing import Any, Literal, TypeAlias
 from pffl.evidence.certificate import VERDICTS
 from pffl.evidence.conclude import CellResult, Conclusions
 from pffl.evidence.metrics import Metrics, Rate
-from pffl.evidence.record import NOT_ASKED, Candidate, Choice, Evidence, Training, known
+from pffl.evidence.record import NOT_ASKED, Choice, Evidence, known
 from pffl.text import decimals, down, up, visible, words
 
 Tone: TypeAlias = Literal["good", "caution", "bad", "plain"]
 Split: TypeAlias = Literal["train", "test"]
 
+#: How good a word is; one that is not known to be good is bad.
 TONES: dict[str, Tone] = {
-    "met": "good",
-    "within": "good",
-    "certified": "good",
-    "holds": "good",
-    "not decided": "caution",
-    "not certified": "caution",
-    "interrupted": "caution",
+    **dict.fromkeys(("met", "within", "certified", "holds"), "good"),
+    **dict.fromkeys(("not decided", "not certified", "interrupted"), "caution"),
     "no better than a guess": "caution",
-    "no bounds": "plain",
-    "not measured": "plain",
+    **dict.fromkeys(("no bounds", "not measured"), "plain"),
 }
 SIGNS: dict[Tone, str] = {"good": "✓", "caution": "!", "bad": "✗", "plain": "–"}
 COLOURS: dict[Tone, str] = {
@@ -43,8 +38,6 @@ ABOVE = "▲"  # beside a figure that is above its bound
 NOTHING = "–"
 HERE = "◀"  # beside the model that is shipped, or the bound that was chosen
 EQUAL = 1e-12  # errors this close are equal
-OBVIOUS = ("rows", "bound")  # titles of columns
-WITHOUT = ", no bounds"  # after the rows on which the model without bounds was measured
 PASSED, FAILED, UNTRIED = "certified", "not certified", "not tested"
 
 
@@ -61,7 +54,7 @@ class VerdictLine:
 
     @property
     def tone(self) -> Tone:
-        """How good it is; a word that is not known to be good is bad."""
+        """How good it is."""
         return TONES.get(self.word, "bad")
 
     @property
@@ -93,35 +86,33 @@ def as_html(found: Iterable[VerdictLine]) -> str:
 
 def asked(e: Evidence) -> str:
     """Say what was asked for, in words."""
-    many = f"{e.data.silos:,} silos" if e.data.silos > 1 else "one silo"
+    many, s = f"{e.data.silos:,} silos", "s" * (len(e.cells) > 1)
+    many = many if e.data.silos > 1 else "one silo"
     what = f"One model for '{e.data.name}', from {many}"
     aim = ", with as little loss as it can" if e.trained and not e.minimax else ""
     if not e.trained:
         what = f"A model that was not trained here, measured on '{e.data.name}'"
-    cells = f"{len(e.cells):,} {_kind_of(e)}"
+    every: set[str | None] = set(e.labels) or {None}
+    kind = f"group{s}"
+    if any(cell.silo is not None for cell in e.cells):
+        kind = f"silo{s}"
+    elif any({label for _, label in cell.of} != every for cell in e.cells):
+        kind = f"group{s} of people with the same true label"
+    cells = f"{len(e.cells):,} {kind}"
     if e.minimax:
         return f"{what}, as good as it can be for the worst of {cells}."
     if not e.promise:
         return f"{what}{aim}; no bound was asked for."
     low, high = words(float(e.bounds.min())), words(float(e.bounds.max()))
     bound = low if low == high else f"{low} to {high}"
-    every = cells if len(e.cells) == 1 else f"each of {cells}"
-    sure = f"{100 * e.terms.confidence:.4g} %"
-    more = (
-        f", also for new people, with {sure} confidence" if e.path != NOT_ASKED else ""
-    )
-    return f"{what}{aim}, and a mean loss of at most {bound} in {every}{more}."
+    each = "" if len(e.cells) == 1 else "each of "
+    sure = f", also for new people, with {_sure(e)} confidence"
+    more = "" if e.path == NOT_ASKED else sure
+    return f"{what}{aim}, and a mean loss of at most {bound} in {each}{cells}{more}."
 
 
-def _kind_of(e: Evidence) -> str:
-    """Say what cells are: groups, groups with a label, or silos."""
-    many = "s" * (len(e.cells) > 1)
-    if any(cell.silo is not None for cell in e.cells):
-        return f"silo{many}"
-    every: set[str | None] = set(e.labels) or {None}
-    if any({label for _, label in cell.of} != every for cell in e.cells):
-        return f"group{many} of people with the same true label"
-    return f"group{many}"
+def _sure(e: Evidence) -> str:
+    return f"{100 * e.terms.confidence:.4g} %"
 
 
 def splits(e: Evidence) -> tuple[str, str]:
@@ -163,49 +154,48 @@ class TableColumn:
 
 def columns(c: Conclusions, cells: Sequence[CellResult]) -> list[TableColumn]:
     """Return the table of some cells, but for their names; no column is empty."""
-    e = c.evidence
+    e, sure, noisy = c.evidence, _sure(c.evidence), c.noise is not None
     rows = "training rows" if e.trained else "rows at hand"
-    sure, noisy = f"{100 * e.terms.confidence:.4g} %", e.noise is not None
     compared = any(cell.before_train_loss is not None for cell in cells)
-    ends = (
+    loss = f"mean loss, {rows}" + noisy * (
         f", in brackets as far as noise lets them be known, all together, {sure} sure"
     )
+    free = f"mean loss of the same model without bounds, {rows}"
     apart = "all at once" if c.asked and c.rise is None else "each group by itself"
-    found = [
-        TableColumn(
-            "rows", f"{rows} of the group", tuple(Shown(f"{r.count:,}") for r in cells)
-        ),
-        TableColumn(
-            "unconstrained",
-            f"mean loss of the same model without bounds, {rows}",
-            _plain(r.before_train_loss for r in cells),
-        ),
-        TableColumn(
-            "constrained" if compared else "loss",
-            f"mean loss, {rows}{ends * noisy}",
-            _against(c, cells, "train"),
-        ),
-        TableColumn("bound", "what was asked for", _plain(r.bound for r in cells)),
-    ]
-    if e.trained:  # of a model from elsewhere all rows are held out
-        held = "mean loss of the test rows"
-        found.append(TableColumn("test", held, _against(c, cells, "test")))
     most = f"mean loss of new people, {apart}, with {sure} confidence"
-    found.append(TableColumn("certified at most", most, tuple(map(_promised, cells))))
-    if not noisy:
-        guess = "loss of guessing the group's own rates (or mean) for everyone in it"
-        # Of one label there is nothing to guess.
-        figures = _plain(r.constant or None for r in cells)
-        found.append(TableColumn("constant guess", guess, figures))
+    guess = "loss of guessing the group's own rates (or mean) for everyone in it"
     alone = "the lowest loss that was found for this group, whatever the others'"
-    found.append(TableColumn("alone", alone, _plain(r.alone for r in cells)))
+
+    def column(title: str, meaning: str, figures: Iterable[Shown]) -> TableColumn:
+        return TableColumn(title, meaning, tuple(figures))
+
+    def plain(name: str) -> Iterable[Shown]:
+        return (Shown(_number(getattr(cell, name))) for cell in cells)
+
+    counts = (Shown(f"{cell.count:,}") for cell in cells)
+    guesses = (Shown(_number(cell.constant or None)) for cell in cells)
+    found = [
+        column("rows", f"{rows} of the group", counts),
+        column("unconstrained", free, plain("before_train_loss")),
+        column(
+            "constrained" if compared else "loss", loss, _against(c, cells, "train")
+        ),
+        column("bound", "what was asked for", plain("bound")),
+    ]
+    if e.trained:  # of a model from elsewhere all rows are test rows
+        held = "mean loss of the test rows"
+        found.append(column("test", held, _against(c, cells, "test")))
+    found.append(column("certified at most", most, map(_promised, cells)))
+    if not noisy:  # of one label there is nothing to guess
+        found.append(column("constant guess", guess, guesses))
+    found.append(column("alone", alone, plain("alone")))
     return [one for one in found if any(f.text != NOTHING for f in one.figures)]
 
 
 def meanings(found: Iterable[TableColumn]) -> str:
     """Say what the columns of a table are, and its sign, where there is one."""
-    found = list(found)
-    told = [f"{c.title}: {c.meaning}" for c in found if c.title not in OBVIOUS]
+    found, obvious = list(found), ("rows", "bound")
+    told = [f"{c.title}: {c.meaning}" for c in found if c.title not in obvious]
     if any(figure.marked for column in found for figure in column.figures):
         noise = any("noise" in column.meaning for column in found)
         only = "; of losses only where noise cannot explain it" * noise
@@ -233,10 +223,6 @@ def _number(value: float | None) -> str:
     return NOTHING if value is None else decimals(value)
 
 
-def _plain(values: Iterable[float | None]) -> tuple[Shown, ...]:
-    return tuple(Shown(_number(value)) for value in values)
-
-
 def above(c: Conclusions, cell: CellResult, split: Split) -> bool:
     """Whether a cell is above its bound; under noise: whatever noise did."""
     found = c.losses.get(split)
@@ -250,7 +236,7 @@ def ends_of(
 ) -> tuple[float, float] | None:
     """Return between what noise lets a loss be known; None without noise."""
     found = c.losses.get(split)
-    if found is None or c.evidence.noise is None:
+    if found is None or c.noise is None:
         return None
     z = found.names.index(cell.cell)
     return float(found.low[z]), float(found.high[z])
@@ -258,25 +244,22 @@ def ends_of(
 
 def _against(
     c: Conclusions, cells: Sequence[CellResult], split: Split
-) -> tuple[Shown, ...]:
+) -> Iterable[Shown]:
     """Write losses, under noise with their ends; those above bounds are marked."""
-    out = []
     for cell in cells:
         text = _number(cell.train_loss if split == "train" else cell.test_loss)
         ends = ends_of(c, cell, split)
         text = text if ends is None else f"{text} ({ends_in_words(*ends)})"
-        out.append(Shown(text, "bad" if above(c, cell, split) else "plain"))
-    return tuple(out)
+        yield Shown(text, "bad" if above(c, cell, split) else "plain")
 
 
 def _promised(cell: CellResult) -> Shown:
     """Write an upper bound, rounded up; one above the cell's bound shows nothing."""
-    if cell.test_upper is None:
-        return Shown(NOTHING)
-    if cell.test_upper == cell.bound:
-        return Shown(decimals(cell.test_upper))
-    over = cell.bound is not None and cell.test_upper > cell.bound
-    return Shown(up(cell.test_upper), "caution" if over else "plain")
+    high = cell.test_upper
+    if high is None or high == cell.bound:
+        return Shown(_number(high))
+    over = cell.bound is not None and high > cell.bound
+    return Shown(up(high), "caution" if over else "plain")
 
 
 def ends_in_words(low: float, high: float) -> str:
@@ -291,34 +274,28 @@ def percent_ends(low: float, high: float) -> str:
 
 def loss_in_words(c: Conclusions) -> str:
     """Say what a loss means to a person."""
-    e = c.evidence
-    worst = by_urgency(c.cells)[:1] if e.noise is None else []  # it would choose it
-    if not e.labels:
-        text = (
-            "The loss is the squared error (less for large errors, with Huber's), so "
-            "its root is a typical error in the target's unit"
-        )
-        if worst and worst[0].train_loss >= 0.0:
-            root = words(math.sqrt(worst[0].train_loss))
-            text += f": {root} for '{worst[0].cell}'"
-            if worst[0].constant:
-                guess = words(math.sqrt(worst[0].constant))
-                text += f", where guessing its own mean for everyone has {guess}"
-        return text
-    many = len(e.labels)
+    many = len(c.evidence.labels)
     coin = "a coin" if many == 2 else f"a fair draw among {many} labels"
-    text = f"A loss of {decimals(math.log(many))} is {coin}, 0 is sure and right"
-    if worst and math.isfinite(worst[0].train_loss):
-        loss, cell = worst[0].train_loss, worst[0].cell
-        text += (
-            f"; {decimals(loss)} of '{cell}' means that what is true was given a "
-            f"probability of {math.exp(-loss):.2f} (geometric mean)"
-        )
-        if worst[0].constant:
-            text += (
-                f", and the best constant guess for it has {words(worst[0].constant)}"
-            )
-    return text
+    text = (
+        "The loss is the squared error (less for large errors, with Huber's), so "
+        "its root is a typical error in the target's unit"
+    )
+    if many:
+        text = f"A loss of {decimals(math.log(many))} is {coin}, 0 is sure and right"
+    worst = by_urgency(c.cells)[:1] if c.noise is None else []  # it would choose it
+    if not worst or not 0.0 <= worst[0].train_loss < math.inf:
+        return text
+    cell, loss, guess = worst[0].cell, worst[0].train_loss, worst[0].constant
+    if not many:
+        text += f": {words(math.sqrt(loss))} for '{cell}'"
+        more = ", where guessing its own mean for everyone has "
+        return text + (more + words(math.sqrt(guess)) if guess else "")
+    text += (
+        f"; {decimals(loss)} of '{cell}' means that what is true was given a "
+        f"probability of {math.exp(-loss):.2f} (geometric mean)"
+    )
+    more = ", and the best constant guess for it has "
+    return text + (more + words(guess) if guess else "")
 
 
 # Rates of groups
@@ -341,8 +318,7 @@ def rate_table(c: Conclusions) -> list[dict[str, str]]:
 
 def rates_in_words(c: Conclusions) -> str:
     """Say what the table of rates is about."""
-    e, found = c.evidence, c.rates
-    rows = "all rows used"
+    e, found, rows = c.evidence, c.rates, "all rows used"
     if e.trained and found:
         rows = "training rows" if found[0].rows == "training" else "test rows"
     text = f"Error rates, {rows}"
@@ -352,10 +328,9 @@ def rates_in_words(c: Conclusions) -> str:
             "true, false negative: the other way round"
         )
     if any(group.error.upper is not None for group in found):
-        sure = f"{100 * e.terms.confidence:.4g} %"
-        noisy = e.noise is not None
-        who = "as far as noise lets it be known" if noisy else "for new people"
-        text += f"; in brackets {who}, each by itself, {sure} sure"
+        noise = "as far as noise lets it be known"
+        who = "for new people" if c.noise is None else noise
+        text += f"; in brackets {who}, each by itself, {_sure(e)} sure"
     return text
 
 
@@ -363,11 +338,10 @@ def _rate(rate: Rate | None) -> str:
     """Write a rate in percent, with its interval, which is rounded outwards."""
     if rate is None or rate.value is None:
         return NOTHING
-    text = f"{100 * rate.value:.1f} %"
+    text = _share(rate.value)
     if rate.lower is None or rate.upper is None:
         return text
-    low, high = math.floor(100 * rate.lower), math.ceil(100 * rate.upper)
-    return f"{text} ({low}–{high})"
+    return f"{text} ({math.floor(100 * rate.lower)}–{math.ceil(100 * rate.upper)})"
 
 
 # All rows together
@@ -375,17 +349,16 @@ def _rate(rate: Rate | None) -> str:
 
 def measures(c: Conclusions) -> list[dict[str, str]]:
     """Return risk, error and gaps over all rows, by split, as text."""
-    e, old = c.evidence, c.before or {}
-    names: dict[Split, str] = {"train": "training", "test": "held-out"}
-    if not e.trained:  # no row was trained on here
+    old, names = c.before or {}, {"train": "training", "test": "held-out"}
+    if not c.evidence.trained:  # no row was trained on here
         names = {"train": "used"}
     out = []
     for split, name in names.items():
         found = c.train if split == "train" else c.test
-        if found is not None and e.noise is not None:
+        if found is not None and c.noise is not None:
             out.append(_noisy_measures(c, split, name, found.rows))
         elif found is not None:
-            both = ((f"{name}{WITHOUT}", old.get(split)), (name, found))
+            both = ((f"{name}, no bounds", old.get(split)), (name, found))
             out += [_measures(name, one) for name, one in both if one is not None]
     return out
 
@@ -402,9 +375,7 @@ def _measures(name: str, one: Metrics) -> dict[str, str]:
     }
 
 
-def _noisy_measures(
-    c: Conclusions, split: Split, name: str, rows: int
-) -> dict[str, str]:
+def _noisy_measures(c: Conclusions, split: str, name: str, rows: int) -> dict[str, str]:
     """Return what noise lets be known of all rows, each figure by its ends."""
     cells, risk = c.losses[split], c.between(split, "loss")
     wrong = c.between(split, "wrong") if c.evidence.labels else None
@@ -420,12 +391,11 @@ def _noisy_measures(
 def risk_note(c: Conclusions) -> list[str]:
     """Say why the risk is above every cell's loss, where it is."""
     for found in (c.train, c.test):
-        if found is None or found.risk is None:
-            continue
         # Groups are everybody; cells may leave out some, whose loss is in the risk.
-        cell, group = found.worst_cell_loss, found.worst_group_loss
-        alike = c.evidence.terms.weighting == "silos"
-        if alike and group is not None and found.risk > max(group, cell or 0.0):
+        if found is None or found.risk is None or found.worst_group_loss is None:
+            continue
+        largest = max(found.worst_group_loss, found.worst_cell_loss or 0.0)
+        if c.evidence.terms.weighting == "silos" and found.risk > largest:
             return [
                 "The risk is above the loss of every group: in it each silo weighs the "
                 "same, however few rows it has"
@@ -436,10 +406,11 @@ def risk_note(c: Conclusions) -> list[str]:
 def cost_in_words(c: Conclusions) -> str | None:
     """Say what the bounds cost in all: wrong predictions without and with them.
 
-    By held-out rows where there are any; None where nothing was compared.
+    By test rows where there are any; None where nothing was compared.
     """
-    before = c.before or {}
-    split: Split = "test" if "test" in before else "train"
+    before, split = c.before or {}, "train"
+    if "test" in before:
+        split = "test"
     old, new = before.get(split), c.test if split == "test" else c.train
     if old is None or new is None or not c.evidence.promise:
         return None
@@ -447,15 +418,14 @@ def cost_in_words(c: Conclusions) -> str | None:
     if old.error is None or new.error is None:
         if old.risk is None or new.risk is None:
             return None
-        now, then = words(new.risk), words(old.risk)
-        return f"On {where} the risk is {now}, and {then} without bounds."
-    now, then = _share(new.error), _share(old.error)
-    text = f"On {where} the error rate is {now}, and {then} without bounds"
-    more = round((new.error - old.error) * new.rows)
+        risks = f"{words(new.risk)}, and {words(old.risk)} without bounds"
+        return f"On {where} the risk is {risks}."
+    rates = f"{_share(new.error)}, and {_share(old.error)} without bounds"
+    more, counts = round((new.error - old.error) * new.rows), ""
     if not c.evidence.weighted:
         side = "more" if more > 0 else "fewer"
-        text += f": {abs(more):,} {side} errors" if more else ": as many errors"
-    return f"{text}."
+        counts = f": {abs(more):,} {side} errors" if more else ": as many errors"
+    return f"On {where} the error rate is {rates}{counts}."
 
 
 def _share(value: float) -> str:
@@ -487,21 +457,16 @@ def chosen_bound(choice: Choice, *, numeric: bool) -> str:
 
 def tried_bounds(e: Evidence) -> list[dict[str, str]]:
     """Return what every bound that was tried did on the rows set aside."""
-    choice = e.training.choice if isinstance(e.training, Training) else None
-    if choice is None:
+    run, error, out = known(e.training), "error" if e.labels else "mean loss", []
+    if run is None or run.choice is None:
         return []
-    error, out = "error" if e.labels else "mean loss", []
-    for trial in choice.trials:
+    for trial in run.choice.trials:
         bound = "none" if trial.bound is None else words(trial.bound, digits=5)
-        here = f" {HERE}" * (trial.bound == choice.bound)
-        out.append(
-            {
-                "bound tried": f"{bound}{here}",
-                f"{error} aside": decimals(trial.error),
-                "worst loss aside": decimals(trial.worst),
-                "of": trial.cell,
-            }
-        )
+        here = f" {HERE}" * (trial.bound == run.choice.bound)
+        losses = decimals(trial.error), decimals(trial.worst)
+        titles = "bound tried", f"{error} aside", "worst loss aside", "of"
+        row = (f"{bound}{here}", *losses, trial.cell)
+        out.append(dict(zip(titles, row, strict=True)))
     return out
 
 
@@ -514,7 +479,8 @@ def path_models(c: Conclusions) -> list[dict[str, Any]]:
     error = "error rate" if e.labels else "mean loss"
     rows = f"{path.shipped.calibration.rows:,} calibration rows"
     for place, one in enumerate(path.candidates):
-        cells, wrong = c.losses_of(one.training), error_of(e, one)
+        cells, sums = c.losses_of(one.training), one.training
+        wrong = 1.0 - sums.overall("correct") if e.labels else sums.overall("loss")
         state, came = UNTRIED, "It was not tested: one before it could not be shown."
         if place < len(c.tested) and c.tested[place]:
             state, came = PASSED, f"On {rows} every bound was shown."
@@ -553,12 +519,3 @@ def path_table(c: Conclusions) -> list[dict[str, str]]:
         }
         for place, one in enumerate(found if len(found) > 1 else [], start=1)
     ]
-
-
-def error_of(e: Evidence, one: Candidate) -> float:
-    """Return the share of wrong predictions on training rows; of numbers the loss."""
-    sums = one.training.atoms
-    total = sum(sums["weight"])
-    if e.labels:
-        return float(1.0 - sum(sums["correct"]) / total)
-    return float(sum(sums["loss"]) / total)
