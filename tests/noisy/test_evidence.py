@@ -198,10 +198,10 @@ def missed(solution, tmp_path_factory):
 def test_a_forger_is_found_out(missed, tmp_path, name):
     folder = tmp_path / "run"
     shutil.copytree(missed, folder)
-    names = ("evidence", "result", "certificate")
-    parts = [json.loads((folder / f"{one}.json").read_text()) for one in names]
-    FORGED[name](*parts)
-    for one, plain in zip(names, parts, strict=True):
-        (folder / f"{one}.json").write_text(json.dumps(plain))
+    paths = [folder / f"{one}.json" for one in ("result", "certificate")]
+    result, certificate = (json.loads(path.read_text()) for path in paths)
+    FORGED[name](certificate["evidence"], result, certificate)
+    for path, plain in zip(paths, (result, certificate), strict=True):
+        path.write_text(json.dumps(plain))
     wrong = [c for c in verify(folder) if not c.agrees]
     assert any(not str(c.what).startswith("file ") for c in wrong), name
