@@ -545,7 +545,9 @@ class GroupTest:
         n·ū·log(1 − γ) ≤ Σ log(1 − γu) ≤ n·log(1 − γū): the chord, and Jensen.
         """
         g = self.bets[:, None]
-        low, high = self.n * self.mean * np.log1p(-g), self.n * np.log1p(-g * self.mean)
+        with np.errstate(invalid="ignore"):  # of a mean that is no mean
+            high = self.n * np.log1p(-g * self.mean)
+        low = self.n * self.mean * np.log1p(-g)
         slack = 1e-7 * (1 + np.abs(low))
         inside = (self.sums >= low - slack) & (self.sums <= high + slack)
         good = (self.weights >= 0).all() and self.weights.sum() <= 1 + CLOSE

@@ -104,8 +104,7 @@ class CellResult(Record):
     `bound` and `violation` are None where no bound was asked for. `test_upper` bounds
     the mean loss of unseen people, each cell by itself; the losses `before` are those
     of the same model fitted without bounds, and `constant` is that of guessing the
-    cell's own rates (or mean) for everyone in it; `alone` is the lowest that was found
-    for it, whatever the others', where that was asked for.
+    cell's own rates (or mean) for everyone in it.
     """
 
     cell: str
@@ -120,7 +119,6 @@ class CellResult(Record):
     before_train_loss: float | None = None
     before_test_loss: float | None = None
     constant: float | None = None
-    alone: float | None = None
 
 
 def conclude(e: Evidence) -> Conclusions:
@@ -690,7 +688,6 @@ class Conclusions(Judged):
         before = known(e.before)
         samples = {} if before is None else before.samples
         old = {split: e.means(sample) for split, sample in samples.items()}
-        alone = {one.cell: one.upper for one in e.proofs.reach}
         return tuple(
             CellResult(
                 cell.cell,
@@ -705,7 +702,6 @@ class Conclusions(Judged):
                 _number(old.get("train", nothing), z),
                 _number(old.get("test", nothing), z),
                 cell.constant,
-                alone.get(cell.cell),
             )
             for z, cell in enumerate(e.cells)
         )

@@ -8,10 +8,11 @@ together.
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, reduce
 from importlib.metadata import version
+from operator import add
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -334,26 +335,38 @@ def heldout_sample(
     splits, M = wanted.present, wanted.cap(shown)
     if not splits:
         return Missing("needs held-out rows, and there are none")
-    bets, levels, s_max = None, np.zeros((shown.n_cells, 0)), wanted.heaviest(shown)
-    if np.isfinite(M) and shown.n_cells and not isinstance(rows, Missing):
-        delta, bounds = 1.0 - wanted.confidence, shown.cells.bounds
-        if not wanted.weighs(shown):
-            bets = planned(seen, rows, loss_bound=M, delta=delta)
-        elif np.isfinite(s_max):
-            bets, levels = planned_weighted(
-                seen, rows, bounds, loss_bound=M, delta=delta
-            )
+    bets, levels = _planned(shown, wanted, seen, rows)
     gammas = np.zeros((shown.n_cells, 0)) if bets is None else bets.gammas
-    asked = [
-        Evaluate(
-            shown.task, w, split, M, bets=gammas, weight_bound=s_max, levels=levels
-        )
-        for split in splits
-    ]
-    totals = yield from ask_all(asked)
-    pairs = zip(splits, totals, strict=True)
-    held = _added({s: sample([s], total, bets, levels) for s, total in pairs}, splits)
+    weights: dict[str, Any] = {"weight_bound": wanted.heaviest(shown)}
+    totals = yield from ask_all(
+        [
+            Evaluate(shown.task, w, s, M, bets=gammas, levels=levels, **weights)
+            for s in splits
+        ]
+    )
+    held = sample(splits, reduce(add, totals), bets, levels)
     return replace(held, sites=by_site(totals, len(shown.silo_names), M))
+
+
+def _planned(
+    shown: Problem, wanted: Wanted, seen: Sample | None, rows: FloatArray | Missing
+) -> tuple[Bets | None, FloatArray]:
+    """Plan bets, and levels for weighted rows, from losses on training rows."""
+    M, weighs, many = wanted.cap(shown), wanted.weighs(shown), shown.n_cells
+    unknown = weighs and not np.isfinite(wanted.heaviest(shown))
+    if not np.isfinite(M) or not many or isinstance(rows, Missing) or unknown:
+        return None, np.zeros((many, 0))
+    known: list[Moments | None] | None = None
+    if seen is not None and weighs and seen.stakes:
+        known = [seen.moments(z) for z in range(many)]
+    elif seen is not None and not weighs:
+        known = [
+            Moments.alike(*pair, M) if np.isfinite(pair).all() else None
+            for pair in zip(seen.means, seen.variances, strict=True)
+        ]
+    bounds, delta = shown.cells.bounds if weighs else None, 1.0 - wanted.confidence
+    bets, levels = plan(rows, delta=delta, loss_bound=M, known=known, bounds=bounds)
+    return bets, levels if weighs else np.zeros((many, 0))
 
 
 def sample(
@@ -373,21 +386,21 @@ def sample(
         total.share,
         columns(total.cells),
         columns(total.strata),
+        stakes=_named(STAKES, total.stakes) if total.stakes.size else {},
     )
-    if total.stakes.size:
-        found = dict(zip(STAKES, total.stakes.T.tolist(), strict=True))
-        plain = replace(plain, stakes=found)
     if bets is None:
         return plain
     plain = replace(plain, bets=bets.gammas.tolist(), bet_weights=bets.weights.tolist())
     if levels is not None and levels.size:
         diluted = total.diluted.tolist()
         return replace(plain, levels=levels.tolist(), diluted=diluted)
-    return replace(
-        plain,
-        people=dict(zip(PEOPLE, total.people.T.tolist(), strict=True)),
-        below=total.below.tolist(),
-    )
+    people = _named(PEOPLE, total.people)
+    return replace(plain, people=people, below=total.below.tolist())
+
+
+def _named(names: Sequence[str], table: FloatArray) -> dict[str, list[float]]:
+    """Turn a table of sums, shape (n, columns), into lists by name."""
+    return dict(zip(names, table.T.tolist(), strict=True))
 
 
 def expected_rows(problem: Problem, splits: Sequence[str]) -> Flow[FloatArray]:
@@ -397,71 +410,12 @@ def expected_rows(problem: Problem, splits: Sequence[str]) -> Flow[FloatArray]:
     return np.sum([np.zeros(problem.n_cells), *counts], axis=0)
 
 
-def planned(
-    seen: Sample | None, rows: FloatArray, *, loss_bound: float, delta: float
-) -> Bets:
-    """Plan bets for so many held-out rows per cell, from losses on training rows."""
-    known = None
-    if seen is not None:
-        known = [
-            Moments.alike(*pair, loss_bound) if np.isfinite(pair).all() else None
-            for pair in zip(seen.means, seen.variances, strict=True)
-        ]
-    return plan(rows, delta=delta, loss_bound=loss_bound, known=known)[0]
-
-
-def planned_weighted(
-    seen: Sample | None,
-    rows: FloatArray,
-    bounds: FloatArray,
-    *,
-    loss_bound: float,
-    delta: float,
-) -> tuple[Bets, FloatArray]:
-    """Plan bets and levels for weighted rows, from losses on training rows."""
-    known = None
-    if seen is not None and seen.stakes:
-        known = [seen.moments(z) for z in range(len(bounds))]
-    return plan(rows, delta=delta, loss_bound=loss_bound, known=known, bounds=bounds)
-
-
 def columns(table: FloatArray) -> dict[str, list[float]]:
-    """Turn a table of sums, shape (n, columns), into lists by name."""
-    out = dict(zip(COLUMNS, table.T.tolist(), strict=True))
+    """Return the columns of `evaluate` by name."""
+    out = _named(COLUMNS, table)
     # Nothing is said of a square that is beyond all numbers, and JSON has no infinity.
     out["loss_squared"] = [min(v, LARGEST) for v in out["loss_squared"]]
     return out
-
-
-def _added(samples: Mapping[str, Sample], splits: Sequence[str]) -> Sample:
-    """Add the sums of some splits."""
-    first, *others = (samples[s] for s in splits if s in samples)
-    for other in others:
-        first = Sample(
-            [*first.splits, *other.splits],
-            first.risk + other.risk,
-            first.bounded_risk + other.bounded_risk,
-            first.share + other.share,
-            {k: _sums(v, other.cells[k]) for k, v in first.cells.items()},
-            {k: _sums(v, other.atoms[k]) for k, v in first.atoms.items()},
-            first.bets,
-            first.bet_weights,
-            {k: _sums(v, other.people[k]) for k, v in first.people.items()},
-            _tables(first.below, other.below),
-            {k: _sums(v, other.stakes[k]) for k, v in first.stakes.items()},
-            first.levels,
-            [_tables(*pair) for pair in zip(first.diluted, other.diluted, strict=True)],
-        )
-    return first
-
-
-def _sums(one: list[float], other: list[float]) -> list[float]:
-    return [a + b for a, b in zip(one, other, strict=True)]
-
-
-def _tables(one: list[list[float]], other: list[list[float]]) -> list[list[float]]:
-    """Add log-sums of two splits, which were asked for with the same bets."""
-    return [_sums(a, b) for a, b in zip(one, other, strict=True)]
 
 
 def smallest_bounds(

@@ -23,6 +23,7 @@ reader looks for, and ends with what all of it follows from:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from functools import cached_property
@@ -47,7 +48,7 @@ FORMAT = "pffl.evidence"
 VERSION = 1
 WEIGHTED = "needs rows that count alike, and these have weights"
 PEOPLE = ("count", "bounded_loss", "bounded_loss_squared")
-SITES = ("count", "unknown", "lowest", "highest")
+COUNTED_COLUMNS = {"count", "weight", "loss", "bounded_loss"}
 
 Stopped: TypeAlias = Literal["diverged", "interrupted"] | None
 T = TypeVar("T")
@@ -208,25 +209,23 @@ class Sample(Record):
         none = replace(self, bets=[], bet_weights=[], people={}, below=[])
         return replace(none, stakes={}, levels=[], diluted=[], sites={})
 
-    def fits(self, cells: int) -> bool:
-        """Whether bets, weights and sums are of one shape, or all missing."""
-        weighs = bool(self.levels)
-        sums: list[list[Any]] = [*self.diluted] if weighs else [*self.below]
-        tables: tuple[list[list[Any]], ...] = (self.bets, self.bet_weights, sums)
-        widths = {len(row) for table in tables for row in table}
-        lengths = {len(table) for table in tables}
-        columns = [*self.people.values(), *self.stakes.values()]
-        people: list[list[Any]] = [*columns, *self.sites.values()]
-        same = all(len(column) == cells for column in people)
-        known = set(self.people) == (set(PEOPLE) if self.bets and not weighs else set())
-        known = known and set(self.stakes) in (set(), set(STAKES))
-        known = known and set(self.sites) in (set(), set(SITES))
-        tested = {len(sums) for cell in self.diluted for sums in cell}
-        tested |= {len(row) for row in self.levels}
-        fit = lengths in ({0}, {cells}) and len(widths) <= 1 and len(tested) <= 1
-        if weighs:
-            fit = fit and bool(self.stakes) and len(self.levels) == cells
-        return fit and same and known
+    def fits(self, cells: int, atoms: int) -> bool:
+        """Whether all tables have the shapes that they must have."""
+        tables: tuple[Any, ...] = (self.cells, self.people, self.stakes, self.sites)
+        columns = [column for table in tables for column in table.values()]
+        good = set(self.cells) >= COUNTED_COLUMNS
+        good &= all(np.shape(column) == (cells,) for column in columns)
+        good &= all(np.shape(column) == (atoms,) for column in self.atoms.values())
+        if not (good and self.bets):
+            return good
+        bets: tuple[int, ...] = (cells, len(self.bets[0]))
+        sums: Any = self.diluted or self.below
+        good &= np.shape(self.bets) == np.shape(self.bet_weights) == bets
+        good &= np.shape(sums) == bets + np.shape(self.levels)[1:]
+        weighs = len(self.levels) == cells
+        names = set(STAKES) if weighs else set(PEOPLE)
+        good &= set(self.stakes if weighs else self.people) == names
+        return good and (weighs or not self.levels)
 
     def moments(self, cell: int) -> Moments | None:
         """Moments of a cell's weighted people; None where there are none."""
@@ -490,7 +489,7 @@ class Proofs(Record):
     lowest
         Of single cells, where asked for.
     reach
-        How low the loss of single cells can go, whatever the others', where asked for.
+        None: of single cells, whatever the others', `feasible` asks.
     """
 
     gap: Pair | Missing
@@ -1023,42 +1022,31 @@ class Evidence(Record):
                 f"this pffl reads {(FORMAT, VERSION)}"
             )
         evidence = read(cls, known, source="evidence")
-        evidence._check_lengths()
-        return evidence
+        with suppress(ValueError):  # of lists that differ in length
+            if evidence._fits():
+                return evidence
+        raise ArtefactError(
+            "[bad-evidence] evidence: what was measured does not fit together: "
+            "cells, multipliers and sums differ in number"
+        )
 
-    def _check_lengths(self) -> None:
-        """Refuse parts that do not fit together."""
+    def _fits(self) -> bool:
+        """Whether the parts fit together."""
         cells, atoms = len(self.cells), len(self.groups) * max(1, len(self.labels))
-        samples = [self.seen]
-        samples += [self.heldout] if isinstance(self.heldout, Sample) else []
-        if isinstance(self.before, Before):
-            samples += self.before.samples.values()
+        before, path, run = known(self.before), known(self.path), known(self.training)
+        proved = known(self.proofs.least), known(self.proofs.excess)
+        samples: list[Any] = [self.seen, known(self.heldout)]
+        samples += [] if before is None else before.samples.values()
+        lists = [one for p in proved if p for one in (p.multipliers, p.offsets)]
         good = True
-        if isinstance(self.path, ModelPath):
-            good = 0 <= self.path.chosen < len(self.path.candidates)
-            good = good and len(self.path.spread) == cells
-            for one in self.path.candidates:
-                samples += [one.training, one.calibration]
-        for sample in samples:
-            good = good and all(len(v) == cells for v in sample.cells.values())
-            good = good and all(len(v) == atoms for v in sample.atoms.values())
-            needed = {"count", "weight", "loss", "bounded_loss"}
-            good = good and needed <= set(sample.cells)
-            good = good and sample.fits(cells)
-        if isinstance(self.training, Training) and self.training.settling is not None:
-            found = self.training.settling
-            good = good and len(found.swing) == cells
-            good = good and all(
-                len(more) in (0, cells) for more in (found.jumps, found.weights)
-            )
-        for least in (self.proofs.least, self.proofs.excess):
-            if isinstance(least, Least):
-                good = good and len(least.multipliers) == len(least.offsets) == cells
-        if not good:
-            raise ArtefactError(
-                "[bad-evidence] evidence: what was measured does not fit together: "
-                "cells, multipliers and sums differ in number"
-            )
+        if path is not None:
+            samples += [s for c in path.candidates for s in (c.training, c.calibration)]
+            lists.append(path.spread)
+            good = 0 <= path.chosen < len(path.candidates)
+        if run is not None and run.settling is not None:
+            lists.append([one or 0.0 for one in run.settling.swing])
+        good = good and all(len(one) == cells for one in lists)
+        return good and all(s.fits(cells, atoms) for s in samples if s is not None)
 
 
 def known(part: T | Missing) -> T | None:

@@ -164,7 +164,6 @@ def columns(c: Conclusions, cells: Sequence[CellResult]) -> list[TableColumn]:
     apart = "all at once" if c.asked and c.rise is None else "each group by itself"
     most = f"mean loss of new people, {apart}, with {sure} confidence"
     guess = "loss of guessing the group's own rates (or mean) for everyone in it"
-    alone = "the lowest loss that was found for this group, whatever the others'"
 
     def column(title: str, meaning: str, figures: Iterable[Shown]) -> TableColumn:
         return TableColumn(title, meaning, tuple(figures))
@@ -188,7 +187,6 @@ def columns(c: Conclusions, cells: Sequence[CellResult]) -> list[TableColumn]:
     found.append(column("certified at most", most, map(_promised, cells)))
     if not noisy:  # of one label there is nothing to guess
         found.append(column("constant guess", guess, guesses))
-    found.append(column("alone", alone, plain("alone")))
     return [one for one in found if any(f.text != NOTHING for f in one.figures)]
 
 
