@@ -77,9 +77,9 @@ def test_a_sample_tells_rows_from_people() -> None:
     total = engine.ask(Evaluate(problem.task, w, "test", 3.0, bets=bets.gammas))
     found = sample(["test"], total, bets)
     np.testing.assert_array_equal(found.of_people("count"), total.people[:, 0])
-    assert found.fits(2)
+    assert found.fits(2, 4)
     plain = replace(found, people={}, bets=[], bet_weights=[], below=[])
-    assert plain.fits(2)
+    assert plain.fits(2, 4)
     np.testing.assert_array_equal(plain.of_people("count"), total.cells[:, 0])
     for wrong in ({"people": {}}, {"below": found.below[:1]}, {"bets": []}):
-        assert not replace(found, **wrong).fits(2)
+        assert not replace(found, **wrong).fits(2, 4)

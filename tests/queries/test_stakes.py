@@ -137,8 +137,8 @@ def test_a_sample_keeps_them() -> None:
     query = query_of(engine)
     bets = Bets(query.bets, np.full_like(query.bets, 0.3))
     found = sample(["test"], engine.ask(query), bets, query.levels)
-    assert found.fits(2)
-    assert found.plain.fits(2)
+    assert found.fits(2, 4)
+    assert found.plain.fits(2, 4)
     assert found.plain.stakes == {}
     for wrong in ({"stakes": {}}, {"levels": found.levels[:1]}, {"diluted": []}):
-        assert not replace(found, **wrong).fits(2)
+        assert not replace(found, **wrong).fits(2, 4)

@@ -216,8 +216,9 @@ class Sample(Record):
         good = set(self.cells) >= COUNTED_COLUMNS
         good &= all(np.shape(column) == (cells,) for column in columns)
         good &= all(np.shape(column) == (atoms,) for column in self.atoms.values())
-        if not (good and self.bets):
-            return good
+        if not self.bets:
+            others = (self.bet_weights, self.people, self.below, self.levels)
+            return good and not any(others) and not self.diluted
         bets: tuple[int, ...] = (cells, len(self.bets[0]))
         sums: Any = self.diluted or self.below
         good &= np.shape(self.bets) == np.shape(self.bet_weights) == bets
