@@ -48,7 +48,7 @@ from pffl.models.predictor import Predictor
 from pffl.prepare import task_of
 from pffl.problem import Access
 from pffl.queries import Census, Evaluate
-from pffl.runs import EVIDENCE, MODEL, SavedRun, load, read_evidence
+from pffl.runs import CERTIFICATE, MODEL, SavedRun, load, read_evidence
 from pffl.solution import Solution
 from pffl.typing import FloatArray
 
@@ -199,7 +199,7 @@ def monitor(
 def run_of(model: Path) -> Path | None:
     """Return the run directory that a path is, or that the file of a model is in."""
     folder = model if model.is_dir() else model.parent
-    inside = model.name == MODEL and (folder / EVIDENCE).is_file()
+    inside = model.name == MODEL and (folder / CERTIFICATE).is_file()
     return folder if model.is_dir() or inside else None
 
 
