@@ -43,7 +43,7 @@ from scipy.optimize import brentq
 import pffl
 from pffl._solve import prepared
 from pffl.bounds import mean as mean_bounds
-from pffl.data.silo import Rows
+from pffl.data.rows import Rows
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.evidence.figures import harmless

@@ -23,7 +23,7 @@ import numpy as np
 
 import pffl
 from pffl._solve import adding_of, setting_of
-from pffl.data.silo import Rows
+from pffl.data.rows import Rows
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.methods import method_of

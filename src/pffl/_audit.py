@@ -25,9 +25,9 @@ import numpy as np
 from pffl._solve import open_engine, prepared, setting_of
 from pffl.certifying import Request, chosen_among, overlap_of
 from pffl.constraints import Constraint
-from pffl.data.encoding import TableEncoding, as_column, encode_values
+from pffl.data.columns import TableEncoding, as_column, encode_values
 from pffl.data.federation import Federation
-from pffl.data.reading import read_table
+from pffl.data.read import read_table
 from pffl.data.schema import Schema
 from pffl.driver import drive
 from pffl.engines.base import Engine

@@ -31,11 +31,11 @@ from pffl.constraints import (
     ConditionalBoundedGroupLoss,
     Constraint,
 )
-from pffl.data.encoding import Unseen
+from pffl.data.columns import Unseen
 from pffl.data.federation import Federation
-from pffl.data.reading import is_table, read_table, require
+from pffl.data.read import is_table, read_table, require
+from pffl.data.rows import contents
 from pffl.data.schema import Schema
-from pffl.data.sparse import contents
 from pffl.data.table import TableOptions
 from pffl.driver import drive
 from pffl.engines.base import Engine

@@ -28,10 +28,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from pffl._solve import solve
 from pffl.certifying import cells_of, problem_of
 from pffl.constraints import AUTO, CONSTRAINTS, Constraint, MinMax
-from pffl.data.encoding import as_column, encode_values
+from pffl.data.columns import as_column, encode_values
 from pffl.data.federation import Federation, as_weights, name_of
+from pffl.data.rows import Rows, Silo, as_inputs
 from pffl.data.schema import Attribute, Schema
-from pffl.data.silo import Rows, Silo, as_inputs
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import DataError, NotMetError, Problems, UsageError, wrong

@@ -21,7 +21,7 @@ import numpy as np
 from pffl._solve import noted, prepared, setting_of
 from pffl.callbacks import Callback
 from pffl.constraints import Constraint
-from pffl.data.encoding import TableEncoding
+from pffl.data.columns import TableEncoding
 from pffl.data.federation import Federation
 from pffl.data.schema import Attribute, Schema
 from pffl.driver import drive

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pffl.data.encoding import encode_values
+from pffl.data.columns import encode_values
 from pffl.data.federation import as_columns
 from pffl.data.schema import Attribute, Schema
 from pffl.errors import DataError, UsageError, wrong

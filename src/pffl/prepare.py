@@ -11,7 +11,7 @@ import numpy as np
 
 from pffl.constraints import Cells, Constraint
 from pffl.data.checks import listing
-from pffl.data.encoding import TableEncoding
+from pffl.data.columns import TableEncoding
 from pffl.data.schema import Schema
 from pffl.errors import DataError, Problems, UsageError
 from pffl.evidence.record import Data

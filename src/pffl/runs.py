@@ -43,7 +43,7 @@ from pffl.config import (
 from pffl.config import SPEC as SPEC
 from pffl.constraints import AUTO, settled
 from pffl.data.federation import Federation
-from pffl.data.reading import read_table
+from pffl.data.read import read_table
 from pffl.data.schema import Schema
 from pffl.data.table import TableOptions
 from pffl.errors import ArtefactError, DataError, UsageError

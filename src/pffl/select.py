@@ -24,7 +24,7 @@ import numpy as np
 
 from pffl.constraints import Constraint
 from pffl.data.federation import Federation
-from pffl.data.silo import Rows
+from pffl.data.rows import Rows
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.engines.base import Engine

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pffl._report.charts import group_losses
-from pffl.data.encoding import TableEncoding, Unseen
+from pffl.data.columns import TableEncoding, Unseen
 from pffl.data.schema import Schema
 from pffl.errors import NotMetError, UsageError
 from pffl.evidence import tables

@@ -299,7 +299,7 @@ def monitor(
     """
     from pffl._monitor import Deployed, default_state, run_of
     from pffl._monitor import monitor as count
-    from pffl.data.reading import read_table
+    from pffl.data.read import read_table
     from pffl.records import read_toml
     from pffl.runs import SPEC
 

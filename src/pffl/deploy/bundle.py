@@ -28,10 +28,10 @@ from pffl import files
 from pffl._solve import sharing
 from pffl.config import RunSpec, dumps
 from pffl.constraints import Cells
-from pffl.data.encoding import TableEncoding
+from pffl.data.columns import TableEncoding
 from pffl.data.federation import Federation
 from pffl.data.partition import CALIBRATION
-from pffl.data.silo import Rows, Silo
+from pffl.data.rows import Rows, Silo
 from pffl.deploy.federation import FILE as FEDERATION
 from pffl.deploy.federation import RUN, Agreement
 from pffl.deploy.join import noise_of, promise

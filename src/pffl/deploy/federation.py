@@ -17,11 +17,11 @@ import numpy as np
 
 from pffl import files
 from pffl.constraints import Constraint
-from pffl.data.encoding import TableEncoding, read_name, read_names
+from pffl.data.columns import TableEncoding, read_name, read_names
 from pffl.data.federation import Federation
-from pffl.data.reading import is_number
+from pffl.data.read import is_number
+from pffl.data.rows import Rows
 from pffl.data.schema import Schema, counted_alike
-from pffl.data.silo import Rows
 from pffl.deploy.keys import PublicKey, keys_of
 from pffl.errors import DataError, PFFLError, Problems, UsageError
 from pffl.queries.validation import MIN_SITES

@@ -43,7 +43,7 @@ from pffl._solve import noted
 from pffl.callbacks import Callback
 from pffl.constraints import EVERY_SILO, Cells, Constraint
 from pffl.data.checks import listing
-from pffl.data.encoding import TableEncoding
+from pffl.data.columns import TableEncoding
 from pffl.data.federation import Federation
 from pffl.data.schema import Attribute, Schema, withheld
 from pffl.deploy.messages import read_total, total_body

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from pffl import files
 from pffl.config import TrainingPlan, read_plan
-from pffl.data.silo import Silo
+from pffl.data.rows import Silo
 from pffl.deploy import rows as prepared
 from pffl.deploy.federation import Agreement, changes, new_keys, run_lines
 from pffl.deploy.keys import FILE as KEY

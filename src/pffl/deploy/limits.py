@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pffl import files
-from pffl.data.silo import Rows
+from pffl.data.rows import Rows
 from pffl.deploy.federation import Agreement
 from pffl.errors import Problems, Refused, UsageError, wrong
 from pffl.models import LINEAR_MODELS, LinearModel, Model

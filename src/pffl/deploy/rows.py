@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 
 from pffl import files
 from pffl.data.checks import listing
-from pffl.data.encoding import category_codes
+from pffl.data.columns import category_codes
 from pffl.data.partition import CALIBRATION, keyed_rows
-from pffl.data.reading import read_table
+from pffl.data.read import read_table
+from pffl.data.rows import Rows, Silo, restored, saved
 from pffl.data.schema import Schema
-from pffl.data.silo import Rows, Silo
-from pffl.data.sparse import restored, saved
 from pffl.deploy.federation import Agreement
 from pffl.errors import ArtefactError, DataError, Problems
 from pffl.records import suggestion

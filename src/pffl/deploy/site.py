@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from pffl.data.rows import Silo
 from pffl.data.schema import Schema
-from pffl.data.silo import Silo
 from pffl.deploy import rows as prepared
 from pffl.deploy import secure_sum
 from pffl.deploy.federation import Agreement, agreed_sets, left_out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
-from pffl.data.encoding import TableEncoding
+from pffl.data.columns import TableEncoding
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
 from pffl.queries import Query, Total

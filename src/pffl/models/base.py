@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
 
+from pffl.data.rows import Matrix
 from pffl.data.schema import Schema
-from pffl.data.sparse import Matrix
 from pffl.errors import UsageError
 from pffl.models.scaled import Design, ScaledRows, dense, filled
 from pffl.numerics import (

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pffl import files
-from pffl.data.encoding import TableEncoding, typed_labels
+from pffl.data.columns import TableEncoding, typed_labels
 from pffl.data.schema import Schema
 from pffl.errors import ArtefactError, Malformed, PFFLError
 from pffl.models.base import UNSCALED, Inputs, Model, Target

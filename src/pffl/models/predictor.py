@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from pffl import files
 from pffl.data.checks import warn
-from pffl.data.encoding import Found, TableEncoding, Unseen, unknown_remarks
-from pffl.data.reading import PARQUET, is_table, read_chunks
+from pffl.data.columns import Found, TableEncoding, Unseen, unknown_remarks
+from pffl.data.read import PARQUET, is_table, read_chunks
+from pffl.data.rows import Matrix, as_inputs, rows_not_finite
 from pffl.data.schema import Schema
-from pffl.data.silo import as_inputs
-from pffl.data.sparse import Matrix, rows_not_finite
 from pffl.errors import ArtefactError, DataError, MissingExtraError, UsageError
 from pffl.models.base import Inputs, Model
 from pffl.models.scaled import Design

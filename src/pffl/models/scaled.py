@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from pffl.data.sparse import Matrix
+from pffl.data.rows import Matrix
 from pffl.errors import DataError
 from pffl.typing import FloatArray, IntArray
 

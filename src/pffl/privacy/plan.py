@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pffl.data.encoding import Column, TableEncoding
+from pffl.data.columns import Column, TableEncoding
 from pffl.data.schema import Schema
 from pffl.errors import UsageError
 from pffl.privacy.terms import Privacy

@@ -28,9 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pffl.constraints import EVERY_SILO, Cells
+from pffl.data.rows import Matrix, Silo
 from pffl.data.schema import Schema
-from pffl.data.silo import Silo
-from pffl.data.sparse import Matrix
 from pffl.errors import Malformed, PFFLError, Refused
 from pffl.files import digest_arrays
 from pffl.models import Inputs, Model, Target, rebuild

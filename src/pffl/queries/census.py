@@ -14,8 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from pffl.data.rows import powers
 from pffl.data.schema import Schema
-from pffl.data.sparse import powers
 from pffl.errors import Malformed
 from pffl.models.scaled import Design, ScaledRows, dense, filled
 from pffl.queries.base import RowsQuery, View, raw

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from pffl.data.federation import Federation
-from pffl.data.silo import Rows
-from pffl.data.sparse import stored_width
+from pffl.data.rows import Rows, stored_width
 from pffl.queries import Census, CensusTotal, add_all
 from pffl.queries.base import raw, weighed
 from pffl.queries.census import (

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pffl.constraints import Cells
 from pffl.data.federation import Federation
-from pffl.data.sparse import Matrix, stacked, stored_width
+from pffl.data.rows import Matrix, stacked, stored_width
 from pffl.engines.local.merging import Raw, in_pieces, merge
 from pffl.models.base import Inputs
 from pffl.models.scaled import Design, ScaledRows

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pffl.data.sparse import Matrix
+from pffl.data.rows import Matrix
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 STEP = 2048  # rows compared at once

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pffl.data.encoding import Column
+from pffl.data.columns import Column
 from pffl.errors import UsageError
 from pffl.models.linear import LinearModel, NumericModel
 from pffl.typing import FloatArray, IntArray

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, checker, helper, numpy_helper
 
-from pffl.data.encoding import OTHER, Unseen
+from pffl.data.columns import OTHER, Unseen
 from pffl.data.schema import MISSING
 from pffl.errors import UsageError
 from pffl.models.export.coefficients import RawForm

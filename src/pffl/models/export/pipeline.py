@@ -15,8 +15,8 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import Pipeline
 
-from pffl.data.encoding import Unseen
-from pffl.data.sparse import Matrix
+from pffl.data.columns import Unseen
+from pffl.data.rows import Matrix
 from pffl.models.export.coefficients import RawForm
 from pffl.models.scaled import filled
 from pffl.numerics import bounded_probabilities, log_softmax, sigmoid
