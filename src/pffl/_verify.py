@@ -643,11 +643,12 @@ def check_declared(e: Json, model: SavedModel, run_file: Json) -> Iterator[Check
         return
     declared = {"run": {"seed": run["seed"]}, "constraint": run["constraint"]}
     declared["model"] = e["model"]["described"]
-    if not known(e["privacy"]):  # risks are by rows under noise, whatever was asked for
+    if not known(e["privacy"]):  # risks are by rows under noise
         declared["run"]["weighting"] = terms["weighting"]
     if not terms["later"]:
         declared["run"]["confidence"] = terms["confidence"]
-    for key in ("multiplier_bound", "risk_weight", "target_gap"):
+    noisy = known(e["privacy"])  # under noise there is no gap
+    for key in ("multiplier_bound", "risk_weight", *(() if noisy else ("target_gap",))):
         if e["promise"] and run["method"].get(key) is not None:
             yield from compare(key, terms[key], float(run["method"][key]))
     for part, stated in declared.items():

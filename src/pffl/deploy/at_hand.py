@@ -78,7 +78,10 @@ def secured(
     keys = {name: SiteKey.generate() for name in federation.silo_names}
     public = {name: own.public for name, own in keys.items()}
     agreed = replace(
-        Agreement.of(federation), keys=public, secure_sum=True, floor=floor
+        Agreement.of(federation),
+        keys=public,
+        secure_sum=True,
+        floor=floor if privacy is None else 1,  # a floor would break ε
     )
     sets = sets_of(constraint, agreed.schema, agreed.sites)
     rebuilding = _rebuilding(model)
