@@ -8,7 +8,7 @@ All rows are cut anew: 30 % for the report, of the others 35 % for calibration. 
 cut: the smallest common bound that can be promised with 95 %, by the safest model. Then
 one bound for all cuts, such as could be promised in about three of four of the first
 ones, and for each cut two models: *hoped* is trained for that bound on training and
-calibration rows alike; *promised* comes from `promise=Promise(0.95)`. Of each: how
+calibration rows alike; *promised* comes from `certify=0.95`. Of each: how
 often some cell of the report rows has a mean loss above the bound, error and risk.
 """
 
@@ -21,6 +21,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,8 +81,8 @@ def figures(e: Evidence) -> dict[str, float]:
 
 def smallest(apart: Federation, kind: Any, low: float) -> float:
     """Return the smallest common bound that the safest model is promised."""
-    asked = pffl.Promise(models=1)
-    e = pffl.solve(apart, kind(low), options=QUICK, promise=asked, seed=0).evidence
+    asked = replace(QUICK, certify=True, models=1)
+    e = pffl.solve(apart, kind(low), options=asked, seed=0).evidence
     upper = Judged(e).upper
     if upper is None:
         raise TypeError("there are calibration rows")
@@ -93,8 +94,8 @@ def compared(rows: Federation, apart: Federation, kind: Any, bound: float, model
     begun = time.process_time()
     hoped = pffl.solve(rows, kind(bound), options=QUICK, seed=0).evidence
     middle = time.process_time()
-    asked = pffl.Promise(models=models)
-    found = pffl.solve(apart, kind(bound), options=QUICK, promise=asked, seed=0)
+    asked = replace(QUICK, certify=True, models=models)
+    found = pffl.solve(apart, kind(bound), options=asked, seed=0)
     path = found.evidence.path
     if not isinstance(path, ModelPath):
         raise TypeError("a promise was asked for")

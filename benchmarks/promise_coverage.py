@@ -4,21 +4,20 @@
 
 A population is a pool of rows for each silo and cell; people are drawn from it with
 replacement, so its mean losses are the truth. On a training sample the product trains
-its path (`pffl.path`); then calibration rows are drawn again and again, and the path is
-tested: as the product does (log-sum bound, fixed sequence, every cell at δ), with a
-union over cells and models instead (log-sum at δ/(Z·models), the least constrained that
-passes), and along the same sequence by empirical Bernstein bounds. The first figure is
-how often a promise was made, the second how often it is broken: some cell's true mean
-loss, for the mixture of silos in its calibration rows, is above the bound. *worst*: the
-same sequence tested at a bound that its safest model breaks by a hair; a promise of it
-is false.
-"""
+its path (`pffl._certify`); then calibration rows are drawn again and again, and the
+path is tested: as the product does (log-sum bound, fixed sequence, every cell at δ),
+with a union over cells and models instead (log-sum at δ/(Z·models), the least
+constrained that passes), and along the same sequence by empirical Bernstein bounds. The
+first figure is how often a promise was made, the second how often it is broken: some
+cell's true mean loss, for the mixture of silos in its calibration rows, is above the
+bound. *worst*: the same sequence tested at a bound that its safest model breaks by a
+hair; a promise of it is false."""
 
 from __future__ import annotations
 
 import argparse
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -123,8 +122,8 @@ def training(world: World, rng: Any, bound: float) -> tuple[ModelPath, pffl.Solu
         seed=int(rng.integers(2**31)),
     )
     kind = pffl.ConditionalBoundedGroupLoss if world.by_label else pffl.BoundedGroupLoss
-    asked = pffl.Promise(models=MODELS)
-    found = pffl.solve(federation, kind(bound), options=QUICK, promise=asked, seed=0)
+    asked = replace(QUICK, certify=True, models=MODELS)
+    found = pffl.solve(federation, kind(bound), options=asked, seed=0)
     path = found.evidence.path
     if not isinstance(path, ModelPath):
         raise TypeError("a promise was asked for")

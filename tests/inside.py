@@ -12,6 +12,7 @@ from importlib import import_module
 #: Names by module of `pffl`. "name:other" is called "other" here; ":other" is a module.
 HOMES = {
     "_audit": "Audited read_coefficients with_probabilities",
+    "_certify": "INSIDE MAX_MARGIN",
     "_report.card": "MAX_INPUTS input_effects plain table:reports_card_table",
     "_report.chart": "Axis axis_of",
     "_report.page": "embedded render write_report",

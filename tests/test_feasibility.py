@@ -175,8 +175,9 @@ def certified(federation: Federation, bound: float) -> bool:
     found = pffl.solve(
         federation,
         pffl.BoundedGroupLoss(bound),
-        options=pffl.Options(baseline=False, smallest_bound=False),
-        promise=pffl.Promise(models=2),
+        options=pffl.Options(
+            baseline=False, smallest_bound=False, certify=True, models=2
+        ),
         seed=0,
     )
     return Judged(found.evidence).by_path

@@ -241,9 +241,7 @@ def test_rows_of_training_are_refused():
             pffl.monitor(solution, held)
     assert pffl.monitor(solution, federation, splits=["test"]).rows == 45
     calibrated = federation.with_calibration(0.3, seed=0)
-    path = pffl.solve(
-        calibrated, pffl.BoundedGroupLoss(5.0), promise=pffl.Promise(), seed=0
-    )
+    path = pffl.solve(calibrated, pffl.BoundedGroupLoss(5.0), certify=True, seed=0)
     for splits in (("train", "calibration"), ("train", "calibration", "test")):
         rows = Rows.joined([_joined(calibrated).rows(s) for s in splits])
         other = replace(calibrated, silos=(Silo("x", 0, {"train": rows}),), name="new")

@@ -1,4 +1,4 @@
-"""A promise for people not seen: the path of models, its test, and what is refused."""
+"""Bounds certified for new people: the path of models, its test, what is refused."""
 
 from __future__ import annotations
 
@@ -17,12 +17,20 @@ import pffl
 from pffl.data import Federation, Rows
 from pffl.engines import Local
 from pffl.errors import DataError, UsageError
-from pffl.path import FAR, INSIDE
 from pffl.prepare import Options
 from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
 from tests.helpers import make_federation
-from tests.inside import RECIPES, Evidence, Judged, ModelPath, conclude, keeps
+from tests.inside import (
+    INSIDE,
+    MAX_MARGIN,
+    RECIPES,
+    Evidence,
+    Judged,
+    ModelPath,
+    conclude,
+    keeps,
+)
 from tests.interrupting import Stopping, assert_same_bits
 from tests.oracles import logsum, plan_bets
 from tests.raising import raises
@@ -47,9 +55,17 @@ def unlike(seed: int = 5, rows: int = 1200, **options: Any) -> Federation:
     )
 
 
-def promised(federation: Any, bound: float, **asked: Any) -> pffl.Solution:
-    asked = {"options": QUICK, "seed": 0, "promise": pffl.Promise(), **asked}
-    return pffl.solve(federation, pffl.BoundedGroupLoss(bound), **asked)
+def certified(
+    federation: Any,
+    bound: Any,
+    models: int | None = None,
+    options: Options = QUICK,
+    **asked: Any,
+) -> pffl.Solution:
+    """Solve along a path of models, and certify one of them."""
+    constraint = pffl.BoundedGroupLoss(bound) if isinstance(bound, float) else bound
+    options = replace(options, certify=True, models=models)
+    return pffl.solve(federation, constraint, options=options, **{"seed": 0, **asked})
 
 
 def path_of(solution: pffl.Solution) -> ModelPath:
@@ -87,7 +103,7 @@ def upper_of(x: Any, bets: Any, weights: Any, delta: float) -> float:
 def test_what_is_shown_is_what_the_rows_show():
     """Every test of the sequence by rows, with its own arithmetic, and the rule."""
     federation = unlike()
-    tight = promised(federation, 0.76, promise=pffl.Promise(models=12))
+    tight = certified(federation, 0.76, models=12)
     path, rows = path_of(tight), federation.pooled("test")
     shown = []
     for one in path.candidates:
@@ -125,7 +141,7 @@ def test_the_path_is_made_of_training_rows_alone():
         ),
     )
     options = replace(QUICK, smallest_bound=True)
-    found = [promised(f, 0.8, options=options) for f in (federation, other)]
+    found = [certified(f, 0.8, options=options) for f in (federation, other)]
     first, second = map(path_of, found)
     assert len(first.candidates) == len(second.candidates) == 20
     for one, two in zip(first.candidates, second.candidates, strict=True):
@@ -140,7 +156,7 @@ def test_the_path_is_made_of_training_rows_alone():
 def test_the_safest_is_first_and_nearly_as_safe_as_possible():
     """s* by cvxpy: the largest s with mean loss ≤ ζ − s·se in every cell."""
     federation = unlike(rows=400)
-    found = promised(federation, 0.68, promise=pffl.Promise(models=4))
+    found = certified(federation, 0.68, models=4)
     path = path_of(found)
     margins = [one.margin for one in path.candidates]
     assert margins == sorted(margins, reverse=True)
@@ -154,7 +170,7 @@ def test_the_safest_is_first_and_nearly_as_safe_as_possible():
         for a in (0, 1)
     ]
     cp.Problem(cp.Maximize(s), kept).solve()
-    assert margins[0] == pytest.approx(min(INSIDE * s.value, FAR), rel=2e-3)
+    assert margins[0] == pytest.approx(min(INSIDE * s.value, MAX_MARGIN), rel=2e-3)
     for a in (0, 1):  # a standard error of the mean on so many calibration rows
         values = losses_of(found, rows_of(rows, a), first_of(path), 3.0)
         n = (federation.pooled("test").group == a).sum()
@@ -214,7 +230,7 @@ def test_promises_are_broken_no_more_often_than_said():
 
 def test_not_shown_says_what_can_be_and_exits_with_4():
     federation = unlike()
-    found = promised(federation, 0.7)
+    found = certified(federation, 0.7)
     path, e = path_of(found), found.evidence
     assert (path.chosen, found.status, found.exit_code) == (0, "met", 4)
     told = conclude(e).verdicts["new_people"].as_dict()
@@ -233,7 +249,7 @@ def test_not_shown_says_what_can_be_and_exits_with_4():
 
 
 def test_another_confidence_later_is_a_test_of_the_same_sequence():
-    found = promised(unlike(), 0.76)
+    found = certified(unlike(), 0.76)
     assert found.exit_code == 0
     e = found.evidence
     sure = replace(e, terms=replace(e.terms, confidence=0.999999))
@@ -250,7 +266,7 @@ def test_a_cell_without_calibration_rows():
         rows = silo.rows("test")
         held = rows.take(np.flatnonzero(rows.group == 0))
         silos.append(replace(silo, splits={**silo.splits, "test": held}))
-    found = promised(replace(federation, silos=tuple(silos)), 0.9)
+    found = certified(replace(federation, silos=tuple(silos)), 0.9)
     assert found.exit_code == 4
     assert (
         conclude(found.evidence).verdicts["new_people"].as_dict()["could_promise"]
@@ -259,7 +275,7 @@ def test_a_cell_without_calibration_rows():
 
 
 def test_a_method_without_bounds_has_one_model():
-    found = promised(unlike(rows=300), 0.9, method="fedavg")
+    found = certified(unlike(rows=300), 0.9, method="fedavg")
     assert len(path_of(found).candidates) == 1
 
 
@@ -267,14 +283,14 @@ def test_a_network_along_tightened_bounds():
     pytest.importorskip("torch")
 
     federation = unlike(rows=400)
-    found = promised(
+    found = certified(
         federation,
         0.95,
         model=RECIPES["mlp"](hidden=(4,)).build(federation.schema),
         method=pffl.PFFL(
             dual_rounds=2, rounds_per_dual=3, local_steps=3, step_size=0.3
         ),
-        promise=pffl.Promise(models=2),
+        models=2,
     )
     path = path_of(found)
     assert len(path.candidates) == 2
@@ -312,28 +328,28 @@ def test_calibration_rows_are_training_rows_set_apart_with_their_people():
 
 def test_stopped_at_any_query_it_ends_as_if_it_had_not_been(tmp_path):
     federation = unlike(rows=200)
-    asked = {"promise": pffl.Promise(models=3)}
-    whole = promised(federation, 0.7, **asked)
+    asked = {"models": 3}
+    whole = certified(federation, 0.7, **asked)
     messages = whole.evidence.training.queries["messages"]
     for at in range(2, messages + 1, 5):
         engine = Stopping(Local(federation), at)
         place = tmp_path / str(at)
         try:
-            stopped = promised(engine, 0.7, checkpoint=place, **asked)
+            stopped = certified(engine, 0.7, checkpoint=place, **asked)
         except KeyboardInterrupt:
             pass
         else:
             assert stopped.status == "interrupted"
-        again = promised(federation, 0.7, checkpoint=place, **asked)
+        again = certified(federation, 0.7, checkpoint=place, **asked)
         assert_same_bits(again.w, whole.w)
         assert_same_bits(again.evidence.path, whole.evidence.path)
 
 
 def test_under_secure_sums_the_same_path_is_walked():
     federation = make_federation(3, sizes=(400, 300, 350), test=300, heterogeneity=0.1)
-    asked = {"promise": pffl.Promise(models=3), "options": Options()}
-    plain = promised(federation, 0.75, **asked)
-    masked = promised(federation, 0.75, secure_sum=True, **asked)
+    asked = {"models": 3, "options": Options()}
+    plain = certified(federation, 0.75, **asked)
+    masked = certified(federation, 0.75, secure_sum=True, **asked)
     assert len(path_of(plain).candidates) == len(path_of(masked).candidates) == 3
     assert path_of(plain).chosen == path_of(masked).chosen
     np.testing.assert_allclose(plain.w, masked.w, atol=1e-4)
@@ -343,29 +359,25 @@ def test_under_secure_sums_the_same_path_is_walked():
 
 
 BGL = pffl.BoundedGroupLoss(0.7)
-MANY: dict[str, Any] = {"options": Options(promise="unseen")}
+MANY: dict[str, Any] = {"options": Options(certify=True)}
 REFUSED: dict[str, tuple[Any, str]] = {
-    "no bound": (lambda f: promised_of(f, None), "needs-bound"),
-    "minimax": (lambda f: promised_of(f, pffl.MinMax()), "needs-bound"),
+    "no bound": (lambda f: certified(f, None), "needs-bound"),
+    "minimax": (lambda f: certified(f, pffl.MinMax()), "needs-bound"),
     "no rows": (
-        lambda f: promised(unlike(rows=200, test_fraction=0.0), 0.7),
+        lambda f: certified(unlike(rows=200, test_fraction=0.0), 0.7),
         "needs-calibration",
     ),
     "numbers": (
-        lambda f: promised(make_federation(0, labels=0), 5.0),
+        lambda f: certified(make_federation(0, labels=0), 5.0),
         "unbounded-loss",
     ),
     "several": (
         lambda f: pffl.solve_many(f, [(BGL, pffl.Exact())], **MANY),
         "needs-one-run",
     ),
-    "models alone": (lambda f: Options(models=3), "options-conflict"),
-    "confidence": (lambda f: pffl.Promise(confidence=1.0), "wrong-value"),
+    "models alone": (lambda f: Options(models=3), "no-effect"),
+    "confidence": (lambda f: pffl.solve(f, BGL, certify=1.5), "wrong-value"),
 }
-
-
-def promised_of(federation: Federation, constraint: Any) -> pffl.Solution:
-    return pffl.solve(federation, constraint, promise=pffl.Promise())
 
 
 @pytest.mark.parametrize("what", REFUSED)
@@ -384,7 +396,7 @@ def test_calibration_rows_of_people_in_training_are_refused():
             splits[split] = replace(rows, person=np.arange(len(rows)))
         silos.append(replace(silo, splits=splits))
     with raises(DataError, "people-shared"):
-        promised(replace(federation, silos=tuple(silos)), 0.7)
+        certified(replace(federation, silos=tuple(silos)), 0.7)
 
 
 def test_on_the_command_line(capsys, tmp_path):

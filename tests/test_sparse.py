@@ -66,7 +66,7 @@ def test_no_step_makes_the_rows_dense(poisoned):
     assert peak < 8 * 400 * 4_000 / 4
     method = pffl.FirstOrder(target_gap=0.1)
     solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.6), method=method)
-    pffl.certify(solution, federation)
+    pffl.certify(solution)
     predictor = solution.predictor
     assert predictor.predict_proba(X).shape == (400, 2)
     assert federation.repeated("test") == 0

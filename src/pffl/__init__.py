@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pffl import figures as figures
     from pffl import metrics as metrics
     from pffl._audit import audit as audit
+    from pffl._certify import certify as certify
     from pffl._feasible import Feasible as Feasible
     from pffl._feasible import feasible as feasible
     from pffl._monitor import monitor as monitor
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from pffl._report.page import report as report
     from pffl._solve import solve as solve
     from pffl._solve import solve_many as solve_many
-    from pffl.certifying import certify as certify
     from pffl.constraints import BoundedGroupLoss as BoundedGroupLoss
     from pffl.constraints import (
         ConditionalBoundedGroupLoss as ConditionalBoundedGroupLoss,
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from pffl.models import Network as Network
     from pffl.models import SoftmaxRegression as SoftmaxRegression
     from pffl.models.predictor import Predictor as Predictor
-    from pffl.path import Promise as Promise
     from pffl.prepare import Options as Options
     from pffl.privacy.terms import Privacy as Privacy
     from pffl.runs import load as load
@@ -81,12 +80,11 @@ _HOMES = {
     "PFFLError": "errors",
     "PerSilo": "constraints",
     "Predictor": "models.predictor",
-    "Promise": "path",
     "SoftmaxRegression": "models",
     "Solution": "solution",
     "audit": "_audit",
     "card": "_report.card",
-    "certify": "certifying",
+    "certify": "_certify",
     "compare": "experiments.comparison",
     "feasible": "_feasible",
     "load": "runs",

@@ -22,8 +22,9 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from pffl._certify import chosen_among, overlap_of
 from pffl._solve import open_engine, prepared, setting_of
-from pffl.certifying import Request, chosen_among, overlap_of
+from pffl.bounds.checks import whole
 from pffl.constraints import Constraint
 from pffl.data.columns import TableEncoding, as_column, encode_values
 from pffl.data.federation import Federation
@@ -286,7 +287,7 @@ def audit(
         problem,
         point,
         measured,
-        Request(candidates=candidates).terms(terms),
+        replace(terms, candidates=int(whole("candidates", candidates, least=1))),
         training=UNTRAINED if own is None else OURS,
         promise=promise and constraint is not None and not constraint.minimax,
         minimax=False,

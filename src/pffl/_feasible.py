@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from scipy.special import ndtr
 
+from pffl._certify import calibration_split, check_bounded, find_safest
 from pffl._solve import as_federation, open_engine, prepared, setting_of
 from pffl.bounds.checks import Interval, probability
 from pffl.bounds.mean import LOG_SUM, Moments, best
@@ -51,7 +52,6 @@ from pffl.evidence.record import Least, Missing, Sample
 from pffl.flow import Flow, gather
 from pffl.methods.auto import Auto
 from pffl.models.base import Model
-from pffl.path import calibration_split, check_bounded, find_safest
 from pffl.prepare import Options, prepare
 from pffl.problem import Problem
 from pffl.select import set_aside
@@ -452,7 +452,7 @@ def _forecast(
             "[needs-weight-bound] rows have weights, and it is not known what no "
             "weight is above: `weight_bound=NUMBER`"
         )
-    method, plain = Auto(), replace(options, promise=None, models=None)
+    method, plain = Auto(), replace(options, certify=False, models=None)
     problem, _ = prepared(engine, constraint, model, method, plain, 0)
     check_bounded(constraint, problem)
     split = calibration_split(setting.splits)
@@ -474,7 +474,7 @@ def _forecast(
         some = replace(plain, empty_cells="remove")
         part, _ = yield from prepare(here, constraint, model, method, some, 0)
         rows = yield from expected_rows(part, ("validation",))
-        best, _ = yield from find_safest(part, method.resolved(part)[0], wanted, rows)
+        best = yield from find_safest(part, method.resolved(part)[0], wanted, rows)
         w, M, seen = best.run.point.w, best.loss_bound, best.measured.seen
         bounded = replace(wanted, loss_bound=M)
         held = yield from heldout_sample(part, w, bounded, seen, rows)

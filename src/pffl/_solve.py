@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from pffl import files
+from pffl._certify import calibration_overlap, check_certifiable, fit_path
 from pffl.callbacks import Callback
 from pffl.constraints import Bound, Cells, Constraint, as_constraint
 from pffl.data.federation import Federation
@@ -48,12 +49,6 @@ from pffl.methods.base import Method
 from pffl.methods.pffl import PFFL
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel, default_model
-from pffl.path import (
-    Promise,
-    calibration_overlap,
-    check_promise,
-    fit_path,
-)
 from pffl.prepare import (
     Options,
     Setting,
@@ -95,7 +90,7 @@ def solve(
     checkpoint: Log | str | os.PathLike[str] | None = None,
     about: About | None = None,
     secure_sum: bool = False,
-    promise: Promise | None = None,
+    certify: bool | float = False,
     privacy: Privacy | None = None,
     **columns: Any,
 ) -> Solution:
@@ -132,8 +127,9 @@ def solve(
     secure_sum
         Whether silos' answers are added under masks, so that nobody reads a single
         silo's: what a federation of three sites and more does over machines.
-    promise
-        Ask for a model whose bounds can be promised for people not seen: see `path`.
+    certify
+        Find the model with the least risk whose bounds hold for new people, with this
+        confidence (True: that of the options): see `Options.certify`.
     privacy
         Add noise to everything that is asked, within a budget: see `Privacy`. With
         `secure_sum` the silos share the noise; without, each adds all of it.
@@ -189,8 +185,9 @@ def solve(
         seed = log.seed
     seed = secrets.randbits(32) if seed is None else int(seed)
     setting, settings, notes = setting_of(asker), options or Options(), []
-    if promise is not None:
-        settings = promise.among(settings)
+    if certify:
+        sure = settings.confidence if certify is True else certify
+        settings = replace(settings, certify=True, confidence=sure)
     free = constraint is not None and constraint.open
     bare = model or default_model(setting.schema)
     used = default_method(bare) if method is None else method_of(method)
@@ -364,8 +361,8 @@ def solving(
     begun = begin(setting, constraint, bare, chosen, settings, seed)
     problem, notes = yield from meter.watch(begun)
     more = idle(problem)
-    if settings.promise is not None:
-        check_promise(setting, constraint, problem)
+    if settings.certify:
+        check_certifiable(setting, constraint, problem)
     check_memory(problem, chosen.resolved(problem)[0])
     wanted = wanted_of(setting, constraint, chosen, settings)
     solution = yield from fitted(
@@ -541,7 +538,7 @@ def fitted(
     method, why = method.resolved(problem)
     path: ModelPath | Missing = NOT_ASKED
     meter = meter or Meter(setting.access.pooled or len(setting.silo_names))
-    if options.promise is None:
+    if not options.certify:
         flow = fit(problem, method, wanted, gap_every=gap_every)
         found = yield from meter.watch(flow)
     else:
@@ -673,10 +670,10 @@ def solve_many(
     if not points:
         return []
     settings, asker = options or Options(), open_engine(federation, engine)
-    if settings.promise is not None:
+    if settings.certify:
         raise UsageError(
-            "[needs-one-run] a promise for people not seen is for one run: of many "
-            "models that are tried on the same rows none can be promised anything"
+            "[needs-one-run] one run is certified at a time: bounds of one model among "
+            "many that are tried on the same rows are not"
         )
     setting = setting_of(asker)
     bare = model or default_model(asker.schema)

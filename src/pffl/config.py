@@ -89,14 +89,10 @@ class RunSettings:
         Where silos are: "local" (fast), "reference" (a plain loop) or "flower".
     seed
         Of the training. None: one is drawn, and written into the run file.
-    certify
-        Whether to find the model with the least risk whose bounds hold for new people,
-        with the confidence asked for.
     """
 
     engine: str = "local"
     seed: int | None = None
-    certify: bool = False
 
     def __post_init__(self) -> None:
         with Problems("run", UsageError) as problems:
@@ -332,17 +328,13 @@ def _read_run(
 ) -> tuple[Options | None, RunSettings | None]:
     """Read [run]: the fields of `Options` and of `RunSettings`."""
     kinds: tuple[Any, ...] = (Options, RunSettings)
-    known = [name for kind in kinds for name in parameters(kind) if name != "promise"]
+    known = [name for kind in kinds for name in parameters(kind)]
     for key in values:
         if key not in known:
             problems.add(unknown_key(key, "[run]", known, {}))
     good = {key: value for key, value in values.items() if key in known}
     parts = [{k: good[k] for k in good if k in parameters(kind)} for kind in kinds]
     settings = _read(parts[1], RunSettings, "[run]", problems)
-    if settings is not None and settings.certify:
-        parts[0]["promise"] = "unseen"
-    elif "models" in good:
-        problems.add("[no-effect] [run] models goes with certify = true")
     return _read(parts[0], Options, "[run]", problems), settings
 
 
@@ -659,8 +651,7 @@ class RunSpec(TrainingPlan):
 def run_section(options: Options) -> dict[str, Any]:
     """Return options as [run] has them, all of them."""
     plain = asdict(options)
-    certify = {"certify": True} if plain.pop("promise") else {}
-    return {**plain, **certify}
+    return plain if options.certify else {k: plain[k] for k in plain if k != "certify"}
 
 
 def about_section(about: About) -> dict[str, str] | None:
@@ -909,7 +900,7 @@ def keys() -> Mapping[str, Key]:
             found[f"{section}.kind"] = Key(str, None, f"One of {names}.")
         for kind, source in kinds:
             for name, key in _keys_of(source).items():
-                if (section, name) not in (("run", "promise"), ("run", "l2")):
+                if (section, name) != ("run", "l2"):
                     known = found.setdefault(f"{section}.{name}", key)
                     known.kinds.append(kind)
     l2 = found["model.l2"]

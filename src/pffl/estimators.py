@@ -25,9 +25,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from pffl._solve import solve
-from pffl.certifying import cells_of, problem_of
-from pffl.constraints import AUTO, CONSTRAINTS, Constraint, MinMax
+from pffl._solve import prepared, solve
+from pffl.constraints import AUTO, CONSTRAINTS, EVERY_SILO, Cells, Constraint, MinMax
 from pffl.data.columns import as_column, encode_values
 from pffl.data.federation import Federation, as_weights, name_of
 from pffl.data.rows import Rows, Silo, as_inputs
@@ -38,9 +37,8 @@ from pffl.errors import DataError, NotMetError, Problems, UsageError, wrong
 from pffl.evidence.certificate import Certificate
 from pffl.evidence.conclude import conclude
 from pffl.evidence.looks import Look, Looks
-from pffl.evidence.measure import Wanted, expected_rows, heldout_sample
+from pffl.evidence.measure import Wanted, heldout_sample
 from pffl.evidence.record import Evidence, Missing, Sample
-from pffl.flow import Flow
 from pffl.methods import method_of
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
@@ -173,7 +171,6 @@ class _FairLinear(BaseEstimator):
                 l2="auto" if self.l2 == "auto" else None,
                 error_at_most=self.error_at_most,
                 baseline=False,
-                # Where B is open, whether bounds are impossible is found out anyway.
             ),
             seed=check_random_state(self.random_state).randint(2**31) if drawn else 0,
         )
@@ -359,30 +356,16 @@ class _FairLinear(BaseEstimator):
             Silo(name, k, {"train": rows.take(place)})
             for k, (name, place) in enumerate(zip(names, places, strict=True))
         ]
-        here, terms = Federation(schema, tuple(made)), evidence.terms
-        engine, (model, w) = Local(here), self._plain()
-        cells = cells_of(evidence, schema, names)
-        problem = problem_of(engine, evidence, model, cells)
-        wanted = Wanted(
-            ("train",),
-            heldout=("train",),
-            loss_bound=terms.loss_bound,
-            weighted=here.weighted,
-            weight_bound=terms.weight_bound,
-            confidence=terms.confidence,
-        )
-
-        def evaluate() -> Flow[Sample | Missing]:
-            many = yield from expected_rows(problem, ("train",))
-            return (yield from heldout_sample(problem, w, wanted, evidence.seen, many))
-
-        held, own = drive(engine, evaluate()), here.fingerprint
-        if isinstance(held, Sample) and own != evidence.data.fingerprint:
-            held = replace(held, splits=["test"])  # otherwise they were trained on
+        here = Federation(schema, tuple(made))
+        own, (model, w) = here.fingerprint, self._plain()
         data = replace(
             evidence.data, overlap=None, splits={"test": own}, weighted=here.weighted
         )
-        return replace(evidence, heldout=held, data=data)
+        found = replace(evidence, data=data)
+        held = _measure(here, found, model, w)
+        if isinstance(held, Sample) and own != data.fingerprint:
+            held = replace(held, splits=["test"])  # otherwise they were trained on
+        return replace(found, heldout=held)
 
     def _scaled(self, X: Any) -> Design:
         """Return inputs less their means."""
@@ -723,3 +706,37 @@ def _known_groups(schema: Schema, sensitive_features: object, rows: int) -> IntA
             )
         columns.append(np.array([known.values.index(v) for v in own.values])[column])
     return schema.combine(np.stack(columns, axis=1))
+
+
+def _measure(
+    here: Federation, evidence: Evidence, model: LinearModel, w: FloatArray
+) -> Sample | Missing:
+    """Measure a trained model on test rows, with bets planned by its training rows."""
+    schema, silos, terms = here.schema, list(here.silo_names), evidence.terms
+    labels: tuple[str | None, ...] = schema.labels or (None,)
+    strata = [(group, label) for group in schema.groups for label in labels]
+    of_silo = [silos.index(c.silo) if c.silo else EVERY_SILO for c in evidence.cells]
+    cells = Cells(
+        evidence.names,
+        evidence.bounds,
+        np.array([[one in cell.of for one in strata] for cell in evidence.cells]),
+        np.array(of_silo),
+    )
+    engine, options = Local(here), Options(weighting=terms.weighting)
+    problem = prepared(engine, None, None, Auto(), options, 0)[0]
+    problem = replace(
+        problem,
+        task=replace(problem.task, model=model, cells=cells),
+        counts=cells.totals(problem.silo_weights),
+    )
+    wanted = Wanted(
+        here.splits,
+        heldout=here.splits,
+        loss_bound=terms.loss_bound,
+        weighted=here.weighted,
+        weight_bound=terms.weight_bound,
+        confidence=terms.confidence,
+    )
+    return drive(
+        engine, heldout_sample(problem, w, wanted, evidence.seen, problem.rows)
+    )

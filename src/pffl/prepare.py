@@ -69,10 +69,12 @@ class Options:
     smallest_bound
         Whether to enclose the smallest bound that all groups can meet together (linear
         models only). None: where a bound is missed.
-    promise, models
-        "unseen" asks for the model with the least risk whose bounds can be promised for
-        people not seen, with this confidence, along a path of so many models: see
-        `path`.
+    certify
+        Whether to find the model with the least risk whose bounds hold for new people,
+        with the confidence asked for.
+    models
+        With `certify`: how many models are tried, at most. None: 20, and 6 where rows
+        are elsewhere or the model is a network. More cost time, and no confidence.
 
     Raises
     ------
@@ -98,7 +100,7 @@ class Options:
     error_at_most: float | None = None
     baseline: bool = True
     smallest_bound: bool | None = None
-    promise: Literal["unseen"] | None = None
+    certify: bool = False
     models: int | None = None
 
     def __post_init__(self) -> None:
@@ -107,7 +109,6 @@ class Options:
                 ("weighting", ("silos", "rows")),
                 ("empty_cells", ("refuse", "remove")),
                 ("l2", ("auto", None)),
-                ("promise", ("unseen", None)),
             ):
                 if getattr(self, name) not in allowed:
                     problems.add(
@@ -121,11 +122,8 @@ class Options:
                     "[wrong-value] The 'models' parameter must be a whole number ≥ 1. "
                     f"Got {many!r} instead."
                 )
-            if many is not None and self.promise is None:
-                problems.add(
-                    "[options-conflict] `models=` goes with a promise: "
-                    "`promise='unseen'`"
-                )
+            if many is not None and not self.certify:
+                problems.add("[no-effect] 'models' goes with `certify = true`")
             above = ("radius", "weight_bound", "error_at_most")
             for name in (*above, "confidence"):
                 number = getattr(self, name)

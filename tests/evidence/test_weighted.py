@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl.certifying import certify
 from tests.inside import Audited, Judged, conclude, shares
 from tests.verifying import not_verified
 
@@ -98,7 +97,7 @@ def test_only_losses_are_bounded_and_all_of_the_risk_is_theirs(run):
 
 
 def test_verify_agrees_and_notices(rows, run, tmp_path):
-    assert not_verified(run, rows, tmp_path, confidence=0.9, weight_bound=50.0) == []
+    assert not_verified(run, rows, tmp_path) == []
     pffl.save(run, tmp_path / "other")
     place = tmp_path / "other" / "certificate.json"
     plain = json.loads(place.read_bytes())
@@ -120,14 +119,12 @@ def test_verify_agrees_and_notices(rows, run, tmp_path):
 
 
 def test_a_weight_above_the_bound_and_no_bound_at_all(rows, run):
-    lower = certify(run, rows, weight_bound=39.0)
-    statement = next(s for s in lower.statements if s.kind == "holdout")
-    assert not statement.available
     heavy = federation(n=1500)
     test = [replace(r, weight=r.weight * 2) for r in _tests(heavy)]
-    e = certify(run, _with_tests(heavy, test)).statements
-    statement = next(s for s in e if s.kind == "holdout")
-    assert not statement.available
+    for people, most in ((rows, 39.0), (_with_tests(heavy, test), 40.0)):
+        options = pffl.Options(weight_bound=most)
+        found = pffl.audit(run, people, pffl.BoundedGroupLoss(0.9), options=options)
+        assert not said(found.evidence, "holdout").available
     found = pffl.audit(Audited(run.model, run.w), rows, pffl.BoundedGroupLoss(0.72))
     assert not said(found.evidence, "holdout").available
     options = pffl.Options(weight_bound=40.0)

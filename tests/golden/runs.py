@@ -12,7 +12,7 @@ import math
 import os
 from collections.abc import Callable, Mapping
 from contextlib import chdir, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -280,7 +280,7 @@ def compas_cbgl(data: Data) -> Figures:
         "--seed", "0", "--json", "--quiet", "--no-extras", *data.settings("compas"),
     )  # fmt: skip
     by_command = {"exit_code": outcome.code, "agrees": _agrees(outcome, solution)}
-    again = pffl.certify(solution, data.compas, candidates=5, confidence=0.9)
+    again = pffl.certify(solution, candidates=5, confidence=0.9)
     cheap = pffl.solve(
         data.compas,
         pffl.ConditionalBoundedGroupLoss(0.7),
@@ -319,7 +319,7 @@ def adult_promised(data: Data) -> Figures:
     solution = pffl.solve(
         federation,
         pffl.ConditionalBoundedGroupLoss(0.7),
-        promise=pffl.Promise(),
+        certify=True,
         seed=0,
     )
     return told(solution) | {"path": _path(solution)}
@@ -429,8 +429,7 @@ def softmax_weighted(data: Data) -> Figures:
     promised = pffl.solve(
         federation.with_calibration(0.5, seed=0),
         pffl.BoundedGroupLoss(1.0),
-        promise=pffl.Promise(models=8),
-        options=options,
+        options=replace(options, certify=True, models=8),
         seed=0,
     )
     first = pffl.BoundedGroupLoss(0.85)

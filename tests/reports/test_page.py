@@ -145,7 +145,7 @@ def promised():
         unlike(),
         pffl.BoundedGroupLoss(0.75),
         seed=0,
-        promise=pffl.Promise(),
+        certify=True,
         options=pffl.Options(smallest_bound=False),
     )
     path = solution.evidence.path

@@ -147,8 +147,10 @@ def method(kind: str, **settings: Any) -> dict[str, Any]:
     return {"method": METHODS[kind](**settings)}
 
 
-FOUR = {"promise": pffl.Promise(models=4), "options": QUICK}
+FOUR = {"options": replace(QUICK, certify=True, models=4)}
 HEAVY = {"options": replace(QUICK, weight_bound=1.5)}
+ONE = {"options": replace(QUICK, certify=True, models=1)}
+HEAVY_FOUR = {"options": replace(FOUR["options"], weight_bound=1.5)}
 ONCE = pffl.PFFL(dual_rounds=1, rounds_per_dual=1)
 NO_RIDGE = {"model": pffl.LogisticRegression(l2=0.0)}
 SQUARES = {"model": pffl.LeastSquares(target_range=RANGE)}
@@ -198,12 +200,12 @@ RUNS: dict[str, Run] = {
     "certified": Run(unlike, BGL(0.8), FOUR),
     "not certified": Run(unlike, BGL(0.7), FOUR),
     "certify the impossible": Run(unlike, BGL(0.4), FOUR),
-    "one candidate": Run(unlike, BGL(0.9), FOUR | {"promise": pffl.Promise(models=1)}),
+    "one candidate": Run(unlike, BGL(0.9), ONE),
     "calibration rows": Run(apart, BGL({"a": 0.82, "b": 0.86}), FOUR),
     "calibration rows, by label": Run(apart, CBGL(0.95), FOUR),
     "weights": Run(lambda: table("weighted"), BGL(0.7), HEAVY),
     "weights, no bound of them": Run(lambda: table("weighted"), BGL(0.7)),
-    "weights, certified": Run(lambda: table("weighted"), BGL(0.9), FOUR | HEAVY),
+    "weights, certified": Run(lambda: table("weighted"), BGL(0.9), HEAVY_FOUR),
     "several rows": Run(lambda: table("several"), BGL(0.7)),
     "several rows, certified": Run(lambda: table("several"), BGL(0.85), FOUR),
     "several rows and weights": Run(lambda: table("both"), BGL(0.7), HEAVY),

@@ -108,8 +108,8 @@ def _refuse(
             found.append("bound = 'auto' (each trial would have to be paid)")
     if options.l2 == "auto":
         found.append("l2 = 'auto' (each trial would have to be paid)")
-    if options.promise is not None:
-        found.append("a path of models for a promise (each would have to be paid)")
+    if options.certify:
+        found.append("a path of models to certify (each would have to be paid)")
     if options.empty_cells != "refuse":
         found.append("empty_cells = 'remove' (which cells are empty is not released)")
     if options.smallest_bound:

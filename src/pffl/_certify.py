@@ -1,0 +1,455 @@
+"""Bounds that hold for new people: a path of models, tested in a fixed sequence.
+
+    1  train for the bounds ζ that are asked for; se_z ← about one standard error of
+       cell z's mean loss on the calibration rows, by its training losses
+    2  s* ← the largest margin s at which all bounds ζ_z − s·se_z can be met
+    3  train for ζ_z − s·se_z at margins s from that of the first model up to s*, each
+       from where the last one ended; M of each on training rows
+    4  put the safest first: the one with the largest min_z (ζ_z − μ_z)/se_z, μ_z its
+       mean training losses; plan the bets of each
+    5  ask about all of them on the calibration rows, in one message
+    6  ship the last one up to which every one is certified to keep all bounds, each
+       with the full risk δ, every cell at δ; or the first, if that is not certified
+
+Lines 1 to 4 see training rows alone; of calibration rows only how many there are. What
+line 6 may say, and why, is in `evidence.figures`. `certify` states later what holds for
+a model at another confidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pffl.bounds.checks import probability, whole
+from pffl.constraints import Constraint
+from pffl.data.federation import Federation
+from pffl.data.partition import CALIBRATION
+from pffl.errors import DataError, NotMetError, UsageError
+from pffl.evidence import proofs
+from pffl.evidence.certificate import Certificate
+from pffl.evidence.conclude import conclude
+from pffl.evidence.figures import keeps
+from pffl.evidence.measure import (
+    Known,
+    Wanted,
+    expected_rows,
+    heldout_sample,
+    measure,
+    reported,
+)
+from pffl.evidence.record import (
+    Before,
+    Candidate,
+    Data,
+    Evidence,
+    Missing,
+    ModelPath,
+    Sample,
+    known,
+)
+from pffl.evidence.proofs import expand
+from pffl.fit import Fitted, fit
+from pffl.flow import Flow, Round, Start, gather, rounds
+from pffl.methods.auto import Auto
+from pffl.methods.base import Method
+from pffl.prepare import Setting
+from pffl.problem import Problem
+from pffl.typing import FloatArray
+
+DEFAULT_MODELS = 20  # of a path
+COSTLY_MODELS = 6  # where rows are elsewhere, or models are networks
+MAX_MARGIN = 12.0  # standard errors: no model needs a larger one
+USUAL_MARGIN = 3.0  # about where models begin to be certified
+INSIDE = 0.98  # of the largest margin: at it nothing is left to choose by
+NETWORK_MARGIN = 4.5  # beyond the first one, of models of which s* is not known
+NEWTON_STEPS = 6  # towards s*
+CLOSE = 0.01  # of a standard error: near enough to s*
+ROUGH_GAP = 1e-4  # target gap on the way there
+MIN_ERROR = 1e-3  # of the largest standard error: a smaller one is taken for this
+UNBOUNDED = Missing("the losses of no model on the path have a bound")
+NO_BETS = Missing("what is promised is shown by calibration rows")
+STOPPED = {
+    "diverged": "the run diverged before its models could be tested",
+    "interrupted": "the run was interrupted before its models could be tested",
+}
+
+
+# A path of models, and its test
+
+
+def check_certifiable(
+    setting: Setting, constraint: Constraint | None, problem: Problem
+) -> None:
+    """Refuse to certify without bounds, bounded losses, or rows of other people."""
+    check_bounded(constraint, problem)
+    calibration_split(setting.splits)
+    many = calibration_overlap(setting)
+    if setting.data.by_person and many:
+        raise DataError(
+            f"[people-shared] {many:,} calibration rows are of people whose other "
+            "rows are trained on: nothing can be certified by them"
+        )
+
+
+def check_bounded(constraint: Constraint | None, problem: Problem) -> None:
+    """Refuse to certify without bounds, or without a bound on every loss."""
+    if constraint is None or constraint.minimax or not problem.n_cells:
+        raise UsageError("[needs-bound] what is certified is a bound: `bound=NUMBER`")
+    if not problem.task.model.loss_bounds:
+        raise UsageError(
+            "[unbounded-loss] losses of new people are certified where they are "
+            "bounded: `target_range=LOW,HIGH`"
+        )
+
+
+def calibration_split(splits: Sequence[str]) -> str:
+    """Return the rows to test on: those set apart for it, or else the test rows."""
+    for split in (CALIBRATION, "test"):
+        if split in splits:
+            return split
+    raise UsageError(
+        "[needs-calibration] bounds are certified by rows that are not trained on: "
+        "`calibration_fraction=0.2`"
+    )
+
+
+def calibration_overlap(setting: Setting) -> int | None:
+    """Return how many of these rows are trained on, too; None if nobody could look."""
+    if calibration_split(setting.splits) == CALIBRATION:
+        return setting.calibration_overlap
+    return setting.data.overlap
+
+
+def fit_path(
+    problem: Problem,
+    method: Method,
+    wanted: Wanted,
+    *,
+    models: int | None,
+    gap_every: int = 0,
+    overlap: int | None = None,
+) -> Flow[tuple[Fitted, ModelPath | Missing]]:
+    """Train a path of models, test it, and measure the one that is shipped.
+
+    Parameters
+    ----------
+    problem, method, wanted, gap_every
+        As for `fit.fit`.
+    models
+        Of the path, at most. More cost time, and no confidence.
+    overlap
+        Calibration rows that are training rows, too; None if nobody could look.
+    """
+    split, shown = calibration_split(wanted.splits), reported(problem)
+    on_training_rows = replace(wanted, splits=("train",))
+    first = yield from fit(problem, method, on_training_rows, gap_every=gap_every)
+    rows = yield from expected_rows(shown, (split,))
+    if first.run.stopped is not None:
+        none = Missing(STOPPED[first.run.stopped])
+        return replace(first, measured=replace(first.measured, heldout=none)), none
+    path = CandidatePath.near(first, problem, method, on_training_rows, rows)
+    trained = yield from path.fits(first, max_models(problem, models))
+    bounded = [one for one in trained if one.loss_bound is not None]
+    if not bounded:  # by training rows: nothing can be certified of any of them
+        flow = heldout_sample(shown, first.run.point.w, wanted, None, UNBOUNDED)
+        held = yield from flow
+        return replace(first, measured=replace(first.measured, heldout=held)), UNBOUNDED
+    fits = sorted(bounded, key=path.safety, reverse=True)
+    tested = replace(wanted, heldout=(split,))
+    samples = yield from gather(
+        *(
+            heldout_sample(
+                shown,
+                one.run.point.w,
+                replace(tested, loss_bound=one.loss_bound),
+                one.measured.seen,
+                rows,
+            )
+            for one in fits
+        )
+    )
+    found = replace(path.tested(fits, samples, split), overlap=overlap)
+    shipped, proved = fits[found.chosen], first.measured.proofs
+    before, others = first.measured.before, [s for s in wanted.present if s != split]
+    measured = yield from measure(
+        problem,
+        shipped.run.point,
+        replace(wanted, heldout=tuple(others), loss_bound=shipped.loss_bound),
+        Known(
+            shipped.measured.seen,
+            NO_BETS,
+            shipped.measured.proofs.gap,
+            proved.least,
+            proved.excess,
+            np.array(before.model) if isinstance(before, Before) else before,
+        ),
+    )
+    if not others:
+        measured = replace(measured, heldout=found.shipped.calibration)
+    run = replace(shipped.run, **_history(trained, problem.cells.bounds))
+    return replace(shipped, run=run, measured=measured), found
+
+
+def find_safest(
+    problem: Problem, method: Method, wanted: Wanted, rows: FloatArray
+) -> Flow[Fitted]:
+    """Train the model of a path that is tested first.
+
+    Parameters
+    ----------
+    problem, method, wanted
+        As for `fit.fit`; held-out rows are not asked about.
+    rows
+        Calibration rows of each cell, up to a factor.
+    """
+    on_training_rows = replace(wanted, splits=("train",))
+    first = yield from fit(problem, method, on_training_rows)
+    if first.run.stopped == "interrupted":
+        raise KeyboardInterrupt
+    if first.run.stopped is not None:
+        raise NotMetError(f"[run-stopped] {STOPPED[first.run.stopped]}")
+    path = CandidatePath.near(first, problem, method, on_training_rows, rows)
+    trained = yield from path.fits(first, 2)
+    return max(trained, key=path.safety)
+
+
+def _history(trained: Sequence[Fitted], bounds: FloatArray) -> dict[str, Any]:
+    """Return the rounds of all models, in order, against the bounds asked for."""
+    rows: list[Round] = []
+    before = 0
+    for one in trained:
+        shift = one.problem.cells.bounds - bounds
+        rows += [
+            replace(row, number=before + row.number, violation=row.violation + shift)
+            for row in one.run.history
+        ]
+        before += one.run.rounds
+    return {"history": tuple(rows), "rounds": before}
+
+
+def max_models(problem: Problem, models: int | None) -> int:
+    """Return how many models a path has at most."""
+    if models is not None:
+        return models
+    costly = problem.access.elsewhere or proofs.unmeasurable(problem) is not None
+    return COSTLY_MODELS if costly else DEFAULT_MODELS
+
+
+@dataclass(frozen=True, eq=False)
+class CandidatePath:
+    """What all models of a path share; `errors` are the standard errors se_z."""
+
+    problem: Problem
+    method: Method
+    wanted: Wanted
+    errors: FloatArray
+
+    @classmethod
+    def near(
+        cls,
+        first: Fitted,
+        problem: Problem,
+        method: Method,
+        wanted: Wanted,
+        rows: FloatArray,
+    ) -> CandidatePath:
+        """Take standard errors from the training losses of the first model (line 1)."""
+        errors = np.sqrt(first.measured.seen.variances / np.maximum(rows, 1.0))
+        largest = float(errors.max(initial=0.0))
+        least = MIN_ERROR * (largest if largest > 0 else 1.0)
+        return cls(problem, method, wanted, np.maximum(errors, least))
+
+    def safety(self, one: Fitted) -> float:
+        """Return min_z (ζ_z − μ_z)/se_z on the training rows."""
+        room = self.problem.cells.bounds - one.measured.seen.own_means
+        return float((room / self.errors).min())
+
+    def fits(self, first: Fitted, many: int) -> Flow[list[Fitted]]:
+        """Train the models, from the first to the safest (lines 2 and 3)."""
+        out, start = [first], first
+        margins = yield from self._margins(first, many)
+        wanted = replace(self.wanted, baseline=False, smallest=False)
+        asked = self.problem.cells.bounds
+        for margin in margins:
+            problem = replace(
+                self.problem.with_bounds(asked - margin * self.errors),
+                multiplier_bound=start.problem.multiplier_bound,
+            )
+            near = Start.of(start.run, start.problem)
+            flow = fit(
+                problem, self.method, wanted, watched=False, start=near, asked=asked
+            )
+            found = yield from flow
+            if found.run.stopped == "interrupted":
+                raise KeyboardInterrupt
+            if found.run.stopped is not None:
+                break
+            start = found
+            out.append(found)
+        return out
+
+    def _margins(self, first: Fitted, many: int) -> Flow[list[float]]:
+        """Return the margins to train for, beside that of the first model."""
+        low = max(self.safety(first), 0.0)
+        if many < 2 or not self.problem.multiplier_bound > 0:
+            return []
+        if proofs.unmeasurable(self.problem) is not None:
+            top = low + NETWORK_MARGIN
+        else:
+            top = INSIDE * (yield from self._largest(first))
+        top = min(top, MAX_MARGIN)
+        if not top > low:
+            return []
+        # Half of them below the margin at which models begin to be certified.
+        bend = max(1.0, np.log2((top - low) / max(USUAL_MARGIN - low, 0.25)))
+        steps = np.linspace(0.0, 1.0, many)[1:]
+        return [float(low + (top - low) * step**bend) for step in steps]
+
+    def _largest(self, first: Fitted) -> Flow[float]:
+        """Return s*, the largest margin that can be met, of those in use (line 2).
+
+        −s* is the root of φ(t) = min_w max_z (R_z(w) − ζ_z − t·se_z), which is convex
+        and falls with slope −λᵀse: Newton's iterates come up to it from below.
+        """
+        t, bounds = -MAX_MARGIN / INSIDE, self.problem.cells.bounds
+        rough = Auto(target_gap=ROUGH_GAP, multiplier_bound=1.0, risk_weight=0.0)
+        start = Start.of(first.run, first.problem)
+        for _ in range(NEWTON_STEPS):
+            asked = bounds + t * self.errors
+            minimax = replace(
+                self.problem.with_bounds(asked - float(asked.max())),
+                risk_weight=0.0,
+                multiplier_bound=1.0,
+            )
+            near = start.sharing(1.0, self.problem.n_cells)
+            run = yield from rounds(minimax, rough, start=near)
+            if run.stopped == "interrupted":
+                raise KeyboardInterrupt
+            if run.stopped is not None:
+                break
+            at = run.expansion
+            if at is None:
+                at = yield from expand(minimax, run.point.w)
+            excess = float((at.violation + minimax.cells.bounds - asked).max())
+            share = float(run.point.multipliers @ self.errors)
+            start = Start.of(run, minimax)
+            if excess <= CLOSE * share or not share > 0:
+                break
+            t += excess / share
+        return -t
+
+    def tested(
+        self, fits: Sequence[Fitted], samples: Sequence[Sample | Missing], split: str
+    ) -> ModelPath:
+        """Go along the path, the safest first, and find the one to ship (line 6)."""
+        candidates = [
+            Candidate(
+                self.safety(one),
+                one.run.point.w.tolist(),
+                one.loss_bound,
+                replace(one.measured.seen.plain, stakes=one.measured.seen.stakes),
+                held,
+            )
+            for one, held in zip(fits, samples, strict=True)
+            if isinstance(held, Sample) and one.loss_bound is not None
+        ]
+        confidence, bounds = self.wanted.confidence, self.problem.cells.bounds
+        weighs, chosen = self.wanted.weighs(self.problem), 0
+        for place, one in enumerate(candidates):
+            if not keeps(one, bounds, 1.0 - confidence, weighs=weighs):
+                break
+            chosen = place
+        return ModelPath(split, confidence, self.errors.tolist(), candidates, chosen)
+
+
+# Later
+
+
+def certify(
+    solution: Any, *, confidence: float | None = None, candidates: int | None = None
+) -> Certificate:
+    """Say again what holds for a model, at another confidence: no row is needed.
+
+    A number is stated only where its assumptions hold; otherwise the statement says
+    "not available" and why. Without further wishes it is ``solution.certificate``. By
+    other rows, `audit` certifies a model.
+
+    Parameters
+    ----------
+    solution
+        What `solve` returned, or a run directory that `pffl.runs.load` has read.
+    confidence
+        1 − δ of the statements on new people. Default: as the run declared.
+    candidates
+        How many models were compared on the test rows before this one was chosen, all
+        fixed before these were used: δ is shared among them. What the folder of a run
+        directory counts need not be said.
+
+    Returns
+    -------
+    Certificate
+        Every claim with its grounds.
+
+    Raises
+    ------
+    UsageError
+        A parameter is out of its range, or a model has no evidence.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
+    >>> pffl.certify(solution, confidence=0.99).holds("holdout")
+    False
+    """
+    evidence = getattr(solution, "evidence", None)
+    if evidence is None:
+        raise UsageError(
+            "[no-evidence] a predictor alone has no evidence: pffl.runs.load(DIR) "
+            "reads all of a run"
+        )
+    terms = evidence.terms
+    if confidence is not None:
+        terms = replace(terms, confidence=probability("confidence", confidence))
+    if candidates is not None:
+        many = int(whole("candidates", candidates, least=1))
+        terms = replace(terms, candidates=many)
+    found = solution.looks.counted(replace(evidence, terms=terms))
+    return conclude(found).certificate
+
+
+def chosen_among(evidence: Evidence, data: Data, splits: Sequence[str]) -> int:
+    """Return among how many models some of these rows chose the one of a run.
+
+    Whatever else is said of it by the same rows has to pay for that.
+    """
+    path = known(evidence.path)
+    if path is None:
+        return 1
+    then, now = evidence.data.splits.get(path.split), [*map(data.splits.get, splits)]
+    same = then in now
+    if then is None or None in now:  # rows out of reach: known by their name
+        same = path.split in splits
+    return len(path.candidates) if same else 1
+
+
+def overlap_of(
+    here: Federation | None, splits: Sequence[str], recorded: str | None
+) -> int | None:
+    """Rows of the splits that were trained on; None if nobody can know."""
+    if here is None or (recorded is not None and recorded != here.fingerprint):
+        return None
+    found = 0
+    for split in splits:
+        if split == "train":
+            found += here.rows("train")
+        elif split == "test":
+            found += here.overlap
+        elif split in here.splits:
+            found += here.repeated(split)
+    return found
