@@ -22,15 +22,15 @@ from typing import Any
 import numpy as np
 
 import pffl
-from pffl._solve import adding_of, setting_of
+from pffl import _private as running
+from pffl._private import adding_of
+from pffl._solve import setting_of
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import DataError
-from pffl.methods import method_of
+from pffl.methods import METHODS
 from pffl.prepare import Options
 from pffl.privacy.plan import WIDE
-from pffl.private import run as running
-from pffl.private.training import Settings
 
 HERE = Path(__file__).parent
 OUT = HERE / "privacy.jsonl"
@@ -40,8 +40,8 @@ SEEDS, TUNING = range(10), range(100, 103)
 GRID: dict[str, list[dict[str, Any]]] = {
     "exact": [{"rounds": t} for t in (3, 5, 8)],
     "first-order": [{"curvature": c} for c in (0.06, 0.12, 0.25)],
-    "pffl": [{"step": s} for s in (0.5, 1.0, 2.0)],
-    "fedavg": [{"step": s} for s in (0.5, 1.0, 2.0)],
+    "pffl": [{"step_size": s} for s in (0.5, 1.0, 2.0)],
+    "fedavg": [{"step_size": s} for s in (0.5, 1.0, 2.0)],
 }
 BOUNDS = {
     "compas-bgl": 0.606,
@@ -141,15 +141,15 @@ def one_run(
         epsilon, 1e-6, ranges=ranges, noise_seed=seed, rounds=rest.pop("rounds", None)
     )
     setting, options = setting_of(engine), Options()
-    used = method_of(method)
+    more = {"curvature": rest.pop("curvature")} if "curvature" in rest else {}
+    used = METHODS[method](**rest)
     plan, model = running.planned(setting, constraint, None, used, options, privacy)
     adding = adding_of(setting, privacy, shared=shared)
-    chosen = Settings(**rest) if rest else None
     flow = running.run(
-        setting, constraint, plan, model, used, options, 0, adding, chosen
+        setting, constraint, plan, model, used, options, 0, adding, **more
     )
     found = drive(engine, flow)
-    return found.problem.task.model, found.trained.point.w, privacy.loss_bound
+    return found.model, found.w, privacy.loss_bound
 
 
 def measure(name: str, until: float) -> None:

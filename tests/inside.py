@@ -13,6 +13,7 @@ from importlib import import_module
 HOMES = {
     "_audit": "Audited read_coefficients with_probabilities",
     "_certify": "INSIDE MAX_MARGIN",
+    "_private": ":running",
     "_report.card": "MAX_INPUTS input_effects plain table:reports_card_table",
     "_report.chart": "Axis axis_of",
     "_report.page": "embedded render write_report",
@@ -121,7 +122,6 @@ HOMES = {
     "models.scaled": "ScaledRows",
     "privacy.accounting": "Filter composed delta_of epsilon_of mu_of",
     "privacy.plan": "BETS:noisy_plan_BETS PARTS bets_of ranges_of uniform_of",
-    "private.run": ":running",
     "privacy.discrete": (
         ":discrete Source discrete_gaussian keyed_source secret_source seeded_source"
     ),

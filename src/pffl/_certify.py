@@ -41,6 +41,7 @@ from pffl.evidence.measure import (
     measure,
     reported,
 )
+from pffl.evidence.proofs import expand
 from pffl.evidence.record import (
     Before,
     Candidate,
@@ -51,7 +52,6 @@ from pffl.evidence.record import (
     Sample,
     known,
 )
-from pffl.evidence.proofs import expand
 from pffl.fit import Fitted, fit
 from pffl.flow import Flow, Round, Start, gather, rounds
 from pffl.methods.auto import Auto

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from pffl import _private as private
 from pffl import files
 from pffl._certify import calibration_overlap, check_certifiable, fit_path
 from pffl.callbacks import Callback
@@ -59,14 +60,8 @@ from pffl.prepare import (
     prices,
     reprice,
 )
-from pffl.privacy.discrete import Source, secret_source, seeded_source
-from pffl.privacy.plan import Plan
 from pffl.privacy.terms import Privacy
-from pffl.private import margins
-from pffl.private import run as private
 from pffl.problem import Access, Problem
-from pffl.queries.release import Adding
-from pffl.queries.validation import MIN_SITES
 from pffl.select import choose_bound, choose_l2
 from pffl.solution import Solution
 
@@ -199,7 +194,9 @@ def solve(
             )
         if asker.federation is not None:
             log = None  # a changed table could not be noticed without its fingerprint
-        plan = private.planned(setting, constraint, model, used, settings, privacy)[0]
+        plan, clipped = private.planned(
+            setting, constraint, model, used, settings, privacy
+        )
         for callback in callbacks:
             callback.releasing(plan.lines())
         about_run: dict[str, Any] = {
@@ -208,15 +205,9 @@ def solve(
             "privacy": privacy.describe(),
         }
         _begin(log, bare, constraint, used, settings, about_run)
-        flow = with_noise(
-            setting,
-            constraint,
-            model=model,
-            method=used,
-            options=settings,
-            seed=seed,
-            privacy=privacy,
-            adding=adding_of(setting, privacy, shared=asker.pooled > 0),
+        adding = private.adding_of(setting, privacy, shared=asker.pooled > 0)
+        flow = private.run(
+            setting, constraint, plan, clipped, used, settings, seed, adding
         )
         return _finished(
             timed(asker, flow, callbacks, log),
@@ -393,40 +384,6 @@ def dealt(federation: Federation | Engine) -> Federation | Engine:
     return federation
 
 
-def adding_of(setting: Setting, privacy: Privacy, *, shared: bool) -> Adding:
-    """Say who adds noise, and how much each: a share inside a secure sum, or all."""
-    sites = setting.access.pooled or len(setting.silo_names)
-    return sharing(sites, privacy) if shared else Adding(_source(privacy), sites)
-
-
-def sharing(sites: int, privacy: Privacy, site: str = "") -> Adding:
-    """Say how the sites of a secure sum share noise; of `site`, with its own seed.
-
-    Without one each draws from its secrets of the run. A site sees the totals, and
-    knows its own noise: so at least one of them is not counted on.
-    """
-    if sites < MIN_SITES:
-        raise UsageError(
-            f"[too-few-sites] a secure sum needs {MIN_SITES} sites or more, and "
-            f"there are {sites}"
-        )
-    if not 1 <= privacy.colluding < sites:
-        raise UsageError(
-            f"[wrong-colluding] colluding = {privacy.colluding}, and inside a secure "
-            f"sum of {sites} sites it is from 1 to {sites - 1}: every site sees the "
-            "totals and can take its own noise off, and somebody's must be left"
-        )
-    source = None if privacy.noise_seed is None else _source(privacy, site)
-    return Adding(source, sites, True, privacy.colluding)
-
-
-def _source(privacy: Privacy, *site: str) -> Source:
-    seed = privacy.noise_seed
-    if seed is None:
-        return secret_source()
-    return seeded_source("pffl noise", seed, *filter(None, site))
-
-
 def noise_forecast(
     federation: Federation,
     constraint: Constraint | None,
@@ -442,83 +399,14 @@ def noise_forecast(
     Nothing is asked of the rows.
     """
     setting = setting_of(open_engine(federation.keyed(), "local"))
-    privacy = known_ranges(federation, privacy)
-
-    def make(terms: Privacy) -> Plan:
-        return private.planned(setting, constraint, model, method, options, terms)[0]
-
+    terms = known_ranges(federation, privacy)
+    plan, _ = private.planned(setting, constraint, model, method, options, terms)
     cells = Cells.none(setting.schema)
     if constraint is not None:
         cells = constraint.cells(setting.schema, setting.silo_names)
-    total = adding_of(setting, privacy, shared=secure_sum).total
-    sure = options.confidence
-    rows = margins.table(make, privacy, cells, confidence=sure, total=total)
-    return make(privacy).lines(), rows
-
-
-def with_noise(
-    setting: Setting,
-    constraint: Constraint | None,
-    *,
-    model: Model | None,
-    method: Method,
-    options: Options,
-    seed: int,
-    privacy: Privacy,
-    adding: Adding,
-) -> Flow[Solution]:
-    """Solve with noise, as a flow: see `private.run`."""
-    plan, clipped = private.planned(
-        setting, constraint, model, method, options, privacy
-    )
-    meter = Meter(setting.access.pooled or len(setting.silo_names))
-    flow = private.run(
-        setting,
-        constraint,
-        plan,
-        clipped,
-        method,
-        options,
-        seed,
-        adding,
-    )
-    found = yield from meter.watch(flow)
-    cost = meter.cost
-    problem, point = found.problem, found.trained.point
-    training = Training(
-        {**method.describe(), "kind": plan.method, "rounds": plan.rounds},
-        {} if constraint is None else dict(constraint.describe()),
-        seed,
-        plan.rounds,
-        None,
-        {"asked": cost.asked, "distinct": cost.distinct, "messages": cost.messages},
-        0.0,
-    )
-    by_rows = replace(options, weighting="rows")
-    wanted = replace(
-        wanted_of(setting, constraint, method, by_rows), loss_bound=privacy.loss_bound
-    )
-    evidence = evidence_of(
-        replace(private.private_data(setting.data), card={}),
-        problem,
-        point,
-        found.measured,
-        terms_of(problem, wanted, "rows", clipping="declared"),
-        training=training,
-        promise=problem.n_cells > 0,
-        minimax=False,
-        notes=found.notes,
-    )
-    evidence = replace(
-        evidence,
-        data=replace(evidence.data, card=None),
-        privacy=found.noise,
-        sites=Missing("under noise nothing is known of single sites"),
-    )
-    history = found.trained.history
-    return Solution(
-        point.w, point.multipliers, problem, history, evidence, setting.encoding
-    )
+    adding = private.adding_of(setting, terms, shared=secure_sum)
+    rows = private.margins(plan, cells, adding, options.confidence)
+    return plan.lines(), rows
 
 
 def fitted(

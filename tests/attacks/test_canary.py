@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks import privacy_audit as audit
-from pffl._solve import adding_of, setting_of
+from pffl._solve import setting_of
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.methods import method_of
@@ -101,7 +101,7 @@ def test_the_canary_is_as_long_as_the_clip_allows():
     engine, used = audit.Overheard(more), method_of("exact")
     setting, options = setting_of(engine), Options()
     plan, model = running.planned(setting, None, None, used, options, privacy)
-    adding = adding_of(setting, privacy, shared=True)
+    adding = running.adding_of(setting, privacy, shared=True)
     drive(engine, running.run(setting, None, plan, model, used, options, 0, adding))
     half = audit.Halved(adding.source, adding.sites, adding.shared, 0)
     steep = [q for q, _ in engine.heard if "gradients" in q.asked_for]

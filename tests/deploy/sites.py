@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 
 import pffl
-from pffl._solve import solving, with_noise
+from pffl._private import planned
+from pffl._private import run as private_run
+from pffl._solve import solving
 from pffl.callbacks import Callback
 from pffl.config import read_plan
 from pffl.data import Federation, Rows, Schema, Silo, TableEncoding
@@ -240,8 +242,13 @@ def run(
         flow = solving(setting, plan.constraint, **known)
     else:
         adding = Adding(None, k, True, terms.colluding)
-        known |= {"privacy": terms, "adding": adding}
-        flow = with_noise(setting, plan.constraint, **known)
+        about = (known["method"], known["options"])
+        releases, clipped = planned(
+            setting, plan.constraint, known["model"], *about, terms
+        )
+        flow = private_run(
+            setting, plan.constraint, releases, clipped, *about, known["seed"], adding
+        )
     splits = () if terms is not None else agreed.splits
     counts = [Census(agreed.schema, split) for split in splits]
     counted: dict[str, Any] = {}

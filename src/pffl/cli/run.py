@@ -347,6 +347,5 @@ def _show_releases(draft: Draft, *, json: bool) -> None:
     terminal.print_rows(rows)
     terminal.show(
         "margin: what noise adds to a group's mean training loss, for so many people, "
-        f"{100 * job.options.confidence:.4g} % sure for all groups together; ε for … "
-        "of room: the smallest at which a group so far below its bound is seen to be"
+        f"{100 * job.options.confidence:.4g} % sure for all groups together"
     )

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pffl._solve import sharing
+from pffl._private import sharing
 from pffl.constraints import Constraint
 from pffl.data.federation import Federation
 from pffl.deploy.federation import Agreement, sets_of

@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 from pffl import files
-from pffl._solve import sharing
+from pffl._private import sharing
 from pffl.config import RunSpec, dumps
 from pffl.constraints import Cells
 from pffl.data.columns import TableEncoding

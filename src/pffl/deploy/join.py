@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pffl import files
+from pffl._private import planned
 from pffl.config import TrainingPlan, read_plan
 from pffl.data.rows import Silo
 from pffl.deploy import rows as prepared
@@ -31,7 +32,6 @@ from pffl.deploy.store import BEGIN, CONSENT, SiteMemory
 from pffl.errors import ArtefactError, Problems, UsageError
 from pffl.prepare import Setting
 from pffl.privacy.accounting import composed, epsilon_of
-from pffl.private.run import planned
 from pffl.records import suggestion
 
 MARKS = "marks.json"  # of rows that were answered about

@@ -480,7 +480,7 @@ def adding_of(agreement: Agreement) -> Adding | None:
     """Say how the sites of the agreed run add noise; None where it has none."""
     if not agreement.private:
         return None
-    from pffl._solve import sharing
+    from pffl._private import sharing
     from pffl.config import read_plan
 
     with Problems("the agreed run", UsageError) as problems:

@@ -29,48 +29,22 @@ WIDE = 40  # parameters: beyond, the noise of a curvature is larger than itself
 BETS = 3  # on held-out rows
 SPREAD = 0.05  # of a loss / M, about: bets are planned by it
 ROUNDS = {"exact": 5, "first-order": 15, "pffl": 30, "fedavg": 30}
-#: Parts of μ², by method: people and inputs counted, curvature, gradients and losses of
-#: all rounds, then losses and errors of the model that is shipped.
+#: Parts of μ²: people and inputs counted, curvature, gradients and losses of all
+#: rounds, then losses and errors of the model that is shipped; 0: not released.
+TRAINING = (
+    *("counts", "inputs", "curvature", "gradients", "losses"),
+    *("final losses", "final errors"),
+)
 PARTS: Mapping[str, Mapping[str, float]] = {
-    "exact": {
-        "counts": 0.03,
-        "inputs": 0.07,
-        "curvature": 0.15,
-        "gradients": 0.55,
-        "losses": 0.08,
-        "final losses": 0.10,
-        "final errors": 0.02,
-    },
-    "first-order": {
-        "counts": 0.03,
-        "inputs": 0.07,
-        "gradients": 0.70,
-        "losses": 0.08,
-        "final losses": 0.10,
-        "final errors": 0.02,
-    },
-    "pffl": {
-        "counts": 0.03,
-        "inputs": 0.07,
-        "gradients": 0.66,
-        "losses": 0.12,
-        "final losses": 0.10,
-        "final errors": 0.02,
-    },
-    "fedavg": {
-        "counts": 0.03,
-        "inputs": 0.07,
-        "gradients": 0.78,
-        "final losses": 0.10,
-        "final errors": 0.02,
-    },
+    method: {name: part for name, part in zip(TRAINING, parts, strict=True) if part}
+    for method, parts in {
+        "exact": (0.03, 0.07, 0.15, 0.55, 0.08, 0.10, 0.02),
+        "first-order": (0.03, 0.07, 0.0, 0.70, 0.08, 0.10, 0.02),
+        "pffl": (0.03, 0.07, 0.0, 0.66, 0.12, 0.10, 0.02),
+        "fedavg": (0.03, 0.07, 0.0, 0.78, 0.0, 0.10, 0.02),
+    }.items()
 }
-HELDOUT: Mapping[str, float] = {
-    "counts": 0.2,
-    "losses": 0.3,
-    "errors": 0.1,
-    "logs": 0.4,
-}
+HELDOUT = {"counts": 0.2, "losses": 0.3, "errors": 0.1, "logs": 0.4}
 
 
 @dataclass(frozen=True)
@@ -126,15 +100,10 @@ class Plan:
     longest: float
     uniform: tuple[FloatArray, FloatArray]
 
-    def named(self, name: str, split: str = "train") -> Release | None:
-        """Return a release by its name; None if it is not planned."""
-        mine = (one for one in self.releases if one.split == split)
-        return next((one for one in mine if one.name == name), None)
-
     def noise(self, name: str, split: str = "train") -> float:
         """Return the noise of a release, in multiples of what a person adds; or 0."""
-        one = self.named(name, split)
-        return 0.0 if one is None else one.noise
+        mine = (one for one in self.releases if (one.name, one.split) == (name, split))
+        return next((one.noise for one in mine), 0.0)
 
     def mu(self, split: str) -> float:
         """μ of all releases about rows of a split."""
@@ -166,7 +135,7 @@ class Plan:
 
 def plan_of(
     privacy: Privacy,
-    method: Method | str,
+    method: Method,
     schema: Schema,
     encoding: TableEncoding,
     *,
@@ -184,51 +153,30 @@ def plan_of(
     if privacy.scaling == "ranges":
         parts["gradients"] += parts.pop("inputs")
     longest = math.sqrt(2.0 * columns)
-    norms = _norms(privacy, longest)
-    often = dict.fromkeys(("gradients", "losses"), rounds)
-    releases = _releases(parts, "train", privacy.mu, norms, often)
-    if heldout:
-        releases += _releases(HELDOUT, "test", privacy.mu, norms)
-    return Plan(
-        privacy, name, rounds, tuple(releases), low, high, longest, uniform_of(encoding)
-    )
-
-
-def _norms(privacy: Privacy, longest: float) -> dict[str, str]:
-    """Say what one person adds to each release at most."""
-    return {
-        "counts": "1",
-        "inputs": words(longest),
-        "curvature": words(privacy.clip**2 / 4),
-        "gradients": words(privacy.clip),
-        "losses": words(privacy.loss_bound),
-        "final losses": words(privacy.loss_bound),
-        "final errors": "1",
-        "errors": "1",
-        "logs": f"1 to each of {BETS}",
+    norms = {  # what one person adds at most
+        "inputs": longest,
+        "curvature": privacy.clip**2 / 4,
+        "gradients": privacy.clip,
+        "losses": privacy.loss_bound,
+        "final losses": privacy.loss_bound,
     }
+    often = dict.fromkeys(("gradients", "losses"), rounds)
+    releases = []
+    for split, shares in (("train", parts), ("test", HELDOUT if heldout else {})):
+        for what, part in shares.items():
+            norm = (
+                f"1 to each of {BETS}" if what == "logs" else words(norms.get(what, 1))
+            )
+            times = often.get(what, 1) if split == "train" else 1
+            mu = privacy.mu * math.sqrt(part)
+            releases.append(Release(what, split, times, part, mu, norm))
+    ends = low, high, longest, uniform_of(encoding)
+    return Plan(privacy, name, rounds, tuple(releases), *ends)
 
 
-def _releases(
-    parts: Mapping[str, float],
-    split: str,
-    mu: float,
-    norms: Mapping[str, str],
-    often: Mapping[str, int] | None = None,
-) -> list[Release]:
-    """Return releases that have these parts of μ²."""
-    return [
-        Release(
-            name, split, (often or {}).get(name, 1), part, mu * math.sqrt(part),
-            norms[name],
-        )
-        for name, part in parts.items()
-    ]  # fmt: skip
-
-
-def name_of(method: Method | str, parameters: int) -> str:
+def name_of(method: Method, parameters: int) -> str:
     """Return which of the methods with noise a method stands for."""
-    name = method if isinstance(method, str) else method.name
+    name = method.name
     if name == "auto":
         return "exact" if parameters <= WIDE else "first-order"
     if name not in PARTS:
@@ -237,13 +185,6 @@ def name_of(method: Method | str, parameters: int) -> str:
             f"there are {', '.join(sorted(PARTS))} (what one person changes in its "
             "messages has no bound, or takes too many of them)"
         )
-    if not isinstance(method, str):
-        _refuse_unbounded(method)
-    return name
-
-
-def _refuse_unbounded(method: Method) -> None:
-    """Refuse options of a method whose messages have no bound, or that do nothing."""
     steps = getattr(method, "local_steps", None)
     if steps not in (None, 1) and steps != type(method)().local_steps:
         raise UsageError(
@@ -255,6 +196,7 @@ def _refuse_unbounded(method: Method) -> None:
             "[not-under-noise] not available under noise: batches (linear models are "
             "trained on all rows): batch_size=None"
         )
+    return name
 
 
 def ranges_of(
