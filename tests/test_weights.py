@@ -159,7 +159,7 @@ def _scaling(federation: Federation):
 
 def _comparable(value, name):
     """Return a field without its counts of rows, which are those of other rows."""
-    return value[:, 1:] if name in ("atoms", "cells") else np.asarray(value)
+    return value[:, 1:] if name in ("strata", "cells") else np.asarray(value)
 
 
 def test_batches_of_weighted_rows_are_alike_in_both_engines():

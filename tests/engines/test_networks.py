@@ -106,7 +106,7 @@ def test_train_and_evaluate(shape, kind):
 def test_two_threads_give_the_same_and_are_given_back(kind):
     federation = make_federation(1, sizes=(9,) * 40, test=9)
     module = MODULES[kind]().double()
-    _, plain, problem, w, lam = both(federation, module, batch_size=16)
+    _, plain, problem, w, lam = both(federation, module)
     train = train_query(problem, w, lam, steps=[0.01] * 2)
     evaluate = Evaluate(problem.task, w, "test")
     expected = plain.ask(train)
