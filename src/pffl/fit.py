@@ -44,6 +44,7 @@ from pffl.typing import FloatArray
 MULTIPLIER_GROWTH = 10.0  # of an open B
 MAX_MULTIPLIER_BOUND = 1e8
 MAX_RESTARTS = 20
+INTERRUPTED = proofs.INTERRUPTED
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,9 +148,6 @@ def fit(
         asked=shown.cells.bounds if problem.n_cells else None,
     )
     return Fitted(run, problem, measured, M)
-
-
-INTERRUPTED = proofs.INTERRUPTED
 
 
 def _joined(first: Run, then: Run) -> Run:

@@ -48,7 +48,6 @@ NEWTON_ROUNDS = 50  # that it may take with Hessians
 CLOSE = 1e-9  # φ this small beside the cell's scale: at the root
 STEPS = 30  # of Newton's method on φ
 ROOM = 1e-8  # of the scale: first step beyond the root, to keep the other bounds
-REACHED = 20  # cells, at most, of which it is asked how low each alone can go
 INTERRUPTED = Missing("the run was interrupted")
 EFFORT = 30  # rounds that a best response may take
 MORE = 5  # times as many where they are of gradients only
