@@ -80,8 +80,8 @@ class Data:
         pooled, schema = federation.pooled(), federation.schema
         rows = Rows(pooled.X, pooled.y, pooled.group)
         cells = constraint.cells(schema, federation.silo_names)
-        atom = rows.group * schema.n_labels + rows.y.astype(int)
-        cell = cells.membership.argmax(axis=0)[atom]
+        stratum = rows.group * schema.n_labels + rows.y.astype(int)
+        cell = cells.membership.argmax(axis=0)[stratum]
         return cls(federation, constraint, rows, pooled.silo, cell, cells.names)
 
     def counts(self, chosen: np.ndarray) -> np.ndarray:
@@ -94,12 +94,14 @@ class Data:
         Any interval of places has its share of every silo × cell, up to a row.
         """
         rng = np.random.default_rng(seed)
-        atom = self.silo * len(self.names) + self.cell
-        sizes = np.bincount(atom)
-        order = np.lexsort((rng.random(len(atom)), atom))
-        rank = np.empty(len(atom))
-        rank[order] = np.arange(len(atom)) - (np.cumsum(sizes) - sizes)[atom[order]]
-        return (rank + rng.random(len(sizes))[atom]) / sizes[atom]
+        stratum = self.silo * len(self.names) + self.cell
+        sizes = np.bincount(stratum)
+        order = np.lexsort((rng.random(len(stratum)), stratum))
+        rank = np.empty(len(stratum))
+        rank[order] = (
+            np.arange(len(stratum)) - (np.cumsum(sizes) - sizes)[stratum[order]]
+        )
+        return (rank + rng.random(len(sizes))[stratum]) / sizes[stratum]
 
 
 def thinned(data: Data, most: int = 30_000, seed: int = 0) -> Data:

@@ -254,8 +254,8 @@ def trained(name: str, solution: pffl.Solution, rows: pffl.Federation) -> list[C
     out = []
     for z, cell in enumerate(solution.evidence.cells):
         schema = rows.schema
-        atoms = [(g, v) for g in schema.groups for v in schema.labels]
-        mine = np.isin(schema.atoms(p.group, p.y), [atoms.index(a) for a in cell.of])
+        strata = [(g, v) for g in schema.groups for v in schema.labels]
+        mine = np.isin(schema.strata(p.group, p.y), [strata.index(a) for a in cell.of])
         M = float(solution.loss_bound or 0.0)
         known = float(seen.variances[z])
         out.append(Cell(f"{name}: {cell.cell}", right[mine], wrong[mine], M, known))

@@ -106,11 +106,11 @@ class Truth:
         """Return risk, worst cell loss, its excess, merit, and held-out error."""
         X, y, group = self.rows["train"]
         losses = model.bounded_losses(w, model.inputs.apply(X), y, bound)
-        atoms = self.schema.atoms(group, y)
-        size = self.schema.n_atoms
-        sums = np.bincount(atoms, losses, size)
+        strata = self.schema.strata(group, y)
+        size = self.schema.n_strata
+        sums = np.bincount(strata, losses, size)
         means = (self.cells.membership @ sums) / (
-            self.cells.membership @ np.bincount(atoms, minlength=size)
+            self.cells.membership @ np.bincount(strata, minlength=size)
         )
         excess = float((means - self.cells.bounds).max())
         risk = float(losses.mean())

@@ -71,10 +71,10 @@ def figures(e: Evidence) -> dict[str, float]:
     held = e.heldout
     if not isinstance(held, Sample):
         raise TypeError("there are report rows")
-    count = sum(held.atoms["count"])
+    count = sum(held.strata["count"])
     return {
         "worst": float(np.nanmax(held.means)),
-        "error": 1.0 - sum(held.atoms["correct"]) / count,
+        "error": 1.0 - sum(held.strata["correct"]) / count,
         "risk": held.bounded_risk / held.share,
     }
 

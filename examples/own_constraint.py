@@ -1,8 +1,8 @@
 """A constraint of your own in about 30 lines: a bound on the mean loss of each label.
 
-A constraint says which rows belong to which cell, and what each cell's bound is. Every
-row belongs to one atom, its group and label (code ``group · labels + label``); a cell
-is a set of atoms, in one silo or in all. Nothing else has to be written: every method,
+A constraint says which rows belong to which cell, and what each cell's bound is. Each
+row is in one stratum, its group and label (code ``group · labels + label``); a cell
+is a set of strata, in one silo or in all. Nothing else has to be written: every method,
 engine, verdict and report works with it.
 """
 
@@ -31,7 +31,7 @@ class BoundedLabelLoss(Constraint):
 
     def cells(self, schema: Schema, silos: Sequence[str]) -> Cells:
         """One cell per label, whatever the group, over all silos."""
-        labels = np.arange(schema.n_atoms) % schema.n_labels
+        labels = np.arange(schema.n_strata) % schema.n_labels
         cells = Cells(
             schema.label_names,
             np.zeros(schema.n_labels),

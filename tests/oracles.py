@@ -291,8 +291,8 @@ def cells_of(constraint: Any, federation: Federation) -> np.ndarray:
     _, y, group, silo = federation.pooled("train")
     names = tuple(one.name for one in federation.silos)
     drawn = constraint.cells(federation.schema, names)
-    atom = federation.schema.atoms(group, y)
-    inside = drawn.membership[:, atom].astype(bool)
+    stratum = federation.schema.strata(group, y)
+    inside = drawn.membership[:, stratum].astype(bool)
     return inside & ((drawn.silo[:, None] == -1) | (drawn.silo[:, None] == silo))
 
 

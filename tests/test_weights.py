@@ -113,7 +113,7 @@ def test_a_row_of_weight_three_is_three_rows(kind, silos, weighting, unit):
     np.testing.assert_allclose(e.seen.means, f.seen.means, rtol=1e-10)
     assert weighted.gap == pytest.approx(copied.gap, rel=1e-3, abs=1e-12)
     assert weighted.gap < 1e-6
-    weight = sum(e.seen.atoms["weight"]) / unit
+    weight = sum(e.seen.strata["weight"]) / unit
     assert e.seen.rows < f.seen.rows == pytest.approx(weight, rel=1e-14)
 
 
@@ -317,9 +317,9 @@ def test_a_site_keeps_weights_and_counts_a_heavy_row_as_one(tmp_path):
         ).hidden("train")
         for rows in (alike, heavy)
     ]
-    atom = schema.atoms(alike.group, alike.y)[0]
-    assert not hidden[0][atom]
-    assert hidden[1][atom]
+    stratum = schema.strata(alike.group, alike.y)[0]
+    assert not hidden[0][stratum]
+    assert hidden[1][stratum]
 
 
 def test_rates_are_weighted_and_have_no_interval():

@@ -281,7 +281,7 @@ class Deployed:
         return watched_of(unknown, schema, ())
 
     def is_trained_on(self, count: FloatArray, loss: FloatArray) -> bool:
-        """Whether rows with these counts and losses, atom by atom, are its own.
+        """Whether rows with these counts and losses, stratum by stratum, are its own.
 
         Those that it was trained on, alone or with others that its run had.
         """
@@ -304,13 +304,13 @@ class Deployed:
 
 def watched_of(cells: Cells, schema: Schema, silos: Sequence[str]) -> list[Watched]:
     """Return cells by the names of their groups, labels and silos."""
-    atoms = _atoms(schema)
+    strata = _strata(schema)
     return [
         Watched(
             name,
             float(cells.bounds[z]),
             None if cells.everywhere[z] else silos[cells.silo[z]],
-            [atoms[a] for a in np.flatnonzero(cells.membership[z])],
+            [strata[a] for a in np.flatnonzero(cells.membership[z])],
         )
         for z, name in enumerate(cells.names)
     ]
@@ -324,8 +324,8 @@ def cells_of(watched: Sequence[Watched], schema: Schema, silos: Sequence[str]) -
             "[other-silos] the cells are silos, and these rows are of others: "
             f"{list(silos)[:5]}, not {[cell.silo for cell in watched][:5]}"
         )
-    atoms = _atoms(schema)
-    inside = [[atom in cell.of for atom in atoms] for cell in watched]
+    strata = _strata(schema)
+    inside = [[stratum in cell.of for stratum in strata] for cell in watched]
     silo = [silos.index(c.silo) if c.silo in silos else EVERY_SILO for c in watched]
     return Cells(
         tuple(cell.cell for cell in watched),
@@ -335,7 +335,7 @@ def cells_of(watched: Sequence[Watched], schema: Schema, silos: Sequence[str]) -
     )
 
 
-def _atoms(schema: Schema) -> list[tuple[str, str | None]]:
+def _strata(schema: Schema) -> list[tuple[str, str | None]]:
     labels: tuple[str | None, ...] = schema.labels or (None,)
     return [(group, label) for group in schema.groups for label in labels]
 
@@ -448,8 +448,8 @@ def _moments(
     NaN where nothing is known of the same people. Of weighted rows that of t(ℓ − ζ),
     and the mean of t (`bounds.alarm`).
     """
-    seen, M, atoms = e.seen, e.terms.loss_bound, [cell.of for cell in own]
-    at = [atoms.index(cell.of) if cell.of in atoms else -1 for cell in cells]
+    seen, M, strata = e.seen, e.terms.loss_bound, [cell.of for cell in own]
+    at = [strata.index(cell.of) if cell.of in strata else -1 for cell in cells]
     if s_max is None:
         return {"variance": np.append(seen.variances, np.nan)[at]}
     out = {"variance": np.full(len(at), np.nan), "weight": np.ones(len(at))}

@@ -427,11 +427,11 @@ class Rows:
         found = [own, own**2, kept, kept**2, guess == self.y, guess == 1]
         columns = [np.ones(len(z)), *(self.s * column for column in found), self.s]
         cells = [(self.member @ column).tolist() for column in columns]
-        atoms = [np.bincount(self.stratum, c, strata).tolist() for c in columns]
+        by = [np.bincount(self.stratum, c, strata).tolist() for c in columns]
         total: Json = {"risk": float(self.in_risk @ own), "share": self.share}
         total["bounded_risk"] = float(self.in_risk @ kept)
         total["cells"] = dict(zip(COLUMNS, cells, strict=True))
-        total["atoms"] = dict(zip(COLUMNS, atoms, strict=True))
+        total["strata"] = dict(zip(COLUMNS, by, strict=True))
         if stated["bets"] or stated["stakes"]:
             total |= self.betting(kept / M, M, stated)
         return total
@@ -684,7 +684,7 @@ def check_cells(e: Json) -> Iterator[Check]:
         yield from compare("bounds", stated, [float(bound)] * len(stated))
         if not rule.get("labels"):
             strata = itertools.product(e["groups"], labels)
-            rows = zip(strata, e["seen"]["atoms"]["count"], strict=True)
+            rows = zip(strata, e["seen"]["strata"]["count"], strict=True)
             lost = [list(stratum) for stratum, n in rows if n and stratum not in inside]
             yield from compare("rows in no group", [], lost)
 
@@ -949,7 +949,7 @@ def check_path(e: Json, path: Json, bounds: Any) -> Iterator[Check]:
     yield from compare("candidate that is chosen", path["chosen"], max(kept - 1, 0))
     own = models[path["chosen"]]
     yield from compare("M", e["terms"]["loss_bound"], own["loss_bound"])
-    sums = {key: own["training"][key] for key in ("splits", "cells", "atoms")}
+    sums = {key: own["training"][key] for key in ("splits", "cells", "strata")}
     yield from compare("sums of the shipped model", e["seen"], sums, 1.0)
     splits = [one["calibration"]["splits"] for one in models]
     yield from compare("calibration rows", splits, [[path["split"]]] * len(models))
@@ -996,7 +996,7 @@ def new_people(e: Json, bounds: Any) -> tuple[Any, bool, Json | None]:
         share /= len(path["candidates"]) if path["chosen"] > 0 else 1
     weighted, seen = data["weighted"], data["weights"] or [0.0, 0.0]
     if weighted is None and rows:
-        samples = (e["seen"]["atoms"], rows["atoms"])
+        samples = (e["seen"]["strata"], rows["strata"])
         weighted = any(sums["weight"] != sums["count"] for sums in samples)
     top, M = terms["weight_bound"], terms["loss_bound"]
     heavy = weighted and (top is None or seen[1] > top)
@@ -1154,7 +1154,7 @@ def check_account(e: Json) -> Iterator[Check]:
         count = np.maximum(np.rint(figures["counts"]), 0.0)
         loss = np.clip(figures["losses"], 0.0, n["loss_bound"] * count)
         for column, values in (("count", count), ("bounded_loss", loss)):
-            found = {"atoms": {column: values.tolist()}}
+            found = {"strata": {column: values.tolist()}}
             found["cells"] = {column: (member @ values).tolist()}
             yield from compare(f"{split} rows as released", e[part], found)
 

@@ -61,7 +61,7 @@ class Cells:
         return cls(
             (),
             np.zeros(0),
-            np.zeros((0, schema.n_atoms), dtype=bool),
+            np.zeros((0, schema.n_strata), dtype=bool),
             np.zeros(0, dtype=np.int64),
         )
 
@@ -489,7 +489,7 @@ class PerSilo(BoundConstraint):
     def cells(self, schema: Schema, silos: Sequence[str]) -> Cells:
         """One cell per silo, over all its rows."""
         n = len(silos)
-        member = np.ones((n, schema.n_atoms), dtype=bool)
+        member = np.ones((n, schema.n_strata), dtype=bool)
         cells = Cells(tuple(silos), np.zeros(n), member, np.arange(n))
         return cells.bounded(self.bound, type(self).__name__)
 

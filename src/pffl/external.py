@@ -607,8 +607,8 @@ class LoaderEngine:
         counts, sums = [], []
         for k in range(len(self.rows)):
             view, losses, _ = self._measured(k, split)
-            counts.append(view.stratum_sums(np.ones_like(losses), self.schema.n_atoms))
-            sums.append(view.stratum_sums(losses, self.schema.n_atoms))
+            counts.append(view.stratum_sums(np.ones_like(losses), self.schema.n_strata))
+            sums.append(view.stratum_sums(losses, self.schema.n_strata))
         return np.array(counts), np.array(sums)
 
     def train(
@@ -704,7 +704,7 @@ class LoaderEngine:
                     f"[unknown-group] a {what} has a code that is not from 0 to "
                     f"{names - 1}"
                 )
-        return self.schema.atoms(group, y)
+        return self.schema.strata(group, y)
 
     def _measured(
         self, index: int, split: str
@@ -727,7 +727,7 @@ class LoaderEngine:
             if predicted is not None:
                 classes.append(numbers(predicted))
         stratum = np.concatenate([np.zeros(0, np.int64), *strata])
-        counts = np.bincount(stratum, minlength=self.schema.n_atoms)
+        counts = np.bincount(stratum, minlength=self.schema.n_strata)
         known = self._counts.setdefault((index, split), counts)
         if not np.array_equal(known, counts):
             raise DataError(

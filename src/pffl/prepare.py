@@ -406,7 +406,7 @@ def target_of(counted: Counted, model: Model) -> Target:
 
 
 def deviations(counted: Counted) -> FloatArray:
-    """Return Σ(y − ȳ) and Σ(y − ȳ)² per (silo, atom); nothing of classes."""
+    """Return Σ(y − ȳ) and Σ(y − ȳ)² per (silo, stratum); nothing of classes."""
     if not counted.target.size:
         return counted.targets
     n, mass = counted.census.weights, float(counted.census.weight.sum())

@@ -130,12 +130,12 @@ class Problem:
     counts
         m_z: weight Σs_i of the rows per cell over all silos, frozen at the census.
     silo_counts, silo_weights
-        Rows per (silo, atom), shape (K, atoms), and their weight Σs_i.
+        Rows per (silo, stratum), shape (K, strata), and their weight Σs_i.
     masses
         m_k: weight of all rows of each silo.
     silo_targets
-        Σs(y − ȳ) and Σs(y − ȳ)² of a numeric target per (silo, atom), ȳ the mean of
-        all, shape (K, atoms, 2); (K, atoms, 0) of classes.
+        Σs(y − ȳ) and Σs(y − ȳ)² of a numeric target per (silo, stratum), ȳ the mean of
+        all, shape (K, strata, 2); (K, strata, 0) of classes.
     column_sizes, target_size
         √Σsx² of each input as the model sees it, √Σs for the intercept, and
         √Σs(y − mean)² in units of the target's scale, all over all rows: for rounding.

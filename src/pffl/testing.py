@@ -321,9 +321,9 @@ class Sample:
 
     def members(self, cells: Cells, z: int) -> NDArray[np.bool_]:
         """Which rows are in a cell."""
-        atom = self.problem.schema.atoms(self.group, self.y)
+        stratum = self.problem.schema.strata(self.group, self.y)
         here = cells.silo[z] < 0 or self.silo == cells.silo[z]
-        return cells.membership[z][atom] & here
+        return cells.membership[z][stratum] & here
 
 
 def sample(setting: Setting, method: Method, weighting: Weighting) -> Sample:
@@ -403,7 +403,7 @@ def cells_come_from_the_schema(constraint: Constraint, federation: Federation) -
     )
     shapes = {
         "bounds": (cells.bounds, (len(cells),), np.float64),
-        "membership": (cells.membership, (len(cells), schema.n_atoms), np.bool_),
+        "membership": (cells.membership, (len(cells), schema.n_strata), np.bool_),
         "silo": (cells.silo, (len(cells),), np.int64),
     }
     for name, (array, shape, kind) in shapes.items():
@@ -416,7 +416,9 @@ def cells_come_from_the_schema(constraint: Constraint, federation: Federation) -
     good = np.isfinite(cells.bounds).all() and (cells.bounds >= 0).all()
     _demand(bool(good), constraint, "a bound is not a finite number ≥ 0")
     _demand(len(set(cells.names)) == len(cells), constraint, "two cells have one name")
-    _demand(bool(cells.membership.any(axis=1).all()), constraint, "a cell has no atoms")
+    _demand(
+        bool(cells.membership.any(axis=1).all()), constraint, "a cell has no strata"
+    )
     known = (cells.silo >= -1) & (cells.silo < len(names))
     _demand(bool(known.all()), constraint, "a cell is of a silo that there is not")
     turned = constraint.cells(schema, tuple(reversed(names)))

@@ -72,7 +72,7 @@ class Former:
             )
             if long > RADIUS or ratio.max() > 1000 or self.asked > QUESTIONS:
                 return None
-        shown = ~_withheld(view.stratum, self.schema.n_atoms)[view.stratum]
+        shown = ~_withheld(view.stratum, self.schema.n_strata)[view.stratum]
         total = told(query.answer(view))
         if model is None or shown.all():
             return total
@@ -87,8 +87,8 @@ class Former:
         return replace(total, **{name: getattr(cells, name) for name in names})
 
 
-def _withheld(atom: np.ndarray, n_atoms: int) -> np.ndarray:
-    counts = np.bincount(atom, minlength=n_atoms)
+def _withheld(stratum: np.ndarray, n_strata: int) -> np.ndarray:
+    counts = np.bincount(stratum, minlength=n_strata)
     hidden = (counts > 0) & (counts < FLOOR)
     for smallest in np.argsort(counts, kind="stable") if hidden.any() else ():
         if hidden.sum() > 1 and counts[hidden].sum() >= FLOOR:

@@ -149,5 +149,5 @@ def counts_in_all(task: Task, values: np.ndarray) -> np.ndarray:
 
     rows = [silo.rows("train") for silo in crowd().silos]
     first = np.concatenate([np.asarray(r.X)[:, 0] for r in rows])
-    atoms = np.concatenate([crowd().schema.atoms(r.group, r.y) for r in rows])
-    return counts_by_value(task, first, atoms, values)
+    strata = np.concatenate([crowd().schema.strata(r.group, r.y) for r in rows])
+    return counts_by_value(task, first, strata, values)

@@ -125,7 +125,7 @@ class Unguarded(Site):
     said: tuple[Any, Any] | None = None  # queries, and its own totals
 
     def hidden(self, split: str, record: Any = None) -> Any:
-        return np.zeros(self.schema.n_atoms, dtype=bool)
+        return np.zeros(self.schema.n_strata, dtype=bool)
 
     def _check_all(self, asked: Any, hidden: Any) -> None:
         """Refuse nothing."""

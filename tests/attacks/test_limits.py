@@ -47,10 +47,10 @@ def test_a_table_of_yes_and_no_is_not_read_from_sums_with_noise(tmp_path: Path) 
     patterns = np.column_stack([scaled, np.ones(16)])
 
     cell = 1
-    (atom,) = np.flatnonzero(task.cells.membership[cell])
-    mine = X[schema.atoms(rows.group, rows.y) == atom]
+    (stratum,) = np.flatnonzero(task.cells.membership[cell])
+    mine = X[schema.strata(rows.group, rows.y) == stratum]
     truth = np.array([(mine == pattern).all(axis=1).sum() for pattern in every])
-    label = float(y[schema.atoms(rows.group, rows.y) == atom][0])
+    label = float(y[schema.strata(rows.group, rows.y) == stratum][0])
 
     read = []
     noisy = Private(tmp_path, silo, schema, 6)

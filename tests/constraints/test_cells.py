@@ -29,7 +29,7 @@ def masks(cells: Cells, schema: Schema = SCHEMA) -> np.ndarray:
     parts = []
     for silo in FEDERATION.silos:
         rows = silo.rows("train")
-        parts.append(cells.of_silo(silo.index)[:, schema.atoms(rows.group, rows.y)])
+        parts.append(cells.of_silo(silo.index)[:, schema.strata(rows.group, rows.y)])
     return np.concatenate(parts, axis=1).astype(bool)
 
 
@@ -124,13 +124,13 @@ def test_totals_and_spread_are_sums_over_each_cells_rows():
     constraint = pffl.BoundedGroupLoss(0.5, by="sex") & pffl.PerSilo(0.5)
     cells, rng = cells_of(constraint), np.random.default_rng(0)
     values = rng.normal(size=len(POOLED.y))
-    atoms = SCHEMA.atoms(POOLED.group, POOLED.y)
-    by_silo = np.zeros((3, SCHEMA.n_atoms))
-    np.add.at(by_silo, (POOLED.silo, atoms), values)
+    strata = SCHEMA.strata(POOLED.group, POOLED.y)
+    by_silo = np.zeros((3, SCHEMA.n_strata))
+    np.add.at(by_silo, (POOLED.silo, strata), values)
     member = masks(cells)
     np.testing.assert_allclose(cells.totals(by_silo), member @ values, atol=1e-12)
     weights = rng.normal(size=len(cells))
-    per_row = cells.spread(weights, 3)[POOLED.silo, atoms]
+    per_row = cells.spread(weights, 3)[POOLED.silo, strata]
     np.testing.assert_allclose(per_row, weights @ member, atol=1e-12)
     taken = cells.take([4, 0])
     assert taken.names == (cells.names[4], cells.names[0])

@@ -592,11 +592,11 @@ def test_weights_of_examples_are_those_of_the_objective(kind):
     for k, silo in enumerate(federation.silos):
         rows = silo.rows("train")
         for g, y in zip(rows.group, rows.y.astype(int), strict=True):
-            atom = g * 2 + y
+            stratum = g * 2 + y
             c = 1.0 / m  # β p_k/m_k with p_k = m_k/m
             for z in range(problem.n_cells):
                 own = problem.cells.silo[z] in (-1, k)
-                if own and problem.cells.membership[z, atom]:
+                if own and problem.cells.membership[z, stratum]:
                     c += lam[z] / problem.counts[z]
             mean = (1.0 + lam.sum()) / m
             np.testing.assert_allclose(found[k, g, y], c / mean)

@@ -170,7 +170,7 @@ def test_limits_that_are_weaker_than_the_default_are_named():
 # The floor
 
 
-VICTIM = 1  # atom (f, class 1), which has one row
+VICTIM = 1  # stratum (f, class 1), which has one row
 
 
 def probed(site: Any, size: float = 1.0) -> np.ndarray:
@@ -188,9 +188,9 @@ def probed(site: Any, size: float = 1.0) -> np.ndarray:
 def test_floor_stops_a_probe_that_reads_a_record_without_it():
     site = small_site(f1=1)
     rows = site.silo.rows("train")
-    atoms = site.schema.atoms(rows.group, rows.y)
+    strata = site.schema.strata(rows.group, rows.y)
     inputs = problem_of(site).task.model.inputs
-    truth = np.append(inputs.apply(rows.X[atoms == VICTIM])[0], 1.0)
+    truth = np.append(inputs.apply(rows.X[strata == VICTIM])[0], 1.0)
     assert probed(small_site(OPEN, f1=1)) == pytest.approx(truth, rel=1e-9)
     assert np.isnan(probed(small_site(Limits(), f1=1))).all()
 
@@ -309,11 +309,11 @@ def test_the_totals_have_the_noise_that_was_agreed_on():
     counts = np.bincount(
         np.concatenate(
             [
-                data.schema.atoms(r.group, r.y)
+                data.schema.strata(r.group, r.y)
                 for r in (s.rows("train") for s in data.silos)
             ]
         ),
-        minlength=data.schema.n_atoms,
+        minlength=data.schema.n_strata,
     )
     errors = (np.array(drawn) - counts).ravel() / (3.0 * np.sqrt(4 / 3))
     assert stats.kstest(errors, "norm").pvalue > 1e-4

@@ -260,7 +260,7 @@ def test_a_stack_of_evaluations_is_limited_in_memory(local_engine, monkeypatch):
     fast, _, problem, w, _ = both(federation, "logistic", local_engine)
     queries = [Evaluate(problem.task, s * w) for s in range(7)]
     together = fast.ask_many(queries)
-    units = len(federation) * problem.schema.n_atoms
+    units = len(federation) * problem.schema.n_strata
     monkeypatch.setattr(passes, "MOST_SUMS", 3 * units * 7)
     for total, again in zip(together, fast.ask_many(queries), strict=True):
         assert_same_total(total, again, 0.0)

@@ -30,7 +30,7 @@ from tests.inside import prepared_rows as store
 from tests.oracles import MODELS
 from tests.raising import raises
 
-BY_ATOM = pffl.BoundedGroupLoss(0.5)
+BY_STRATUM = pffl.BoundedGroupLoss(0.5)
 
 
 def matrix(rng, n, far, d=6):
@@ -117,7 +117,7 @@ def same(total, expected):
     kind=st.sampled_from([*MODELS, "huber"]),
     weighted=st.booleans(),
     dense_silo=st.sampled_from([None, 1]),
-    constraint=st.sampled_from([BY_ATOM, BY_ATOM & pffl.PerSilo(0.7)]),
+    constraint=st.sampled_from([BY_STRATUM, BY_STRATUM & pffl.PerSilo(0.7)]),
     options=st.sampled_from([{}, {"intercept": False}, {"standardize": False}]),
 )
 def test_all_answers_are_those_of_dense_rows(

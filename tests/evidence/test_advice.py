@@ -103,14 +103,14 @@ def drawn(e: Evidence, sample: Sample, losses: np.ndarray, seed: int) -> Sample:
     squares = [float((p**2).sum()) for p in parts]
     columns = {"bounded_loss": sums, "bounded_loss_squared": squares}
     share = [1 / len(e.labels)] * len(e.labels)
-    atoms = {
+    strata = {
         name: [value * part for value in values for part in share]
         for name, values in columns.items()
     }
     return replace(
         sample,
         cells={**sample.cells, **columns},
-        atoms={**sample.atoms, **atoms},
+        strata={**sample.strata, **strata},
     )
 
 

@@ -54,7 +54,7 @@ def test_no_calibration_row_is_asked_about_before_the_path_is_fixed():
     assert set(before.samples) == {"train", "test"}
     for split, sample in before.samples.items():
         own = losses_of(found, rows_of(federation, split), np.array(before.model), M)
-        assert sum(sample.atoms["bounded_loss"]) == pytest.approx(own.sum())
+        assert sum(sample.strata["bounded_loss"]) == pytest.approx(own.sum())
 
 
 def rows_of(federation: Federation, split: str) -> Rows:

@@ -73,8 +73,8 @@ def easier(federation: Federation, k: int, part: float) -> Federation:
     silo = federation.silos[k]
     own, (loss, group) = silo.rows("train"), losses(honest, silo)
     X, y = own.X.copy(), own.y
-    for atom in {(g, label) for g, label in zip(group, y, strict=True)}:
-        there = np.flatnonzero((group == atom[0]) & (y == atom[1]))
+    for stratum in {(g, label) for g, label in zip(group, y, strict=True)}:
+        there = np.flatnonzero((group == stratum[0]) & (y == stratum[1]))
         there = there[np.argsort(loss[there])]
         many = int(part * len(there))
         X[there[len(there) - many :]] = X[there[0]]

@@ -160,7 +160,9 @@ def test_weights_that_add_up_to_rows_are_still_weights():
     bound = pffl.BoundedGroupLoss(0.9)
     solution = pffl.solve(federation(even, n), bound, options=options, seed=0)
     e = solution.evidence
-    same = [replace(s, atoms={**s.atoms, "weight": s.atoms["count"]}) for s in _two(e)]
+    same = [
+        replace(s, strata={**s.strata, "weight": s.strata["count"]}) for s in _two(e)
+    ]
     e = replace(e, seen=same[0], heldout=same[1])
     assert e.weighted
     assert not said(e, "holdout_error").available

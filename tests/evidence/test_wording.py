@@ -53,8 +53,8 @@ def sample(
         "positive": np.minimum(positive, count),
     }
     cells = {name: column.tolist() for name, column in columns.items()}
-    atoms = {k: np.stack([0 * v, v], axis=1).reshape(-1) for k, v in columns.items()}
-    plain = {name: column.tolist() for name, column in atoms.items()}
+    strata = {k: np.stack([0 * v, v], axis=1).reshape(-1) for k, v in columns.items()}
+    plain = {name: column.tolist() for name, column in strata.items()}
     risks = float(loss.mean()), float(capped.mean())
     return Sample(["test"], *risks, 1.0, cells, plain)
 

@@ -205,7 +205,7 @@ def record(method, seed, loss, error=0.2, **parameters):
     counts = {"count": [50, 50], "weight": [50.0, 50.0], "loss": [50 * loss, 50 * loss]}
     right = {"correct": [50 * (1 - error)] * 2, "positive": [25, 25]}
     cells = {"names": ["a"], "count": [100], "weight": [100.0], "loss": [100 * loss]}
-    sums = {"atoms": {"names": [["a", "0"], ["a", "1"]], **counts, **right}}
+    sums = {"strata": {"names": [["a", "0"], ["a", "1"]], **counts, **right}}
     sums |= {"cells": cells, "silos": cells, "risk": loss, "share": 1.0}
     splits = dict.fromkeys(("train", "validation", "test"), sums)
     return TrialRecord(method, seed, parameters, splits, {"rounds": 1.0})

@@ -110,8 +110,8 @@ def test_shares_of_wrong_predictions_are_enclosed(solution):
     seen, random = part.seen, np.random.default_rng(4)
     n, right = np.array(seen.counts), np.array(seen.correct)  # taken for the truth
     (off,) = [r.deviation for r in part.releases if r.name == "final errors"]
-    runs, atoms = 1000, np.array([0, 1])
-    true, held = 1 - right[atoms].sum() / n[atoms].sum(), 0
+    runs, strata = 1000, np.array([0, 1])
+    true, held = 1 - right[strata].sum() / n[strata].sum(), 0
     for _ in range(runs):
         drawn = replace(
             seen,
@@ -119,7 +119,7 @@ def test_shares_of_wrong_predictions_are_enclosed(solution):
             correct=(right + random.normal(0, off, len(n))).tolist(),
         )
         low, high = Judged(replace(e, privacy=replace(part, seen=drawn))).between(
-            "train", "wrong", atoms
+            "train", "wrong", strata
         )
         held += low <= true <= high
     sure = e.terms.confidence

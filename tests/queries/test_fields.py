@@ -102,10 +102,10 @@ def test_a_query_of_ones_own_is_asked_by_every_engine(federation, query):
 
 
 def test_what_a_query_of_ones_own_costs(federation, query):
-    p, z, atoms = 4, 2, 4
+    p, z, strata = 4, 2, 4
     assert query.numbers == p + z + 1
     assert Reference(federation).ask(query).numbers == (
-        z + p * (p + 1) // 2 + 3 * atoms + 1
+        z + p * (p + 1) // 2 + 3 * strata + 1
     )
 
 
@@ -146,7 +146,7 @@ def test_small_cells_are_withheld_of_any_query(federation, query):
     alone = replace(query, task=replace(query.task, shares=np.ones(1)))
     seen = Asker(site).ask(alone)
     rows = silo.rows("train")
-    shown = rows.take(np.flatnonzero(~hidden[schema.atoms(rows.group, rows.y)]))
+    shown = rows.take(np.flatnonzero(~hidden[schema.strata(rows.group, rows.y)]))
     left = pffl.Federation(schema, (Silo("one", 0, {"train": shown}),), "one")
     whole = Reference(left).ask(alone)
     np.testing.assert_allclose(seen.own, whole.own)

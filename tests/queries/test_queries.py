@@ -57,10 +57,10 @@ def test_evaluate_adds_up_losses_and_predictions(kind):
     )
     np.testing.assert_allclose(total.cells, oracle.cells @ expected, rtol=1e-11)
     pooled = federation.pooled("train")
-    atom = federation.schema.atoms(pooled.group, pooled.y)
-    for a in range(federation.schema.n_atoms):
+    stratum = federation.schema.strata(pooled.group, pooled.y)
+    for a in range(federation.schema.n_strata):
         np.testing.assert_allclose(
-            total.strata[a], expected[atom == a].sum(axis=0), rtol=1e-11, atol=1e-12
+            total.strata[a], expected[stratum == a].sum(axis=0), rtol=1e-11, atol=1e-12
         )
     assert total.risk == pytest.approx(oracle.risk_weights @ losses, rel=1e-12)
     assert total.bounded_risk == pytest.approx(oracle.risk_weights @ cut, rel=1e-12)

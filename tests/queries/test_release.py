@@ -59,12 +59,12 @@ def task_of(clip: float = 4.0, kind: str = "logistic", *, bounds: bool = True) -
     return Task(bound, cells, np.ones(1))
 
 
-def view_of(task: Task, X, atom, person=None, *, raw: bool = False) -> View:
-    labels, atoms = task.model.n_classes, np.asarray(atom, np.int64)
+def view_of(task: Task, X, stratum, person=None, *, raw: bool = False) -> View:
+    labels, strata = task.model.n_classes, np.asarray(stratum, np.int64)
     X = np.asarray(X, np.float64)
     with np.errstate(all="ignore"):
         inputs = X if raw else task.model.inputs.apply(X)
-    return View(0, inputs, (atoms % labels).astype(np.float64), atoms, person)
+    return View(0, inputs, (strata % labels).astype(np.float64), strata, person)
 
 
 def queries(task: Task, w) -> list:
@@ -102,8 +102,8 @@ def parts(query, total: ReleasedSums) -> dict[str, np.ndarray]:
     return found
 
 
-def seen(query, task, X, atom, **more) -> View:
-    return view_of(task, X, atom, raw=isinstance(query, Census), **more)
+def seen(query, task, X, stratum, **more) -> View:
+    return view_of(task, X, stratum, raw=isinstance(query, Census), **more)
 
 
 @settings(max_examples=80, deadline=None)
@@ -111,17 +111,19 @@ def seen(query, task, X, atom, **more) -> View:
     row=ROW,
     others=ROWS,
     w=W,
-    atom=st.integers(0, 3),
+    stratum=st.integers(0, 3),
     clip=st.floats(1.01, 60),
     kind=st.sampled_from(KINDS),
     bounds=st.booleans(),
 )
-def test_no_person_changes_more_than_declared(row, others, w, atom, clip, kind, bounds):
+def test_no_person_changes_more_than_declared(
+    row, others, w, stratum, clip, kind, bounds
+):
     """Neighbours: the same rows with and without one more, the worst there is."""
     task = task_of(clip, kind, bounds=bounds)
     for query in queries(task, w):
         codes = np.arange(4)
-        more = np.vstack([others, row]), np.append(codes, atom)
+        more = np.vstack([others, row]), np.append(codes, stratum)
         before = query.answer(seen(query, task, others, codes))
         after = query.answer(seen(query, task, *more))
         apart = ReleasedSums(after.sums - before.sums)
@@ -143,13 +145,13 @@ def test_a_row_adds_the_same_wherever_and_beside_whomever(seed, kind, wild):
         X[random.integers(n), random.integers(FEATURES)] = random.choice(
             [np.nan, np.inf, -np.inf, 1e308]
         )
-    atom = random.integers(0, 4, n)
+    stratum = random.integers(0, 4, n)
     order = random.permutation(n)
     some = order[: random.integers(1, n)]
     for query in queries(task, random.normal(size=12) * 3):
 
         def whole(rows, query=query, X=X, form=np.ascontiguousarray):
-            return query.answer(seen(query, task, form(X[rows]), atom[rows])).sums
+            return query.answer(seen(query, task, form(X[rows]), stratum[rows])).sums
 
         each = np.array([whole([i]) for i in range(n)])
         assert np.array_equal(whole(order), each.sum(axis=0))
@@ -202,10 +204,10 @@ def test_the_declared_bounds_are_reached():
 def test_sums_are_the_plain_ones():
     """Against a loop over rows, up to the grid; losses are rounded up, logs down."""
     random, task = np.random.default_rng(0), task_of(2.5)
-    X, atom = random.normal(size=(200, FEATURES)) * 3, random.integers(0, 4, 200)
+    X, stratum = random.normal(size=(200, FEATURES)) * 3, random.integers(0, 4, 200)
     w = random.normal(size=4)
     _, evaluate, expand, train = queries(task, w)
-    view = view_of(task, X, atom)
+    view = view_of(task, X, stratum)
     sets, _ = blocks_of(task.cells)
     told, bent, step = (q.answer(view) for q in (evaluate, expand, train))
     gradient, strata = np.zeros(4), np.zeros((4, 3))

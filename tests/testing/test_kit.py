@@ -300,7 +300,7 @@ class Loose(Cut):
         (Cut("kind"), "kind is not its name"),
         (Cut("plain"), "built from its plain form it is another"),
         (Cut("names"), "two cells have one name"),
-        (Cut("empty"), "a cell has no atoms"),
+        (Cut("empty"), "a cell has no strata"),
         (Cut("drawn"), "other cells|its cells differ"),
         (Cut("bound"), "not a finite number ≥ 0"),
         (Cut("silo"), "of a silo that there is not"),

@@ -352,7 +352,7 @@ def scaled(sample: str, *columns: str, by: float = 0.9) -> Change:
     def change(e: Any) -> None:
         for part in sample.split("/"):
             e = e[int(part) if part.isdigit() else part]
-        for table in ("cells", "atoms", "people"):
+        for table in ("cells", "strata", "people"):
             for column in columns:
                 if column in e[table]:
                     e[table][column] = [by * v for v in e[table][column]]
@@ -432,13 +432,13 @@ ANEW: dict[str, tuple[str, Change]] = {
     "a group renamed": ("met", members),
     "more right predictions": (
         "met",
-        both(put("heldout/atoms/correct", more), put("heldout/cells/correct", more)),
+        both(put("heldout/strata/correct", more), put("heldout/cells/correct", more)),
     ),
     "other counts": (
         "met",
         both(
             put("seen/cells/count/0", lambda n: n + 1),
-            put("seen/atoms/count/0", lambda n: n + 1),
+            put("seen/strata/count/0", lambda n: n + 1),
         ),
     ),
     "a gap that is closed": (

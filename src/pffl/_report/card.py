@@ -120,7 +120,7 @@ def markdown(c: Conclusions, predictor: Predictor | None = None) -> str:
     """Return the card of what was measured; the same evidence gives the same bytes."""
     e = c.evidence
     grounds = [text for one in c.certificate.statements for text in one.grounds]
-    counts = e.seen.of_atoms("count", len(e.groups)).sum(axis=1)
+    counts = e.seen.of_strata("count", len(e.groups)).sum(axis=1)
     columns = [] if predictor is None else predictor.preparation.columns
     found = render_template(
         "card.md",

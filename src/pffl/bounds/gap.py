@@ -220,7 +220,7 @@ class Sizes:
         Rows in each sum, and the largest weight c of a row in each mean, (1 + Z,): of
         F first, then of each cell.
     parts
-        Sums of sums: silos times atoms.
+        Sums of sums: silos times strata.
     slope
         The steepest ∂ℓ/∂z; None where only ℓ'² ≤ 2hℓ is known.
     curvature

@@ -95,10 +95,11 @@ def show_counts(federation: Federation, constraint: Constraint | None = None) ->
 
     schema, target = federation.schema, terminal.stdout()
     parts = [silo.rows("train") for silo in federation.silos]
-    atoms = [
-        np.bincount(schema.atoms(r.group, r.y), minlength=schema.n_atoms) for r in parts
+    strata = [
+        np.bincount(schema.strata(r.group, r.y), minlength=schema.n_strata)
+        for r in parts
     ]
-    counts = np.array(atoms).reshape(len(parts), len(schema.groups), schema.n_labels)
+    counts = np.array(strata).reshape(len(parts), len(schema.groups), schema.n_labels)
     kind = f"{len(schema.labels)} classes" if schema.labels else "a number"
     splits = ", ".join(f"{federation.rows(s):,} {s}" for s in federation.splits)
     silos = "silo" if len(federation) == 1 else "silos"
@@ -176,7 +177,7 @@ def _empty_cells(
         what = "groups of the constraint"
     else:
         empty = np.flatnonzero(counts.sum(axis=0).reshape(-1) == 0)
-        names = [schema.atom_name(int(atom)) for atom in empty]
+        names = [schema.stratum_name(int(stratum)) for stratum in empty]
         what = "groups with a label" if schema.labels else "groups"
     shown = few([shorten(visible(n), terminal.MAX_NAME) for n in names], MAX_EMPTY)
     lines = [f"{what} without training rows anywhere: {shown or 'none'}"]

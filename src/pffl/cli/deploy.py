@@ -296,10 +296,10 @@ def _show_counts(site: Site) -> None:
     private = site.agreement.private
     hidden = {split: site.hidden(split) & (not private) for split in splits}
     table = terminal.plain_table(target.width, "your rows, for your eyes only", *splits)
-    for atom in range(schema.n_atoms):
+    for stratum in range(schema.n_strata):
         cells = [
-            f"{counts[s][atom]:,}{' left out' if hidden[s][atom] else ''}"
+            f"{counts[s][stratum]:,}{' left out' if hidden[s][stratum] else ''}"
             for s in splits
         ]
-        table.add_row(terminal.name(schema.atom_name(atom), 80), *cells)
+        table.add_row(terminal.name(schema.stratum_name(stratum), 80), *cells)
     terminal.print_whole(target, table)

@@ -1,8 +1,8 @@
 """What all silos must agree on before the first round: names, and their order.
 
-Every example belongs to one **atom**: its group (one value of each protected
-attribute) and its label. All cells of all constraints are unions of atoms, within one
-silo or over all, so weights and sums per atom are all that ever has to be known.
+Every example belongs to one **stratum**: its group (one value of each protected
+attribute) and its label. All cells of all constraints are unions of strata, within one
+silo or over all, so weights and sums per stratum are all that ever has to be known.
 """
 
 from __future__ import annotations
@@ -221,19 +221,19 @@ class Schema:
         return max(1, len(self.labels))
 
     @property
-    def n_atoms(self) -> int:
+    def n_strata(self) -> int:
         """Number of (group, label) combinations."""
         return len(self.groups) * self.n_labels
 
-    def atoms(self, group: IntArray, y: FloatArray) -> IntArray:
-        """Code of each example's atom: ``group · n_labels + label``."""
+    def strata(self, group: IntArray, y: FloatArray) -> IntArray:
+        """Code of each example's stratum: ``group · n_labels + label``."""
         if not self.labels:
             return np.asarray(group, dtype=np.int64)
         return np.asarray(group * self.n_labels + y.astype(np.int64))
 
-    def atom_name(self, atom: int) -> str:
-        """Return what to call an atom."""
-        group, label = divmod(atom, self.n_labels)
+    def stratum_name(self, stratum: int) -> str:
+        """Return what to call a stratum."""
+        group, label = divmod(stratum, self.n_labels)
         name = self.groups[group]
         return f"{name}, {self.label_names[label]}" if self.labels else name
 
@@ -272,24 +272,26 @@ class Schema:
         return digest(text)
 
 
-def counted_alike(atom: IntArray, weight: FloatArray | None, n_atoms: int) -> IntArray:
-    """Count the rows of each atom, for floors.
+def counted_alike(
+    stratum: IntArray, weight: FloatArray | None, n_strata: int
+) -> IntArray:
+    """Count the rows of each stratum, for floors.
 
     Of rows that do not count alike, as many as would count as much together: one heavy
     row among many light ones is nearly alone in their sums.
     """
-    counts = np.bincount(atom, minlength=n_atoms)
+    counts = np.bincount(stratum, minlength=n_strata)
     if weight is None:
         return counts
-    first, second = (np.bincount(atom, weight**power, n_atoms) for power in (1, 2))
+    first, second = (np.bincount(stratum, weight**power, n_strata) for power in (1, 2))
     alike = first**2 / np.where(counts > 0, second, 1.0)  # Kish
     return np.minimum(counts, np.floor(alike * (1 + 1e-9)).astype(np.int64))
 
 
 def withheld(counts: IntArray, few: BoolArray, floor: int) -> BoolArray:
-    """Say which atoms to withhold, given the rows of each, and which are too few.
+    """Say which strata to withhold, given the rows of each, and which are too few.
 
-    The next smallest as well, until at least two atoms and `floor` rows are: what all
+    The next smallest as well, until at least two strata and `floor` rows are: what all
     rows have more than those that are shown is the sum over what is withheld.
 
     >>> counts = np.array([3, 40, 12, 0])
@@ -299,8 +301,8 @@ def withheld(counts: IntArray, few: BoolArray, floor: int) -> BoolArray:
     hidden = few & (counts > 0)
     if not hidden.any():
         return hidden
-    for atom in np.argsort(counts, kind="stable"):
+    for stratum in np.argsort(counts, kind="stable"):
         if hidden.sum() > 1 and counts[hidden].sum() >= floor:
             break
-        hidden[atom] |= counts[atom] > 0
+        hidden[stratum] |= counts[stratum] > 0
     return hidden

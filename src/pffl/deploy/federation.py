@@ -263,13 +263,13 @@ class Agreement:
 
 
 def agreed_sets(agreement: Agreement) -> IntArray:
-    """Number, for each atom, the set of the agreed constraint that it is in.
+    """Number, for each stratum, the set of the agreed constraint that it is in.
 
-    Where no run was agreed on, each atom is a set.
+    Where no run was agreed on, each stratum is a set.
     """
     schema = agreement.schema
     if not agreement.run:
-        return np.arange(schema.n_atoms)
+        return np.arange(schema.n_strata)
     from pffl.config import read_constraint
 
     with Problems("the agreed run", UsageError) as problems:
@@ -280,23 +280,23 @@ def agreed_sets(agreement: Agreement) -> IntArray:
 def sets_of(
     constraint: Constraint | None, schema: Schema, sites: tuple[str, ...]
 ) -> IntArray:
-    """Number the smallest sets into which a constraint's cells split, by atom.
+    """Number the smallest sets into which a constraint's cells split, by stratum.
 
     Groups, or (group, label)s where the bounds are conditional.
     """
     if constraint is None:
-        return np.zeros(schema.n_atoms, dtype=np.int64)
+        return np.zeros(schema.n_strata, dtype=np.int64)
     member = constraint.cells(schema, sites).membership
     return np.unique(member, axis=1, return_inverse=True)[1].reshape(-1)
 
 
 def left_out(rows: Rows, schema: Schema, sets: IntArray, floor: int) -> BoolArray:
-    """Say which atoms a site leaves out: of sets with fewer people than the floor.
+    """Say which strata a site leaves out: of sets with fewer people than the floor.
 
     People, not rows, where it is known whose rows they are.
     """
     rows = rows.counting
-    code, n = sets[schema.atoms(rows.group, rows.y)], int(sets.max()) + 1
+    code, n = sets[schema.strata(rows.group, rows.y)], int(sets.max()) + 1
     people = counted_alike(code, rows.weight, n)
     if rows.person is not None:
         pairs = np.unique(np.stack([code, rows.person], axis=1), axis=0)

@@ -168,7 +168,7 @@ class Order(BaseModel):
         if self.counts:
             return Census(schema, self.split)
         bare = Reported(loss=CLASSES if schema.labels else "squared")
-        member = np.array(self.cells, dtype=bool).reshape(-1, schema.n_atoms)
+        member = np.array(self.cells, dtype=bool).reshape(-1, schema.n_strata)
         names, zero = tuple(map(str, range(len(member)))), np.zeros(len(member))
         cells = Cells(names, zero, member, np.full(len(member), EVERY_SILO))
         task = Task(bare.bind(schema, bare.inputs), cells, np.array([self.share]))
@@ -339,15 +339,15 @@ class GroupSums:
         """Return what to send back, as the record "pffl" of the reply."""
         if (order := self._order) is None:
             return ConfigRecord()
-        loss, atom, y, guess = map(np.concatenate, zip(*self._parts, strict=True))
-        counts = np.bincount(atom, minlength=order.names.n_atoms)
+        loss, stratum, y, guess = map(np.concatenate, zip(*self._parts, strict=True))
+        counts = np.bincount(stratum, minlength=order.names.n_strata)
         hidden = withheld(counts, counts < self._floor, self._floor)
-        kept = ~hidden[atom]
+        kept = ~hidden[stratum]
         who: dict[str, Any] = {"version": VERSION, "name": self._name}
         if not np.isfinite(loss).all():
             return ConfigRecord({**who, "diverged": True})
         loss, guess = loss[kept], guess[kept].astype(np.float64)
-        view = View(0, np.zeros((len(loss), 0)), y[kept], atom[kept])
+        view = View(0, np.zeros((len(loss), 0)), y[kept], stratum[kept])
         query = order.query()
         total: Total
         if isinstance(query, Census):
@@ -413,7 +413,7 @@ def read_sums(told: ConfigRecord, query: Query[A]) -> tuple[A, int]:
 
 
 def losses_of(order: Order, told: ConfigRecord, known: IntArray) -> FloatArray:
-    """Return a client's loss sums by atom; refuse those of other rows."""
+    """Return a client's loss sums by stratum; refuse those of other rows."""
     if told.get("diverged"):
         return np.full(len(known), np.nan)
     total: Any = read_sums(told, order.query())[0]
@@ -627,7 +627,7 @@ class Reports:
         return [self.ask(query) for query in queries]
 
     def losses(self, arrays: ArrayRecord) -> FloatArray:
-        """Return loss sums of the training rows, by client and atom, shape (K, atoms).
+        """Return loss sums of training rows by client and stratum, shape (K, strata).
 
         Rows are those of the census: it is compared.
         """

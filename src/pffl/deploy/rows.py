@@ -102,12 +102,12 @@ def row_marks(silo: Silo, schema: Schema, key: bytes) -> dict[str, list[str]]:
     """
     found: dict[str, list[str]] = {}
     for split, rows in silo.splits.items():
-        atoms = schema.atoms(rows.group, rows.y)
+        strata = schema.strata(rows.group, rows.y)
         dense = rows.X if isinstance(rows.X, np.ndarray) else rows.X.toarray()
         numbers = np.column_stack([dense, rows.y, rows.group, rows.weights])
-        for atom, row in zip(atoms.tolist(), numbers, strict=True):
+        for stratum, row in zip(strata.tolist(), numbers, strict=True):
             mark = hmac.digest(key, row.tobytes(), "sha256").hex()[:16]
-            found.setdefault(f"{split} {schema.atom_name(atom)}", []).append(mark)
+            found.setdefault(f"{split} {schema.stratum_name(stratum)}", []).append(mark)
     return {stratum: sorted(marks) for stratum, marks in found.items()}
 
 

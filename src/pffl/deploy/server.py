@@ -299,7 +299,7 @@ class Remote:
         """Say whom all sites left out, since too few sites have enough of them."""
         agreed, sets = self.agreement, self.sets
         held = np.array(self._last.holders).reshape(-1, int(sets.max()) + 1)
-        names = [self.schema.atom_name(atom) for atom in range(len(sets))]
+        names = [self.schema.stratum_name(stratum) for stratum in range(len(sets))]
         found = []
         for split, counts in zip(self.splits, held, strict=False):
             few = (counts < agreed.fewest_holders)[sets]

@@ -82,7 +82,7 @@ class Site:
     own_model
         Rebuilds models with a module of the user's own.
     sets
-        Of each atom, the set that the floor acts on; those of the agreed constraint
+        Of each stratum, the set that the floor acts on; those of the agreed constraint
         unless it is said.
     """
 
@@ -139,20 +139,20 @@ class Site:
         return self._signed(self._refusal(None, error))
 
     def counts(self, split: str) -> IntArray:
-        """Count the rows of each atom of a split."""
+        """Count the rows of each stratum of a split."""
         rows = self.silo.rows(split)
-        atoms = self.schema.atoms(rows.group, rows.y)
-        return np.bincount(atoms, minlength=self.schema.n_atoms)
+        strata = self.schema.strata(rows.group, rows.y)
+        return np.bincount(strata, minlength=self.schema.n_strata)
 
     def hidden(self, split: str, record: RunRecord | None = None) -> BoolArray:
-        """Say which atoms of a split are left out: here, or in a run at all sites."""
+        """Say which strata of a split are left out: here, or in a run at all sites."""
         few = left_out(self.silo.rows(split), self.schema, self._sets, self.floor)
         if record is not None and split in (record.shared_sets or {}):
             few |= ~np.array((record.shared_sets or {})[split])[self._sets]
         return few
 
     def shown(self, split: str) -> IntArray:
-        """Count the rows of each atom of a split that is not left out."""
+        """Count the rows of each stratum of a split that is not left out."""
         return np.where(self.hidden(split), 0, self.counts(split))
 
     def _answered(self, request: Request) -> tuple[Answer | bytes, RunRecord | None]:
@@ -409,7 +409,7 @@ class Site:
         if self.adding is not None:  # nothing but noise hides its rows' weight
             return Place(self.records.index, 0.0)
         rows = self.silo.rows("train")
-        kept = ~hidden[self.schema.atoms(rows.group, rows.y)]
+        kept = ~hidden[self.schema.strata(rows.group, rows.y)]
         return Place(self.records.index, float(rows.weights[kept].sum()))
 
     def _shake_hands(self, request: Request) -> None:

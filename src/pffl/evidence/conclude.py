@@ -572,7 +572,7 @@ class Conclusions(Judged):
             return None
         columns = ("count", "weight", e.judged(sample), "correct")
         count, weight, loss, right = (
-            sample.of_atoms(c, len(e.groups)) for c in columns
+            sample.of_strata(c, len(e.groups)) for c in columns
         )
         bounded = {group for cell in e.cells if e.promise for group, _ in cell.of}
         sets = {f"'{a}'": [i] for i, a in enumerate(e.groups) if a in bounded}

@@ -213,7 +213,7 @@ def log_sum_upper(
 def possible(
     figures: Figures, most: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return people, loss sums and correct predictions per atom, as they can be.
+    """Return people, loss sums and correct predictions per stratum, as they can be.
 
     People are whole numbers, nobody's loss is below 0 or above `most`, and no more are
     right than there are. So tables have released sums; margins come from the sums as
@@ -537,7 +537,7 @@ class Judged:
         """The groups that anyone belongs to, in any sample."""
         e, held = self.e, known(self.e.heldout)
         samples = [e.seen, *([] if held is None else [held])]
-        counts = [s.of_atoms("count", len(e.groups)).sum(axis=1) for s in samples]
+        counts = [s.of_strata("count", len(e.groups)).sum(axis=1) for s in samples]
         return [int(a) for a in np.flatnonzero(np.sum(counts, axis=0))]
 
     # Rows at hand
@@ -754,12 +754,12 @@ class Judged:
 
     @cached_property
     def member(self) -> FloatArray:
-        """Which atom is in which cell, shape (Z, atoms)."""
+        """Which stratum is in which cell, shape (Z, strata)."""
         e = self.e
         labels: list[str | None] = list(e.labels) or [None]
-        atoms = [(group, label) for group in e.groups for label in labels]
+        strata = [(group, label) for group in e.groups for label in labels]
         return np.array(
-            [[float(a in map(tuple, c.of)) for a in atoms] for c in e.cells]
+            [[float(a in map(tuple, c.of)) for a in strata] for c in e.cells]
         )
 
     @property
@@ -783,14 +783,14 @@ class Judged:
         return low, high
 
     def between(
-        self, split: str, what: Share, atoms: IntArray | slice = slice(None)
+        self, split: str, what: Share, strata: IntArray | slice = slice(None)
     ) -> tuple[float, float] | None:
-        """Return the ends of the mean loss of atoms, or of a share of predictions.
+        """Return the ends of the mean loss of strata, or of a share of predictions.
 
         By themselves, with the confidence of the run; None where nothing was released.
-        The share of "selected", positive predictions is that of the two atoms of a
+        The share of "selected", positive predictions is that of the two strata of a
         group: its noise and that of the number of people have the people of the first
-        atom in common, which makes the ends wider than they had to be.
+        stratum in common, which makes the ends wider than they had to be.
         """
         noise, name = self.noise, "final errors" if split == "train" else "errors"
         if noise is None:
@@ -799,7 +799,7 @@ class Judged:
         if figures is None:
             return None
         counts, losses, right = (
-            np.asarray(sums)[atoms]
+            np.asarray(sums)[strata]
             for sums in (figures.counts, figures.losses, figures.correct)
         )
         people, root = float(counts.sum()), math.sqrt(len(counts))

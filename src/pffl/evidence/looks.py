@@ -103,7 +103,7 @@ def _rows(e: Evidence, sample: Sample) -> list[str]:
     """Return hashes of the rows of a sample, one per split."""
     if e.noise is not None:
         return []
-    counts = [int(n) for n in sample.atoms["count"]]
+    counts = [int(n) for n in sample.strata["count"]]
     rows = [e.data.splits[s] for s in sample.splits if s in e.data.splits]
     if len(rows) < len(sample.splits):  # out of reach: known by their counts
         rows = [hashed("rows", e.data.schema, [*sample.splits, counts])]

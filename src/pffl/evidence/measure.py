@@ -543,7 +543,7 @@ def cell_facts(
     """Say who belongs to each cell, by name; `aimed` are the solver's bounds."""
     cells, schema = problem.cells, problem.schema
     labels: tuple[str | None, ...] = schema.labels or (None,)
-    atoms = [(group, label) for group in schema.groups for label in labels]
+    strata = [(group, label) for group in schema.groups for label in labels]
     lam = multipliers if len(multipliers) == len(cells) else np.zeros(len(cells))
     if aimed is not None and len(aimed) != len(cells):
         aimed = None  # without bounds: groups are only reported on
@@ -552,7 +552,7 @@ def cell_facts(
             name,
             float(cells.bounds[z]),
             None if cells.everywhere[z] else problem.silo_names[cells.silo[z]],
-            [atoms[a] for a in np.flatnonzero(cells.membership[z])],
+            [strata[a] for a in np.flatnonzero(cells.membership[z])],
             float(lam[z]),
             float(problem.scales[z]),
             float(problem.constants[z]),

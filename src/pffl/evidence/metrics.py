@@ -170,12 +170,12 @@ def rates(j: Judged) -> list[GroupRates]:
 def _blurred(j: Judged, group: int, rates: dict[str, Rate]) -> dict[str, Rate]:
     """Give the rates of a group the ends that noise leaves, of training rows."""
     many = len(j.e.labels)
-    atoms = group * many + np.arange(many)
-    parts = {"false_positive": atoms[:1], "false_negative": atoms[1:]}
+    strata = group * many + np.arange(many)
+    parts = {"false_positive": strata[:1], "false_negative": strata[1:]}
     out = {}
     for kind, rate in rates.items():
         what: Share = "selected" if kind == "selected" else "wrong"
-        low, high = j.between("train", what, parts.get(kind, atoms)) or (None, None)
+        low, high = j.between("train", what, parts.get(kind, strata)) or (None, None)
         out[kind] = replace(rate, lower=low, upper=high)
     return out
 
@@ -184,7 +184,7 @@ def _events(sample: Sample, e: Evidence) -> dict[str, FloatArray]:
     """Return events, weight and rows of each group, for each kind of rate."""
     names = ("count", "weight", "correct", "positive")
     count, weight, correct, positive = (
-        sample.of_atoms(c, len(e.groups)) for c in names
+        sample.of_strata(c, len(e.groups)) for c in names
     )
     every = weight.sum(axis=1), count.sum(axis=1)
     found = {"error": np.array([every[0] - correct.sum(axis=1), *every])}

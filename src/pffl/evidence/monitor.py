@@ -46,7 +46,7 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True)
 class Watched(Record):
-    """One cell: its name, its bound, the silo it is confined to, and its atoms."""
+    """One cell: its name, its bound, the silo it is confined to, and its strata."""
 
     cell: str
     bound: float

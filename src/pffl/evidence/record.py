@@ -106,7 +106,7 @@ class Sample(Record):
     risk, bounded_risk, share
         Σ p_k × silo k's mean loss, of the model and of the bounded predictor, and Σ
         p_k, over the silos with rows.
-    cells, atoms
+    cells, strata
         The columns of `evaluate`, one number per cell, and per group and label.
     bets, bet_weights
         γ and π of each cell, planned before these rows were looked at; none where they
@@ -135,7 +135,7 @@ class Sample(Record):
     bounded_risk: float
     share: float
     cells: dict[str, list[float]]
-    atoms: dict[str, list[float]]
+    strata: dict[str, list[float]]
     bets: list[list[float]] = field(default_factory=list)
     bet_weights: list[list[float]] = field(default_factory=list)
     people: dict[str, list[float]] = field(default_factory=dict)
@@ -145,18 +145,18 @@ class Sample(Record):
     diluted: list[list[list[float]]] = field(default_factory=list)
     sites: dict[str, list[float | None]] = field(default_factory=dict)
 
-    def column(self, name: str, *, of: str = "atoms") -> FloatArray:
-        """One column by name, per atom or (``of="cells"``) per cell."""
-        table = self.atoms if of == "atoms" else self.cells
+    def column(self, name: str, *, of: str = "strata") -> FloatArray:
+        """One column by name, per stratum or (``of="cells"``) per cell."""
+        table = self.strata if of == "strata" else self.cells
         return np.asarray(table[name], dtype=np.float64)
 
     def of_cells(self, column: str) -> FloatArray:
         """One column, a number per cell."""
         return self.column(column, of="cells")
 
-    def of_atoms(self, column: str, groups: int) -> FloatArray:
+    def of_strata(self, column: str, groups: int) -> FloatArray:
         """One column, shape (groups, labels)."""
-        return np.asarray(self.atoms[column], dtype=np.float64).reshape(groups, -1)
+        return np.asarray(self.strata[column], dtype=np.float64).reshape(groups, -1)
 
     def of_people(self, column: str) -> FloatArray:
         """One column over people, a number per cell; over rows if people are unknown.
@@ -170,12 +170,12 @@ class Sample(Record):
     @property
     def rows(self) -> int:
         """Number of rows."""
-        return int(sum(self.atoms["count"]))
+        return int(sum(self.strata["count"]))
 
     @property
     def weighted(self) -> bool:
         """Whether some rows count more than others."""
-        return self.atoms["weight"] != self.atoms["count"]
+        return self.strata["weight"] != self.strata["count"]
 
     @property
     def means(self) -> FloatArray:
@@ -209,13 +209,13 @@ class Sample(Record):
         none = replace(self, bets=[], bet_weights=[], people={}, below=[])
         return replace(none, stakes={}, levels=[], diluted=[], sites={})
 
-    def fits(self, cells: int, atoms: int) -> bool:
+    def fits(self, cells: int, strata: int) -> bool:
         """Whether all tables have the shapes that they must have."""
         tables: tuple[Any, ...] = (self.cells, self.people, self.stakes, self.sites)
         columns = [column for table in tables for column in table.values()]
         good = set(self.cells) >= COUNTED_COLUMNS
         good &= all(np.shape(column) == (cells,) for column in columns)
-        good &= all(np.shape(column) == (atoms,) for column in self.atoms.values())
+        good &= all(np.shape(column) == (strata,) for column in self.strata.values())
         if not self.bets:
             others = (self.bet_weights, self.people, self.below, self.levels)
             return good and not any(others) and not self.diluted
@@ -730,7 +730,7 @@ class Released(Record):
 
 @dataclass(frozen=True)
 class Figures(Record):
-    """What was released of one split, per atom, as it came: with noise, not rounded.
+    """What was released of one split, per stratum, as it came: with noise, not rounded.
 
     Attributes
     ----------
@@ -1033,7 +1033,7 @@ class Evidence(Record):
 
     def _fits(self) -> bool:
         """Whether the parts fit together."""
-        cells, atoms = len(self.cells), len(self.groups) * max(1, len(self.labels))
+        cells, strata = len(self.cells), len(self.groups) * max(1, len(self.labels))
         before, path, run = known(self.before), known(self.path), known(self.training)
         proved = known(self.proofs.least), known(self.proofs.excess)
         samples: list[Any] = [self.seen, known(self.heldout)]
@@ -1047,7 +1047,7 @@ class Evidence(Record):
         if run is not None and run.settling is not None:
             lists.append([one or 0.0 for one in run.settling.swing])
         good = good and all(len(one) == cells for one in lists)
-        return good and all(s.fits(cells, atoms) for s in samples if s is not None)
+        return good and all(s.fits(cells, strata) for s in samples if s is not None)
 
 
 def known(part: T | Missing) -> T | None:

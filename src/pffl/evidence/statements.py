@@ -498,7 +498,7 @@ def metric(kind: str, c: Conclusions) -> Statement:
         return Statement(kind, "", assumptions=grounds)
     chosen = c.reported_groups
     columns = ("positive", "count")
-    tables = [sample.of_atoms(column, len(e.groups))[chosen] for column in columns]
+    tables = [sample.of_strata(column, len(e.groups))[chosen] for column in columns]
     found = SPREADS[kind](*tables, delta=rows.joint_delta(kind))
     missing = [e.groups[chosen[a]] for a in found.undefined]
     low, high = found.interval.lower, found.interval.upper

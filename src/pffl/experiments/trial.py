@@ -104,7 +104,7 @@ class TrialRecord:
     method, seed, parameters
         What was tried.
     sums
-        For each split ``atoms`` (group × label), ``cells`` and ``silos`` with their
+        For each split ``strata`` (group × label), ``cells`` and ``silos`` with their
         names and columns, ``risk`` and ``share``.
     costs
         `COSTS` of training: rounds; passes over a silo's rows, in gradients' worth of
@@ -139,9 +139,9 @@ def few_people(sums: Mapping[str, Any], fewest: int) -> LeftOut:
 
     Kinds are cells, silos, groups, and groups among the positive and the negative.
     """
-    atoms = sums["atoms"]
-    groups = list(dict.fromkeys(group for group, _ in atoms["names"]))
-    by = np.array(atoms["count"], dtype=float).reshape(len(groups), -1)
+    strata = sums["strata"]
+    groups = list(dict.fromkeys(group for group, _ in strata["names"]))
+    by = np.array(strata["count"], dtype=float).reshape(len(groups), -1)
     counts = {
         "cells": zip(sums["cells"]["names"], sums["cells"]["count"], strict=True),
         "silos": zip(sums["silos"]["names"], sums["silos"]["count"], strict=True),
@@ -163,18 +163,18 @@ class _Sums:
     def __init__(
         self, sums: Mapping[str, Any], left_out: LeftOut, groups: str = "groups"
     ) -> None:
-        names = sums["atoms"]["names"]
+        names = sums["strata"]["names"]
         self.groups = tuple(dict.fromkeys(group for group, _ in names))
         self.labels = tuple(dict.fromkeys(label for _, label in names))
         self._sums, self._left_out, self._groups = sums, left_out, groups
         self.risk = self.bounded_risk = float(sums["risk"])
         self.share = float(sums["share"])
 
-    def column(self, name: str, *, of: str = "atoms") -> FloatArray:
+    def column(self, name: str, *, of: str = "strata") -> FloatArray:
         """One column by name."""
         values = np.array(self._sums[of][name], dtype=float)
         for i, called in enumerate(self._sums[of]["names"]):
-            place = (self._groups, called[0]) if of == "atoms" else (of, called)
+            place = (self._groups, called[0]) if of == "strata" else (of, called)
             if place in self._left_out:
                 values[i] = 0.0
         return values
@@ -211,9 +211,9 @@ def counted(
     """Return what is kept of a total; silos are cells after the problem's own."""
     schema, z = problem.schema, problem.n_cells
     names = [[group, label] for group in schema.groups for label in schema.labels]
-    atoms: dict[str, Any] = {"names": names or [[g, ""] for g in schema.groups]}
-    atoms |= {name: total.column(name).tolist() for name in COLUMNS}
-    out: dict[str, Any] = {"atoms": atoms}
+    strata: dict[str, Any] = {"names": names or [[g, ""] for g in schema.groups]}
+    strata |= {name: total.column(name).tolist() for name in COLUMNS}
+    out: dict[str, Any] = {"strata": strata}
     for key, called, place in (
         ("cells", problem.cells.names, slice(0, z)),
         ("silos", silos, slice(z, None)),

@@ -193,7 +193,7 @@ class Task:
             pool = Pool(**_POOL.take("pool", header))
         else:
             index, share = _INDEX.take("index", header), _SHARE.take("share", header)
-        dims = {"features": schema.n_features, "strata": schema.n_atoms}
+        dims = {"features": schema.n_features, "strata": schema.n_strata}
         dims |= {"gaps": len(schema.indicators), "2": 2}
 
         def taken(name: str, *axes: str) -> FloatArray:
@@ -262,7 +262,7 @@ class View:
         """Scale the inputs and code the strata of one split; without a model, raw."""
         rows = silo.rows(split).counting
         X = raw(rows.X) if model is None else model.inputs.apply(rows.X)
-        stratum = schema.atoms(rows.group, rows.y)
+        stratum = schema.strata(rows.group, rows.y)
         return cls(silo.index, X, rows.y, stratum, rows.person, rows.weight)
 
     def without(self, strata: BoolArray) -> View:
@@ -481,7 +481,7 @@ class RowsQuery(Query[T_co]):
         """Lengths of the axes of an answer."""
         schema = self.schema
         sums = 0 if schema.labels else 2
-        return {"features": schema.n_features, "strata": schema.n_atoms, "sums": sums}
+        return {"features": schema.n_features, "strata": schema.n_strata, "sums": sums}
 
 
 class ModelQuery(Query[T_co]):

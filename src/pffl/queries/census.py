@@ -96,7 +96,7 @@ class Census(Releasable[CensusTotal], RowsQuery[CensusTotal]):
 
     def declared_parts(self) -> Mapping[str, Part]:
         """Return what is released: a person is in one stratum."""
-        n, strata = 2 * self.schema.n_features, self.schema.n_atoms
+        n, strata = 2 * self.schema.n_features, self.schema.n_strata
         longest = self.longest + math.sqrt(n) * 2.0**-UNIT
 
         def counts(rows: View) -> IntArray:
@@ -141,7 +141,7 @@ class Census(Releasable[CensusTotal], RowsQuery[CensusTotal]):
             gaps, rows = self.schema.gaps, X.rows if isinstance(X, ScaledRows) else X
             X = raw(filled(rows, gaps, about[gaps[0]]))
         powers = view.weigh(target_powers(self.schema, y))
-        counts = np.bincount(view.stratum, minlength=self.schema.n_atoms)
+        counts = np.bincount(view.stratum, minlength=self.schema.n_strata)
         weights = counts.astype(np.float64)
         if view.weight is not None:
             # Pairwise, unlike a count: what rounding can do stays small.

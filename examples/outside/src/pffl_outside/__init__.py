@@ -54,7 +54,7 @@ class BoundedLabelLoss(Constraint):
 
     def cells(self, schema: Schema, silos: Sequence[str]) -> Cells:
         """One cell per label, whatever the group, over all silos."""
-        labels = np.arange(schema.n_atoms) % schema.n_labels
+        labels = np.arange(schema.n_strata) % schema.n_labels
         cells = Cells(
             schema.label_names,
             np.zeros(schema.n_labels),

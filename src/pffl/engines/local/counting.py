@@ -47,9 +47,9 @@ def _batches(sizes: IntArray, most: int) -> Iterator[slice]:
 def _count(query: Census, rows: Rows, sizes: IntArray) -> CensusTotal:
     """Count silos whose rows stand one after another."""
     schema, silos = query.schema, len(sizes)
-    strata, weight, X = schema.n_atoms, rows.weight, raw(rows.X)
+    strata, weight, X = schema.n_strata, rows.weight, raw(rows.X)
     place = np.repeat(np.arange(silos) * strata, sizes)
-    unit = place + schema.atoms(rows.group, rows.y)
+    unit = place + schema.strata(rows.group, rows.y)
     counts = np.bincount(unit, minlength=silos * strata)
     by_unit = np.argsort(unit, kind="stable")
     powers = weighed(target_powers(schema, rows.y), weight)

@@ -147,16 +147,16 @@ class Layout:
         sizes = np.array([len(part) for part in parts])
         y = np.concatenate([part.y for part in parts])
         group = np.concatenate([part.group for part in parts])
-        strata, starts = schema.atoms(group, y), np.cumsum(sizes) - sizes
+        strata, starts = schema.strata(group, y), np.cumsum(sizes) - sizes
         silo = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
         masses, weights = sizes.astype(np.float64), None
         if any(part.weight is not None for part in parts):
             weights = np.concatenate([part.weights for part in parts])
-        more: dict[str, Any] = {"n_strata": schema.n_atoms, "apart": apart}
+        more: dict[str, Any] = {"n_strata": schema.n_strata, "apart": apart}
         if apart:
             by_size = np.argsort(sizes, kind="stable")
             position = np.argsort(by_size, kind="stable")
-            units = position[silo] * schema.n_atoms + strata
+            units = position[silo] * schema.n_strata + strata
             order = np.argsort(units, kind="stable")
             first = np.concatenate([[0], np.cumsum(sizes[by_size])])
             place = order - starts[silo[order]]
@@ -166,7 +166,7 @@ class Layout:
         else:
             raw, units = Raw.of(given), strata
             found = None if raw is None else merge(raw, y, strata, inputs.scale)
-            if found is None and len(y) > _long(given) * len(sizes) * schema.n_atoms:
+            if found is None and len(y) > _long(given) * len(sizes) * schema.n_strata:
                 if known is not None:
                     return known
                 return cls.of(federation, split, inputs, apart=True)

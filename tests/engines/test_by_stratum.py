@@ -1,4 +1,4 @@
-"""Rows by atom, equal ones merged, answer as the plain loop does."""
+"""Rows by stratum, equal ones merged, answer as the plain loop does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KINDS = list(MODELS)
 
 @pytest.fixture
 def always(monkeypatch):
-    """Lay rows out by atom and merge them, however few; in pieces and two threads."""
+    """Lay rows out by stratum, merge however few; in pieces and two threads."""
     monkeypatch.setattr(merging, "FEW", 0)
     monkeypatch.setattr(merging, "WORTH", 2.0)
     monkeypatch.setattr(layouts, "LONG", 10**9)
@@ -138,7 +138,7 @@ def test_what_silos_have_to_be_told_apart_for_is_by_silo(always, kind):
         assert_same_total(fast.ask(query), plain.ask(query), 1e-12)
 
 
-def test_many_silos_and_empty_cells_are_laid_out_by_atom():
+def test_many_silos_and_empty_cells_are_laid_out_by_stratum():
     sizes = np.random.default_rng(0).integers(1, 5, 90)
     federation = repeated(3, sizes=sizes, groups=6, test=[0] * 89 + [4])
     fast, plain = Local(federation), Reference(federation)
@@ -148,7 +148,7 @@ def test_many_silos_and_empty_cells_are_laid_out_by_atom():
         assert_same_total(fast.ask(query), plain.ask(query), 1e-12)
 
 
-def test_sparse_rows_are_laid_out_by_atom_too(always):
+def test_sparse_rows_are_laid_out_by_stratum_too(always):
     federation = repeated(5, sizes=(20, 30, 9), weights=True)
     csr = [
         replace(
@@ -172,41 +172,41 @@ def test_sparse_rows_are_laid_out_by_atom_too(always):
 
 
 def table(seed, rows=400, types=np.float64):
-    """Return raw inputs of three silos, labels and atoms, with few distinct rows."""
+    """Return raw inputs of three silos, labels and strata, with few distinct rows."""
     rng = np.random.default_rng(seed)
     X = rng.integers(0, 3, (rows, 2)).astype(types)
-    y, atoms = rng.integers(0, 2, rows).astype(float), rng.integers(0, 3, rows)
-    return Raw([X[:7], X[7:7], X[7:250], X[250:]]), X, y, atoms
+    y, strata = rng.integers(0, 2, rows).astype(float), rng.integers(0, 3, rows)
+    return Raw([X[:7], X[7:7], X[7:250], X[250:]]), X, y, strata
 
 
 @pytest.mark.parametrize("types", [np.float64, np.float32, np.uint8])
 def test_equal_rows_are_found_all_of_them(monkeypatch, types):
     monkeypatch.setattr(merging, "FEW", 0)
     monkeypatch.setattr(merging, "STEP", 16)
-    raw, X, y, atoms = table(0, types=types)
-    found = merge(raw, y, atoms, np.ones(2))
-    rows = np.column_stack([atoms, y, X])
+    raw, X, y, strata = table(0, types=types)
+    found = merge(raw, y, strata, np.ones(2))
+    rows = np.column_stack([strata, y, X])
     assert len(found.starts) == len(np.unique(rows, axis=0))
     of_each = np.repeat(found.X, np.diff(found.starts, append=len(X)), axis=0)
     np.testing.assert_array_equal(of_each, X[found.order])
     for part in np.split(rows[found.order], found.starts[1:]):
         assert (part == part[0]).all()
-    assert (np.diff(atoms[found.order]) >= 0).all()
+    assert (np.diff(strata[found.order]) >= 0).all()
 
 
 @pytest.mark.parametrize("prints", ["all equal", "of the first input", "not numbers"])
 def test_rows_with_equal_prints_that_differ_are_never_merged(monkeypatch, prints):
     monkeypatch.setattr(merging, "FEW", 0)
     monkeypatch.setattr(merging, "WORTH", 2.0)
-    raw, X, y, atoms = table(1)
+    raw, X, y, strata = table(1)
     false = {
         "all equal": np.zeros(len(y)),
         "of the first input": X[:, 0],
         "not numbers": np.full(len(y), np.nan),
     }
     monkeypatch.setattr(Raw, "prints", lambda self, y, scale: false[prints].copy())
-    found = merge(raw, y, atoms, np.ones(2))
-    rows = np.column_stack([atoms, y, X])
+    found = merge(raw, y, strata, np.ones(2))
+    rows = np.column_stack([strata, y, X])
     for part in np.split(rows[found.order], found.starts[1:]):
         assert (part == part[0]).all()
     np.testing.assert_array_equal(found.X, X[found.order[found.starts]])
