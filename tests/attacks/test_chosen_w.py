@@ -46,8 +46,8 @@ def test_window_on_an_age(moved: Moved | None, request: pytest.FixtureRequest) -
     silo, schema = people()
     site = Site(silo, schema, Rules())
     task, rows = problem_of(site).task, silo.rows("train")
-    atoms = schema.atoms(rows.group, rows.y)
-    truth = counts_by_value(task, rows.X[:, 0], atoms, AGES)
+    strata = schema.strata(rows.group, rows.y)
+    truth = counts_by_value(task, rows.X[:, 0], strata, AGES)
     alone = int((truth == 1).sum())
 
     former = Former(silo, schema)
@@ -64,7 +64,7 @@ def test_window_on_an_age(moved: Moved | None, request: pytest.FixtureRequest) -
         for ages in (AGES, AGES[::-1][:25], AGES[::-1][:12]):
             real = Real(Site(silo, schema, Rules()))
             read = window(real, task, ages, radius=radius, moved=moved)
-            true = counts_by_value(task, rows.X[:, 0], atoms, ages)
+            true = counts_by_value(task, rows.X[:, 0], strata, ages)
             best = max(best, read.exact(true)[0])
             records = max(records, found(rows.X, read.alone(), 1e-2))
             refusals.append(reason(real))

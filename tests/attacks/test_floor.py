@@ -165,7 +165,7 @@ def test_no_message_lifts_the_floor() -> None:
     agreed = agree(people(), run=RUN, floor=FLOOR)
     schema = agreed.schema
     sites, liar = sites_with_a_liar(agreed, Rules(runs=1000, questions=1000))
-    rare = np.arange(schema.n_atoms) // 2 == RARE
+    rare = np.arange(schema.n_strata) // 2 == RARE
     honest = [site for site in sites.values() if site is not liar]
     sent: list[bytes] = []
 

@@ -66,9 +66,9 @@ class Target:
         self.task: Task = problem_of(self.site()).task
         (self.cell,) = np.flatnonzero(self.task.cells.membership[:, SMALL])
         inputs = self.task.model.inputs.apply(rows.X)
-        self.atoms = self.schema.atoms(rows.group, rows.y)
+        self.strata = self.schema.strata(rows.group, rows.y)
         self.inputs = np.asarray(inputs)
-        self.rows = self.inputs[self.atoms == SMALL]
+        self.rows = self.inputs[self.strata == SMALL]
 
     def site(self, rules: Rules | None = None) -> Site:
         return Site(self.silo, self.schema, rules or Rules())
@@ -154,7 +154,7 @@ def test_five_times_p_rows_and_several_runs(p: int, seed: int, tmp_path: Path) -
 def test_those_who_are_left_out_are_not_f_less_the_cells() -> None:
     """Few of one (group, label) are withheld with the next few, and all were in F."""
     target = Target(9, 24, (60, 60, 12))
-    rows = target.inputs[np.isin(target.atoms, (2, SMALL))]
+    rows = target.inputs[np.isin(target.strata, (2, SMALL))]
     run = Trained(target.task, np.zeros(4))
 
     def rebuilt(ask: Ask) -> list[np.ndarray]:
@@ -218,7 +218,7 @@ def test_two_hessians_of_a_secure_sum() -> None:
     task, few = replace(targets[0].task, pool=pool), []
     for target in targets:
         inputs = np.asarray(task.model.inputs.apply(target.silo.rows("train").X))
-        few += list(inputs[target.atoms == SMALL])
+        few += list(inputs[target.strata == SMALL])
     read = []
     for floor in (5, Rules().floor):
         ask = Pooled(federation, Rules(floor=floor))
