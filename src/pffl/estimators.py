@@ -1,4 +1,4 @@
-"""Fair linear models as scikit-learn estimators.
+"""Models under bounds as scikit-learn estimators: linear ones, and any other.
 
     clf = FairClassifier(bound=0.62).fit(X, y, sensitive_features=A)
     clf.predict(X_new), clf.group_loss_
@@ -15,21 +15,24 @@ import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
+from sklearn.utils import check_consistent_length, check_random_state, column_or_1d
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from pffl._solve import prepared, solve
+from pffl.any_estimator import fit_bounded
 from pffl.constraints import AUTO, CONSTRAINTS, EVERY_SILO, Cells, Constraint, MinMax
 from pffl.data.columns import as_column, encode_values
 from pffl.data.federation import Federation, as_weights, name_of
-from pffl.data.rows import Rows, Silo, as_inputs
+from pffl.data.rows import Rows, Silo, as_csr, as_inputs, is_sparse
 from pffl.data.schema import Attribute, Schema
 from pffl.driver import drive
 from pffl.engines import Local
@@ -43,7 +46,8 @@ from pffl.methods import method_of
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
 from pffl.metrics import EVERYONE, attributes_of, codes_of, named_columns
-from pffl.models.base import Inputs
+from pffl.models.base import Inputs, Model
+from pffl.models.external import Probabilities
 from pffl.models.linear import (
     HuberRegression,
     LeastSquares,
@@ -72,7 +76,7 @@ POLICIES = ("raise", "warn", "nearest")
 ONLY_SILO = "all"  # of rows that are in none
 
 
-class _FairLinear(BaseEstimator):
+class _Fair(BaseEstimator):
     """What a classifier and a regressor share: constraint, training, certificate."""
 
     # Metadata that scikit-learn passes on without being told to.
@@ -97,6 +101,8 @@ class _FairLinear(BaseEstimator):
         weighting: Weighting = "silos",
         infeasible: Infeasible = "raise",
         confidence: float = 0.95,
+        estimator: Any = None,
+        dual_rounds: int = 12,
         random_state: Any = None,
     ) -> None:
         self.bound = bound
@@ -110,14 +116,16 @@ class _FairLinear(BaseEstimator):
         self.weighting = weighting
         self.infeasible = infeasible
         self.confidence = confidence
+        self.estimator = estimator
+        self.dual_rounds = dual_rounds
         self.random_state = random_state
 
     def _model(self, classes: int) -> LinearModel:
         """Return the model to train."""
         raise NotImplementedError
 
-    def _plain(self) -> tuple[LinearModel, FloatArray]:
-        """Return the trained model for `_inputs`, from fitted attributes alone."""
+    def _plain(self) -> tuple[Model, FloatArray]:
+        """Return the trained model for `_scaled`, from fitted attributes alone."""
         raise NotImplementedError
 
     def _fit(
@@ -136,61 +144,41 @@ class _FairLinear(BaseEstimator):
         if self.infeasible not in POLICIES:
             name, wanted = type(self).__name__, f"one of {', '.join(POLICIES)}"
             raise UsageError(wrong("infeasible", name, wanted, self.infeasible))
-        method: Method = Auto(
-            multiplier_bound=self.multiplier_bound, risk_weight=self.risk_weight
-        )
-        if self.method is not None:
-            method = method_of(self.method)
-            if self.multiplier_bound is not None or self.risk_weight != 1.0:
-                raise UsageError(
-                    "[options-conflict] multiplier_bound and risk_weight are for the "
-                    f"default method: give them to {type(self.method).__name__} itself"
-                )
         if sensitive_features is None:
             sensitive_features = {EVERYONE.name: np.full(len(y), EVERYONE.values[0])}
-        features = getattr(self, "feature_names_in_", None)
-        drawn = self.random_state is not None or self.method is not None
-        solution = solve(
-            Federation.from_arrays(
-                X,
-                pd.Series(y, name=target),
-                sensitive_features=named_columns(sensitive_features),
-                silo=np.full(len(y), ONLY_SILO) if silos is None else silos,
-                sample_weight=sample_weight,
-                features=None if features is None else list(map(str, features)),
-                classification=classes > 0,
-                test_fraction=0.0,
-            ),
-            self._constraint(),
-            model=self._model(classes),
-            method=method,
-            options=Options(
-                weighting=self.weighting,
-                empty_cells="remove",  # groups are crossed: not all of them have rows
-                confidence=self.confidence,
-                l2="auto" if self.l2 == "auto" else None,
-                error_at_most=self.error_at_most,
-                baseline=False,
-            ),
-            seed=check_random_state(self.random_state).randint(2**31) if drawn else 0,
+        features, linear = getattr(self, "feature_names_in_", None), True
+        if self.estimator is not None:  # it takes the rows as they are
+            inputs, features, linear = np.arange(len(y))[:, None], None, False
+        federation = Federation.from_arrays(
+            X if linear else inputs,
+            pd.Series(y, name=target),
+            sensitive_features=named_columns(sensitive_features),
+            silo=np.full(len(y), ONLY_SILO) if silos is None else silos,
+            sample_weight=sample_weight,
+            features=None if features is None else list(map(str, features)),
+            classification=classes > 0,
+            test_fraction=0.0,
         )
+        drawn = self.random_state is not None or self.method is not None
+        seed = check_random_state(self.random_state).randint(2**31) if drawn else 0
+        options = Options(
+            weighting=self.weighting,
+            empty_cells="remove",  # groups are crossed: not all of them have rows
+            confidence=self.confidence,
+            l2="auto" if self.l2 == "auto" else None,
+            error_at_most=self.error_at_most,
+            baseline=False,
+        )
+        if linear:
+            solution = self._fit_linear(federation, classes, options, seed)
+        else:
+            solution = self._fit_any(X, y, federation, options, seed)
         self._judge(solution)
-        model = solution.model
-        assert isinstance(model, LinearModel)  # noqa: S101 - `_model` made it
-        table = solution.w.reshape(model.n_outputs, model.n_columns)
-        d, scale = len(model.inputs.mean), model.target.scale
-        constant = table[:, d] if model.intercept else np.zeros(len(table))
-        # A constant for inputs at 0 would cost the digits of a year around 2000.
-        self.mean_ = model.inputs.mean
-        self.coef_ = scale * table[:, :d] / model.inputs.scale
-        self.score_at_mean_ = scale * constant + model.target.mean
-        self.intercept_ = self.score_at_mean_ - self.coef_ @ self.mean_
         self.status_: str = solution.status
         self.message_ = solution.message
         self.converged_ = {"yes": True, "no": False}.get(solution.converged)
         self.gap_ = solution.gap
         self.n_iter_ = solution.rounds
-        self.l2_ = model.l2
         self.loss_bound_ = solution.loss_bound
         self.cells_ = [
             {
@@ -210,6 +198,101 @@ class _FairLinear(BaseEstimator):
         self.evidence_ = json.dumps(solution.evidence.as_dict())
         self.looks_: list[dict[str, Any]] = []
         self.solution_ = solution
+
+    def _fit_linear(
+        self, federation: Federation, classes: int, options: Options, seed: int
+    ) -> Solution:
+        """Solve for a linear model, and keep it for raw inputs."""
+        method: Method = Auto(
+            multiplier_bound=self.multiplier_bound, risk_weight=self.risk_weight
+        )
+        if self.method is not None:
+            method = method_of(self.method)
+            if self.multiplier_bound is not None or self.risk_weight != 1.0:
+                raise UsageError(
+                    "[options-conflict] multiplier_bound and risk_weight are for the "
+                    f"default method: give them to {type(self.method).__name__} itself"
+                )
+        solution = solve(
+            federation,
+            self._constraint(),
+            model=self._model(classes),
+            method=method,
+            options=options,
+            seed=seed,
+        )
+        model = solution.model
+        assert isinstance(model, LinearModel)  # noqa: S101 - `_model` made it
+        table = solution.w.reshape(model.n_outputs, model.n_columns)
+        d, scale = len(model.inputs.mean), model.target.scale
+        constant = table[:, d] if model.intercept else np.zeros(len(table))
+        # A constant for inputs at 0 would cost the digits of a year around 2000.
+        self.mean_ = model.inputs.mean
+        self.coef_ = scale * table[:, :d] / model.inputs.scale
+        self.score_at_mean_ = scale * constant + model.target.mean
+        self.intercept_ = self.score_at_mean_ - self.coef_ @ self.mean_
+        self.l2_ = model.l2
+        return solution
+
+    def _fit_any(
+        self,
+        X: Any,
+        y: NDArray[Any],
+        federation: Federation,
+        options: Options,
+        seed: int,
+    ) -> Solution:
+        """Fit `estimator` under the bounds, and keep its fits."""
+        constraint, own = self._constraint(), type(self)()
+        others = ("method", "l2", "fit_intercept", "error_at_most")
+        given = [n for n in others if getattr(self, n) != getattr(own, n)]
+        if given:
+            raise UsageError(
+                f"[options-conflict] {', '.join(given)}: of linear models, and "
+                f"{type(self.estimator).__name__} has its own parameters"
+            )
+        if constraint is not None and constraint.open:
+            raise UsageError(
+                "[auto-refused] bound = 'auto' is for linear models: give a number"
+            )
+        if not (isinstance(self.dual_rounds, Integral) and self.dual_rounds >= 1):
+            wanted = "a whole number ≥ 1"
+            name = type(self).__name__
+            raise UsageError(wrong("dual_rounds", name, wanted, self.dual_rounds))
+        model, w = self._plain()
+        found = fit_bounded(
+            self.estimator,
+            X,
+            y,
+            federation,
+            constraint,
+            model,
+            w,
+            self._outputs_of,
+            options,
+            rounds=int(self.dual_rounds) if constraint is not None else 1,
+            multiplier_bound=self.multiplier_bound,
+            risk_weight=self.risk_weight,
+            seed=seed,
+        )
+        self.estimators_ = found.estimators
+        return found.solution
+
+    def _outputs_of(self, fitted: Any, X: Any) -> FloatArray:
+        """Return what losses are computed from, of a fitted estimator."""
+        raise NotImplementedError
+
+    def _checked(self, X: Any, y: Any, y_numeric: bool = False) -> tuple[Any, Any]:
+        """Return rows to fit on; another estimator checks its inputs itself."""
+        if self.estimator is None:
+            return validate_data(
+                self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=y_numeric
+            )
+        validate_data(self, X, skip_check_array=True)
+        y = column_or_1d(y, warn=True)
+        check_consistent_length(X, y)
+        X = X if hasattr(X, "iloc") or is_sparse(X) else np.asarray(X)
+        return as_csr(X) if is_sparse(X) else X, y
 
     def _constraint(self) -> Constraint | None:
         """Return what is bounded; None for the plain model."""
@@ -303,9 +386,12 @@ class _FairLinear(BaseEstimator):
             is said of new people.
         """
         check_is_fitted(self)
-        inputs, target = validate_data(
-            self, X, y, reset=False, accept_sparse="csr", dtype=np.float64
-        )
+        if self.estimator is not None:
+            inputs, target = self._scaled(X), np.asarray(as_column(y))
+        else:
+            inputs, target = validate_data(
+                self, X, y, reset=False, accept_sparse="csr", dtype=np.float64
+            )
         evidence = Evidence.from_dict(json.loads(self.evidence_))
         if evidence.data.weighted and sample_weight is None:
             raise UsageError(
@@ -368,7 +454,11 @@ class _FairLinear(BaseEstimator):
         return replace(found, heldout=held)
 
     def _scaled(self, X: Any) -> Design:
-        """Return inputs less their means."""
+        """Return inputs less their means, or the mean outputs of the estimators."""
+        if self.estimator is not None:
+            validate_data(self, X, reset=False, skip_check_array=True)
+            outputs = [self._outputs_of(one, X) for one in self.estimators_]
+            return np.asarray(np.mean(outputs, axis=0))
         inputs = validate_data(
             self, X, reset=False, accept_sparse="csr", dtype=np.float64
         )
@@ -380,10 +470,10 @@ class _FairLinear(BaseEstimator):
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "coef_")
+        return hasattr(self, "status_")
 
 
-class FairClassifier(ClassifierMixin, _FairLinear):
+class FairClassifier(ClassifierMixin, _Fair):
     """Logistic or softmax regression with a bound on the mean loss of every group.
 
     Parameters
@@ -482,7 +572,7 @@ class FairClassifier(ClassifierMixin, _FairLinear):
             How much each row counts, ≥ 0: a weight of 2 is as good as a second row.
         """
         target = name_of(y, "label")
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float64)
+        X, y = self._checked(X, y)
         check_classification_targets(y)
         given = _weights(sample_weight, len(y))
         self.classes_ = np.unique(y if given is None else y[given > 0])
@@ -499,17 +589,28 @@ class FairClassifier(ClassifierMixin, _FairLinear):
         kind = LogisticRegression if classes == 2 else SoftmaxRegression
         return kind(1e-3 if self.l2 == "auto" else self.l2, self.fit_intercept)
 
-    def _plain(self) -> tuple[LinearModel, FloatArray]:
+    def _plain(self) -> tuple[Model, FloatArray]:
+        if self.estimator is not None:
+            many = len(self.classes_)
+            return Probabilities(Inputs.identity(1 if many == 2 else many)), np.zeros(0)
         outputs = len(self.coef_)
         kind = LogisticRegression if outputs == 1 else SoftmaxRegression
         w = np.column_stack([self.coef_, self.score_at_mean_]).reshape(-1)
         inputs = Inputs(self.mean_, np.ones_like(self.mean_))
         return kind(0.0, inputs=inputs, n_outputs=outputs), w
 
+    def _outputs_of(self, fitted: Any, X: Any) -> FloatArray:
+        own, many = fitted.predict_proba(X), len(self.classes_)
+        p = np.zeros((len(own), many))  # half the rows may lack a class
+        p[:, np.searchsorted(self.classes_, fitted.classes_)] = own
+        return p[:, 1:] if many == 2 else p
+
+    @available_if(lambda self: self.estimator is None)
     def decision_function(self, X: Any) -> FloatArray:
         """Return scores: of the last of two classes, or one per class."""
         check_is_fitted(self)
         model, w = self._plain()
+        assert isinstance(model, LinearModel)  # noqa: S101 - there is no other
         return model.scores(w, self._scaled(X))
 
     def predict_proba(self, X: Any) -> FloatArray:
@@ -531,7 +632,7 @@ class FairClassifier(ClassifierMixin, _FairLinear):
         return np.asarray(self.classes_[codes])
 
 
-class FairRegressor(RegressorMixin, _FairLinear):
+class FairRegressor(RegressorMixin, _Fair):
     """Linear regression with a bound on the mean loss of every group.
 
     Parameters
@@ -601,6 +702,8 @@ class FairRegressor(RegressorMixin, _FairLinear):
         weighting: Weighting = "silos",
         infeasible: Infeasible = "raise",
         confidence: float = 0.95,
+        estimator: Any = None,
+        dual_rounds: int = 12,
         random_state: Any = None,
     ) -> None:
         super().__init__(
@@ -615,6 +718,8 @@ class FairRegressor(RegressorMixin, _FairLinear):
             weighting=weighting,
             infeasible=infeasible,
             confidence=confidence,
+            estimator=estimator,
+            dual_rounds=dual_rounds,
             random_state=random_state,
         )
         self.loss = loss
@@ -632,13 +737,12 @@ class FairRegressor(RegressorMixin, _FairLinear):
     ) -> Self:
         """Train on all rows; `y` are numbers, the rest is as for `FairClassifier`."""
         target = name_of(y, "label")
-        X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=np.float64, y_numeric=True
-        )
+        X, y = self._checked(X, y, y_numeric=True)
         given = _weights(sample_weight, len(y))
         self._fit(X, y, 0, target, sensitive_features, silos, given)
-        for name in ("coef_", "intercept_", "score_at_mean_"):
-            setattr(self, name, getattr(self, name)[0])
+        if self.estimator is None:
+            for name in ("coef_", "intercept_", "score_at_mean_"):
+                setattr(self, name, getattr(self, name)[0])
         return self
 
     def _model(self, classes: int) -> NumericModel:
@@ -652,15 +756,22 @@ class FairRegressor(RegressorMixin, _FairLinear):
             l2, self.fit_intercept, target_range=ends, delta=self.delta
         )
 
-    def _plain(self) -> tuple[LinearModel, FloatArray]:
+    def _plain(self) -> tuple[Model, FloatArray]:
+        if self.estimator is not None:
+            one, plain = Inputs.identity(1), self._model(0)
+            return replace(plain, l2=0.0, intercept=False, inputs=one), np.ones(1)
         inputs = Inputs(self.mean_, np.ones_like(self.mean_))
         model = replace(self._model(0), l2=0.0, intercept=True, inputs=inputs)
         return model, np.append(self.coef_, self.score_at_mean_)
 
+    def _outputs_of(self, fitted: Any, X: Any) -> FloatArray:
+        return np.asarray(fitted.predict(X), dtype=np.float64).reshape(-1, 1)
+
     def predict(self, X: Any) -> FloatArray:
         """Return numbers, kept within the limits of the shipped predictor."""
         check_is_fitted(self)
-        values = self._scaled(X) @ self.coef_ + self.score_at_mean_
+        model, w = self._plain()
+        values = model.predict_values(w, self._scaled(X))
         if self.loss_bound_ is None:
             return values
         return values.clip(*self._model(0).limits(self.loss_bound_))
@@ -709,7 +820,7 @@ def _known_groups(schema: Schema, sensitive_features: object, rows: int) -> IntA
 
 
 def _measure(
-    here: Federation, evidence: Evidence, model: LinearModel, w: FloatArray
+    here: Federation, evidence: Evidence, model: Model, w: FloatArray
 ) -> Sample | Missing:
     """Measure a trained model on test rows, with bets planned by its training rows."""
     schema, silos, terms = here.schema, list(here.silo_names), evidence.terms
