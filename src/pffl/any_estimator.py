@@ -27,6 +27,7 @@ from sklearn.pipeline import Pipeline
 from pffl._solve import prepared, setting_of
 from pffl.constraints import Constraint
 from pffl.data.federation import Federation
+from pffl.data.rows import Rows
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import UsageError
@@ -40,6 +41,7 @@ from pffl.evidence.measure import (
     terms_of,
 )
 from pffl.evidence.record import Missing, Sample, Training
+from pffl.files import digest_arrays
 from pffl.fit import shipped_sample
 from pffl.flow import Round
 from pffl.methods.ascent import Ascent, example_weights
@@ -186,6 +188,7 @@ def fit_bounded(
         {"asked": len(history), "distinct": len(history), "messages": 0},
         time.monotonic() - started,
     )
+    shipped = np.mean([predict(one, X) for one in estimators], axis=0)
     evidence = evidence_of(
         replace(data, trained_on=data.fingerprint),
         problem,
@@ -197,6 +200,9 @@ def fit_bounded(
         minimax=constraint is not None and constraint.minimax,
         notes=[*notes, CROSS_FITTED],
     )
+    # It has no weights of ours: it is known by what it predicts.
+    facts = replace(evidence.model, fingerprint=digest_arrays(shipped))
+    evidence = replace(evidence, model=facts)
     solution = Solution(w, lam, problem, tuple(history), evidence, engine.encoding)
     return Bounded(estimators, solution)
 
@@ -236,7 +242,7 @@ class _Rows:
         weight = np.zeros(many)
         for k, one in enumerate(base.silos):
             rows = one.splits["train"]
-            places = rows.X[:, 0].astype(np.int64)
+            places = _numbers(rows)
             silo[places], weight[places] = k, rows.weights
             codes = rows.y if base.schema.labels else 0 * rows.y
             stratum[places] = rows.group * base.schema.n_labels + codes
@@ -267,8 +273,8 @@ class _Rows:
         silos = []
         for one in self.base.silos:
             rows = one.splits["train"]
-            own = outputs[rows.X[:, 0].astype(np.int64)]
-            silos.append(replace(one, splits={"train": replace(rows, X=own)}))
+            own = replace(rows, X=outputs[_numbers(rows)])
+            silos.append(replace(one, splits={"train": own}))
         return replace(self.base, schema=schema, silos=tuple(silos))
 
 
@@ -276,6 +282,11 @@ def _violation(seen: Sample, problem: Problem) -> FloatArray:
     """Return r of the cells that have bounds."""
     bounds = problem.cells.bounds
     return np.asarray(seen.own_means - bounds if problem.n_cells else bounds)
+
+
+def _numbers(rows: Rows) -> IntArray:
+    """Return the numbers of rows, which stand for their inputs."""
+    return np.asarray(rows.X)[:, 0].astype(np.int64)
 
 
 def _take(X: Any, places: IntArray) -> Any:

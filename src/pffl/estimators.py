@@ -275,7 +275,7 @@ class _Fair(BaseEstimator):
             risk_weight=self.risk_weight,
             seed=seed,
         )
-        self.estimators_ = found.estimators
+        self.estimators_: list[Any] = found.estimators
         return found.solution
 
     def _outputs_of(self, fitted: Any, X: Any) -> FloatArray:
@@ -474,7 +474,9 @@ class _Fair(BaseEstimator):
 
 
 class FairClassifier(ClassifierMixin, _Fair):
-    """Logistic or softmax regression with a bound on the mean loss of every group.
+    """A classifier with a bound on the mean log loss of every group.
+
+    It is logistic or softmax regression, or any `estimator`.
 
     Parameters
     ----------
@@ -505,8 +507,16 @@ class FairClassifier(ClassifierMixin, _Fair):
         model without a word (``status_`` has it).
     confidence
         Of a `certificate`.
+    estimator
+        Another classifier, such as ``HistGradientBoostingClassifier()``: it has
+        `predict_proba`, and its `fit` takes `sample_weight`. It is fitted again and
+        again with other weights, and the mean of its last fits is shipped. The verdict
+        on training rows is of rows that a fit has not seen (cross-fitting). Rows of
+        all silos count alike, and `l2`, `fit_intercept` and `method` do not apply.
+    dual_rounds
+        How often weights are changed. Each time costs two fits on half the rows.
     random_state
-        Seed, for methods that draw.
+        Seed, for methods that draw and for the halves of the rows.
 
     Attributes
     ----------
@@ -520,6 +530,9 @@ class FairClassifier(ClassifierMixin, _Fair):
         Tables of the groups.
     gap_, converged_, n_iter_, loss_bound_, l2_
         Duality gap, whether it is under its target, rounds, M, μ.
+    estimators_
+        The fits whose mean is shipped, where `estimator` is given; then there is no
+        ``coef_``, ``intercept_``, ``mean_``, ``score_at_mean_`` and ``l2_``.
     evidence_
         The evidence of the training, a JSON text.
     solution_
@@ -633,7 +646,9 @@ class FairClassifier(ClassifierMixin, _Fair):
 
 
 class FairRegressor(RegressorMixin, _Fair):
-    """Linear regression with a bound on the mean loss of every group.
+    """A regressor with a bound on the mean loss of every group.
+
+    It is linear regression, or any `estimator`.
 
     Parameters
     ----------
@@ -652,8 +667,8 @@ class FairRegressor(RegressorMixin, _Fair):
     target_range
         Ends between which all targets lie. Predictions are kept there; certificates
         on unseen people need it.
-    infeasible, confidence, random_state
-        As for `FairClassifier`.
+    infeasible, confidence, estimator, dual_rounds, random_state
+        As for `FairClassifier`; an estimator has `predict`.
 
     Attributes
     ----------

@@ -164,6 +164,9 @@ class Conclusions(Judged):
     @property
     def rows(self) -> str:
         """The rows at hand. Who audits a model does not know what trained it."""
+        run = known(self.e.training)
+        if run is not None and run.method.get("kind") == "any_estimator":
+            return "the training rows, cross-fitted"
         return "the training rows" if self.e.trained else "the rows used"
 
     @property
