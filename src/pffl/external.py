@@ -177,12 +177,10 @@ class ExternalTraining:
         at = (first, first, ascent.multipliers)
         return cls(settings, problem, model, ascent, rounds, started, [*notes], *at)
 
-    def weights(self) -> tuple[FloatArray, FloatArray]:
-        """Use the next λ; return weights by silo, and those of an unknown silo."""
-        problem, lam = self.problem, self.ascent.multipliers
-        everywhere = np.where(problem.cells.everywhere, lam, 0.0)
-        self.multipliers = lam
-        return example_weights(problem, lam), example_weights(problem, everywhere)[0]
+    def weights(self) -> FloatArray:
+        """Use the next λ; return the weights of examples by silo, group and label."""
+        self.multipliers = self.ascent.multipliers
+        return example_weights(self.problem, self.multipliers)
 
     def step(
         self,
@@ -494,7 +492,7 @@ def solve_loaders(
         if "validation" in engine.splits:
             others = engine.sums(w, "validation")
         run.step(counts, engine.sums(w, "train")[1], number, others, callbacks)
-        weights, _ = run.weights()
+        weights = run.weights()
         total = np.zeros_like(w)
         for k, mass in enumerate(run.problem.masses.tolist()):
             total += mass * engine.train(

@@ -57,18 +57,18 @@ def descend(w, x, y, weights, rate):
     return w - rate * (slope * weights[:, None]).T @ x / len(y)
 
 
-def client(*, tells=False, labels=2, record=True, evaluate=True, floor=10, rows=200):
-    """An app; `tells`: sums come with training, too."""
+def client(*, labels=2, record=True, evaluate=True):
+    """An app; without `record` or `evaluate`, one that does not speak to us."""
     app = ClientApp()
 
     def opened(msg, context, split):
         w = np.asarray(msg.content["arrays"]["w"].numpy(), np.float64)
         k = context.node_config.get("partition-id", 0)
-        return w, people(int(k), split, rows, labels=labels)
+        return w, people(int(k), split, labels=labels)
 
     def told(msg, context, w, part):
         x, y, group = part
-        sums = GroupSums(msg, context, floor=floor)
+        sums = GroupSums(msg, context)
         for rows in np.array_split(np.arange(len(y)), 3):
             loss = losses_of(w, x[rows], y[rows])
             guess = scores(w, x[rows]).argmax(1) if labels == 3 else None
@@ -78,7 +78,6 @@ def client(*, tells=False, labels=2, record=True, evaluate=True, floor=10, rows=
     @app.train()
     def train(msg: Message, context: Context):
         w, part = opened(msg, context, "train")
-        content = told(msg, context, w, part) if tells else {}
         x, y, group = part
         config = msg.content["config"]
         weights = group_weights(msg, group, y)
@@ -87,7 +86,7 @@ def client(*, tells=False, labels=2, record=True, evaluate=True, floor=10, rows=
         metrics = {"num-examples": len(y), "round": int(config["server-round"])}
         arrays = ArrayRecord([w.astype(np.float32)])
         arrays = ArrayRecord({"w": next(iter(arrays.values()))})
-        content = {"arrays": arrays, "metrics": MetricRecord(metrics), **content}
+        content = {"arrays": arrays, "metrics": MetricRecord(metrics)}
         return Message(RecordDict(content), reply_to=msg)
 
     def measure(msg: Message, context: Context):

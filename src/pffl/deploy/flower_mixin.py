@@ -1,27 +1,26 @@
 """Bounds for every group over any strategy of Flower's, in a user's own app.
 
 `BoundedGroupLossMixin` stands before a strategy, which trains as it always does. Before
-a round the mixin adds to each message what an example of each group and label weighs;
-after it, it reads loss sums of the model that was sent, and moves the weights
-(`methods.ascent`). At the end the model is measured by the clients' own code, and
-judged as every other model is.
+a round the mixin asks the clients for loss sums of the model that is sent, moves the
+weights (`methods.ascent`), and adds to each message what an example of each group and
+label weighs. At the end the model is measured by the clients' own code, and judged as
+every other model is.
 
 At a client, `group_weights` are what its losses are multiplied by in `train`, and
-`GroupSums` what it sends back from `evaluate` (and from `train`, which saves a message
-a round). Without such a message both do nothing: the same client works under any
-strategy. Nothing is masked here, and clients run code of their own.
+`GroupSums` what it sends back from `evaluate`. Without such a message both do nothing:
+the same client works under any strategy. Nothing is masked here, and clients run code
+of their own.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from logging import INFO, getLogger
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from flwr.app import (
@@ -36,18 +35,23 @@ from flwr.app import (
 )
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pffl._report.page import write_report
 from pffl._solve import noted
-from pffl.callbacks import Callback
-from pffl.constraints import EVERY_SILO, Cells, Constraint
+from pffl.constraints import Constraint
 from pffl.data.checks import listing
 from pffl.data.columns import TableEncoding
 from pffl.data.federation import Federation
 from pffl.data.schema import Attribute, Schema, withheld
-from pffl.deploy.messages import read_total, total_body
-from pffl.errors import DataError, FederationError, Malformed, Refused, UsageError
+from pffl.deploy.messages import query_body, read_total, total_body
+from pffl.errors import (
+    DataError,
+    FederationError,
+    Malformed,
+    PFFLError,
+    Refused,
+    UsageError,
+)
 from pffl.evidence.looks import Looks
 from pffl.external import (
     ExternalSettings,
@@ -63,27 +67,24 @@ from pffl.queries import (
     Census,
     CensusTotal,
     Evaluate,
-    EvaluateTotal,
     Query,
     Task,
     Total,
     View,
     add_all,
+    read_query,
 )
 from pffl.queries.validation import Gate, Policy
 from pffl.runs import lock
 from pffl.solution import Solution
-from pffl.tensors import pack, unpack
+from pffl.tensors import Parcel, pack, unpack
 from pffl.typing import FloatArray, IntArray
 
 T = TypeVar("T")
-A = TypeVar("A", bound=Total)
 KEY = "pffl"
 LOG = getLogger("flwr")
-VERSION = 2
+VERSION = 3
 FLOOR = 10  # rows of a group and label, for a client to tell of them
-NAMES = ("silo", "site", "name")  # of a client, in its node's configuration
-PARTITION = "partition-id"
 SPLITS = ("train", "test")
 PAUSE = 1.0  # seconds between two looks for nodes
 NO_RECORD = (
@@ -93,7 +94,7 @@ NO_RECORD = (
 )
 NEEDS_LABELS = "[needs-labels] the strategy needs `labels`, too"
 NOT_ALL_ROWS = (
-    ". Every training row must be added once in each call: let `@app.evaluate()` take "
+    ". Every row must be added once in each call: let `@app.evaluate()` take "
     "`sums.pick(trainloader, testloader)`, and look for a loader that drops its last "
     "batch, or draws rows"
 )
@@ -113,70 +114,42 @@ NOISE = (
 # At a client
 
 
-class Order(BaseModel):
+@dataclass(frozen=True, eq=False)
+class Order:
     """What a message asks of a client.
 
     Attributes
     ----------
-    attributes, labels
-        The protected attributes with their values, and the labels, in order of their
-        codes. No labels: the target is a number.
-    split
-        "train" or "test": the rows that are meant.
+    schema
+        Groups and labels, in order of their codes. No labels: the target is a number.
     weights
-        Of an example in training, by group and label.
-    cells, share
-        The cells of this client, for each which (group, label)s belong to it, and its
-        part of the risk.
-    counts
-        Whether only rows are to be counted.
-    loss_bound, trials, bets
-        As for `Evaluate`.
+        Of an example in training, by group and label; None outside of training.
+    query
+        The sums that are asked for; None in training.
+    index
+        Which silo the client is.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    attributes: list[tuple[str, list[str]]]
-    labels: list[str]
-    split: str = "train"
-    weights: list[list[float]] = []
-    cells: list[list[int]] = []
-    share: float = 1.0
-    counts: bool = False
-    loss_bound: float | None = None
-    trials: list[float] = []
-    bets: list[list[float]] = []
-    version: Literal[2] = 2
+    schema: Schema
+    weights: FloatArray | None = None
+    query: Census | Evaluate | None = None
+    index: int = 0
 
-    @property
-    def text(self) -> str:
-        """The order as it is sent."""
-        return self.model_dump_json()
-
-    def but(self, **changed: Any) -> Order:
-        """Return the order with other fields."""
-        return self.model_copy(update=changed)
-
-    @cached_property
-    def names(self) -> Schema:
-        """Names of groups and labels; there are no inputs."""
-        named = tuple(Attribute(n, tuple(values)) for n, values in self.attributes)
-        return Schema((), named, tuple(self.labels))
-
-    def query(self) -> Census | Evaluate:
-        """Return the query, as the one silo that there is sees it."""
-        schema = self.names
-        if self.counts:
-            return Census(schema, self.split)
-        bare = Reported(loss=CLASSES if schema.labels else "squared")
-        member = np.array(self.cells, dtype=bool).reshape(-1, schema.n_strata)
-        names, zero = tuple(map(str, range(len(member)))), np.zeros(len(member))
-        cells = Cells(names, zero, member, np.full(len(member), EVERY_SILO))
-        task = Task(bare.bind(schema, bare.inputs), cells, np.array([self.share]))
-        many = len(self.bets[0]) if self.bets else 0
-        bets = np.array(self.bets, np.float64).reshape(len(member), many)
-        M = np.inf if self.loss_bound is None else self.loss_bound
-        trials = np.array(self.trials, np.float64)
-        return Evaluate(task, np.zeros(0), self.split, M, trials=trials, bets=bets)
+    def packed(self) -> bytes:
+        """Return the order as it is sent."""
+        asked = Parcel({})
+        if self.query is not None:
+            asked = query_body(self.query, self.index)
+        arrays = dict(asked.arrays)
+        if self.weights is not None:
+            arrays["weights"] = self.weights
+        header = {
+            "version": VERSION,
+            "attributes": [[a.name, list(a.values)] for a in self.schema.attributes],
+            "labels": list(self.schema.labels),
+            "query": dict(asked.header),
+        }
+        return pack(Parcel(header, arrays))
 
 
 def order_of(message: Message | ConfigRecord) -> Order | None:
@@ -187,21 +160,33 @@ def order_of(message: Message | ConfigRecord) -> Order | None:
     elif message.has_content():
         configs = message.content.config_records.values()
     found = (record.get(KEY) for record in configs)
-    return next((_read(text) for text in found if isinstance(text, str)), None)
+    return next((_read(one) for one in found if isinstance(one, bytes)), None)
 
 
 @lru_cache(maxsize=8)
-def _read(text: str) -> Order:
-    try:
-        return Order.model_validate_json(text)
-    except ValidationError as error:
-        wrong = {one["loc"]: one["input"] for one in error.errors()}
-    if ("version",) in wrong:
+def _read(content: bytes) -> Order:
+    parcel = unpack(content)
+    header, arrays = parcel.header, dict(parcel.arrays)
+    if header.get("version") != VERSION:
         raise Malformed(
-            f"[other-version] the server speaks version {wrong['version',]} of the "
+            f"[other-version] the server speaks version {header.get('version')} of the "
             f"weights protocol, and this client {VERSION}: use the same pffl on both"
         )
-    raise Malformed(f"the message's '{KEY}' cannot be read: {list(wrong)[:3]}")
+    try:
+        named = tuple(Attribute(n, tuple(v)) for n, v in header["attributes"])
+        schema = Schema((), named, tuple(header["labels"]))
+        weights = arrays.pop("weights", None)
+        if not header["query"]:
+            return Order(schema, weights)
+        asked: Any = read_query(
+            header["query"],
+            arrays,
+            schema,
+            own_model=lambda plain, _: Reported.rebuilt(cast("Any", plain)),
+        )
+        return Order(schema, weights, *asked)
+    except (KeyError, TypeError, ValueError, PFFLError) as error:
+        raise Malformed(f"the message's '{KEY}' cannot be read: {error}") from error
 
 
 def group_weights(msg: Message | ConfigRecord, groups: Any, labels: Any = None) -> Any:
@@ -225,8 +210,8 @@ def group_weights(msg: Message | ConfigRecord, groups: Any, labels: Any = None) 
     """
     order = order_of(msg)
     found = np.ones(len(groups))
-    if order is not None:
-        found = np.array(order.weights, np.float64)[_codes(order, groups, labels)]
+    if order is not None and order.weights is not None:
+        found = order.weights[_codes(order.schema, groups, labels)]
     for given in (labels, groups):
         if _is_tensor(given):
             import torch
@@ -274,11 +259,12 @@ class GroupSums:
             raise UsageError(f"a floor must be a whole number ≥ 1. Got {floor!r}")
         self._order, self._floor = order_of(msg), floor
         config = {} if context is None else context.node_config
-        own = [config[k] for k in NAMES if isinstance(config.get(k), str)]
-        part = [f"partition {config[PARTITION]}"] if PARTITION in config else []
-        self._name = str(next(filter(None, [*own, *part]), ""))
+        self._name = str(config.get("silo", ""))
+        if not self._name and "partition-id" in config:
+            self._name = f"partition {config['partition-id']}"
         self._parts: list[tuple[Any, ...]] = [(np.zeros(0), np.zeros(0, np.int64)) * 2]
-        self.split = "test" if self._order is None else self._order.split
+        asked = None if self._order is None else self._order.query
+        self.split = "test" if asked is None else asked.split
 
     def pick(self, train: T, test: T) -> T:
         """Return what belongs to the rows that the server asks about, of two loaders.
@@ -309,7 +295,8 @@ class GroupSums:
             return mean
         if labels is None:
             raise UsageError(NEEDS_LABELS)
-        group, label = _codes(order, groups, labels)
+        schema = order.schema
+        group, label = _codes(schema, groups, labels)
         if len(loss) != len(group):
             raise DataError(
                 f"[wrong-length] {len(loss)} losses for {len(group)} examples: give "
@@ -321,52 +308,53 @@ class GroupSums:
             )
         y = label.astype(np.float64)
         guess: Any = label
-        if not order.labels:
+        if not schema.labels:
             y = _numbers(labels)
         elif predicted is not None:
             guess = _numbers(predicted)
-        elif len(order.labels) == 2:
+        elif len(schema.labels) == 2:
             guess = np.where(loss < np.log(2.0), y, 1.0 - y)
         else:
             raise UsageError(
                 "[needs-predictions] GroupSums: of more than two classes give "
                 "`predicted`, too: a loss does not tell which one it was"
             )
-        self._parts.append((loss, group * order.names.n_labels + label, y, guess))
+        self._parts.append((loss, group * schema.n_labels + label, y, guess))
         return mean
 
     def record(self) -> ConfigRecord:
         """Return what to send back, as the record "pffl" of the reply."""
-        if (order := self._order) is None:
+        order = self._order
+        if order is None or order.query is None:
             return ConfigRecord()
+        query, schema = order.query, order.schema
         loss, stratum, y, guess = map(np.concatenate, zip(*self._parts, strict=True))
-        counts = np.bincount(stratum, minlength=order.names.n_strata)
-        hidden = withheld(counts, counts < self._floor, self._floor)
-        kept = ~hidden[stratum]
         who: dict[str, Any] = {"version": VERSION, "name": self._name}
         if not np.isfinite(loss).all():
             return ConfigRecord({**who, "diverged": True})
-        loss, guess = loss[kept], guess[kept].astype(np.float64)
-        view = View(0, np.zeros((len(loss), 0)), y[kept], stratum[kept])
-        query = order.query()
+        counts = np.bincount(stratum, minlength=schema.n_strata)
+        hidden = withheld(counts, counts < self._floor, self._floor)
+        kept = ~hidden[stratum]
+        loss, classes = loss[kept], guess[kept].astype(np.float64)
+        view = View(order.index, np.zeros((len(loss), 0)), y[kept], stratum[kept])
         total: Total
         if isinstance(query, Census):
             total = query.answer(view)
         else:
             bounded = partial(query.task.model.bounded, loss)
-            total = query.total(view, loss, guess if order.labels else None, bounded)
+            total = query.total(view, loss, classes if schema.labels else None, bounded)
         body = pack(total_body(query, total, int(hidden.sum())))
         return ConfigRecord({**who, "body": body})
 
 
-def _codes(order: Order, groups: Any, labels: Any) -> tuple[IntArray, IntArray]:
+def _codes(schema: Schema, groups: Any, labels: Any) -> tuple[IntArray, IntArray]:
     """Return codes of groups and labels; refuse what the strategy does not name."""
-    group = _coded(groups, order.names.groups, "group")
-    if not order.labels:
+    group = _coded(groups, schema.groups, "group")
+    if not schema.labels:
         return group, np.zeros(len(group), np.int64)
     if labels is None:
         raise UsageError(NEEDS_LABELS)
-    label = _coded(labels, order.labels, "label")
+    label = _coded(labels, schema.labels, "label")
     if len(label) != len(group):
         raise DataError(
             f"[wrong-length] {len(group)} groups and {len(label)} labels in one batch"
@@ -380,9 +368,7 @@ def _coded(given: Any, names: Sequence[str], what: str) -> IntArray:
         places = {name: place for place, name in enumerate(names)}
         values = np.array([places.get(str(v), -1) for v in values.tolist()], np.int64)
     codes: IntArray = values.astype(np.int64)
-    if not np.array_equal(codes, values):
-        raise DataError(f"[not-numbers] a {what} is not a whole number")
-    if ((codes < 0) | (codes >= len(names))).any():
+    if ((codes != values) | (codes < 0) | (codes >= len(names))).any():
         raise DataError(
             f"[unknown-group] a {what} that the strategy does not name: it names "
             f"{', '.join(names)}, in this order; give these names, or codes from 0 to "
@@ -402,79 +388,6 @@ def _numbers(value: Any) -> FloatArray:
 
 
 # What clients told
-
-
-def read_sums(told: ConfigRecord, query: Query[A]) -> tuple[A, int]:
-    """Return a client's answer to a query, and how many groups it withholds."""
-    body = told.get("body")
-    if not isinstance(body, bytes):
-        raise Malformed("its sums are not there, or a loss is not finite")
-    return read_total(unpack(body), query)
-
-
-def losses_of(order: Order, told: ConfigRecord, known: IntArray) -> FloatArray:
-    """Return a client's loss sums by stratum; refuse those of other rows."""
-    if told.get("diverged"):
-        return np.full(len(known), np.nan)
-    total: Any = read_sums(told, order.query())[0]
-    counts = total.column("count")
-    if not np.array_equal(counts, known):
-        raise Refused(
-            f"[wrong-count] {int(counts.sum()):,} rows were added, and "
-            f"{int(known.sum()):,} at the census of the training rows"
-        )
-    found: FloatArray = total.column("loss")
-    return found
-
-
-@contextmanager
-def _naming(client: str) -> Iterator[None]:
-    """Name the client whose answer is refused, and what to look at."""
-    try:
-        yield
-    except (Refused, Malformed) as error:
-        hint = NOT_ALL_ROWS if "census" in str(error) else ""
-        raise FederationError(f"[node-failed] {client}: {error}{hint}") from error
-
-
-def told_by(
-    replies: Iterable[Message], asked: Sequence[Message]
-) -> dict[int, ConfigRecord]:
-    """Return what each node told; or name all that did not, with what they lack."""
-    sent = {m.metadata.message_id: m.metadata.dst_node_id for m in asked}
-    told: dict[int, ConfigRecord] = {}
-    lacking = dict.fromkeys(sent.values(), "it did not answer in time")
-    for reply in replies:
-        # The sender of an error may be the SuperLink: the message tells whom it asked.
-        node = sent.get(reply.metadata.reply_to_message_id, reply.metadata.src_node_id)
-        if reply.has_error():
-            reason = " ".join((reply.error.reason or "no reason was given").split())
-            lacking[node] = f"it failed with: {reason[:300]}"
-            if "No evaluate function registered" in reason:
-                lacking[node] = "it has no `@app.evaluate()`, which measures the model"
-        elif (record := record_of(reply)) is None:
-            lacking[node] = NO_RECORD
-        else:
-            told[node] = record
-            lacking.pop(node, None)
-    if lacking:
-        parts = [
-            f"node{'s' * (len(nodes) > 1)} {', '.join(nodes)}: {reason}"
-            for reason in dict.fromkeys(lacking.values())
-            if (nodes := [str(n) for n in sorted(lacking) if lacking[n] == reason])
-        ]
-        raise FederationError(
-            f"[node-failed] {len(lacking)} of {len(sent)} nodes do not speak the "
-            f"weights protocol or failed. {'. '.join(parts)}."
-        )
-    return told
-
-
-def record_of(reply: Message) -> ConfigRecord | None:
-    """Return what a client told in a reply; None where it does not speak to us."""
-    found = reply.content.get(KEY)
-    ours = isinstance(found, ConfigRecord) and found.get("version") == VERSION
-    return found if ours else None  # type: ignore[return-value]
 
 
 class Models:
@@ -531,20 +444,16 @@ class Reports:
 
     Parameters
     ----------
+    strategy
+        The one that trains: what it names, and how its messages are written.
     grid
         What Flower gives to a ServerApp.
-    order
-        Names of groups and labels; what it asks is replaced.
-    models, arrays
-        How models are written, and the one that the first census is asked with.
+    arrays
+        The model that training starts from, with which rows are counted.
     config
         What the user sends with evaluations.
-    keys
-        Names of the records of arrays and of the configuration in a message.
     seconds
         How long to wait for replies, and for clients that are not there.
-    name
-        What the data are called.
     """
 
     federation: Federation | None = None
@@ -552,24 +461,20 @@ class Reports:
 
     def __init__(
         self,
+        strategy: BoundedGroupLossMixin,
         grid: Grid,
-        order: Order,
-        models: Models,
         arrays: ArrayRecord,
-        *,
-        config: ConfigRecord | None = None,
-        keys: tuple[str, str] = ("arrays", "config"),
-        seconds: float = 3600.0,
-        name: str = "data",
+        config: ConfigRecord | None,
+        seconds: float,
     ) -> None:
-        self._grid, self._order, self._models = grid, order, models
-        self._first, self._config = arrays, dict(config or {})
-        self._keys, self._seconds = keys, seconds
-        self.name, self.schema = name, order.names
+        self.name, self.schema = strategy.data_name, strategy.schema
+        self._strategy, self._grid, self._first = strategy, grid, arrays
+        self._config, self._seconds = dict(config or {}), seconds
+        self.models = Models(arrays, CLASSES if self.schema.labels else NUMBERS)
         self.encoding = TableEncoding.of_numbers(self.schema)
         self.gate = Gate(Policy(), self.schema)
         self.clients: dict[str, int] = {}  # their nodes, by name
-        self.withheld = self.messages = 0
+        self.messages = 0
         self._census: dict[str, CensusTotal] = {}
 
     @property
@@ -580,130 +485,118 @@ class Reports:
     @property
     def splits(self) -> tuple[str, ...]:
         """Splits in which somebody has rows."""
-        return tuple(s for s in SPLITS if self._counted(s).rows.any())
+        return tuple(s for s in SPLITS if self.ask(Census(self.schema, s)).rows.any())
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What to know of the clients, for the result."""
-        if not self.withheld:
+        if not (few := sum(self.gate.withheld.values())):
             return (UNGUARDED,)
-        few = (
-            f"clients withheld the sums of {self.withheld} of their groups and labels, "
-            "which have too few rows: these rows are trained on, and nothing here "
-            "speaks of them"
+        return (
+            UNGUARDED,
+            f"clients withheld the sums of {few} of their groups and labels, which "
+            "have too few rows: these rows are trained on, and nothing here speaks of "
+            "them",
         )
-        return (UNGUARDED, few)
 
     def meet(self, expected: Sequence[str] | int) -> None:
         """Wait for clients, and find out who they are; refuse those who cannot speak.
 
         `expected` are their names, in order, or how many there are at least.
         """
-        many = expected if isinstance(expected, int) else len(expected)
-        told, found = self._named(max(1, many))
         wanted = [] if isinstance(expected, int) else [*expected]
-        if absent := [name for name in wanted if name not in found]:
-            raise FederationError(
-                f"[sites-missing] {listing(absent)} did not answer; there are "
-                f"{', '.join(found)}"
-            )
-        others = sorted((n for n in found if n not in wanted), key=_natural)
+        many = expected if isinstance(expected, int) else len(wanted)
+        found = self._named(max(1, many), wanted)
+        others = sorted(set(found) - set(wanted), key=lambda name: (len(name), name))
         self.clients = {name: found[name] for name in [*wanted, *others]}
-        self._take_census("train", told)
 
     def ask(self, query: Query[Any]) -> Any:
         """Ask every client, and add the answers."""
         if isinstance(query, Census):
-            return self._counted(query.split)
-        if isinstance(query, Evaluate) and isinstance(query.task.model, Reported):
-            return self._evaluated(query)
-        raise FederationError(
-            "[unknown-query] clients of the weights protocol do not answer "
-            f"'{query.kind}' of any model but their own app's"
-        )
+            if query.split not in self._census:
+                parts = self._judged(query, self._told(query, self._first))
+                self._census[query.split] = add_all(parts)
+            return self._census[query.split]
+        if not (isinstance(query, Evaluate) and query.task.model.name == Reported.name):
+            raise FederationError(
+                "[unknown-query] clients of the weights protocol do not answer "
+                f"'{query.kind}' of any model but their own app's"
+            )
+        self.ask(Census(self.schema, query.split))  # it is compared with
+        bare = replace(query, task=_bare(query.task), w=np.zeros(1))
+        parts = self._judged(bare, self._told(bare, self.models.arrays(query.w)))
+        return query.keeping(add_all(parts), parts)
 
     def ask_many(self, queries: Sequence[Query[Any]]) -> list[Any]:
         """Ask one after the other: a message brings one model and one split."""
         return [self.ask(query) for query in queries]
 
-    def losses(self, arrays: ArrayRecord) -> FloatArray:
-        """Return loss sums of training rows by client and stratum, shape (K, strata).
+    def losses(self, task: Task, arrays: ArrayRecord) -> FloatArray:
+        """Return loss sums of the training rows, by client and stratum; NaN if any is.
 
         Rows are those of the census: it is compared.
         """
-        told = self._asked(self._nodes_now(), self._order, arrays)
-        census, out = self._counted("train"), []
-        for k, (name, node) in enumerate(self.clients.items()):
-            with _naming(name):
-                out.append(losses_of(self._order, told[node], census.counts[k]))
-        return np.array(out)
+        query = Evaluate(_bare(task), np.zeros(1), "train")
+        told = self._told(query, arrays)
+        if any(record.get("diverged") for record in told.values()):
+            return np.full((len(told), self.schema.n_strata), np.nan)
+        return np.array([one.column("loss") for one in self._judged(query, told)])
 
-    def _counted(self, split: str) -> CensusTotal:
-        if split not in self._census:
-            order = self._order.but(counts=True, split=split)
-            self._take_census(split, self._asked(self._nodes_now(), order))
-        return self._census[split]
-
-    def _take_census(self, split: str, told: Mapping[int, ConfigRecord]) -> None:
-        parts = []
-        for k, (name, node) in enumerate(self.clients.items()):
-            with _naming(name):
-                total, hidden = read_sums(told[node], Census(self.schema, split))
-                parts.append(self.gate.census(k, split, total, hidden))
-            self.withheld += hidden
-        self._census[split] = add_all(parts)
-
-    def _evaluated(self, query: Evaluate) -> EvaluateTotal:
-        task, M = query.task, query.loss_bound
-        self._counted(query.split)
-        order = self._order.but(
-            split=query.split,
-            loss_bound=float(M) if np.isfinite(M) else None,
-            trials=query.trials.tolist(),
-            bets=query.bets.tolist(),
-        )
-        cells = [task.cells.of_silo(k).astype(int) for k in range(len(self.clients))]
-        orders = [
-            order.but(cells=own.tolist(), share=share)
-            for own, share in zip(cells, task.shares.tolist(), strict=True)
-        ]
-        arrays, parts = self._models.arrays(query.w), []
-        told = self._asked(self._nodes_now(), orders, arrays)
-        for k, (name, node) in enumerate(self.clients.items()):
-            with _naming(name):
-                total = read_sums(told[node], query)[0]
-                parts.append(self.gate.report(query, k, total))
-        return query.keeping(add_all(parts), parts)
-
-    def _nodes_now(self) -> list[int]:
-        """Return the nodes of the clients; those that started again have new ones."""
-        there = self._nodes(len(self.clients))
-        if not set(self.clients.values()) <= set(there):
-            _, found = self._named(len(self.clients))
-            if absent := [name for name in self.clients if name not in found]:
-                raise FederationError(
-                    f"[sites-missing] {listing(absent)} did not answer when the model "
-                    "was measured: what is said of it would not speak of everybody it "
-                    "was trained on"
-                )
-            self.clients = {name: found[name] for name in self.clients}
-        return list(self.clients.values())
-
-    def _named(self, many: int) -> tuple[dict[int, ConfigRecord], dict[str, int]]:
-        """Ask all nodes who they are; return what they told, and nodes by name."""
-        nodes = self._nodes(many)
-        told = self._asked(nodes, self._order.but(counts=True))
-        names = {
-            n: str(record.get("name") or f"node {n}") for n, record in told.items()
+    def _told(
+        self, query: Census | Evaluate, arrays: ArrayRecord
+    ) -> dict[str, ConfigRecord]:
+        """Ask all clients, and return what each told."""
+        self._find_again()
+        orders = {
+            node: Order(self.schema, query=query, index=k)
+            for k, node in enumerate(self.clients.values())
         }
-        found = {name: node for node, name in names.items()}
+        told = self._asked(orders, arrays)
+        return {name: told[node] for name, node in self.clients.items()}
+
+    def _judged(
+        self, query: Census | Evaluate, told: Mapping[str, ConfigRecord]
+    ) -> list[Any]:
+        """Read and judge the clients' answers; name the one that cannot be true."""
+        parts: list[Any] = []
+        for k, (name, record) in enumerate(told.items()):
+            try:
+                total, hidden = read_sums(record, query)
+                if isinstance(query, Census):
+                    parts.append(self.gate.census(k, query.split, total, hidden))
+                else:
+                    parts.append(self.gate.report(query, k, total))
+            except (Refused, Malformed) as error:
+                hint = NOT_ALL_ROWS if "census" in str(error) else ""
+                raise FederationError(f"[node-failed] {name}: {error}{hint}") from error
+        return parts
+
+    def _find_again(self) -> None:
+        """Look for clients under new nodes, where they started again."""
+        many = len(self.clients)
+        if not set(self.clients.values()) <= set(self._nodes(many)):
+            found = self._named(many, self.clients)
+            self.clients = {name: found[name] for name in self.clients}
+
+    def _named(self, many: int, wanted: Iterable[str]) -> dict[str, int]:
+        """Ask all nodes who they are; return them by name, those wanted among them."""
+        asked = Order(self.schema, query=Census(self.schema, "train"))
+        told = self._asked(dict.fromkeys(self._nodes(many), asked), self._first)
+        names = [str(told[node].get("name") or f"node {node}") for node in told]
+        found = dict(zip(names, told, strict=True))
         if len(found) < len(names):
-            twice = listing(sorted({s for n, s in names.items() if found[s] != n}))
+            twice = sorted({name for name in names if names.count(name) > 1})
             raise FederationError(
-                f"[repeated-name] several nodes call themselves {twice}: give each a "
-                "name of its own, --node-config \"silo='…'\""
+                f"[repeated-name] several nodes call themselves {listing(twice)}: give "
+                "each a name of its own, --node-config \"silo='…'\""
             )
-        return told, found
+        if absent := [name for name in wanted if name not in found]:
+            raise FederationError(
+                f"[sites-missing] {listing(absent)} did not answer; there are "
+                f"{', '.join(found)}. The model would not be measured on all that it "
+                "is trained on"
+            )
+        return found
 
     def _nodes(self, many: int) -> list[int]:
         """Wait until so many nodes are there."""
@@ -714,41 +607,57 @@ class Reports:
                     f"[sites-missing] {len(nodes)} of {many} nodes are there after "
                     f"{self._seconds:g} s: start the others, or raise `timeout`"
                 )
-            LOG.log(INFO, "Waiting for nodes: %d of %d are there.", len(nodes), many)
             time.sleep(min(PAUSE, self._seconds))
         return nodes
 
     def _asked(
-        self,
-        nodes: Sequence[int],
-        orders: Order | Sequence[Order],
-        arrays: ArrayRecord | None = None,
+        self, orders: Mapping[int, Order], arrays: ArrayRecord
     ) -> dict[int, ConfigRecord]:
-        """Send an order to each node, and return what it told, by node."""
-        each = [orders] * len(nodes) if isinstance(orders, Order) else orders
-        model, config = self._keys
-        messages = [
-            Message(
-                RecordDict(
-                    {
-                        model: self._first if arrays is None else arrays,
-                        config: ConfigRecord({**self._config, KEY: order.text}),
-                    }
-                ),
-                node,
-                MessageType.EVALUATE,
-            )
-            for node, order in zip(nodes, each, strict=True)
-        ]
+        """Send each node its order; return what they told, or name all that did not."""
+        model, config = self._strategy.record_keys
+        messages = []
+        for node, order in orders.items():
+            own = ConfigRecord({**self._config, KEY: order.packed()})
+            content = RecordDict({model: arrays, config: own})
+            messages.append(Message(content, node, MessageType.EVALUATE))
         self.messages += len(messages)
-        replies = self._grid.send_and_receive(messages, timeout=self._seconds)
-        return told_by(replies, messages)
+        replies = list(self._grid.send_and_receive(messages, timeout=self._seconds))
+        sent = {m.metadata.message_id: m.metadata.dst_node_id for m in messages}
+        told: dict[int, ConfigRecord] = {}
+        lacking = dict.fromkeys(orders, "it did not answer in time")
+        for reply in replies:
+            # The sender of an error is the SuperLink: the message tells whom it asked.
+            node = sent[reply.metadata.reply_to_message_id]
+            if reply.has_error():
+                reason = " ".join((reply.error.reason or "no reason was given").split())
+                lacking[node] = f"it failed with: {reason[:300]}"
+                continue
+            record, lacking[node] = reply.content.get(KEY), NO_RECORD
+            if isinstance(record, ConfigRecord) and record.get("version") == VERSION:
+                told[node] = record
+                del lacking[node]
+        if lacking:
+            nodes = ", ".join(map(str, lacking))
+            said = ". ".join(dict.fromkeys(lacking.values()))
+            raise FederationError(
+                f"[node-failed] {len(lacking)} of {len(orders)} nodes do not speak the "
+                f"weights protocol or failed. Node {nodes}: {said}."
+            )
+        return told
 
 
-def _natural(name: str) -> tuple[str, int]:
-    """Order 'partition 10' after 'partition 2'."""
-    head = name.rstrip("0123456789")
-    return head, int(name[len(head) :] or 0)
+def read_sums(told: ConfigRecord, query: Query[Any]) -> tuple[Any, int]:
+    """Return a client's answer to a query, and how many groups it withholds."""
+    body = told.get("body")
+    if not isinstance(body, bytes):
+        raise Malformed("its sums are not there, or a loss is not finite")
+    return read_total(unpack(body), query)
+
+
+def _bare(task: Task) -> Task:
+    """Return a task whose model is one number: a message has its arrays already."""
+    model: Any = task.model
+    return replace(task, model=replace(model, shapes=(("number", "<f8", (1,)),)))
 
 
 # At the server
@@ -786,12 +695,8 @@ class BoundedGroupLossMixin:
         strategy asks for (`min_available_nodes`), and whoever else is there.
     options
         Confidence, loss bound and what to do with empty cells, as for `solve`.
-    out
-        A run directory to write: certificate, report, model, history.
     name
-        What the data are called there.
-    callbacks
-        Told of every round, and of the solution.
+        What the data are called.
     strategy, more
         What the strategy itself takes.
 
@@ -824,23 +729,18 @@ class BoundedGroupLossMixin:
         iterate: Iterate = "best",
         silos: Sequence[str] | int | None = None,
         options: Options | None = None,
-        out: str | os.PathLike[str] | None = None,
         name: str = "data",
-        callbacks: Sequence[Callback] = (),
         **more: Any,  # a mixin stands before classes that it does not know
     ) -> None:
         prices = (multiplier_bound, risk_weight, dual_step_size)
         self.bounding = ExternalSettings(
             constraint, *prices, iterate, options or Options()
         )
-        schema = external_schema(groups, labels)
-        attributes = [(a.name, list(a.values)) for a in schema.attributes]
-        self.order = Order(attributes=attributes, labels=list(schema.labels))
+        self.schema = external_schema(groups, labels)
         super().__init__(*strategy, **more)
-        self.silos, self.out, self.data_name = silos, out, name
-        self.callbacks = tuple(callbacks)
+        self.silos, self.data_name = silos, name
         self.solution: Solution | None = None
-        self._run: _Run | None = None
+        self._run: tuple[Reports, ExternalTraining] | None = None
 
     def start(
         self,
@@ -858,54 +758,31 @@ class BoundedGroupLossMixin:
         the model that was measured and that `solution` speaks of.
         """
         begun = time.monotonic()
-        models = Models(initial_arrays, CLASSES if self.order.labels else NUMBERS)
+        engine = Reports(self, grid, initial_arrays, evaluate_config, timeout)
+        models = engine.models
         if models.bytes and self.bounding.iterate == "average":
             raise UsageError(
                 "[wrong-value] iterate = 'average': a model that is bytes has no "
                 "average; take 'best' or 'last'"
             )
-        engine = Reports(
-            grid,
-            self.order,
-            models,
-            initial_arrays,
-            config=evaluate_config,
-            keys=self._keys,
-            seconds=timeout,
-            name=self.data_name,
-        )
         asked = getattr(self._inner, "min_available_nodes", 1)
         engine.meet(int(asked) if self.silos is None else self.silos)
         first = models.vector(initial_arrays)
         at = ExternalTraining.begin(
             self.bounding, engine, models.model, first, num_rounds, begun
         )
-        nodes = {node: k for k, node in enumerate(engine.clients.values())}
-        self._run = _Run(engine, at, models, nodes)
-        many, names = len(engine.clients), ", ".join(engine.clients)
-        LOG.log(INFO, "Bounds: %s, for %d clients: %s", self._bounds, many, names)
-        try:
-            result: Result = super().start(  # type: ignore[misc]
-                grid,
-                initial_arrays,
-                num_rounds,
-                timeout,
-                ConfigRecord(dict(train_config or {})),
-                ConfigRecord(dict(evaluate_config or {})),
-                evaluate_fn,
-            )
-        finally:
-            for callback in self.callbacks:
-                callback.ended()
-        messages = len(at.history) + engine.messages // many
+        self._run = engine, at
+        bounds = self.bounding.constraint.describe()
+        LOG.log(INFO, "Bounds: %s, for %s", bounds, ", ".join(engine.clients))
+        configs = [ConfigRecord(dict(c or {})) for c in (train_config, evaluate_config)]
+        result: Result = super().start(  # type: ignore[misc]
+            grid, initial_arrays, num_rounds, timeout, *configs, evaluate_fn
+        )
+        messages = num_rounds + engine.messages // len(engine.clients)
         found = at.conclude(engine, self._described(), messages, self._notes())
         self.solution = noted(found, models.note(found.w))
         result.arrays = models.arrays(found.w)
         LOG.log(INFO, "%s", self.solution)
-        if self.out is not None:
-            self.save(self.out)
-        for callback in self.callbacks:
-            callback.solved(self.solution)
         self._run = None
         return result
 
@@ -925,60 +802,44 @@ class BoundedGroupLossMixin:
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Add the weights to the strategy's own messages."""
-        run = self._running()
+        """Measure the model, move the weights, and add them to the messages.
+
+        A client that came after the first round was not counted, and takes no part.
+        """
+        engine, at = self._running()
+        at.sent = engine.models.vector(arrays)
+        if server_round > 1:
+            counts = at.problem.silo_counts.astype(np.float64)
+            at.step(counts, engine.losses(at.problem.task, arrays), server_round)
         messages: Iterable[Message] = super().configure_train(  # type: ignore[misc]
             server_round, arrays, config, grid
         )
-        at = run.at
-        at.sent = run.models.vector(arrays)
-        if run.tells is False:  # clients tell of losses in `evaluate` only
-            counts = at.problem.silo_counts.astype(np.float64)
-            self._step(run, counts, run.engine.losses(arrays), server_round)
-        weights, elsewhere = at.weights()
-        run.messages = []
-        for message in messages:
-            place = run.nodes.get(message.metadata.dst_node_id)
-            own = elsewhere if place is None else weights[place]
-            order = self.order.but(weights=own.tolist())
-            run.messages.append(_with_order(message, order, self._keys[1]))
-        return run.messages
+        own = dict(zip(engine.clients.values(), at.weights(), strict=True))
+        return [
+            _with_order(message, Order(self.schema, own[node]), self.record_keys[1])
+            for message in messages
+            if (node := message.metadata.dst_node_id) in own
+        ]
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Take sums out of replies, move the weights, and let the strategy go on."""
-        run, found = self._running(), list(replies)
-        self._heard(run, found, server_round)
+        """Let the strategy make its model, and keep it."""
+        engine, at = self._running()
         arrays, metrics = super().aggregate_train(  # type: ignore[misc]
-            server_round, _without_sums(found)
+            server_round, replies
         )
-        at = run.at
         if arrays is not None:
-            at.reach(run.models.vector(arrays), server_round)
+            at.reach(engine.models.vector(arrays), server_round)
             best = [at.best[1]] if at.best is not None else []
-            run.models.forget(but=[at.sent, at.reached, *best])
+            engine.models.forget(but=[at.sent, at.reached, *best])
         if at.history:
             last = at.history[-1]
             told = {"risk": last.risk, "worst-violation": float(last.violation.max())}
             metrics = MetricRecord({**(metrics or {}), **told})
         return arrays, metrics
 
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
-        """Take what is ours out of the replies to the strategy's own evaluation."""
-        metrics: MetricRecord | None = super().aggregate_evaluate(  # type: ignore[misc]
-            server_round, _without_sums(list(replies))
-        )
-        return metrics
-
-    def summary(self) -> None:
-        """Log what is bounded, and the strategy's own settings."""
-        LOG.log(INFO, "\t├──> Bounded: %s", self._bounds)
-        super().summary()  # type: ignore[misc]
-
-    def _running(self) -> _Run:
+    def _running(self) -> tuple[Reports, ExternalTraining]:
         if self._run is None:
             raise UsageError(
                 "[wrong-order] a strategy with BoundedGroupLossMixin runs by its own "
@@ -993,37 +854,10 @@ class BoundedGroupLossMixin:
         return getattr(self, "strategy", self)
 
     @property
-    def _keys(self) -> tuple[str, str]:
+    def record_keys(self) -> tuple[str, str]:
+        """Names of the records of arrays and configuration in a message."""
         arrays = getattr(self._inner, "arrayrecord_key", "arrays")
         return arrays, getattr(self._inner, "configrecord_key", "config")
-
-    def _heard(self, run: _Run, replies: Sequence[Message], number: int) -> None:
-        """Read the loss sums that came with training, if clients send them there."""
-        good = [reply for reply in replies if not reply.has_error()]
-        records = [record for reply in good if (record := record_of(reply)) is not None]
-        run.tells = bool(good) and len(records) == len(good)
-        if not run.tells:
-            return
-        known = run.at.problem.silo_counts
-        counts, losses = np.zeros(known.shape), np.zeros(known.shape)
-        asked = {m.metadata.message_id: m.metadata.dst_node_id for m in run.messages}
-        for reply, record in zip(good, records, strict=True):
-            about = reply.metadata
-            node = asked.get(about.reply_to_message_id, about.src_node_id)
-            k = run.place(str(record.get("name")), node)
-            with _naming(run.engine.silo_names[k]):
-                losses[k] = losses_of(self.order, record, known[k])
-            counts[k] = known[k]
-        self._step(run, counts, losses, number)
-
-    def _step(
-        self, run: _Run, counts: FloatArray, losses: FloatArray, number: int
-    ) -> None:
-        run.at.step(counts, losses, number, callbacks=self.callbacks)
-
-    @property
-    def _bounds(self) -> Mapping[str, object]:
-        return self.bounding.constraint.describe()
 
     def _described(self) -> dict[str, Any]:
         flowers = (b for b in type(self).__mro__ if b.__module__.startswith("flwr."))
@@ -1041,52 +875,14 @@ class FairFedAvg(BoundedGroupLossMixin, FedAvg):  # type: ignore[misc]
     """FedAvg under bounds."""
 
 
-@dataclass
-class _Run:
-    """A run, and which node is which silo.
-
-    `tells`: whether clients send loss sums with training; None before the first round.
-    """
-
-    engine: Reports
-    at: ExternalTraining
-    models: Models
-    nodes: dict[int, int]
-    messages: list[Message] = field(default_factory=list)
-    tells: bool | None = None
-
-    def place(self, name: str, node: int) -> int:
-        """Return which silo a client is; a node that started again has a new id."""
-        names = self.engine.silo_names
-        if name in names:
-            self.nodes[node] = names.index(name)
-        if node not in self.nodes:
-            raise FederationError(
-                f"[late-node] {name or f'node {node}'} came after the first round, "
-                f"and was not counted: there are {', '.join(names)}. Say who must be "
-                "there before it starts (`silos=`)"
-            )
-        return self.nodes[node]
-
-
-def _without_sums(replies: list[Message]) -> list[Message]:
-    """Take our record out of replies, which a strategy would add up."""
-    for reply in replies:
-        if reply.has_content() and KEY in reply.content:
-            del reply.content[KEY]
-    return replies
-
-
 def _with_order(message: Message, order: Order, key: str) -> Message:
     """Return a message of the strategy's with an order in its config.
 
     Strategies share one record among all messages, so it is not written into.
     """
     content, about = RecordDict(dict(message.content)), message.metadata
-    configs = list(content.config_records)
-    at = key if key in configs or not configs else configs[0]
-    own = dict(content.config_records.get(at, {}))
-    content[at] = ConfigRecord({**own, KEY: order.text})
+    own = dict(content.config_records.get(key, {}))
+    content[key] = ConfigRecord({**own, KEY: order.packed()})
     return Message(
         content,
         about.dst_node_id,
