@@ -13,6 +13,7 @@ from importlib import import_module
 HOMES = {
     "_audit": "Audited read_coefficients with_probabilities",
     "_certify": "INSIDE MAX_MARGIN",
+    "_monitor": ":monitor Batch Monitor Settings Watched held read:read_monitor",
     "_private": ":running",
     "_report.card": "MAX_INPUTS input_effects plain table:reports_card_table",
     "_report.chart": "Axis axis_of",
@@ -90,9 +91,6 @@ HOMES = {
     "evidence.looks": "LOOKS Look Looks look read_looks settings",
     "evidence.measure": "sample",
     "evidence.metrics": "group_rates mean_losses metrics",
-    "evidence.monitor": (
-        ":monitor Batch Monitor Settings Watched held read:evidence_monitor_read"
-    ),
     "evidence.proofs": ":proofs solver",
     "evidence.sentences": "SENTENCES Said say",
     "evidence.statements": ":statements",

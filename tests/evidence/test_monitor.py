@@ -14,8 +14,8 @@ from pffl.errors import ArtefactError
 from pffl.files import Locked
 from tests.bounds.test_alarm import plain_values
 from tests.inside import Batch, Monitor, Settings, Watched, alarm, held
-from tests.inside import evidence_monitor_read as read
 from tests.inside import monitor as states
+from tests.inside import read_monitor as read
 from tests.raising import raises
 
 M, BOUND = 3.0, 0.6
@@ -58,7 +58,7 @@ def filled(path: Path, batches: int = 4, means: tuple[float, ...] = (0.5, 0.9)) 
     own = settings()
     with held(path) as found:
         monitor = found or Monitor.begin(own)
-        begun = len(monitor.entries)
+        begun = len(monitor.batches)
         for k in range(begun, begun + batches):
             one = batch(drawn(k, list(means)), f"batch {k}", own)
             monitor = monitor.append(path, one)
@@ -119,12 +119,23 @@ def test_no_alarm_promises_nothing():
 def test_shown_figures_are_rounded_to_the_true_side():
     own = settings(1)
     monitor = Monitor.begin(own).after(batch(drawn(0, [0.6]), "a", own))
-    entry = monitor.entries[0]
-    near = Monitor(own, (states.replace(entry, log_e=[math.log(19.999999)]),))
-    assert states.shown(near)[0]["e-value"] == "19.9"
-    assert states.shown(near)[0]["alarm at"] == "20"
-    far = Monitor(own, (states.replace(entry, log_e=[1e5]),))
-    assert json.loads(json.dumps(far.as_dict()))["cells"][0]["e_value"] > 1e300
+
+    def shown(log_e: float) -> Monitor:
+        course = states.replace(monitor.course, log_e=np.array([[log_e]]))
+        other = states.replace(monitor)
+        vars(other)["course"] = course
+        return other
+
+    near = shown(math.log(19.999999)).shown[0]
+    assert (near["e-value"], near["alarm at"]) == ("19.9", "20")
+
+
+def test_an_infinite_loss_is_an_alarm_that_can_be_written():
+    own = settings(1)
+    sums = states.replace(batch(drawn(0, [0.3]), "a", own), impossible=[2])
+    found = Monitor.begin(own).after(sums)
+    assert "2 rows of cell 0 had a probability of 0" in found.message
+    assert json.loads(json.dumps(found.as_dict()))["cells"][0]["e_value"] > 1e300
 
 
 def test_a_file_goes_on_where_it_was(tmp_path):
@@ -149,7 +160,7 @@ def test_a_line_that_a_crash_cut_is_dropped(tmp_path):
         path.write_bytes(content[:end])
         with held(path) as found:
             kept = content[:end].count(b"\n") - 1
-            assert (0 if found is None else len(found.entries)) == max(kept, 0)
+            assert (0 if found is None else len(found.batches)) == max(kept, 0)
         filled(path, 3 - max(kept, 0))
         assert path.read_bytes() == content, end
 

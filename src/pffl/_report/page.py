@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pffl import __version__
 from pffl._audit import Audit
+from pffl._monitor import STATE, Monitor
+from pffl._monitor import read as read_monitor
 from pffl._report import card, charts, packaged, render_template
 from pffl._report.chart import DotPlot, Plot
 from pffl._report.svg import as_html, css
 from pffl.errors import ArtefactError, MissingExtraError
 from pffl.evidence import tables
 from pffl.evidence.conclude import Conclusions, conclude
-from pffl.evidence.monitor import STATE, Monitor, assumptions, shown
-from pffl.evidence.monitor import read as read_monitor
 from pffl.evidence.record import Evidence, Missing, known
 from pffl.evidence.tables import Shown
 from pffl.experiments import Comparison
@@ -494,8 +494,6 @@ def render(
         Grid=Grid,
         charts=charts,
         card=card,
-        assumptions=assumptions,
-        shown=shown,
         glossary=json.loads(packaged("glossary.json")),
         version=__version__,
         css=css() + packaged("page.css"),

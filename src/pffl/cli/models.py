@@ -26,7 +26,7 @@ from pffl.cli.options import bound as read_bound
 from pffl.errors import PFFLError, UsageError
 
 if TYPE_CHECKING:
-    from pffl.evidence.monitor import Monitor
+    from pffl._monitor import Monitor
 
 AUDITS = "audits"  # where they are written
 WHOLE = {"test_fraction": 0.0, "validation_fraction": 0.0}
@@ -297,15 +297,17 @@ def monitor(
 
     Example: pffl monitor runs/people-001 march.csv
     """
-    from pffl._monitor import Deployed, default_state, run_of
+    from pffl._monitor import STATE, Deployed, run_of
     from pffl._monitor import monitor as count
     from pffl.data.read import read_table
     from pffl.records import read_toml
     from pffl.runs import SPEC
 
-    deployed, path = Deployed.of(model), state or default_state(model)
+    deployed, folder = Deployed.of(model), run_of(model)
+    beside = model.with_suffix(".monitor.jsonl")
+    path = state or (beside if folder is None else folder / STATE)
     limits, run = read_bound(bound) if bound else None, dict[str, Any]()
-    if (folder := run_of(model)) is not None and (folder / SPEC).is_file():
+    if folder is not None and (folder / SPEC).is_file():
         run = read_toml(folder / SPEC).get("data", {})
     for place in rows:
         frame, notes = read_table(place)
@@ -334,12 +336,11 @@ def monitor(
 
 
 def _show_monitor(found: Monitor, path: Path) -> None:
-    from pffl.evidence.monitor import assumptions, shown
     from pffl.text import few
 
     target, alarm = terminal.stdout(), bool(found.alarms)
-    terminal.print_rows(shown(found))
-    notes = [f"assumed: {text}" for text in assumptions(found.settings)]
+    terminal.print_rows(found.shown)
+    notes = [f"assumed: {text}" for text in found.settings.assumptions]
     if found.settings.unwatched:
         notes.insert(0, f"not watched: {few(found.settings.unwatched)}")
     target.print()
