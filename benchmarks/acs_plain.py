@@ -28,7 +28,7 @@ from ratios import header, show
 import pffl
 from pffl._solve import prepared
 from pffl.engines import Local
-from pffl.engines.local.layout import Layout
+from pffl.engines.layout import Layout
 from pffl.prepare import Options
 from pffl.queries import Expand
 

@@ -72,12 +72,9 @@ HOMES = {
     "deploy.server": "InMemory LastStep Record Remote Reply STATE",
     "deploy.site": "adding_of reason_of",
     "deploy.store": "MemoryEntry SiteMemory",
-    "engines.local.counting": ":counting",
-    "engines.local.layout": ":layout",
-    "engines.local.passes": ":passes",
-    "engines.local.merging": ":merging Raw merge",
-    "engines.local.networks": ":networks",
-    "engines.local.threads": ":threads",
+    "engines.layout": ":layout equal_rows",
+    "engines.local": ":local",
+    "engines.networks": ":networks",
     "evidence.certificate": ":certificate Assumption Certificate Statement",
     "evidence.conclude": "conclude EXIT_CODES Conclusions :evidence_conclude",
     "evidence.figures": (
@@ -119,6 +116,7 @@ HOMES = {
     "models.external": "Probabilities Reported",
     "models.scaled": "ScaledRows",
     "privacy.accounting": "Filter composed delta_of epsilon_of mu_of",
+    "processors": ":processors",
     "privacy.plan": "BETS:noisy_plan_BETS PARTS bets_of ranges_of uniform_of",
     "privacy.discrete": (
         ":discrete Source discrete_gaussian keyed_source secret_source seeded_source"

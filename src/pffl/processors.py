@@ -8,19 +8,27 @@ a run is driven, and gives back what was there before.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from pffl.errors import UsageError
 
 OVERRIDE = "PFFL_THREADS"
+SMALL = 40_000  # scores below which threads cost more than they save
+
+A = TypeVar("A")
+R = TypeVar("R")
 
 
 def processors(root: Path = Path("/")) -> int:
@@ -52,6 +60,33 @@ def free_memory(root: Path = Path("/")) -> float:
 
 def _words(path: Path) -> list[str]:
     return path.read_text().split() if path.is_file() else []
+
+
+class Threads:
+    """Share items among threads in equal consecutive parts.
+
+    Results come back in the order of the parts, so sums do not depend on timing.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def __call__(
+        self, work: Callable[[Sequence[A]], R], items: Sequence[A], size: int
+    ) -> list[R]:
+        """Return the results of `work` on each part; `size` is the number of scores."""
+        if self._pool is None or size < SMALL or len(items) < 2:
+            return [work(items)]
+        cuts = np.linspace(0, len(items), min(self.threads, len(items)) + 1).astype(int)
+        parts = [items[a:b] for a, b in itertools.pairwise(cuts.tolist())]
+        return list(self._pool.map(work, parts))
+
+    def each(self, work: Callable[[A], R], items: Sequence[A]) -> list[R]:
+        """Return the results of `work` on each item; a free thread takes the next."""
+        if self._pool is None or len(items) < 2:
+            return [work(item) for item in items]
+        return list(self._pool.map(work, items))
 
 
 class _Hold:

@@ -26,7 +26,7 @@ from tests.helpers import (
     train_query,
     witness_query,
 )
-from tests.inside import Raw, merge, merging, threads
+from tests.inside import equal_rows, processors
 from tests.inside import layout as layouts
 from tests.oracles import MODELS
 
@@ -36,10 +36,10 @@ KINDS = list(MODELS)
 @pytest.fixture
 def always(monkeypatch):
     """Lay rows out by stratum, merge however few; in pieces and two threads."""
-    monkeypatch.setattr(merging, "FEW", 0)
-    monkeypatch.setattr(merging, "WORTH", 2.0)
+    monkeypatch.setattr(layouts, "FEW", 0)
+    monkeypatch.setattr(layouts, "WORTH", 2.0)
     monkeypatch.setattr(layouts, "LONG", 10**9)
-    monkeypatch.setattr(threads, "SMALL", 0)
+    monkeypatch.setattr(processors, "SMALL", 0)
     monkeypatch.setattr(layouts, "PIECE_BYTES", 1)
 
 
@@ -172,41 +172,38 @@ def test_sparse_rows_are_laid_out_by_stratum_too(always):
 
 
 def table(seed, rows=400, types=np.float64):
-    """Return raw inputs of three silos, labels and strata, with few distinct rows."""
+    """Return raw inputs, labels and strata, with few distinct rows."""
     rng = np.random.default_rng(seed)
     X = rng.integers(0, 3, (rows, 2)).astype(types)
-    y, strata = rng.integers(0, 2, rows).astype(float), rng.integers(0, 3, rows)
-    return Raw([X[:7], X[7:7], X[7:250], X[250:]]), X, y, strata
+    return X, rng.integers(0, 2, rows).astype(float), rng.integers(0, 3, rows)
 
 
 @pytest.mark.parametrize("types", [np.float64, np.float32, np.uint8])
 def test_equal_rows_are_found_all_of_them(monkeypatch, types):
-    monkeypatch.setattr(merging, "FEW", 0)
-    monkeypatch.setattr(merging, "STEP", 16)
-    raw, X, y, strata = table(0, types=types)
-    found = merge(raw, y, strata, np.ones(2))
+    monkeypatch.setattr(layouts, "FEW", 0)
+    monkeypatch.setattr(layouts, "PRINTED", 16)
+    X, y, strata = table(0, types=types)
+    order, starts = equal_rows(X, y, strata, np.ones(2))
     rows = np.column_stack([strata, y, X])
-    assert len(found.starts) == len(np.unique(rows, axis=0))
-    of_each = np.repeat(found.X, np.diff(found.starts, append=len(X)), axis=0)
-    np.testing.assert_array_equal(of_each, X[found.order])
-    for part in np.split(rows[found.order], found.starts[1:]):
+    assert len(starts) == len(np.unique(rows, axis=0))
+    assert sorted(order) == list(range(len(X)))
+    for part in np.split(rows[order], starts[1:]):
         assert (part == part[0]).all()
-    assert (np.diff(strata[found.order]) >= 0).all()
+    assert (np.diff(strata[order]) >= 0).all()
 
 
 @pytest.mark.parametrize("prints", ["all equal", "of the first input", "not numbers"])
 def test_rows_with_equal_prints_that_differ_are_never_merged(monkeypatch, prints):
-    monkeypatch.setattr(merging, "FEW", 0)
-    monkeypatch.setattr(merging, "WORTH", 2.0)
-    raw, X, y, strata = table(1)
+    monkeypatch.setattr(layouts, "FEW", 0)
+    monkeypatch.setattr(layouts, "WORTH", 2.0)
+    X, y, strata = table(1)
     false = {
         "all equal": np.zeros(len(y)),
         "of the first input": X[:, 0],
         "not numbers": np.full(len(y), np.nan),
     }
-    monkeypatch.setattr(Raw, "prints", lambda self, y, scale: false[prints].copy())
-    found = merge(raw, y, strata, np.ones(2))
+    monkeypatch.setattr(layouts, "row_prints", lambda *_: false[prints].copy())
+    order, starts = equal_rows(X, y, strata, np.ones(2))
     rows = np.column_stack([strata, y, X])
-    for part in np.split(rows[found.order], found.starts[1:]):
+    for part in np.split(rows[order], starts[1:]):
         assert (part == part[0]).all()
-    np.testing.assert_array_equal(found.X, X[found.order[found.starts]])

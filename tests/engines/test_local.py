@@ -24,8 +24,8 @@ from tests.helpers import (
     train_query,
     witness_query,
 )
-from tests.inside import counting, passes, threads
 from tests.inside import layout as layouts
+from tests.inside import local, processors
 from tests.oracles import MODELS
 
 KINDS = list(MODELS)
@@ -37,9 +37,9 @@ def local_engine(request, monkeypatch):
     """Return a way to build `Local`, with pieces and threads on small data too."""
     if request.param == "as it is":
         return Local
-    monkeypatch.setattr(threads, "SMALL", 0)
+    monkeypatch.setattr(processors, "SMALL", 0)
     monkeypatch.setattr(layouts, "PIECE_BYTES", 1)
-    monkeypatch.setattr(counting, "NUMBERS", 90)
+    monkeypatch.setattr(local, "COUNTED", 90)
     return lambda federation: Local(federation, threads=2)
 
 
@@ -255,17 +255,6 @@ def test_models_that_differ_are_never_taken_for_one():
         assert_same_total(total, Reference(federation).ask(query), 1e-10)
 
 
-def test_a_stack_of_evaluations_is_limited_in_memory(local_engine, monkeypatch):
-    federation = make_federation(1)
-    fast, _, problem, w, _ = both(federation, "logistic", local_engine)
-    queries = [Evaluate(problem.task, s * w) for s in range(7)]
-    together = fast.ask_many(queries)
-    units = len(federation) * problem.schema.n_strata
-    monkeypatch.setattr(passes, "MOST_SUMS", 3 * units * 7)
-    for total, again in zip(together, fast.ask_many(queries), strict=True):
-        assert_same_total(total, again, 0.0)
-
-
 def test_another_scaling_lays_the_rows_out_anew():
     federation = make_federation(1)
     fast, plain = Local(federation), Reference(federation)
@@ -301,7 +290,7 @@ def test_any_silos(seed, sizes, kind, steps, batch, bare):
 
 
 def test_the_answer_does_not_depend_on_the_number_of_threads(monkeypatch):
-    monkeypatch.setattr(threads, "SMALL", 0)
+    monkeypatch.setattr(processors, "SMALL", 0)
     monkeypatch.setattr(layouts, "PIECE_BYTES", 1)
     federation = make_federation(2, sizes=(500, 100, 300))
     problem = make_problem(Reference(federation), pffl.BoundedGroupLoss(0.5))

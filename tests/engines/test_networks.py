@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from contextlib import contextmanager
 
 import numpy as np
@@ -124,16 +123,6 @@ def test_single_precision_agrees_within_its_rounding(kind):
     fast, plain, problem, w, lam = both(federation, MODULES[kind]())
     query = train_query(problem, w, lam, steps=[0.002] * 3)
     assert_same_total(fast.ask(query), plain.ask(query), 3e-6)
-
-
-def test_tensors_go_with_the_engine(monkeypatch):
-    fast, _, problem, w, lam = both(FEDERATIONS["three silos"](), MODULES["dense"]())
-    before = len(networks._KEPT)
-    fast.ask(train_query(problem, w, lam, steps=[0.01]))
-    assert len(networks._KEPT) == before + 3
-    del fast
-    gc.collect()
-    assert len(networks._KEPT) <= before
 
 
 def test_blocks_are_limited_in_memory_and_padding(monkeypatch):

@@ -126,12 +126,12 @@ def check_memory(problem: Problem, method: Method) -> None:
     if not isinstance(problem.task.model, LinearModel) or problem.access.elsewhere:
         return
     p, z = problem.n_parameters, problem.n_cells
-    rows, strata = int(problem.silo_counts.sum()), problem.silo_counts.shape[1]
+    rows = int(problem.silo_counts.sum())
     # What is measured beside other methods is measured by the one that fits.
     measured = not isinstance(method, FirstOrder) and choose(problem)[0]
     kept = float(room(p, z) + COPIES) * (z + 2) * p
     if isinstance(method, Exact) or measured:
-        kept = float(p) * p * (COPIES * (1 + z) + processors() * (1 + strata))
+        kept = float(p) * p * (COPIES + processors()) * (1 + z)
     needed = 8.0 * (rows * (problem.stored or p) + kept)
     free = free_memory()
     if needed > 2.0 * free:

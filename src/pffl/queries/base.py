@@ -147,6 +147,11 @@ class Task:
         return hashlib.blake2b(b"".join(map(_bytes, parts))).digest()
 
     @cached_property
+    def scaling(self) -> str:
+        """Hash of how the model sees rows."""
+        return digest_arrays(*self.model.inputs.arrays)
+
+    @cached_property
     def scoring(self) -> str:
         """Hash of what the losses of rows depend on, beside w."""
         model = self.model
@@ -431,8 +436,7 @@ class Query(Generic[T_co]):
     @property
     def view_key(self) -> tuple[str, str]:
         """What tells the view that it is answered from, from others in a message."""
-        inputs = () if self.task is None else self.task.model.inputs.arrays
-        return self.split, digest_arrays(*inputs)
+        return self.split, "" if self.task is None else self.task.scaling
 
     def plain(self, index: int) -> tuple[dict[str, Any], Arrays]:
         """Return what is sent to the silo at `index`: plain values, and arrays."""

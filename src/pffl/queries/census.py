@@ -18,7 +18,7 @@ from pffl.data.rows import powers
 from pffl.data.schema import Schema
 from pffl.errors import Malformed
 from pffl.models.scaled import Design, ScaledRows, dense, filled
-from pffl.queries.base import RowsQuery, View, raw
+from pffl.queries.base import RowsQuery, View, raw, weighed
 from pffl.queries.fields import Dims, RowRange, Total, array, empty, scalar, table, text
 from pffl.queries.release import UNIT, Part, Releasable, short_rows
 from pffl.typing import FloatArray, IntArray
@@ -135,27 +135,40 @@ class Census(Releasable[CensusTotal], RowsQuery[CensusTotal]):
         """Answer for one silo, from raw (unscaled) rows."""
         if self.released:
             return self.add_whole(view)
-        X, y, about = view.X, view.y, None
+        size = np.array([len(view)])
+        return self.counted(view.X, view.y, view.stratum, view.weight, size)
+
+    def counted(
+        self,
+        X: Design,
+        y: FloatArray,
+        strata: IntArray,
+        weight: FloatArray | None,
+        sizes: IntArray,
+    ) -> CensusTotal:
+        """Count silos of these sizes, whose raw rows stand one after another."""
+        stored, about, shape = stored_inputs(X, sizes), None, (len(sizes), -1)
         if self.centred:
             y, about = y - self.centre[0], self.centre[1:]
             gaps, rows = self.schema.gaps, X.rows if isinstance(X, ScaledRows) else X
             X = raw(filled(rows, gaps, about[gaps[0]]))
-        powers = view.weigh(target_powers(self.schema, y))
-        counts = np.bincount(view.stratum, minlength=self.schema.n_strata)
-        weights = counts.astype(np.float64)
-        if view.weight is not None:
-            # Pairwise, unlike a count: what rounding can do stays small.
-            by_stratum = np.argsort(view.stratum, kind="stable")
-            weights = run_sums(view.weight[by_stratum], counts)
+        units = np.repeat(np.arange(len(sizes)) * self.schema.n_strata, sizes) + strata
+        counts = np.bincount(units, minlength=len(sizes) * self.schema.n_strata)
+        by_unit = np.argsort(units, kind="stable")
+        powers = weighed(target_powers(self.schema, y), weight)
+        mass, masses = sizes.astype(np.float64), counts.astype(np.float64)
+        if weight is not None:
+            mass, masses = run_sums(weight, sizes), run_sums(weight[by_unit], counts)
+        targets = run_sums(powers[by_unit], counts)
         return CensusTotal(
-            np.array([len(view)]),
-            counts[None],
-            np.array([view.mass]),
-            weights[None],
-            powers.sum(axis=0)[None],
-            view.stratum_sums(powers, len(counts))[None],
-            *feature_powers(X, view.weight, about),
-            stored_inputs(view.X, np.array([len(view)])),
+            sizes,
+            counts.reshape(shape),
+            mass,
+            masses.reshape(shape),
+            run_sums(powers, sizes),
+            targets.reshape(len(sizes), self.schema.n_strata, powers.shape[1]),
+            *feature_powers(X, weight, about),
+            stored,
         )
 
     def addend(self, total: CensusTotal) -> CensusTotal:

@@ -23,18 +23,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
-from weakref import ReferenceType, WeakKeyDictionary, WeakSet, ref
+from weakref import WeakSet
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from pffl.engines.local.threads import Threads
 from pffl.engines.reference import naming
 from pffl.errors import UsageError
 from pffl.models.network import Network, join
 from pffl.models.scaled import dense
+from pffl.processors import Threads
 from pffl.queries import (
     Evaluate,
     EvaluateTotal,
@@ -47,7 +47,6 @@ from pffl.typing import FloatArray, IntArray
 
 BLOCK = 8  # silos that a thread takes at a time
 BLOCK_NUMBERS = 4_000_000  # of stacked weights and of a step's inputs, at most
-KEPT = 30_000_000  # numbers of rows, at most, that stay tensors between rounds
 PADDING = 1.5  # a block's longest batch against its shortest, at most
 
 LOOPED = (nn.modules.conv._ConvNd, nn.MultiheadAttention, nn.RNNBase)
@@ -56,19 +55,6 @@ _UNSTACKABLE: WeakSet[nn.Module] = WeakSet()  # learnt by trying
 
 A = TypeVar("A")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, eq=False)
-class Kept:
-    """Rows and labels of some silos, one after the other, as a network takes them."""
-
-    model: ReferenceType[Network]
-    X: Tensor
-    y: Tensor
-
-
-#: Where the rows of a view are kept, and from which row on, as long as there is one.
-_KEPT: WeakKeyDictionary[View, tuple[Kept, int]] = WeakKeyDictionary()
 
 
 def train(
@@ -146,16 +132,10 @@ def evaluated(
     model: Network, w: FloatArray, views: Sequence[View], spread: Threads
 ) -> list[tuple[FloatArray, FloatArray | None]]:
     """Losses and classes of each silo's rows, computed in batches over all silos."""
-    kept, starts = _kept(model, views)
 
     def work(
         parts: Sequence[tuple[int, slice]],
     ) -> tuple[FloatArray, FloatArray | None]:
-        if kept is not None:
-            spans = [slice(starts[k] + r.start, starts[k] + r.stop) for k, r in parts]
-            rows = torch.cat([kept.X[span] for span in spans])
-            labels = torch.cat([kept.y[span] for span in spans])
-            return model.losses_and_classes(w, rows, labels)
         X = np.concatenate([views[k].X[rows] for k, rows in parts])
         y = np.concatenate([views[k].y[rows] for k, rows in parts])
         return model.losses_and_classes(w, X, y)
@@ -338,25 +318,6 @@ def _gradients(
     )
 
 
-def _kept(model: Network, views: Sequence[View]) -> tuple[Kept | None, list[int]]:
-    """Return rows and labels as tensors, made once, and where each silo's begin.
-
-    None where they are too many.
-    """
-    if sum(len(view) for view in views) * len(model.inputs.mean) > KEPT or not views:
-        return None, []
-    found = [_KEPT.get(view) for view in views]
-    first = found[0][0] if found[0] is not None else None
-    known = [at for at in found if at is not None and at[0] is first]
-    if first is not None and first.model() is model and len(known) == len(views):
-        return first, [start for _, start in known]
-    X = torch.cat([model.tensor(view.X) for view in views])
-    y = torch.cat([model.labels(view.y) for view in views])
-    kept, starts = Kept(ref(model), X, y), np.cumsum([0, *map(len, views)]).tolist()
-    _KEPT.update((v, (kept, start)) for v, start in zip(views, starts, strict=False))
-    return kept, starts[:-1]
-
-
 def _gather(
     model: Network, silos: Sequence[Batches], j: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -368,21 +329,7 @@ def _gather(
         rows, n = silo.rows[j], len(silo.rows[j])
         places[k, :n], places[k, n:] = rows, rows[0]
         weights[k, :n] = silo.weights[j]
-    found = _chosen(model, [silo.view for silo in silos], places)
-    return *found, model.column(weights)
-
-
-def _chosen(
-    model: Network, views: Sequence[View], places: IntArray
-) -> tuple[Tensor, Tensor]:
-    """Stack some rows of each silo, and their labels."""
-    kept, starts = _kept(model, views)
-    if kept is not None:
-        chosen = (places + np.array(starts)[:, None]).reshape(-1)
-        at = torch.from_numpy(chosen).to(model.torch_device)
-        X, y = kept.X.index_select(0, at), kept.y.index_select(0, at)
-        return X.reshape(*places.shape, -1), y.reshape(places.shape)
-    parts = zip(views, places, strict=True)
-    rows = np.concatenate([dense(view.X)[chosen] for view, chosen in parts])
-    labels = np.stack([v.y[chosen] for v, chosen in zip(views, places, strict=True)])
-    return model.tensor(rows).reshape(*places.shape, -1), model.labels(labels)
+    chosen = list(zip([silo.view for silo in silos], places, strict=True))
+    X = model.tensor(np.concatenate([dense(view.X)[rows] for view, rows in chosen]))
+    y = model.labels(np.stack([view.y[rows] for view, rows in chosen]))
+    return X.reshape(*places.shape, -1), y, model.column(weights)
