@@ -25,7 +25,7 @@ import pffl
 from pffl.errors import NotMetError, UsageError
 from tests.raising import raises
 
-BOOSTING = HistGradientBoostingClassifier(max_depth=3, max_iter=20, random_state=0)
+BOOSTING = HistGradientBoostingClassifier(max_depth=3, max_iter=15, random_state=0)
 
 
 def people(n: int, seed: int = 0, classes: int = 2):
@@ -46,7 +46,7 @@ def group_losses(clf, X, y, group):
 @pytest.fixture(scope="module")
 def bounded():
     X, y, group = people(3000)
-    clf = pffl.FairClassifier(0.66, estimator=BOOSTING)
+    clf = pffl.FairClassifier(0.66, estimator=BOOSTING, dual_rounds=8)
     return clf.fit(X, y, sensitive_features=group)
 
 
@@ -70,7 +70,7 @@ def test_a_bound_moves_the_worst_group_on_rows_that_nobody_trained_on(bounded):
     assert bounded.status_ == "met"
     assert "cross-fitted" in bounded.message_
     assert (bounded.group_loss_["loss"] <= 0.66).all()
-    assert before["a"] > 0.75
+    assert before["a"] > 0.73
     assert after["a"] < 0.70
     assert bounded.multipliers_["a"] > 0
     assert bounded.multipliers_["b"] == 0
@@ -103,7 +103,7 @@ def test_a_mean_of_probabilities_loses_at_most_the_mean_of_their_losses(bounded)
 
 
 def test_what_is_certified_holds_for_new_people():
-    """Of 60 certificates on rows of their own, at most 5 % may be wrong: 3 + 3σ."""
+    """Of 40 certificates on rows of their own, at most 5 % may be wrong: 2 + 3σ."""
     X, y, group = people(100_000, seed=3)
     clf = pffl.FairClassifier(0.66, estimator=BOOSTING, dual_rounds=4)
     clf.set_params(infeasible="nearest").fit(
@@ -111,13 +111,13 @@ def test_what_is_certified_holds_for_new_people():
     )
     truth = group_losses(clf, X, y, group)
     wrong = 0
-    for seed in range(60):
+    for seed in range(40):
         rows = people(300, seed=10 + seed)
         found = clf.certificate(*rows[:2], sensitive_features=rows[2])
         clf.looks_ = []  # every certificate is the first one on its rows
         upper = {r["cell"]: r["upper"] for r in found.of_kind("holdout")[0].per_cell}
         wrong += any(upper[name] < truth[name] for name in truth.index)
-    assert wrong <= 8
+    assert wrong <= 6
 
 
 def test_the_certificate_names_the_model_by_what_it_predicts(bounded):
@@ -138,7 +138,7 @@ def test_frames_pipelines_weights_and_several_classes():
     )
     names = np.array(["low", "middle", "high"])[y]
     model = make_pipeline(
-        OneHotEncoder(handle_unknown="ignore"), LogisticRegression(max_iter=200)
+        OneHotEncoder(handle_unknown="ignore"), LogisticRegression(max_iter=150)
     )
     clf = pffl.FairClassifier(1.4, estimator=model, dual_rounds=3)
     clf.fit(
