@@ -865,7 +865,7 @@ def ask_evaluation(
     shape = (len(engine.schema.groups), -1)
     cells = {name: total.column(of, of="cells") for name, of in columns.items()}
     strata = {name: total.column(of).reshape(shape) for name, of in columns.items()}
-    return Evaluated(cells, strata, total.below)
+    return Evaluated(cells, strata, total.logs[..., 0])
 
 
 class Trained(NamedTuple):

@@ -241,7 +241,7 @@ def test_not_shown_says_what_can_be_and_exits_with_4():
     # in the last digit it is not.
     for bound, shown in ((common, True), (common - 2e-4, False)):
         one = path.candidates[0]
-        assert keeps(one, np.full(2, bound), 0.05, weighs=False) is shown
+        assert keeps(one, np.full(2, bound), 0.05) is shown
     cell = next(c for c in found.as_dict()["cells"] if c["test_upper"] > 0.7)
     assert f"'{cell['cell']}'" in told["sentence"]
     needed = told["more_rows"][cell["cell"]]

@@ -351,16 +351,16 @@ class CandidatePath:
                 self.safety(one),
                 one.run.point.w.tolist(),
                 one.loss_bound,
-                replace(one.measured.seen.plain, stakes=one.measured.seen.stakes),
+                replace(one.measured.seen.plain, people=one.measured.seen.people),
                 held,
             )
             for one, held in zip(fits, samples, strict=True)
             if isinstance(held, Sample) and one.loss_bound is not None
         ]
         confidence, bounds = self.wanted.confidence, self.problem.cells.bounds
-        weighs, chosen = self.wanted.weighs(self.problem), 0
+        chosen = 0
         for place, one in enumerate(candidates):
-            if not keeps(one, bounds, 1.0 - confidence, weighs=weighs):
+            if not keeps(one, bounds, 1.0 - confidence):
                 break
             chosen = place
         return ModelPath(split, confidence, self.errors.tolist(), candidates, chosen)

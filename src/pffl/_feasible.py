@@ -491,7 +491,7 @@ def _forecast(
     cells = []
     for z, name in enumerate(problem.cells.names):
         place = names.index(name) if name in names else None
-        known, share = (None, 1.0) if place is None else _moments(held, place, M)
+        known, share = (None, 1.0) if place is None else _moments(held, place)
         bound, n = float(problem.cells.bounds[z]), int(counts[z] * share)
         if known is None:
             cells.append(CellForecast(name, bound, n, None, 0.0, None))
@@ -502,16 +502,10 @@ def _forecast(
     return CertificateForecast(confidence, tuple(cells))
 
 
-def _moments(held: Sample, cell: int, M: float) -> tuple[Moments | None, float]:
+def _moments(held: Sample, cell: int) -> tuple[Moments | None, float]:
     """Return the moments of one cell's people, and how many people a row is."""
     rows = held.of_cells("count")[cell]
-    if held.stakes:
-        many, known = held.stakes["count"][cell], held.moments(cell)
-    else:
-        many = held.of_people("count")[cell]
-        x = held.of_people("bounded_loss")[cell] / M
-        square = held.of_people("bounded_loss_squared")[cell] / M**2
-        known = Moments.of(np.array([many, x, many, x, square]), many)
+    many, known = held.people["count"][cell], held.moments(cell)
     return (known, many / rows) if many >= FEWEST else (None, 1.0)
 
 

@@ -912,7 +912,7 @@ def _ask(
     if deployed.is_trained_on(count, loss):
         raise DataError(TRAINED)
     rises = np.sum([total.rises for total in totals], axis=0)
-    above = np.sum([total.diluted[:, :, 0] for total in totals], axis=0)
+    above = np.sum([total.logs[:, :, 0] for total in totals], axis=0)
     people, heavy, never, t, tx = rises.T
     if heavy.any():
         z = int(heavy.argmax())

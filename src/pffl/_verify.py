@@ -65,16 +65,8 @@ CAPS = (3.0, 5.0, 8.0, 12.0, 20.0, 35.0)  # M
 MARGINS = (0.0, 0.25, 0.5, 1.0, 2.0)  # beyond the range of a target, in parts of it
 TRIED = np.geomspace(1e-6, 0.99, 200)  # bets that a plan compares
 LINEAR = ("logistic", "softmax", "least-squares", "huber")
-PEOPLE = ("count", "bounded_loss", "bounded_loss_squared")
-COLUMNS = (
-    "count",
-    "loss",
-    "loss_squared",
-    *PEOPLE[1:],
-    "correct",
-    "positive",
-    "weight",
-)
+BOUNDED = ("bounded_loss", "bounded_loss_squared")
+COLUMNS = ("count", "loss", "loss_squared", *BOUNDED, "correct", "positive", "weight")
 STAKES = ("count", "above", "t", "tx", "tt", "ttx", "ttxx")
 FORMAT, VERSION = "pffl.certificate", 4
 OURS = {"report.html", "card.md", "model.safetensors", "run.toml", "history.csv"}
@@ -432,7 +424,7 @@ class Rows:
         total["bounded_risk"] = float(self.in_risk @ kept)
         total["cells"] = dict(zip(COLUMNS, cells, strict=True))
         total["strata"] = dict(zip(COLUMNS, by, strict=True))
-        if stated["bets"] or stated["stakes"]:
+        if stated["people"]:
             total |= self.betting(kept / M, M, stated)
         return total
 
@@ -441,27 +433,20 @@ class Rows:
 
         A person's t is weight/s_max and x the loss/M: means over the person's rows.
         """
-        weighs, people, logs = bool(stated["stakes"]), [], []
-        t = self.s / self.e["terms"]["weight_bound"] if weighs else np.ones(len(x))
+        alike, people, logs = len((stated["levels"] or [[]])[0]) == 2, [], []
+        t = self.s / (1.0 if alike else self.e["terms"]["weight_bound"])
         ends = self.member.indptr[1:-1]
         for z, own in enumerate(np.split(self.member.indices, ends)):
             who = np.unique(self.who[own], return_inverse=True)[1]
             parts = np.minimum(t[own], 1), np.minimum(t[own], 1) * x[own]
             a, b = (np.bincount(who, part) / np.bincount(who) for part in parts)
             sums = [float(v.sum()) for v in (a, b, a * a, a * b, b * b)]
-            alike = [len(a), M * sums[1], M * M * sums[4]]
-            over = int((t[own] > 1).sum())
-            people.append([len(a), over, *sums] if weighs else alike)
-            levels = np.array(stated["levels"][z] if stated["levels"] else [0.0]) / M
-            u = b[:, None] + (1 - a)[:, None] * levels
-            bets = stated["bets"][z] if stated["bets"] else []
-            logs.append([np.log1p(-g * u).sum(axis=0).tolist() for g in bets])
+            people.append([len(a), int((t[own] > 1).sum()), *sums])
+            if bets := stated["bets"] and stated["bets"][z]:
+                u = b[:, None] + (1 - a)[:, None] * np.array(stated["levels"][z]) / M
+                logs.append([np.log1p(-g * u).sum(axis=0).tolist() for g in bets])
         columns = [list(column) for column in zip(*people, strict=True)]
-        if weighs:
-            stakes = dict(zip(STAKES, columns, strict=True))
-            return {"stakes": stakes, "diluted": logs if stated["bets"] else []}
-        below = [[sums[0] for sums in row] for row in logs]
-        return {"people": dict(zip(PEOPLE, columns, strict=True)), "below": below}
+        return {"people": dict(zip(STAKES, columns, strict=True)), "logs": logs}
 
 
 def caps_of(e: Json) -> list[float]:
@@ -492,21 +477,14 @@ class GroupTest:
     """
 
     def __init__(self, sample: Json, z: int, M: float) -> None:
-        self.M, self.alike, betting = M, not sample["levels"], bool(sample["bets"])
-        self.bets = np.array(sample["bets"][z] if betting else [])
-        self.weights = np.array(sample["bet_weights"][z] if betting else [])
-        if self.alike:
-            table = sample["people"] or sample["cells"]
-            self.n, total = table["count"][z], table["bounded_loss"][z]
-            self.mean = np.full(2, min(max(total / max(self.n, 1) / M, 0.0), 1.0))
-            self.levels = np.array([0.0, 1.0])
-            sums = sample["below"][z] if betting else []
-            self.sums = np.array([[one, one] for one in sums])
-        else:
-            self.n, t, tx = (sample["stakes"][key][z] for key in ("count", "t", "tx"))
-            self.levels = np.array(sample["levels"][z]) / M
-            self.mean = (tx + (self.n - t) * self.levels) / max(self.n, 1)
-            self.sums = np.array(sample["diluted"][z])
+        self.M, self.alike = M, len(sample["levels"][z]) == 2
+        self.bets, self.weights = (
+            np.array(sample[key][z]) for key in ("bets", "bet_weights")
+        )
+        self.n, t, tx = (sample["people"][key][z] for key in ("count", "t", "tx"))
+        self.levels = np.array(sample["levels"][z]) / M
+        self.mean = (tx + (self.n - t) * self.levels) / max(self.n, 1)
+        self.sums = np.array(sample["logs"][z])
 
     def log_wealth(self, z: float) -> float:
         """Return log Σ π Π (1 − γu)/(1 − γz), u = tx + (1 − t)z.
@@ -530,8 +508,8 @@ class GroupTest:
         term = math.log((0.8 if self.alike else 1.0) * delta)
         top = root_of(lambda z: self.log_wealth(z) + term, 0.0, 1.0)
         if self.alike:
-            p = float(self.mean[0])
-            budget = math.log((5 if len(self.bets) else 1) / delta) / self.n
+            p = min(max(float(self.mean[0]), 0.0), 1.0)
+            budget = math.log(5 / delta) / self.n
 
             def off(q: float) -> float:
                 return float(rel_entr(p, q) + rel_entr(1 - p, 1 - q)) - budget
@@ -557,10 +535,12 @@ class GroupTest:
 def upper_ends(sample: Json, groups: int, M: float, delta: float) -> Any:
     """Return what mean losses of new people are at most, each with probability 1 − δ.
 
-    None where rows have weights, and one is larger than was declared.
+    None without bets, or where a weight is larger than they assume.
     """
-    stakes = sample["stakes"]
-    if stakes and (any(stakes["above"]) or not sample["levels"]):
+    people = sample["people"]
+    if not sample["bets"] or any(people["above"]):
+        return None
+    if len(sample["levels"][0]) == 2 and not np.allclose(people["t"], people["count"]):
         return None
     return np.array([GroupTest(sample, z, M).upper(delta) for z in range(groups)])
 
@@ -575,10 +555,10 @@ def moments_of(seen: Json | None, z: int, M: float) -> list[float] | None:
     """Return the means of t, tx, tt, ttx, ttxx of a group's training rows, if any."""
     if seen is None or not seen["cells"]["weight"][z] > 0:
         return None
-    if stakes := seen["stakes"]:
-        n, *sums = (stakes[key][z] for key in ("count", *STAKES[2:]))
+    if people := seen["people"]:
+        n, *sums = (people[key][z] for key in ("count", *STAKES[2:]))
         return [v / n for v in sums]
-    mean, square = (float(means_of(seen, key)[z]) for key in PEOPLE[1:])
+    mean, square = (float(means_of(seen, key)[z]) for key in BOUNDED)
     return [1.0, mean / M, 1.0, mean / M, max(square, mean**2) / M**2]
 
 
@@ -899,7 +879,8 @@ def check_bets(
     two promise the same, rounding may choose either. δ of an earlier look (None) is
     told by the smallest bet.
     """
-    counts, part = held["cells"]["count"], 1.0 if held["levels"] else 0.8
+    alike = len(held["levels"][0]) == 2
+    counts, part = held["cells"]["count"], 0.8 if alike else 1.0
     if delta is None:
         z = int(np.argmax(counts))
         smallest = min(held["bets"][z][0 if moments_of(seen, z, M) is None else 1 :])
@@ -920,9 +901,8 @@ def check_bets(
             square = m[4] - 2 * level * m[3] + level**2 * m[2]
             step = max(math.sqrt(max(square, 0.0) / m[2]) / 4, (end - level) / 2)
             beside = [level + step * k for k in (-1, 0, 1, 3)]
-        if held["levels"]:
-            inner = np.clip([*beside, bounds[z] / M], 0, 1)
-            plan["levels"] = (M * np.sort([0.0, *inner, 1.0])).tolist()
+        inner = [] if alike else np.clip([*beside, bounds[z] / M], 0, 1)
+        plan["levels"] = (M * np.sort([0.0, *inner, 1.0])).tolist()
         stated = {key: held[key][z] for key in plan}
         yield from compare(f"{name}, group {z}", stated, plan)
         good = GroupTest(held, z, M).possible()
@@ -934,7 +914,7 @@ def check_path(e: Json, path: Json, bounds: Any) -> Iterator[Check]:
     models, spread, errors, rooms = path["candidates"], np.array(path["spread"]), [], []
     for one in models:
         rows = np.maximum(one["calibration"]["cells"]["count"], 1)
-        mean, square = (means_of(one["training"], key) for key in PEOPLE[1:])
+        mean, square = (means_of(one["training"], key) for key in BOUNDED)
         error = np.sqrt(np.maximum(square - mean**2, 0.0) / rows)
         errors.append(np.maximum(error, 1e-3 * (error.max(initial=0.0) or 1.0)))
         room = (bounds - means_of(one["training"], "loss")) / spread

@@ -497,7 +497,7 @@ def test_sums_are_those_of_a_plain_loop():
             np.testing.assert_allclose(total.trials[g, j], cut[trial][here].sum())
         for j, bet in enumerate(bets[g]):
             u = cut[M][here] / M
-            np.testing.assert_allclose(total.below[g, j], np.log(1 - bet * u).sum())
+            np.testing.assert_allclose(total.logs[g, j, 0], np.log(1 - bet * u).sum())
     np.testing.assert_allclose(total.risk, loss.mean())
 
 
@@ -626,7 +626,7 @@ def test_the_evidence_is_that_of_an_engine_that_sees_the_rows():
     np.testing.assert_allclose(
         e.heldout.of_cells("loss"), total.column("loss", of="cells"), rtol=1e-6
     )
-    np.testing.assert_allclose(np.array(e.heldout.below), total.below, rtol=1e-6)
+    np.testing.assert_allclose(np.array(e.heldout.logs), total.logs, rtol=1e-6)
     correct = total.column("correct", of="cells")
     np.testing.assert_array_equal(e.heldout.of_cells("correct"), correct)
     np.testing.assert_allclose(e.heldout.risk, total.risk, rtol=1e-6)

@@ -47,9 +47,9 @@ def test_people_are_counted_and_rows_are_not(run):
     args = {"loss_bound": e.terms.loss_bound, "delta": 1 - e.terms.confidence}
     found = mean.upper_bounds(
         e.heldout.planned,
-        np.array(e.heldout.below),
+        np.array(e.heldout.logs)[..., 0],
         people,
-        e.heldout.of_people("bounded_loss"),
+        e.terms.loss_bound * e.heldout.of_people("tx"),
         **args,
     )
     np.testing.assert_allclose(Judged(e).heldout.upper, found)

@@ -104,7 +104,7 @@ def test_what_the_path_does_not_show_is_not_said_to_hold_by_other_figures():
     candidates = list(path.candidates)
     for place, factor in ((0, 1.3), (path.chosen, 0.7)):
         held = candidates[place].calibration
-        other = replace(held, below=(factor * np.array(held.below)).tolist())
+        other = replace(held, logs=(factor * np.array(held.logs)).tolist())
         candidates[place] = replace(candidates[place], calibration=other)
     e = replace(e, path=replace(path, candidates=candidates))
     found_now = Judged(e).upper

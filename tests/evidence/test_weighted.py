@@ -103,8 +103,8 @@ def test_verify_agrees_and_notices(rows, run, tmp_path):
     plain = json.loads(place.read_bytes())
     rows.export(tmp_path / "rows.csv")
     for change in (
-        lambda e: e["heldout"]["diluted"][0][2].__setitem__(3, -1.0),
-        lambda e: e["heldout"]["stakes"]["t"].__setitem__(1, 9.0),
+        lambda e: e["heldout"]["logs"][0][2].__setitem__(3, -1.0),
+        lambda e: e["heldout"]["people"]["t"].__setitem__(1, 9.0),
         lambda e: e["heldout"]["levels"][0].__setitem__(3, 0.6),
         lambda e: e["data"].__setitem__("weights", [1.0, 39.0]),
         lambda e: e["data"].__setitem__("weighted", False),

@@ -20,6 +20,7 @@ from tests.inside import (
     Least,
     Missing,
     Model,
+    Moments,
     Pair,
     Proofs,
     Sample,
@@ -27,10 +28,10 @@ from tests.inside import (
     Training,
     conclude,
     figures,
+    mean,
     spread,
     statements,
 )
-from tests.oracles import plan_bets
 
 NAMES = ("female", "male")
 NONE = Missing("not asked for")
@@ -56,7 +57,24 @@ def sample(
     strata = {k: np.stack([0 * v, v], axis=1).reshape(-1) for k, v in columns.items()}
     plain = {name: column.tolist() for name, column in strata.items()}
     risks = float(loss.mean()), float(capped.mean())
-    return Sample(["test"], *risks, 1.0, cells, plain)
+    known = [Moments.alike(one, 0.0, 3.0) for one in capped.tolist()]
+    bets, levels = mean.plan(count, delta=0.05, loss_bound=3.0, known=known)
+    x, alike = capped / 3.0, count.tolist()
+    logs = np.log1p(-bets.gammas * x[:, None]) * count[:, None]
+    people = {"count": alike, "above": [0.0, 0.0], "t": alike, "tt": alike}
+    people |= dict.fromkeys(("tx", "ttx"), (count * x).tolist())
+    return Sample(
+        ["test"],
+        *risks,
+        1.0,
+        cells,
+        plain,
+        bets.gammas.tolist(),
+        bets.weights.tolist(),
+        {**people, "ttxx": (count * x**2).tolist()},
+        levels.tolist(),
+        np.stack([logs, logs], axis=-1).tolist(),
+    )
 
 
 def least(lower: float, upper: float, risk: float = 0.6) -> Least:
@@ -240,14 +258,6 @@ def test_about_how_many_more_rows_would_show_it():
     for times, shown in ((1.1, True), (0.5, False)):
         count = int(times * (40 + (lacking["female"] or 0)))
         like = evidence(heldout=sample((0.5, 0.5), counts=(count, 10**6)))
-        found = plan_bets(
-            [count, 10**6], delta=0.05, mean=0.5, variance=0.0, loss_bound=3.0
-        )
-        below = np.log1p(-found.gammas * 0.5 / 3.0) * [[count], [10**6]]
-        tables = {"bets": found.gammas, "bet_weights": found.weights, "below": below}
-        plain = {name: table.tolist() for name, table in tables.items()}
-        assert isinstance(like.heldout, Sample)
-        like = replace(like, heldout=replace(like.heldout, **plain))
         assert bool(stated(statements.holdout, like).holds) is shown
     never = Judged(evidence(heldout=sample((0.63, 0.5)))).people.more_rows
     assert never["female"] is None

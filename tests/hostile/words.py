@@ -184,7 +184,7 @@ def _unseen(
         g, pi = np.asarray(sample.bets[z]), np.asarray(sample.bet_weights[z])
         mu, n = min(upper[z] / M * (1 + 1e-9), 1 - 1e-12), rows[z]
         wealth = logsumexp(
-            np.log(pi) + np.asarray(sample.below[z]) - n * np.log1p(-g * mu)
+            np.log(pi) + np.asarray(sample.logs[z])[:, 0] - n * np.log1p(-g * mu)
         )
         mean = min(max(means[z] / M, 0.0), 1.0)
         rare = n * entropy([mean, 1 - mean], [mu, 1 - mu]) if mu > mean else 0.0

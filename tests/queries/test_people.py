@@ -43,10 +43,8 @@ def expected(federation, problem, query):
         ]
         x = np.array(own) / M
         g = query.bets[z][:, None]
-        yield (
-            [len(x), M * x.sum(), M**2 * (x**2).sum()],
-            np.log(1 - g * x).sum(axis=1),
-        )
+        n, first, second = len(x), x.sum(), (x**2).sum()
+        yield [n, 0, n, first, n, first, second], np.log(1 - g * x).sum(axis=1)
 
 
 @pytest.mark.parametrize("engine", [Reference, Local])
@@ -58,28 +56,27 @@ def test_each_person_counts_once_in_a_cell(engine) -> None:
     query = evaluate_query(problem.task, w)
     total = asker.ask(query)
     found = list(expected(federation, problem, query))
-    for z, (people, below) in enumerate(found):
+    for z, (people, logs) in enumerate(found):
         np.testing.assert_allclose(total.people[z], people, rtol=1e-12)
-        np.testing.assert_allclose(total.below[z], below, rtol=1e-12)
+        np.testing.assert_allclose(total.logs[z].T, [logs, logs], rtol=1e-12)
     # All else is about rows, as ever.
     bare = engine(make_federation(0, sizes=(20, 30, 40), test=25)).ask(query)
     np.testing.assert_allclose(total.cells, bare.cells, rtol=1e-12)
     assert (total.people[:, 0] < total.cells[:, 0]).all()
-    np.testing.assert_allclose(bare.people, bare.cells[:, [0, 3, 4]], rtol=1e-12)
+    sums = bare.cells[:, [0, 3, 4]] / [1, query.loss_bound, query.loss_bound**2]
+    np.testing.assert_allclose(bare.people[:, [0, 3, 6]], sums, rtol=1e-12)
 
 
 def test_a_sample_tells_rows_from_people() -> None:
     federation = with_people(make_federation(0))
     engine = Local(federation)
     problem = make_problem(engine, pffl.BoundedGroupLoss(0.5))
-    bets = mean.plan([40, 40], delta=0.05, loss_bound=3.0)[0]
+    plan = mean.plan([40, 40], delta=0.05, loss_bound=3.0)
     w = np.full(problem.n_parameters, 0.3)
-    total = engine.ask(Evaluate(problem.task, w, "test", 3.0, bets=bets.gammas))
-    found = sample(["test"], total, bets)
+    total = engine.ask(Evaluate(problem.task, w, "test", 3.0, bets=plan[0].gammas))
+    found = sample(["test"], total, plan)
     np.testing.assert_array_equal(found.of_people("count"), total.people[:, 0])
     assert found.fits(2, 4)
-    plain = replace(found, people={}, bets=[], bet_weights=[], below=[])
-    assert plain.fits(2, 4)
-    np.testing.assert_array_equal(plain.of_people("count"), total.cells[:, 0])
-    for wrong in ({"people": {}}, {"below": found.below[:1]}, {"bets": []}):
+    assert found.plain.fits(2, 4)
+    for wrong in ({"people": {}}, {"logs": found.logs[:1]}, {"bets": []}):
         assert not replace(found, **wrong).fits(2, 4)

@@ -67,14 +67,14 @@ def test_evaluate_adds_up_losses_and_predictions(kind):
     for name in COLUMNS:
         assert total.column(name, of="cells").shape == (5,)
     if kind == "least-squares":
-        assert total.trials.shape == total.below.shape == (5, 0)
+        assert total.trials.shape == total.logs.shape[:2] == (5, 0)
         return
     tried = [oracle.cells @ losses for losses in bounded[1:]]
     np.testing.assert_allclose(total.trials, np.transpose(tried), rtol=1e-11)
     for z, j in np.ndindex(*query.bets.shape):
         x, gamma = cut[oracle.cells[z] > 0] / 1.5, query.bets[z, j]
         below = np.log(1 - gamma * x)
-        assert total.below[z, j] == pytest.approx(below.sum(), rel=1e-11)
+        assert total.logs[z, j] == pytest.approx([below.sum()] * 2, rel=1e-11)
 
 
 def test_silos_without_test_rows_have_no_share_in_the_test_risk():

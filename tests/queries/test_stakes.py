@@ -83,11 +83,9 @@ def test_the_sums_are_those_of_plain_loops(engine, people) -> None:
     total = asker.ask(query)
     for cell in range(2):
         stakes, logs = plain(federation, query, cell)
-        np.testing.assert_allclose(total.stakes[cell], stakes, rtol=1e-12)
-        np.testing.assert_allclose(total.diluted[cell], logs, rtol=1e-12)
-    assert total.stakes[:, STAKES.index("above")].any()
-    assert not total.people.any()
-    assert total.below.shape == (2, 0)
+        np.testing.assert_allclose(total.people[cell], stakes, rtol=1e-12)
+        np.testing.assert_allclose(total.logs[cell], logs, rtol=1e-12)
+    assert total.people[:, STAKES.index("above")].any()
 
 
 def test_engines_agree_and_only_moments_come_without_bets() -> None:
@@ -98,8 +96,8 @@ def test_engines_agree_and_only_moments_come_without_bets() -> None:
     task, w = query.task, query.w
     moments = Evaluate(task, w, "train", M, weight_bound=S_MAX)
     assert_same_total(fast.ask(moments), slow.ask(moments), 1e-12)
-    assert fast.ask(moments).stakes.shape == (2, len(STAKES))
-    assert fast.ask(Evaluate(task, w, "train", M)).stakes.shape == (2, 0)
+    assert fast.ask(moments).people.any()
+    assert not fast.ask(Evaluate(task, w, "train", M)).people.any()
 
 
 def test_levels_need_bets_a_bound_on_weights_and_one_on_losses() -> None:
@@ -136,9 +134,9 @@ def test_a_sample_keeps_them() -> None:
     engine = Local(with_weights())
     query = query_of(engine)
     bets = Bets(query.bets, np.full_like(query.bets, 0.3))
-    found = sample(["test"], engine.ask(query), bets, query.levels)
+    found = sample(["test"], engine.ask(query), (bets, query.levels))
     assert found.fits(2, 4)
     assert found.plain.fits(2, 4)
-    assert found.plain.stakes == {}
-    for wrong in ({"stakes": {}}, {"levels": found.levels[:1]}, {"diluted": []}):
+    assert found.plain.people == {}
+    for wrong in ({"people": {}}, {"levels": found.levels[:1]}, {"logs": []}):
         assert not replace(found, **wrong).fits(2, 4)

@@ -170,7 +170,8 @@ def honest_silos_pass(name, seed):
     for _ in range(2):
         for query in queries(problem, rng, steps):
             if heaviest is not None and isinstance(query, Evaluate):
-                query = replace(query, bets=np.zeros((problem.n_cells, 0)))
+                none = np.zeros((problem.n_cells, 0))
+                query = replace(query, bets=none, levels=none, weight_bound=np.inf)
             for k in range(len(federation)):
                 with np.errstate(over="ignore", invalid="ignore"):
                     total = answer(federation, query, k)
@@ -296,9 +297,9 @@ SUM_LIES = {
     "trial above M": ("trials", lambda a: a + np.array([1e3, 0.0])),
     "trial above the model's own loss": ("trials", lambda a: a + np.array([0.0, 60.0])),
     "trial below 0": ("trials", put(-0.1, 0, 0)),
-    "a gain": ("below", put(0.1, 0, 0)),
-    "below the chord": ("below", lambda a: a * 2.0),
-    "not a number": ("below", put(np.nan, 0, 0)),
+    "a gain": ("logs", put(0.1, 0, 0)),
+    "below the chord": ("logs", lambda a: a * 2.0),
+    "not a number": ("logs", put(np.nan, 0, 0)),
     "more people than rows": ("people", put(999.0, 0, 0)),
     "half a person": ("people", put(1.5, 0, 0)),
 }

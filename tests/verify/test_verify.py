@@ -217,7 +217,7 @@ FORGERIES: dict[str, tuple[str, str, Change]] = {
         C,
         put(HELD + "cells/count/0", lambda _: True),
     ),
-    "log-sum": ("met", C, put(HELD + "below/0/0", lambda v: 1.01 * v)),
+    "log-sum": ("met", C, put(HELD + "logs/0/0/0", lambda v: 1.01 * v)),
     "bets": ("met", C, put(HELD + "bets/0/0", less)),
     "weights of bets": (
         "met",
@@ -366,7 +366,7 @@ def sharper(e: Any) -> None:
     held = e["heldout"]
     for z, row in enumerate(held["bets"]):
         held["bets"][z] = [min(2 * g, 0.98) for g in row]
-        held["below"][z] = [2 * s for s in held["below"][z]]
+        held["logs"][z] = [[2 * s for s in row] for row in held["logs"][z]]
 
 
 def drop_failed(e: Any) -> None:
@@ -419,7 +419,7 @@ ANEW: dict[str, tuple[str, Change]] = {
     ),
     "log-sums": (
         "met",
-        put("heldout/below", lambda v: [[1.02 * s for s in r] for r in v]),
+        put("heldout/logs", lambda v: (1.02 * np.array(v)).tolist()),
     ),
     "M by another rule": ("met", put("terms/loss_bound", 5.0)),
     "a larger bound": (

@@ -243,9 +243,6 @@ class Layout:
         weight, times = self.weight, None
         if self.merged is not None:
             weight, times = None, self.weight
-            if query.weighs:  # each row puts in what it has itself
-                rows = np.repeat(np.arange(len(self)), np.asarray(times, np.int64))
-                bounded, strata, times = bounded[rows], strata[rows], None
 
         def member(cell: int) -> BoolArray:
             inside: BoolArray = cells.membership[cell][strata]

@@ -108,7 +108,7 @@ class Local(Reference):
 
     def _lies_out(self, query: ModelQuery[Any]) -> bool:
         """Whether a query can be answered from a layout: it knows no person."""
-        if query.released or not (isinstance(query, Evaluate) and query.by_row):
+        if query.released or not (isinstance(query, Evaluate) and query.weighs):
             return not query.released
         parts = [silo.rows(query.split) for silo in self.federation.silos]
         return all(rows.person is None for rows in parts)
@@ -214,11 +214,11 @@ def evaluate(
                 if per_row is not None:
                     for mean in MEANS:
                         into[-1, mean] += (columns[:, mean] * per_row).sum()
-                if query.by_row:
+                if query.weighs:
                     bounded[place][rows] = columns[:, BOUNDED]
         return sums
 
-    bounded = [np.zeros(len(layout) if q.by_row else 0) for q in queries]
+    bounded = [np.zeros(len(layout) if q.weighs else 0) for q in queries]
     parts = spread(sums_of, layout.pieces(), len(layout))
     totals, width = [], len(COLUMNS)
     for query, cut, *each in zip(queries, bounded, *parts, strict=True):

@@ -786,11 +786,9 @@ class Conclusions(Judged):
         sample, ends = self.people.usable, self.people.upper
         if sample is None or ends is None:
             return None
-        means = self.e.means(sample)
-        if sample.people:  # what is bounded is the mean over people
-            count = sample.of_people("count")
-            means = sample.of_people("bounded_loss")
-            means = means / np.where(count > 0, count, np.nan)
+        M, mass = self.e.terms.loss_bound or np.inf, sample.of_people("t")
+        # What is bounded is the mean over people.
+        means = M * sample.of_people("tx") / np.where(mass > 0, mass, np.nan)
         for name, mean, end in zip(self.e.names, means, ends, strict=True):
             if end < mean * (1 - ROUNDING):
                 return (

@@ -43,14 +43,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from pffl.bounds import mean
 from pffl.bounds.gap import gap_unit
 from pffl.bounds.gap import slack as slack_of
-from pffl.bounds.mean import Moments, split_delta
+from pffl.bounds.mean import split_delta
 from pffl.evidence.certificate import Assumption, State
 from pffl.evidence.record import (
     NOT_ASKED,
@@ -227,29 +227,27 @@ def possible(
 # New people
 
 
-def upper_ends(
-    sample: Sample, loss_bound: float, delta: float, *, weighs: bool
-) -> FloatArray | None:
+def upper_ends(sample: Sample, loss_bound: float, delta: float) -> FloatArray | None:
     """Bound the mean losses that rows were drawn from, each with probability 1 − δ.
 
-    `weighs`: whether the rows have weights; then None without bets on them, or where a
-    row weighs more than was assumed.
+    None without bets, or where a row weighs other than they assume.
     """
     bets, risk = sample.planned, {"loss_bound": loss_bound, "delta": delta}
-    if weighs:
-        if bets is None or not sample.levels or any(sample.stakes["above"]):
-            return None
-        sums, count = np.array(sample.diluted), np.array(sample.stakes["count"])
-        return mean.upper(bets, sums, count, levels=np.array(sample.levels), **risk)
-    count, total = sample.of_people("count"), sample.of_people("bounded_loss")
-    if bets is None:
-        return mean.chernoff_upper(count, total, loss_bound, delta)
-    return mean.upper_bounds(bets, np.array(sample.below), count, total, **risk)
+    if bets is None or any(sample.people["above"]):
+        return None
+    count, t = sample.of_people("count"), sample.of_people("t")
+    sums, levels = np.array(sample.logs), np.array(sample.levels)
+    if not sample.alike:
+        return mean.upper(bets, sums, count, levels=levels, **risk)
+    if not np.allclose(t, count):
+        return None
+    total = loss_bound * sample.of_people("tx")
+    return mean.upper_bounds(bets, sums[..., 0], count, total, **risk)
 
 
-def keeps(one: Candidate, bounds: FloatArray, risk: float, *, weighs: bool) -> bool:
+def keeps(one: Candidate, bounds: FloatArray, risk: float) -> bool:
     """Whether the calibration rows show every bound, each cell with this risk."""
-    found = upper_ends(one.calibration, one.loss_bound, risk, weighs=weighs)
+    found = upper_ends(one.calibration, one.loss_bound, risk)
     return found is not None and bool((found <= bounds).all())
 
 
@@ -356,7 +354,9 @@ class Unseen:
             return (Assumption.of("weights.none", "failed"),)
         if seen is not None and seen[1] > most:
             return (Assumption.of("weights.train", "failed", weight=seen[1]),)
-        over = np.array(sample.stakes.get("above", []))
+        if sample.alike:  # bets were planned before anybody knew of weights
+            return (Assumption.of("alike", "failed"),)
+        over = np.array(sample.people.get("above", []))
         if over.any():
             z = int(over.argmax())
             figures = {"rows": int(over[z]), "cell": e.names[z], "most": most}
@@ -394,7 +394,7 @@ class Unseen:
             return None
         if self.j.noise is not None:
             return self.j.noisy_upper(self.j.noise, delta)
-        return upper_ends(self.usable, M, delta, weighs=e.heldout_weighted)
+        return upper_ends(self.usable, M, delta)
 
     @cached_property
     def upper(self) -> FloatArray | None:
@@ -424,34 +424,14 @@ class Unseen:
             return {}
         out: dict[str, int | None] = {}
         for z in np.flatnonzero(found > e.bounds).tolist():
-            moments, there = _moments(self.usable, z, M, weighs=e.heldout_weighted)
-            needed = (
-                None
-                if moments is None
-                else mean.rows_needed(
-                    float(e.bounds[z]),
-                    known=moments,
-                    loss_bound=M,
-                    delta=self.delta,
-                    weighted=e.heldout_weighted,
-                )
-            )
+            moments, needed = self.usable.moments(z), None
+            if moments is not None:
+                known = {"known": moments, "weighted": not self.usable.alike}
+                risk: Any = {"loss_bound": M, "delta": self.delta, **known}
+                needed = mean.rows_needed(float(e.bounds[z]), **risk)
+            there = int(self.usable.people["count"][z])
             out[e.names[z]] = None if needed is None else max(1, needed - there)
         return out
-
-
-def _moments(
-    sample: Sample, z: int, loss_bound: float, *, weighs: bool
-) -> tuple[Moments | None, int]:
-    """Return the moments of a cell's held-out people, and how many they are."""
-    if weighs:
-        return sample.moments(z), int(sample.stakes["count"][z])
-    names = ("count", "bounded_loss", "bounded_loss_squared")
-    count, total, squares = (float(sample.of_people(name)[z]) for name in names)
-    if count == 0:
-        return None, 0
-    variance = max(0.0, squares / count - (total / count) ** 2)
-    return Moments.alike(total / count, variance, loss_bound), int(count)
 
 
 # The limits of the shipped predictor
@@ -690,7 +670,7 @@ class Judged:
         """What came of the models that were tested, until the first not shown."""
         e, path, out = self.e, known(self.e.path), []
         for one in [] if path is None else path.candidates:
-            out.append(keeps(one, e.bounds, self.risk, weighs=e.heldout_weighted))
+            out.append(keeps(one, e.bounds, self.risk))
             if not out[-1]:
                 break
         return tuple(out)

@@ -26,7 +26,6 @@ from pffl.evidence.proofs import measure_gap
 from pffl.evidence.record import (
     AT_HAND,
     NOT_ASKED,
-    PEOPLE,
     Before,
     Cell,
     Data,
@@ -155,7 +154,7 @@ class Known:
     seen
         Sums over the training rows.
     rows
-        Held-out rows of each cell.
+        How many held-out rows each cell has; missing where no bets are wanted.
     gap, least, excess
         As in `Proofs`.
     free
@@ -335,29 +334,32 @@ def heldout_sample(
     splits, M = wanted.present, wanted.cap(shown)
     if not splits:
         return Missing("needs held-out rows, and there are none")
-    bets, levels = _planned(shown, wanted, seen, rows)
-    gammas = np.zeros((shown.n_cells, 0)) if bets is None else bets.gammas
-    weights: dict[str, Any] = {"weight_bound": wanted.heaviest(shown)}
+    plan = _planned(shown, wanted, seen, rows)
+    asked: dict[str, Any] = {"weight_bound": wanted.heaviest(shown)}
+    if plan is not None:
+        bets, levels = plan
+        asked = {"bets": bets.gammas, "levels": levels}
+        asked["weight_bound"] = wanted.heaviest(shown) if wanted.weighs(shown) else 1.0
     totals = yield from ask_all(
-        [
-            Evaluate(shown.task, w, s, M, bets=gammas, levels=levels, **weights)
-            for s in splits
-        ]
+        [Evaluate(shown.task, w, split, M, **asked) for split in splits]
     )
-    held = sample(splits, reduce(add, totals), bets, levels)
+    held = sample(splits, reduce(add, totals), plan)
     return replace(held, sites=by_site(totals, len(shown.silo_names), M))
 
 
 def _planned(
     shown: Problem, wanted: Wanted, seen: Sample | None, rows: FloatArray | Missing
-) -> tuple[Bets | None, FloatArray]:
-    """Plan bets, and levels for weighted rows, from losses on training rows."""
+) -> tuple[Bets, FloatArray] | None:
+    """Plan bets and levels from losses on training rows; None where they need more.
+
+    Losses need a bound, and weights, where there are any.
+    """
     M, weighs, many = wanted.cap(shown), wanted.weighs(shown), shown.n_cells
     unknown = weighs and not np.isfinite(wanted.heaviest(shown))
     if not np.isfinite(M) or not many or isinstance(rows, Missing) or unknown:
-        return None, np.zeros((many, 0))
+        return None
     known: list[Moments | None] | None = None
-    if seen is not None and weighs and seen.stakes:
+    if seen is not None and weighs and seen.people:
         known = [seen.moments(z) for z in range(many)]
     elif seen is not None and not weighs:
         known = [
@@ -365,19 +367,17 @@ def _planned(
             for pair in zip(seen.means, seen.variances, strict=True)
         ]
     bounds, delta = shown.cells.bounds if weighs else None, 1.0 - wanted.confidence
-    bets, levels = plan(rows, delta=delta, loss_bound=M, known=known, bounds=bounds)
-    return bets, levels if weighs else np.zeros((many, 0))
+    return plan(rows, delta=delta, loss_bound=M, known=known, bounds=bounds)
 
 
 def sample(
     splits: Sequence[str],
     total: EvaluateTotal,
-    bets: Bets | None = None,
-    levels: FloatArray | None = None,
+    planned: tuple[Bets, FloatArray] | None = None,
 ) -> Sample:
     """Return the sums of an `evaluate` total by name.
 
-    `bets` and `levels` are those that were asked for.
+    `planned` are the bets and levels that were asked for.
     """
     plain = Sample(
         list(splits),
@@ -386,16 +386,13 @@ def sample(
         total.share,
         columns(total.cells),
         columns(total.strata),
-        stakes=_named(STAKES, total.stakes) if total.stakes.size else {},
+        people=_named(STAKES, total.people) if planned or total.people.any() else {},
     )
-    if bets is None:
+    if planned is None:
         return plain
-    plain = replace(plain, bets=bets.gammas.tolist(), bet_weights=bets.weights.tolist())
-    if levels is not None and levels.size:
-        diluted = total.diluted.tolist()
-        return replace(plain, levels=levels.tolist(), diluted=diluted)
-    people = _named(PEOPLE, total.people)
-    return replace(plain, people=people, below=total.below.tolist())
+    bets, levels = (planned[0].gammas, planned[0].weights), planned[1].tolist()
+    plain = replace(plain, bets=bets[0].tolist(), bet_weights=bets[1].tolist())
+    return replace(plain, levels=levels, logs=total.logs.tolist())
 
 
 def _named(names: Sequence[str], table: FloatArray) -> dict[str, list[float]]:

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
 FORMAT = "pffl.evidence"
 VERSION = 1
 WEIGHTED = "needs rows that count alike, and these have weights"
-PEOPLE = ("count", "bounded_loss", "bounded_loss_squared")
 COUNTED_COLUMNS = {"count", "weight", "loss", "bounded_loss"}
 
 Stopped: TypeAlias = Literal["diverged", "interrupted"] | None
@@ -112,17 +111,13 @@ class Sample(Record):
         γ and π of each cell, planned before these rows were looked at; none where they
         stand for nobody else.
     people
-        Where there are bets: `count` of the people of each cell, and sums over people
-        of their mean `bounded_loss` and its square (`bounded_loss_squared`). Rows are
-        people where nobody knows whom they are about.
-    below
-        Σ log(1 − γx) over a cell's people, for each bet; x is a person's mean bounded
-        loss / M.
-    stakes, levels, diluted
-        Where rows have weights, instead of the last two: sums over people of `STAKES`
-        (how many they are, how many rows are above s_max, and moments of t = weight /
-        s_max and x), the losses at which bets are tested, and Σ log(1 − γu) for each
-        bet and level, u = tx + (1 − t)·level/M.
+        Sums over the people of each cell, of `STAKES`: how many they are, how many rows
+        are above s_max, and moments of t = weight / s_max and x = bounded loss / M. A
+        person's are the means of theirs; rows are people where nobody knows whom they
+        are about. Of rows that count alike t and s_max are 1.
+    levels, logs
+        The losses at which bets are tested, and Σ log(1 − γu) over a cell's people for
+        each bet and level, u = tx + (1 − t)·level/M. Where rows count alike: 0 and M.
     sites
         Where sites answered one by one, a number per cell: how many have rows in it
         (`count`), by how much its loss sum would be larger if all that is not known,
@@ -139,10 +134,8 @@ class Sample(Record):
     bets: list[list[float]] = field(default_factory=list)
     bet_weights: list[list[float]] = field(default_factory=list)
     people: dict[str, list[float]] = field(default_factory=dict)
-    below: list[list[float]] = field(default_factory=list)
-    stakes: dict[str, list[float]] = field(default_factory=dict)
     levels: list[list[float]] = field(default_factory=list)
-    diluted: list[list[list[float]]] = field(default_factory=list)
+    logs: list[list[list[float]]] = field(default_factory=list)
     sites: dict[str, list[float | None]] = field(default_factory=dict)
 
     def column(self, name: str, *, of: str = "strata") -> FloatArray:
@@ -159,13 +152,12 @@ class Sample(Record):
         return np.asarray(self.strata[column], dtype=np.float64).reshape(groups, -1)
 
     def of_people(self, column: str) -> FloatArray:
-        """One column over people, a number per cell; over rows if people are unknown.
+        """One column over people, a number per cell.
 
         That is what bounds on unseen people take: rows of one person are no independent
         draws.
         """
-        table = self.people or self.cells
-        return np.asarray(table[column], dtype=np.float64)
+        return np.asarray(self.people[column], dtype=np.float64)
 
     @property
     def rows(self) -> int:
@@ -206,34 +198,35 @@ class Sample(Record):
     @property
     def plain(self) -> Sample:
         """The same without what is there for statements on unseen people, and sites."""
-        none = replace(self, bets=[], bet_weights=[], people={}, below=[])
-        return replace(none, stakes={}, levels=[], diluted=[], sites={})
+        none = replace(self, bets=[], bet_weights=[], levels=[], logs=[])
+        return replace(none, people={}, sites={})
 
     def fits(self, cells: int, strata: int) -> bool:
         """Whether all tables have the shapes that they must have."""
-        tables: tuple[Any, ...] = (self.cells, self.people, self.stakes, self.sites)
+        tables: tuple[Any, ...] = (self.cells, self.people, self.sites)
         columns = [column for table in tables for column in table.values()]
         good = set(self.cells) >= COUNTED_COLUMNS
         good &= all(np.shape(column) == (cells,) for column in columns)
         good &= all(np.shape(column) == (strata,) for column in self.strata.values())
         if not self.bets:
-            others = (self.bet_weights, self.people, self.below, self.levels)
-            return good and not any(others) and not self.diluted
-        bets: tuple[int, ...] = (cells, len(self.bets[0]))
-        sums: Any = self.diluted or self.below
+            others: tuple[Any, ...] = (self.bet_weights, self.levels, self.logs)
+            return good and not any(others)
+        bets, levels = (cells, len(self.bets[0])), (cells, len(self.levels[0]))
         good &= np.shape(self.bets) == np.shape(self.bet_weights) == bets
-        good &= np.shape(sums) == bets + np.shape(self.levels)[1:]
-        weighs = len(self.levels) == cells
-        names = set(STAKES) if weighs else set(PEOPLE)
-        good &= set(self.stakes if weighs else self.people) == names
-        return good and (weighs or not self.levels)
+        good &= np.shape(self.levels) == levels and set(self.people) == set(STAKES)
+        return good and np.shape(self.logs) == (*bets, levels[1])
 
     def moments(self, cell: int) -> Moments | None:
-        """Moments of a cell's weighted people; None where there are none."""
-        if not self.stakes:
+        """Moments of a cell's people; None where there are none."""
+        if not self.people:
             return None
-        sums = np.array([self.stakes[name][cell] for name in MOMENTS])
-        return Moments.of(sums, self.stakes["count"][cell])
+        sums = np.array([self.people[name][cell] for name in MOMENTS])
+        return Moments.of(sums, self.people["count"][cell])
+
+    @property
+    def alike(self) -> bool:
+        """Whether bets are on rows that count alike: levels do not matter."""
+        return bool(self.levels) and len(self.levels[0]) == 2
 
     @property
     def planned(self) -> Bets | None:

@@ -42,7 +42,7 @@ from pffl.queries.release import (
     check_linear,
     losses_part,
 )
-from pffl.queries.stakes import IMPOSSIBLE, RISES, STAKES, Stakes, means
+from pffl.queries.stakes import IMPOSSIBLE, RISES, STAKES, Stakes
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 MAX_TRIALS, MAX_BETS, MAX_LEVELS = 8, 16, 8
@@ -62,11 +62,11 @@ ROWS = {
 }
 COLUMNS = tuple(ROWS)
 OF_SILOS = ("count", "weight", "bounded_loss")
-BY_ROW = ("people", "below", "stakes", "diluted", "rises")  # not sums of columns
+BY_ROW = ("people", "logs", "rises")  # not sums of columns
 TRIED = replace(BOUNDED, high="largest M")
-PEOPLE = (COUNT, *(replace(BOUNDED, high=most, weighted=False) for most in ("M", "M²")))
 LOG_SUM = RowRange("log(1 − γ)", "largest log", called="a log-sum")
 STAKE = RowRange(0.0, 1.0, called="a sum of weights")
+PERSON = (COUNT, COUNT, *[STAKE] * (len(STAKES) - 2))
 RISE = RowRange(0.0, called="a sum of an alarm")
 
 Bounded = Callable[[float], FloatArray]  # M → the bounded predictor's losses
@@ -88,17 +88,12 @@ class EvaluateTotal(Total):
     trials
         Σ s_i × bounded loss per cell, at each M that was to be tried.
     people
-        Where bets were asked for: how many people a cell's rows are about, the sum of
-        their mean bounded losses in it, and that of the squares; shape (Z, 3). Rows
-        are people where nobody knows whom they are about.
-    below
-        Σ log(1 − γx) over the people of a cell, per bet γ, with x = mean bounded
-        loss / M.
-    stakes, diluted
-        Where rows have weights, instead of the last two: sums of `STAKES` per cell,
-        and Σ log(1 − γu) per cell, bet and level; see `bounds.mean`.
+        Where a bound on weights was given: sums of `STAKES` over the people of each
+        cell. Rows are people where nobody knows whom they are about.
+    logs
+        Σ log(1 − γu) over a cell's people, per bet and level; see `bounds.mean`.
     rises
-        For an alarm: sums of `RISES` per cell; then `diluted` are the log-sums of
+        For an alarm: sums of `RISES` per cell; then `logs` are the log-sums of
         `bounds.alarm`.
     of_silos
         `OF_SILOS` per silo and cell, where answers came one by one, (K, Z, 3).
@@ -110,10 +105,8 @@ class EvaluateTotal(Total):
     bounded_risk: float = number(replace(BOUNDED, weighted=False))
     share: float = number(AGREED)
     trials: FloatArray = array("z", "trials", row=TRIED)
-    people: FloatArray = array("z", 3, row=PEOPLE)
-    below: FloatArray = array("z", "bets", row=LOG_SUM)
-    stakes: FloatArray = array("z", "stakes", row=STAKE)
-    diluted: FloatArray = array("z", "tests", "levels", row=LOG_SUM)
+    people: FloatArray = array("z", len(STAKES), row=PERSON)
+    logs: FloatArray = array("z", "bets", "levels", row=LOG_SUM)
     rises: FloatArray = array("z", "rises", row=RISE)
     of_silos: FloatArray = kept(len(OF_SILOS))
 
@@ -137,7 +130,7 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
         γ of each cell, shape (Z, J), for confidence statements about unseen people.
     weight_bound, levels
         s_max, and losses of each cell at which bets are to be tested, shape (Z, G), in
-        order, where rows have weights; infinite and none where they count alike.
+        order. Bets without them are on rows that count alike: 1, and from 0 to M.
     rising
         1 asks for the sums of an alarm: `levels` are then the bounds of the cells, and
         losses need none; see `bounds.alarm`.
@@ -159,9 +152,13 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
 
     def __post_init__(self) -> None:
         model, M = self.task.model, self.loss_bound
+        many, given = len(self.task.cells), bool(self.levels.size)
+        if self.bets.size and not (given or self.weighs or self.released):
+            object.__setattr__(self, "weight_bound", 1.0)
+            object.__setattr__(self, "levels", np.tile([0.0, M], (many, 1)))
         for name in ("bets", "levels"):
             if getattr(self, name).size == 0:
-                object.__setattr__(self, name, np.zeros((len(self.task.cells), 0)))
+                object.__setattr__(self, name, np.zeros((many, 0)))
         tried = [*self.trials.tolist(), *([M] if np.isfinite(M) else [])]
         if any(model.loss_bound(bound) != bound for bound in tried):
             raise UsageError(
@@ -185,7 +182,8 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
             inside = ((levels >= 0) & (levels <= M)).all()
             ordered = (np.diff(levels) >= 0).all()
             bounded = not self.weighs or (self.weight_bound > 0 and np.isfinite(M))
-            paired = bool(levels.size) == (self.weighs and bool(self.bets.size))
+            pairs = bool(levels.size), bool(self.bets.size)
+            paired = pairs in ((False, False), (self.weighs, True)) or self.released
             good = bool(inside and ordered and bounded and paired)
         if not good:
             raise UsageError(
@@ -245,24 +243,17 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
 
     @property
     def weighs(self) -> bool:
-        """Whether sums over weighted rows are asked for."""
+        """Whether sums over people are asked for: more than sums of columns."""
         return bool(np.isfinite(self.weight_bound))
-
-    @property
-    def by_row(self) -> bool:
-        """Whether more is asked than sums of columns."""
-        return self.weighs or bool(self.bets.size)
 
     @property
     def dims(self) -> Dims:
         """Lengths of the axes of an answer."""
         if self.released:
             return {"n": self.length}
-        bets, weighs = self.bets.shape[1], self.weighs
-        own = {"trials": len(self.trials), "bets": 0 if weighs else bets}
-        own |= {"tests": bets if weighs else 0, "levels": self.levels.shape[1]}
-        own |= {"stakes": len(STAKES) if weighs and not self.rising else 0}
-        return {**super().dims, **own, "rises": len(RISES) * self.rising}
+        own = {"trials": len(self.trials), "bets": self.bets.shape[1]}
+        own |= {"levels": self.levels.shape[1], "rises": len(RISES) * self.rising}
+        return {**super().dims, **own}
 
     @property
     def scales(self) -> Mapping[str, float]:
@@ -330,35 +321,29 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
         weight: FloatArray | None = None,
         times: FloatArray | None = None,
     ) -> dict[str, FloatArray]:
-        """Return `people`, `below`, `stakes`, `diluted` and `rises`, by name.
+        """Return `people`, `logs` and `rises`, by name.
 
         ``member(z)`` says which rows are in a cell. Rows of one person are no
         independent draws: each person counts once in a cell, with their mean. `times`
-        says for how many rows each stands, where nobody knows whom they are about and
-        no weights are asked about.
+        says for how many rows each stands, where nobody knows whom they are about.
         """
         shapes = {n: EvaluateTotal.declared[n].sent_shape(self.dims) for n in BY_ROW}
         out = {name: np.zeros(shape) for name, shape in shapes.items()}
-        for z, bets in enumerate(self.bets if self.by_row else ()):
+        unit = 1.0 if self.rising else self.loss_bound
+        for z, bets in enumerate(self.bets if self.weighs else ()):
             rows = member(z)
             x, who = bounded[rows], None if person is None else person[rows]
-            if self.weighs:
-                s = np.ones(len(x)) if weight is None else weight[rows]
-                unit = 1.0 if self.rising else self.loss_bound
-                own = Stakes.of(x / unit, s / self.weight_bound, who)
-                if self.rising:
-                    never = self.task.model.n_classes > 0 and x >= IMPOSSIBLE
-                    out["rises"][z] = own.rises(int(np.sum(never)))
-                    out["diluted"][z] = own.log_rises(bets, float(self.levels[z, 0]))
-                else:
-                    out["stakes"][z] = own.sums()
-                    out["diluted"][z] = own.log_sums(bets, self.levels[z] / unit)
-                continue
-            cut = x if who is None else means(x, who)
-            many = np.ones(len(cut)) if times is None else times[rows]
-            sums = (many, many * cut, many * np.square(cut))
-            out["people"][z] = [each.sum() for each in sums]
-            out["below"][z] = many @ np.log1p(-bets * (cut[:, None] / self.loss_bound))
+            many = None if times is None else times[rows]
+            s = np.ones(len(x)) if weight is None else weight[rows]
+            own = Stakes.of(x / unit, s / self.weight_bound, who, many)
+            if self.rising:
+                never = (x >= IMPOSSIBLE) * (1.0 if many is None else many)
+                never = never * (self.task.model.n_classes > 0)
+                out["rises"][z] = own.rises(never.sum())
+                out["logs"][z] = own.log_rises(bets, float(self.levels[z, 0]))
+            else:
+                out["people"][z] = own.sums()
+                out["logs"][z] = own.log_sums(bets, self.levels[z] / unit)
         return out
 
     def answer(self, view: View) -> EvaluateTotal:
@@ -408,7 +393,7 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
     def pooled(self, total: EvaluateTotal, views: Sequence[View]) -> Any:
         """Count people once who have rows in several silos; or add noise."""
         known = [view.person for view in views if view.person is not None]
-        if self.released or not self.by_row or len(known) < len(views):
+        if self.released or not self.weighs or len(known) < len(views):
             return super().pooled(total, views)
         cells, model = self.task.cells, self.task.model
         cut = [model.bounded_losses(self.w, v.X, v.y, self.loss_bound) for v in views]
