@@ -13,7 +13,7 @@ from pffl.engines import Engine
 from pffl.flow import Flow, Run
 from pffl.methods import Method
 from pffl.problem import Expansion, Point, Problem
-from tests.inside import Least, Pair, proofs
+from tests.inside import Least, Pair, find_lowest, proofs
 
 __all__ = ["drive", "prepare"]
 
@@ -62,9 +62,9 @@ def least(engine: Engine, problem: Problem) -> Least:
     return found
 
 
-def lowest(engine: Engine, problem: Problem, cell: int) -> Least:
+def lowest(engine: Engine, problem: Problem, cell: int) -> Any:
     """Enclose how low the bound of one cell can go."""
-    return drive(engine, proofs.find_lowest(problem, cell))
+    return drive(engine, find_lowest(problem, cell))
 
 
 def answered(engine: Engine, conversation: Flow[Any]) -> Any:

@@ -26,6 +26,7 @@ from scipy.special import ndtr
 from pffl._certify import calibration_split, check_bounded, find_safest
 from pffl._solve import as_federation, open_engine, prepared, setting_of
 from pffl.bounds.checks import Interval, probability
+from pffl.bounds.infeasible import Support
 from pffl.bounds.mean import LOG_SUM, Moments, best
 from pffl.constraints import (
     Bound,
@@ -42,10 +43,11 @@ from pffl.engines.base import Engine
 from pffl.errors import NotMetError, UsageError
 from pffl.evidence.measure import Wanted, expected_rows, heldout_sample
 from pffl.evidence.proofs import (
-    askable,
+    expand,
+    find_common,
     find_least,
-    find_lowest,
-    find_reach,
+    longest_of,
+    of_cells,
     unmeasurable,
 )
 from pffl.evidence.record import Least, Missing, Sample
@@ -63,9 +65,24 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 EQUAL = 1e-12  # bounds this close are one
 MOST_CELLS = 30  # whose own smallest bounds are searched for unasked
+CLOSE = 1e-9  # φ this small beside the cell's scale: at the root
+STEPS = 30  # of Newton's method on φ
+ROOM = 1e-8  # of the scale: first step beyond the root, to keep the other bounds
 FEWEST = 8  # people set aside, for a forecast of their cell
 POWER = 0.8  # a forecast names the rows that are enough in 4 of 5 cases
 MOST_ROWS = 10**9
+
+
+@dataclass(frozen=True)
+class Lowest:
+    """How low the bound of one cell can go; `upper` is None if no model attains it.
+
+    `impossible`: no model keeps the other bounds.
+    """
+
+    lower: float = 0.0
+    upper: float | None = None
+    impossible: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,8 +91,8 @@ class CellRange:
 
     cell: str
     rows: int
-    alone: Least
-    kept: Least
+    alone: Lowest
+    kept: Lowest
 
 
 @dataclass(frozen=True)
@@ -424,12 +441,77 @@ def _each(problem: Problem, places: Sequence[int]) -> Flow[tuple[CellRange, ...]
     """Search for every cell's own smallest bounds side by side."""
     if not places:
         return ()
-    kept = [find_lowest(problem, z) for z in places]
-    alone, others = yield from gather(find_reach(problem, places), gather(*kept))
+    alone, others = yield from gather(
+        gather(*(find_alone(problem, z) for z in places)),
+        gather(*(find_lowest(problem, z) for z in places)),
+    )
     return tuple(
         CellRange(problem.cells.names[z], int(problem.rows[z]), *pair)
         for z, *pair in zip(places, alone, others, strict=True)
     )
+
+
+def askable(problem: Problem) -> list[int]:
+    """Return the cells of which it may be asked how low each alone can go.
+
+    Where rows are elsewhere, a fit of a cell with no more rows than the model has
+    weights would give its rows away.
+    """
+    enough = problem.rows > (problem.n_parameters if problem.access.elsewhere else 0)
+    return np.flatnonzero(enough).tolist()
+
+
+def find_alone(problem: Problem, cell: int) -> Flow[Lowest]:
+    """Enclose the lowest mean loss that one cell can have, whatever the others'."""
+    found = yield from find_common(of_cells(problem, np.array([cell])))
+    if isinstance(found, Missing):
+        return Lowest()
+    ends, _ = found.enclosed()
+    return Lowest(ends.lower, ends.upper)
+
+
+def find_lowest(problem: Problem, cell: int) -> Flow[Lowest]:
+    """Enclose how low the bound of one cell c can go with the others fixed.
+
+    t* = min R_c(w) subject to r_z(w) ≤ 0 for z ≠ c is the root of
+    ``φ(t) = min_w max(R_c(w) − t, max_{z≠c} r_z(w))``, which is convex and falls with
+    slope −λ_c: Newton's iterates ``t + φ(t)/λ_c`` come up to t* from below. What proves
+    φ(t) ≥ e proves R_c ≥ t + e/λ_c, where the others keep their bounds.
+    """
+    others = np.delete(np.arange(problem.n_cells), cell)
+    if len(others):
+        rest = of_cells(problem, others)
+        found = yield from find_least(rest)
+        if isinstance(found, Missing):
+            return Lowest()
+        if found.proof(rest.cells.bounds) is not None:
+            return Lowest(impossible=True)
+    lower, proved, at = -np.inf, Support(0.0, 0.0), np.zeros(problem.n_parameters)
+    size = float(problem.scales[cell])
+    t, room, close = 0.0, ROOM * size, CLOSE * size
+    for _ in range(STEPS):
+        bounds = problem.cells.bounds.copy()
+        bounds[cell] = t
+        found = yield from find_least(problem.with_bounds(bounds))
+        if isinstance(found, Missing):
+            break
+        share, excess = found.multipliers[cell], found.excess(bounds)
+        if share > 1e-12 and t + excess.lower / share > lower:
+            lower, slope = t + excess.lower / share, found.slope / share
+            proved, at = Support(lower + found.reach * slope, slope), np.array(found.at)
+        if excess.upper <= 0:  # beyond the root: this model keeps the others
+            here = yield from expand(problem, np.array(found.model))
+            if (np.delete(here.violation, cell) > 0).any():
+                break
+            reached = float(here.violation[cell] + problem.cells.bounds[cell])
+            reach = proved.reach(longest_of(problem, here.w, at), reached)
+            return Lowest(min(max(0.0, proved.within(reach)), reached), reached)
+        if excess.upper > close and share > 1e-12:
+            sharp = excess.lower + found.reach * found.slope
+            t += max(sharp, close) / share
+        else:
+            t, room = t + room, 4.0 * room
+    return Lowest(max(0.0, lower))
 
 
 def _forecast(
@@ -546,14 +628,14 @@ def _percent(chance: float) -> str:
     return f"about {100 * chance:.0f} %"
 
 
-def _ends(found: Interval | Least | None) -> list[float] | None:
+def _ends(found: Interval | Lowest | None) -> list[float] | None:
     """Return both ends; None where no model attains the upper one."""
     if found is None or found.upper is None:
         return None
     return [found.lower, found.upper]
 
 
-def _figure(found: Least) -> str:
+def _figure(found: Lowest) -> str:
     if found.impossible:
         return "others impossible"
     if found.upper is None:

@@ -483,6 +483,8 @@ class GroupTest:
         )
         self.n, t, tx = (sample["people"][key][z] for key in ("count", "t", "tx"))
         self.levels = np.array(sample["levels"][z]) / M
+        if not np.allclose(self.levels[[0, -1]], [0, 1]):
+            raise ValueError(f"levels {sample['levels'][z]} that are not from 0 to {M}")
         self.mean = (tx + (self.n - t) * self.levels) / max(self.n, 1)
         self.sums = np.array(sample["logs"][z])
 
@@ -811,43 +813,29 @@ def check_gap(e: Json, w: Any, rows: Rows) -> Iterator[Check]:
 def check_planes(e: Json, rows: Rows) -> Iterator[Check]:
     """Prove again how low bounds can go: no plane too high, and a model that attains.
 
-    All together (`least`, `excess`: λ on the simplex), or one group's (`reach`), and
-    while the others keep their bounds (`lowest`).
+    All together: λ on the simplex.
     """
-    names = [cell["cell"] for cell in e["cells"]]
     zeta = np.array([cell["bound"] for cell in e["cells"]])
-    proofs: list[Any] = [(key, e["proofs"][key], None) for key in ("least", "excess")]
-    for kind in ("lowest", "reach"):
-        proofs += [(kind, one, names.index(one["cell"])) for one in e["proofs"][kind]]
-    for kind, one, cell in proofs:
-        if known(one) is None or one["upper"] is None:
+    for kind in ("least", "excess"):
+        if (one := known(e["proofs"][kind])) is None:
             continue
         lam, v, at = (np.array(one[k]) for k in ("multipliers", "model", "at"))
-        means, good = rows.means(v), bool((lam >= 0).all())
-        if cell is None:
-            offsets = np.array(one["offsets"])
-            wide = (zeta - zeta.max()) * (kind == "excess" and bool(offsets.any()))
-            good = good and np.allclose(offsets, wide, CLOSE, CLOSE)
-            good = good and agree(lam.sum(), 1.0)
-            good = good and one["risk"] >= rows.risk(v) * (1 - CLOSE) - TINY
-            high = float((means - offsets).max())
-        else:
-            offsets, high = zeta * (np.arange(len(zeta)) != cell), float(means[cell])
-            others = np.delete(means - zeta, cell).max(initial=-1.0) <= CLOSE
-            alone = agree(lam.sum(), 1.0) if kind == "reach" else bool(others)
-            good = good and agree(lam[cell], 1.0) and alone
+        offsets, good = np.array(one["offsets"]), bool((lam >= 0).all())
+        wide = (zeta - zeta.max()) * (kind == "excess" and bool(offsets.any()))
+        good = good and np.allclose(offsets, wide, CLOSE, CLOSE)
+        good = good and agree(float(lam.sum()), 1.0)
+        good = good and one["risk"] >= rows.risk(v) * (1 - CLOSE) - TINY
+        high = float((rows.means(v) - offsets).max())
         value, slope = rows.plane(at, np.array(one["direction"]), rows.in_cells(lam))
         size = CLOSE * max(1.0, abs(value))
         low = value - float(lam @ offsets) - one["reach"] * one["slope"]
-        low = low if cell is None else max(0.0, low)
         good = good and one["lower"] <= min(low, high) + size
         good = good and one["upper"] >= high - size
         steep = float(np.linalg.norm(slope)) - one["slope"]
         good = good and one["reach"] * steep <= size
         longest = max(float(np.linalg.norm(x)) for x in (v, at)) * (1 - CLOSE)
         good = good and one["longest"] >= longest and one["reach"] >= NEAR * longest
-        what = kind if cell is None else f"{kind} of {names[cell]}"
-        yield Check(what, [one["lower"], one["upper"]], [low, high], bool(good))
+        yield Check(kind, [one["lower"], one["upper"]], [low, high], bool(good))
 
 
 # Commitments: what must have been fixed before rows were looked at

@@ -88,8 +88,6 @@ class Wanted:
     smallest
         Whether to enclose the smallest bound that all cells can meet, and what bounds
         that differ must rise by. None: where a bound is missed.
-    cells
-        Cells whose own smallest bound is wanted.
     lockstep
         Whether the model without bounds is trained beside the one with them: that
         takes fewer messages, and more passes over the rows.
@@ -104,7 +102,6 @@ class Wanted:
     open_multipliers: bool = False
     baseline: bool = True
     smallest: bool | None = None
-    cells: tuple[str, ...] = ()
     lockstep: bool = False
 
     @property
@@ -215,12 +212,7 @@ def measure(
         seen = held
     if same:  # no bound made a difference: nothing is asked twice
         before = unchanged(w, seen, held)
-    lowest = []
-    for cell in wanted.cells:
-        search = proofs.find_lowest(problem, problem.cells.names.index(cell))
-        lowest.append((yield from search))
-    proved = Proofs(pair, least, excess, lowest)
-    return Measured(seen, held, before, proved)
+    return Measured(seen, held, before, Proofs(pair, least, excess))
 
 
 def _unless(known: T | None, flow: Flow[Any]) -> Flow[Any]:

@@ -9,18 +9,13 @@ each of which asks for its product with one direction.
 
 Whether bounds can be met at all is the sign of min_w max_z r_z(w), a minimax problem:
 the method that fits solves it, with β = 0 and B = 1, and its λ is the witness. What it
-proves of all models is asked with the query `witness`; see `bounds.infeasible`.
-
-How low the bound of one cell c can go while the others keep theirs,
-t* = min R_c(w) subject to r_z(w) ≤ 0 for z ≠ c, is the root of
-``φ(t) = min_w max(R_c(w) − t, max_{z≠c} r_z(w))``, which is convex and falls with slope
-−λ_c: Newton's iterates ``t + φ(t)/λ_c`` come up to t* from below. See
+proves of all models is asked with the query `witness`; see `bounds.infeasible`, and
 docs/certificates.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -29,7 +24,7 @@ import numpy as np
 from pffl.bounds.gap import gap_unit
 from pffl.bounds.infeasible import FAR, SHARP, Support, support
 from pffl.evidence.record import Least, Missing
-from pffl.flow import Bounds, Flow, Run, Start, ask, gather, given, rounds
+from pffl.flow import Bounds, Flow, Run, Start, ask, given, rounds
 from pffl.methods.auto import Auto, choose
 from pffl.methods.base import MAX_HESSIAN_PARAMETERS
 from pffl.methods.first_order import MAX_PAIRS, Span, learnt, sizes_of, used_of
@@ -45,9 +40,6 @@ CORRECTIONS = 30  # queries that may correct its slopes at one w, while they hel
 ENCLOSED = 1e-4  # target gap of an enclosure: what its proof reaches for costs as much
 ROUNDS = 100  # that it may take
 NEWTON_ROUNDS = 50  # that it may take with Hessians
-CLOSE = 1e-9  # φ this small beside the cell's scale: at the root
-STEPS = 30  # of Newton's method on φ
-ROOM = 1e-8  # of the scale: first step beyond the root, to keep the other bounds
 INTERRUPTED = Missing("the run was interrupted")
 EFFORT = 30  # rounds that a best response may take
 MORE = 5  # times as many where they are of gradients only
@@ -328,7 +320,7 @@ def find_least(
     room = max(problem.radius, 10.0 * float(np.linalg.norm(at.w)))
     proof = yield from polish(replace(bare, radius=room), lam, at)
     upper, found = float(at.violation.max()), proof.support
-    longest = _longest(problem, at.w, proof.w)
+    longest = longest_of(problem, at.w, proof.w)
     reach = found.reach(longest, upper)
     return Least(
         min(found.within(reach), upper),
@@ -361,7 +353,7 @@ class Proof:
 
 def polish(problem: Problem, lam: FloatArray, here: Expansion) -> Flow[Proof]:
     """Move the point of a witness, by Newton steps, to where it proves most."""
-    longest, before = _longest(problem, here.w), -np.inf
+    longest, before = longest_of(problem, here.w), -np.inf
     small = SHARP * problem.scales.max()
     products = iter(range(PRODUCTS if float(lam @ here.violation) > small else 0))
     best, correction = yield from _corrected(problem, lam, here, products)
@@ -429,122 +421,12 @@ def _ask(
     return Proof(found, w, direction, total.residual)
 
 
-def _longest(problem: Problem, *seen: FloatArray) -> float:
+def longest_of(problem: Problem, *seen: FloatArray) -> float:
     """Return the length of the longest w; at least one at which weights matter."""
     return max(0.01 * problem.radius, *(float(np.linalg.norm(w)) for w in seen))
-
-
-def find_alone(problem: Problem, cell: int) -> Flow[Least]:
-    """Enclose the lowest mean loss that one cell can have, whatever the others'."""
-    best = _nothing(problem, problem.cells.names[cell])
-    found = yield from find_common(of_cells(problem, np.array([cell])))
-    if isinstance(found, Missing):
-        return best
-    ends, reach = found.enclosed()
-    own = np.eye(problem.n_cells)[cell].tolist()
-    proved = replace(found, lower=ends.lower, multipliers=own, reach=reach)
-    return replace(proved, cell=best.cell, offsets=[], risk=0.0)
-
-
-def askable(problem: Problem) -> list[int]:
-    """Return the cells of which it may be asked how low each alone can go.
-
-    Where rows are elsewhere, a fit of a cell with no more rows than the model has
-    weights would give its rows away.
-    """
-    enough = problem.rows > (problem.n_parameters if problem.access.elsewhere else 0)
-    return np.flatnonzero(enough).tolist()
-
-
-def find_reach(problem: Problem, cells: Sequence[int]) -> Flow[tuple[Least, ...]]:
-    """Enclose how low the loss of each of some cells alone can go, side by side."""
-    flows = [find_alone(problem, cell) for cell in cells]
-    return (yield from gather(*flows)) if flows else ()
-
-
-def find_lowest(problem: Problem, cell: int) -> Flow[Least]:
-    """Enclose how low the bound of one cell can go with the others fixed."""
-    name, others = (
-        problem.cells.names[cell],
-        np.delete(np.arange(problem.n_cells), cell),
-    )
-    best = _nothing(problem, name)
-    if len(others):
-        rest = of_cells(problem, others)
-        found = yield from find_least(rest)
-        if isinstance(found, Missing):
-            return best
-        if found.proof(rest.cells.bounds) is not None:
-            return replace(best, impossible=True)
-    size = float(problem.scales[cell])
-    t, room, close = 0.0, ROOM * size, CLOSE * size
-    for _ in range(STEPS):
-        bounds = problem.cells.bounds.copy()
-        bounds[cell] = t
-        found = yield from find_least(problem.with_bounds(bounds))
-        if isinstance(found, Missing):
-            break
-        share, excess = found.multipliers[cell], found.excess(bounds)
-        if share > 1e-12:
-            best = _raised(best, found, cell, t + excess.lower / share)
-        if excess.upper <= 0:  # beyond the root: this model keeps the others
-            return (yield from _attained(problem, cell, best, found))
-        if excess.upper > close and share > 1e-12:
-            sharp = excess.lower + found.reach * found.slope
-            t += max(sharp, close) / share
-        else:
-            t, room = t + room, 4.0 * room
-    return replace(best, lower=max(0.0, best.lower))
 
 
 def of_cells(problem: Problem, chosen: IntArray) -> Problem:
     """Return the problem with some of its cells only."""
     task = replace(problem.task, cells=problem.cells.take(chosen))
     return replace(problem, task=task, counts=problem.counts[chosen])
-
-
-def _nothing(problem: Problem, name: str) -> Least:
-    """Return what is known before anything is asked."""
-    cells, w = [0.0] * problem.n_cells, np.zeros(problem.n_parameters).tolist()
-    return Least(0.0, None, cells, w, w, 0.0, 0.0, 0.0, w, cell=name)
-
-
-def _raised(best: Least, found: Least, cell: int, lower: float) -> Least:
-    """Take the witness of a minimax problem, divided by λ_c, if it proves more.
-
-    λᵀ(R − ζ) ≥ e with ζ_c = t and R_z ≤ ζ_z for the others: R_c ≥ t + e/λ_c.
-    """
-    if lower <= best.lower and any(best.multipliers):
-        return best
-    share = found.multipliers[cell]
-    return replace(
-        found,
-        lower=lower,
-        upper=best.upper,
-        multipliers=[one / share for one in found.multipliers],
-        slope=found.slope / share,
-        model=best.model,
-        offsets=[],
-        risk=0.0,
-        cell=best.cell,
-    )
-
-
-def _attained(problem: Problem, cell: int, best: Least, found: Least) -> Flow[Least]:
-    """Take a model that keeps the others' bounds."""
-    here = yield from expand(problem, np.array(found.model))
-    kept = not (np.delete(here.violation, cell) > 0).any()
-    if not kept:
-        return replace(best, model=found.model)
-    reached = float(here.violation[cell] + problem.cells.bounds[cell])
-    proved = Support(best.lower + best.reach * best.slope, best.slope)
-    longest = _longest(problem, here.w, np.array(best.at))
-    reach = proved.reach(longest, reached)
-    return replace(
-        best,
-        lower=min(max(0.0, proved.within(reach)), reached),
-        upper=reached,
-        reach=reach,
-        longest=longest,
-        model=found.model,
-    )

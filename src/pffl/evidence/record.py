@@ -399,30 +399,24 @@ class Pair(Record):
 class Least(Record):
     """How low bounds can go: s* = min_w max_z (mean loss of z − offset_z).
 
-    Or, where there is a `cell`, how low its bound can go while the others keep theirs.
-
     Attributes
     ----------
     offsets
         What each bound has beside the common part: 0 for all, if the bounds are equal.
     lower, upper
-        Enclose s*; `lower` among all w with ‖w‖ ≤ `reach`. `upper` is None if no model
-        that keeps the other bounds was found.
+        Enclose s*; `lower` among all w with ‖w‖ ≤ `reach`.
     multipliers, at, direction
-        λ, on the simplex or with 1 for the cell, w and v of the `witness` that proves
-        `lower`.
+        λ on the simplex, w and v of the `witness` that proves `lower`.
     reach, slope
         How far the proof goes, and what `lower` loses for each unit further.
     longest
         Length of the longest w that was seen, or that at which weights begin to matter.
     model, risk
         A w that attains `upper`, and its F.
-    impossible
-        Whether no model keeps the other bounds.
     """
 
     lower: float
-    upper: float | None
+    upper: float
     multipliers: list[float]
     at: list[float]
     direction: list[float]
@@ -430,10 +424,8 @@ class Least(Record):
     slope: float
     longest: float
     model: list[float]
-    offsets: list[float] = field(default_factory=list)
-    risk: float = 0.0
-    cell: str | None = None
-    impossible: bool = False
+    offsets: list[float]
+    risk: float
 
     @property
     def everywhere(self) -> bool:
@@ -447,15 +439,14 @@ class Least(Record):
         was found. Where it would, it is made to reach further, at the price of its
         slope.
         """
-        upper = np.nan if self.upper is None else self.upper
         reach = max(self.reach, NEAR * max(longest, self.longest))
         lower = max(0.0, self.lower - (reach - self.reach) * self.slope)
-        return Interval(min(lower, upper), upper), reach
+        return Interval(min(lower, self.upper), self.upper), reach
 
     def excess(self, bounds: FloatArray) -> Interval:
         """Enclose what all bounds must rise by; they differ as the offsets do."""
-        base, upper = float(bounds.max()), np.nan if self.upper is None else self.upper
-        return Interval(self.lower - base, upper - base)
+        base = float(bounds.max())
+        return Interval(self.lower - base, self.upper - base)
 
     def proof(
         self, bounds: FloatArray, longest: float = 0.0
@@ -480,17 +471,11 @@ class Proofs(Record):
         The smallest bound that all cells can meet together.
     excess
         How far the bounds given are from possible.
-    lowest
-        Of single cells, where asked for.
-    reach
-        None: of single cells, whatever the others', `feasible` asks.
     """
 
     gap: Pair | Missing
     least: Least | Missing
     excess: Least | Missing
-    lowest: list[Least] = field(default_factory=list)
-    reach: list[Least] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

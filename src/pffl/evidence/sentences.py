@@ -203,8 +203,6 @@ SENTENCES = {
     "{low:down}.",
     "attainable": "The smallest bound that all groups can meet together lies between "
     "{low:down6} and {high:up6}{models}.",
-    "attainable.cell": "The smallest bound that {cell:'} can meet while the others "
-    "keep theirs lies between {low:down6} and {high:up6}{models}.",
     "attainable.models": ", among linear models with {limit}",
     "holdout": "With confidence {confidence:%}, each group by itself, the "
     "{counted}mean loss of new people{kept} is at most the figure in the "

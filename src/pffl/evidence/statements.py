@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pffl.bounds import rates
-from pffl.bounds.checks import Interval
 from pffl.evidence.certificate import Assumption, State, Statement
 from pffl.evidence.figures import METRICS, later_part, shares
 from pffl.evidence.record import (
     Evidence,
-    Least,
     Missing,
     ModelPath,
     Noise,
@@ -65,7 +63,7 @@ def statements(c: Conclusions) -> list[Statement]:
     if e.trained:
         proved = known(e.proofs.excess) is not None and e.promise
         out += [infeasible(c)] if proved and c.losses["train"].above.any() else []
-        out += [attainable(c), *(lowest(c, found) for found in e.proofs.lowest)]
+        out += [attainable(c)]
         out += [] if isinstance(e.sites, Missing) else [site_statement(c)]
     out += [promised, *implied(c, promised)]
     out += [holdout_error(c)] if e.labels else []
@@ -193,38 +191,16 @@ def attainable(c: Conclusions) -> Statement:
     if isinstance(least, Missing):
         grounds = () if e.model.convex else (convexity(e),)
         return Statement.not_available("attainable", least.missing, grounds)
-    return _enclosed(c, *least.enclosed(c.longest), least)
-
-
-def lowest(c: Conclusions, found: Least) -> Statement:
-    """State how low the bound of one cell can go with the others kept."""
-    name, reason = f"'{found.cell}'", ""
-    if not c.e.promise:
-        reason = "no bound was set for the other cells to keep"
-    elif found.impossible:
-        reason = (
-            f"the other bounds cannot be kept by any model, whatever that of {name}"
-        )
-    elif found.upper is None:
-        reason = f"no model was found that keeps the bounds of all but {name}"
-    if reason:
-        return Statement.not_available("attainable", reason)
-    return _enclosed(c, *found.enclosed(c.longest), found)
-
-
-def _enclosed(c: Conclusions, ends: Interval, reach: float, found: Least) -> Statement:
+    ends, reach = least.enclosed(c.longest)
     # Six digits: a bound is chosen by this number.
-    limit = c.limit_of(reach, found.longest) if ends.lower > 0 else ""
+    limit = c.limit_of(reach, least.longest) if ends.lower > 0 else ""
     models = c.say("attainable.models", limit=limit) if limit else ""
-    told = {"low": ends.lower, "high": ends.upper, "models": models}
-    key = "attainable" if found.cell is None else "attainable.cell"
-    figures = {"lower": ends.lower, "upper": ends.upper}
     return Statement.of(
         "attainable",
-        c.say(key, cell=found.cell, **told),
+        c.say("attainable", low=ends.lower, high=ends.upper, models=models),
         value=ends.upper,
-        assumptions=reaching(c.e, reach),
-        figures={**figures, "cell": found.cell, "reach": reach},
+        assumptions=reaching(e, reach),
+        figures={"lower": ends.lower, "upper": ends.upper, "reach": reach},
     )
 
 
