@@ -108,7 +108,7 @@ HOMES = {
     "methods.saddle": ":saddle forecast",
     "methods.saddle_bounds": "candidate_multipliers relevant_cells",
     "models.base": "Step",
-    "models.export.coefficients": "RawForm",
+    "models.coefficients": "RawForm",
     "models.linear": "NumericModel default_model",
     "models.model_file": "read_model write_model",
     "models.network": "Network",

@@ -359,7 +359,9 @@ def test_a_stack_shares_messages() -> None:
     engine = Recording(Local(FEDERATION))
     points = [(pffl.BoundedGroupLoss(b), pffl.Exact()) for b in (0.6, 0.62, 0.7)]
     options = Options(baseline=False, smallest_bound=False)
-    stack = pffl.solve_many(engine, points, options=options)
+    setting = setting_of(engine)
+    flows = [solving(setting, c, method=m, options=options) for c, m in points]
+    stack = drive_many(engine, flows)
     alone = [
         pffl.solve(FEDERATION, c, method=m, options=options, seed=0) for c, m in points
     ]

@@ -359,7 +359,6 @@ def test_under_secure_sums_the_same_path_is_walked():
 
 
 BGL = pffl.BoundedGroupLoss(0.7)
-MANY: dict[str, Any] = {"options": Options(certify=True)}
 REFUSED: dict[str, tuple[Any, str]] = {
     "no bound": (lambda f: certified(f, None), "needs-bound"),
     "minimax": (lambda f: certified(f, pffl.MinMax()), "needs-bound"),
@@ -370,10 +369,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "numbers": (
         lambda f: certified(make_federation(0, labels=0), 5.0),
         "unbounded-loss",
-    ),
-    "several": (
-        lambda f: pffl.solve_many(f, [(BGL, pffl.Exact())], **MANY),
-        "needs-one-run",
     ),
     "models alone": (lambda f: Options(models=3), "no-effect"),
     "confidence": (lambda f: pffl.solve(f, BGL, certify=1.5), "wrong-value"),

@@ -14,18 +14,17 @@ from scipy.special import expit
 
 import pffl
 from pffl import runs
-from pffl._solve import prepared, setting_of
+from pffl._solve import setting_of
 from pffl.config import parse
 from pffl.data import Federation, Rows
-from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import NotMetError, UsageError
 from pffl.prepare import Options
 from pffl.select import (
     BOUND_TRIALS,
     L2_GRID,
+    Trials,
     choose_bound,
-    find_smallest,
     pick,
     set_aside,
 )
@@ -214,28 +213,6 @@ def test_an_error_may_be_asked_for_and_one_that_nothing_has_is_refused():
         pffl.solve(federation, 0.7, options=replace(FEW, error_at_most=0.3))
 
 
-def test_bounds_that_are_numbers_are_kept():
-    federation = unlike()
-    some = pffl.BoundedGroupLoss({"a": 0.62, "b": "auto"})
-    solution = pffl.solve(federation, some, options=FEW, seed=0)
-    bound = choice_of(solution).bound
-    assert solution.evidence.bounds.tolist() == [0.62, bound]
-    assert solution.evidence.training.constraint["bound"] == {"a": 0.62, "b": bound}
-    assert solution.status == "met"
-    assert {trial.cell for trial in choice_of(solution).trials} == {"b"}
-    # The smallest that 'b' can have while 'a' keeps its own, found by another search.
-    plain = pffl.Exact(risk_weight=0.0)
-    problem, _ = prepared(Local(federation), some.at(0.0), None, plain, Options(), 0)
-    least = drive(Local(federation), find_smallest(problem, np.array([False, True])))
-    kept = pffl.feasible(federation, some.at(0.9), cells=["b"]).cells[0].kept
-    assert kept.upper < least < kept.upper * 1.0021
-    tight = pffl.BoundedGroupLoss({"a": 0.3, "b": "auto"})
-    with raises(UsageError, "auto-refused"):
-        pffl.solve(federation, tight, options=FEW, seed=0)
-    both = pffl.BoundedGroupLoss("auto") & pffl.PerSilo(0.9)
-    assert both.at(0.5) == pffl.BoundedGroupLoss(0.5) & pffl.PerSilo(0.9)
-
-
 def test_numeric_targets_count_their_mean_loss():
     federation = make_federation(0, sizes=(150, 100), test=0, labels=0)
     choice = choice_of(pffl.solve(federation, AUTO, options=FEW, seed=0))
@@ -286,9 +263,8 @@ def test_where_there_is_nothing_to_choose_it_is_refused() -> None:
         lambda: pffl.solve(federation, AUTO, method=pffl.FedAvg()),
         lambda: pffl.solve(federation, AUTO, method=pffl.Exact(risk_weight=0.0)),
         lambda: pffl.feasible(federation, AUTO),
-        lambda: pffl.solve_many(federation, [(AUTO, pffl.Exact())]),
+        lambda: pffl.solve(federation, AUTO & pffl.PerSilo(0.9)),
         lambda: pffl.solve(federation, pffl.MinMax(), options=RIDGE, seed=0),
-        lambda: pffl.solve_many(federation, [(BOUND, pffl.Exact())], options=RIDGE),
         lambda: deployed(constraint={"bound": "auto"}),
         lambda: deployed(model={"l2": "auto"}),
     ):
@@ -301,7 +277,9 @@ def test_where_there_is_nothing_to_choose_it_is_refused() -> None:
 def test_a_comparison_without_a_bound_chooses_the_same():
     federation, engine = unlike(), Local(unlike())
     setting, model = setting_of(engine), pffl.LogisticRegression()
-    choice = choose_bound(engine, setting, AUTO, model, pffl.Exact(), Options(), 0)
+    choice = choose_bound(
+        Trials(engine, setting, AUTO, model, pffl.Exact(), Options(), 0)
+    )
     some = {"methods": ["exact"], "seeds": [0]}
     asked = (AUTO, "bgl", pffl.BoundedGroupLoss(choice.bound))
     found = [pffl.compare(federation, one, **some).records[0] for one in asked]

@@ -12,12 +12,13 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression as SklearnLogistic
 
 import pffl
-from pffl._solve import default_method
+from pffl._solve import default_method, setting_of, solving
 from pffl.callbacks import Callback
+from pffl.driver import drive_many
 from pffl.engines import Local, Reference
 from pffl.errors import NotMetError, UsageError
 from pffl.models import Model
-from tests.helpers import group_masks, make_federation, make_schema
+from tests.helpers import group_masks, make_federation
 from tests.oracles import MODELS
 from tests.raising import raises
 from tests.saddle import Oracle
@@ -157,6 +158,14 @@ def test_an_engine_may_be_given_instead_of_a_federation():
 # Many at once
 
 
+def stack(federation, points, **given):
+    """Solve side by side: one pass over the rows a round."""
+    engine = Local(federation)
+    setting = setting_of(engine)
+    flows = [solving(setting, c, method=method, **given) for c, method in points]
+    return drive_many(engine, flows)
+
+
 @pytest.mark.parametrize("kind", list(MODELS))
 def test_a_stack_is_its_points_one_by_one(kind):
     cls, labels = MODELS[kind]
@@ -180,7 +189,7 @@ def test_a_stack_is_its_points_one_by_one(kind):
             (9.0, 9.0, 0.1, 2.0, 8),
         ]
     ]
-    together = pffl.solve_many(federation, points, model=cls(l2=0.02), seed=2)
+    together = stack(federation, points, model=cls(l2=0.02), seed=2)
     for (constraint, method), solution in zip(points, together, strict=True):
         alone = pffl.solve(
             federation, constraint, model=cls(l2=0.02), method=method, seed=2
@@ -199,7 +208,7 @@ def test_a_stack_is_its_points_one_by_one(kind):
 def test_a_stack_may_mix_methods():
     federation, constraint = make_federation(7), pffl.BoundedGroupLoss(0.62)
     methods = [pffl.Exact(), pffl.PFFL(dual_rounds=3), pffl.FedAvg(rounds=5)]
-    together = pffl.solve_many(federation, [(constraint, m) for m in methods], seed=0)
+    together = stack(federation, [(constraint, m) for m in methods], seed=0)
     for method, solution in zip(methods, together, strict=True):
         alone = pffl.solve(federation, constraint, method=method, seed=0)
         np.testing.assert_allclose(solution.w, alone.w, atol=1e-8)
@@ -210,23 +219,12 @@ def test_one_diverging_point_leaves_the_others_alone():
     good = pffl.PFFL(dual_rounds=4, step_size=0.3)
     bad = pffl.PFFL(dual_rounds=4, step_size=1e3)
     points = [(constraint, good), (constraint, bad), (constraint, good)]
-    first, middle, last = pffl.solve_many(federation, points, seed=0)
+    first, middle, last = stack(federation, points, seed=0)
     assert middle.status == "diverged"
     alone = pffl.solve(federation, constraint, method=good, seed=0)
     for solution in (first, last):
         assert solution.status == alone.status
         np.testing.assert_allclose(solution.w, alone.w, atol=1e-10)
-
-
-def test_a_stack_of_other_cells_is_refused():
-    federation = make_federation(
-        0,
-        schema=make_schema(attributes=(("sex", ("f", "m")), ("race", ("p", "q")))),
-    )
-    sexes, races = (pffl.BoundedGroupLoss(0.6, by=by) for by in ("sex", "race"))
-    for other in (races, sexes & races):
-        with raises(UsageError, "wrong-cells"):
-            pffl.solve_many(federation, [(sexes, pffl.Exact()), (other, pffl.Exact())])
 
 
 # Statuses

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pffl._report.card import card as card
     from pffl._report.page import report as report
     from pffl._solve import solve as solve
-    from pffl._solve import solve_many as solve_many
     from pffl.constraints import BoundedGroupLoss as BoundedGroupLoss
     from pffl.constraints import (
         ConditionalBoundedGroupLoss as ConditionalBoundedGroupLoss,
@@ -93,7 +92,6 @@ _HOMES = {
     "save": "runs",
     "solve": "_solve",
     "solve_loaders": "external",
-    "solve_many": "_solve",
     "verify": "verification",
 }
 

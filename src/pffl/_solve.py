@@ -1,7 +1,7 @@
 """`solve`: from a federation and a constraint to a model with a verdict.
 
 `solving` is the whole run as a flow, from the census to the last proof; `solve` drives
-it with an engine, `solve_many` drives many of them side by side.
+it with an engine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pffl.callbacks import Callback
 from pffl.constraints import Bound, Cells, Constraint, as_constraint
 from pffl.data.federation import Federation
 from pffl.data.partition import CALIBRATION
-from pffl.driver import Meter, drive, drive_many
+from pffl.driver import Meter, drive
 from pffl.engines import DEPLOYED, ENGINES
 from pffl.engines.base import Engine
 from pffl.errors import UsageError
@@ -33,7 +33,6 @@ from pffl.evidence.measure import (
 from pffl.evidence.record import (
     NOT_ASKED,
     About,
-    Choice,
     Data,
     Missing,
     ModelPath,
@@ -57,12 +56,10 @@ from pffl.prepare import (
     check_pooled,
     idle,
     prepare,
-    prices,
-    reprice,
 )
 from pffl.privacy.terms import Privacy
 from pffl.problem import Access, Problem
-from pffl.select import choose_bound, choose_l2
+from pffl.select import Trials, choose_bound, choose_l2
 from pffl.solution import Solution
 
 if TYPE_CHECKING:
@@ -164,28 +161,23 @@ def solve(
         as_constraint(constraint),
     )
     if privacy is not None:
-        privacy = known_ranges(federation, privacy)
-        federation = dealt(federation)
+        privacy, federation = known_ranges(federation, privacy), dealt(federation)
     asker = (
         open_secured(federation, engine, model, privacy, constraint)
         if secure_sum
         else open_engine(federation, engine)
     )
-    log = (
-        checkpoint
-        if checkpoint is None or isinstance(checkpoint, Log)
-        else Log(checkpoint)
-    )
+    log = checkpoint if isinstance(checkpoint, Log | None) else Log(checkpoint)
     if seed is None and log is not None:
         seed = log.seed
     seed = secrets.randbits(32) if seed is None else int(seed)
-    setting, settings, notes = setting_of(asker), options or Options(), []
+    setting, settings = setting_of(asker), options or Options()
     if certify:
         sure = settings.confidence if certify is True else certify
         settings = replace(settings, certify=True, confidence=sure)
-    free = constraint is not None and constraint.open
-    bare = model or default_model(setting.schema)
+    bare, choice = model or default_model(setting.schema), None
     used = default_method(bare) if method is None else method_of(method)
+    notes: list[str] = []
     if privacy is not None:
         if privacy.repeatable and asker.federation is None:
             raise UsageError(
@@ -199,140 +191,70 @@ def solve(
         )
         for callback in callbacks:
             callback.releasing(plan.lines())
-        about_run: dict[str, Any] = {
-            "data": {"schema": setting.schema.hash},
-            "run": {"seed": seed},
-            "privacy": privacy.describe(),
-        }
-        _begin(log, bare, constraint, used, settings, about_run)
         adding = private.adding_of(setting, privacy, shared=asker.pooled > 0)
         flow = private.run(
             setting, constraint, plan, clipped, used, settings, seed, adding
         )
-        return _finished(
-            timed(asker, flow, callbacks, log),
-            asker.notes if asker.pooled or asker.federation is None else (),
-            about,
-            callbacks,
-            None if log is checkpoint else log,
-        )
-    check_pooled(setting, constraint, used, settings)
-    if settings.l2 == "auto":  # first, and without the bound that is yet to be chosen
-        model, note = choose_l2(
-            asker.federation,
+        named: dict[str, Any] = {
+            "data": {"schema": setting.schema.hash},
+            "run": {"seed": seed},
+            "privacy": privacy.describe(),
+        }
+    else:
+        check_pooled(setting, constraint, used, settings)
+        open_bound = constraint is not None and constraint.open
+        if settings.l2 == "auto":  # first, and without a bound that is yet to be chosen
+            asked = None if open_bound else constraint
+            run = Trials(asker, setting, asked, bare, used, settings, seed)
+            model, note = choose_l2(run)
+            settings, notes = replace(settings, l2=None), [note]
+        if constraint is not None and open_bound:
+            run = Trials(
+                asker, setting, constraint, model or bare, used, settings, seed
+            )
+            choice = choose_bound(run)
+            notes.append(chosen_bound(choice, numeric=not setting.schema.labels))
+            constraint = constraint.at(choice.bound)
+            settings = replace(settings, error_at_most=None)
+        flow = solving(
             setting,
-            None if free else constraint,
-            bare,
-            used,
-            settings,
-            seed,
+            constraint,
+            model=model,
+            method=used,
+            options=settings,
+            seed=seed,
+            gap_every=gap_every,
         )
-        settings, notes = replace(settings, l2=None), [note]
-    choice = None
-    if free and constraint is not None:
-        choice = choose_bound(
-            asker, setting, constraint, model or bare, used, settings, seed
-        )
-        note = chosen_bound(choice, numeric=not setting.schema.labels)
-        constraint, notes = constraint.at(choice.bound), [*notes, note]
-        settings = replace(settings, error_at_most=None)
-    flow = solving(
-        setting,
-        constraint,
-        model=model,
-        method=used,
-        options=settings,
-        seed=seed,
-        gap_every=gap_every,
-    )
-    run = {"seed": seed, "gap_every": gap_every}
-    more = {"data": rows_of(setting), "run": run}
-    _begin(log, bare, constraint, used, settings, more)
-    found = timed(asker, flow, callbacks, log)
-    return _finished(
-        _chosen(found, choice),
-        [*notes, *asker.notes],
-        about,
-        callbacks,
-        None if log is checkpoint else log,
-    )
-
-
-def _begin(
-    log: Log | None,
-    model: Model,
-    constraint: Constraint | None,
-    method: Method,
-    options: Options,
-    more: Mapping[str, Any],
-) -> None:
-    """Say what the run is, in its log."""
+        rows = {
+            "schema": setting.schema.hash,
+            "silos": files.digest(repr(list(setting.silo_names)))[:32],
+            "fingerprint": setting.data.fingerprint,
+        }
+        named = {"data": rows, "run": {"seed": seed, "gap_every": gap_every}}
     if log is not None:
         log.begin(
             identity(
-                model=model.describe(),
+                model=bare.describe(),
                 constraint=constraint and constraint.describe(),
-                method={"kind": method.name, **vars(method)},
-                options=options,
-                **more,
+                method={"kind": used.name, **vars(used)},
+                options=settings,
+                **named,
             )
         )
-
-
-def timed(
-    engine: Engine, flow: Flow[Solution], callbacks: Sequence[Callback], log: Log | None
-) -> Solution:
-    """Drive a run, and say how long it took, earlier sittings included."""
     began = time.monotonic() - (0.0 if log is None else log.seconds)
-    solution = drive(engine, flow, callbacks=callbacks, log=log)
-    return _took(solution, time.monotonic() - began)
-
-
-def _took(
-    solution: Solution, seconds: float, notes: Sequence[str] | None = None
-) -> Solution:
-    e = solution.evidence
-    if isinstance(e.training, Missing) or e.noise is not None:  # time tells of rows
-        return solution
-    e = replace(e, training=replace(e.training, seconds=seconds))
-    e = e if notes is None else replace(e, notes=[*notes])
-    return replace(solution, evidence=e)
-
-
-def rows_of(setting: Setting) -> dict[str, Any]:
-    """Name the rows of a run."""
-    return {
-        "schema": setting.schema.hash,
-        "silos": files.digest(repr(list(setting.silo_names)))[:32],
-        "fingerprint": setting.data.fingerprint,
-    }
-
-
-def _finished(
-    solution: Solution,
-    notes: Iterable[str],
-    about: About | None,
-    callbacks: Sequence[Callback],
-    log: Log | None,
-) -> Solution:
-    """Add what came to be known, remove what a stopped run would need, and tell."""
-    solution = noted(solution, notes)
-    stated = replace(solution.evidence, about=about or About())
-    solution = replace(solution, evidence=stated)
-    if log is not None and stated.stopped != "interrupted":
+    solution = drive(asker, flow, callbacks=callbacks, log=log)
+    e = replace(solution.evidence, about=about or About())
+    if e.noise is None and not isinstance(e.training, Missing):  # time tells of rows
+        took = time.monotonic() - began
+        e = replace(e, training=replace(e.training, seconds=took, choice=choice))
+    if privacy is None or asker.pooled or asker.federation is None:
+        notes += asker.notes
+    solution = noted(replace(solution, evidence=e), notes)
+    if log is not None and log is not checkpoint and e.stopped != "interrupted":
         log.remove()
     for callback in callbacks:
         callback.solved(solution)
     return solution
-
-
-def _chosen(solution: Solution, choice: Choice | None) -> Solution:
-    """Record how the bound was chosen."""
-    e = solution.evidence
-    if choice is None or isinstance(e.training, Missing):
-        return solution
-    training = replace(e.training, choice=choice)
-    return replace(solution, evidence=replace(e, training=training))
 
 
 def solving(
@@ -345,22 +267,87 @@ def solving(
     seed: int = 0,
     gap_every: int = 0,
 ) -> Flow[Solution]:
-    """Solve, as a flow: census, training, every measurement."""
+    """Solve, as a flow: census, training, every measurement.
+
+    How long it took is for its driver to say.
+    """
     settings, bare = options or Options(), model or default_model(setting.schema)
-    chosen = default_method(bare) if method is None else method
+    asked = default_method(bare) if method is None else method
     meter = Meter(setting.access.pooled or len(setting.silo_names))
-    begun = begin(setting, constraint, bare, chosen, settings, seed)
-    problem, notes = yield from meter.watch(begun)
-    more = idle(problem)
+    problem, notes = yield from meter.watch(
+        begin(setting, constraint, bare, asked, settings, seed)
+    )
+    notes = (*notes, *idle(problem))
     if settings.certify:
         check_certifiable(setting, constraint, problem)
-    check_memory(problem, chosen.resolved(problem)[0])
-    wanted = wanted_of(setting, constraint, chosen, settings)
-    solution = yield from fitted(
-        setting, problem, constraint, chosen, settings, wanted, gap_every, meter
+    chosen, why = asked.resolved(problem)
+    check_memory(problem, chosen)
+    minimax = constraint is not None and constraint.minimax
+    wanted = Wanted(
+        setting.splits,
+        weighted=setting.data.weighted,
+        weight_bound=settings.weight_bound,
+        confidence=settings.confidence,
+        open_multipliers=asked.multiplier_bound is None and not minimax,
+        baseline=settings.baseline,
+        smallest=settings.smallest_bound,
+        lockstep=setting.data.fingerprint is None,
     )
-    said = [*notes, *more, *solution.evidence.notes]
-    return replace(solution, evidence=replace(solution.evidence, notes=said))
+    path: ModelPath | Missing = NOT_ASKED
+    if settings.certify:
+        walked = fit_path(
+            problem,
+            chosen,
+            wanted,
+            models=settings.models,
+            gap_every=gap_every,
+            overlap=calibration_overlap(setting),
+        )
+        found, path = yield from meter.watch(walked)
+    else:
+        flow = fit(problem, chosen, wanted, gap_every=gap_every)
+        found = yield from meter.watch(flow)
+    run, solved, cost = found.run, found.problem, meter.cost
+    data = replace(setting.data, trained_on=setting.data.fingerprint)
+    held = found.measured.heldout
+    if isinstance(path, ModelPath) and isinstance(held, Sample):
+        own = held.splits == [path.split]
+        data = replace(data, overlap=path.overlap if own else data.overlap)
+    evidence = evidence_of(
+        data,
+        replace(problem, multiplier_bound=solved.multiplier_bound),
+        run.point,
+        found.measured,
+        terms_of(
+            solved,
+            replace(wanted, loss_bound=found.loss_bound),
+            settings.weighting,
+            chosen.target_gap if chosen.saddle else None,
+        ),
+        training=Training(
+            dict(chosen.describe()),
+            {} if constraint is None else dict(constraint.describe()),
+            problem.seed,
+            run.rounds,
+            run.stopped,
+            {
+                "asked": cost.asked,
+                "distinct": cost.distinct,
+                "messages": cost.messages,
+            },
+            0.0,
+            chosen=f"{chosen.name} was chosen: {why}" if why else None,
+        ),
+        promise=problem.n_cells > 0 and not minimax,
+        minimax=minimax,
+        notes=[*notes, *([] if run.remark is None else [run.remark])],
+        aimed=solved.cells.bounds,
+    )
+    evidence, (w, lam) = (
+        replace(evidence, path=path),
+        (run.point.w, run.point.multipliers),
+    )
+    return Solution(w, lam, problem, run.history, evidence, setting.encoding)
 
 
 def known_ranges(federation: Federation | Engine, privacy: Privacy) -> Privacy:
@@ -409,199 +396,12 @@ def noise_forecast(
     return plan.lines(), rows
 
 
-def fitted(
-    setting: Setting,
-    problem: Problem,
-    constraint: Constraint | None,
-    method: Method,
-    options: Options,
-    wanted: Wanted,
-    gap_every: int = 0,
-    meter: Meter | None = None,
-) -> Flow[Solution]:
-    """Train one prepared problem and measure it; `meter` has counted what came before.
-
-    How long it took is for its driver to say.
-    """
-    method, why = method.resolved(problem)
-    path: ModelPath | Missing = NOT_ASKED
-    meter = meter or Meter(setting.access.pooled or len(setting.silo_names))
-    if not options.certify:
-        flow = fit(problem, method, wanted, gap_every=gap_every)
-        found = yield from meter.watch(flow)
-    else:
-        walked = fit_path(
-            problem,
-            method,
-            wanted,
-            models=options.models,
-            gap_every=gap_every,
-            overlap=calibration_overlap(setting),
-        )
-        found, path = yield from meter.watch(walked)
-    run, solved, cost = found.run, found.problem, meter.cost
-    training = Training(
-        dict(method.describe()),
-        {} if constraint is None else dict(constraint.describe()),
-        problem.seed,
-        run.rounds,
-        run.stopped,
-        {
-            "asked": cost.asked,
-            "distinct": cost.distinct,
-            "messages": cost.messages,
-        },
-        0.0,
-        chosen=f"{method.name} was chosen: {why}" if why else None,
-    )
-    minimax = constraint is not None and constraint.minimax
-    data = replace(setting.data, trained_on=setting.data.fingerprint)
-    if isinstance(path, ModelPath):
-        held = found.measured.heldout
-        if isinstance(held, Sample) and held.splits == [path.split]:
-            data = replace(data, overlap=path.overlap)
-    evidence = evidence_of(
-        data,
-        replace(problem, multiplier_bound=solved.multiplier_bound),
-        run.point,
-        found.measured,
-        terms_of(
-            solved,
-            replace(wanted, loss_bound=found.loss_bound),
-            options.weighting,
-            method.target_gap if method.saddle else None,
-        ),
-        training=training,
-        promise=problem.n_cells > 0 and not minimax,
-        minimax=minimax,
-        notes=[] if run.remark is None else [run.remark],
-        aimed=solved.cells.bounds,
-    )
-    evidence = replace(evidence, path=path)
-    point = run.point
-    return Solution(
-        point.w, point.multipliers, problem, run.history, evidence, setting.encoding
-    )
-
-
-def wanted_of(
-    setting: Setting,
-    constraint: Constraint | None,
-    method: Method,
-    options: Options,
-) -> Wanted:
-    """Return what is to be measured of a run."""
-    minimax = constraint is not None and constraint.minimax
-    return Wanted(
-        setting.splits,
-        weighted=setting.data.weighted,
-        weight_bound=options.weight_bound,
-        confidence=options.confidence,
-        open_multipliers=method.multiplier_bound is None and not minimax,
-        baseline=options.baseline,
-        smallest=options.smallest_bound,
-        lockstep=setting.data.fingerprint is None,
-    )
-
-
 def noted(solution: Solution, more: Iterable[str]) -> Solution:
     """Add what came to be known on the way, of silos say."""
     e = solution.evidence
     told = [*more, *e.notes, *Conclusions(e).remarks]
     notes = list(dict.fromkeys(told))
     return replace(solution, evidence=replace(e, notes=notes))
-
-
-def solve_many(
-    federation: Federation | Engine,
-    points: Sequence[tuple[Constraint, Method]],
-    *,
-    model: Model | None = None,
-    engine: str = "local",
-    options: Options | None = None,
-    seed: int = 0,
-) -> list[Solution]:
-    """Solve many (constraint, method) points at once: one pass over the rows a round.
-
-    The constraints must have the same cells; bounds and the methods' parameters differ.
-
-    Parameters
-    ----------
-    federation
-        The silos; or an engine that reaches them.
-    points
-        What to solve: a constraint and a method each.
-    model, engine, options
-        As for `solve`.
-    seed
-        Seed of every run.
-
-    Returns
-    -------
-    list of Solution
-        One for each point, in their order.
-
-    Raises
-    ------
-    UsageError
-        The constraints have different cells.
-
-    Examples
-    --------
-    >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
-    >>> method = pffl.PFFL(multiplier_bound=5.0, dual_rounds=5, rounds_per_dual=2)
-    >>> points = [(pffl.BoundedGroupLoss(bound), method) for bound in (0.65, 0.7)]
-    >>> len(pffl.solve_many(people, points))
-    2
-    """
-    if not points:
-        return []
-    settings, asker = options or Options(), open_engine(federation, engine)
-    if settings.certify:
-        raise UsageError(
-            "[needs-one-run] one run is certified at a time: bounds of one model among "
-            "many that are tried on the same rows are not"
-        )
-    setting = setting_of(asker)
-    bare = model or default_model(asker.schema)
-    first, notes = drive(
-        asker, prepare(setting, points[0][0], bare, points[0][1], settings, seed)
-    )
-    names = set(points[0][0].cells(asker.schema, asker.silo_names).names)
-    problems = [_repriced(setting, first, names, *point) for point in points]
-    flows = [
-        fitted(
-            setting,
-            problem,
-            constraint,
-            method,
-            settings,
-            wanted_of(setting, constraint, method, settings),
-        )
-        for problem, (constraint, method) in zip(problems, points, strict=True)
-    ]
-    began = time.monotonic()
-    solutions = drive_many(asker, flows)
-    seconds = time.monotonic() - began
-    return [noted(_took(one, seconds, notes), asker.notes) for one in solutions]
-
-
-def _repriced(
-    setting: Setting,
-    first: Problem,
-    names: set[str],
-    constraint: Constraint,
-    method: Method,
-) -> Problem:
-    """Return the first problem with another point's bounds and prices."""
-    cells = constraint.cells(setting.schema, setting.silo_names)
-    if set(cells.names) != names:
-        raise UsageError(
-            "[wrong-cells] the constraints of a stack must have the same cells"
-        )
-    kept = [cells.names.index(name) for name in first.cells.names]
-    return reprice(first, cells.bounds[kept], *prices(constraint, method))
 
 
 def default_method(model: Model) -> Method:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -39,7 +39,7 @@ FAR = 20  # times the loss of a constant guess: a bound with a slip in it
 
 @dataclass(frozen=True)
 class Options:
-    """What `solve` and `solve_many` share.
+    """How `solve` trains and measures, whatever the model and the method.
 
     Attributes
     ----------
@@ -414,13 +414,6 @@ def deviations(counted: Counted) -> FloatArray:
     total, squares = np.moveaxis(counted.targets, -1, 0)
     centred = squares - 2 * mean * total + n * mean**2
     return np.stack([total - n * mean, np.maximum(centred, 0.0)], axis=-1)
-
-
-def reprice(problem: Problem, bounds: FloatArray, beta: float, bound: float) -> Problem:
-    """Return the problem with other ζ, β and B."""
-    return replace(
-        problem.with_bounds(bounds), risk_weight=beta, multiplier_bound=bound
-    )
 
 
 def check_pooled(

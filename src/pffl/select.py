@@ -10,15 +10,15 @@ rows set aside. The run then trains on all of its training rows. No test row is 
            smallest there): of those within `error_at_most`, or a point above the error
            without bounds, the smallest worst loss wins, of equal ones the larger bound
 
-Bounds that are numbers are kept; "auto" is one number for all cells that have it. For a
-numeric target the error is the mean loss, and a point is 1 % of it.
+For a numeric target the error is the mean loss, and a point is 1 % of it.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -44,53 +44,67 @@ from pffl.prepare import Options, Setting, prepare, prices
 from pffl.problem import Point, Problem
 from pffl.queries import Evaluate, EvaluateTotal
 from pffl.text import up, words
-from pffl.typing import BoolArray
 
+R = TypeVar("R")
 SET_ASIDE = 0.2  # of each silo's training rows
 L2_GRID = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 BOUND_TRIALS = 8
 ERROR_POINT = 0.01  # of error, or of a numeric target's mean loss, a bound may cost
 HEADROOM = 0.002  # of a loss: this far above what is possible a bound is set
-MAX_NEWTON_STEPS = 30  # towards the smallest bound
-SMALL_SHARE = 1e-7  # of the scale: first step beyond it
 
 
-def choose_l2(
-    federation: Federation | None,
-    setting: Setting,
-    constraint: Constraint | None,
-    model: Model,
-    method: Method,
-    options: Options,
-    seed: int,
-) -> tuple[LinearModel, str]:
+@dataclass(frozen=True)
+class Trials:
+    """A run with a value that is open, as `solve` was asked for it."""
+
+    engine: Engine
+    setting: Setting
+    constraint: Constraint | None
+    model: Model
+    method: Method
+    options: Options
+    seed: int
+
+    def checked(self, name: str, reason: str | None) -> tuple[Federation, LinearModel]:
+        """Refuse "auto" where it has no rows, no linear model or nothing to choose."""
+        federation, model = self.engine.federation, self.model
+        if federation is None:
+            reason = "sets training rows aside, and they are elsewhere"
+        elif not isinstance(model, LinearModel):
+            reason = "is for linear models"
+        elif not reason:
+            return federation, model
+        raise UsageError(f"[auto-refused] {name} = 'auto' {reason}: give a number")
+
+    @property
+    def plain(self) -> Options:
+        """The options of a trial."""
+        return replace(self.options, l2=None, error_at_most=None, empty_cells="remove")
+
+
+def choose_l2(run: Trials) -> tuple[LinearModel, str]:
     """Return the model with the l2 that does best, and a note on what was tried."""
-    beta, B = prices(constraint, method)
-    reason = None
-    if beta == 0:
-        reason = "has nothing to choose: the ridge counts with the risk weight, 0"
-    federation, model = _checked("l2", federation, model, reason)
-    bounded = constraint if B > 0 else None
+    beta, B = prices(run.constraint, run.method)
+    nothing = "has nothing to choose: the ridge counts with the risk weight, 0"
+    federation, model = run.checked("l2", None if beta > 0 else nothing)
+    bounded = run.constraint if B > 0 else None
     tried = Auto(multiplier_bound=B or None, risk_weight=beta)
-    plain = replace(options, l2=None, error_at_most=None, empty_cells="remove")
-    apart = set_aside(federation, seed)
-    here = replace(setting, splits=apart.splits)
 
-    def trials() -> Flow[list[float]]:
+    def trials(here: Setting) -> Flow[list[float]]:
         losses: list[float] = []
         start: Point | None = None
         for l2 in L2_GRID:
             ridged = replace(model, l2=l2)
-            problem, _ = yield from prepare(here, bounded, ridged, tried, plain, seed)
-            found = yield from _fitted(problem, tried, start)
+            problem, _ = yield from prepare(
+                here, bounded, ridged, tried, run.plain, run.seed
+            )
+            found = yield from _fitted(problem, start, tried)
             total = yield from _evaluated("l2", problem, found, "validation")
             losses.append(total.risk / total.share)
             start = found.run.point
         return losses
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the run itself will warn
-        losses = drive(Local(apart), trials())
+    apart, losses = try_aside(federation, run.setting, run.seed, trials)
     best = L2_GRID[int(np.argmin(losses))]
     table = ", ".join(
         f"{l2:g}: {words(loss)}" for l2, loss in zip(L2_GRID, losses, strict=True)
@@ -103,34 +117,22 @@ def choose_l2(
     )
 
 
-def choose_bound(
-    engine: Engine,
-    setting: Setting,
-    constraint: Constraint,
-    model: Model,
-    method: Method,
-    options: Options,
-    seed: int,
-) -> Choice:
+def choose_bound(run: Trials) -> Choice:
     """Choose the bound for every cell that has "auto"; record what was tried."""
-    beta, B = prices(constraint, method)
-    reason = None
-    if beta == 0 or B == 0:
-        reason = f"is for methods that weigh bounds and risk, not for {method.name}"
-    federation, model = _checked("bound", engine.federation, model, reason)
-    search = _BoundSearch(constraint, model, method, options, seed)
-    apart = set_aside(federation, seed)
+    useless = f"is for methods that weigh bounds and risk, not for {run.method.name}"
+    weighs = 0 not in prices(run.constraint, run.method)
+    federation, _ = run.checked("bound", None if weighs else useless)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the run itself will warn
-        candidates = drive(engine, search.candidates(setting))
-        here = replace(setting, splits=apart.splits)
-        trials = drive(Local(apart), search.trials(here, candidates))
+        candidates = drive(run.engine, _candidates(run))
+    apart, trials = try_aside(
+        federation, run.setting, run.seed, lambda here: _tried(run, here, candidates)
+    )
     free, *others = trials
-    limit = options.error_at_most
+    limit = run.options.error_at_most
     if limit is None:
-        limit = free.error + ERROR_POINT * (
-            1.0 if setting.schema.labels else free.error
-        )
+        part = 1.0 if run.setting.schema.labels else free.error
+        limit = free.error + ERROR_POINT * part
     best = pick(others, limit)
     if best is None:
         least = min(others, key=lambda trial: trial.error)
@@ -141,7 +143,7 @@ def choose_bound(
             f"without bounds; `error_at_most={up(least.error)}` allows that one"
         )
     rows, aside = federation.rows("train"), apart.rows("validation")
-    declared = options.error_at_most is not None
+    declared = run.options.error_at_most is not None
     return Choice(candidates[best], limit, declared, aside, rows, trials)
 
 
@@ -172,106 +174,98 @@ def set_aside(federation: Federation, seed: int) -> Federation:
     )
 
 
-@dataclass(frozen=True)
-class _BoundSearch:
-    """What all bounds that are tried share."""
-
-    constraint: Constraint
-    model: LinearModel
-    method: Method
-    options: Options
-    seed: int
-
-    def candidates(self, setting: Setting) -> Flow[list[float]]:
-        """Return the bounds to try, the largest first."""
-        problem, chosen = yield from self._problem(setting)
-        low = yield from find_smallest(problem, chosen)
-        found = yield from self._fitted(of_cells(problem, np.flatnonzero(~chosen)))
-        total = yield from _evaluated("bound", problem, found, "train")
-        high, _ = _worst(problem, chosen, total)
-        if not high > low:
-            return [float(up(max(low, high), digits=5))]
-        path = np.linspace(high, low, BOUND_TRIALS).tolist()
-        return list(dict.fromkeys(float(up(bound, digits=5)) for bound in path))
-
-    def trials(
-        self, setting: Setting, candidates: Sequence[float]
-    ) -> Flow[list[BoundTrial]]:
-        """Try no bound, then every candidate, on the rows that are not set aside."""
-        problem, chosen = yield from self._problem(setting)
-        low = yield from find_smallest(problem, chosen)
-        trials: list[BoundTrial] = []
-        start: Point | None = None
-        for bound in (None, *candidates):
-            at = of_cells(problem, np.flatnonzero(~chosen))
-            if bound is not None:
-                bounds = problem.cells.bounds + max(bound, low) * chosen
-                at = problem.with_bounds(bounds)
-            found = yield from self._fitted(at, start)
-            total = yield from _evaluated("bound", problem, found, "validation")
-            error = metrics(total, problem.schema).error
-            if error is None:
-                loss, weight = total.column("bounded_loss"), total.column("weight")
-                error = float(loss.sum() / weight.sum())
-            worst, cell = _worst(problem, chosen, total)
-            trials.append(BoundTrial(bound, worst, cell, error))
-            start = found.run.point
-            if bound is None:
-                start = Point(start.w, np.zeros(problem.n_cells))
-        return trials
-
-    def _problem(self, setting: Setting) -> Flow[tuple[Problem, BoolArray]]:
-        """Build the problem with 0 for "auto", and the mask of cells that have it."""
-        plain = replace(self.options, empty_cells="remove", error_at_most=None)
-        none = self.constraint.at(0.0)
-        problem, _ = yield from prepare(
-            setting, none, self.model, self.method, plain, self.seed
-        )
-        if (why := unmeasurable(problem)) is not None:
-            raise UsageError(
-                f"[auto-refused] bound = 'auto' {why.missing}: give a number"
-            )
-        cells = self.constraint.cells(setting.schema, setting.silo_names)
-        auto = dict(zip(cells.names, np.isnan(cells.bounds), strict=True))
-        return problem, np.array([auto[name] for name in problem.cells.names])
-
-    def _fitted(self, problem: Problem, start: Point | None = None) -> Flow[Fitted]:
-        B, beta = problem.multiplier_bound, problem.risk_weight
-        method = Auto(multiplier_bound=B, risk_weight=beta)
-        open_multipliers = self.method.multiplier_bound is None
-        return _fitted(problem, method, start, open_multipliers=open_multipliers)
+def try_aside(
+    federation: Federation,
+    setting: Setting,
+    seed: int,
+    trials: Callable[[Setting], Flow[R]],
+) -> tuple[Federation, R]:
+    """Run trials on training rows alone, of which a part is set aside."""
+    apart = set_aside(federation, seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the run itself will warn
+        here = replace(setting, splits=apart.splits)
+        return apart, drive(Local(apart), trials(here))
 
 
-def _checked(
-    name: str, federation: Federation | None, model: Model, reason: str | None
-) -> tuple[Federation, LinearModel]:
-    """Refuse "auto" where it has no rows, no linear model or nothing to choose."""
-    if federation is None:
-        reason = "sets training rows aside, and they are elsewhere"
-    elif not isinstance(model, LinearModel):
-        reason = "is for linear models"
-    if reason or federation is None or not isinstance(model, LinearModel):
-        raise UsageError(f"[auto-refused] {name} = 'auto' {reason}: give a number")
-    return federation, model
+def _candidates(run: Trials) -> Flow[list[float]]:
+    """Return the bounds to try, the largest first."""
+    problem = yield from _unbounded(run, run.setting)
+    low = yield from _smallest(problem)
+    found = yield from _fitted(without_cells(problem), None, run.method)
+    total = yield from _evaluated("bound", problem, found, "train")
+    high, _ = _worst(problem, total)
+    path = np.linspace(high, low, BOUND_TRIALS).tolist() if high > low else [low]
+    return list(dict.fromkeys(float(up(bound, digits=5)) for bound in path))
 
 
-def _fitted(
-    problem: Problem,
-    method: Method,
-    start: Point | None,
-    *,
-    open_multipliers: bool = False,
-) -> Flow[Fitted]:
+def _tried(
+    run: Trials, here: Setting, candidates: Sequence[float]
+) -> Flow[list[BoundTrial]]:
+    """Try no bound, then every candidate, on the rows that are not set aside."""
+    problem = yield from _unbounded(run, here)
+    low = yield from _smallest(problem)
+    trials: list[BoundTrial] = []
+    start: Point | None = None
+    for bound in (None, *candidates):
+        at = without_cells(problem)
+        if bound is not None:
+            at = problem.with_bounds(np.full(problem.n_cells, max(bound, low)))
+        found = yield from _fitted(at, start, run.method)
+        total = yield from _evaluated("bound", problem, found, "validation")
+        error = metrics(total, problem.schema).error
+        if error is None:
+            loss, weight = total.column("bounded_loss"), total.column("weight")
+            error = float(loss.sum() / weight.sum())
+        trials.append(BoundTrial(bound, *_worst(problem, total), error))
+        lam = found.run.point.multipliers if bound else np.zeros(problem.n_cells)
+        start = Point(found.run.point.w, lam)
+    return trials
+
+
+def without_cells(problem: Problem) -> Problem:
+    """Return the problem without bounds."""
+    return of_cells(problem, np.zeros(0, dtype=np.int64))
+
+
+def _unbounded(run: Trials, setting: Setting) -> Flow[Problem]:
+    """Build the problem with the bound 0 for every cell."""
+    constraint = cast("Constraint", run.constraint)
+    bounds = constraint.cells(setting.schema, setting.silo_names).bounds
+    problem, _ = yield from prepare(
+        setting, constraint.at(0.0), run.model, run.method, run.plain, run.seed
+    )
+    why = unmeasurable(problem)
+    if why is not None or not np.isnan(bounds).all():
+        reason = "is one number for all groups" if why is None else why.missing
+        raise UsageError(f"[auto-refused] bound = 'auto' {reason}: give numbers")
+    return problem
+
+
+def _smallest(problem: Problem) -> Flow[float]:
+    """Return a bound a little above the smallest that all cells can have."""
+    found = yield from find_least(problem)
+    if found == INTERRUPTED:
+        raise KeyboardInterrupt  # half of a search answers nothing
+    if isinstance(found, Missing):
+        raise UsageError(f"[auto-refused] bound = 'auto': {found.missing}")
+    low = found.excess(problem.cells.bounds).upper
+    return low + HEADROOM * max(0.0, low)
+
+
+def _fitted(problem: Problem, start: Point | None, method: Method) -> Flow[Fitted]:
     """Train, and bound the predictor; nothing else is measured."""
     wanted = Wanted(
         ("train",),
         heldout=(),
-        open_multipliers=open_multipliers,
+        open_multipliers=method.multiplier_bound is None,
         baseline=False,
         smallest=False,
     )
+    B, beta = problem.multiplier_bound, problem.risk_weight
+    tried = Auto(multiplier_bound=B or None, risk_weight=beta)
     near = None if start is None else Start(start)
-    found = yield from fit(problem, method, wanted, start=near)
+    found = yield from fit(problem, tried, wanted, start=near)
     if found.run.stopped == "interrupted":
         raise KeyboardInterrupt
     return found
@@ -291,13 +285,11 @@ def _evaluated(
     return total
 
 
-def _worst(
-    problem: Problem, chosen: BoolArray, total: EvaluateTotal
-) -> tuple[float, str]:
-    """Return the largest loss of the cells whose bound is chosen, and whose it is."""
+def _worst(problem: Problem, total: EvaluateTotal) -> tuple[float, str]:
+    """Return the largest loss of a cell, and whose it is."""
     weight = total.column("weight", of="cells")
     means = total.column("bounded_loss", of="cells") / np.where(weight > 0, weight, 1.0)
-    means = np.where(chosen & (weight > 0), means - problem.cells.bounds, -np.inf)
+    means = np.where(weight > 0, means, -np.inf)
     worst = int(np.argmax(means))
     if not np.isfinite(means[worst]):
         raise UsageError(
@@ -305,37 +297,3 @@ def _worst(
             "any there: give a number"
         )
     return float(means[worst]), problem.cells.names[worst]
-
-
-def find_smallest(problem: Problem, chosen: BoolArray) -> Flow[float]:
-    """Return a bound a little above the smallest that the chosen cells can have.
-
-    The bounds of these cells rise together, while the others are kept.
-    """
-    base = problem.cells.bounds
-    alone = of_cells(problem, np.flatnonzero(chosen))
-    found = yield from find_least(alone)
-    bounds, rise = alone.cells.bounds, 0.0
-    room = SMALL_SHARE * float(problem.scales.max())
-    for step in range(1 + MAX_NEWTON_STEPS * int(not chosen.all())):
-        if step:
-            bounds = base + rise * chosen
-            found = yield from find_least(problem.with_bounds(bounds))
-        if found == INTERRUPTED:
-            raise KeyboardInterrupt  # half of a search answers nothing
-        if isinstance(found, Missing):
-            raise UsageError(f"[auto-refused] bound = 'auto': {found.missing}")
-        left = found.excess(bounds).upper
-        if not step:
-            rise = left
-            continue
-        share = float(np.array(found.multipliers) @ chosen)
-        if left <= 0:
-            break
-        if share <= SMALL_SHARE:
-            raise UsageError(
-                "[auto-refused] bound = 'auto': the bounds of the other cells are "
-                "impossible by themselves"
-            )
-        rise += (left + room) / share
-    return rise + HEADROOM * max(0.0, rise + float(base[chosen].max()))

@@ -21,7 +21,6 @@ from tests.inside import (
     Names,
     Numbered,
     Predictor,
-    RawForm,
     columns,
     count_words,
     rare_inputs,
@@ -270,8 +269,8 @@ def test_predictions_of_tables_files_and_exports_agree(tmp_path, missing):
     table = predictor.coefficients()
     assert list(table["input"][:-1]) == list(predictor.schema.features)
     assert table.loc[table["input"] == "notes#17", "value"].item() == "17"
-    form = RawForm.of(predictor, "a test")
-    raw = X @ form.coefficients[0] + form.raw_intercept[0]
+    slopes = table["coefficient"].to_numpy()
+    raw = X @ slopes[:-1] + slopes[-1]
     np.testing.assert_allclose(raw, score, atol=1e-9)
     pytest.importorskip("onnx")
     with raises(UsageError, "not-exportable", "notes"):

@@ -12,9 +12,7 @@ import onnx
 import onnxruntime
 import pandas as pd
 import pytest
-from sklearn.base import clone
-from sklearn.linear_model import LinearRegression, LogisticRegression
-from sklearn.metrics import log_loss
+from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.pipeline import Pipeline
 
 import pffl
@@ -171,29 +169,21 @@ def test_scikit_learn_says_the_same(case):
     expected = predictor.predict(frame)
     found = pipeline.predict(shuffled)
     if not predictor.schema.labels:
-        assert isinstance(pipeline[-1], LinearRegression)
-        np.testing.assert_allclose(found, expected, rtol=1e-12)
+        assert is_regressor(pipeline)
+        np.testing.assert_array_equal(found, expected)
         return
-    assert isinstance(pipeline[-1], LogisticRegression)
+    assert is_classifier(pipeline)
     np.testing.assert_array_equal(found, expected)
     assert found.dtype == expected.dtype
     np.testing.assert_array_equal(pipeline.classes_, predictor.classes)
-    np.testing.assert_allclose(
-        pipeline.decision_function(shuffled),
-        predictor.decision_function(frame),
-        rtol=0,
-        atol=1e-12,
+    np.testing.assert_array_equal(
+        pipeline.decision_function(shuffled), predictor.decision_function(frame)
     )
     chances = pipeline.predict_proba(shuffled)
-    np.testing.assert_allclose(
-        chances, predictor.predict_proba(frame), rtol=0, atol=1e-12
-    )
+    np.testing.assert_array_equal(chances, predictor.predict_proba(frame))
     # The bound holds for everybody, and is reached: a clip that is left out is seen.
     assert -np.log(chances.min()) <= LOSS_BOUND
     assert -np.log(chances.min()) > LOSS_BOUND - 0.3
-    np.testing.assert_allclose(
-        pipeline.predict_log_proba(frame), np.log(chances), atol=1e-12
-    )
 
 
 def test_onnx_says_the_same(case):
@@ -235,7 +225,7 @@ def test_coefficients_add_up(case):
         assert found.filter(regex="^per_sd").isna().all(axis=None)
 
 
-def test_a_pipeline_is_cloned_pickled_and_fitted_anew():
+def test_a_pipeline_is_cloned_and_pickled():
     frame = table(credit)
     predictor = predictor_of(
         frame,
@@ -247,12 +237,8 @@ def test_a_pipeline_is_cloned_pickled_and_fitted_anew():
     again = pickle.loads(pickle.dumps(pipeline))  # noqa: S301
     expected = pipeline.decision_function(frame)
     np.testing.assert_array_equal(again.decision_function(frame), expected)
-    fresh = clone(pipeline).fit(frame, frame["income"])
-    chances = fresh.predict_proba(frame)
-    assert log_loss(frame["income"], chances) < log_loss(
-        frame["income"], pipeline.predict_proba(frame)
-    )
-    assert -np.log(chances.min()) <= LOSS_BOUND
+    fitted = clone(pipeline).fit(frame, frame["income"])  # it stays what it is
+    np.testing.assert_array_equal(fitted.decision_function(frame), expected)
     assert pipeline[0] == predictor.preparation.encoder  # what trained is exported
 
 
@@ -271,13 +257,12 @@ def test_a_graph_says_what_it_is(tmp_path):
     predictor = predictor_of(table(adult), pffl.LogisticRegression())
     model = predictor.to_onnx()
     said = {entry.key: entry.value for entry in model.metadata_props}
-    assert said["pffl_version"] == pffl.__version__
+    assert model.producer_version == pffl.__version__
     assert said["data_fingerprint"] == "0" * 64
     saved = verifier.SavedModel(predictor.save(tmp_path / "model.pffl"))
     assert said["model_fingerprint"] == saved.hash()  # that of page and card
     assert json.loads(said["loss_bound"]) == LOSS_BOUND
     assert json.loads(said["bounds"]) == {"f": 0.5}
-    assert json.loads(said["groups"]) == ["f", "m"]
     assert said["unseen"] == "refuse"
     inputs = "age fnlwgt workclass region capital-gain"
     assert [one.name for one in model.graph.input] == inputs.split()
@@ -393,7 +378,6 @@ def test_dates_and_rare_values(indicator):
 
 
 def test_the_extra_is_named(monkeypatch):
-    monkeypatch.delitem(sys.modules, "pffl.models.export.onnx_model", raising=False)
     monkeypatch.setitem(sys.modules, "onnx", None)
     predictor = predictor_of(table(adult), pffl.LogisticRegression())
     with raises(MissingExtraError, "missing-extra", "pffl[onnx]"):

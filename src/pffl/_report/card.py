@@ -26,7 +26,7 @@ from pffl.errors import ArtefactError
 from pffl.evidence import tables
 from pffl.evidence.conclude import Conclusions, conclude
 from pffl.evidence.record import About, Evidence, Missing, Training
-from pffl.models.export.coefficients import RawForm, coefficients_of
+from pffl.models.coefficients import RawForm, coefficients_of
 from pffl.models.linear import LeastSquares, LinearModel
 from pffl.models.model_file import read_model
 from pffl.models.predictor import Predictor

@@ -70,7 +70,7 @@ from pffl.models.linear import LinearModel, default_model
 from pffl.numerics import front
 from pffl.prepare import Options
 from pffl.records import Record, read
-from pffl.select import choose_bound
+from pffl.select import Trials, choose_bound
 from pffl.text import element, text_table
 from pffl.typing import FloatArray
 
@@ -317,7 +317,7 @@ def settle(
         return constraint, options
     engine = open_engine(federation, "local")
     setting = setting_of(engine)
-    found = choose_bound(engine, setting, constraint, model, Auto(), options, 0)
+    found = choose_bound(Trials(engine, setting, constraint, model, Auto(), options, 0))
     return constraint.at(found.bound), replace(options, error_at_most=None)
 
 

@@ -166,14 +166,14 @@ class Predictor:
         return place
 
     def to_sklearn(self, *, unseen: Unseen | None = None) -> Pipeline:
-        """Return a linear model as a fitted scikit-learn pipeline for raw tables.
+        """Return a fitted scikit-learn pipeline for raw tables.
 
         Parameters
         ----------
         unseen
             As for `predict`.
         """
-        from pffl.models.export.pipeline import pipeline_of
+        from pffl.models.export import pipeline_of
 
         return pipeline_of(self, unseen)
 
@@ -192,11 +192,12 @@ class Predictor:
         unseen
             As for `predict`; what is refused comes out as NaN.
         """
+        from pffl.models.export import onnx_model
+
         try:
-            from pffl.models.export.onnx_model import onnx_model
+            model = onnx_model(self, unseen)
         except ModuleNotFoundError as error:
             raise MissingExtraError("onnx", "an export to ONNX") from error
-        model = onnx_model(self, unseen)
         if path is not None:
             files.write(_new(path), model.SerializeToString(deterministic=True))
         return model
@@ -211,7 +212,7 @@ class Predictor:
         inputs of a text share one, that of the whole text. Of several classes there is
         a coefficient for each.
         """
-        from pffl.models.export.coefficients import coefficients_of
+        from pffl.models.coefficients import coefficients_of
 
         return coefficients_of(self)
 

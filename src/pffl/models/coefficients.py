@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,13 +25,13 @@ INTERCEPT = "(intercept)"
 class RawForm:
     """Scores of inputs x, filled: ``intercept + coefficients · (x − mean)``.
 
-    The shift is kept. Folded into the intercept, it would cancel: a year around 2000,
-    or an account's number, would cost the digits by which people differ.
+    The shift stays apart. Folded into the intercept, it would cancel: a year around
+    2000, or an account's number, would cost the digits by which people differ.
 
     Attributes
     ----------
-    columns
-        Those of the table.
+    columns, spans
+        Those of the table, and where the inputs of each are.
     coefficients
         Per unit of each input, shape (outputs, inputs).
     intercept
@@ -40,7 +39,7 @@ class RawForm:
     mean
         Of the inputs, over the training rows.
     deviation
-        Their standard deviations; NaN where the model was not told.
+        Their standard deviations; NaN where they are not known.
     fill
         What an input is where it is missing; 0 where it cannot be.
     limits
@@ -48,12 +47,13 @@ class RawForm:
     """
 
     columns: tuple[Column, ...]
+    spans: dict[str, slice]
     coefficients: FloatArray
     intercept: FloatArray
     mean: FloatArray
     deviation: FloatArray
     fill: FloatArray
-    limits: tuple[float, float] | None
+    limits: tuple[float, float]
 
     @classmethod
     def of(cls, predictor: Predictor, purpose: str) -> RawForm:
@@ -61,7 +61,7 @@ class RawForm:
 
         Two classes have one score: the log-odds of the last.
         """
-        model = predictor.model
+        model, columns = predictor.model, predictor.preparation.columns
         if not isinstance(model, LinearModel):
             raise UsageError(
                 f"[not-linear] {purpose} needs a linear model, and this is a network: "
@@ -69,25 +69,25 @@ class RawForm:
                 "and use torch.onnx.export; scaling and loss bound stay with pffl"
             )
         target, inputs = model.target, model.inputs
-        if math.isfinite(inputs.longest) and purpose.startswith("an export"):
-            raise UsageError(
-                f"[not-exportable] this model shortens its inputs (it was trained with "
-                f"noise), which {purpose} would not do: use pffl predict"
-            )
         table = predictor.w.reshape(model.n_outputs, model.n_columns)
         if model.n_outputs == 2:
             table = table[1:] - table[:1]
-        d, known = len(inputs.mean), model.standardize
-        if (inputs.mean == 0).all() and (inputs.scale == 1).all():
-            known = False  # a model from elsewhere
-        fill = np.zeros(d)
-        fill[inputs.gaps[0]] = inputs.fill
+        d, fill, limits = (
+            len(inputs.mean),
+            np.zeros(len(inputs.mean)),
+            (-np.inf, np.inf),
+        )
         own = table[:, d] if model.intercept else np.zeros(len(table))
-        limits = None
+        elsewhere = (inputs.mean == 0).all() and (inputs.scale == 1).all()
+        known = model.standardize and not elsewhere
+        fill[inputs.gaps[0]] = inputs.fill
         if isinstance(model, NumericModel) and predictor.loss_bound is not None:
             limits = model.limits(predictor.loss_bound)
+        ends = np.cumsum([column.width for column in columns]).tolist()
+        spans = map(slice, [0, *ends], ends)
         return cls(
-            predictor.preparation.columns,
+            columns,
+            dict(zip((column.name for column in columns), spans, strict=True)),
             target.scale * table[:, :d] / inputs.scale,
             target.mean + target.scale * own,
             inputs.mean,
@@ -95,28 +95,6 @@ class RawForm:
             fill,
             limits,
         )
-
-    @cached_property
-    def spans(self) -> dict[str, slice]:
-        """Where the inputs of each column are."""
-        ends = np.cumsum([column.width for column in self.columns]).tolist()
-        starts = [0, *ends[:-1]]
-        names = [column.name for column in self.columns]
-        return dict(zip(names, map(slice, starts, ends), strict=True))
-
-    def shifted(self, places: IntArray | slice) -> FloatArray:
-        """Scores where some inputs are 0, and the others their means.
-
-        Added up without rounding in between.
-        """
-        shifts = -self.coefficients[:, places] * self.mean[places]
-        pairs = zip(self.intercept, shifts, strict=True)
-        return np.array([math.fsum([own, *shift.tolist()]) for own, shift in pairs])
-
-    @property
-    def raw_intercept(self) -> FloatArray:
-        """Scores where all inputs are 0."""
-        return self.shifted(slice(None))
 
 
 def coefficients_of(
@@ -130,28 +108,26 @@ def coefficients_of(
 
     form = RawForm.of(predictor, "a table of coefficients")
     every = np.arange(len(form.mean)) if places is None else places
-    features, ends = predictor.schema.features, [s.stop for s in form.spans.values()]
-    names = list(features) if places is None else [features[j] for j in places]
+    ends = [span.stop for span in form.spans.values()]
+    names = [predictor.schema.features[j] for j in every]
     owners = np.searchsorted(ends, every, side="right").tolist()
     columns = [form.columns[owner].name for owner in owners]
     # What follows the column's name in that of an input: a value, or a date's part.
     pairs = zip(names, columns, strict=True)
     values = [name[len(column) + 1 :] or None for name, column in pairs]
     found: dict[str, object] = {"input": names, "column": columns, "value": values}
-    of = [""]
-    if len(form.coefficients) > 1:
-        of = [f": {label}" for label in predictor.schema.labels]
-    for which, slopes in zip(of, form.coefficients[:, every], strict=True):
-        found[f"coefficient{which}"] = slopes
-        found[f"per_sd{which}"] = slopes * form.deviation[every]
+    last: dict[str, object] = {"input": INTERCEPT}
+    labels = predictor.schema.labels if len(form.coefficients) > 1 else ("",)
+    for label, slopes, start in zip(
+        labels, form.coefficients, form.intercept, strict=True
+    ):
+        of = f": {label}" if label else ""
+        found[f"coefficient{of}"] = slopes[every]
+        found[f"per_sd{of}"] = slopes[every] * form.deviation[every]
+        # Where all inputs are 0, added up without rounding in between.
+        last[f"coefficient{of}"] = math.fsum([start, *(-slopes * form.mean).tolist()])
     found["mean"], found["sd"] = form.mean[every], form.deviation[every]
     table = pd.DataFrame(found)
     if places is None:
-        table.loc[len(table)] = {
-            "input": INTERCEPT,
-            **{
-                f"coefficient{which}": start
-                for which, start in zip(of, form.raw_intercept, strict=True)
-            },
-        }
+        table.loc[len(table)] = last
     return table

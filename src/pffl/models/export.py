@@ -1,43 +1,104 @@
-"""A trained linear model in ONNX, from raw columns to bounded predictions.
+"""A trained model for others: a scikit-learn pipeline, and ONNX.
 
-Inputs are raw columns of shape (rows, 1): numbers, NaN where missing; categories as
-texts, empty where missing. All arithmetic is in 64 bits, as in training. ONNX cannot
-refuse a row. One that pffl refuses (a number is infinite; a value is missing or
-unknown, and neither the column nor the metadata 'unseen' provides for that) has NaN in
-every number, and the label 'refused_label' of the metadata.
+**ONNX.** A linear model, from raw columns to bounded predictions. Inputs are columns of
+shape (rows, 1): numbers, NaN where missing; categories as texts, empty where missing.
+All arithmetic is in 64 bits, as in training. ONNX cannot refuse a row. One that pffl
+refuses (a number is infinite; a value is missing or unknown, and neither the column
+nor the metadata 'unseen' provides for that) has NaN in every number, and the label
+'refused_label' of the metadata.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, checker, helper, numpy_helper
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.pipeline import Pipeline
 
 from pffl.data.columns import OTHER, Unseen
 from pffl.data.schema import MISSING
 from pffl.errors import UsageError
-from pffl.models.export.coefficients import RawForm
+from pffl.models.coefficients import RawForm
 from pffl.numerics import smallest_probability
+from pffl.typing import FloatArray, IntArray
 
 if TYPE_CHECKING:
+    from onnx import ModelProto
+
     from pffl.models.predictor import Predictor
 
 OPSETS = {"": 15, "ai.onnx.ml": 2}  # of 2021 and before: every runtime in use has them
-ROWS = "rows"
-DOUBLE, INTEGER, STRING = TensorProto.DOUBLE, TensorProto.INT64, TensorProto.STRING
-Outputs: TypeAlias = dict[str, tuple[int, list[Any]]]  # type and shape by name
+DOUBLE, INTEGER, STRING = 11, 7, 8  # types of ONNX
 NOTHING = ("", "nan", "None", "<NA>")  # what programs make of a text that is missing
+
+
+class TrainedModel(BaseEstimator):  # type: ignore[misc]
+    """The last step of a pipeline: predicts from encoded inputs, and is not fitted.
+
+    Parameters
+    ----------
+    predictor
+        What was trained.
+    """
+
+    def __init__(self, predictor: Predictor) -> None:
+        self.predictor = predictor
+
+    def fit(self, X: object, y: object = None) -> TrainedModel:
+        """Return itself: the model is trained."""
+        return self
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return labels in their own type, or numbers."""
+        return self.predictor.predict(X)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+
+class TrainedClassifier(ClassifierMixin, TrainedModel):  # type: ignore[misc]
+    """A trained classifier."""
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The labels, in the order of the probabilities."""
+        return self.predictor.classes
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Return class probabilities, bounded as certified."""
+        return self.predictor.predict_proba(X)
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """Return scores: of two classes one number a row, positive for the last."""
+        return self.predictor.decision_function(X)
+
+
+class TrainedRegressor(RegressorMixin, TrainedModel):  # type: ignore[misc]
+    """A trained model of a numeric target."""
+
+
+def pipeline_of(predictor: Predictor, unseen: Unseen | None = None) -> Pipeline:
+    """Return the fitted pipeline: raw tables in, the same predictions out."""
+    encoder = predictor.preparation.encoder
+    columns = encoder if unseen is None else replace(encoder, unseen=unseen)
+    kind = TrainedClassifier if len(predictor.classes) else TrainedRegressor
+    return Pipeline([("columns", columns), ("model", kind(predictor))])
 
 
 class _Graph:
     """Operators and constants as they are written; each has a name no column has."""
 
     def __init__(self) -> None:
+        from onnx import helper, numpy_helper
+
+        self.make, self.tensor = helper.make_node, numpy_helper.from_array
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
 
@@ -46,21 +107,19 @@ class _Graph:
         names = [x if isinstance(x, str) else self._constant(x) for x in inputs]
         name = called or f"pffl/{kind.lower()}_{len(self.nodes)}"
         domain = "ai.onnx.ml" if kind == "LabelEncoder" else ""
-        self.nodes.append(helper.make_node(kind, names, [name], domain=domain, **given))
+        self.nodes.append(self.make(kind, names, [name], domain=domain, **given))
         return name
 
     def _constant(self, values: object) -> str:
         array, name = np.asarray(values), f"pffl/constant_{len(self.constants)}"
         array = array.astype(object) if array.dtype.kind == "U" else array
-        self.constants.append(
-            numpy_helper.from_array(np.ascontiguousarray(array), name)
-        )
+        self.constants.append(self.tensor(np.ascontiguousarray(array), name))
         return name
 
     def vector(self, column: str, called: str = "") -> str:
         return self.add("Squeeze", column, np.array([1]), called=called)
 
-    def linear(self, x: str, form: RawForm, places: NDArray[np.int64]) -> str:
+    def linear(self, x: str, form: RawForm, places: IntArray) -> str:
         """Add ``(x − mean) · coefficientsᵀ`` of some inputs."""
         centred = self.add("Sub", x, form.mean[places])
         return self.add("MatMul", centred, form.coefficients[:, places].T)
@@ -68,12 +127,15 @@ class _Graph:
 
 def onnx_model(predictor: Predictor, unseen: Unseen | None = None) -> ModelProto:
     """Return the checked model; the same predictor gives the same bytes."""
+    from onnx import checker, helper
+
     form = RawForm.of(predictor, "an export to ONNX")
     unseen = unseen or predictor.preparation.unseen
     refused = [f"'{c.name}'" for c in form.columns if c.kind in ("text", "date")]
-    if refused:
+    if refused or math.isfinite(predictor.inputs.longest):
+        what = f"hashed texts and dates ({', '.join(refused)})"
         raise UsageError(
-            f"[not-exportable] column {', '.join(refused)}: hashed texts and dates are "
+            f"[not-exportable] {what if refused else 'inputs that are shortened'} are "
             "not exported to ONNX; `to_sklearn()` exports the model whole"
         )
     graph, taken = _Graph(), {column.name for column in form.columns}
@@ -84,18 +146,20 @@ def onnx_model(predictor: Predictor, unseen: Unseen | None = None) -> ModelProto
     if predictor.schema.labels:
         outputs = _add_classes(graph, predictor, score, called)
     else:
-        kept = graph.add("Clip", score, *(form.limits or (-np.inf, np.inf)))
-        kept = graph.add("Where", graph.add("IsNaN", score), np.nan, kept)
-        graph.vector(kept, called=called["value"])
-        outputs = {called["value"]: (DOUBLE, [ROWS])}
-    kinds = [(c.name, STRING if c.values else DOUBLE) for c in form.columns]
-    info = helper.make_tensor_value_info
+        value = graph.add("Clip", score, *form.limits)
+        value = graph.add("Where", graph.add("IsNaN", score), np.nan, value)
+        outputs = {graph.vector(value, called["value"]): (DOUBLE, ["rows"])}
+    inputs = {
+        c.name: (STRING if c.values else DOUBLE, ["rows", 1]) for c in form.columns
+    }
     model = helper.make_model(
         helper.make_graph(
             graph.nodes,
             "pffl",
-            [info(name, kind, [ROWS, 1]) for name, kind in kinds],
-            [info(name, *kind) for name, kind in outputs.items()],
+            *(
+                [helper.make_tensor_value_info(n, *kind) for n, kind in ends.items()]
+                for ends in (inputs, outputs)
+            ),
             initializer=graph.constants,
         ),
         opset_imports=[helper.make_opsetid(*opset) for opset in OPSETS.items()],
@@ -104,7 +168,16 @@ def onnx_model(predictor: Predictor, unseen: Unseen | None = None) -> ModelProto
         producer_version=version("pffl"),
         doc_string=__doc__,
     )
-    helper.set_model_props(model, _metadata(predictor, unseen))
+    bounds = zip(predictor.cells, predictor.bounds.tolist(), strict=True)
+    facts = {
+        "model_fingerprint": predictor.model.fingerprint(predictor.w),
+        "data_fingerprint": predictor.fingerprint or "",
+        "refused_label": str(_labels(predictor)[-1]) if predictor.schema.labels else "",
+        "bounds": json.dumps({cell: n for cell, n in bounds if np.isfinite(n)}),
+        "loss_bound": json.dumps(predictor.loss_bound),
+        "unseen": unseen,
+    }
+    helper.set_model_props(model, facts)
     checker.check_model(model, full_check=True)
     return model
 
@@ -154,7 +227,7 @@ def _categories(graph: _Graph, form: RawForm, unseen: Unseen) -> Iterator[str]:
 
 def _add_classes(
     graph: _Graph, predictor: Predictor, score: str, names: dict[str, str]
-) -> Outputs:
+) -> dict[str, tuple[int, list[Any]]]:
     """Add labels, bounded probabilities and scores."""
     labels, classes = _labels(predictor), len(predictor.classes)
     bad = graph.add("IsNaN", score)
@@ -180,9 +253,9 @@ def _add_classes(
             p = graph.add("Max", p, least)
     p = graph.add("Where", bad, np.nan, p, called=names["probabilities"])
     kind = {"U": STRING, "i": INTEGER, "f": DOUBLE}[labels.dtype.kind]
-    wide = [ROWS, classes]
+    wide: list[Any] = ["rows", classes]
     scores = wide[:1] if classes == 2 else wide
-    return {label: (kind, [ROWS]), p: (DOUBLE, wide), decision: (DOUBLE, scores)}
+    return {label: (kind, wide[:1]), p: (DOUBLE, wide), decision: (DOUBLE, scores)}
 
 
 def _labels(predictor: Predictor) -> NDArray[Any]:
@@ -192,23 +265,3 @@ def _labels(predictor: Predictor) -> NDArray[Any]:
         return np.append(labels, "" if labels.dtype.kind == "U" else np.nan)
     numbers = labels.astype(np.int64)
     return np.append(numbers, min(0, int(numbers.min())) - 1)
-
-
-def _metadata(predictor: Predictor, unseen: Unseen) -> dict[str, str]:
-    """Return what is known of the model, for whoever opens the file."""
-    pairs = zip(predictor.cells, predictor.bounds.tolist(), strict=True)
-    facts = {
-        "pffl_version": version("pffl"),
-        "model_fingerprint": predictor.model.fingerprint(predictor.w),
-        "data_fingerprint": predictor.fingerprint or "",
-        "model": dict(predictor.model.describe()),
-        "target": predictor.schema.target,
-        "classes": predictor.classes.tolist(),
-        "refused_label": str(_labels(predictor)[-1]) if predictor.schema.labels else "",
-        "groups": list(predictor.schema.groups),
-        "bounds": {cell: number for cell, number in pairs if np.isfinite(number)},
-        "loss_bound": predictor.loss_bound,
-        "unseen": unseen,
-    }
-    texts = {k: v for k, v in facts.items() if isinstance(v, str)}
-    return {k: json.dumps(v, ensure_ascii=False) for k, v in facts.items()} | texts

@@ -1,1 +1,0 @@
-"""A trained model in forms that others read: coefficients, scikit-learn, ONNX."""
