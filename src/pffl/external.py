@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
@@ -45,9 +44,8 @@ from pffl.numerics import bounded_probabilities, is_number
 from pffl.prepare import Options
 from pffl.problem import Point, Problem, upper_value
 from pffl.queries import Census, Evaluate, Query, Total, View, add_all
-from pffl.queries.validation import Gate, Policy
 from pffl.solution import Solution
-from pffl.text import up, words
+from pffl.text import words
 from pffl.typing import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -58,7 +56,7 @@ if TYPE_CHECKING:
 
     from pffl.models.network import Network
 
-Iterate: TypeAlias = Literal["best", "average", "last"]
+Iterate: TypeAlias = Literal["best", "last"]
 Groups: TypeAlias = Sequence[str] | Mapping[str, Sequence[str]]
 LoaderRows: TypeAlias = "DataLoader[Any] | Dataset[Any]"
 SplitBatch: TypeAlias = Callable[[Any], tuple[Any, Any, Any]]
@@ -86,7 +84,7 @@ class ExternalSettings:
     multiplier_bound, risk_weight, dual_step_size
         B, β and η of λ; None finds a step size.
     iterate
-        The model that is kept: the best, the last, or the average of the last half.
+        The model that is returned: the best, or the last.
     options
         Confidence and empty cells. Rows weigh the same in all silos.
     """
@@ -154,9 +152,6 @@ class ExternalTraining:
     multipliers: FloatArray
     history: list[Round] = field(default_factory=list)
     best: tuple[tuple[bool, float], FloatArray, FloatArray] | None = None
-    averaged: int = 0
-    w_sum: FloatArray | float = 0.0
-    multiplier_sum: FloatArray | float = 0.0
     diverged: bool = False
 
     @classmethod
@@ -234,14 +229,6 @@ class ExternalTraining:
         missed = not (violation <= 0).all() and not self.settings.constraint.minimax
         return bool(missed), upper_value(risk, violation, self.problem)
 
-    def reach(self, w: FloatArray, number: int) -> None:
-        """Take the model after a round; average those of the last half of them."""
-        self.reached = w
-        if 2 * number > self.rounds and self.settings.iterate == "average":
-            self.w_sum = self.w_sum + w
-            self.multiplier_sum = self.multiplier_sum + self.multipliers
-            self.averaged += 1
-
     def settling(self) -> Settling:
         """Measure how far losses and weights swung over the last half of the rounds."""
         last = self.history[-((len(self.history) + 1) // 2) :]
@@ -303,7 +290,6 @@ class ExternalTraining:
                 *self.notes,
                 OWN_SEEDS,
                 *clipping_note(M),
-                *noise_note(training.settling, problem.cells.names),
                 *notes,
             ],
         )
@@ -315,10 +301,6 @@ class ExternalTraining:
         """Choose the model, M on training rows, and measure test rows once, at last."""
         problem, iterate = self.problem, self.settings.iterate
         w, lam = self.reached, self.multipliers
-        if iterate == "average" and self.averaged:
-            lam = np.asarray(self.multiplier_sum) / self.averaged
-            average = np.asarray(self.w_sum) / self.averaged
-            w = self.model.vector(self.model.arrays(average))  # in the arrays' types
         if not np.isfinite(w).all() and self.best is not None:
             self.diverged, (_, w, lam) = True, self.best
         M, train = yield from shipped_sample(problem, w, wanted)
@@ -340,23 +322,6 @@ def clipping_note(M: float | None) -> list[str]:
     return [
         "figures on test rows and new people are of the model with its probabilities "
         f"clipped so that no loss is above {words(M)} (pffl.external.bounded does it)"
-    ]
-
-
-def noise_note(settling: Settling | None, names: Sequence[str]) -> list[str]:
-    """Name the group whose loss is noisy from round to round, if there is one."""
-    if settling is None or not any(settling.noisy):
-        return []
-    swing = [
-        s or 0.0 if noise else 0.0
-        for s, noise in zip(settling.swing, settling.noisy, strict=True)
-    ]
-    z = int(np.argmax(swing))
-    return [
-        f"in the last {settling.rounds:,} rounds the mean loss of '{names[z]}' had a "
-        f"standard deviation of {up(swing[z])} times the loss of a constant guess, at "
-        "steady weights: noise of the training, which a smaller learning rate or "
-        "larger batches would reduce"
     ]
 
 
@@ -386,20 +351,15 @@ def solve_loaders(
     rounds: int = 20,
     local_epochs: int = 1,
     split: SplitBatch | None = None,
-    autocast: torch.dtype | None = None,
-    multiplier_bound: float = 10.0,
-    risk_weight: float = 1.0,
-    dual_step_size: float | None = None,
-    iterate: Iterate = "best",
-    options: Options | None = None,
     seed: int = 0,
     name: str = "data",
     callbacks: Sequence[Callback] = (),
+    **settings: Any,
 ) -> Solution:
     """Train a torch module over silos of Datasets or DataLoaders, under bounds.
 
     For data that a `Federation` of flat rows cannot hold: augmentation, inputs that are
-    dictionaries, any optimiser, frozen layers, mixed precision. A round is FedAvg.
+    dictionaries, any optimiser, frozen layers. A round is FedAvg.
 
     Parameters
     ----------
@@ -426,15 +386,13 @@ def solve_loaders(
         mapping with ``label`` (``labels``, ``y``, ``target``) and ``group``, whose
         other entries go to the module by name. Inputs that are a mapping are passed as
         keywords; outputs may have ``.logits``.
-    autocast
-        A type of mixed precision, such as ``torch.bfloat16``; losses are measured
-        without it.
-    multiplier_bound, risk_weight, dual_step_size, iterate, options
-        As for `pffl.deploy.BoundedGroupLossMixin`.
     seed
         Of the order of rows and of random draws in training.
     name, callbacks
         Name of the data; callbacks between rounds.
+    settings
+        ``multiplier_bound``, ``risk_weight``, ``dual_step_size``, ``iterate``,
+        ``options``, as for `pffl.deploy.BoundedGroupLossMixin`.
 
     Returns
     -------
@@ -465,14 +423,6 @@ def solve_loaders(
     >>> bool(solution.cells["train_loss"].max() < 0.5)
     True
     """
-    settings = ExternalSettings(
-        constraint,
-        multiplier_bound,
-        risk_weight,
-        dual_step_size,
-        iterate,
-        options or Options(),
-    )
     if not silos:
         raise UsageError("[no-silos] solve_loaders: there are no silos")
     rows = {
@@ -484,14 +434,13 @@ def solve_loaders(
     schema, started = external_schema(groups, labels), time.monotonic()
     engine = LoaderEngine(network, schema, rows, split or split_batch, name)
     w = engine.vector(engine.module)
-    run = ExternalTraining.begin(settings, engine, engine.model, w, rounds, started)
-    counts = run.problem.silo_counts.astype(np.float64)
+    bounds = ExternalSettings(constraint, **settings)
+    run = ExternalTraining.begin(bounds, engine, engine.model, w, rounds, started)
+    apart = "validation" in engine.splits
     for number in range(1, rounds + 1):
         run.sent = w
-        others = None
-        if "validation" in engine.splits:
-            others = engine.sums(w, "validation")
-        run.step(counts, engine.sums(w, "train")[1], number, others, callbacks)
+        others = engine.sums(w, "validation") if apart else None
+        run.step(*engine.sums(w, "train"), number, others, callbacks)
         weights = run.weights()
         total = np.zeros_like(w)
         for k, mass in enumerate(run.problem.masses.tolist()):
@@ -501,11 +450,10 @@ def solve_loaders(
                 weights[k].reshape(-1),
                 optimizer,
                 local_epochs,
-                autocast,
                 (seed, number, k),
             )
         w = np.asarray(total / run.problem.masses.sum())
-        run.reach(w, number)
+        run.reached = w
         if run.diverged or not np.isfinite(w).all():
             run.diverged = True
             break
@@ -556,7 +504,7 @@ class LoaderEngine:
             raise MissingExtraError("torch", "solve_loaders") from error
         loss = CLASSES if schema.labels else NUMBERS
         if not isinstance(network, Network):
-            network = Network(network, CLASSES if schema.labels else NUMBERS)
+            network = Network(network, loss)
         self.network, self.schema, self.rows = network, schema, rows
         self.split, self.name = split, name
         self.loss = LOSSES[network.loss]
@@ -564,10 +512,8 @@ class LoaderEngine:
         self.encoding = TableEncoding.of_numbers(schema)
         self.device = network.torch_device
         self.module = copy.deepcopy(network.module).to(self.device)
-        inputs = network.inputs.identity(0)
-        arrays = state_arrays(self.module)
-        self.model = Reported.of(arrays, loss).bind(schema, inputs)
-        self.gate = Gate(Policy(), schema)
+        reported = Reported.of(state_arrays(self.module), loss)
+        self.model = reported.bind(schema, network.inputs)
         self._counts: dict[tuple[int, str], IntArray] = {}
         self.silo_names = tuple(rows)
         self.splits = tuple(
@@ -578,22 +524,18 @@ class LoaderEngine:
         """Ask every silo, and add the answers."""
         if not isinstance(query, Census | Evaluate):
             raise UsageError(f"[unknown-query] loaders do not answer '{query.kind}'")
-        answers: list[Any] = []
         if isinstance(query, Evaluate):
             self.load(self.module, query.w)
+        answers: list[Any] = []
         for k in range(len(self.rows)):
             view, losses, classes = self._measured(k, query.split)
-            counted = Census(self.schema, query.split).answer(view)
-            answer: Any = self.gate.census(k, query.split, counted, 0)
             if isinstance(query, Evaluate):
                 clipped = partial(self.model.bounded, losses)
-                total = query.total(view, losses, classes, clipped)
-                answer = self.gate.report(query, k, total)
-            answers.append(answer)
+                answers.append(query.total(view, losses, classes, clipped))
+            else:
+                answers.append(query.answer(view))
         added: Any = add_all(answers)
-        if isinstance(query, Evaluate):
-            added = query.keeping(added, answers)
-        return added
+        return query.keeping(added, answers) if isinstance(query, Evaluate) else added
 
     def ask_many(self, queries: Sequence[Query[Any]]) -> list[Any]:
         """Ask one after the other."""
@@ -616,7 +558,6 @@ class LoaderEngine:
         weights: FloatArray,
         optimizer: Callable[[nn.Module], Optimizer] | None,
         epochs: int,
-        autocast: torch.dtype | None,
         seed: tuple[int, int, int],
     ) -> FloatArray:
         """Return the model of one silo after its epochs from w; losses have weights."""
@@ -626,9 +567,6 @@ class LoaderEngine:
 
         module = copy.deepcopy(self.network.module).to(self.device)
         self.load(module, w)
-        mixed: Any = nullcontext
-        if autocast is not None:
-            mixed = partial(torch.autocast, self.device.type, dtype=autocast)
         with seeded(seed, self.device):
             steps = (
                 torch.optim.Adam(p for p in module.parameters() if p.requires_grad)
@@ -643,9 +581,7 @@ class LoaderEngine:
                         weights[self._strata(labels, groups)], dtype=torch.float32
                     )
                     steps.zero_grad()
-                    with mixed():
-                        scores = self._scores(module, inputs)
-                    losses = self._losses(scores.float(), labels)
+                    losses = self._losses(self._scores(module, inputs), labels)
                     (losses * weight.to(losses.device)).mean().backward()
                     steps.step()
         return self.vector(module)
@@ -743,12 +679,9 @@ def state_arrays(module: nn.Module) -> dict[str, Any]:
     """Return a module's state in NumPy; bfloat16, which NumPy lacks, as float32."""
     import torch
 
-    state = {
-        name: tensor.detach().cpu() for name, tensor in module.state_dict().items()
-    }
     return {
-        name: (t.float() if t.dtype == torch.bfloat16 else t).numpy()
-        for name, t in state.items()
+        name: (t.float() if t.dtype == torch.bfloat16 else t).detach().cpu().numpy()
+        for name, t in module.state_dict().items()
     }
 
 

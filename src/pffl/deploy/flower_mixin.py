@@ -688,8 +688,8 @@ class BoundedGroupLossMixin:
         η of λ ← [λ + ηr]₊, which begins at 0; None finds one, see `methods.ascent`.
     iterate
         The model that is returned: the "best" of all rounds (that meets the bounds with
-        the smallest risk on the training rows, or misses them by the least), the
-        "average" of the models of the last half of the rounds, or the "last".
+        the smallest risk on the training rows, or misses them by the least), or the
+        "last".
     silos
         Names of the clients that must be there, or how many; None: as many as the
         strategy asks for (`min_available_nodes`), and whoever else is there.
@@ -760,11 +760,6 @@ class BoundedGroupLossMixin:
         begun = time.monotonic()
         engine = Reports(self, grid, initial_arrays, evaluate_config, timeout)
         models = engine.models
-        if models.bytes and self.bounding.iterate == "average":
-            raise UsageError(
-                "[wrong-value] iterate = 'average': a model that is bytes has no "
-                "average; take 'best' or 'last'"
-            )
         asked = getattr(self._inner, "min_available_nodes", 1)
         engine.meet(int(asked) if self.silos is None else self.silos)
         first = models.vector(initial_arrays)
@@ -830,7 +825,7 @@ class BoundedGroupLossMixin:
             server_round, replies
         )
         if arrays is not None:
-            at.reach(engine.models.vector(arrays), server_round)
+            at.reached = engine.models.vector(arrays)
             best = [at.best[1]] if at.best is not None else []
             engine.models.forget(but=[at.sent, at.reached, *best])
         if at.history:
