@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 
@@ -502,7 +502,7 @@ class LoaderEngine:
             from pffl.models.network import LOSSES, Network
         except ModuleNotFoundError as error:  # pragma: no cover
             raise MissingExtraError("torch", "solve_loaders") from error
-        loss = CLASSES if schema.labels else NUMBERS
+        loss: Any = CLASSES if schema.labels else NUMBERS
         if not isinstance(network, Network):
             network = Network(network, loss)
         self.network, self.schema, self.rows = network, schema, rows
@@ -535,7 +535,9 @@ class LoaderEngine:
             else:
                 answers.append(query.answer(view))
         added: Any = add_all(answers)
-        return query.keeping(added, answers) if isinstance(query, Evaluate) else added
+        if isinstance(query, Evaluate):
+            added = query.keeping(added, answers)
+        return cast("T", added)
 
     def ask_many(self, queries: Sequence[Query[Any]]) -> list[Any]:
         """Ask one after the other."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -116,7 +116,7 @@ def coefficients_of(
     pairs = zip(names, columns, strict=True)
     values = [name[len(column) + 1 :] or None for name, column in pairs]
     found: dict[str, object] = {"input": names, "column": columns, "value": values}
-    last: dict[str, object] = {"input": INTERCEPT}
+    last: dict[str, Any] = {"input": INTERCEPT}
     labels = predictor.schema.labels if len(form.coefficients) > 1 else ("",)
     for label, slopes, start in zip(
         labels, form.coefficients, form.intercept, strict=True

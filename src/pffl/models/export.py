@@ -149,17 +149,15 @@ def onnx_model(predictor: Predictor, unseen: Unseen | None = None) -> ModelProto
         value = graph.add("Clip", score, *form.limits)
         value = graph.add("Where", graph.add("IsNaN", score), np.nan, value)
         outputs = {graph.vector(value, called["value"]): (DOUBLE, ["rows"])}
-    inputs = {
-        c.name: (STRING if c.values else DOUBLE, ["rows", 1]) for c in form.columns
-    }
+    shape: list[Any] = ["rows", 1]
+    inputs = {c.name: (STRING if c.values else DOUBLE, shape) for c in form.columns}
+    info = helper.make_tensor_value_info
     model = helper.make_model(
         helper.make_graph(
             graph.nodes,
             "pffl",
-            *(
-                [helper.make_tensor_value_info(n, *kind) for n, kind in ends.items()]
-                for ends in (inputs, outputs)
-            ),
+            [info(name, *kind) for name, kind in inputs.items()],
+            [info(name, *kind) for name, kind in outputs.items()],
             initializer=graph.constants,
         ),
         opset_imports=[helper.make_opsetid(*opset) for opset in OPSETS.items()],
