@@ -128,7 +128,7 @@ def run_command() -> None:
     with tempfile.TemporaryDirectory() as name:
         table = people(Path(name))
         words = ["run", str(table), "--label", "hired", "--group", "sex"]
-        words += ["--silo", "branch", "--bound", "0.66", "--seed", "0", "--quiet"]
+        words += ["--silo", "branch", "--bound", "0.66", "--seed", "0"]
         words += ["--out", str(Path(name) / "run")]
         before, sys.argv = sys.argv, ["pffl", *words]
         try:

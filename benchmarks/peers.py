@@ -6,8 +6,7 @@
 CPU is processor time of all threads, the median of the turns; `×` is the contestant's
 CPU over pffl's in the same run. OTHER is a Python that has ray, flwr or declearn, if
 this one has not (`pip install declearn 'flwr[simulation]'` in an environment of its
-own). pffl 0.1.0 is commit 020bbf0, checked out beside and run in a process of its own.
-What cannot be had is said.
+own). What is not installed is named.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +31,6 @@ from threadpoolctl import threadpool_limits
 import pffl
 
 HERE = Path(__file__).resolve()
-OLD = "020bbf0"  # 0.1.0
 L2 = 1e-6
 GAP = 1e-6
 CLIENTS, ROUNDS, FEWER = 10, 20, 3
@@ -132,21 +129,13 @@ def model(l2: float = L2) -> pffl.LogisticRegression:
 def ready(
     engine: Any, bound: float, method: Any, l2: float = L2
 ) -> tuple[Any, Callable[[], Any]]:
-    """Return a problem, and a method's rounds on it: in 0.1.0, or now."""
+    """Return a problem, and a method's rounds on it."""
+    from pffl._solve import prepared
+    from pffl.driver import drive
+    from pffl.flow import rounds
     from pffl.prepare import Options
 
     given = (engine, pffl.BoundedGroupLoss(bound), model(l2), method, Options())
-    try:
-        from pffl._solve import prepared
-    except ImportError:  # 0.1.0
-        from pffl.prepare import prepare
-
-        old = importlib.import_module("pffl.loop")
-        problem, _ = prepare(*given, seed=0)
-        return problem, lambda: old.iterate(engine, problem, method)
-    from pffl.driver import drive
-    from pffl.flow import rounds
-
     problem, _ = prepared(*given, seed=0)
     return problem, lambda: drive(engine, rounds(problem, method))
 
@@ -208,20 +197,6 @@ def child(python: str, what: str, *, path: Path | None = None) -> Any:
     if done.returncode:
         return (done.stderr.strip() or "no word").splitlines()[-1][:100]
     return json.loads(done.stdout.splitlines()[-1])
-
-
-@contextmanager
-def old_checkout() -> Iterator[Path]:
-    """Check 0.1.0 out beside, for as long as it is needed."""
-    root = str(HERE.parents[1])
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "old"
-        git = ["git", "-C", root, "worktree"]
-        subprocess.run([*git, "add", "-q", "--detach", str(place), OLD], check=True)
-        try:
-            yield place / "src"
-        finally:
-            subprocess.run([*git, "remove", "--force", str(place)], check=True)
 
 
 # ---------------------------------------------------------------- contests
@@ -343,10 +318,10 @@ def numpy_loop(parts: list[Any]) -> np.ndarray:
     return w
 
 
-def against_old(
+def rounds_and_solve(
     work: str, rows: int, p: int, groups: int, repeats: int, method: Any
 ) -> list[Line]:
-    """A method's rounds, and a whole solve, against `Exact` of 0.1.0."""
+    """A method's rounds, and a whole solve, against a fit without bounds."""
     from pffl.engines import Local
 
     X, y, group = people(rows, p, groups)
@@ -368,44 +343,27 @@ def against_old(
             return f"{name}, {s.found.rounds} rounds to {GAP:g}"
         return f"{s.found.status}" if who.startswith("pffl") else ""
 
-    out = lines(work, found, says)
-    with old_checkout() as path:
-        told = child(sys.executable, f"old {rows} {p} {groups} {bound}", path=path)
-    who = "pffl 0.1.0, Exact"
-    if isinstance(told, str):
-        return [*out, Line(work, who, None, None, told)]
-    old = Spent(told["cpu"], told["wall"])
-    return [*out, Line(work, who, old, old.cpu / found["pffl"].cpu, told["said"])]
+    return lines(work, found, says)
 
 
 def wide(repeats: int, python: str) -> list[Line]:
     """A thousand inputs."""
     method = pffl.FirstOrder(multiplier_bound=10.0, target_gap=GAP)
     work = "20,000 × 1,000, 10 groups, the method's rounds"
-    return against_old(work, 20_000, 1_000, 10, repeats, method)
+    return rounds_and_solve(work, 20_000, 1_000, 10, repeats, method)
 
 
 def cells(repeats: int, python: str) -> list[Line]:
     """Five hundred groups."""
     method = pffl.FirstOrder(multiplier_bound=10.0, target_gap=GAP)
     work = "50,000 × 100, 500 groups, the method's rounds"
-    return against_old(work, 50_000, 100, 500, repeats, method)
+    return rounds_and_solve(work, 50_000, 100, 500, repeats, method)
 
 
 def silos(repeats: int, python: str) -> list[Line]:
     """One pass for Hessians over ten thousand silos."""
-    with old_checkout() as path:
-        told = child(sys.executable, "pass", path=path)
-    found = one_pass(2 * repeats)
     work = "one pass for Hessians, 10,000 silos × 20 rows × 20"
-    out = lines(work, found, lambda who, s: "")
-    who = "pffl 0.1.0"
-    if isinstance(told, str):
-        return [*out, Line(work, who, None, None, told)]
-    old = Spent(told["pffl"][0], told["pffl"][1])
-    bare = old.cpu / told["bare product"][0]
-    said = f"{bare:.0f} bare products of its own run"
-    return [*out, Line(work, who, old, old.cpu / found["pffl"].cpu, said)]
+    return lines(work, one_pass(2 * repeats), lambda who, s: "")
 
 
 def one_pass(repeats: int) -> dict[str, Spent]:
@@ -467,22 +425,6 @@ def sparse(repeats: int, python: str) -> list[Line]:
 
 
 # ---------------------------------------------------------------- other processes
-
-
-def old(rows: str, p: str, groups: str, bound: str) -> dict[str, Any]:
-    """`Exact` of the pffl at hand, which is 0.1.0's."""
-    from pffl.engines import Local
-
-    data = federation(*people(int(rows), int(p), int(groups)), 10)
-    exact = pffl.Exact(multiplier_bound=10.0, tolerance=GAP)  # its name in 0.1.0
-    found = spent(ready(Local(data), float(bound), exact)[1])
-    said = f"{found.found.rounds} rounds to {GAP:g}"
-    return {"cpu": found.cpu, "wall": found.wall, "said": said}
-
-
-def one_pass_alone() -> dict[str, Any]:
-    """A pass of the pffl at hand, as plain numbers."""
-    return {who: (s.cpu, s.wall) for who, s in one_pass(3).items()}
 
 
 def parts() -> list[Any]:
@@ -616,8 +558,6 @@ CONTESTS = {
     "sparse": sparse,
 }
 CHILDREN: dict[str, Callable[..., dict[str, Any]]] = {
-    "old": old,
-    "pass": one_pass_alone,
     "flower": flower,
     "declearn": declearn,
 }

@@ -6,8 +6,8 @@ Tasks: compas-bgl, compas-cbgl, adult-cbgl, acs-race (its file beside the checko
 Each method gets three settings, chosen on three seeds of noise that are not reported,
 by βF + B·max r⁺ of the true training rows: a choice that no private run could make,
 alike for all.
-Results are appended to benchmarks/privacy.jsonl; `--table` prints them as in
-privacy.md, `--figure` draws docs/figures/privacy*.svg.
+Results are appended to benchmarks/privacy.jsonl; `--table` prints all of them,
+`--figure` draws docs/figures/privacy*.svg.
 """
 
 from __future__ import annotations

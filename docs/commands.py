@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Write docs/commands.md, the reference of commands, options and run-file keys.
+"""Write docs/commands.md, the reference of commands, run-file keys, files and exit codes.
 
 ``python docs/commands.py``, from the root of the checkout.
 """
@@ -19,14 +19,83 @@ from pffl.config import SECTIONS, keys
 from pffl.records import words
 
 PAGE = Path(__file__).with_name("commands.md")
-HEAD = """# Commands and the run file
+HEAD = """# Commands, run file, exit codes
 
 <!-- written by docs/commands.py -->
 
-Every command has a function of the same name in Python ([API](api/index.md)). An option is a key of the run file: `--bound 0.7` is `constraint.bound = 0.7`. All other keys are set by `--set section.key=value`, or in a file that is given as DATA. A list of names may be written with commas. An option or key without effect is refused.
+This page is the reference of the command line. Every command has a function of the same name in Python ([API](api/index.md)).
 
-Exit codes: 0 done and met · 2 usage · 3 data · 4 a training verdict other than *met*, a certificate that was asked for and not given, an audit that exceeded its bound, an alarm · 5 federation · 6 artefact · 7 privacy budget · 130, 143 interrupted.
+## Exit codes
+
+| code | means | in Python | what to do |
+|---|---|---|---|
+| 0 | done; every bound is met, and a certificate that was asked for is given | | |
+| 1 | a bug in pffl | any other exception | report it with its message |
+| 2 | usage or run file | `UsageError`, `MissingExtraError` | the message names all problems at once |
+| 3 | data | `DataError` | `pffl data FILE`; the message has lines and columns |
+| 4 | a training verdict other than *met*, a certificate that was asked for and not given, an audit that exceeded its bound, an alarm | `NotMetError` | below |
+| 5 | federation: a site is absent, refuses, or its answer cannot be true | `FederationError`, `Refused` | the site is named; `pffl run --resume DIR` |
+| 6 | artefact: a file is damaged, edited or cannot be written; `verify` found a difference | `ArtefactError` | the file is named |
+| 7 | privacy budget | `PrivacyBudgetError` | raise the site's budget, then `--resume` |
+| 130, 143 | interrupted (Ctrl-C, SIGTERM) | `KeyboardInterrupt` | `pffl run --resume DIR` ends with the same model |
+
+Errors also have a `code` for programs (`error.code`); sentences may change.
+
+## Training verdicts
+
+`status` in `result.json`, `Solution.status`, `clf.status_`:
+
+| status | exit code | meaning | what to do |
+|---|---|---|---|
+| `met` | 0 | every group is within its bound | read the other two verdicts |
+| `no bounds` | 0 | no bound was given | `--bound`, or `--bound auto` |
+| `not met` | 4 | a bound is missed | leave `method.multiplier_bound` out, or raise it |
+| `not measured` | 4 | a group has no training rows | leave its bound out |
+| `impossible` | 4 | no linear model meets all bounds (proved) | [four ways on](choosing.md#if-it-is-impossible) |
+| `not decided` | 4 | the noise leaves it open | the message says which ε or how many rows would do |
+| `not converged` | 4 | the gap is above its target | the message says what to raise; or `--method auto` |
+| `diverged` | 4 | stopped at the last finite model | a smaller step size |
+| `interrupted` | 130 | unfinished | `pffl run --resume DIR` |
+
+## Files
+
+| in a run folder | content |
+|---|---|
+| `report.html`, `card.md` | page and model card |
+| `certificate.json` | verdicts, data, groups, bounds, statements, figures, evidence |
+| `result.json`, `history.csv` | figures for programs; one line per round |
+| `model.safetensors` | model and preparation of its columns; no code |
+| `run.toml` | the run file that repeats the run |
+| `manifest.json` | SHA-256 of the others |
+| `checkpoint.log` | during a run only: totals received so far |
+
+Each JSON file names its `format` and `version`; other versions are refused with exit code 6.
+
+## Commands
+
+An option is a key of the run file: `--bound 0.7` is `constraint.bound = 0.7`. `--set section.key=value` sets any other key. Lists may be written with commas. An option or key without effect is refused.
+
+DATA is a data set (`adult`), a table (`people.csv`), a run file (`run.toml`) or a run folder.
 """
+RUN_FILE = """
+## Run file
+
+Only `[data]` is needed; missing keys have the command line's defaults. `run.toml` of any run has every key: copy it to start one.
+
+```toml
+[data]
+path = "people.csv"
+label = "hired"
+group = ["sex", "race"]
+silo = "branch"
+
+[constraint]
+kind = "cbgl"
+bound = 0.7
+
+[run]
+seed = 0
+```"""
 TABLE = "\n| key | type | default | meaning |\n|---|---|---|---|"
 
 
@@ -35,20 +104,55 @@ def cell(text: object) -> str:
     return " ".join(str(text).split()).replace("|", "\\|").replace("<", "&lt;")
 
 
-def commands() -> Iterator[str]:
-    """Yield a section for every command."""
+def parts() -> dict[str, Any]:
+    """Every command, by its name."""
+    found = {}
     for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
         inner = getattr(command, "commands", None)
-        parts = {f"{name} {own}": one for own, one in inner.items()} if inner else {}
-        for path, one in (parts or {name: command}).items():
-            given = [p for p in one.params if not getattr(p, "hidden", False)]
-            takes = [p for p in given if p.param_type_name == "argument"]
-            yield f"\n### pffl {path}\n"
-            usage = " ".join(
-                ["pffl", path, *(_argument(p) for p in takes), "[OPTIONS]"]
-            )
-            yield f"`{usage}`\n\n{cell(one.help)}\n"
-            yield from options([p for p in given if p not in takes])
+        found |= (
+            {f"{name} {n}": c for n, c in inner.items()} if inner else {name: command}
+        )
+    return found
+
+
+def options(command: Any) -> list[Any]:
+    """Options of a command that its help shows."""
+    shown = [p for p in command.params if p.param_type_name == "option"]
+    return [p for p in shown if p.name != "help" and not getattr(p, "hidden", False)]
+
+
+def is_shared(option: Any) -> bool:
+    """Whether it is an option that sets a key, the same in all commands."""
+    shared = OPTIONS.get(option.name)
+    return shared is not None and shared.help == option.help and bool(shared.keys)
+
+
+def commands() -> Iterator[str]:
+    """Yield shared options, then a section for every command."""
+    every = parts()
+    shared = {o.name: o for c in every.values() for o in options(c) if is_shared(o)}
+    yield "### Shared options\n\n| option | key | meaning |\n|---|---|---|"
+    for name, option in shared.items():
+        named = ", ".join(f"`{k}`" for k in OPTIONS[name].keys)
+        yield f"| `{_written(option)}` | {named} | {cell(option.help)} |"
+    for path, command in every.items():
+        takes = [p for p in command.params if p.param_type_name == "argument"]
+        usage = " ".join(["pffl", path, *map(_argument, takes), "[OPTIONS]"])
+        yield f"\n### pffl {path}\n\n`{usage}`\n\n{cell(command.help)}\n"
+        own = [o for o in options(command) if not is_shared(o)]
+        common = [o for o in options(command) if is_shared(o)]
+        if common:
+            listed = ", ".join(f"`{o.opts[0]}`" for o in common)
+            yield f"Shared options: {listed}.\n"
+        if own:
+            yield "| option | meaning |\n|---|---|"
+        for one in own:
+            yield f"| `{_written(one)}` | {cell(one.help or '')} |"
+
+
+def _written(option: Any) -> str:
+    value = f" {option.metavar}" if option.metavar else ""
+    return f"{', '.join(option.opts)}{value}"
 
 
 def _argument(parameter: Any) -> str:
@@ -56,28 +160,13 @@ def _argument(parameter: Any) -> str:
     return word if parameter.required else f"[{word}]"
 
 
-def options(given: list[Any]) -> Iterator[str]:
-    """Yield a table of options."""
-    if not [p for p in given if p.name != "help"]:
-        return
-    yield "| option | key | meaning |\n|---|---|---|"
-    for one in given:
-        if one.name == "help":
-            continue
-        shared = OPTIONS.get(one.name)
-        known = shared is not None and shared.help == one.help
-        named = ", ".join(f"`{k}`" for k in shared.keys) if shared and known else ""
-        value = f" {one.metavar}" if one.metavar else ""
-        yield f"| `{', '.join(one.opts)}{value}` | {named} | {cell(one.help or '')} |"
-
-
 def run_file() -> Iterator[str]:
     """Yield a table for every section of the run file."""
-    yield "\n## Keys of the run file"
+    yield RUN_FILE
     for section in SECTIONS:
         mine = {k: v for k, v in keys().items() if k.startswith(f"{section}.")}
         if not mine:
-            yield f'\n### [{section}]\n\nWhat the columns of a table hold, declared: see [privacy](privacy.md). `columns = "FILE"` takes them from another file.'
+            yield f'\n### [{section}]\n\nWhat the columns of a table hold: [declared columns](tables.md#declared-columns). `columns = "FILE"` takes them from another file.'
             continue
         yield f"\n### [{section}]"
         yield TABLE
@@ -93,8 +182,8 @@ def run_file() -> Iterator[str]:
 def page() -> str:
     """Return the whole page."""
     gone = [f"`pffl {old}` is `{new}`" for old, new in COMMANDS_GONE.items()]
-    old = f"\n## Names that are gone\n\n{'; '.join(gone)}. Options that are gone name their key.\n"
-    return "\n".join([HEAD, "## Commands", *commands(), *run_file(), old])
+    old = f"\n## Removed commands\n\n{'; '.join(gone)}.\n"
+    return "\n".join([HEAD, *commands(), *run_file(), old])
 
 
 if __name__ == "__main__":

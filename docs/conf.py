@@ -9,9 +9,7 @@ reproduction/ and the files at the root are the same in a checkout and on the si
 from __future__ import annotations
 
 import inspect
-import json
 import os
-import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,15 +17,9 @@ from typing import Any
 from sphinx.util.inspect import stringify_signature
 
 import pffl
-from pffl._report import packaged
 from pffl._report.chart import COLOURS
 
 HERE = Path(__file__).parent
-GLOSSARY = json.loads(packaged("glossary.json"))
-PERHAPS = re.compile(r"^\?(\S+)\n", re.MULTILINE)
-WORDS = "<!-- words of the page -->"
-HEAD = re.compile(r"^(\S.*)\n  \S", re.MULTILINE)
-LISTED = re.compile(r"^([\w./-]+)$", re.MULTILINE)
 sys.path.insert(0, str(HERE))
 
 # Notebooks say the same on every machine: no colours, no bars, one width.
@@ -45,6 +37,26 @@ def chart_colours() -> Path:
     (place / "charts.css").write_text("".join(sheets), "utf-8")
     return place
 
+
+#: Members that a class's page shows; other classes show their parameters.
+MEMBERS = {
+    "pffl.FairClassifier": "fit, predict, predict_proba, certificate",
+    "pffl.FairRegressor": "fit, predict, certificate",
+    "pffl.Federation": "from_table, from_arrays, from_silos, with_calibration, export",
+    "pffl.data.TableEncoder": "encode, transform, to_json, from_json",
+    "pffl.Solution": "status, message, gap, cells, history, certificate, notes, "
+    "predictor, predict, predict_proba, save, metric_frame, as_dict",
+    "pffl.Feasible": "sentence, table, alone, forecast, as_dict",
+    "pffl.Certificate": "of_kind, holds, insist, as_dict",
+    "pffl.Predictor": "predict, predict_proba, decision_function, save, coefficients, "
+    "to_sklearn, to_onnx",
+    "pffl.experiments.Comparison": "table, points, differences, front, chart, save",
+    "pffl.figures.Chart": "axes, save",
+    "pffl.deploy.GroupSums": "pick, add, record",
+    "pffl.methods.Method": "run",
+    "pffl.constraints.Constraint": "cells, describe",
+    "pffl.callbacks.Callback": "after_round, solved",
+}
 
 project = "pffl"
 author = "The pffl authors"
@@ -64,7 +76,7 @@ extensions = [
 root_doc = "docs/index"
 include_patterns = [
     "docs/**",
-    "benchmarks/*.md",
+    "benchmarks/README.md",
     "examples/*/README.md",
     "reproduction/README.md",
     "CHANGELOG.md",
@@ -88,7 +100,9 @@ nb_merge_streams = True
 nb_output_stderr = "remove"  # warnings name paths of the machine
 
 toc_object_entries_show_parents = "hide"
-autosummary_generate = False
+templates_path = ["_templates"]
+autosummary_generate = True
+autosummary_context = {"shown_members": MEMBERS}
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
 autodoc_member_order = "bysource"
@@ -143,30 +157,6 @@ def shown_signature(
     return stringify_signature(shown), None
 
 
-def pages_that_are_there(app: object, name: str, source: list[str]) -> None:
-    """Resolve the lines ``?page`` of a table of contents: there, or not yet there."""
-    folder = (HERE.parent / name).parent
-    listed = set(LISTED.findall(source[0]))
-
-    def those(line: re.Match[str]) -> str:
-        found = sorted(folder.glob(f"{line[1]}.md"))
-        names = [os.path.relpath(path, folder).removesuffix(".md") for path in found]
-        return "".join(f"{one}\n" for one in names if one not in listed)
-
-    source[0] = PERHAPS.sub(those, source[0])
-    if WORDS in source[0]:
-        source[0] = source[0].replace(WORDS, words_of_the_page(source[0]))
-
-
-def words_of_the_page(page: str) -> str:
-    """Return the glossary that reports have, but for what the page has itself."""
-    own = {word for line in HEAD.findall(page) for word in line.split(", ")}
-    words = sorted(set(GLOSSARY) - own)
-    told = [f"{word}\n  {GLOSSARY[word]}.\n" for word in words]
-    return "```{glossary}\n" + "\n".join(told) + "```\n"
-
-
 def setup(sphinx: Any) -> None:
     """Register what is ours."""
-    sphinx.connect("source-read", pages_that_are_there)
     sphinx.connect("autodoc-process-signature", shown_signature)

@@ -16,7 +16,7 @@ from tests.oracles import people_of
 
 @dataclass(frozen=True, eq=False)
 class Oracle:
-    """F, r and G from pooled rows, straight from docs/architecture.md.
+    """F, r and G from pooled rows, straight from CONTRIBUTING.md.
 
     `X` is scaled and has a column of ones; `cells` marks each cell's rows, (Z, n).
     """

@@ -16,7 +16,7 @@ KINDS = list(MODELS)
 @pytest.mark.parametrize("weighting", ["silos", "rows"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_g_is_a_weighted_sum_of_losses(kind, weighting):
-    # G = Σ c_i ℓ_i − λᵀζ + β(μ/2)‖w‖², docs/architecture.md.
+    # G = Σ c_i ℓ_i − λᵀζ + β(μ/2)‖w‖², CONTRIBUTING.md.
     _, engine, problem, oracle, w, lam = setting(kind, weighting=weighting, beta=0.3)
     at = expand(engine, problem, w)
     g = value(at.risk, at.violation, lam, problem.risk_weight)

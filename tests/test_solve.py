@@ -583,7 +583,7 @@ def test_a_radius_and_a_confidence_are_taken_over():
 
 
 def test_engines_are_only_asked_the_queries():
-    # Nothing but what docs/architecture.md lists ever reaches a silo.
+    # Nothing but what CONTRIBUTING.md lists ever reaches a silo.
     asked = []
 
     class Watched(Local):

@@ -21,7 +21,7 @@ class PFFLError(Exception):
     ----------
     exit_code
         What the command line ends with: 2 usage, 3 data, 4 a bound that is not met,
-        5 federation, 6 artefact, 7 privacy budget; see docs/errors.md.
+        5 federation, 6 artefact, 7 privacy budget; see docs/commands.md.
     code
         What is wrong, in a word that stays the same when the sentence is reworded.
     codes

@@ -2,7 +2,7 @@
 
 A server that chooses w makes the logistic loss a step at one value of an input: then
 the gradient's constant counts who is above it, and differences of neighbouring steps
-count the people of one value. Without noise that reads every count (docs/attacks.md).
+count the people of one value. Without noise that reads every count (SECURITY.md).
 """
 
 from __future__ import annotations

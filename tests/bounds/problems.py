@@ -11,7 +11,7 @@ from scipy.optimize import minimize
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """F and r of docs/architecture.md by loops over rows."""
+    """F and r of CONTRIBUTING.md by loops over rows."""
 
     X: np.ndarray
     y: np.ndarray

@@ -298,7 +298,7 @@ def test_false_alarms_are_rare_at_the_bound(
 def test_false_alarms_over_ten_thousand_rows(
     kind: Callable[[float], Draw], cells: int, known: bool
 ) -> None:
-    """More settings, and rates: benchmarks/monitor.py."""
+    """More settings than the quick test."""
     found = crossings(
         kind(0.2),
         [0.6] * cells,

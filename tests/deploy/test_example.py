@@ -1,6 +1,6 @@
 """The app of examples/flower_torch, before and after: what the docs say of both.
 
-``python -m tests.deploy.test_example`` writes the diff into docs/flower.md.
+``python -m tests.deploy.test_example`` writes the diff into docs/networks.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 HERE = Path(__file__).parents[2]
 APPS = HERE / "examples" / "flower_torch"
-PAGE = HERE / "docs" / "flower.md"
+PAGE = HERE / "docs" / "networks.md"
 FENCE = re.compile(r"(<!-- diff of .* -->\n```diff\n).*?(```\n<!-- end -->)", re.S)
 FILES = ("quickstart/task.py", "quickstart/client_app.py", "quickstart/server_app.py")
 

@@ -12,9 +12,7 @@ import pytest
 from tests.datasets.compas_file import is_cached
 
 GALLERY = Path(__file__).parents[2] / "docs" / "gallery"
-#: Pages without cells; the programs of the second run in tests/test_examples.py.
-PLAIN = {"index", "lightning_and_hugging_face"}
-NOTEBOOKS = sorted(p.stem for p in GALLERY.glob("*.md") if p.stem not in PLAIN)
+NOTEBOOKS = sorted(p.stem for p in GALLERY.glob("*.md") if p.stem != "index")
 CELL = re.compile(r"^```\{code-cell\}[^\n]*\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 OPTION = re.compile(r"^:[\w-]+:.*\n", re.MULTILINE)
 #: More than a few seconds, or processes of its own: `pytest -m slow`.

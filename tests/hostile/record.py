@@ -1,6 +1,6 @@
 """Solve and judge every problem, and write down what was found.
 
-python -m tests.hostile.record              # benchmarks/hostile.md
+python -m tests.hostile.record              # results.md
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.hostile.referee import Finding
 
 PROBLEMS = 720
 STEP = 20
-HERE = Path(__file__).parents[2] / "benchmarks" / "hostile.md"
+HERE = Path(__file__).with_name("results.md")
 
 
 def examine_one(number: int) -> Finding:

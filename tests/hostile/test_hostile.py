@@ -1,6 +1,6 @@
 """Hundreds of random problems, and no false sentence: see `problems` and `referee`.
 
-The whole is slow; what it found is in benchmarks/hostile.md, written by
+The whole is slow; what it found is in results.md, written by
 `python -m tests.hostile.record`.
 """
 

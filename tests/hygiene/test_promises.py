@@ -1,4 +1,4 @@
-"""Promises that hold for the whole tree: SECURITY.md, and docs/architecture.md."""
+"""Promises that hold for the whole tree: SECURITY.md, and CONTRIBUTING.md."""
 
 from __future__ import annotations
 

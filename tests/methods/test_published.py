@@ -1,4 +1,4 @@
-"""Methods against the numbers that their authors published (docs/published.md).
+"""Methods against the numbers that their authors published (docs/compare.md).
 
 Files that may not be shipped lie in ../shared/data, or where PFFL_SHARED_DATA says.
 """

@@ -170,7 +170,7 @@ def test_the_models_of_a_path_are_drawn_by_what_came_of_them(promised):
 
 
 def test_what_a_policy_person_asks_is_answered(tmp_path):
-    """docs/report.md says where."""
+    """Purpose, owner, rates with intervals, hashes."""
     data, place = federation(), tmp_path / "run"
     about = pffl.About("to lend", "the credit board", "2026-11-17", "board@example.org")
     bounds = pffl.ConditionalBoundedGroupLoss(0.8)

@@ -130,7 +130,7 @@ DATASETS = {
     ),
     "adult": Dataset(adult, "income over $50,000, US census 1994: 48,842 people, real"),
     "celeba": Dataset(
-        celeba, "faces by person, real; from a folder, see docs/celeba.md"
+        celeba, "faces by person, real; from a folder, see docs/networks.md"
     ),
     "compas": Dataset(
         compas, "two-year recidivism, ProPublica 2016: 6,172 people, real"

@@ -2,7 +2,7 @@
 
 Liu, Luo, Wang, Tang: *Deep Learning Face Attributes in the Wild* (2015), divided by
 person as LEAF does (Caldas et al. 2018). Its terms allow research that is not
-commercial and forbid passing it on, so it is not downloaded here: docs/celeba.md says
+commercial and forbid passing it on, so it is not downloaded here: docs/networks.md says
 how to get it.
 
     list_attr_celeba.txt    line 1: number of pictures; line 2: names of attributes;
@@ -73,7 +73,7 @@ MD5 = {
 HOW = (
     "CelebA is downloaded by hand after accepting its terms: put img_align_celeba.zip, "
     "list_attr_celeba.txt and identity_CelebA.txt into one folder and name it with "
-    "source= (docs/celeba.md says where they are, and how mirrors name them)"
+    "source= (docs/networks.md says where they are, and how mirrors name them)"
 )
 MAX_PICTURE_BYTES = 16 << 20
 MAX_SIDE = 4096
