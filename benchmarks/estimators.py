@@ -81,8 +81,8 @@ def acs(path: str) -> pffl.Federation:
     table = table.drop_duplicates()
     return pffl.Federation.from_table(
         table.drop(columns=["PUMA", "RAC1P"]).assign(SEX=table["SEX"].astype(str)),
-        target="ESR1",
-        protected=["SEX"],
+        label="ESR1",
+        group="SEX",
         silo="ST",
     )
 

@@ -210,3 +210,27 @@ def test_what_does_not_fit_is_refused(options, code):
     clf = pffl.FairClassifier(0.6, estimator=BOOSTING).set_params(**options)
     with raises(UsageError, code):
         clf.fit(X, y, sensitive_features=group)
+
+
+def test_a_threshold_changes_decisions_and_no_loss(bounded):
+    X, y, group = people(1000)
+    for estimator in (None, BOOSTING):
+        clf = pffl.FairClassifier(2.0, estimator=estimator)
+        clf.fit(X, y, sensitive_features=group)
+        low = clone(clf).set_params(threshold=0.2).fit(X, y, sensitive_features=group)
+        p = low.predict_proba(X)[:, 1]
+        np.testing.assert_array_equal(p, clf.predict_proba(X)[:, 1])
+        np.testing.assert_array_equal(low.predict(X) == 1, p > 0.2)
+        rows = people(500, seed=9)
+        found = low.certificate(*rows[:2], sensitive_features=rows[2])
+        said = {row["cell"]: row for row in found.of_kind("holdout_error")[0].per_cell}
+        wrong = low.predict(rows[0]) != rows[1]
+        for name in ("a", "b"):
+            own = wrong[rows[2] == name].mean()
+            assert said[name]["error"] == pytest.approx(own, rel=1e-12)
+    with raises(UsageError, "wrong-value"):
+        pffl.FairClassifier(2.0, threshold=1.0).fit(X, y, sensitive_features=group)
+    with raises(UsageError, "wrong-model"):
+        pffl.FairClassifier(2.0, threshold=0.4).fit(
+            X, y % 2 + (X[:, 0] > 1), sensitive_features=group
+        )

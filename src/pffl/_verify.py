@@ -416,6 +416,9 @@ class Rows:
         )
         own, kept = self.losses(z), self.bounded(z, M)
         guess = z.argmax(axis=1) if self.e["labels"] else np.full(len(z), np.nan)
+        cut = self.e["model"]["described"].get("threshold", 0.5)
+        if cut != 0.5:  # of two classes
+            guess = 1 * (z[:, 1] - z[:, 0] > np.log(cut) - np.log1p(-cut))
         found = [own, own**2, kept, kept**2, guess == self.y, guess == 1]
         columns = [np.ones(len(z)), *(self.s * column for column in found), self.s]
         cells = [(self.member @ column).tolist() for column in columns]

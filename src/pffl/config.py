@@ -226,6 +226,11 @@ class TrainingPlan:
                 f"[wrong-model] target_range is for numbers, and '{schema.target}' "
                 "has classes"
             )
+        if getattr(mine, "threshold", 0.5) != 0.5 and chosen is not LogisticRegression:
+            raise UsageError(
+                f"[wrong-model] a threshold is for two classes, and '{schema.target}' "
+                "has others"
+            )
         known = set(parameters(chosen)) & set(parameters(type(mine)))
         return chosen(**{name: getattr(mine, name) for name in known})
 

@@ -95,6 +95,7 @@ class _Fair(BaseEstimator):
         error_at_most: float | None = None,
         l2: float | Literal["auto"] = 1e-3,
         fit_intercept: bool = True,
+        threshold: float = 0.5,
         method: Method | None = None,
         multiplier_bound: float | None = None,
         risk_weight: float = 1.0,
@@ -110,6 +111,7 @@ class _Fair(BaseEstimator):
         self.error_at_most = error_at_most
         self.l2 = l2
         self.fit_intercept = fit_intercept
+        self.threshold = threshold
         self.method = method
         self.multiplier_bound = multiplier_bound
         self.risk_weight = risk_weight
@@ -496,6 +498,8 @@ class FairClassifier(ClassifierMixin, _Fair):
         μ of the ridge term (μ/2)‖w‖² on standardised inputs, or "auto".
     fit_intercept
         Whether there is a constant. Without one, inputs are scaled but not centred.
+    threshold
+        Of two classes: `predict` says the second one where its probability is above.
     method
         Default: the one that fits, see `Auto`.
     multiplier_bound, risk_weight
@@ -599,18 +603,26 @@ class FairClassifier(ClassifierMixin, _Fair):
         return self
 
     def _model(self, classes: int) -> LinearModel:
-        kind = LogisticRegression if classes == 2 else SoftmaxRegression
-        return kind(1e-3 if self.l2 == "auto" else self.l2, self.fit_intercept)
+        l2 = 1e-3 if self.l2 == "auto" else self.l2
+        if classes == 2:
+            return LogisticRegression(l2, self.fit_intercept, threshold=self.threshold)
+        if self.threshold != 0.5:
+            raise UsageError("[wrong-model] a threshold is for two classes")
+        return SoftmaxRegression(l2, self.fit_intercept)
 
     def _plain(self) -> tuple[Model, FloatArray]:
         if self.estimator is not None:
             many = len(self.classes_)
-            return Probabilities(Inputs.identity(1 if many == 2 else many)), np.zeros(0)
-        outputs = len(self.coef_)
-        kind = LogisticRegression if outputs == 1 else SoftmaxRegression
+            self._model(many)  # which refuses a threshold that makes no sense
+            inputs = Inputs.identity(1 if many == 2 else many)
+            return Probabilities(inputs, threshold=self.threshold), np.zeros(0)
         w = np.column_stack([self.coef_, self.score_at_mean_]).reshape(-1)
         inputs = Inputs(self.mean_, np.ones_like(self.mean_))
-        return kind(0.0, inputs=inputs, n_outputs=outputs), w
+        model = self._model(len(self.classes_))
+        outputs = len(self.coef_)
+        return replace(
+            model, l2=0.0, intercept=True, inputs=inputs, n_outputs=outputs
+        ), w
 
     def _outputs_of(self, fitted: Any, X: Any) -> FloatArray:
         own, many = fitted.predict_proba(X), len(self.classes_)

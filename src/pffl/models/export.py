@@ -230,7 +230,8 @@ def _add_classes(
     labels, classes = _labels(predictor), len(predictor.classes)
     bad = graph.add("IsNaN", score)
     if classes == 2:
-        positive = graph.add("Greater", score, 0.0)
+        least = getattr(predictor.model, "least_score", 0.0)
+        positive = graph.add("Greater", score, least)
         code = graph.vector(graph.add("Cast", positive, to=INTEGER))
         decision = graph.vector(score, called=names["decision"])
         p = graph.add("Concat", graph.add("Neg", score), score, axis=1)

@@ -32,12 +32,13 @@ class Probabilities(Model):
 
     inputs: Inputs = field(default_factory=lambda: Inputs.identity(1))
     l2: float = 0.0
+    threshold: float = 0.5
     name: ClassVar[str] = "probabilities"
     n_parameters: ClassVar[int] = 0
 
     def bind(self, schema: Schema, inputs: Inputs) -> Self:
         """Return this model for these probabilities, unscaled."""
-        return type(self)(Inputs.identity(schema.n_features))
+        return replace(self, inputs=Inputs.identity(schema.n_features))
 
     @property
     def n_classes(self) -> int:
@@ -56,7 +57,8 @@ class Probabilities(Model):
     def classes(self, w: FloatArray, X: Design) -> FloatArray | None:
         """Return the class with the largest probability."""
         p = dense(X)
-        codes = p[:, 0] > 0.5 if p.shape[1] == 1 else p.argmax(axis=1)
+        one = p.shape[1] == 1
+        codes = p[:, 0] > self.threshold if one else p.argmax(axis=1)
         return np.asarray(codes, dtype=np.float64)
 
     def predict_proba(self, w: FloatArray, X: Design) -> FloatArray:
@@ -66,7 +68,8 @@ class Probabilities(Model):
 
     def describe(self) -> Mapping[str, object]:
         """Plain form, for files and messages."""
-        return {"kind": self.name}
+        own = {} if self.threshold == 0.5 else {"threshold": self.threshold}
+        return {"kind": self.name, **own}
 
 
 @dataclass(frozen=True, eq=False)

@@ -275,6 +275,7 @@ class LinearModel(Model):
         }
 
 
+@dataclass(frozen=True, eq=False)
 class LogisticRegression(LinearModel):
     """Two classes; ``ℓ = log(1 + e^z) − y z``.
 
@@ -288,6 +289,9 @@ class LogisticRegression(LinearModel):
         Whether inputs are scaled to mean 0 and variance 1 over all silos.
     input_bound
         Scaled inputs are shortened to ‖(x, 1)‖ ≤ input_bound; None: as they are.
+    threshold
+        People whose probability is above it are predicted to be of the second class.
+        It changes errors and selection rates, and no loss.
 
     Raises
     ------
@@ -304,7 +308,18 @@ class LogisticRegression(LinearModel):
     (2, 2)
     """
 
+    threshold: float = field(default=0.5, kw_only=True)
     name = "logistic"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        good = is_number(self.threshold) and 0 < self.threshold < 1
+        self.check("threshold", good, "a number between 0 and 1")
+
+    def describe(self) -> Mapping[str, object]:
+        """Plain form; the threshold where it is not 0.5."""
+        own = {} if self.threshold == 0.5 else {"threshold": self.threshold}
+        return {**super().describe(), **own}
 
     def check_labels(self, schema: Schema) -> int:
         """Demand two classes."""
@@ -360,8 +375,13 @@ class LogisticRegression(LinearModel):
         return slopes, values, values
 
     def score_classes(self, z: FloatArray) -> FloatArray:
-        """Return 1 for positive scores."""
-        return (z > 0).astype(np.float64)
+        """Return 1 for probabilities above the threshold."""
+        return (z > self.least_score).astype(np.float64)
+
+    @property
+    def least_score(self) -> float:
+        """The log-odds of the threshold."""
+        return math.log(self.threshold) - math.log1p(-self.threshold)
 
     def predict_proba(self, w: FloatArray, X: Design) -> FloatArray:
         """Return class probabilities, shape (n, 2)."""
