@@ -26,7 +26,7 @@ import numpy as np
 from scipy.sparse import issparse
 
 import pffl
-from pffl import files, log, methods, runs
+from pffl import driver, files, methods, runs
 from pffl.constraints import Cells
 from pffl.data import Attribute, Federation, Rows, Schema, Silo
 from pffl.engines import Local, Reference
@@ -1022,17 +1022,17 @@ def end_command(process: Popen[str]) -> tuple[int, str, str]:
 
 def has_checkpoint(place: Path) -> bool:
     """Whether a run has saved something."""
-    return (place / log.LOG).exists()
+    return (place / driver.LOG).exists()
 
 
 def is_unfinished(place: Path) -> bool:
     """Whether a run was stopped before its end."""
-    return (place / log.SPEC).exists()
+    return (place / driver.SPEC).exists()
 
 
 def damage_checkpoint(place: Path, damage: Callable[[bytes], bytes]) -> None:
     """Change the bytes that were saved last."""
-    path = place / log.LOG
+    path = place / driver.LOG
     path.write_bytes(damage(path.read_bytes()))
 
 
@@ -1072,4 +1072,4 @@ def fill_disk(monkeypatch: Any, when: str) -> None:
 
     target = {"write": "pffl.files.write_through", "rename": "pffl.files.os.replace"}
     monkeypatch.setattr(target[when], full)
-    monkeypatch.setattr("pffl.log.os.fsync", full)  # what is appended is forced, too
+    monkeypatch.setattr("pffl.driver.os.fsync", full)  # what is appended is forced, too

@@ -257,7 +257,7 @@ def run(
 
     `curvature` is h of Noisy FirstOrder, per row, as a part of clip²/4.
     """
-    meter = Meter(setting.access.pooled or len(setting.silo_names))
+    meter = Meter()
     by_rows, notes = replace(options, weighting="rows"), list[str]()
 
     def released() -> Flow[tuple[Problem, Point, list[Round], Measured, Noise]]:
@@ -312,7 +312,6 @@ def run(
         return problem, point, rounds, measured, noise
 
     problem, point, rounds, measured, noise = yield from meter.watch(released())
-    cost = meter.cost
     wanted = Wanted(
         setting.splits,
         loss_bound=plan.privacy.loss_bound,
@@ -331,7 +330,7 @@ def run(
             seed,
             plan.rounds,
             None,
-            {"asked": cost.asked, "distinct": cost.distinct, "messages": cost.messages},
+            meter.cost,
             0.0,
         ),
         promise=problem.n_cells > 0,

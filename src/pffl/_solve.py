@@ -20,7 +20,7 @@ from pffl.callbacks import Callback
 from pffl.constraints import Bound, Cells, Constraint, as_constraint
 from pffl.data.federation import Federation
 from pffl.data.partition import CALIBRATION
-from pffl.driver import Meter, drive
+from pffl.driver import Log, Meter, drive, identity
 from pffl.engines import DEPLOYED, ENGINES
 from pffl.engines.base import Engine
 from pffl.errors import UsageError
@@ -42,7 +42,6 @@ from pffl.evidence.record import (
 from pffl.evidence.tables import chosen_bound
 from pffl.fit import fit
 from pffl.flow import Flow
-from pffl.log import Log, identity
 from pffl.methods import method_of
 from pffl.methods.auto import Auto, check_memory
 from pffl.methods.base import Method
@@ -273,7 +272,7 @@ def solving(
     """
     settings, bare = options or Options(), model or default_model(setting.schema)
     asked = default_method(bare) if method is None else method
-    meter = Meter(setting.access.pooled or len(setting.silo_names))
+    meter = Meter()
     problem, notes = yield from meter.watch(
         begin(setting, constraint, bare, asked, settings, seed)
     )
@@ -307,7 +306,7 @@ def solving(
     else:
         flow = fit(problem, chosen, wanted, gap_every=gap_every)
         found = yield from meter.watch(flow)
-    run, solved, cost = found.run, found.problem, meter.cost
+    run, solved = found.run, found.problem
     data = replace(setting.data, trained_on=setting.data.fingerprint)
     held = found.measured.heldout
     if isinstance(path, ModelPath) and isinstance(held, Sample):
@@ -330,11 +329,7 @@ def solving(
             problem.seed,
             run.rounds,
             run.stopped,
-            {
-                "asked": cost.asked,
-                "distinct": cost.distinct,
-                "messages": cost.messages,
-            },
+            meter.cost,
             0.0,
             chosen=f"{chosen.name} was chosen: {why}" if why else None,
         ),

@@ -1,29 +1,55 @@
-"""The driver: what carries a flow's queries to silos, and shows its rounds.
+"""The driver: what carries a flow's queries to silos, and what it writes down.
 
 `drive` is the only loop. It drops what is asked twice in a message, shows rounds to
-callbacks, and writes down what it hears, so that a run that was stopped anywhere goes
-on and ends as if it had not been.
+callbacks, and writes down what it hears, so that a run that was stopped anywhere begins
+anew, first hears what it heard, and ends as if it had not been stopped.
+
+    checkpoint.log    what the run is, then one record per message
+    checkpoint.toml   the run file (written by `pffl run` only)
+
+A record is a length and a checksum of four bytes each, then a header (the digest of the
+queries, the kinds of the totals, the seconds so far) and the arrays of the totals. What
+a crash left unfinished at the end is dropped. The file is its owner's alone, and goes
+away when the run is finished.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import warnings
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from pffl import files
 from pffl.callbacks import Callback
 from pffl.engines.base import Engine
+from pffl.errors import ArtefactError, Malformed
 from pffl.flow import Flow, Round, Signal, gather
-from pffl.log import Log
 from pffl.processors import blas_threads
-from pffl.queries import Query, Total
+from pffl.queries import Query, ReleasedSums, Total
+from pffl.tensors import Parcel, pack, unpack
 
 R = TypeVar("R")
-NUMBER_BYTES = 8
+LOG = "checkpoint.log"
+SPEC = "checkpoint.toml"
+FORMAT = "pffl checkpoint"
+VERSION = 5
+MAX_LOG_BYTES = 2 << 30
+MAX_SHOWN = 60  # characters of a value in a message
+SYNC_SECONDS = 1.0  # between two times that it is forced to the disk
+FRAME_BYTES = 8  # before a record
 
 
 def drive(
@@ -140,50 +166,27 @@ class DeferredSignals:
             self._open = False
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What was asked of the federation.
+class Meter:
+    """Counts what flows ask, the census left out.
 
     Attributes
     ----------
-    asked, distinct
-        Queries, and different ones among them; the census left out.
+    asked
+        Digests of the queries.
     messages
         Times that queries went out together.
-    passes
-        What silos compute, in gradients over all of their rows, per silo.
-    bytes
-        From and to the server, all silos together.
     """
 
-    asked: int = 0
-    distinct: int = 0
-    messages: int = 0
-    passes: float = 0.0
-    bytes: int = 0
-
-
-class Meter:
-    """Counts what flows ask.
-
-    Parameters
-    ----------
-    silos, rows
-        How many silos there are, and rows of a silo on average, until a census tells.
-    """
-
-    def __init__(self, silos: int, rows: float = 0.0) -> None:
-        self._silos, self._rows = silos, rows
-        self._asked: list[bytes] = []
-        self._messages = self._bytes = 0
-        self._passes = 0.0
+    def __init__(self) -> None:
+        self.asked: list[bytes] = []
+        self.messages = 0
 
     @property
-    def cost(self) -> Cost:
-        """What was asked so far."""
-        asked = self._asked
-        counts = len(asked), len(set(asked)), self._messages
-        return Cost(*counts, self._passes, self._bytes)
+    def cost(self) -> dict[str, int]:
+        """Queries, different ones among them, and messages."""
+        distinct = len(set(self.asked))
+        asked = len(self.asked)
+        return {"asked": asked, "distinct": distinct, "messages": self.messages}
 
     def watch(self, flow: Flow[R]) -> Flow[R]:
         """Run a flow, and count what it asks."""
@@ -204,18 +207,250 @@ class Meter:
                 value, step = error, flow.throw
                 continue
             if not isinstance(told, Round):
-                self._charge(told, value)
+                new = {q.digest for q in told if not q.counts_rows}
+                self.asked += new
+                self.messages += bool(new)
 
-    def _charge(self, queries: Sequence[Query[Any]], totals: Sequence[Any]) -> None:
-        counted = set[bytes]()
-        for query, total in zip(queries, totals, strict=True):
-            if query.counts_rows:
-                self._rows = float(total.rows.mean())
-            elif query.digest not in counted:
-                self._messages += not counted
-                counted.add(query.digest)
-                self._asked.append(query.digest)
-                silos = self._silos if query.silos is None else len(query.silos)
-                self._passes += query.passes(self._rows) * silos / self._silos
-                numbers = query.numbers + total.numbers
-                self._bytes += silos * NUMBER_BYTES * numbers
+
+# The log
+
+
+class Log:
+    """What a run in a directory has heard.
+
+    Parameters
+    ----------
+    directory
+        Where the file lies; made with the first record.
+
+    Attributes
+    ----------
+    seconds
+        What the run took until its last record.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory = Path(directory)
+        self.path = self.directory / LOG
+        self.seconds = 0.0
+        self._header: Mapping[str, Any] = {}
+        self._records: list[bytes] = []
+        self._size = self._recalled = 0
+        self._full = False
+        self._forced = -math.inf
+        self._read()
+
+    @property
+    def seed(self) -> int | None:
+        """Seed of the run that was stopped; None if there is none."""
+        seed = self._header.get("identity", {}).get("run", {}).get("seed")
+        return seed if isinstance(seed, int) else None
+
+    @property
+    def messages(self) -> int:
+        """Messages that were recorded."""
+        return len(self._records)
+
+    def begin(self, identity: Mapping[str, Any]) -> None:
+        """Say what the run is: a log of another one is refused (fault 67)."""
+        if not self._header:
+            self._header = {"format": FORMAT, "version": VERSION, "identity": identity}
+            return
+        found = differences(
+            {"version": self._header["version"], **self._header["identity"]},
+            {"version": VERSION, **identity},
+        )
+        if found:
+            listing = "\n".join(
+                f"  - {key}: {old} in the checkpoint, {new} now"
+                for key, old, new in found
+            )
+            raise ArtefactError(
+                f"[other-run] '{self.path}' is of another run:\n{listing}\nRepeat that "
+                "run exactly, or choose another directory"
+            )
+
+    def recall(self, digest: bytes) -> list[Total] | None:
+        """Return the totals of the next message, if it was recorded."""
+        if self._recalled >= len(self._records):
+            return None
+        kinds = {q.total_type.__name__: q.total_type for q in Query.kinds.values()}
+        kinds[ReleasedSums.__name__] = ReleasedSums
+        try:
+            parcel = unpack(self._records[self._recalled])
+            header, arrays = parcel.header, parcel.arrays
+            if header["digest"] != digest.hex():
+                raise ArtefactError(
+                    f"[other-run] '{self.path}': message {self._recalled + 1} asked "
+                    "something else. The data or the program have changed: repeat the "
+                    "run in another directory"
+                )
+            found: list[dict[str, NDArray[Any]]] = [{} for _ in header["kinds"]]
+            for key, array in arrays.items():
+                place, name = key.split("/")
+                found[int(place)][name] = array
+            totals = [
+                kinds[kind].from_arrays(own)
+                for kind, own in zip(header["kinds"], found, strict=True)
+            ]
+            float(header["seconds"])
+        except (Malformed, LookupError, TypeError, ValueError, AttributeError) as error:
+            raise ArtefactError(
+                f"[bad-checkpoint] '{self.path}' cannot be used: {error}"
+            ) from error
+        self._recalled += 1
+        return totals
+
+    @property
+    def counted(self) -> bool:
+        """Whether the first message counts rows, and may be sent again to compare."""
+        return "privacy" not in self._header.get("identity", {})
+
+    def compare(self, recalled: Sequence[Total], heard: Sequence[Total]) -> None:
+        """Refuse to go on where rows have changed that cannot be read here."""
+        if pack(Parcel({}, _arrays(recalled))) != pack(Parcel({}, _arrays(heard))):
+            raise ArtefactError(
+                f"[other-run] '{self.path}': the rows have changed since the run was "
+                "stopped. Repeat it in another directory"
+            )
+
+    def record(self, digest: bytes, totals: Sequence[Total], seconds: float) -> None:
+        """Write down what was heard."""
+        header = {
+            "digest": digest.hex(),
+            "kinds": [type(total).__name__ for total in totals],
+            "seconds": seconds,
+        }
+        body = pack(Parcel(header, _arrays(totals)))
+        if self._full or self._size + len(body) > MAX_LOG_BYTES:
+            if not self._full:
+                warnings.warn(
+                    f"'{self.path}' is full: if this run is stopped, it goes on after "
+                    f"message {self.messages}",
+                    stacklevel=2,
+                )
+            self._full = True
+            return
+        self._append(body)
+        self._records.append(b"")  # not read again
+        self._recalled, self.seconds = len(self._records), seconds
+
+    def remove(self) -> None:
+        """Remove the files: the run is over."""
+        files.remove([self.path, self.directory / SPEC])
+
+    def _append(self, body: bytes) -> None:
+        framed = _framed(body)
+        if not self._size:
+            files.folder(self.directory)
+            framed = _framed(pack(Parcel(self._header))) + framed
+        try:
+            if not self._size:
+                files.make_private(self.path)
+            with open(self.path, "r+b") as stream:
+                stream.seek(self._size)
+                stream.truncate()  # what a crash left unfinished
+                stream.write(framed)
+                stream.flush()
+                if time.monotonic() - self._forced >= SYNC_SECONDS:
+                    os.fsync(stream.fileno())
+                    self._forced = time.monotonic()
+        except OSError as error:
+            with suppress(OSError):
+                os.truncate(self.path, self._size)
+            raise files.cannot_write(self.path, error) from error
+        self._size += len(framed)
+
+    def _read(self) -> None:
+        """Read what a stopped run left, as far as it is whole."""
+        if not self.path.is_file():
+            return
+        content, bodies, place = files.read(self.path, largest=MAX_LOG_BYTES), [], 0
+        while place + FRAME_BYTES <= len(content):
+            size = int.from_bytes(content[place : place + 4], "little")
+            known = int.from_bytes(content[place + 4 : place + FRAME_BYTES], "little")
+            body = content[place + FRAME_BYTES : place + FRAME_BYTES + size]
+            if len(body) < size or zlib.crc32(body) != known:
+                break
+            bodies.append(body)
+            place += FRAME_BYTES + size
+        header = _header(bodies[0]) if bodies else None
+        if header is None:
+            warnings.warn(
+                f"'{self.path}' cannot be read: the run begins anew", stacklevel=3
+            )
+            return
+        self._header, self._records, self._size = header, bodies[1:], place
+        with suppress(Malformed, IndexError, KeyError, TypeError, ValueError):
+            self.seconds = float(unpack(bodies[-1]).header["seconds"])
+
+
+def _header(body: bytes) -> Mapping[str, Any] | None:
+    try:
+        header = unpack(body).header
+    except Malformed:
+        return None
+    known = header.get("format") == FORMAT and "version" in header
+    return header if known and isinstance(header.get("identity"), Mapping) else None
+
+
+def _framed(body: bytes) -> bytes:
+    frame = len(body).to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little")
+    return frame + body
+
+
+def _arrays(totals: Sequence[Total]) -> dict[str, NDArray[Any]]:
+    """Return the arrays of totals by place and name."""
+    return {
+        f"{place}/{name}": array
+        for place, total in enumerate(totals)
+        for name, array in total.arrays().items()
+    }
+
+
+# What a log belongs to
+
+
+def identity(**parts: Any) -> dict[str, Any]:
+    """Return everything that a run follows from as plain values, by part and name."""
+    return dict(json.loads(json.dumps(parts, default=_plain), parse_constant=str))
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON can hold; an array is named by its hash."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return f"sha256:{files.digest_arrays(value)[:32]}"
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in fields(value)}
+    return dict(value) if isinstance(value, Mapping) else str(value)
+
+
+def differences(
+    saved: Mapping[str, Any], now: Mapping[str, Any]
+) -> list[tuple[str, str, str]]:
+    """Return key, saved value and present value wherever two identities differ.
+
+    >>> differences({"run": {"seed": 1}}, {"run": {"seed": 2}})
+    [('run.seed', '1', '2')]
+    """
+    old, new = dict(_leaves(saved)), dict(_leaves(now))
+    return [
+        (key, _show(old.get(key)), _show(new.get(key)))
+        for key in sorted(old.keys() | new.keys())
+        if old.get(key) != new.get(key)
+    ]
+
+
+def _leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
+
+
+def _show(value: object) -> str:
+    text = "nothing" if value is None else str(value)
+    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"

@@ -2,8 +2,7 @@
 
 A server's matrices are small: BLAS with a thread for each processor spends most of its
 time waiting for itself (four to seven times the work at 100 to 1,000 parameters), and
-the local engine has threads of its own. So `blas_threads` holds BLAS to a number while
-a run is driven, and gives back what was there before.
+the local engine has threads of its own. So a run is driven with BLAS held to one.
 """
 
 from __future__ import annotations
@@ -12,10 +11,9 @@ import itertools
 import math
 import os
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -89,43 +87,17 @@ class Threads:
         return list(self._pool.map(work, items))
 
 
-class _Hold:
-    """BLAS, held by one thread: numbers of threads can be the setting thread's own."""
-
-    def __init__(self) -> None:
-        self.lock, self.stack = threading.Lock(), ExitStack()
-        self.owner: int | None = None
-        self.limit = self.modules = 0
-
-
-_HOLD = _Hold()
-
-
 @contextmanager
 def blas_threads(limit: int) -> Iterator[None]:
-    """Hold BLAS to so many threads; fewer stay fewer, and what is held stays held."""
-    thread = threading.get_ident()
-    with _HOLD.lock:
-        first = _HOLD.owner is None
-        if first:
-            _HOLD.owner, _HOLD.limit, _HOLD.modules = thread, limit, 0
-        if _HOLD.owner == thread and _HOLD.modules != len(sys.modules):
-            _HOLD.modules = len(sys.modules)  # a module may have brought a library
-            known = _libraries(_HOLD.modules)
-            more = [
-                library.filepath
-                for library in known.lib_controllers
-                if library.user_api == "blas" and library.num_threads > _HOLD.limit
-            ]
-            chosen = known.select(filepath=more)
-            _HOLD.stack.enter_context(chosen.limit(limits=_HOLD.limit))
-    try:
+    """Hold BLAS to so many threads; fewer stay fewer."""
+    known = _libraries(len(sys.modules))  # a module may have brought a library
+    more = [
+        library.filepath
+        for library in known.lib_controllers
+        if library.user_api == "blas" and library.num_threads > limit
+    ]
+    with known.select(filepath=more).limit(limits=limit):
         yield
-    finally:
-        if first:
-            with _HOLD.lock:
-                _HOLD.stack.close()
-                _HOLD.owner = None
 
 
 @lru_cache(maxsize=1)

@@ -1,15 +1,15 @@
 """How far something is: a bar on a terminal, elsewhere a line now and then.
 
-Rounds of a run, runs of a study and bytes of a download are all shown in this way; bar
-and line have the same words, such as ``round 12 of 300: risk 0.61, 4 s left``. A bar
-fills only where it is known how much there is to do; otherwise it moves to and fro.
+Rounds of a run, runs of a study and bytes of a download are all shown in this way, in
+words such as ``round 12 of 300: risk 0.61``. A bar fills only where it is known how
+much there is to do; otherwise it moves to and fro.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,11 +27,7 @@ LINE_SECONDS = 5.0  # between two lines
 KINDS = {"census": "counting rows", "evaluate": "evaluating the model"}
 GRADIENTS = "losses and gradients"  # of all others
 MAX_NAME = 30
-UNITS = ("B", "kB", "MB", "GB")
 PICTURES = "pictures"  # what is counted, while all else that arrives is weighed
-
-#: What it is, how much is done, and of how much (where that is known), in words.
-Words: TypeAlias = Callable[[str, int, int | None], str]
 
 
 class Progress:
@@ -40,33 +36,26 @@ class Progress:
     Parameters
     ----------
     words
-        How to say it.
-    patience
-        Seconds before the first line.
+        Says what it is, how much is done, and of how much (where that is known).
     """
 
-    def __init__(self, words: Words, *, patience: float = 0.0) -> None:
+    def __init__(self, words: Callable[[str, int, int | None], str]) -> None:
         from rich.console import Console
 
         self.words = words
         self._target = Console(stderr=True, highlight=False, markup=False, emoji=False)
         self._bar: Bar | None = None
-        self._last, self._begun, self._first = -LINE_SECONDS, 0.0, 0
-        self._patience = patience
-        self._done, self._total = -1, -1
+        self._shown = -np.inf  # when the last line was written
 
     def __enter__(self) -> Progress:
         if self._target.is_terminal and not self._target.is_dumb_terminal:
-            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+            from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
             from rich.progress import Progress as Bar
 
-            self._bar = Bar(
-                BarColumn(bar_width=20),
-                TimeElapsedColumn(),
-                TextColumn("{task.fields[left]}{task.description}", markup=False),
-                console=self._target,
-                transient=True,
-            )
+            text = TextColumn("{task.description}", markup=False)
+            columns = (BarColumn(bar_width=20), TimeRemainingColumn(), text)
+            self._bar = Bar(*columns, console=self._target, transient=True)
+            self._bar.add_task("")
             self._bar.start()
         return self
 
@@ -76,39 +65,22 @@ class Progress:
 
     def __call__(self, what: str, done: int, total: int | None = None) -> None:
         """Show how far it is."""
-        now = time.monotonic()
-        fresh = done < self._done or (total or 0) != self._total  # another thing
-        if fresh:
-            self._begun, self._first = now, done
-        self._done, self._total = done, total or 0
-        text, left = visible(self.words(what, done, total)), ""
-        if total is not None and self._first < done < total:
-            rate = (done - self._first) / max(now - self._begun, 1e-9)
-            left = f"{(total - done) / rate:.0f} s left"
-        if self._bar is None:
-            # A line at both ends, and now and then between them.
-            waited = now - (self._begun if self._last < 0 else self._last)
-            due = fresh or done == total or waited >= LINE_SECONDS or self._last < 0
-            if due and not (self._patience and waited < self._patience):
-                self._last = now
-                self._target.print(f"{text}, {left}" if left else text, soft_wrap=True)
-            return
-        if fresh:
-            for task in self._bar.task_ids:
-                self._bar.remove_task(task)
-            self._bar.add_task(text, total=self._total or None, left="")
-        left = f"{left}, " if left else ""
-        task = self._bar.task_ids[0]
-        self._bar.update(task, completed=done, description=text, left=left)
+        text, now = visible(self.words(what, done, total)), time.monotonic()
+        if self._bar is not None:
+            task = self._bar.task_ids[0]
+            self._bar.update(task, completed=done, total=total, description=text)
+        elif done == total or now - self._shown >= LINE_SECONDS:
+            self._shown = now
+            self._target.print(text, soft_wrap=True)
 
 
 def counted(noun: str) -> Progress:
     """Show things of a kind that are done one after the other."""
-    return Progress(
-        lambda what, done, total: (
-            f"{noun} {done:,}{'' if total is None else f' of {total:,}'}: {what}"
-        )
-    )
+
+    def words(what: str, done: int, total: int | None) -> str:
+        return f"{noun} {done:,}{'' if total is None else f' of {total:,}'}: {what}"
+
+    return Progress(words)
 
 
 def arriving() -> Progress:
@@ -128,10 +100,9 @@ def size(number: float) -> str:
     >>> size(999), size(2_546_489)
     ('999 B', '2.5 MB')
     """
-    power = 0
-    while number >= 1000 and power < len(UNITS) - 1:
-        number, power = number / 1000, power + 1
-    return f"{number:.1f} {UNITS[power]}" if power else f"{number:.0f} {UNITS[0]}"
+    from rich.filesize import decimal
+
+    return decimal(int(number)).replace("bytes", "B")
 
 
 class Rounds(Callback):
@@ -141,27 +112,27 @@ class Rounds(Callback):
     """
 
     def __init__(self) -> None:
-        self.queries, self.last = 0, -LINE_SECONDS  # when the last round was shown
+        self.queries, self.last = 0, time.monotonic()  # when a round was shown
         self.shown: Progress | None = None
+        self.noun = ""
+
+    def _show(self, noun: str, what: str, done: int, total: int | None) -> None:
+        if self.shown is None or noun != self.noun:
+            self.ended()
+            self.noun, self.shown = noun, counted(noun).__enter__()
+        self.shown(what, done, total)
 
     def after_round(self, row: Round) -> bool:
         """Go on."""
-        if self.shown is None or self.shown.words is _message:
-            self.ended()
-            self.shown = counted("round").__enter__()
         self.last = time.monotonic()
-        self.shown(describe(row), row.number, row.planned)
+        self._show("round", describe(row), row.number, row.planned)
         return False
 
     def asking(self, queries: Sequence[Query[Any]]) -> None:
         """Show what is measured."""
         self.queries += 1
-        if time.monotonic() - self.last < LINE_SECONDS:
-            return
-        if self.shown is None or self.shown.words is not _message:
-            self.ended()
-            self.shown = Progress(_message, patience=LINE_SECONDS).__enter__()
-        self.shown(measured(queries), self.queries)
+        if time.monotonic() - self.last >= LINE_SECONDS:
+            self._show("message", measured(queries), self.queries, None)
 
     def ended(self) -> None:
         """End."""
@@ -174,10 +145,6 @@ def measured(queries: Sequence[Query[Any]]) -> str:
     """Say what the queries of a message are for."""
     kinds = (KINDS.get(one.kind, GRADIENTS) for one in queries)
     return "; ".join(dict.fromkeys(kinds))
-
-
-def _message(what: str, done: int, total: int | None) -> str:
-    return f"message {done:,}: {what}"
 
 
 def describe(row: Round) -> str:

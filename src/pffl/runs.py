@@ -26,7 +26,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pffl import files, log, records
+from pffl import driver, files, records
 from pffl._audit import Audit, Audited, read_coefficients, with_probabilities
 from pffl._solve import solve
 from pffl.callbacks import Callback
@@ -65,7 +65,7 @@ MANIFEST = "manifest.json"
 LOCK = ".lock"
 RECORD, SESSION = "record.jsonl", "session.json"  # of a deployed run
 STEPS = "steps"  # what its server goes on from, under secure sums
-STOPPED = {log.SPEC, log.LOG}
+STOPPED = {driver.SPEC, driver.LOG}
 FORMAT, VERSION = "pffl run directory", 2
 RESULT_FORMAT = "pffl.result"
 READABLE = (1, 2, 3)  # 1 was pffl 0.1.0
@@ -101,7 +101,7 @@ class RunDirectory:
 
         Of a run that was stopped there, what was written down then stays.
         """
-        path = self.directory / log.SPEC
+        path = self.directory / driver.SPEC
         if not path.exists():
             files.write(path, spec_text.encode())
 
@@ -534,8 +534,8 @@ def run(
     """
     from pffl._report.page import write_report
 
-    fresh = not (place.directory / log.SPEC).exists()
-    checkpoint, seed = log.Log(place.directory), job.seed
+    fresh = not (place.directory / driver.SPEC).exists()
+    checkpoint, seed = driver.Log(place.directory), job.seed
     if checkpoint.seed is not None:
         seed = checkpoint.seed
         say(f"going on after message {checkpoint.messages}")

@@ -147,7 +147,7 @@ def is_declared(method: Method, setting: Setting) -> None:
 def follows_from_totals(method: Method, setting: Setting) -> None:
     """Told the same totals again, it asks the same and ends at the same bits.
 
-    So a run that was stopped goes on (`pffl.log`). Nor does it change a total, ask more
+    So a run that was stopped goes on (`Log`). Nor does it change a total, ask more
     than it planned, or end with numbers that are none.
     """
     engine = Reference(setting.federation)

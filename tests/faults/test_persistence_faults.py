@@ -26,9 +26,9 @@ import pytest
 
 import pffl
 from pffl import fit, runs
+from pffl.driver import LOG, SPEC, VERSION, Log
 from pffl.engines import Local
 from pffl.errors import ArtefactError
-from pffl.log import LOG, SPEC, VERSION, Log
 from pffl.prepare import Options
 from pffl.tensors import Parcel, pack, unpack
 from tests.cli.helpers import SMALL, argv
@@ -137,7 +137,7 @@ def test_fault_67_a_checkpoint_of_another_run_is_refused_with_a_diff(
 
 
 def test_fault_67_another_format_version_is_refused(stopped, monkeypatch):
-    monkeypatch.setattr("pffl.log.VERSION", VERSION + 1)
+    monkeypatch.setattr("pffl.driver.VERSION", VERSION + 1)
     with raises(ArtefactError, "other-run", "version", VERSION, VERSION + 1):
         run(place=stopped)
 

@@ -101,14 +101,6 @@ def test_a_query_of_ones_own_is_asked_by_every_engine(federation, query):
     equal(total, remote(federation, limits=Limits(floor=1)).ask(query))
 
 
-def test_what_a_query_of_ones_own_costs(federation, query):
-    p, z, strata = 4, 2, 4
-    assert query.numbers == p + z + 1
-    assert Reference(federation).ask(query).numbers == (
-        z + p * (p + 1) // 2 + 3 * strata + 1
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [

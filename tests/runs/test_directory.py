@@ -10,9 +10,9 @@ from safetensors.numpy import save as save_tensors
 
 import pffl
 from pffl import runs
+from pffl.driver import Log
 from pffl.errors import ArtefactError
 from pffl.files import json_text
-from pffl.log import Log
 from pffl.tensors import judge
 from tests.raising import raises
 

@@ -9,9 +9,9 @@ import pytest
 
 import pffl
 from pffl.callbacks import Callback
+from pffl.driver import LOG, Log, identity
 from pffl.engines import Local, Reference
 from pffl.errors import ArtefactError, FederationError
-from pffl.log import LOG, Log, identity
 from pffl.methods import METHODS
 from pffl.queries import Census
 from tests.helpers import make_federation
@@ -209,7 +209,7 @@ def test_a_thousand_rounds_take_less_than_a_megabyte(tmp_path):
 
 def test_a_log_that_is_full_says_so_and_the_run_goes_on(tmp_path, monkeypatch):
     whole = solve(VARIANTS["pffl"])
-    monkeypatch.setattr("pffl.log.MAX_LOG_BYTES", 8_000)
+    monkeypatch.setattr("pffl.driver.MAX_LOG_BYTES", 8_000)
     engine = Stopping(Local(FEDERATION), 14, FederationError)
     with pytest.warns(UserWarning, match="is full"), pytest.raises(FederationError):
         solve(VARIANTS["pffl"], engine, checkpoint=tmp_path)

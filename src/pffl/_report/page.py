@@ -54,12 +54,7 @@ MEASURES = {
     "dp_gap": "DP gap",
     "eo_gap": "EO gap",
 }
-COSTS = {
-    "rounds": "rounds",
-    "passes": "passes",
-    "bytes": "MB sent",
-    "seconds": "seconds",
-}
+COSTS = {"rounds": "rounds", "seconds": "seconds"}
 Subject: TypeAlias = (
     "Solution | Audit | Evidence | Comparison | Monitor | str | os.PathLike[str]"
 )
@@ -354,10 +349,10 @@ def _mean(line: Mapping[str, Any], key: str) -> str:
 
 
 def _cost(line: Mapping[str, Any], key: str) -> str:
-    value = line[key] / 1e6 if key == "bytes" else line[key]
+    value = line[key]
     if math.isnan(value):
         return "–"
-    return f"{value:,.2f}" if key in ("bytes", "seconds") else f"{value:,.0f}"
+    return f"{value:,.2f}" if key == "seconds" else f"{value:,.0f}"
 
 
 @dataclass(frozen=True)

@@ -364,8 +364,8 @@ class Draft:
         settings: Sequence[str] = (),
     ) -> Draft:
         """Return the run that was stopped in a directory; nothing else may be given."""
+        from pffl.driver import SPEC as STOPPED
         from pffl.errors import ArtefactError, UsageError
-        from pffl.log import SPEC as STOPPED
 
         others = [f"--{name}" for name, text in given.items() if text]
         others += [*([] if data is None else [f"DATA {data}"]), *settings]

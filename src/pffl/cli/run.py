@@ -245,7 +245,7 @@ def _code_of(seen: list[int]) -> int:
 
 def _say_how_to_go_on(directory: Path) -> None:
     """Name the command that goes on with a run, if there is something to go on with."""
-    from pffl.log import SPEC
+    from pffl.driver import SPEC
 
     if (directory / SPEC).is_file():
         place = shlex.quote(str(directory))

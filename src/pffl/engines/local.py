@@ -25,7 +25,7 @@ from pffl.engines.training import in_one_step, one_by_one, train
 from pffl.models.base import Inputs
 from pffl.models.linear import LinearModel
 from pffl.models.scaled import Design
-from pffl.processors import Threads, blas_threads, processors
+from pffl.processors import Threads, processors
 from pffl.queries import (
     Census,
     CensusTotal,
@@ -95,9 +95,7 @@ class Local(Reference):
         if kind is Census and not first.released:
             return [census(self.federation, query) for query in queries]
         if isinstance(model, LinearModel) and kind in PASSES and self._lies_out(first):
-            # One BLAS thread each: ours are the threads, and BLAS's would compete.
-            with blas_threads(1):
-                return PASSES[kind](self.layout(queries), queries, self._spread)
+            return PASSES[kind](self.layout(queries), queries, self._spread)
         if model is not None and model.framework == "torch" and not first.released:
             from pffl.engines.networks import BATCHED  # needs torch
 

@@ -20,7 +20,7 @@ import numpy as np
 from pffl._solve import open_engine, setting_of
 from pffl.constraints import Constraint, PerSilo
 from pffl.data.federation import Federation
-from pffl.driver import Meter, drive_many
+from pffl.driver import drive_many
 from pffl.engines.base import Engine
 from pffl.errors import PFFLError
 from pffl.evidence.looks import bounds_settings, hashed
@@ -48,7 +48,7 @@ MEASURES = (
     "equalized_odds_gap",
     "worst_silo_loss",
 )
-COSTS = ("rounds", "passes", "bytes", "seconds")
+COSTS = ("rounds", "seconds")
 OF_PROBLEM = ("bound", "l2")  # parameters that are not the method's
 
 AnyMethod: TypeAlias = "str | Method"
@@ -107,9 +107,7 @@ class TrialRecord:
         For each split ``strata`` (group × label), ``cells`` and ``silos`` with their
         names and columns, ``risk`` and ``share``.
     costs
-        `COSTS` of training: rounds; passes over a silo's rows, in gradients' worth of
-        arithmetic; bytes, both ways and all silos; seconds, of a stack of trials the
-        equal share.
+        `COSTS` of training: rounds; seconds, of a stack of trials the equal share.
     reason
         Why there are no sums, if the trial failed.
     settings, price
@@ -313,14 +311,11 @@ class Draw:
             model = replace(model, l2=float(trial.parameters["l2"]))
         shared = (trial.bounded, model, method, self.options, self.seed)
         problem, _ = yield from prepare(self.setting, *shared)
-        rows = float(problem.silo_counts.sum(axis=1).mean())
-        meter = Meter(len(problem.silo_names), rows)
         near = None if start is None or not method.resumes else Start(start)
         began = time.monotonic()
-        run = yield from meter.watch(rounds(problem, method, start=near))
-        seconds, cost = (time.monotonic() - began) / beside, meter.cost
-        spent = map(float, (run.rounds, cost.passes, cost.bytes, seconds))
-        costs = dict(zip(COSTS, spent, strict=True))
+        run = yield from rounds(problem, method, start=near)
+        seconds = (time.monotonic() - began) / beside
+        costs = dict(zip(COSTS, (float(run.rounds), seconds), strict=True))
         head = (trial.name, self.seed, dict(trial.parameters))
         if run.stopped == "interrupted":
             raise KeyboardInterrupt  # an unfinished model is no record

@@ -399,24 +399,6 @@ class Query(Generic[T_co]):
         """Numbers that an answer's ranges name."""
         return {}
 
-    @property
-    def numbers(self) -> int:
-        """How many numbers travel to a silo, without the agreed task."""
-        values = [getattr(self, name) for name in self.asked]
-        return sum(
-            value.size if isinstance(value, np.ndarray) else 1
-            for value in values
-            if isinstance(value, int | float | np.ndarray)
-        )
-
-    def passes(self, rows: float) -> float:
-        """How much a silo computes, in gradients over all of its rows.
-
-        By multiplications: of p weights a gradient has 2p a row, losses alone p, a
-        Hessian p(p + 1)/2 more.
-        """
-        return 0.5
-
     def pooled(self, total: Any, views: Sequence[View]) -> Any:
         """Return the total of silos whose rows are all at hand, put right by that."""
         return total
@@ -500,10 +482,6 @@ class ModelQuery(Query[T_co]):
         z, strata = self.task.cells.membership.shape
         p = self.task.model.n_parameters
         return {"p": p, "z": z, "1+z": 1 + z, "strata": strata}
-
-    def passes(self, rows: float) -> float:
-        """One gradient."""
-        return 1.0
 
     def plain(self, index: int) -> tuple[dict[str, Any], Arrays]:
         """Return what is sent to the silo at `index`: plain values, and arrays."""

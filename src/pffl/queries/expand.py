@@ -169,16 +169,6 @@ class Expand(TrainingQuery[ExpandTotal]):
             "l": 0 if asked else shared["1+z"],
         }
 
-    def passes(self, rows: float) -> float:
-        """A gradient, one for each direction, and a Hessian.
-
-        Of order 0 the power method on F, and on each row's cell.
-        """
-        if not self.order:
-            return 2.0 * POWER_STEPS
-        hessian = (self.task.model.n_parameters + 1) / 4 if self.order == 2 else 0.0
-        return 1.0 + self.directions.shape[1] + hessian
-
     @property
     def steepness(self) -> float:
         """By how much the answer is steeper in w than losses are."""

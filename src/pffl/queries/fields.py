@@ -221,17 +221,6 @@ class Total:
             values[name] = found if of.axes else found.item()
         return cls(**values)
 
-    @property
-    def numbers(self) -> int:
-        """How many numbers travel."""
-        total = 0
-        for name, of in self.sent_fields().items():
-            shape = np.shape(getattr(self, name))
-            if of.symmetric:
-                shape = (*shape[:-2], triangle_size(shape[-1]))
-            total += math.prod(shape)
-        return total
-
     def check_size(self) -> None:
         """Refuse numbers so large that sums of them could overflow."""
         for values in self.arrays().values():

@@ -334,18 +334,6 @@ class Train(TrainingQuery[TrainTotal]):
             self.own_gradient(view),
         )
 
-    def passes(self, rows: float) -> float:
-        """Count a local step on a batch as its share of the rows.
-
-        The gradient at w is that of the first step, where steps take all rows; and
-        those at an anchor are one then, or one more for each step.
-        """
-        batch = self.batch_size
-        share = 1.0 if batch is None else min(1.0, batch / max(rows, 1.0))
-        steps = len(self.step_sizes) * share
-        anchored = self.corrected * (steps if share < 1 else 1.0)
-        return steps + (self.slope and share < 1) + anchored
-
     @property
     def leaves_ball(self) -> bool:
         """Whether local steps lead out of any ball, whatever the rows are."""
