@@ -36,7 +36,9 @@ HOMES = {
     "data.columns": ":columns Column count_words encode_values match_names",
     "data.infer": ":infer",
     "data.partition": ":partition draw_parts split_index",
-    "data.read": ":reading find_delimiter place_of read_chunks read_table",
+    "data.read": (
+        ":reading find_delimiter open_member place_of read_chunks read_table"
+    ),
     "data.rows": "as_csr as_inputs",
     "data.schema": "Names Numbered named repeated withheld",
     "data.table": "TableOptions",
@@ -45,7 +47,7 @@ HOMES = {
         "TASKS archive_name"
     ),
     "datasets._celeba": ":datasets_celeba",
-    "datasets._fetch": ":datasets_fetch RemoteFile cache_folder fetch open_member",
+    "datasets._fetch": ":datasets_fetch RemoteFile cache_folder fetch",
     "datasets._people": (
         ":datasets_people ADULT_COLUMNS ADULT_FILES COMPAS_FILE read_adult read_compas"
     ),

@@ -1,4 +1,4 @@
-"""Drawn persons in the layouts of the Census's person files, 2014 to 2024."""
+"""Drawn persons in the layouts of the Census's person files, 2017 to 2024."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from tests.inside import FIPS, RELP_OF_RELSHIPP, archive_name
 
-YEARS = (2014, 2018, 2021, 2024)
+YEARS = (2018, 2021, 2024)
 WEIGHTS = 80
 
 # The order of the file of 2017, without most allocation flags.
@@ -39,23 +39,18 @@ def zip_file(path, members):
     return path
 
 
-def member_name(year, state):
+def member_name(state):
     """What the Census calls a state's file."""
-    if year >= 2017:
-        return f"psam_p{FIPS[state]:02d}.csv"
-    return f"ss{year % 100:02d}p{state.lower()}.csv"
+    return f"psam_p{FIPS[state]:02d}.csv"
 
 
 def header(year):
     names = list(COLUMNS)
-    if year < 2017:
-        names = [name for name in names if name not in ("DIVISION", "REGION")]
     if year >= 2019:
         names[names.index("RELP")] = "RELSHIPP"
     if year >= 2023:
         names[names.index("ST")] = "STATE"
-    weight = "pwgtp" if year < 2017 else "PWGTP"
-    return names + [f"{weight}{k}" for k in range(1, WEIGHTS + 1)]
+    return names + [f"PWGTP{k}" for k in range(1, WEIGHTS + 1)]
 
 
 def persons(state, count, seed=0):
@@ -114,7 +109,7 @@ def text(year, state, people):
     for number, person in enumerate(people, start=1):
         row = {**person, "STATE": person["ST"], "SPORDER": "1", "PUMA": "00100"}
         serial = f"{year}HU{number:07d}" if year >= 2018 else f"{year}{number:09d}"
-        row["SERIALNO"] = serial if year >= 2017 else str(number)
+        row["SERIALNO"] = serial
         row["RELSHIPP"] = str(newer.get(int(person["RELP"]), 34))
         for name in names[-WEIGHTS:]:
             row[name] = person["PWGTP"]
@@ -128,7 +123,7 @@ def archive(folder, year, state, people):
     return zip_file(
         folder / archive_name(state),
         {
-            member_name(year, state): text(year, state, people),
+            member_name(state): text(year, state, people),
             f"ACS{year}_PUMS_README.pdf": b"%PDF-1.4 drawn",
         },
     )

@@ -52,19 +52,6 @@ class Drawn:
             [f"{n} {p}" for n, p in zip(self.names, self.person, strict=True)],
         )
 
-    def as_tables(self, *, header=True):
-        """Put mirrors' tables in the place of both lists."""
-        for name in ("list_attr_celeba.txt", "identity_CelebA.txt"):
-            (self.folder / name).unlink()
-        rows = [
-            ",".join([name, *map(str, flags)])
-            for name, flags in zip(self.names, self.flags, strict=True)
-        ]
-        first = ",".join(["image_id", *ATTRIBUTES])
-        self.write("list_attr_celeba.csv", [first, *rows])
-        people = [f"{n},{p}" for n, p in zip(self.names, self.person, strict=True)]
-        self.write("identity_CelebA.csv", ["image_id,identity"] * header + people)
-
     def write(self, name, lines):
         text = "".join(line + self.ending for line in lines)
         (self.folder / name).write_bytes(text.encode())

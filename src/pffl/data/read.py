@@ -1,9 +1,9 @@
-"""Read a table: CSV and other files by pandas, frames of other libraries by narwhals.
+"""Read a table: files by pandas, frames of other libraries by narwhals.
 
-All records of a text file (CSV) are looked at before pandas reads it: pandas would fill
-up a record that is too short, and its values would move. Records of a wrong length are
-named together, with their lines. Separator, encoding and compression are recognised and
-noted. A file whose first line holds values, not names, is refused.
+The fields of every record of a text file (CSV) are counted before pandas reads it:
+pandas would fill up a record that is too short, and its values would move. Records of
+a wrong length are named together, with their lines. Separator and encoding are
+recognised and noted. A file whose first line holds values, not names, is refused.
 """
 
 from __future__ import annotations
@@ -13,17 +13,15 @@ import codecs
 import csv
 import gzip
 import io
-import json
 import lzma
 import os
-import re
 import zipfile
 import zlib
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import islice, pairwise, repeat
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
@@ -39,20 +37,27 @@ if TYPE_CHECKING:
 Table: TypeAlias = "pd.DataFrame | str | os.PathLike[str]"
 
 PARQUET = (".parquet", ".pq")
-EXCEL = (".xlsx", ".xls", ".xlsb", ".ods")
-JSON = (".json", ".jsonl", ".ndjson")
-BINARY = (*PARQUET, *EXCEL, *JSON, ".feather", ".arrow", ".dta")
-PACKERS: dict[bytes, Any] = {b"\x1f\x8b": gzip, b"\xfd7zXZ\0": lzma}
-PACKERS |= {f"BZh{level}1AY&SY".encode(): bz2 for level in range(1, 10)}
-ZIP, UTF_16 = b"PK\x03\x04", (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-NOT_TEXT = {b"%PDF": "PDF", b"\x80": "a pickle", b"\x08": "ONNX", b"<": "HTML or XML"}
-NOT_TEXT |= {b"x\x9c": "joblib", b"x\xda": "joblib"}
-JSON_START = re.compile(rb"\s*[\[{]\s*[\"{]")
+JSON = {"dtype": False, "precise_float": True}
+#: By suffix: the reader of pandas, and what it is told.
+READERS: dict[str, tuple[str, dict[str, Any]]] = {
+    **dict.fromkeys(PARQUET, ("read_parquet", {})),
+    **dict.fromkeys((".feather", ".arrow"), ("read_feather", {})),
+    **dict.fromkeys((".xlsx", ".xls", ".xlsb", ".ods"), ("read_excel", {})),
+    ".dta": ("read_stata", {}),
+    ".json": ("read_json", JSON),
+    **dict.fromkeys((".jsonl", ".ndjson"), ("read_json", {**JSON, "lines": True})),
+}
+PACKERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+NOT_TEXT = {b"%PDF": "PDF", b"\x80": "a pickle", b"<": "HTML", b"[{": "JSON"}
 DAMAGED = (
     *(OSError, EOFError, ValueError, LookupError, TypeError, RuntimeError),
     *(zlib.error, lzma.LZMAError, zipfile.BadZipFile),
 )
-PROBED_RECORDS, HEAD_BYTES, BLOCK_BYTES = 50, 1 << 20, 1 << 20
+MISSING_TEXTS = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND"),
+    *("1.#QNAN", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+)
+PROBED_RECORDS, HEAD_CHARACTERS, BLOCK_BYTES = 50, 1 << 20, 1 << 20
 CHUNK_ROWS = 250_000
 MOST_SHOWN = 5  # bad records
 MAX_GROWTH = 200  # of a packed file
@@ -72,19 +77,14 @@ def read_table(
 
     Columns of a text file that are named in `texts` stay as they are written.
     """
-    import pandas as pd
-
     if not isinstance(table, str | os.PathLike):
         return _with_names(_as_pandas(table))
     path = _existing(table)
-    if _is_binary(path):
+    if path.suffix.lower() in READERS:
         frame, notes = _read_binary(path)
     else:
-        with _opened(path) as data:
-            text = TextFile.scan(data, path)
-            places = {k: str for k, name in enumerate(text.header) if name in texts}
-            frame = pd.read_csv(data, dtype=places or None, **text.options)
-        frame, notes = frame.set_axis(text.header, axis=1), text.notes
+        text = TextFile.scan(path)
+        frame, notes = next(text.frames(texts=texts)), text.notes
         if "" in text.header:
             notes.append("columns without a name were left out")
             frame = frame.drop(columns="")
@@ -116,27 +116,35 @@ def read_chunks(
         Those that are inputs. Only they are read. What a value is called does not
         depend on the other rows of its piece: all but numbers are read as text.
     keep
-        Names of columns to keep as they are.
+        Names of columns to keep, as they are written unless they are inputs.
     """
     names = [column.name for column in columns]
     wanted, first = list(dict.fromkeys([*names, *keep])), 0
     path = _existing(table) if isinstance(table, str | os.PathLike) else None
     subject = "table" if path is None else f"'{path.name}'"
-    if path is not None and not _is_binary(path):
-        pieces = _text_chunks(path, columns, keep)
-    elif path is not None and path.suffix.lower() in PARQUET:
-        pieces = ((frame, frame) for frame in _parquet_chunks(path, wanted))
-    else:
+    suffix = "" if path is None else path.suffix.lower()
+    if path is not None and suffix in PARQUET:
+        frames = _parquet_chunks(path, wanted)
+    elif path is None or suffix in READERS:
         frame, _ = read_table(table)
         require(wanted, list(map(str, frame.columns)), subject)
-        pieces = iter([(frame, frame)])
-    for inputs, beside in pieces:
+        frames = iter([frame])
+    else:
+        text = TextFile.scan(path)
+        require(wanted, text.header, subject)
+        if twice := [n for n in wanted if text.header.count(n) > 1]:
+            told = f"column '{twice[0]}' occurs twice: rename one"
+            raise DataError(f"[repeated-column] {subject}: {told}")
+        written = [name for name in keep if name not in names]
+        texts = [column.name for column in columns if column.kind != "number"]
+        frames = text.frames(wanted, texts, written, CHUNK_ROWS)
+    for frame in frames:
 
         def place(row: int, start: int = first) -> str:
             return place_of(table, start + row)
 
-        yield Chunk(inputs[names], beside[list(keep)], place, subject)
-        first += len(inputs)
+        yield Chunk(frame[names], frame[list(keep)], place, subject)
+        first += len(frame)
 
 
 def place_of(table: Table, row: int) -> str:
@@ -144,19 +152,11 @@ def place_of(table: Table, row: int) -> str:
 
     The file is read again: this is for messages.
     """
-    if not isinstance(table, str | os.PathLike) or _is_binary(path := Path(table)):
+    path = Path(table) if isinstance(table, str | os.PathLike) else None
+    if path is None or path.suffix.lower() in READERS:
         return f"row {row:,}"
-    with _opened(path) as data:
-        text = TextFile.scan(data, path)
-        with _decoded(data, text.encoding) as lines:
-            records, seen, begin = _records(lines, text.delimiter), -1, 0
-            for record in records:
-                if record:
-                    if seen == row:
-                        break
-                    seen += 1
-                begin = records.line_num
-    return f"line {begin + 1:,}"
+    line, _ = next(islice(TextFile.scan(path).records(), row + 1, None))
+    return f"line {line:,}"
 
 
 def require(names: Sequence[str], there: Sequence[str], subject: str) -> None:
@@ -212,171 +212,143 @@ def find_delimiter(text: str) -> str:
 
 @dataclass(frozen=True)
 class TextFile:
-    """A text table that was scanned: how it is written. All its records fit."""
+    """A text table that was scanned: how it is written. All its records fit.
 
+    `member` is that of a ZIP archive; empty where it has one file.
+    """
+
+    path: Path
     header: list[str]
     delimiter: str
     encoding: str
     decimal: str
     notes: list[str]
-    first: int | None = 0  # the line of the names; None: there is none
+    member: str = ""
 
     @classmethod
-    def scan(
-        cls, data: IO[bytes], path: Path, names: Sequence[str] | None = None
-    ) -> TextFile:
-        """Look at every record once; raise all that is wrong, with lines.
-
-        The file has no line of names where those of its columns are given.
-        """
-        encoding = _encoding_of(data, path)
-        notes = {"utf-16": ["read as UTF-16"], "cp1252": [LATIN]}.get(encoding, [])
-        with _decoded(data, encoding) as text:
-            head = text.read(HEAD_BYTES)
+    def scan(cls, path: Path, member: str = "") -> TextFile:
+        """Look at every record once; raise all that is wrong, with lines."""
+        name = f"'{path.name}'"
+        encoding, head = _find_encoding(path, member)
         if not head.strip():
-            raise DataError(f"[empty-file] '{path.name}' is empty")
-        delimiter = find_delimiter(head[: head.rfind("\n", 0, HEAD_BYTES) + 1] or head)
-        if delimiter != ",":
-            notes.append(f"fields are separated by {delimiter!r}")
-        header: list[str] = []
-        first: list[str] = []
-        with _decoded(data, encoding) as text, suppress(csv.Error):
-            records = filter(None, _records(text, delimiter))
-            named = next(records, []) if names is None else names
-            header = [field.strip() for field in named]
-            first = next(records, [])
-        bad = []
-        if encoding == "utf-16" or not _are_even(data, delimiter, len(header)):
-            bad = _bad_records(data, encoding, delimiter, len(header))
-        with Problems(f"'{path.name}'", DataError) as problems:
+            raise DataError(f"[empty-file] {name} is empty")
+        delimiter = find_delimiter(head[: head.rfind("\n") + 1] or head)
+        commas = delimiter == ";" and _has_decimal_commas(head)
+        notes = {"utf-16": ["read as UTF-16"], "cp1252": [LATIN]}.get(encoding, [])
+        notes += [f"fields are separated by {delimiter!r}"] * (delimiter != ",")
+        notes += ["numbers have decimal commas"] * commas
+        decimal = "," if commas else "."
+        text = cls(path, [], delimiter, encoding, decimal, notes, member)
+        first, bad, header = list[str](), list[str](), list[str]()
+        try:
+            for line, record in text.records():
+                if header and len(record) != len(header):
+                    wrong = f"{len(record)} fields, expected {len(header)}"
+                    bad.append(f"[bad-record] line {line:,}: {wrong}")
+                first = first or (record if header else first)
+                header = header or record
+        except csv.Error as error:
+            bad.append(f"[bad-record] {error} (a quote that is not closed?)")
+        with Problems(name, DataError) as problems:
             problems.extend(bad[:MOST_SHOWN])
             if len(bad) > MOST_SHOWN:
                 more = len(bad) - MOST_SHOWN
                 problems.add(f"[bad-record] and {more:,} more such lines")
-            if not bad and names is None:
+            if not bad:
                 _check_header(header, first, head, problems)
             if not first and not problems.found:
                 problems.add("[no-rows] no rows after the header")
-        commas = delimiter == ";" and _has_decimal_commas(head)
-        if commas:
-            notes.append("numbers have decimal commas")
-        data.seek(0)
-        decimal, line = "," if commas else ".", 0 if names is None else None
-        return cls(header, delimiter, encoding, decimal, notes, line)
+        text.header.extend(field.strip() for field in header)
+        return text
 
-    @property
-    def options(self) -> dict[str, Any]:
-        """What pandas is told; columns are called by their places."""
-        return {
-            "sep": self.delimiter,
-            "encoding": self.encoding,
-            "decimal": self.decimal,
-            "header": self.first,
-            "names": list(range(len(self.header))),
-            "skipinitialspace": True,
-            "index_col": False,
-            "low_memory": False,
-        }
+    def records(self) -> Iterator[tuple[int, list[str]]]:
+        """Yield the line on which each record begins, and its fields."""
+        with _opened(self.path, self.member) as data:
+            text, begin = io.TextIOWrapper(data, self.encoding, newline=""), 1
+            options: Any = {"skipinitialspace": True, "strict": True}
+            records = csv.reader(text, delimiter=self.delimiter, **options)
+            try:
+                for record in records:
+                    if record:
+                        yield begin, record
+                    begin = records.line_num + 1
+            except csv.Error as error:
+                raise csv.Error(f"line {begin:,}: {error}") from error
 
-    def chunks(
+    def frames(
         self,
-        data: IO[bytes],
-        names: Sequence[str],
+        names: Sequence[str] | None = None,
         texts: Sequence[str] = (),
+        written: Sequence[str] = (),
         rows: int | None = None,
-        **more: Any,
-    ) -> Generator[pd.DataFrame]:
-        """Yield some columns, a number of rows at a time; of repeated ones the first.
+    ) -> Iterator[pd.DataFrame]:
+        """Yield some columns (None: all), some rows at a time (None: all at once).
 
-        Columns that are `texts` stay as they are written.
+        Of repeated columns the first. Columns in `texts` stay as they are written, but
+        for missing values; those that are `written` have none.
         """
         import pandas as pd
 
-        places = {self.header.index(name): name for name in names}
-        types = {place: str for place, name in places.items() if name in texts}
-        options = {**self.options, "chunksize": rows or CHUNK_ROWS, "dtype": types}
-        with pd.read_csv(data, usecols=list(places), **options, **more) as frames:
-            for frame in frames:
-                yield frame.rename(columns=places).reset_index(drop=True)
+        places = dict(enumerate(self.header))
+        if names is not None:
+            places = {self.header.index(name): name for name in names}
+        texts, gaps = {*texts, *written}, dict[int, Sequence[str]]()
+        if written:  # pandas' own list, for all other columns
+            gaps = {
+                k: MISSING_TEXTS for k, name in places.items() if name not in written
+            }
+        with _opened(self.path, self.member) as data:
+            read = pd.read_csv(
+                data,
+                sep=self.delimiter,
+                encoding=self.encoding,
+                decimal=self.decimal,
+                header=0,
+                names=list(range(len(self.header))),  # type: ignore[arg-type]
+                usecols=list(places),
+                dtype={k: str for k, name in places.items() if name in texts},
+                na_values=gaps or None,
+                keep_default_na=not written,
+                skipinitialspace=True,
+                index_col=False,
+                low_memory=False,
+                chunksize=rows,
+            )
+            for frame in [read] if rows is None else read:
+                frame = frame.set_axis([places[k] for k in frame.columns], axis=1)
+                yield frame.reset_index(drop=True)
 
 
-def _encoding_of(data: IO[bytes], path: Path) -> str:
-    """Return the encoding of all bytes; refuse what is known not to be a text table."""
-    start = data.read(16)
+def _find_encoding(path: Path, member: str) -> tuple[str, str]:
+    """Return the encoding of all bytes and the first characters; refuse other files."""
+    with _opened(path, member) as data:
+        start = data.read(16)
     kind = next((k for first, k in NOT_TEXT.items() if start.startswith(first)), None)
-    if kind is not None or JSON_START.match(start):
+    if kind is not None:
         raise DataError(
-            f"[not-a-table] '{path.name}' is {kind or 'JSON (call the file .json)'}, "
-            "not a text table: save it as CSV or Parquet. Of a model, `pffl audit` "
-            "takes coefficients, or a table of predictions"
+            f"[not-a-table] '{path.name}' is {kind}, not a text table: save it as CSV "
+            "or Parquet. Of a model, `pffl audit` takes coefficients, or predictions"
         )
-    known = ["utf-16"] if start.startswith(UTF_16) else ["utf-8-sig", "cp1252"]
+    utf_16 = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    known = ["utf-16"] if utf_16 else ["utf-8-sig", "cp1252"]
     for encoding in known:
-        decoder, size = codecs.getincrementaldecoder(encoding)(), 0
-        data.seek(0)
-        with suppress(UnicodeDecodeError):
+        decoder, size, head = codecs.getincrementaldecoder(encoding)(), 0, ""
+        with suppress(UnicodeDecodeError), _opened(path, member) as data:
             while block := data.read(BLOCK_BYTES):
-                size += len(block)
+                text, size = decoder.decode(block), size + len(block)
+                head = head or text[:HEAD_CHARACTERS]
                 check_growth(size, path.stat().st_size, path.name)
-                if "\0" in decoder.decode(block):
+                if "\0" in text:
                     raise DataError(
-                        f"[not-text] '{path.name}' has a zero byte: not a text table"
+                        f"[not-text] '{path.name}' has a zero byte: not a text table "
+                        "(a packed one ends with .gz, .bz2, .xz or .zip)"
                     )
             decoder.decode(b"", final=True)
-            return encoding
+            return encoding, head
     raise DataError(
         f"[not-text] '{path.name}' is no text in {' or '.join(known)}: save the file "
         "as UTF-8"
     )
-
-
-def _are_even(data: IO[bytes], delimiter: str, width: int) -> bool:
-    """Whether all lines have `width` fields; quotes and odd line ends: not known."""
-    data.seek(0)
-    mark, expected = delimiter.encode(), {width - 1}
-    while block := data.read(BLOCK_BYTES) + data.readline():
-        block = block.replace(b"\r\n", b"\n")
-        if b'"' in block or b"\r" in block:
-            return False
-        lines = filter(None, block.split(b"\n"))
-        if not expected.issuperset(map(bytes.count, lines, repeat(mark))):
-            return False
-    return True
-
-
-def _bad_records(
-    data: IO[bytes], encoding: str, delimiter: str, width: int
-) -> list[str]:
-    """Name every record of another length than the header, with its line."""
-    bad: list[str] = []
-    begin = 0
-    with _decoded(data, encoding) as text:
-        records = _records(text, delimiter)
-        try:
-            for record in records:
-                if record and len(record) != width:
-                    wrong = f"{len(record)} fields, expected {width}"
-                    bad.append(f"[bad-record] line {begin + 1:,}: {wrong}")
-                begin = records.line_num
-        except csv.Error as error:
-            open_ = f"{error} (a quote that is not closed?)"
-            bad.append(f"[bad-record] line {begin + 1:,}: {open_}")
-    return bad
-
-
-def _records(text: IO[str], delimiter: str) -> Any:
-    return csv.reader(text, delimiter=delimiter, skipinitialspace=True, strict=True)
-
-
-@contextmanager
-def _decoded(data: IO[bytes], encoding: str) -> Iterator[IO[str]]:
-    data.seek(0)
-    text = io.TextIOWrapper(data, encoding, newline="")
-    try:
-        yield text
-    finally:
-        text.detach()
-        data.seek(0)
 
 
 def _check_header(
@@ -413,39 +385,12 @@ def _has_decimal_commas(head: str) -> bool:
 
 def _refuse_total(frame: pd.DataFrame, name: str) -> None:
     """Refuse a table whose last line adds up the others."""
-    for place, column in enumerate(map(str, frame.columns)):
-        last: object = frame.iloc[-1, place]
-        total = isinstance(last, str) and last.strip(" :").casefold() in TOTALS
-        if total and int((frame.iloc[:, place] == last).sum()) == 1:
+    for column, last in frame.iloc[-1].items():
+        if isinstance(last, str) and last.strip(" :").casefold() in TOTALS:
             raise DataError(
                 f"[total-line] '{name}': the last line is a total ('{last}' in column "
                 f"'{column}'), not a row: remove it"
             )
-
-
-def _text_chunks(
-    path: Path, columns: Sequence[Column], keep: Sequence[str]
-) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
-    """Yield inputs, and columns to keep as they are written."""
-    import pandas as pd
-
-    names = [column.name for column in columns]
-    texts = [column.name for column in columns if column.kind != "number"]
-    with _opened(path) as data, _opened(path) as again:
-        text = TextFile.scan(data, path)
-        require([*names, *keep], text.header, f"'{path.name}'")
-        twice = [n for n in (*names, *keep) if text.header.count(n) > 1]
-        if twice:
-            raise DataError(
-                f"[repeated-column] '{path.name}': column '{twice[0]}' occurs twice: "
-                "rename one"
-            )
-        with (
-            closing(text.chunks(data, names, texts)) as inputs,
-            closing(text.chunks(again, keep, keep, na_filter=False)) as kept,
-        ):
-            beside = kept if keep else repeat(pd.DataFrame())
-            yield from zip(inputs, beside, strict=False)
 
 
 # Other files and frames
@@ -458,41 +403,46 @@ def _existing(table: str | os.PathLike[str]) -> Path:
     return path
 
 
-def _is_binary(path: Path) -> bool:
-    return path.suffix.lower() in BINARY
+@contextmanager
+def _opened(path: Path, member: str = "") -> Iterator[IO[bytes]]:
+    """Open a text file, unpacked where its suffix says that it is packed."""
+    suffix = path.suffix.lower()
+    try:
+        if suffix == ".zip":
+            with open_member(path, member) as data:
+                yield data
+        else:
+            with PACKERS.get(suffix, open)(path, "rb") as data:
+                yield data
+    except (DataError, UnicodeDecodeError):
+        raise
+    except DAMAGED as error:
+        raise DataError(f"[damaged-file] '{path.name}' is damaged: {error}") from error
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """Open a text file, unpacked where it is packed."""
-    with path.open("rb") as file:
-        start = file.read(16)
-        file.seek(0)
-        packer = next((p for k, p in PACKERS.items() if start.startswith(k)), None)
-        try:
-            if packer is not None:
-                with packer.open(file) as data:
-                    yield data
-            elif start.startswith(ZIP):
-                with zipfile.ZipFile(file) as archive:
-                    every = archive.namelist()
-                    names = [n for n in every if n[-1] != "/" and "__MACOSX" not in n]
-                    if len(names) != 1:
-                        raise DataError(
-                            f"[several-files] '{path.name}' is an archive of "
-                            f"{len(names)} files: unpack the one that is meant (an "
-                            "Excel file is called .xlsx)"
-                        )
-                    with archive.open(names[0]) as data:
-                        yield data
-            else:
-                yield file
-        except (DataError, UnicodeDecodeError):
-            raise
-        except DAMAGED as error:
-            raise DataError(
-                f"[damaged-file] '{path.name}' is a damaged packed file: {error}"
-            ) from error
+def open_member(path: Path, member: str = "") -> Iterator[IO[bytes]]:
+    """Open one member of a ZIP archive, or its only file. Nothing is unpacked."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            every = archive.namelist()
+            names = [n for n in every if n[-1] != "/" and "__MACOSX" not in n]
+            if member and member not in names:
+                told = f"holds no '{member}'"
+                raise DataError(f"[missing-member] archive '{path.name}' {told}")
+            if not member and len(names) != 1:
+                raise DataError(
+                    f"[several-files] '{path.name}' is an archive of {len(names)} "
+                    "files: unpack the one that is meant"
+                )
+            info = archive.getinfo(member or names[0])
+            check_growth(info.file_size, info.compress_size, info.filename)
+            with archive.open(info) as data:
+                yield data
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+        raise DataError(
+            f"[damaged-file] archive '{path.name}' is damaged: {error}"
+        ) from error
 
 
 def check_growth(size: int, packed: int, name: str) -> None:
@@ -508,38 +458,24 @@ def _read_binary(path: Path) -> tuple[pd.DataFrame, list[str]]:
     """Read a table that is not text, by its suffix."""
     import pandas as pd
 
-    suffix = path.suffix.lower()
+    reader, options = READERS[path.suffix.lower()]
     try:
-        if suffix in PARQUET:
-            return _open_parquet(path).read().to_pandas(), []
-        if suffix in EXCEL:
-            if zipfile.is_zipfile(path):
-                with zipfile.ZipFile(path) as archive:
-                    size = sum(entry.file_size for entry in archive.infolist())
-                check_growth(size, path.stat().st_size, path.name)
-            with pd.ExcelFile(path) as book:
-                first, *others = map(str, book.sheet_names)
-                more = f", the first of {1 + len(others)}" if others else ""
-                return pd.read_excel(book, sheet_name=first), [f"sheet '{first}'{more}"]
-        if suffix in JSON:
-            text = path.read_text("utf-8-sig")
-            lines = [text] if suffix == ".json" else filter(str.strip, text.split("\n"))
-            records = [json.loads(line) for line in lines]
-            records = records[0] if suffix == ".json" else records
-            flat = isinstance(records, list) and all(
-                isinstance(record, dict)
-                and not any(isinstance(v, dict | list) for v in record.values())
-                for record in records
-            )
-            if not (flat and records):
-                raise ValueError("a table is a list of records without lists inside")
-            return pd.DataFrame(records), []
-        if suffix == ".dta":
-            return pd.read_stata(path), []
-        return pd.read_feather(path), []
-    except (DataError, MissingExtraError):
+        if reader != "read_excel":
+            return getattr(pd, reader)(path, **options), []
+        if zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as archive:
+                size = sum(entry.file_size for entry in archive.infolist())
+            check_growth(size, path.stat().st_size, path.name)
+        with pd.ExcelFile(path) as book:
+            first, *others = map(str, book.sheet_names)
+            more = f", the first of {1 + len(others)}" if others else ""
+            frame = pd.read_excel(book, sheet_name=first)
+            return frame, [f"sheet '{first}'{more}"]
+    except DataError:
         raise
     except ImportError as error:
+        if reader == "read_parquet":
+            raise MissingExtraError("parquet", "reading Parquet files") from error
         raise DataError(
             f"[missing-package] to read '{path.name}', pandas needs another package "
             f"({error}); or save the table as CSV"
@@ -550,22 +486,17 @@ def _read_binary(path: Path) -> tuple[pd.DataFrame, list[str]]:
         ) from error
 
 
-def _open_parquet(path: Path) -> Any:
+def _parquet_chunks(path: Path, wanted: Sequence[str]) -> Iterator[pd.DataFrame]:
     try:
-        import pyarrow
-        from pyarrow import parquet
+        from pyarrow.parquet import ParquetFile
+
+        file = ParquetFile(path)
     except ImportError as error:
         raise MissingExtraError("parquet", "reading Parquet files") from error
-    try:
-        return parquet.ParquetFile(path)
-    except (pyarrow.ArrowException, OSError, ValueError) as error:
+    except DAMAGED as error:
         raise DataError(
-            f"[cannot-read] '{path.name}' is not a Parquet file: {error}"
+            f"[cannot-read] '{path.name}' cannot be read: {error}"
         ) from error
-
-
-def _parquet_chunks(path: Path, wanted: Sequence[str]) -> Iterator[pd.DataFrame]:
-    file = _open_parquet(path)
     there = {str(name).strip(): name for name in file.schema_arrow.names}
     require(wanted, list(there), f"'{path.name}'")
     for batch in file.iter_batches(CHUNK_ROWS, columns=[there[n] for n in wanted]):

@@ -6,25 +6,21 @@ public domain. The tasks are those of folktables 0.0.12 (Ding, Hardt, Miller, Sc
 inputs, filters and labels. A comparison with a missing value is false there, so a row
 whose filter column is missing is left out; only then do missing values become 0.
 
-Per-state archives are ``csv_p{st}.zip`` with ``psam_p{FIPS}.csv`` inside, up to 2016
-``ss{yy}p{st}.csv``; with ``us`` in place of the state a file is about all of them.
-Column names changed over the years; here they all have the older name and coding.
-Codes are those of the Census data dictionaries. The vocabulary of a category is fixed
-(it does not depend on the rows at hand), so models of different states and years have
-the same inputs. Where a question is not put to everyone, 0 is a category of its own.
+Per-state archives are ``csv_p{st}.zip`` with ``psam_p{FIPS}.csv`` inside. Column names
+changed over the years; here they all have the older name and coding. Codes are those of
+the Census data dictionaries. The vocabulary of a category is fixed (it does not depend
+on the rows at hand), so models of different states and years have the same inputs.
+Where a question is not put to everyone, 0 is a category of its own.
 """
 
 from __future__ import annotations
 
-import operator
 import re
 import zipfile
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
@@ -39,29 +35,24 @@ from pffl.datasets._fetch import (
     RemoteFile,
     cache_folder,
     fetch,
-    open_member,
 )
 from pffl.datasets._people import protected_names
 from pffl.errors import DataError, Problems, UsageError
-from pffl.typing import BoolArray, FloatArray, IntArray
+from pffl.typing import FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TaskName = Literal["employment", "income", "public_coverage"]
 Filter = Literal["folktables", "filtered"]
-Encoding = Literal["onehot", "ordinal"]
 
 ADDRESS = "https://www2.census.gov/programs-surveys/acs/data/pums"
-FIRST_YEAR = 2014
-RENAMED_FILES = 2017  # from then on psam_p…, before ss{yy}p…
+FIRST_YEAR = 2017
 NOT_PUBLISHED = 2020  # no standard 1-year file: too few people answered
 SERIAL, WEIGHT = "SERIALNO", "PWGTP"
 EMPLOYED = "ESR1"  # how an extract may call the label of employment, as 0 and 1
 CHUNK_ROWS = 1 << 16
-PERSONS = re.compile(
-    r"(psam_p|ss(?P<yy>\d\d)p)(?P<whom>\d\d|us[a-d]?|[a-z][a-z])\.csv", re.IGNORECASE
-)
+PERSONS = re.compile(r"psam_p(\d\d|us[a-d]?)\.csv", re.IGNORECASE)
 FIPS = {
     "AL": 1, "AK": 2, "AZ": 4, "AR": 5, "CA": 6, "CO": 8, "CT": 9, "DE": 10,
     "DC": 11, "FL": 12, "GA": 13, "HI": 15, "ID": 16, "IL": 17, "IN": 18, "IA": 19,
@@ -123,19 +114,12 @@ CODES |= {name: tuple(first) for name, first in RANGES.items()}
 NEVER = 999
 ASKED_FROM = {"SCHL": 3, "MIG": 1, "MIL": 17, "DREM": 5, "ESR": 16, "PINCP": 15}
 ASKED_FROM |= dict.fromkeys(("ESP", "GCL", "COW", "FER", "OCCP", "WKHP"), NEVER)
-OLDEST = 130
 LARGEST = {"AGEP": 100.0, "WKHP": 99.0}  # years; hours a week
-COMPARISONS: dict[str, Callable[[Any, float], Any]] = {
-    "<": operator.lt,
-    ">": operator.gt,
-    "≤": operator.le,
-    "≥": operator.ge,
-    "==": operator.eq,
-}
+OLDEST = 130
 
 
 @dataclass(frozen=True)
-class Task:
+class AcsTask:
     """What is predicted of whom, from what.
 
     Attributes
@@ -145,7 +129,7 @@ class Task:
     positive, labels
         The condition for label 1, and the names of labels 0 and 1.
     conditions
-        The filter.
+        The filter. No condition holds of a missing value.
     lowest_age
         Nobody younger passes the filter.
     """
@@ -163,8 +147,8 @@ class Task:
         return tuple(dict.fromkeys((*self.inputs, *compared)))
 
 
-TASKS: dict[tuple[str, str], Task] = {
-    ("employment", "folktables"): Task(
+TASKS: dict[tuple[str, str], AcsTask] = {
+    ("employment", "folktables"): AcsTask(
         (
             "AGEP", "SCHL", "MAR", "RELP", "DIS", "ESP", "CIT", "MIG", "MIL", "ANC",
             "NATIVITY", "DEAR", "DEYE", "DREM", "SEX", "RAC1P",
@@ -172,106 +156,85 @@ TASKS: dict[tuple[str, str], Task] = {
         "ESR == 1",
         ("not employed", "employed"),
     ),
-    ("employment", "filtered"): Task(
+    ("employment", "filtered"): AcsTask(
         (
             "AGEP", "SCHL", "MAR", "SEX", "DIS", "ESP", "MIG", "CIT", "MIL", "ANC",
             "NATIVITY", "RELP", "DEAR", "DEYE", "DREM", "RAC1P", "GCL",
         ),
         "ESR == 1",
         ("not employed", "employed"),
-        ("AGEP > 16", "AGEP < 90", "PWGTP ≥ 1"),
+        ("AGEP > 16", "AGEP < 90", "PWGTP >= 1"),
         lowest_age=17,
     ),
-    ("income", "folktables"): Task(
+    ("income", "folktables"): AcsTask(
         (
             "AGEP", "COW", "SCHL", "MAR", "OCCP", "POBP", "RELP", "WKHP", "SEX",
             "RAC1P",
         ),
         "PINCP > 50000",
         ("at most $50,000", "over $50,000"),
-        ("AGEP > 16", "PINCP > 100", "WKHP > 0", "PWGTP ≥ 1"),
+        ("AGEP > 16", "PINCP > 100", "WKHP > 0", "PWGTP >= 1"),
         lowest_age=17,
     ),
-    ("public_coverage", "folktables"): Task(
+    ("public_coverage", "folktables"): AcsTask(
         (
             "AGEP", "SCHL", "MAR", "SEX", "DIS", "ESP", "CIT", "MIG", "MIL", "ANC",
             "NATIVITY", "DEAR", "DEYE", "DREM", "PINCP", "ESR", "ST", "FER", "RAC1P",
         ),
         "PUBCOV == 1",
         ("not covered", "publicly covered"),
-        ("AGEP < 65", "PINCP ≤ 30000"),
+        ("AGEP < 65", "PINCP <= 30000"),
     ),
 }  # fmt: skip
 
 
-def holds(condition: str, persons: pd.DataFrame) -> BoolArray:
-    """Where a condition such as ``AGEP > 16`` holds; never for a missing value."""
-    column, sign, value = condition.split()
-    return np.asarray(COMPARISONS[sign](persons[column], float(value)), dtype=bool)
-
-
-@dataclass(frozen=True, eq=False)
-class Input:
+class AcsInput:
     """How one column becomes inputs.
 
     Attributes
     ----------
     column, features
         Where values come from, and the names of the inputs.
-    codes, written
-        Codes in order, and what the inputs of each are; None: a number.
+    codes
+        Codes in order; None: a number. The code of a group of codes is its first.
     ranges
         What inputs are between, by the questionnaire; incomes have no ends.
     """
 
-    column: str
-    features: tuple[str, ...]
-    codes: IntArray | None
-    written: FloatArray | None
-    ranges: dict[str, tuple[float, float]]
-
-    @classmethod
-    def of(cls, column: str, encoding: Encoding, lowest_age: int) -> Input:
-        """Build for an encoding, where nobody is younger than the lowest age."""
-        ordinal, words = encoding == "ordinal", RANGES.get(column, {})
-        if column not in CODES or (ordinal and words):
-            squared = column == "AGEP" and not ordinal
-            features: tuple[str, ...] = (column, f"{column}²")[: 1 + squared]
+    def __init__(self, column: str, lowest_age: int) -> None:
+        self.column = column
+        self.codes: IntArray | None = None
+        self.features: tuple[str, ...] = (column,)
+        if column not in CODES:
+            if column == "AGEP":  # employment rises and falls with age
+                self.features = ("AGEP", "AGEP²")
             end = LARGEST.get(column)
-            ends = {f: (0.0, end**k) for k, f in enumerate(features, 1)} if end else {}
-            return cls(column, features, None, None, ends)
-        codes = CODES[column]
+            powers = enumerate(self.features, 1)
+            self.ranges = {f: (0.0, end**k) for k, f in powers} if end else {}
+            return
+        codes, words = CODES[column], RANGES.get(column, {})
         if ASKED_FROM.get(column, 0) > lowest_age:
             codes = (0, *codes)  # not asked
-        values = np.array(codes)
-        if ordinal:
-            ends = {column: (float(codes[0]), float(codes[-1]))}
-            return cls(column, (column,), values, values[:, None].astype(float), ends)
         called = {0: "none", **words} if words else {}
-        features = tuple(f"{column}={called.get(code, code)}" for code in codes)
-        one_hot = np.eye(len(codes))
-        if len(codes) == 2:  # two codes need only one input
-            features, one_hot = features[:1], one_hot[:, :1]
-        between = dict.fromkeys(features, (0.0, 1.0))
-        return cls(column, features, values, one_hot, between)
+        self.codes = np.array(codes)
+        names = tuple(f"{column}={called.get(code, code)}" for code in codes)
+        self.features = names[:1] if len(codes) == 2 else names  # two share one input
+        self.ranges = dict.fromkeys(self.features, (0.0, 1.0))
 
-    def unknown(self, values: FloatArray) -> FloatArray:
-        """Return the values that the data dictionary does not have."""
-        bad = ~np.isfinite(values)
-        if self.column == "AGEP":
-            bad |= (values < 0) | (values > OLDEST)
-        if self.codes is not None:
-            bad |= values < self.codes[0]
-            if self.column not in RANGES:
-                bad |= ~np.isin(values, self.codes)
-        return values[bad]
+    def is_unknown(self, value: float) -> bool:
+        """Whether the data dictionary does not have a value."""
+        if self.codes is None:
+            return self.column == "AGEP" and not 0 <= value <= OLDEST
+        between = self.column in RANGES and value >= self.codes[0]
+        return not between and value not in self.codes
 
     def write(self, values: FloatArray) -> FloatArray:
         """Return the inputs of some rows, shape (rows, features)."""
-        if self.codes is None or self.written is None:
+        if self.codes is None:
             powers = range(1, len(self.features) + 1)
             return np.stack([values.astype(np.float64) ** k for k in powers], axis=1)
-        return self.written[np.searchsorted(self.codes, values, side="right") - 1]
+        places = np.searchsorted(self.codes, values, side="right") - 1
+        return np.eye(len(self.codes))[places, : len(self.features)]
 
 
 def acs(
@@ -280,7 +243,6 @@ def acs(
     year: int = 2018,
     states: Sequence[str] | None = None,
     filter: Filter = "folktables",
-    encoding: Encoding = "onehot",
     group: str | Sequence[str] = "race",
     people: int | None = None,
     weight: Literal["PWGTP"] | None = None,
@@ -311,27 +273,24 @@ def acs(
     as in folktables. Missing values become 0 after the filter. RELSHIPP (from 2019) is
     mapped to RELP, STATE (from 2023) to ST.
 
-    ``encoding="onehot"`` keeps AGEP, WKHP and PINCP as numbers, adds AGEP² (employment
-    rises and falls with age), and gives each code of every other column its own input;
-    two codes share one. Vocabularies are those of the data dictionary, so they do not
-    depend on the states or the year; 0 ("not asked") is a category where the filter
-    lets people in who are not asked. Occupation (OCCP) becomes the 26 major groups of
-    its code list, birthplace (POBP) eight regions of the world. ``"ordinal"`` is
-    folktables' own matrix: one number per column, the code. Files are read a chunk at a
-    time and inputs are written once: all fifty states of 2018, one-hot, take 2.2 GB
-    (half as ``float32``) and little more while loading.
+    AGEP, WKHP and PINCP stay numbers, AGEP² is added (employment rises and falls with
+    age), and each code of every other column has its own input; two codes share one.
+    Vocabularies are those of the data dictionary, so they do not depend on the states
+    or the year; 0 ("not asked") is a category where the filter lets people in who are
+    not asked. Occupation (OCCP) becomes the 26 major groups of its code list,
+    birthplace (POBP) eight regions of the world. Files are read a chunk at a time and
+    inputs are written once: all fifty states of 2018 take 2.2 GB (half as ``float32``)
+    and little more while loading.
 
     Parameters
     ----------
     task, filter
         What is predicted of whom.
     year
-        Survey year, 2014 or later; there is no 1-year file for 2020.
+        Survey year, 2017 or later; there is no 1-year file for 2020.
     states
         Postal codes. Default: the fifty states when downloading, otherwise all states
         that the source holds.
-    encoding
-        How codes become inputs.
     group
         ``"race"``, ``"sex"`` or both; races and sexes that do not occur are left out.
     people
@@ -347,14 +306,12 @@ def acs(
         Floating type of the inputs.
     source
         What you already have: a folder of the Census's files (``csv_pca.zip``,
-        ``psam_p06.csv``, ``ss14pca.csv``; also in ``{year}/1-Year`` below it), one such
-        file, or an *extract*: a CSV or Parquet table with the label, the protected
-        attribute and some of the inputs under their ACS names. What an extract lacks
-        is said in `Federation.notes`; without ST, name its one state in `states`.
-    cache_dir
-        Where to keep downloads, see `pffl.datasets`.
-    progress
-        Called while downloading with a file's name, its bytes so far, and in all.
+        ``psam_p06.csv``; also in ``{year}/1-Year`` below it), one such file, or an
+        *extract*: a CSV or Parquet table with the label, the protected attribute and
+        some of the inputs under their ACS names. What an extract lacks is said in
+        `Federation.notes`; without ST, name its one state in `states`.
+    cache_dir, progress
+        Where to keep downloads, and a function to call: see `pffl.datasets`.
     """
     fractions = {"test": test_fraction, "validation": validation_fraction}
     with Problems("acs", UsageError) as problems:
@@ -363,24 +320,22 @@ def acs(
         check_choice(problems, "filter", filter, filters)
         protected = protected_names(group, tuple(PROTECTED), problems)
         wanted = _check_request(year, states, problems)
-        check_choice(problems, "encoding", encoding, get_args(Encoding))
         check_choice(problems, "dtype", dtype, ("float64", "float32"))
-        if people is not None:
-            check_whole(problems, people=people)
-        if weight is not None:
-            check_choice(problems, "weight", weight, (WEIGHT,))
+        check_choice(problems, "weight", weight, (None, WEIGHT))
+        check_whole(problems, people=1 if people is None else people)
     check_fractions(fractions)
     chosen = TASKS[task, filter]
     if source is None:
         wanted = wanted or FIFTY_STATES
-        files = _fetch_states(year, wanted, cache_dir, progress)
-    else:
-        files = _find_files(Path(source), year, wanted)
+        folder = cache_folder(cache_dir) / "acs" / str(year) / "1-Year"
+        for name in map(archive_name, wanted):
+            remote = RemoteFile(name, None, (f"{ADDRESS}/{year}/1-Year/{name}",))
+            fetch(remote, cache_dir=folder, progress=progress)
+    files = _find_files(Path(source or folder), year, wanted)
     hidden = [PROTECTED[name][0] for name in protected]
     named = [*hidden, *([] if weight is None else [weight])]
-    persons, read, absent = _read(files, chosen, named, wanted, year)
-    notes = _notes(chosen, read, len(persons), absent)
-    names = tuple(state for state in FIPS if state in (wanted or read))
+    persons, absent, notes = _read(files, chosen, named, wanted, year)
+    names = wanted or tuple(s for s in FIPS if FIPS[s] in set(persons["state"]))
     lookup = {FIPS[name]: k for k, name in enumerate(names)}
     codes: IntArray = np.asarray(persons["state"].map(lookup), dtype=np.int64)
     drawn = np.arange(len(codes))
@@ -388,8 +343,7 @@ def acs(
         shuffled = np.random.default_rng(seed).permutation(len(codes))
         by_state = persons.iloc[shuffled].groupby("state", sort=False)
         drawn = np.sort(by_state.head(people).index.to_numpy())
-        if len(drawn) < len(codes):
-            notes.append(f"{len(drawn):,} drawn: at most {people:,} of each state")
+        notes.append(f"{len(drawn):,} drawn: at most {people:,} of each state")
     weights = None
     if weight is not None:
         weights = persons[weight].to_numpy(np.float64)
@@ -398,7 +352,7 @@ def acs(
             notes.append(f"{many:,} persons of weight 0 were left out")
         drawn = drawn[weights[drawn] != 0]
     inputs = [
-        Input.of(column, encoding, chosen.lowest_age)
+        AcsInput(column, chosen.lowest_age)
         for column in chosen.inputs
         if column not in (*hidden, *absent)
     ]
@@ -424,35 +378,18 @@ def acs(
 
     own_seed = seed if split_seed is None else split_seed
     plan, _ = split_index(codes, names, fractions, among=drawn, seed=own_seed)
-    name = files[0].path.name if files[0].extract else str(year)
     # What is in files as published is known; in others it is looked up.
     looked_up = () if source is None else protected
     looked_up += () if people is None else ("people",)  # drawn by their places
     return Federation(
         schema,
         distribute(take, plan),
-        f"ACS {task} ({name})",
+        f"ACS {task} ({files[0].path.name if files[0].extract else year})",
         notes=tuple(notes),
         ranges={n: ends for each in inputs for n, ends in each.ranges.items()},
         test_fraction=test_fraction,
         undeclared=looked_up,
     )
-
-
-def _notes(
-    task: Task, read: Counter[str], kept: int, absent: Sequence[str]
-) -> list[str]:
-    """Say what was read and kept, and what the source lacks."""
-    words = ", ".join(task.conditions) or "everyone"
-    notes = [f"{read.total():,} persons read, {kept:,} kept ({words})"]
-    lacking = [column for column in absent if column in task.inputs]
-    unfiltered = [c for c in task.conditions if c.split()[0] in absent]
-    if lacking:
-        notes.append(f"inputs that the source does not have: {', '.join(lacking)}")
-    if unfiltered:
-        notes.append(f"not applied, for want of the column: {', '.join(unfiltered)}")
-    negative, positive = task.labels
-    return [*notes, f"label: '{negative}' → 0, '{positive}' → 1 (positive)"]
 
 
 # Files
@@ -481,50 +418,42 @@ class PersonFile:
     def __str__(self) -> str:
         return f"'{self.path.name}'" + (f" ('{self.member}')" if self.member else "")
 
-    def open(self) -> AbstractContextManager[IO[bytes]]:
-        """Open the file, or the one in an archive."""
-        if self.member:
-            return open_member(self.path, self.member)
-        return self.path.open("rb")
-
     def chunks(self, wanted: Sequence[str]) -> Iterator[pd.DataFrame]:
         """Yield those of the wanted columns that there are, some rows at a time."""
         if self.path.suffix.lower() in PARQUET:
             frame = read_table(self.path)[0].rename(columns=str.upper)
             yield frame[[name for name in frame if name in wanted]]
             return
-        with self.open() as stream:
-            text = TextFile.scan(stream, self.path)
-            names = {name: name.upper() for name in text.header}
-            there = [name.upper() for name in text.header]
-            if twice := [name for name in wanted if there.count(name) > 1]:
-                raise DataError(f"[repeated-column] {self}: several columns {twice}")
-            known = [name for name, plain in names.items() if plain in wanted]
-            with closing(text.chunks(stream, known, rows=CHUNK_ROWS)) as frames:
-                for frame in frames:
-                    yield frame.rename(columns=names)
+        text = TextFile.scan(self.path, self.member)
+        there = [name.upper() for name in text.header]
+        if twice := [name for name in wanted if there.count(name) > 1]:
+            raise DataError(f"[repeated-column] {self}: several columns {twice}")
+        known = [name for name in text.header if name.upper() in wanted]
+        if not known:
+            raise DataError(f"[missing-column] {self} has no column of the ACS")
+        for frame in text.frames(known, rows=CHUNK_ROWS):
+            yield frame.rename(columns=str.upper)
 
 
 def _read(
     files: Sequence[PersonFile],
-    task: Task,
+    task: AcsTask,
     named: Sequence[str],
     states: Sequence[str] | None,
     year: int,
-) -> tuple[pd.DataFrame, Counter[str], tuple[str, ...]]:
+) -> tuple[pd.DataFrame, tuple[str, ...], list[str]]:
     """Read and filter all files, a number of rows at a time.
 
     Return the persons who are kept, in small whole numbers (missing ones are 0), with
-    label and state; how many of each state were read; and columns that are absent.
+    label and state; columns that are absent; and notes.
     """
     import pandas as pd
 
     wanted = tuple(dict.fromkeys((*task.needed, *named, "ST")))
     asked = (*wanted, "RELSHIPP", "STATE", EMPLOYED, SERIAL)
     absent: tuple[str, ...] = ()
-    parts, read = [], Counter[str]()
+    parts, total = [], 0
     for file in files:
-        unknown: dict[str, Counter[float]] = {}
         rows = 0
         for frame in file.chunks(asked):
             persons = _standardise(frame, file, task, rows)
@@ -534,29 +463,48 @@ def _read(
                 _check_columns(persons, file, needed, year)
                 absent = absent or tuple(c for c in wanted if c not in persons)
             rows += len(persons)
-            persons["state"] = _state_codes(persons, file, states, read)
-            persons["label"] = holds(task.positive, persons)
+            persons["state"] = _state_codes(persons, file, states)
+            persons["label"] = persons.eval(task.positive)
             kept = np.ones(len(persons), dtype=bool)
             for condition in task.conditions:
                 if condition.split()[0] in persons:
-                    kept &= holds(condition, persons)
+                    kept &= persons.eval(condition)
             if states is not None:
                 kept &= persons["state"].isin([FIPS[name] for name in states])
             used = [c for c in dict.fromkeys([*task.inputs, *named]) if c in persons]
             chosen = persons.loc[kept, [*used, "label", "state"]].fillna(0.0)
-            for column in used:
-                entry = Input.of(column, "onehot", task.lowest_age)
-                odd = entry.unknown(chosen[column].to_numpy(np.float64))
-                unknown.setdefault(column, Counter()).update(odd.tolist())
             parts.append(chosen.apply(pd.to_numeric, downcast="integer"))
-        _refuse_unknown(file, unknown)
-    if not sum(map(len, parts)):
+        total += rows
+    found = pd.concat(parts, ignore_index=True)
+    if found.empty:
         raise DataError("[no-rows] no person of these files passes the filter")
-    return pd.concat(parts, ignore_index=True), read, absent
+    with Problems("acs", DataError) as problems:
+        for column in used:
+            entry, counts = (
+                AcsInput(column, task.lowest_age),
+                found[column].value_counts(),
+            )
+            odd = [f"{v:g} ({n})" for v, n in counts.items() if entry.is_unknown(v)]
+            if odd:
+                problems.add(
+                    f"[unknown-category] column '{column}' has values that the data "
+                    f"dictionary does not have (missing counts as 0): {listing(odd)}"
+                )
+    words = ", ".join(task.conditions) or "everyone"
+    notes = [f"{total:,} persons read, {len(found):,} kept ({words})"]
+    lacking = [column for column in absent if column in task.inputs]
+    unfiltered = [c for c in task.conditions if c.split()[0] in absent]
+    if lacking:
+        notes.append(f"inputs that the source does not have: {', '.join(lacking)}")
+    if unfiltered:
+        notes.append(f"not applied, for want of the column: {', '.join(unfiltered)}")
+    negative, positive = task.labels
+    notes.append(f"label: '{negative}' → 0, '{positive}' → 1 (positive)")
+    return found, absent, notes
 
 
 def _standardise(
-    frame: pd.DataFrame, file: PersonFile, task: Task, before: int
+    frame: pd.DataFrame, file: PersonFile, task: AcsTask, before: int
 ) -> pd.DataFrame:
     """Turn columns into numbers under their older names and in their older coding."""
     import pandas as pd
@@ -589,7 +537,7 @@ def _check_columns(
 ) -> None:
     """Refuse a file that lacks columns, or is of another year.
 
-    From 2017 on files of all years have the same name, but serial numbers the year.
+    Files of all years have the same name; serial numbers have the year.
     """
     absent = [f"'{column}'" for column in needed if column not in persons]
     if absent:
@@ -597,49 +545,30 @@ def _check_columns(
         raise DataError(f"[missing-column] {file} is not such a table: {told}")
     number = str(next(iter(persons.get(SERIAL, ())), ""))
     other = number[:4] if len(number) == 13 and number[:4].isdigit() else str(year)
-    if other != str(year) and not file.extract and year >= RENAMED_FILES:
+    if other != str(year) and not file.extract:
         told = f"holds persons of {other}, expected {year}"
         raise DataError(f"[other-year] {file} {told}")
 
 
 def _state_codes(
-    persons: pd.DataFrame,
-    file: PersonFile,
-    states: Sequence[str] | None,
-    read: Counter[str],
-) -> Any:
+    persons: pd.DataFrame, file: PersonFile, states: Sequence[str] | None
+) -> IntArray:
     """FIPS code of each row; a file about one state must not hold another."""
     if "ST" not in persons:
-        if file.state is None and len(states or ()) != 1:
+        only = [file.state] if file.state else list(states or ())
+        if len(only) != 1:
             raise DataError(
                 f"[needs-states] {file} does not say which state its rows are from: "
                 "name it, for instance states=['NY']"
             )
-        only = file.state or (states or ("",))[0]
-        read[only] += len(persons)
-        return np.full(len(persons), FIPS[only], dtype=np.uint8)
-    counts = persons["ST"].value_counts(dropna=False, sort=False)
-    known = {code: STATE_OF.get(code) for code in counts.index}
-    allowed = (file.state,) if file.state else tuple(FIPS)
-    wrong = [f"{code:g}" for code, state in known.items() if state not in allowed]
-    if wrong:
+        return np.full(len(persons), FIPS[only[0]], dtype=np.uint8)
+    allowed = [FIPS[file.state]] if file.state else list(FIPS.values())
+    wrong = persons["ST"][~persons["ST"].isin(allowed)].unique()
+    if len(wrong):
         told = f"codes of other states than {file.state or 'there are'}"
-        raise DataError(f"[other-states] {file}: {told}: {listing(wrong)}")
-    read.update({str(known[code]): int(count) for code, count in counts.items()})
+        codes = listing(f"{code:g}" for code in wrong)
+        raise DataError(f"[other-states] {file}: {told}: {codes}")
     return persons["ST"].to_numpy(np.uint8)
-
-
-def _refuse_unknown(file: PersonFile, unknown: Mapping[str, Counter[float]]) -> None:
-    """Refuse values that the data dictionary does not have, all at once."""
-    with Problems(str(file), DataError) as problems:
-        for name, counts in unknown.items():
-            if counts:
-                values = [f"{v:g} ({n})" for v, n in counts.most_common()]
-                problems.add(
-                    f"[unknown-category] column '{name}' has values that the data "
-                    "dictionary does not have (missing counts as 0): "
-                    f"{listing(values)}"
-                )
 
 
 def _check_request(
@@ -663,23 +592,6 @@ def _check_request(
     return tuple(s for s in FIPS if s in named)
 
 
-def _fetch_states(
-    year: int,
-    states: Sequence[str],
-    cache_dir: PathLike | None,
-    progress: Progress | None,
-) -> list[PersonFile]:
-    """Files of the states, downloading those that are not there."""
-    folder = cache_folder(cache_dir) / "acs" / str(year) / "1-Year"
-    files = []
-    for state in states:
-        name = archive_name(state)
-        remote = RemoteFile(name, None, (f"{ADDRESS}/{year}/1-Year/{name}",))
-        path = fetch(remote, cache_dir=folder, progress=progress)
-        files += _find_files(path, year, (state,))
-    return files
-
-
 def _find_files(
     source: Path, year: int, states: Sequence[str] | None
 ) -> list[PersonFile]:
@@ -692,18 +604,18 @@ def _find_files(
     is_extract = source.is_file() and source.suffix.lower() != ".zip"
     if is_extract and PERSONS.fullmatch(source.name) is None:
         return [PersonFile(source, extract=True)]
-    yy = None if year >= RENAMED_FILES else f"{year % 100:02d}"
-    there: dict[str, PersonFile] = {}  # by name: one may also be in an archive
+    own: dict[str | None, PersonFile] = {}  # by state: one may also be in an archive
+    everyone: list[PersonFile] = []
     for path in paths or [source]:
         for member in _members(path):
             found = PERSONS.fullmatch(Path(member or path.name).name)
-            if found is not None and found["yy"] == yy:
-                whom = found["whom"].upper()
-                state = STATE_OF.get(int(whom)) if whom.isdigit() else whom
-                known = PersonFile(path, member, state if state in FIPS else None)
-                there.setdefault(found[0].lower(), known)
-    own = {file.state: file for file in there.values() if file.state}
-    everyone = [file for file in there.values() if file.state is None]
+            if found is None:
+                continue
+            if found[1].isdigit():
+                state = STATE_OF.get(int(found[1]))
+                own.setdefault(state, PersonFile(path, member, state))
+            else:
+                everyone.append(PersonFile(path, member))
     chosen = [own[state] for state in states or FIPS if state in own]
     missing = [state for state in states or () if state not in own]
     chosen += everyone if missing or not chosen else []

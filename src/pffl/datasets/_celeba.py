@@ -9,22 +9,14 @@ how to get it.
                             then  000001.jpg -1  1  1 …   (1 yes, -1 no)
     identity_CelebA.txt     000001.jpg 2880
 
-Lines end with CR LF or LF, and blanks come singly or in pairs. Mirrors ship the same as
-tables, which are read too:
-
-    list_attr_celeba.csv    image_id,5_o_Clock_Shadow,Arched_Eyebrows,…   (the names)
-                            000001.jpg,-1,1,…
-    identity_CelebA.csv     image_id,identity   (or without such a line)
-                            000001.jpg,2880
+Lines end with CR LF or LF, and blanks come singly or in pairs.
 
 LEAF's JSON, {"user_data": {"2880": {"x": ["000001.jpg"], "y": [1]}}}, stands in for the
 list of people: those that it does not name are left out. The split is drawn here.
-
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -55,16 +47,9 @@ Pictures: TypeAlias = Mapping[str, Callable[[], IO[Any]]]
 ATTRIBUTES = "list_attr_celeba.txt"
 IDENTITIES = "identity_CelebA.txt"
 ARCHIVE = "img_align_celeba.zip"
-# How mirrors name the same lists, and LEAF's JSON of who is shown.
-OTHERS = {
-    ATTRIBUTES: ("list_attr_celeba.csv",),
-    IDENTITIES: ("identity_CelebA.csv", "all_data/*.json", "t[er]*/*.json"),
-}
+LEAF = ("all_data/*.json", "t[er]*/*.json")  # who is shown
 PICTURES = "img_align_celeba"
-FOLDERS = (
-    "", "Anno", "Img", PICTURES, f"Img/{PICTURES}", f"{PICTURES}/{PICTURES}",
-    "raw", f"raw/{PICTURES}",
-)  # fmt: skip
+FOLDERS = ("", "Anno", "Img", PICTURES, f"Img/{PICTURES}", "raw", f"raw/{PICTURES}")
 MD5 = {
     ATTRIBUTES: "75e246fa4810816ffd6ee81facbd244c",
     IDENTITIES: "32bd1bd63d3c78cd57e08160ec5ed1e2",
@@ -73,7 +58,7 @@ MD5 = {
 HOW = (
     "CelebA is downloaded by hand after accepting its terms: put img_align_celeba.zip, "
     "list_attr_celeba.txt and identity_CelebA.txt into one folder and name it with "
-    "source= (docs/networks.md says where they are, and how mirrors name them)"
+    "source= (docs/networks.md says where they are)"
 )
 MAX_PICTURE_BYTES = 16 << 20
 MAX_SIDE = 4096
@@ -92,7 +77,6 @@ def celeba(
     test_fraction: float = 0.2,
     validation_fraction: float = 0.0,
     edition: Literal["official", "any"] = "official",
-    pictures: Literal["all", "present"] = "all",
     progress: Progress | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
     seed: int = 0,
@@ -107,9 +91,8 @@ def celeba(
     source
         A folder with ``img_align_celeba.zip`` (or a folder ``img_align_celeba`` of
         pictures), ``list_attr_celeba.txt`` and ``identity_CelebA.txt``, side by side or
-        in ``Img`` and ``Anno``. Mirrors' ``list_attr_celeba.csv`` and
-        ``identity_CelebA.csv`` do as well, with ``edition="any"``, and LEAF's JSON
-        (``all_data`` or ``train`` and ``test``) where no list says who is shown.
+        in ``Img`` and ``Anno``; LEAF's JSON (``all_data`` or ``train`` and ``test``)
+        where no list says who is shown.
     label, group
         Any two of the forty attributes: what to predict, and who is protected.
     clients
@@ -127,11 +110,10 @@ def celeba(
     test_fraction, validation_fraction
         Share of people, or of each person's pictures, for testing and validation.
     edition
-        "official" checks the MD5 of the files, "any" reads what is there.
-    pictures
-        "all" draws people from the lists, and refuses where a picture of theirs is
-        missing; "present" draws, from the pictures that the folder holds, as many of
-        `clients` as have enough of them. Name and notes then say how many those are.
+        "official" checks the MD5 of the files, and wants every picture of the people
+        drawn. "any" reads what is there: it draws, from the pictures that the folder
+        holds, as many of `clients` as have enough of them. Name and notes then say how
+        many those are.
     progress
         A function to call with ("pictures", done, all).
     cache_dir
@@ -143,29 +125,29 @@ def celeba(
         check_whole(problems, least_images=least_images, size=size)
         if clients == "auto":
             clients = 472 if silos is None else None
-        if clients is not None:
-            check_whole(problems, clients=clients)
-        if silos is not None:
-            check_whole(problems, silos=silos)
+        for count in ({"clients": clients}, {"silos": silos}):
+            check_whole(
+                problems, **{k: 1 if v is None else v for k, v in count.items()}
+            )
         check_choice(problems, "edition", edition, ("official", "any"))
-        check_choice(problems, "pictures", pictures, ("all", "present"))
         if label == group:
             problems.add(
                 f"[wrong-column] label and group must differ. Both are '{label}'."
             )
-    official, part = edition == "official", pictures == "present"
+    official = edition == "official"
     if source is None:
         raise DataError(f"[file-missing] {HOW}")
     source = Path(source).expanduser()
     attributes, identities = _find_lists(source, official=official)
     names, person, flags = _read_lists(attributes, identities, (label, group))
     place = _find_pictures(source)
-    key = [edition, str(place.resolve()), *map(md5, (attributes, *identities))]
+    key = [edition, str(place.resolve()), *map(_md5, (attributes, *identities))]
     if place.is_file():
         key += [str(place.stat().st_size), str(place.stat().st_mtime_ns)]
     with ExitStack() as stack:
         opened = cache(partial(_open_pictures, place, stack, official=official))
-        held = np.array([not part or name in opened() for name in names], dtype=bool)
+        held = np.array([official or name in opened() for name in names], dtype=bool)
+        part = not held.all()
         chosen = _choose(person, held, clients, least_images, seed, part=part)
         wanted = [names[k] for k in chosen.tolist()]
         digest = files.digest("\0".join([*key, str(size), *wanted]))
@@ -264,10 +246,10 @@ def _find_lists(source: Path, *, official: bool) -> tuple[Path, list[Path]]:
     """Find the lists of attributes and of people; all that is wrong is said at once."""
     found: list[list[Path]] = []
     with Problems("CelebA", DataError) as problems:
-        for name, others in OTHERS.items():
+        for name, others in ((ATTRIBUTES, ()), (IDENTITIES, LEAF)):
             places = _places(source, name)[:1]
             if official and places:
-                check_hash(places[0], MD5[name], problems)
+                _check_hash(places[0], problems)
             for other in others:
                 places = places or _places(source, other)
             if not places:
@@ -299,7 +281,7 @@ def _open_pictures(place: Path, stack: ExitStack, *, official: bool) -> Pictures
         return {path.name: partial(path.open, "rb") for path in place.iterdir()}
     with Problems("CelebA", DataError) as problems:
         if official:
-            check_hash(place, MD5[ARCHIVE], problems)
+            _check_hash(place, problems)
     try:
         archive = stack.enter_context(zipfile.ZipFile(place))
     except (*DAMAGED, OSError) as error:
@@ -320,16 +302,16 @@ def _places(source: Path, pattern: str) -> list[Path]:
     return [p for part in FOLDERS for p in sorted((source / part).glob(pattern))]
 
 
-def md5(path: Path) -> str:
-    """MD5 of a file: what CelebA's mirrors publish. It finds damage, not malice."""
-    with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, lambda: hashlib.md5(usedforsecurity=False))
-    return digest.hexdigest()
+def _md5(path: Path) -> str:
+    """MD5 of a file, which is published. It finds damage, not malice."""
+    import pooch
+
+    return str(pooch.file_hash(str(path), alg="md5"))
 
 
-def check_hash(path: Path, expected: str, problems: Problems) -> None:
+def _check_hash(path: Path, problems: Problems) -> None:
     """Note a file that is not the official one."""
-    found = md5(path)
+    found, expected = _md5(path), MD5[path.name]
     if found != expected:
         problems.add(
             f"[wrong-hash] '{path}' has MD5 {found} ({path.stat().st_size:,} bytes), "
@@ -347,18 +329,21 @@ def _read_lists(
     """
     leaf = identities[0].suffix == ".json"
     with Problems("CelebA", DataError) as problems:
-        if attributes.suffix == ".csv":
-            flags = _read_list(attributes, index_col=0)
-        else:  # the number of pictures, names of attributes, pictures
-            flags = _read_list(attributes, skiprows=1)
-            announced = attributes.read_bytes().partition(b"\n")[0].strip()
-            if announced != str(len(flags)).encode():
-                problems.add(
-                    f"[cut-off] '{attributes}' lists {len(flags):,} pictures, and "
-                    f"announces {announced.decode(errors='replace')[:20]}"
-                )
+        # The number of pictures, names of attributes, pictures.
+        flags = _read_list(attributes, skiprows=1)
+        announced = attributes.read_bytes().partition(b"\n")[0].strip()
+        if announced != str(len(flags)).encode():
+            problems.add(
+                f"[cut-off] '{attributes}' lists {len(flags):,} pictures, and "
+                f"announces {announced.decode(errors='replace')[:20]}"
+            )
         _check_list(attributes, flags, flags.isin([1, -1]).all(axis=1), problems)
-        people = _read_leaf(identities) if leaf else _read_people(identities[0])
+        told: Any = {"header": None, "index_col": 0, "dtype": str}
+        people = (
+            _read_leaf(identities)
+            if leaf
+            else _read_list(identities[0], **told, names=["", "person"])
+        )
         _check_list(identities[0], people, people["person"].str.isdigit(), problems)
         either = flags.index.symmetric_difference(people.index)
         for what, known in (("a person", people.index), ("attributes", flags.index)):
@@ -382,18 +367,10 @@ def _read_list(path: Path, **options: Any) -> pd.DataFrame:
     """Read a list, by pictures."""
     import pandas as pd
 
-    separator = "," if path.suffix == ".csv" else r"\s+"
     try:
-        return pd.read_csv(path, sep=separator, **options)
+        return pd.read_csv(path, sep=r"\s+", **options)
     except ValueError as error:
         raise DataError(f"[bad-record] '{path}' cannot be read: {error}") from error
-
-
-def _read_people(path: Path) -> pd.DataFrame:
-    """Read who is shown in each picture."""
-    people = _read_list(path, header=None, index_col=0, dtype=str, names=["", "person"])
-    named = path.suffix == ".csv" and not str(people["person"].iloc[0]).isdigit()
-    return people.iloc[1:] if named else people
 
 
 def _read_leaf(paths: Sequence[Path]) -> pd.DataFrame:
@@ -446,8 +423,8 @@ def _decode_once(
     if missing:
         raise DataError(
             f"[missing-pictures] CelebA: {len(missing)} pictures are missing: "
-            f"{listing(missing)} (`pictures='present'` draws people from those that "
-            "are there)"
+            f"{listing(missing)} (`edition='any'` draws people from those that are "
+            "there)"
         )
     damaged: list[str] = []
 

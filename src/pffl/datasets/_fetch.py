@@ -16,15 +16,14 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from pffl import files
-from pffl.data.read import check_growth
+from pffl.data.read import open_member
 from pffl.errors import DataError
 
 # What arrives (the name of a file, "pictures"), how much so far, of how much (or None).
@@ -128,25 +127,6 @@ def fetch(
         "downloaded:\n" + "\n".join(reasons) + "\nTo go on without a connection, put "
         f"the file{known} at '{target}', or name a copy of it with `source=`."
     )
-
-
-@contextmanager
-def open_member(archive: Path, member: str) -> Iterator[IO[bytes]]:
-    """Open one member of a zip archive. Nothing is unpacked to the disk."""
-    try:
-        with zipfile.ZipFile(archive) as opened:
-            if member not in opened.namelist():
-                raise DataError(
-                    f"[missing-member] archive '{archive.name}' holds no '{member}'"
-                )
-            info = opened.getinfo(member)
-            check_growth(info.file_size, info.compress_size, member)
-            with opened.open(info) as stream:
-                yield stream
-    except DAMAGED as error:
-        raise DataError(
-            f"[damaged-file] archive '{archive.name}' is damaged: {error}"
-        ) from error
 
 
 def _check_copy(file: RemoteFile, path: Path) -> Path:

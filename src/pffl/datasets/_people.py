@@ -10,11 +10,10 @@ Becker, Kohavi: *Adult*, UCI Machine Learning Repository, 1996.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -187,7 +186,6 @@ def adult(
     seed: int = 0,
     split_seed: int | None = None,
     group: str | Sequence[str] = "sex",
-    split: Literal["seeded", "official"] = "seeded",
     test_fraction: float = 0.2,
     validation_fraction: float = 0.0,
     source: PathLike | None = None,
@@ -218,13 +216,8 @@ def adult(
         Seeds of the silos and of the split; by default the same.
     group
         Protected attribute: ``"sex"``, ``"race"`` or ``("sex", "race")``.
-    split
-        ``"seeded"`` joins both files and draws each silo's test rows; ``"official"``
-        trains on ``adult.data`` and tests on ``adult.test``.
     test_fraction, validation_fraction
-        Share of each silo kept for testing and validation; with the official split,
-        `validation_fraction` is taken from the training rows, and `test_fraction` is
-        not used.
+        Share of each silo kept for testing and validation; both files are joined.
     source
         A folder with copies of ``adult.data`` and ``adult.test``.
     sha256
@@ -234,7 +227,6 @@ def adult(
     """
     with Problems("adult", UsageError) as problems:
         check_choice(problems, "partition", partition, get_args(Cut))
-        check_choice(problems, "split", split, ("seeded", "official"))
         attributes = protected_names(group, ("sex", "race"), problems)
         hashes = [file.sha256 for file in ADULT_FILES] if sha256 is None else sha256
         if isinstance(hashes, str) or len(hashes) != len(ADULT_FILES):
@@ -253,30 +245,26 @@ def adult(
             columns.append(Column(name, "category", values))
     target = "income over $50,000"
     encoding = _encoding(table, columns, attributes, INCOMES, "income", target=target)
-    (codes, names), cut = _cut(table, partition, silos, alpha, seed)
-    own_seed = seed if split_seed is None else split_seed
-    official, train = split == "official", len(tables[0])
-    fractions = {} if official else {"test": test_fraction}
-    fractions["validation"] = validation_fraction
-    among = np.arange(train) if official else None
-    plan, _ = cuts.split_index(codes, names, fractions, among=among, seed=own_seed)
-    if official:
-        for k, (_, index) in enumerate(plan):
-            index["test"] = train + np.flatnonzero(codes[train:] == k)
+    silo, cut = _cut(table, partition, silos, alpha, seed)
     unknown = int((table[[*ADULT_CATEGORIES]] == "?").to_numpy().sum())
-    return Federation(
+    federation = Federation.from_rows(
         encoding.schema,
-        cuts.distribute(encoding.rows(table).take, plan),
-        "Adult",
+        encoding.rows(table),
+        *silo,
+        test_fraction=test_fraction,
+        validation_fraction=validation_fraction,
+        name="Adult",
+        seed=seed if split_seed is None else split_seed,
         notes=(
             f"{len(table)} people; {unknown} unknown values ('?') kept as a category",
             f"silos: {cut}",
-            f"split: {split}" + ("" if official else f", seed {own_seed}"),
             "label: '<=50K' → 0, '>50K' → 1 (positive)",
         ),
         encoding=encoding,
+    )
+    return replace(
+        federation,
         ranges=ADULT_RANGES,
-        test_fraction=test_fraction,
         simulated=partition in ("occupation", "equal"),
         # What is in UCI's files is known; in another edition it is looked up.
         undeclared=() if sha256 is None else ADULT_CATEGORIES,
@@ -318,7 +306,9 @@ def read_compas(path: Path) -> pd.DataFrame:
 
     Names, birth dates, case numbers and everything else are skipped here.
     """
-    return _read(path, path.read_bytes(), COMPAS_COLUMNS)
+    text = TextFile.scan(path)
+    require(COMPAS_COLUMNS, text.header, f"'{path.name}'")
+    return next(text.frames(COMPAS_COLUMNS, written=COMPAS_COLUMNS))
 
 
 def read_adult(path: Path) -> pd.DataFrame:
@@ -326,25 +316,16 @@ def read_adult(path: Path) -> pd.DataFrame:
 
     ``adult.test`` begins with a line of comment, and its labels end with a full stop.
     """
-    lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").splitlines()
-    rows = [b"" if line.startswith(b"|") else line for line in lines]
-    table = _read(path, b"\n".join(rows), ADULT_COLUMNS, ADULT_COLUMNS)
-    return table.assign(income=table["income"].str.rstrip("."))
-
-
-def _read(
-    path: Path,
-    data: bytes,
-    columns: Sequence[str],
-    names: Sequence[str] | None = None,
-) -> pd.DataFrame:
     import pandas as pd
 
-    stream = io.BytesIO(data)
-    text = TextFile.scan(stream, path, names)
-    require(columns, text.header, f"'{path.name}'")
-    chunks = text.chunks(stream, columns, columns, keep_default_na=False)
-    return pd.concat(chunks, ignore_index=True)
+    told: dict[str, Any] = {"dtype": str, "keep_default_na": False}
+    told |= {"skipinitialspace": True, "encoding": "utf-8-sig", "comment": "|"}
+    try:
+        table = pd.read_csv(path, header=None, **told)
+        table = table.set_axis(list(ADULT_COLUMNS), axis=1)
+    except ValueError as error:  # a record is too long, or the first too short
+        raise DataError(f"[bad-record] '{path.name}': {error}") from error
+    return table.assign(income=table["income"].str.rstrip("."))
 
 
 def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
