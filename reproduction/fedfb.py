@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -52,7 +53,9 @@ def compas(
         columns.append(Column(name, "category", values))
     groups = [Attribute(n, tuple(sorted(set(table[n])))) for n in ("sex", "race")]
     encoding = TableEncoding.of(columns, groups, labels, target, unseen="ignore")
-    schema, rows = encoding.schema, encoding.rows(table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # missing descriptions are meant to be none
+        schema, rows = encoding.schema, encoding.rows(table)
     if not isinstance(rows.X, np.ndarray):
         rows = replace(rows, X=rows.X.toarray())
     older = table["age"].to_numpy() > 0.1

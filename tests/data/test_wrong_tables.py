@@ -113,7 +113,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], str | None, str]] = {
     ),
     "rare of 1.5": (same, {"rare": 1.5}, "wrong-value", "rare"),
     "a range upside down": (
-        same, {"columns": {"age": {"range": [9, 1]}}}, "wrong-value", "'age'",
+        same, {"columns": {"age": {"range": [9, 1]}}}, "bad-column", "'age'",
     ),
     "a range of words": (
         same, {"columns": {"age": {"range": ["a", "b"]}}}, "wrong-value", "'age'",

@@ -49,9 +49,10 @@ def test_fault_06_nan_in_inputs():
 def test_fault_07_missing_group_value():
     frame = people()
     frame.loc[[3, 8], "sex"] = None
-    with raises(DataError, "missing-values", "'sex': 2", "missing_group="):
+    with raises(DataError, "missing-values", "'sex': 2", "columns="):
         build(frame)
-    kept = build(frame, missing_group="missing", test_fraction=0.0)
+    known = {"sex": {"values": ["f", "m", "missing"]}}
+    kept = build(frame, columns=known, test_fraction=0.0)
     assert kept.schema.attributes[0].values == ("f", "m", "missing")
     assert kept.rows() == len(frame)
     assert (kept.pooled().group == 2).sum() == 2

@@ -141,10 +141,8 @@ def test_silos_with_other_missing_rates_are_as_one() -> None:
 @pytest.mark.parametrize("intercept", [True, False])
 def test_exports_and_files_predict_alike(intercept: bool, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
-    frame = people().assign(since=pd.date_range("2001-03-04", periods=ROWS))
-    frame.loc[::7, "since"] = pd.NaT
-    data = federation(frame, columns={"since": {"parts": ["year", "month"]}})
-    assert "since=missing" in data.schema.features
+    frame = people()
+    data = federation(frame)
     model = pffl.LogisticRegression(intercept=intercept)
     predictor = pffl.solve(data, None, model=model, seed=0).predictor
     expected = predictor.predict_proba(frame)
@@ -153,9 +151,6 @@ def test_exports_and_files_predict_alike(intercept: bool, tmp_path: Path) -> Non
     np.testing.assert_array_equal(again.predict_proba(frame), expected)
     found = predictor.to_sklearn().predict_proba(frame)
     np.testing.assert_allclose(found, expected, atol=1e-12)
-    data = federation(frame.drop(columns="since"))
-    predictor = pffl.solve(data, None, model=model, seed=0).predictor
-    expected = predictor.predict_proba(frame)
     session = onnxruntime.InferenceSession(predictor.to_onnx().SerializeToString())
     given = {name: frame[[name]].to_numpy(float) for name in NUMBERS}
     given |= {"city": frame[["city"]].to_numpy(object)}

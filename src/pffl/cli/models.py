@@ -78,10 +78,8 @@ def predict(
     except BrokenPipeError:  # whoever read the scores has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
-    for remark in found.remarks:
-        terminal.note(remark)
     if out is not None:
-        terminal.note(f"{found.rows:,} rows scored: {out}")
+        terminal.note(f"{found:,} rows scored: {out}")
 
 
 @takes(

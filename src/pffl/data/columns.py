@@ -1,17 +1,16 @@
 """How the columns of a table become inputs, labels and groups: plain, and kept.
 
 A number stays as it is (scaling is federated, later). A category becomes one input per
-value, with one vocabulary for all silos. A date becomes the parts of it that were asked
-for, a text counts of its hashed words. What is decided once is kept as JSON, so that
-new tables become rows in the same way: in training, at a site, in prediction, and in a
-scikit-learn pipeline, by the same `TableEncoder`.
+value, with one vocabulary for all silos; a text counts of its hashed words. What is
+decided once is kept as JSON, so that new tables become rows in the same way: in
+training, at a site, in prediction, and in a scikit-learn pipeline, by the same
+`TableEncoder`.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import date
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.data.checks import listing, weight_problems
+from pffl.data.checks import listing, warn, weight_problems
 from pffl.data.read import Chunk, Table, is_number, read_chunks, read_table, require
 from pffl.data.rows import Matrix, Rows, as_csr, is_sparse, stacked
 from pffl.data.schema import MISSING, Attribute, Numbered, Schema, names_in
@@ -32,19 +31,11 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
     from sklearn.feature_extraction.text import HashingVectorizer
 
-Part: TypeAlias = Literal["year", "month", "weekday", "age"]
 Unseen: TypeAlias = Literal["refuse", "ignore"]
 LabelType: TypeAlias = Literal["text", "integer", "number", "boolean"]
 Place: TypeAlias = Callable[[int], str]
-Found: TypeAlias = dict[str, Counter[str]]  # by column: unknown categories, counted
 
 OTHER = "other"
-PARTS: dict[Part, tuple[str, ...]] = {  # one input each; year and age are numbers
-    "month": tuple(f"{month:02d}" for month in range(1, 13)),
-    "weekday": ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"),
-}
-YEAR_DAYS = 365.25
-ISO = r"\d{4}-\d\d-\d\d([T ].*)?"
 SPARSE_WIDTH, SPARSE_SHARE = 256, 0.25  # least inputs, most that are not 0 in a row
 MAX_HASH = 1 << 24  # inputs of a text
 USUAL_WORDS = 64  # different words of a text, at a guess
@@ -149,39 +140,39 @@ def match_names(
     *,
     place: Place = in_row,
     unknown: int | None = None,
-    found: Counter[str] | None = None,
     advice: str = "",
 ) -> IntArray:
     """Codes of a column's values among `names`; unknown and missing ones are noted.
 
-    With an `unknown` code they have that one instead, and are counted in `found`.
+    With an `unknown` code they have that one instead; of code −1 (none) is warned.
     Where a column held numbers only, ``007`` was called ``7``, and is so here.
     """
     codes_of = {name: code for code, name in enumerate(names)}
     seen, codes = category_codes(series)
-    places = np.full(len(seen), -1 if unknown is None else unknown, dtype=np.int64)
-    wrong = []
-    for code, name in enumerate(seen):
-        known = name if name in codes_of else plain_text(name.replace(",", "."))
-        if known in codes_of:
-            places[code] = codes_of[known]
-            continue
-        here = codes == code
-        count, first = int(here.sum()), int(here.argmax())
-        if name == MISSING and series.isna().any():
-            places[code] = -1
-            told = f"{count:,} missing values (first: {place(first)})"
-            problems.add(f"[missing-values] {what}: {told}")
-        elif unknown is None:
-            wrong.append(shown_value(name, count, place(first)))
-        elif found is not None:
-            found[name] += count
-    if wrong:
+    known = [
+        codes_of.get(name, codes_of.get(plain_text(name.replace(",", "."))))
+        for name in seen
+    ]
+    found = np.array([-1 if code is None else code for code in known], np.int64)[codes]
+    strange = np.array([code is None for code in known], dtype=bool)[codes]
+    absent = strange & series.isna().to_numpy(dtype=bool)
+    odd = strange & ~absent
+    if absent.any():
+        first = place(int(absent.argmax()))
+        told = f"{int(absent.sum()):,} missing values (first: {first})"
+        problems.add(f"[missing-values] {what}: {told}")
+    if odd.any() and unknown is None:
         problems.add(
-            f"[unknown-category] {what}: unknown values {listing(wrong)}; known are "
+            f"[unknown-category] {what}: unknown values "
+            f"{shown_values(series, odd, place)}; known are "
             f"{listing(map(repr, names))}{advice}"
         )
-    return places[codes]
+    elif unknown is not None and odd.any():
+        found[odd] = unknown
+        if unknown == -1:  # the same words for every piece of a file
+            shown = listing(f"'{seen[k]}'" for k in np.unique(codes[odd]))
+            warn(f"{what}: unknown values, taken as no value: {shown}")
+    return found
 
 
 def read_numbers(series: pd.Series) -> tuple[FloatArray, BoolArray]:
@@ -201,67 +192,20 @@ def read_numbers(series: pd.Series) -> tuple[FloatArray, BoolArray]:
     return np.append(numbers, np.nan)[codes], wrong
 
 
-def shown_value(value: object, count: int, place: str) -> str:
-    """Name a value, how often it occurs, and where first."""
-    return f"'{value}' ({count}, {'first: ' if count > 1 else ''}{place})"
-
-
 def shown_values(series: pd.Series, chosen: BoolArray, place: Place) -> str:
     """Name the chosen values of a column, each with its count and first place."""
     codes, values = factorize(series[chosen])
     counts, rows = np.bincount(codes), np.flatnonzero(chosen)
-    shown = [
-        shown_value(value, counts[k], place(int(rows[(codes == k).argmax()])))
-        for k, value in enumerate(values[:MOST_SHOWN])
-    ]
+    shown = []
+    for k in np.argsort(-counts, kind="stable")[:MOST_SHOWN].tolist():
+        first = place(int(rows[(codes == k).argmax()]))
+        often = "first: " if counts[k] > 1 else ""
+        shown.append(f"'{values[k]}' ({counts[k]:,}, {often}{first})")
     more = len(values) - len(shown)
     return ", ".join(shown) + (f" and {more:,} more" if more else "")
 
 
-# Dates and texts
-
-
-def days_of(series: pd.Series, form: str | None) -> NDArray[np.datetime64]:
-    """The day of each row; not a time (NaT) where it is missing, or is no day.
-
-    The day is that of the place where it was written, not of a time zone.
-    """
-    import pandas as pd
-
-    if series.dtype.kind == "M":
-        plain = series.dt.tz_localize(None)
-        return np.asarray(plain, dtype="datetime64[us]").astype("datetime64[D]")
-    codes, distinct = factorize(series)
-    texts = pd.Series(distinct, dtype=object).map(str).str.strip()
-    if form is None:
-        texts = texts.where(texts.str.fullmatch(ISO)).str[:10]
-    days = [_day(text, form or "%Y-%m-%d") for text in texts]
-    return np.array([*days, None], dtype="datetime64[D]")[codes]
-
-
-def _day(text: object, form: str) -> date | None:
-    from datetime import datetime
-
-    try:
-        return datetime.strptime(text, form).date()  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return None
-
-
-def part_of(
-    days: NDArray[np.datetime64], part: Part, origin: str | None
-) -> NDArray[Any]:
-    """The year, years until `origin`, or the place of month or weekday; 0 for NaT."""
-    known = np.where(np.isnat(days), np.datetime64("1970-01-01"), days)
-    months, since = known.astype("datetime64[M]").astype(int), known.astype(int)
-    numbers: NDArray[Any] = np.floor_divide(months, 12) + 1970
-    if part == "month":
-        numbers = months % 12
-    elif part == "weekday":
-        numbers = (since + 3) % 7  # 1970 began on a Thursday
-    elif part == "age":
-        numbers = (np.datetime64(origin, "D").astype(int) - since) / YEAR_DAYS
-    return np.where(np.isnat(days), 0, numbers)
+# Texts
 
 
 def word_counter(width: int) -> HashingVectorizer:
@@ -315,54 +259,49 @@ class Column(Record):
     name
         Its name in the table.
     kind
-        A number is kept; a category becomes one input per value, a date some numbers
-        and categories, a text `hash` counts of words.
+        A number is kept; a category becomes one input per value, a text `hash` counts
+        of words.
     values
         The vocabulary of a category; with ``missing`` in it, a missing value is one.
     indicator
-        Whether a missing number, date or text is 0 with an input ``name=missing`` set
-        to 1. The scaling puts numbers and dates at the mean of those present.
+        Whether a missing number or text is 0 with an input ``name=missing`` set to 1.
+        The scaling puts numbers at the mean of those present.
     other
         Whether values that are not in the vocabulary are ``other``, which is in it.
-    parts
-        What a date becomes, in order: the year and the age are numbers, month and
-        weekday categories.
-    format
-        How dates are written (as for `datetime.strptime`); None: as ISO does.
-    origin
-        The day until which the age, in years, is counted.
     hash
         Number of inputs that the words of a text are hashed to.
     fill
         What a missing number is taken for, where nothing indicates it.
+    range
+        What a number is between, where that is declared for a private run; it plays
+        no part in encoding.
     """
 
     name: str
-    kind: Literal["number", "category", "date", "text"]
+    kind: Literal["number", "category", "text"]
     values: tuple[str, ...] = ()
     indicator: bool = False
     other: bool = False
-    parts: tuple[Part, ...] = ()
-    format: str | None = None
-    origin: str | None = None
     hash: int | None = None
     fill: float | None = None
+    range: tuple[float, float] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        day = _day(self.origin, "%Y-%m-%d")
         wrong = None
         if self.fill is not None and (self.kind != "number" or self.indicator):
             wrong = "'fill' is for numbers without an indicator"
-        elif (self.kind == "date") != bool(self.parts):
-            wrong = "dates, and they alone, have parts"
+        elif self.range is not None and self.kind != "number":
+            wrong = "only numbers have a range"
+        elif self.range is not None and not self.range[0] < self.range[1]:
+            wrong = "its range is two numbers, the lower first"
+        elif self.values and self.kind != "category":
+            wrong = "only categories have values"
         elif self.other and OTHER not in self.values:
             wrong = f"'{OTHER}' is not one of its values"
         elif (self.kind == "text") != (self.hash is not None):
             wrong = "texts, and they alone, are hashed"
         elif self.hash is not None and not 2 <= self.hash <= MAX_HASH:
             wrong = f"'hash' must be from 2 to {MAX_HASH:,} (2**24), not {self.hash!r}"
-        elif "age" in self.parts and day is None:
-            wrong = f"an age needs an origin such as 2021-04-03, not {self.origin!r}"
         if wrong is not None:
             raise DataError(f"[bad-column] column '{self.name}': {wrong}")
 
@@ -373,7 +312,8 @@ class Column(Record):
 
     def as_dict(self) -> dict[str, object]:
         """Plain form: the name, the kind, and what is not as usual."""
-        plain = {**asdict(self), "values": list(self.values), "parts": list(self.parts)}
+        plain = {**asdict(self), "values": list(self.values)}
+        del plain["range"]
         named = ("name", "kind")
         return {
             k: v for k, v in plain.items() if k in named or v not in (None, False, [])
@@ -387,12 +327,6 @@ class Column(Record):
             names = tuple(f"{self.name}={value}" for value in self.values)
         elif self.hash is not None:
             names = (Numbered(self.name, self.hash),)
-        elif self.kind == "date":
-            names = tuple(
-                f"{self.name}.{part}{value}"
-                for part in self.parts
-                for value in ([f"={v}" for v in PARTS[part]] if part in PARTS else [""])
-            )
         return (*names, f"{self.name}={MISSING}") if self.indicator else names
 
     @property
@@ -412,48 +346,31 @@ class Column(Record):
         *,
         place: Place = in_row,
         unseen: Unseen = "refuse",
-        found: Found | None = None,
     ) -> list[FloatArray | csr_array]:
         """Return the inputs of all rows; note whatever cannot be encoded."""
         what = f"column '{self.name}'"
         if self.kind == "category":
-            unknown = -1 if unseen == "ignore" else None
-            if self.other:
-                unknown, found = self.values.index(OTHER), None
-            counts = None if found is None else found.setdefault(self.name, Counter())
+            unknown = self.values.index(OTHER) if self.other else None
+            if unknown is None and unseen == "ignore":
+                unknown = -1
             codes = match_names(
                 series, self.values, what, problems, place=place, unknown=unknown,
-                found=counts, advice="; `unseen='ignore'` takes them as none of these",
+                advice="; `unseen='ignore'` takes them as none of these",
             )  # fmt: skip
             return [one_hot(codes, len(self.values))]
         missing = series.isna().to_numpy(dtype=bool)
-        wrong = np.zeros(len(series), dtype=bool)
         blocks: list[FloatArray | csr_array] = []
         if self.hash is not None:
             blocks.append(count_words(series, self.hash))
-        elif self.kind == "number":
+        else:
             numbers, wrong = read_numbers(series)
             note_infinite(numbers, what, problems, place)
+            if wrong.any():
+                shown = shown_values(series, wrong, place)
+                problems.add(f"[not-numbers] {what}: not a number: {shown}")
             if self.fill is not None:
                 numbers, missing = np.where(missing, self.fill, numbers), wrong
             blocks.append(np.where(missing, 0.0, numbers))
-        else:
-            days = days_of(series, self.format)
-            wrong = np.isnat(days) & ~missing
-            for part in self.parts:
-                numbers = part_of(days, part, self.origin).astype(np.float64)
-                if part in PARTS:
-                    codes = np.where(missing, -1, numbers).astype(np.int64)
-                    blocks.append(one_hot(codes, len(PARTS[part])))
-                else:
-                    blocks.append(numbers)
-        if wrong.any():
-            shown = shown_values(series, wrong, place)
-            if self.kind == "number":
-                problems.add(f"[not-numbers] {what}: not a number: {shown}")
-            else:
-                form = self.format or "ISO (2021-04-03)"
-                problems.add(f"[bad-date] {what}: not a date as {form}: {shown}")
         if self.indicator:
             return [*blocks, missing.astype(np.float64)]
         if missing.any():
@@ -484,7 +401,7 @@ class TableEncoder:
     It learns nothing from rows: all is declared, so any part of a table is encoded as
     the whole would be. Rows are kept without their zeros where there are at least 256
     inputs, of which less than a quarter can be other than 0 in a row: numbers count as
-    one each, and so do categories and parts of dates; a text as 64.
+    one each, and so do categories; a text as 64.
 
     Parameters
     ----------
@@ -508,7 +425,7 @@ class TableEncoder:
         """Whether rows are kept without their zeros."""
         filled, width = 0, len(self.names)
         for column in self.columns:
-            filled += min(USUAL_WORDS, column.hash or len(column.parts) or 1)
+            filled += min(USUAL_WORDS, column.hash or 1)
         return width >= SPARSE_WIDTH and filled < SPARSE_SHARE * width
 
     def encode(
@@ -518,7 +435,6 @@ class TableEncoder:
         *,
         place: Place = in_row,
         unseen: Unseen | None = None,
-        found: Found | None = None,
     ) -> Matrix:
         """Return the inputs of all rows, shape (rows, inputs); raise all that is wrong.
 
@@ -532,18 +448,15 @@ class TableEncoder:
             Says where a row is, counted from 0.
         unseen
             Other than the encoder's own.
-        found
-            Where unknown categories are counted that are not refused.
         """
         from scipy.sparse import csr_array, hstack
 
         noted = problems or Problems("table", DataError)
         before, blocks = len(noted.found), list[Any]()
         for column in self.columns:
-            blocks += column.encode(
-                frame[column.name], noted,
-                place=place, unseen=unseen or self.unseen, found=found,
-            )  # fmt: skip
+            rule = unseen or self.unseen
+            own = frame[column.name]
+            blocks += column.encode(own, noted, place=place, unseen=rule)
         if problems is None:
             noted.raise_if_any()
         if len(noted.found) > before:
@@ -724,11 +637,6 @@ class TableEncoding:
         }
 
     @property
-    def keeps_sparse(self) -> bool:
-        """Whether rows are kept without their zeros."""
-        return self.encoder.keeps_sparse
-
-    @property
     def classes(self) -> NDArray[Any]:
         """The labels in their own type, in the order of their codes."""
         return typed_labels(self.schema.labels, self.label_type)
@@ -739,7 +647,6 @@ class TableEncoding:
         *,
         place: Place = in_row,
         unseen: Unseen | None = None,
-        found: Found | None = None,
     ) -> Rows:
         """Encode a table with labels, for instance for evaluation.
 
@@ -750,7 +657,7 @@ class TableEncoding:
         ----------
         table
             A DataFrame, or a file.
-        place, unseen, found
+        place, unseen
             As for `TableEncoder.encode`.
         """
         frame, _ = read_table(table)
@@ -759,8 +666,7 @@ class TableEncoding:
         weighed = [] if self.weight is None else [self.weight]
         require([*needed, *weighed], list(map(str, frame.columns)), "table")
         with Problems("table", DataError) as problems:
-            given: Any = {"place": place, "unseen": unseen, "found": found}
-            X = self.encoder.encode(frame, problems, **given)
+            X = self.encoder.encode(frame, problems, place=place, unseen=unseen)
             codes = [
                 match_names(frame[name], values, f"protected attribute '{name}'",
                             problems, place=place)
@@ -777,31 +683,17 @@ class TableEncoding:
         group = self.schema.combine(np.stack(codes, axis=1))
         return Rows(X, y, group, None, *weights)
 
-    def inputs(
-        self, table: Table, unseen: Unseen | None = None, found: Found | None = None
-    ) -> Matrix:
+    def inputs(self, table: Table, unseen: Unseen | None = None) -> Matrix:
         """Encode the inputs alone, for prediction; see `TableEncoder.encode`."""
         chunks = read_chunks(table, self.columns)
-        return stacked([self.encode(chunk, unseen, found) for chunk in chunks])
+        return stacked([self.encode(chunk, unseen) for chunk in chunks])
 
-    def encode(
-        self, chunk: Chunk, unseen: Unseen | None = None, found: Found | None = None
-    ) -> Matrix:
+    def encode(self, chunk: Chunk, unseen: Unseen | None = None) -> Matrix:
         """Encode some rows; of a file, rows that cannot be are named with a line."""
         with Problems(chunk.subject, DataError) as problems:
             return self.encoder.encode(
-                chunk.frame, problems, place=chunk.place, unseen=unseen, found=found
+                chunk.frame, problems, place=chunk.place, unseen=unseen
             )
-
-
-def unknown_remarks(found: Found) -> list[str]:
-    """Say which unknown categories were taken as none of the known ones."""
-    return [
-        f"column '{column}': unknown values, taken as no value: "
-        + listing(f"'{value}' ({count:,})" for value, count in counts.most_common())
-        for column, counts in found.items()
-        if counts
-    ]
 
 
 def present_numbers(

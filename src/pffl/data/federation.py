@@ -274,27 +274,23 @@ class Federation:
             are left out, and named.
         columns
             What columns hold, where that is not to be read off the rows. By name a
-            `kind` ("number", "category", "text" or "date"), the `values` of a category
-            (others count as ``other``; of the label: in the order of their codes), the
-            `range` of a number, whether a missing one gets an `indicator` or a `fill`,
-            to how many inputs the words of a text are hashed (`hash`), and the `parts`
-            of a date (year, month, weekday, age) with its `format` and the `origin` of
-            an age. A private run asks for all columns in use.
+            `kind` ("number", "category" or "text"), the `values` of a category (others
+            count as ``other``; of a group ``missing`` may be one; of the label they are
+            in the order of their codes, the positive one of two last), the `range` of a
+            number, whether a missing one gets an `indicator` or a `fill`, and to how
+            many inputs the words of a text are hashed (`hash`). A private run asks for
+            all columns in use.
         id
             Column that says who a row is about: not an input. All rows of a person are
             then in one split, in all silos: nobody is on both sides.
         weight
             Column that says how much a row counts in every mean, ≥ 0: not an input.
             Rows of weight 0 are left out.
-        positive
-            Which of two label values is the positive one (default: the last in order).
         classification
             Whether the label is a class; otherwise a number.
         missing
             Missing inputs: ``refuse``; ``indicator``: the mean of those present over
             all silos, and an extra input, or an extra category; ``drop_column``.
-        missing_group
-            Missing protected values: ``refuse``, or ``missing`` as a group of its own.
         missing_label
             Missing labels: ``refuse``, or ``drop`` these rows, and say so.
         rare
@@ -320,9 +316,9 @@ class Federation:
         ----------
         sites
             From the silo's name to its DataFrame or file.
-        label, group, features, drop, inputs, columns, id, weight, positive
+        label, group, features, drop, inputs, columns, id, weight
             As for `from_table`.
-        classification, missing, missing_group, missing_label, rare, unseen
+        classification, missing, missing_label, rare, unseen
             As for `from_table`.
         test_fraction, validation_fraction, name, seed
             As for `from_arrays`.
@@ -345,10 +341,9 @@ class Federation:
         options = replace(options, drop_empty=options.drop_empty or declared)
         told = (*notes, *found.notes)
         federation = cls._from_encoded(found, options, notes=told, name=name)
-        known = tables.ranges_of(options.columns)
         federation = replace(
             federation,
-            ranges={c.name: known[c.name] for c in encoding.columns if c.name in known},
+            ranges={c.name: c.range for c in encoding.columns if c.range is not None},
             simulated=options.silo is None,
             sites=names if declared and options.silo else (),
             undeclared=found.undeclared,

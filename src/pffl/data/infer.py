@@ -6,7 +6,6 @@ note, a warning with a remedy, or a problem.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -34,9 +33,8 @@ WRITTEN = re.compile(r"[-+−$€£¥]?[ \d.,'\u00a0\u202f]*\d[ \d.,'\u00a0\u202
 DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([T ].*)?")
 MISSING_MARKS = ("?", "-", "--", ".", "*")  # what some files write for a missing value
 MISSING_NUMBERS = (-99.0, -999.0, -9999.0, -99999.0)
-RARE_ROWS, RARE_SHARE = 10, 0.005  # of a label that looks like a slip
-FREQUENT_ROWS = (5, 10, 20, 50, 100, 200, 500, 1_000)
 PROSE_WORDS = 3  # of a text
+TEXT_WIDTH = 1 << 16  # of a text's counts, as it is advised
 LEAK_COLUMNS, LEAK_ROWS = 500, 10_000  # among which leaks are looked for
 LEAK, PROXY = 0.99, 0.8  # Gini coefficients, 2·AUC − 1
 PROTECTED = re.compile(
@@ -93,11 +91,6 @@ class Distinct:
         return 2 * sum(bool(holds(text.strip())) for text in texts) > len(texts) > 0
 
 
-def declare(name: str, **entry: object) -> str:
-    """Say what to write to declare a column."""
-    return f"`columns={ {name: entry}!r}`"
-
-
 @dataclass
 class Finding:
     """What one column is: how to use it, or why not."""
@@ -132,6 +125,7 @@ def infer(
         Whether it is known to be one.
     """
     series, what = found.series, f"column '{name}'"
+    as_category = f"`columns={ {name: {'kind': 'category'}}!r}`"
     absent = found.codes < 0
     if absent.all():
         return Finding("nothing", notes=[f"{what} left out: it has no values"])
@@ -147,11 +141,8 @@ def infer(
     if category or series.dtype.name == "category":
         return _category(found, name, rare, problems)
     if series.dtype.kind in "mM" or found.mostly(DATE.fullmatch):
-        told = (
-            f"{what} holds dates or times and was left out: "
-            f"{declare(name, parts=['year'])} makes it a number; there are also month, "
-            "weekday, and age (with an origin)"
-        )
+        told = "make a number of it, such as a year or an age"
+        told = f"{what} holds dates or times and was left out: {told}"
         return Finding("dates", warnings=[told])
     numbers, wrong = kinds.read_numbers(series)
     if not wrong.any():
@@ -159,19 +150,20 @@ def infer(
         return _number(found, name, numbers, problems, place, indicator=marked)
     mixed = 2 * int(wrong.sum()) < int(found.counts.sum())
     if mixed or found.mostly(WRITTEN.fullmatch):
-        shown = kinds.shown_values(series, wrong, place)
-        remedy = f"write plain numbers, or say {declare(name, kind='category')}"
+        code, told = "[written-numbers]", "no plain numbers:"
         if mixed:
-            told = f"numbers mixed with {shown}: {remedy}"
-            problems.add(f"[mixed-types] {what}: {told}")
-        else:
-            told = f"no plain numbers: {shown}: {remedy}"
-            problems.add(f"[written-numbers] {what}: {told}")
+            code, told = "[mixed-types]", "numbers mixed with"
+        shown = kinds.shown_values(series, wrong, place)
+        remedy = f"write plain numbers, or say {as_category}"
+        problems.add(f"{code} {what}: {told} {shown}: {remedy}")
         return Finding("mixed" if mixed else "numbers as text")
     if not found.is_identifier:
         return _category(found, name, rare, problems)
-    if advice := _as_words(found, name):
-        told = f"{what} holds free text and was left out: {advice}"
+    find = kinds.word_counter(2).build_analyzer()
+    words = [len(find(str(value))) for value in found.values[:SAMPLED_VALUES]]
+    if sum(words) >= PROSE_WORDS * len(words):
+        told = f"`columns={ {name: {'hash': TEXT_WIDTH}}!r}` counts its words"
+        told = f"{what} holds free text and was left out: {told}"
         return Finding("free text", warnings=[told])
     told = f"{what} has a different text in (nearly) every row and was left out"
     return Finding("text", warnings=[told])
@@ -182,7 +174,6 @@ def _number(
     *, indicator: bool,
 ) -> Finding:  # fmt: skip
     what, warnings = f"column '{name}'", list[str]()
-    written = found.series.dtype.kind not in "iufb"
     kinds.note_infinite(numbers, what, problems, place)
     known = numbers[~np.isnan(numbers)]
     low = float(known.min())
@@ -197,12 +188,9 @@ def _number(
             f"{what} has a different whole number in every row and is an input: leave "
             "it out, or name it as the id, if it is one"
         )
-    return Finding(
-        "numbers, few values" if len(found.values) <= FEW_VALUES else "numbers",
-        Column(name, "number", indicator=indicator),
-        [f"{what}: text read as numbers"] * written,
-        warnings,
-    )
+    few = ", few values" if len(found.values) <= FEW_VALUES else ""
+    column = Column(name, "number", indicator=indicator)
+    return Finding(f"numbers{few}", column, warnings=warnings)
 
 
 def _category(found: Distinct, name: str, rare: int, problems: Problems) -> Finding:
@@ -218,74 +206,32 @@ def _category(found: Distinct, name: str, rare: int, problems: Problems) -> Find
         )
         kept = [v for v, seldom in zip(values, few, strict=True) if not seldom]
         values = (*(v for v in kept if v != OTHER), OTHER)
+    advice = "`rare=` joins values with few rows, `drop=` leaves the column out"
+    if len(values) > MAX_CATEGORIES:
+        told = f"{len(values):,} categories, at most {MAX_CATEGORIES:,}: {advice}"
+        problems.add(f"[too-many-categories] {what}: {told}")
+        return Finding("text")
     if len(values) > MANY_CATEGORIES:
-        left = {limit: int((counts >= limit).sum()) for limit in FREQUENT_ROWS}
-        limit = next((k for k, n in left.items() if 0 < n < MANY_CATEGORIES), None)
-        advice = _as_words(found, name) or (
-            "`drop=` leaves the column out" if limit is None
-            else f"`rare={limit}` joins values with fewer than {limit} rows"
-        )  # fmt: skip
-        said = f"{what}: {len(values):,} categories, each an input of its own"
-        if len(values) > MAX_CATEGORIES:
-            most = f"at most {MAX_CATEGORIES:,}"
-            problems.add(f"[too-many-categories] {said}, {most}: {advice}")
-            return Finding("text")
-        warnings.append(f"{said}: rare ones may be learnt by heart; {advice}")
+        told = f"{len(values):,} categories, each an input of its own; {advice}"
+        warnings.append(f"{what}: {told}")
     kind = "categories" if len(found.values) <= FEW_VALUES else "text"
     column = Column(name, "category", values, other=bool(few.any()))
     return Finding(kind, column, notes, warnings)
 
 
-def _as_words(found: Distinct, name: str) -> str | None:
-    """Say how a column of prose can be used; None where it is none."""
-    find = kinds.word_counter(2).build_analyzer()
-    step = -(-len(found.values) // (10 * SAMPLED_VALUES))
-    words = [find(str(value)) for value in found.values[::step]]
-    if sum(map(len, words)) < PROSE_WORDS * len(words):
-        return None
-    different = len({word for own in words for word in own})
-    width = min(max(1 << (4 * different - 1).bit_length(), 1 << 10), 1 << 20)
-    return f"{declare(name, hash=width)} counts its words in {width:,} inputs"
-
-
 def kinds_of(columns: Sequence[Column]) -> list[str]:
     """Say which columns are what."""
-    said = {
-        "numbers": [c.name for c in columns if c.kind == "number"],
-        "categories (values)": [
-            f"{c.name} ({len(c.values)})" for c in columns if c.kind == "category"
-        ],
-        "texts, by counts of hashed words (inputs)": [
-            f"{c.name} ({c.hash:,})" for c in columns if c.kind == "text"
-        ],
-        "dates": [f"{c.name} ({', '.join(c.parts)})" for c in columns if c.parts],
-    }
-    return [f"{what}: {', '.join(names)}" for what, names in said.items() if names]
+    said: dict[str, list[str]] = {}
+    for c in columns:
+        size = c.hash or len(c.values)
+        called = f"{c.name} ({size:,})" if size else c.name
+        said.setdefault(c.kind, []).append(called)
+    words = {"number": "numbers", "category": "categories (values)"}
+    words["text"] = "texts, by counts of hashed words (inputs)"
+    return [f"{words[k]}: {', '.join(said[k])}" for k in words if k in said]
 
 
 # What is allowed and looks like a slip
-
-
-def label_warnings(series: pd.Series, labels: Sequence[str]) -> list[str]:
-    """Say what looks like a slip: a third label of few rows, two spellings of one."""
-    names, codes = category_codes(series)
-    counts = dict(zip(names, np.bincount(codes, minlength=len(names)), strict=True))
-    few = max(RARE_ROWS, RARE_SHARE * len(series))
-    common = {name.casefold(): name for name, n in counts.items() if n >= few}
-    rare = []
-    for name, n in counts.items():
-        if n < few:
-            close = difflib.get_close_matches(name.casefold(), common, n=1)
-            meant = f"; did you mean '{common[close[0]]}'?" if close else ""
-            rare.append(f"'{name}' ({n}{meant})")
-    where = f"label '{series.name}'"
-    found = spellings(where, labels)
-    if len(labels) > 2 and rare and len(common) >= 2:
-        found.append(
-            f"{where} has {len(labels)} classes; few rows have {listing(rare)}: if "
-            f"{len(common)} classes are meant, repair it"
-        )
-    return found
 
 
 def spellings(where: str, values: Sequence[str]) -> list[str]:
@@ -316,21 +262,11 @@ def gap_warnings(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
     return [f"{told}: {listing(found)}"] if found else []
 
 
-def copies_note(frame: pd.DataFrame) -> list[str]:
-    """Say how many rows are copies of earlier ones."""
-    # Rows that differ in a decimal number are no copies, and these are soon compared.
-    decimals = [name for name in frame.columns if frame[name].dtype.kind == "f"]
-    if decimals:
-        frame = frame[frame.duplicated(decimals, keep=False)]
-    copies = int(frame.duplicated().sum())
-    return [f"{copies:,} rows are copies of earlier ones, and were kept"] * bool(copies)
-
-
 def leak_warnings(encoding: TableEncoding, parts: Sequence[Rows]) -> list[str]:
     """Say which columns alone predict the label, or a protected attribute.
 
-    By the area under the curve (AUC) of the column on training rows: of a number as it
-    is, of a category by the rates of the other half of the rows.
+    By the area under the curve (AUC) of the column on training rows. A category, and a
+    number of few values, is replaced by the rates of the other half of the rows.
     """
     count = sum(map(len, parts))
     if not count or len(encoding.columns) > LEAK_COLUMNS:
@@ -346,7 +282,7 @@ def leak_warnings(encoding: TableEncoding, parts: Sequence[Rows]) -> list[str]:
     stored = rows.X if isinstance(rows.X, np.ndarray) else rows.X.tocsc()
     for column in encoding.columns:
         stop = start + column.width
-        if column.kind in ("number", "category"):
+        if column.kind != "text":
             own = stored[:, start:stop]
             dense = own if isinstance(own, np.ndarray) else own.toarray()
             values = dense.argmax(axis=1)
@@ -367,7 +303,7 @@ def leak_warnings(encoding: TableEncoding, parts: Sequence[Rows]) -> list[str]:
 
 
 def _gini(values: FloatArray, target: FloatArray, *, numeric: bool) -> float:
-    """Return 2·AUC − 1 of a column for each class against the others, in the mean."""
+    """Return |2·AUC − 1| of a column for each class against the others, in the mean."""
     half = np.arange(len(target)) % 2 == 0
     kinds, codes = np.unique(values, return_inverse=True)
     total, many = 0.0, len(kinds)
@@ -379,15 +315,12 @@ def _gini(values: FloatArray, target: FloatArray, *, numeric: bool) -> float:
                 hits = np.bincount(codes[known], positive[known], many)
                 seen = np.bincount(codes[known], minlength=many)
                 score[~known] = ((hits + positive.mean()) / (seen + 1))[codes[~known]]
-        total += float(positive.mean()) * _area(score, positive)
+        _, ranks = np.unique(score, return_inverse=True)
+        hits = np.bincount(ranks, positive)
+        misses = np.bincount(ranks) - hits
+        below = np.cumsum(misses) - misses / 2  # ties count half
+        pairs = float(hits.sum() * misses.sum())
+        if pairs:
+            area = float(hits @ below) / pairs
+            total += float(positive.mean()) * abs(2 * area - 1)
     return total
-
-
-def _area(score: FloatArray, positive: FloatArray) -> float:
-    """Return |2·AUC − 1|; ties count half."""
-    _, codes = np.unique(score, return_inverse=True)
-    hits = np.bincount(codes, positive)
-    misses = np.bincount(codes) - hits
-    below = np.cumsum(misses) - misses
-    pairs = float(hits.sum() * misses.sum())
-    return abs(2 * float(hits @ (below + misses / 2)) / pairs - 1) if pairs else 0.0

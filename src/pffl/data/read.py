@@ -292,28 +292,26 @@ class TextFile:
         places = dict(enumerate(self.header))
         if names is not None:
             places = {self.header.index(name): name for name in names}
-        texts, gaps = {*texts, *written}, dict[int, Sequence[str]]()
+        plain = {k for k, name in places.items() if name in {*texts, *written}}
+        options: dict[str, Any] = {
+            "sep": self.delimiter,
+            "encoding": self.encoding,
+            "decimal": self.decimal,
+            "header": 0,
+            "names": list(range(len(self.header))),
+            "usecols": list(places),
+            "dtype": dict.fromkeys(plain, str),
+            "skipinitialspace": True,
+            "index_col": False,
+            "low_memory": False,
+            "chunksize": rows,
+        }
         if written:  # pandas' own list, for all other columns
-            gaps = {
-                k: MISSING_TEXTS for k, name in places.items() if name not in written
-            }
+            others = [k for k, name in places.items() if name not in written]
+            options |= {"na_values": dict.fromkeys(others, MISSING_TEXTS)}
+            options |= {"keep_default_na": False}
         with _opened(self.path, self.member) as data:
-            read = pd.read_csv(
-                data,
-                sep=self.delimiter,
-                encoding=self.encoding,
-                decimal=self.decimal,
-                header=0,
-                names=list(range(len(self.header))),  # type: ignore[arg-type]
-                usecols=list(places),
-                dtype={k: str for k, name in places.items() if name in texts},
-                na_values=gaps or None,
-                keep_default_na=not written,
-                skipinitialspace=True,
-                index_col=False,
-                low_memory=False,
-                chunksize=rows,
-            )
+            read: Any = pd.read_csv(data, **options)
             for frame in [read] if rows is None else read:
                 frame = frame.set_axis([places[k] for k in frame.columns], axis=1)
                 yield frame.reset_index(drop=True)

@@ -38,19 +38,19 @@ from pffl.typing import IntArray
 if TYPE_CHECKING:
     import pandas as pd
 
-    from pffl.data.columns import Found
-
 Partition = Literal["equal", "dirichlet", "quantile_bands"]
 Missing = Literal["refuse", "indicator", "drop_column"]
-MissingGroup = Literal["refuse", "missing"]
 MissingLabel = Literal["refuse", "drop"]
 Entry: TypeAlias = bool | int | float | str | Sequence[int | float | str]
 Declared: TypeAlias = Mapping[str, Mapping[str, Entry]]
+Known: TypeAlias = dict[str, Column]
 
 SITE = "(site)"  # the column that says which of several tables a row is from
 MAX_CLASSES = 100
 MAX_NUMERIC_GROUPS = 50
 REMEDY = "`pffl data TABLE --columns` writes them from a public or made-up table"
+#: The kind of a declared column, where another key tells it.
+KINDS = {"values": "category", "hash": "text", "range": "number", "fill": "number"}
 
 
 @contextmanager
@@ -79,10 +79,8 @@ class TableOptions:
     columns: Declared = field(default_factory=dict)
     id: str | None = None
     weight: str | None = None
-    positive: object = None
     classification: bool = True
     missing: Missing = "refuse"
-    missing_group: MissingGroup = "refuse"
     missing_label: MissingLabel = "refuse"
     rare: int = 1
     unseen: Unseen = "refuse"
@@ -103,7 +101,6 @@ class TableOptions:
             for key, kind in (
                 ("partition", Partition),
                 ("missing", Missing),
-                ("missing_group", MissingGroup),
                 ("missing_label", MissingLabel),
                 ("unseen", Unseen),
             ):
@@ -111,19 +108,14 @@ class TableOptions:
             if not self.group:
                 problems.add("[needs-group] name a protected column: `group=`")
             if self.silo is not None and self.silos is not None:
-                problems.add(
-                    "[needs-silos] give the silo column (`silo=`) or a number "
-                    "(`silos=`)"
-                )
+                told = "give the silo column (`silo=`) or a number (`silos=`)"
+                problems.add(f"[needs-silos] {told}")
             if self.partition != "equal" and not (self.silo or self.silos):
                 problems.add("[needs-silos] a partition needs a number: `silos=`")
             if self.partition == "quantile_bands" and self.by is None:
                 problems.add("[needs-column] quantile bands need a column: `by=`")
-            if isinstance(self.columns, Mapping):
-                with noted(problems):
-                    columns_of(self.columns)
-            else:
-                problems.add("[bad-column] `columns=` has an entry for each column")
+            with noted(problems):
+                columns_of(self.columns)
 
     @property
     def mentioned(self) -> list[str]:
@@ -151,24 +143,30 @@ def encode_table(table: Table, options: TableOptions) -> EncodedTable:
     """Read and encode a table; all problems are raised in one error."""
     declared = columns_of(options.columns)
     frame, notes = read_table(table, _texts(options))
-    _check_names(frame, options)
+    _check_roles(frame, options)
     chosen, apart = _inputs(frame, options)
-    used = [*chosen, options.label, *options.group, *filter(None, [options.silo])]
     known = {n: c for n, c in declared.items() if c.kind != "category" or c.values}
     for name, column in known.items():
         if column.kind == "category":
             if name in chosen:
-                column = known[name] = _with_other(column)
+                values = tuple(v for v in column.values if v != OTHER)
+                column = replace(column, values=(*values, OTHER), other=True)
+                known[name] = column
             frame[name] = _as_declared(frame[name], column)
-    labelled, told = _labelled(frame, options)
-    notes += told
-    numbers = np.flatnonzero(labelled)
-    frame = frame[labelled].reset_index(drop=True)
+    numbers = np.arange(len(frame))
+    if options.missing_label == "drop":
+        numbers = np.flatnonzero(frame[options.label].notna())
+        if not len(numbers):
+            raise DataError(f"[no-rows] label '{options.label}': no row has one")
+        if absent := len(frame) - len(numbers):
+            notes.append(f"{absent:,} rows without a label were left out")
+        frame = frame.iloc[numbers].reset_index(drop=True)
 
     def place(row: int) -> str:
         return place_of(table, int(numbers[row]))
 
     columns, warnings = list[Column](), list[str]()
+    used = [*chosen, options.label, *options.group, *filter(None, [options.silo])]
     read_off = set(used) - {*known, SITE}
     with Problems("table", DataError) as problems:
         for name in chosen:
@@ -188,9 +186,7 @@ def encode_table(table: Table, options: TableOptions) -> EncodedTable:
             notes += found.notes
             warnings += found.warnings
         labels = _labels(frame[options.label], options, known, problems, place)
-        attributes = [
-            _attribute(frame[name], options, known, problems) for name in options.group
-        ]
+        attributes = [_attribute(frame[n], known, problems) for n in options.group]
         silos = silos_of(frame, options, problems, known)
         if options.label not in known and options.silo and options.classification:
             _check_label_sets(frame[options.label], *silos, problems)
@@ -201,8 +197,6 @@ def encode_table(table: Table, options: TableOptions) -> EncodedTable:
         if not columns:
             problems.add("[no-inputs] no column is left as an input")
     undeclared = tuple(name for name in dict.fromkeys(used) if name in read_off)
-    if not undeclared:
-        _check_private(options, notes)
     notes += infer.kinds_of(columns)
     if apart:
         notes.append(
@@ -210,7 +204,15 @@ def encode_table(table: Table, options: TableOptions) -> EncodedTable:
             "`inputs=` keeps those that it names"
         )
     if undeclared:
-        warnings += _slips(frame, columns, labels, attributes, options)
+        coded = [options.label, *options.group, *filter(None, [options.silo])]
+        coded += [column.name for column in columns if column.kind == "category"]
+        warnings += infer.spellings(f"label '{options.label}'", labels)
+        for attribute in attributes:
+            where = f"protected attribute '{attribute.name}'"
+            warnings += infer.spellings(where, attribute.values)
+        warnings += infer.gap_warnings(frame, coded)
+    else:
+        _check_private(options, notes)
     among = [f"'{column.name}'" for column in columns if column.name in options.group]
     if among:
         warn(f"protected attribute among the inputs: {', '.join(among)}")
@@ -232,59 +234,28 @@ def encode_table(table: Table, options: TableOptions) -> EncodedTable:
     mapping = ", ".join(f"'{name}' → {code}" for code, name in enumerate(labels))
     positive = " (positive)" if len(labels) == 2 else ""
     notes.append(f"label '{options.label}': {mapping or 'a number'}{positive}")
-    notes += infer.copies_note(frame) if undeclared else []
     people = _people(frame, options, notes)
     rows = encoding.rows(frame, place=place)
     return EncodedTable(encoding, rows, silos, people, notes, undeclared)
 
 
 def _check_private(options: TableOptions, notes: Sequence[str]) -> None:
-    """Refuse options without effect, and text that one odd letter changes."""
-    usual = TableOptions(label="", group="group")
-    keys = ("rare", "missing", "missing_group")
-    given = [key for key in keys if vars(options)[key] != vars(usual)[key]]
+    """Refuse options that would have no effect."""
+    given = ["rare"] * (options.rare != 1)
+    given += ["missing"] * (options.missing != "refuse")
     if given:
-        raise UsageError(
-            f"[options-conflict] `columns=` declares all columns: leave out "
-            f"{listing(given)}"
-        )
+        told = f"declares all columns: leave out {listing(given)}"
+        raise UsageError(f"[options-conflict] `columns=` {told}")
+    _check_letters(notes)
+
+
+def _check_letters(notes: Sequence[str]) -> None:
+    """Refuse text of which one odd letter says how all of it is read."""
     if LATIN in notes:
         raise DataError(
             "[not-text] declared columns are read from UTF-8 text: nobody's letters "
             "may change how others' are read: save the file as UTF-8"
         )
-
-
-def _slips(
-    frame: pd.DataFrame,
-    columns: Sequence[Column],
-    labels: Sequence[str],
-    attributes: Sequence[Attribute],
-    options: TableOptions,
-) -> list[str]:
-    """Say what is allowed and looks like a slip."""
-    found = infer.label_warnings(frame[options.label], labels) if labels else []
-    for attribute in attributes:
-        where = f"protected attribute '{attribute.name}'"
-        found += infer.spellings(where, attribute.values)
-        if len(attribute.values) == 1:
-            found.append(
-                f"{where} has one value only ('{attribute.values[0]}'): a bound on it "
-                "is one on the mean loss of all rows"
-            )
-    coded = [options.label, *options.group, *filter(None, [options.silo])]
-    coded += [column.name for column in columns if column.kind == "category"]
-    return found + infer.gap_warnings(frame, coded)
-
-
-def _labelled(frame: pd.DataFrame, options: TableOptions) -> tuple[Any, list[str]]:
-    """Say which rows to use, and how many without a label are left out."""
-    absent = frame[options.label].isna().to_numpy(dtype=bool)
-    if options.missing_label == "refuse" or not absent.any():
-        return np.ones(len(frame), dtype=bool), []
-    if absent.all():
-        raise DataError(f"[no-rows] label '{options.label}': no row has one")
-    return ~absent, [f"{int(absent.sum()):,} rows without a label were left out"]
 
 
 def _people(
@@ -327,54 +298,38 @@ def read_alike(
         id=options.id if options.id in columns else None,
         partition=options.partition if options.by in (None, *columns) else "equal",
     )
-    found: Found = {}
-    rows = encoding.rows(
-        frame, place=lambda row: place_of(table, row), unseen=unseen, found=found
-    )
+    rows = encoding.rows(frame, place=lambda row: place_of(table, row), unseen=unseen)
     with Problems(f"'{name}'", DataError) as problems:
         silos = silos_of(frame, options, problems)
-    notes += kinds.unknown_remarks(found)
     return EncodedTable(encoding, rows, silos, _people(frame, options, []), notes)
 
 
 # Declared columns
 
 
-def columns_of(declared: Declared) -> dict[str, Column]:
+def columns_of(declared: Declared) -> Known:
     """Return the columns by name, or raise all that is wrong with them.
 
     The kind may be left out where another key tells it. Categories without values are
     read off the rows.
     """
-    found: dict[str, Column] = {}
-    tells = {"values": "category", "hash": "text", "parts": "date"}
-    tells |= {"range": "number", "fill": "number"}
+    found: Known = {}
     with Problems("columns", UsageError) as problems:
+        if not isinstance(declared, Mapping):
+            problems.add("[bad-column] `columns=` has an entry for each column")
+            declared = {}
         for name, given in declared.items():
             if not isinstance(given, Mapping):
                 told = "say what it holds by keys, such as {'kind': 'number'}"
                 problems.add(f"[bad-column] column '{name}': {told}")
                 continue
-            plain = {key: value for key, value in given.items() if key != "range"}
-            values = plain.get("values", ())
-            if isinstance(values, Sequence) and not isinstance(values, str):
+            told = [{"kind": kind} for key, kind in KINDS.items() if key in given]
+            plain: dict[str, Any] = {"name": name, **(told or [{}])[0], **given}
+            if isinstance(values := plain.get("values"), list | tuple):
                 plain["values"] = [str(value) for value in values]
-            told = [{"kind": kind} for key, kind in tells.items() if key in given]
-            where, whole = (
-                f"column '{name}'",
-                {"name": name, **(told or [{}])[0], **plain},
-            )
             with noted(problems):
-                found[name] = column = read(
-                    Column, whole, source=where, error=DataError
-                )
-                if column.values and column.kind != "category":
-                    problems.add(f"[bad-column] {where}: only categories have values")
-                if "range" in given and column.kind != "number":
-                    problems.add(f"[bad-column] {where}: only numbers have a range")
-        if not problems.found:
-            with noted(problems):
-                ranges_of(declared)
+                where = f"column '{name}'"
+                found[name] = read(Column, plain, source=where, error=DataError)
     return found
 
 
@@ -384,31 +339,8 @@ def _texts(options: TableOptions) -> list[str]:
     Those that are declared, but for numbers, and the id.
     """
     declared = columns_of(options.columns).items()
-    texts = [n for n, c in declared if c.values or c.kind in ("text", "date")]
+    texts = [n for n, c in declared if c.values or c.kind == "text"]
     return texts if options.id is None else [*texts, options.id]
-
-
-def ranges_of(declared: Declared) -> dict[str, tuple[float, float]]:
-    """Return what numbers are between, as far as that is declared."""
-    ranges = {}
-    for name, given in declared.items():
-        if "range" in given:
-            ends: Any = given["range"]
-            try:
-                low, high = map(float, ends)
-            except (TypeError, ValueError):
-                low, high = 0.0, 0.0
-            if not low < high:
-                told = "its range is two numbers, the lower first"
-                raise DataError(f"[wrong-value] column '{name}': {told}")
-            ranges[name] = (low, high)
-    return ranges
-
-
-def _with_other(column: Column) -> Column:
-    """Return a declared category as an input: values not declared are ``other``."""
-    values = tuple(v for v in column.values if v != OTHER)
-    return replace(column, values=(*values, OTHER), other=True)
 
 
 def _as_declared(series: pd.Series, column: Column) -> pd.Series:
@@ -477,10 +409,8 @@ def join_sites(
         for name, table in tables.items():
             try:
                 frame, more = read_table(table, _texts(options))
-                if options.columns and LATIN in more:
-                    raise DataError(
-                        "[not-text] declared columns are read from UTF-8 text"
-                    )
+                if options.columns:
+                    _check_letters(more)
             except DataError as error:
                 problems.add(f"[silo-refused] silo '{name}': {error}")
             else:
@@ -520,24 +450,21 @@ def _kind(series: pd.Series) -> str:
     """Whether a column holds numbers or text; nothing is known of an empty one."""
     if not series.notna().any():
         return "empty"
-    if series.dtype.kind in "mM":
-        return "date"
     return "text" if read_numbers(series)[1].any() else "number"
 
 
 # Roles of columns
 
 
-def _check_names(frame: pd.DataFrame, options: TableOptions) -> None:
+def _check_roles(frame: pd.DataFrame, options: TableOptions) -> None:
+    """Refuse columns that are not there, or would be two things at once."""
     require(options.mentioned, list(map(str, frame.columns)), "table")
     with Problems("table", DataError) as problems:
         if not len(frame):
             problems.add("[no-rows] no rows")
-        roles = [options.label, *options.group, options.id, options.weight]
-        roles += [options.silo]
-        given = [name for name in roles if name is not None]
-        asked = {*(options.features or ()), *options.inputs}
-        given += asked & {options.label, options.id, options.weight}
+        single = [options.label, options.id, options.weight]
+        given = [n for n in (*single, *options.group, options.silo) if n is not None]
+        given += {*(options.features or ()), *options.inputs} & set(single)
         for name in dict.fromkeys(given):
             if given.count(name) > 1 and {name} != {options.silo} & set(options.group):
                 problems.add(f"[wrong-column] '{name}' cannot be two things at once")
@@ -554,27 +481,25 @@ def _inputs(frame: pd.DataFrame, options: TableOptions) -> tuple[list[str], list
     return [name for name in names if name not in apart], [repr(n) for n in apart]
 
 
-def _check_missing(series: pd.Series, what: str, problems: Problems) -> None:
-    absent = int(series.isna().sum())
-    if absent:
-        where = f"{what} '{series.name}'"
-        problems.add(f"[missing-values] {where}: {absent} missing values")
+def _check_missing(
+    series: pd.Series, what: str, problems: Problems, remedy: str = ""
+) -> None:
+    if absent := int(series.isna().sum()):
+        told = f"{what} '{series.name}': {absent} missing values{remedy}"
+        problems.add(f"[missing-values] {told}")
 
 
 def _labels(
     series: pd.Series,
     options: TableOptions,
-    known: Mapping[str, Column],
+    known: Known,
     problems: Problems,
     place: Place = in_row,
 ) -> tuple[str, ...]:
     """Class names in the order of their codes; the positive one of two is the last."""
     where = f"label '{options.label}'"
-    if series.isna().any():
-        problems.add(
-            f"[missing-values] {where}: {int(series.isna().sum())} missing values; "
-            "`missing_label='drop'` leaves these rows out"
-        )
+    remedy = "; `missing_label='drop'` leaves these rows out"
+    _check_missing(series, "label", problems, remedy)
     if not options.classification:
         kinds.present_numbers(series.dropna(), where, problems, place)
         return ()
@@ -589,44 +514,29 @@ def _labels(
         problems.add(
             f"[one-class] {where}: one value only ({listing(names)}): nothing to learn"
         )
-    if options.label in known:
-        names = _declared_values(options.label, known, problems)
-    if options.positive is not None:
-        chosen = str(options.positive)
-        if chosen not in names or len(names) != 2:
-            told = f"`positive='{chosen}'` is not one of two: {names}"
-            problems.add(f"[unknown-label] {where}: {told}")
-        else:
-            names = (*(name for name in names if name != chosen), chosen)
-    return names
+    return _declared_values(options.label, known, problems) or names
 
 
-def _declared_values(
-    name: str, known: Mapping[str, Column], problems: Problems
-) -> tuple[str, ...]:
-    if known[name].kind != "category":
+def _declared_values(name: str, known: Known, problems: Problems) -> tuple[str, ...]:
+    """Return the values of a label, group or silo; none where it is not declared."""
+    if name in known and known[name].kind != "category":
         told = "is label, group or silo: declare its values"
         problems.add(f"[bad-column] '{name}' {told}")
-    return known[name].values
+    return known[name].values if name in known else ()
 
 
-def _attribute(
-    series: pd.Series,
-    options: TableOptions,
-    known: Mapping[str, Column],
-    problems: Problems,
-) -> Attribute:
+def _attribute(series: pd.Series, known: Known, problems: Problems) -> Attribute:
     name = str(series.name)
-    if name in known:
-        return Attribute(name, _declared_values(name, known, problems))
-    where, absent = f"protected attribute '{name}'", int(series.isna().sum())
-    if absent and options.missing_group == "refuse":
-        problems.add(
-            f"[missing-values] {where}: {absent} missing values; "
-            f"`missing_group='{MISSING}'` makes them a group of their own"
-        )
-        series = series.dropna()
-    values, _ = category_codes(series)
+    if values := _declared_values(name, known, problems):
+        return Attribute(name, values)
+    where, (values, _) = (
+        f"protected attribute '{name}'",
+        category_codes(series.dropna()),
+    )
+    entry = {name: {"values": [*values, MISSING]}}
+    remedy = f"; to make them a group, declare it: `columns={entry!r}`"
+    _check_missing(series, "protected attribute", problems, remedy)
+    series = series.dropna()
     numbers = series.dtype.kind in "iuf"
     if numbers and len(values) > MAX_NUMERIC_GROUPS:
         told = f"{len(values)} different numbers: cut it into bands"
@@ -634,6 +544,9 @@ def _attribute(
     elif not numbers and infer.Distinct(series).is_identifier:
         told = f"{len(values)} values in {len(series)} rows, like an id"
         problems.add(f"[looks-like-id] {where}: {told}")
+    if len(values) == 1:
+        told = "a bound on it is one on the mean loss of all rows"
+        warn(f"{where} has one value only ('{values[0]}'): {told}")
     return Attribute(name, values)
 
 
@@ -641,17 +554,15 @@ def silos_of(
     frame: pd.DataFrame,
     options: TableOptions,
     problems: Problems,
-    known: Mapping[str, Column] | None = None,
+    known: Known | None = None,
 ) -> partition.Partition:
     """Return the silo of each row, and the silos' names."""
     if options.silo is not None:
-        _check_missing(frame[options.silo], "silo", problems)
-        if known and options.silo in known:
-            names = _declared_values(options.silo, known, problems)
-            return kinds.match_names(
-                frame[options.silo], names, "silo", problems
-            ), names
-        names, codes = category_codes(frame[options.silo])
+        series = frame[options.silo]
+        _check_missing(series, "silo", problems)
+        if names := _declared_values(options.silo, known or {}, problems):
+            return kinds.match_names(series, names, "silo", problems), names
+        names, codes = category_codes(series)
         return codes, names
     silos = 1 if options.silos is None else options.silos
     by = frame[options.by or options.label]
@@ -670,14 +581,12 @@ def _check_label_sets(
     """Refuse silos that code two classes differently: here {0, 1}, there {1, 2}."""
     known = label.notna().to_numpy(dtype=bool)
     names, codes = category_codes(label[known])
-    if len(names) < 3:
-        return
-    sets: dict[int, list[str]] = {}
-    for pair in np.unique(silo[known] * len(names) + codes).tolist():
-        k, code = divmod(pair, len(names))
-        sets.setdefault(k, []).append(names[code])
-    if all(len(found) <= 2 for found in sets.values()):
-        shown = [f"'{silo_names[k]}' {found}" for k, found in sets.items()]
+    sets = [
+        [names[c] for c in np.unique(codes[silo[known] == k])]
+        for k in range(len(silo_names))
+    ]
+    if len(names) > 2 and all(len(found) <= 2 for found in sets):
+        shown = [f"'{n}' {found}" for n, found in zip(silo_names, sets, strict=True)]
         problems.add(
             f"[silos-differ] label '{label.name}' is coded differently in the silos: "
             f"{listing(shown)}; declare its values (`columns=`) if these are "

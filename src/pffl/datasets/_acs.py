@@ -114,6 +114,7 @@ CODES |= {name: tuple(first) for name, first in RANGES.items()}
 NEVER = 999
 ASKED_FROM = {"SCHL": 3, "MIG": 1, "MIL": 17, "DREM": 5, "ESR": 16, "PINCP": 15}
 ASKED_FROM |= dict.fromkeys(("ESP", "GCL", "COW", "FER", "OCCP", "WKHP"), NEVER)
+COMPARISONS = {"<": "lt", ">": "gt", "<=": "le", ">=": "ge", "==": "eq"}
 LARGEST = {"AGEP": 100.0, "WKHP": 99.0}  # years; hours a week
 OLDEST = 130
 
@@ -186,6 +187,12 @@ TASKS: dict[tuple[str, str], AcsTask] = {
         ("AGEP < 65", "PINCP <= 30000"),
     ),
 }  # fmt: skip
+
+
+def holds(condition: str, persons: pd.DataFrame) -> pd.Series[bool]:
+    """Where a condition such as ``AGEP > 16`` holds; never for a missing value."""
+    column, sign, value = condition.split()
+    return getattr(persons[column], COMPARISONS[sign])(float(value))
 
 
 class AcsInput:
@@ -321,7 +328,7 @@ def acs(
         protected = protected_names(group, tuple(PROTECTED), problems)
         wanted = _check_request(year, states, problems)
         check_choice(problems, "dtype", dtype, ("float64", "float32"))
-        check_choice(problems, "weight", weight, (None, WEIGHT))
+        check_choice(problems, "weight", weight or WEIGHT, (WEIGHT,))
         check_whole(problems, people=1 if people is None else people)
     check_fractions(fractions)
     chosen = TASKS[task, filter]
@@ -464,11 +471,11 @@ def _read(
                 absent = absent or tuple(c for c in wanted if c not in persons)
             rows += len(persons)
             persons["state"] = _state_codes(persons, file, states)
-            persons["label"] = persons.eval(task.positive)
+            persons["label"] = holds(task.positive, persons)
             kept = np.ones(len(persons), dtype=bool)
             for condition in task.conditions:
                 if condition.split()[0] in persons:
-                    kept &= persons.eval(condition)
+                    kept &= holds(condition, persons)
             if states is not None:
                 kept &= persons["state"].isin([FIPS[name] for name in states])
             used = [c for c in dict.fromkeys([*task.inputs, *named]) if c in persons]

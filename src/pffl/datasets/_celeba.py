@@ -125,10 +125,8 @@ def celeba(
         check_whole(problems, least_images=least_images, size=size)
         if clients == "auto":
             clients = 472 if silos is None else None
-        for count in ({"clients": clients}, {"silos": silos}):
-            check_whole(
-                problems, **{k: 1 if v is None else v for k, v in count.items()}
-            )
+        check_whole(problems, clients=1 if clients is None else clients)
+        check_whole(problems, silos=1 if silos is None else silos)
         check_choice(problems, "edition", edition, ("official", "any"))
         if label == group:
             problems.add(

@@ -131,9 +131,9 @@ def onnx_model(predictor: Predictor, unseen: Unseen | None = None) -> ModelProto
 
     form = RawForm.of(predictor, "an export to ONNX")
     unseen = unseen or predictor.preparation.unseen
-    refused = [f"'{c.name}'" for c in form.columns if c.kind in ("text", "date")]
+    refused = [f"'{c.name}'" for c in form.columns if c.kind == "text"]
     if refused or math.isfinite(predictor.inputs.longest):
-        what = f"hashed texts and dates ({', '.join(refused)})"
+        what = f"hashed texts ({', '.join(refused)})"
         raise UsageError(
             f"[not-exportable] {what if refused else 'inputs that are shortened'} are "
             "not exported to ONNX; `to_sklearn()` exports the model whole"

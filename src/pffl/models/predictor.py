@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pffl import files
-from pffl.data.checks import warn
-from pffl.data.columns import Found, TableEncoding, Unseen, unknown_remarks
+from pffl.data.columns import TableEncoding, Unseen
 from pffl.data.read import PARQUET, is_table, read_chunks
 from pffl.data.rows import Matrix, as_inputs, rows_not_finite
 from pffl.data.schema import Schema
@@ -239,13 +238,11 @@ class Predictor:
         if not is_table(table):
             X = self._checked(table)
             return np.concatenate([function(part) for part in self._batches(X)])
-        unknown: Found = {}
         parts: list[NDArray[Any]] = []
         rule = _checked_rule(unseen)
         for chunk in read_chunks(table, self.preparation.columns):
-            X = self.preparation.encode(chunk, rule, unknown)
+            X = self.preparation.encode(chunk, rule)
             parts += [function(part) for part in self._batches(X)]
-        _warn_of(unknown)
         return np.concatenate(parts)
 
     def _batches(self, X: Matrix) -> Iterator[Design]:
@@ -276,14 +273,6 @@ class Predictor:
         return inputs
 
 
-@dataclass(frozen=True)
-class Scored:
-    """How many rows were scored, and what there is to say of them."""
-
-    rows: int
-    remarks: tuple[str, ...]
-
-
 def score_file(
     predictor: Predictor,
     rows: str | os.PathLike[str],
@@ -291,8 +280,10 @@ def score_file(
     *,
     keep: Sequence[str] = (),
     unseen: Unseen | None = None,
-) -> Scored:
+) -> int:
     """Write a prediction for each row of a file, and the probability of each class.
+
+    Return the number of rows.
 
     Both files are handled piece by piece, so that they may have any size.
 
@@ -320,11 +311,11 @@ def score_file(
             f"[repeated-column] column '{taken[0]}' cannot be kept: it is one of the "
             "scores"
         )
-    found, counts, rule = Found(), [0], _checked_rule(unseen)
+    counts, rule = [0], _checked_rule(unseen)
 
     def parts() -> Iterator[pd.DataFrame]:
         for chunk in read_chunks(rows, preparation.columns, tuple(keep)):
-            X = preparation.encode(chunk, rule, found)
+            X = preparation.encode(chunk, rule)
             values = [predictor._predicted(part) for part in predictor._batches(X)]
             scores = {PREDICTION: np.concatenate(values)}
             if labels:
@@ -339,7 +330,7 @@ def score_file(
         files.write(_new(out), lambda stream: _write_parquet(stream, parts()))
     else:
         files.write(_new(out), lambda stream: _write_csv(stream, parts()))
-    return Scored(sum(counts), tuple(unknown_remarks(found)))
+    return sum(counts)
 
 
 def _write_csv(stream: BinaryIO, parts: Iterator[pd.DataFrame]) -> None:
@@ -394,8 +385,3 @@ def _checked_rule(unseen: Unseen | None) -> Unseen | None:
     if unseen not in (None, *get_args(Unseen)):
         raise UsageError(f"'unseen' must be one of {get_args(Unseen)}. Got {unseen}.")
     return unseen
-
-
-def _warn_of(found: Found) -> None:
-    for remark in unknown_remarks(found):
-        warn(remark)

@@ -210,10 +210,10 @@ def ranges_of(
     low, high = np.zeros(schema.n_features), np.ones(schema.n_features)
     place, columns, unknown, used = 0, 0, [], set()
     for column in encoding.columns:
-        if column.kind in ("text", "date"):
+        if column.kind == "text":
             raise UsageError(
                 f"[not-under-noise] not available under noise: '{column.name}' is a "
-                f"{column.kind}; leave it out, or make numbers and categories of it"
+                "text; leave it out, or make numbers and categories of it"
             )
         for name in column.features:
             if not _coded(column, name):
