@@ -22,15 +22,15 @@ from typing import Any
 import numpy as np
 
 import pffl
-from pffl import _private as running
-from pffl._private import adding_of
 from pffl._solve import setting_of
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import DataError
 from pffl.methods import METHODS
 from pffl.prepare import Options
+from pffl.privacy import run as running
 from pffl.privacy.plan import WIDE
+from pffl.privacy.run import adding_of
 
 HERE = Path(__file__).parent
 OUT = HERE / "privacy.jsonl"

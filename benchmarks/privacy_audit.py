@@ -22,15 +22,15 @@ from dataclasses import replace
 import numpy as np
 
 import pffl
-from pffl import _private as running
-from pffl._private import adding_of
 from pffl._solve import setting_of
 from pffl.data.rows import Rows
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.methods import method_of
 from pffl.prepare import Options
+from pffl.privacy import run as running
 from pffl.privacy.accounting import epsilon_of
+from pffl.privacy.run import adding_of
 from pffl.queries import Adding
 
 DELTA = 1e-6

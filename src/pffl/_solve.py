@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from pffl import _private as private
 from pffl import files
 from pffl._certify import calibration_overlap, check_certifiable, fit_path
 from pffl.callbacks import Callback
@@ -56,6 +55,7 @@ from pffl.prepare import (
     idle,
     prepare,
 )
+from pffl.privacy import run as private
 from pffl.privacy.terms import Privacy
 from pffl.problem import Access, Problem
 from pffl.select import Trials, choose_bound, choose_l2

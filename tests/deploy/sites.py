@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 
 import pffl
-from pffl._private import planned
-from pffl._private import run as private_run
 from pffl._solve import solving
 from pffl.callbacks import Callback
 from pffl.config import read_plan
@@ -26,6 +24,8 @@ from pffl.engines import Reference
 from pffl.errors import Problems, UsageError
 from pffl.prepare import Options, Setting
 from pffl.privacy import Privacy
+from pffl.privacy.run import planned
+from pffl.privacy.run import run as private_run
 from pffl.problem import Problem
 from pffl.queries import Census, Policy, Query, Total
 from pffl.solution import Solution

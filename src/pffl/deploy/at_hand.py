@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pffl._private import sharing
 from pffl.constraints import Constraint
 from pffl.data.federation import Federation
 from pffl.deploy.federation import Agreement, sets_of
@@ -23,6 +22,7 @@ from pffl.deploy.server import InMemory, Remote
 from pffl.deploy.site import Site
 from pffl.models import rebuild
 from pffl.models.base import Model
+from pffl.privacy.run import sharing
 from pffl.privacy.terms import Privacy
 from pffl.queries import Query
 from pffl.queries.base import Rebuild

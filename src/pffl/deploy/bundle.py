@@ -25,7 +25,6 @@ import numpy as np
 import pandas as pd
 
 from pffl import files
-from pffl._private import sharing
 from pffl.config import RunSpec, dumps
 from pffl.constraints import Cells
 from pffl.data.columns import TableEncoding
@@ -41,6 +40,7 @@ from pffl.errors import MissingExtraError, Problems, UsageError
 from pffl.methods import Auto, Exact, FirstOrder, Method
 from pffl.methods.auto import hessians_fit
 from pffl.prepare import Setting, check_pooled
+from pffl.privacy.run import sharing
 from pffl.problem import Access
 from pffl.queries.validation import MIN_SITES
 from pffl.runs import SPEC

@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pffl import files
-from pffl._private import planned
 from pffl.config import TrainingPlan, read_plan
 from pffl.data.rows import Silo
 from pffl.deploy import rows as prepared
@@ -32,6 +31,7 @@ from pffl.deploy.store import BEGIN, CONSENT, SiteMemory
 from pffl.errors import ArtefactError, Problems, UsageError
 from pffl.prepare import Setting
 from pffl.privacy.accounting import composed, epsilon_of
+from pffl.privacy.run import planned
 from pffl.records import suggestion
 
 MARKS = "marks.json"  # of rows that were answered about

@@ -480,8 +480,8 @@ def adding_of(agreement: Agreement) -> Adding | None:
     """Say how the sites of the agreed run add noise; None where it has none."""
     if not agreement.private:
         return None
-    from pffl._private import sharing
     from pffl.config import read_plan
+    from pffl.privacy.run import sharing
 
     with Problems("the agreed run", UsageError) as problems:
         plan = read_plan(agreement.run, problems)

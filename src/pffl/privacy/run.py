@@ -4,26 +4,27 @@ Every query is a release of the plan (`privacy.plan`): the same queries as witho
 noise, whose sums are added in whole numbers (`queries.release`). Nothing else is asked
 of the rows, and nothing that is not released enters what follows.
 
+**DP-PFFL, DP-FedAvg** are `methods.pffl` and `methods.fedavg` themselves, with one step
+a round on all rows: the weighted sum of gradients is one release whose Δ is the clip
+times the largest weight. The mean over the later half of the rounds is returned.
+
 **Noisy Exact.** Once, H_b = Σ¼xxᵀ of each set b, plus z·σ·√p·I, which no Hessian of a
-logistic loss is above. Then T rounds: with the means q_b of the quadratic models
+logistic loss is above. Then T rounds: with the means of the quadratic models
 
-    q_b,t(w) = L_b,t + g_b,tᵀ(w − w_t) + ½(w − w_t)ᵀH_b(w − w_t)
+    q_t(w) = L_t + g_tᵀ(w − w_t) + ½(w − w_t)ᵀH(w − w_t)
 
-over the rounds so far, later ones with more weight, the next w minimises
-βF + (βμ/2)‖w‖² + B·max(0, max_z r_z) of the models: the saddle point of a small one.
-The mean over rounds takes most of the noise of single rounds off.
+of F and of each r_z over the rounds so far, later ones with more weight, the next w
+minimises βF + (βμ/2)‖w‖² + B·max(0, max_z r_z) of the models: the saddle point of a
+small one. The mean over rounds takes most of the noise of single rounds off.
 
 **Noisy FirstOrder.** The same with H_b = h·n_b·I, h an input: no curvature is released.
 For many inputs, where the noise of p²/2 numbers is more than they are worth.
-
-**DP-PFFL, DP-FedAvg.** Algorithm 1 and gradient descent, one step a round: the weighted
-sum of gradients is one release whose Δ is the clip times the largest weight.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -46,21 +47,29 @@ from pffl.evidence.record import (
     Sample,
     Training,
 )
-from pffl.flow import Flow, Round, ask
+from pffl.flow import Flow, Round, ask, observe
 from pffl.methods.base import Method
 from pffl.methods.saddle import maximise_capped
 from pffl.models.base import Model
 from pffl.models.linear import LogisticRegression, SoftmaxRegression, default_model
-from pffl.numerics import capped_softmax
 from pffl.prepare import Counted, Options, Setting, begin, with_missing
 from pffl.privacy.discrete import Source, secret_source, seeded_source
 from pffl.privacy.plan import BETS, Plan, bets_of, plan_of
 from pffl.privacy.terms import Privacy
 from pffl.problem import Point, Problem
-from pffl.queries import Adding, Census, CensusTotal, Evaluate, Expand, Train
+from pffl.queries import (
+    Adding,
+    Census,
+    CensusTotal,
+    Evaluate,
+    Expand,
+    ExpandTotal,
+    Train,
+    TrainTotal,
+)
 from pffl.queries.evaluate import COLUMNS
 from pffl.queries.fields import unfolded
-from pffl.queries.release import Releasable, blocks_of
+from pffl.queries.release import Releasable, blocks_of, refuse
 from pffl.queries.validation import MIN_SITES
 from pffl.solution import Solution
 from pffl.typing import FloatArray
@@ -204,41 +213,31 @@ def margins(
 # The run
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Releasing:
-    """What is asked with: the problem, the plan, who adds noise; and each Δ asked for.
+    """What is asked with: the plan, who adds noise; and each Δ that was asked for.
 
-    `sensitivities` are by the plan's name of a release, and its split.
+    `sensitivities` are by the plan's name of a release, and its split; `counts` are
+    the released people of each stratum, as they came.
     """
 
-    problem: Problem
     plan: Plan
     adding: Adding
     sensitivities: dict[tuple[str, str], float] = field(default_factory=dict)
+    counts: FloatArray = field(default_factory=lambda: np.zeros(0))
 
-    def query(
-        self,
-        kind: Callable[..., R],
-        *given: Any,
-        named: Mapping[str, str],
-        split: str = "train",
-        **more: Any,
-    ) -> R:
+    def __call__(self, query: R, named: Mapping[str, str], **more: Any) -> R:
         """Return a query for some fields, each with the noise of a planned release."""
-        fields: tuple[str, ...] = kind.releasable  # type: ignore[attr-defined]
-        noise = [self.plan.noise(named.get(name, ""), split) for name in fields]
-        query = kind(*given, noise=np.array(noise), adding=self.adding, **more)
+        plan, split = self.plan, query.split
+        noise = [plan.noise(named.get(name, ""), split) for name in query.releasable]
+        query = replace(query, noise=np.array(noise), adding=self.adding, **more)
         for name, part in query.parts.items():
             self.sensitivities[named[name], split] = part.sensitivity
         return query
 
-    def evaluate(
-        self, w: FloatArray, split: str, named: Mapping[str, str], **more: Any
-    ) -> Evaluate:
-        """Return a query for figures of w, per stratum."""
-        more["loss_bound"] = self.plan.privacy.loss_bound
-        asked = (self.problem.task, w, split)
-        return self.query(Evaluate, *asked, named=named, split=split, **more)
+    def deviation(self, query: Releasable[Any], name: str) -> float:
+        """Return the standard deviation of what is added to a field, by all."""
+        return query.deviation(name, self.adding)
 
 
 def run(
@@ -250,71 +249,38 @@ def run(
     options: Options,
     seed: int,
     adding: Adding,
-    *,
-    curvature: float = CURVATURE,
 ) -> Flow[Solution]:
-    """Ask every release of the plan, and put together what came back.
+    """Ask every release of the plan, and put together what came back."""
+    meter, releasing, M = Meter(), Releasing(plan, adding), plan.privacy.loss_bound
+    by_rows = replace(options, weighting="rows")
+    one = replace(setting, silo_names=(f"all {len(setting.silo_names)} silos",))
 
-    `curvature` is h of Noisy FirstOrder, per row, as a part of clip²/4.
-    """
-    meter = Meter()
-    by_rows, notes = replace(options, weighting="rows"), list[str]()
-
-    def released() -> Flow[tuple[Problem, Point, list[Round], Measured, Noise]]:
-        one = replace(setting, silo_names=(f"all {len(setting.silo_names)} silos",))
-        census = Census(
-            setting.schema,
-            noise=np.array([plan.noise("counts"), plan.noise("inputs")]),
-            low=plan.low,
-            high=plan.high,
-            longest=plan.longest,
-            adding=adding,
-        )
-        cells = Cells.none(setting.schema)
-        if constraint is not None:
-            cells = constraint.cells(setting.schema, one.silo_names)
-        counts = np.zeros(0)
-
-        def counting() -> Flow[Counted]:
-            nonlocal counts
-            total: Any = yield from ask(census)
-            counts = census.real(total, "counts")
-            _refuse_small(cells, counts, census.deviation("counts", adding))
-            off = census.deviation("features", adding) if census.noise[1] else 0.0
-            return _as_census(setting, plan, census, total, off)
-
+    def released() -> Flow[tuple[Problem, Point, list[Round], Figures, Any, list[str]]]:
+        counting = _census(one, constraint, releasing)
         problem, said = yield from begin(
-            one, constraint, model, method, by_rows, seed, counting=counting()
+            one, constraint, model, method, by_rows, seed, counting=counting
         )
-        notes.extend([*said, *_notes(plan, adding), *_at_ends(plan, problem)])
-        releasing = Releasing(problem, plan, adding)
-        for name, called in (("counts", "counts"), ("features", "inputs")):
-            if name in census.parts:
-                delta = census.parts[name].sensitivity
-                releasing.sensitivities[called, "train"] = delta
         if plan.method in ("exact", "first-order"):
-            point, rounds = yield from _by_models(releasing, curvature)
+            point, rounds = yield from _by_models(releasing, problem)
         else:
-            point, rounds = yield from _by_steps(releasing, method)
-        shown = reported(problem)
-        releasing = replace(releasing, problem=shown)
-        off = census.deviation("counts", adding)
-        seen = yield from _train_figures(releasing, point.w, counts, off)
-        train, held = sample("train", seen, shown, plan.privacy.loss_bound), None
-        test: Sample | Missing = Missing("needs held-out rows, and there are none")
+            point, rounds = yield from _by_rounds(releasing, problem, method)
+        shown, held = reported(problem), None
+        seen = yield from _train_figures(releasing, shown, point.w)
         if "test" in setting.splits:
             delta = 1 - options.confidence
-            held = yield from _test_figures(releasing, point.w, counts, delta)
-            test = sample("test", held, shown, plan.privacy.loss_bound)
-        proofs = Proofs(unmeasurable(problem) or EXACT, EXACT, EXACT)
-        measured = Measured(train, test, EXACT, proofs)
-        noise = _account(releasing, seen, held, setting.data.by_person)
-        return problem, point, rounds, measured, noise
+            held = yield from _test_figures(releasing, shown, point.w, delta)
+        notes = [*said, *_notes(plan, adding), *_at_ends(plan, problem)]
+        return problem, point, rounds, seen, held, notes
 
-    problem, point, rounds, measured, noise = yield from meter.watch(released())
+    problem, point, rounds, seen, held, notes = yield from meter.watch(released())
+    shown = reported(problem)
+    test: Sample | Missing = Missing("needs held-out rows, and there are none")
+    if held is not None:
+        test = sample("test", held, shown, M)
+    proofs = Proofs(unmeasurable(problem) or EXACT, EXACT, EXACT)
     wanted = Wanted(
         setting.splits,
-        loss_bound=plan.privacy.loss_bound,
+        loss_bound=M,
         weighted=setting.data.weighted,
         confidence=options.confidence,
     )
@@ -322,7 +288,7 @@ def run(
         replace(private_data(setting.data), card={}),
         problem,
         point,
-        measured,
+        Measured(sample("train", seen, shown, M), test, EXACT, proofs),
         terms_of(problem, wanted, "rows", clipping="declared"),
         training=Training(
             {**method.describe(), "kind": plan.method, "rounds": plan.rounds},
@@ -340,7 +306,7 @@ def run(
     evidence = replace(
         evidence,
         data=replace(evidence.data, card=None),
-        privacy=noise,
+        privacy=_account(releasing, seen, held, setting.data.by_person),
         sites=Missing("under noise nothing is known of single sites"),
     )
     encoding = setting.encoding
@@ -401,40 +367,47 @@ def _at_ends(plan: Plan, problem: Problem) -> list[str]:
 # Counting
 
 
-def _as_census(
-    setting: Setting, plan: Plan, query: Census, total: Any, noise: float
-) -> Counted:
-    """Return a released census as that of one silo, with what its noise allows.
-
-    `noise` is the deviation of the sums of inputs.
-    """
-    counts = np.maximum(np.rint(query.real(total, "counts")), 0.0)
+def _census(
+    setting: Setting, constraint: Constraint | None, releasing: Releasing
+) -> Flow[Counted]:
+    """Release a census, and return it as that of one silo, with what noise allows."""
+    plan, schema = releasing.plan, setting.schema
+    query = releasing(
+        Census(schema, low=plan.low, high=plan.high, longest=plan.longest),
+        {"counts": "counts", "features": "inputs"},
+    )
+    total: Any = yield from ask(query)
+    releasing.counts = found = query.real(total, "counts")
+    if constraint is not None:
+        cells = constraint.cells(schema, setting.silo_names)
+        _refuse_small(cells, found, releasing.deviation(query, "counts"))
+    counts = np.maximum(np.rint(found), 0.0)
     people = max(1.0, float(counts.sum()))
     mean, spread = plan.uniform
     if "features" in query.asked_for:
         first, second = np.split(query.real(total, "features"), 2)
-        marked = np.clip(first[setting.schema.gaps[1]], 0.0, people - 1.0)
-        first, second = with_missing(setting.schema, people, marked, first, second)
-        off = noise / people
+        marked = np.clip(first[schema.gaps[1]], 0.0, people - 1.0)
+        first, second = with_missing(schema, people, marked, first, second)
+        off = releasing.deviation(query, "features") / people
         mean = np.clip(first / people, 0.0, 1.0)
         spread = np.clip(second / people - mean**2, min(MIN_WIDTH * off, 0.25), 0.25)
     wide = plan.high - plan.low
     at, variance = plan.low + wide * mean, wide**2 * spread
     strata, none = len(counts), np.zeros((1, 0))
+    targets = np.zeros((1, strata, 0))
     census = CensusTotal(
         np.array([int(people)]),
         counts.astype(np.int64)[None],
         np.array([people]),
         counts[None],
         none,
-        np.zeros((1, strata, 0)),
+        targets,
         people * at,
         people * (variance + at**2),
         np.zeros(1, np.int64),
     )
     # About the means: Σx² − (Σx)²/n would lose the digits of a small variance.
     centre, zero = np.append(0.0, at), np.zeros_like(at)
-    targets = np.zeros((1, strata, 0))
     return Counted(census, centre, none, targets, zero, people * variance)
 
 
@@ -451,225 +424,219 @@ def _refuse_small(cells: Cells, counts: FloatArray, noise: float) -> None:
         )
 
 
-# Training
+# Training: a method hears what was released as the total that it would have heard
 
 
-@dataclass(frozen=True, eq=False)
-class Blocks:
-    """Disjoint sets of strata that are in the same cells.
+def _by_rounds(
+    releasing: Releasing, problem: Problem, method: Any
+) -> Flow[tuple[Point, list[Round]]]:
+    """DP-PFFL and DP-FedAvg: one step a round; the mean of the later half."""
+    many, fair = releasing.plan.rounds, releasing.plan.method == "pffl"
+    own: dict[str, Any] = {"rounds": many}
+    if fair:
+        step = method.dual_step_size or DUAL_STEP_SIZE
+        own = {"dual_rounds": many, "rounds_per_dual": 1, "dual_step_size": step}
+    own |= {"local_steps": 1, "by_mass": True, "iterate": "last"}
+    chosen = replace(method, step_size=method.step_size or STEP_SIZE, **own)
+    steps, value = chosen.run(problem), None
+    points, rounds = list[Point](), list[Round]()
+    while len(points) < many:
+        signal = steps.send(value)
+        if isinstance(signal, Round):
+            points.append(signal.point or problem.start_point())
+            value = None
+            continue
+        if not isinstance(signal, Train):
+            refuse("what the method asks beside its steps")
+        named = {"gradient": "gradients", "losses": "losses" if fair else ""}
+        given = {"loss_bound": releasing.plan.privacy.loss_bound}
+        people = float(problem.masses.sum())
+        query = releasing(signal, named, people=people, **given)
+        value = _step(problem, query, (yield from ask(query)))
+        rounds.append(_row(problem, query, value, len(rounds) + 1))
+    later = points[many // 2 :]
+    w, lam = (np.sum(each, axis=0) for each in zip(*map(_pair, later), strict=True))
+    return Point(w / len(later), lam / len(later)), rounds
 
-    `member` says which block is in which cell; `people` and `counted` are the released
-    people of each block and cell.
+
+def _pair(point: Point) -> tuple[FloatArray, FloatArray]:
+    return point.w, point.multipliers
+
+
+def _step(problem: Problem, query: Train, total: Any) -> TrainTotal:
+    """Return a released gradient as one step of all rows, divided by nobody's mass."""
+    gradient = query.heaviest * query.real(total, "gradient")
+    losses = _set_sums(problem, query, total, "losses")
+    in_cells = query.cell_weights * problem.counts
+    mass = query.risk_weight + float(in_cells.sum())
+    update = -query.step_sizes[0] * (gradient + query.ridge_weight * query.w)
+    powers = np.array([mass, 0.0])
+    return TrainTotal(update, 1.0, float(losses[0]), losses[1:], powers, np.zeros(0))
+
+
+def _set_sums(
+    problem: Problem, query: Releasable[Any], total: Any, name: str
+) -> FloatArray:
+    """Return F's mean and cells' sums of a field that is released by block.
+
+    0 where it is not asked for.
     """
+    member = blocks_of(problem.cells)[1].astype(np.float64)
+    if name not in query.asked_for:
+        return np.zeros(1 + len(member))
+    found = query.real(total, name)
+    mean = found.sum(axis=0, keepdims=True) / problem.masses.sum()
+    return np.concatenate([mean, np.tensordot(member, found, axes=1)])
 
-    problem: Problem
-    member: FloatArray
-    people: FloatArray
-    counted: FloatArray
 
-    @classmethod
-    def of(cls, problem: Problem) -> Blocks:
-        """Return the blocks of a problem."""
-        sets, member = blocks_of(problem.cells)
-        people = np.maximum(sets @ problem.silo_weights.sum(axis=0), 1.0)
-        inside = member.astype(np.float64)
-        return cls(problem, inside, people, np.maximum(inside @ people, 1.0))
-
-    def losses(self, query: Releasable[Any], total: Any) -> FloatArray:
-        """Return the released losses of each block; 0 where none are asked for."""
-        if "losses" not in query.asked_for:
-            return np.zeros(len(self.people))
-        return query.real(total, "losses")
-
-    def round(
-        self, number: int, w: FloatArray, losses: FloatArray, lam: FloatArray
-    ) -> Round:
-        """Return a round of the history, by released figures."""
-        problem = self.problem
-        risk = float(losses.sum() / self.people.sum()) + problem.ridge(w)
-        r = self.member @ losses / self.counted - problem.cells.bounds
-        excess = max(0.0, float(r.max(initial=0.0)))
-        upper = problem.risk_weight * risk + problem.multiplier_bound * excess
-        return Round(
-            multipliers=lam,
-            number=number,
-            risk=risk,
-            violation=r,
-            upper=upper,
-            problem=problem,
-        )
+def _row(problem: Problem, query: Any, total: Any, number: int) -> Round:
+    """Return a round of the history, by released figures."""
+    found = observe(problem, replace(query, noise=np.zeros(0)), total)
+    return replace(found or Round(), number=number)
 
 
 def _by_models(
-    releasing: Releasing, curvature: float
+    releasing: Releasing, problem: Problem
 ) -> Flow[tuple[Point, list[Round]]]:
     """Noisy Exact and Noisy FirstOrder: see the module."""
-    problem, plan, terms = releasing.problem, releasing.plan, releasing.plan.privacy
-    blocks, p = Blocks.of(problem), problem.n_parameters
+    plan, terms = releasing.plan, releasing.plan.privacy
+    p, z = problem.n_parameters, problem.n_cells
+    # H of F and of each r: of cells of CURVATURE × clip²/4 per person, or as released.
+    bend = np.tile(CURVATURE * terms.clip**2 / 4 * np.eye(p), (1 + z, 1, 1))
     if plan.method == "exact":
-        bend = yield from _curvature(releasing)
-    else:
-        size = curvature * terms.clip**2 / 4
-        bend = size * blocks.people[:, None, None] * np.eye(p)
-    # Means over rounds of L, g of the models L + gᵀw + ½wᵀHw of each block.
-    value, slope, weight = np.zeros(len(bend)), np.zeros((len(bend), p)), 0.0
-    w, lam, rounds = np.zeros(p), np.zeros(problem.n_cells), []
-    named = {"gradients": "gradients", "losses": "losses"}
+        bend = yield from _curvature(releasing, problem)
+    bend[0] += problem.mu * np.eye(p)
+    # Means over rounds of L, g of the models L + gᵀw + ½wᵀHw.
+    value, slope, weight = np.zeros(1 + z), np.zeros((1 + z, p)), 0.0
+    w, lam, rounds = np.zeros(p), np.zeros(z), list[Round]()
+    named, M = {"gradients": "gradients", "losses": "losses"}, terms.loss_bound
     for number in range(1, plan.rounds + 1):
-        query = releasing.query(
-            Expand, problem.task, w, named=named, loss_bound=terms.loss_bound
-        )
-        total: Any = yield from ask(query)
-        gradients, losses = query.real(total, "gradients"), blocks.losses(query, total)
+        query = releasing(Expand(problem.task, w), named, loss_bound=M)
+        released: Any = yield from ask(query)
+        losses = _set_sums(problem, query, released, "losses")
+        gradients = _set_sums(problem, query, released, "gradients")
+        total = ExpandTotal(losses, gradients, *_nothing(1 + z, p))
+        at = problem.expand(w, total)
+        here = np.append(at.risk, at.violation)
+        slopes = np.vstack([at.risk_gradient, at.jacobian])
         bent, weight = bend @ w, weight + number
         new = number / weight
-        slope = (1 - new) * slope + new * (gradients - bent)
-        here = losses - gradients @ w + 0.5 * bent @ w
-        value = (1 - new) * value + new * here
-        rounds.append(blocks.round(number, w, losses, lam))
-        w, lam = _saddle(blocks, value, slope, bend, lam)
+        slope = (1 - new) * slope + new * (slopes - bent)
+        value = (1 - new) * value + new * (here - slopes @ w + 0.5 * bent @ w)
+        row = _row(problem, query, total, number)
+        rounds.append(replace(row, multipliers=lam))
+        w, lam = _saddle(problem, value, slope, bend, lam)
     return Point(w, lam), rounds
 
 
-def _curvature(releasing: Releasing) -> Flow[FloatArray]:
-    """Release Σ¼xxᵀ of each block, and lift it above every Hessian.
+def _nothing(v: int, p: int) -> tuple[FloatArray, ...]:
+    """Return what of an expansion is not asked for: Hessians, products, scores, L."""
+    shapes = ((v, 0, 0), (v, 0, p), (v - 1, 0), (v - 1, 0, p), (0,), (0,))
+    return tuple(np.zeros(shape) for shape in shapes)
+
+
+def _curvature(releasing: Releasing, problem: Problem) -> Flow[FloatArray]:
+    """Release Σ¼xxᵀ of each block, lifted above every Hessian; return that of means.
 
     The least eigenvalue of a symmetric matrix with noise σ in its upper triangle is
     above −σ(2√p + √2·z) but with probability e^{−z²/2}.
     """
-    p, task = releasing.problem.n_parameters, releasing.problem.task
-    named = {"curvatures": "curvature"}
-    query = releasing.query(Expand, task, np.zeros(p), 2, named=named)
+    p = problem.n_parameters
+    query = Expand(problem.task, np.zeros(p), 2)
+    query = releasing(query, {"curvatures": "curvature"})
     total: Any = yield from ask(query)
-    sigma = query.deviation("curvatures", releasing.adding)
+    sigma = releasing.deviation(query, "curvatures")
     lift = sigma * (2 * math.sqrt(p) + math.sqrt(2) * LIFT)
     found = unfolded(query.real(total, "curvatures"), p) + lift * np.eye(p)
     values, vectors = np.linalg.eigh(found)
     kept = np.maximum(values, 1e-9 * np.abs(values).max())
-    return np.einsum("kij,kj,klj->kil", vectors, kept, vectors)
+    above = np.einsum("kij,kj,klj->kil", vectors, kept, vectors)
+    member = blocks_of(problem.cells)[1].astype(np.float64)
+    inside = np.vstack([np.ones(len(above)), member])
+    people = np.append(problem.masses.sum(), problem.counts)
+    return np.asarray(np.tensordot(inside / people[:, None], above, axes=1))
 
 
 def _saddle(
-    blocks: Blocks,
+    problem: Problem,
     value: FloatArray,
     slope: FloatArray,
     bend: FloatArray,
     lam: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
-    """Minimise βF + (βμ/2)‖w‖² + B·max(0, max r) of quadratic models."""
-    problem = blocks.problem
-    beta, B, p = problem.risk_weight, problem.multiplier_bound, problem.n_parameters
-    ones = np.ones(len(blocks.people)) / blocks.people.sum()
-    inside = blocks.member / blocks.counted[:, None]
-    cells = inside @ value, inside @ slope, np.tensordot(inside, bend, axes=1)
-    risk = ones @ value, ones @ slope, np.tensordot(ones, bend, axes=1)
-    ridge = beta * problem.mu * np.eye(p)
-    z = len(inside)
+    """Minimise βF + B·max(0, max r) of quadratic models of F, ridge included, and r."""
+    beta, z = problem.risk_weight, problem.n_cells
 
-    def best(lam: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return w(λ), r there, and H of the Lagrangian."""
-        bend = beta * risk[2] + ridge + np.tensordot(lam, cells[2], axes=1)
-        w = -np.linalg.solve(bend, beta * risk[1] + lam @ cells[1])
-        r = cells[0] + cells[1] @ w + 0.5 * np.einsum("i,zij,j->z", w, cells[2], w)
-        return w, r - problem.cells.bounds, bend
+    def best(lam: FloatArray) -> tuple[Any, Any, Any]:
+        """Return w(λ), the models there, and H of the Lagrangian."""
+        weights = np.append(beta, lam)
+        total = np.tensordot(weights, bend, axes=1)
+        w = -np.linalg.solve(total, weights @ slope)
+        found = value + slope @ w + 0.5 * np.einsum("i,zij,j->z", w, bend, w)
+        return w, found, total
 
-    def dual(lam: FloatArray, w: FloatArray, r: FloatArray) -> float:
-        own = beta * (risk[0] + risk[1] @ w + 0.5 * w @ risk[2] @ w)
-        return float(own + 0.5 * w @ ridge @ w + lam @ r)
-
-    w, r, total = best(lam)
+    w, found, total = best(lam)
     for _ in range(SADDLE_STEPS if z else 0):
-        jacobian = cells[1] + cells[2] @ w
+        jacobian = slope[1:] + bend[1:] @ w
         matrix = jacobian @ np.linalg.solve(total, jacobian.T)
-        there = maximise_capped(matrix, r, lam, B, z)
+        B = problem.multiplier_bound
+        there = maximise_capped(matrix, found[1:], lam, B, z)
         if there is None or np.allclose(there, lam, rtol=1e-9, atol=1e-12):
             break
-        before, step = dual(lam, w, r), 1.0
+        before, step = float(np.append(beta, lam) @ found), 1.0
         while step > 1e-4:
             tried = lam + step * (there - lam)
-            found = best(tried)
-            if dual(tried, found[0], found[1]) >= before:
+            next_w, next_found, next_total = best(tried)
+            if np.append(beta, tried) @ next_found >= before:
                 break
             step /= 2
         else:
             break
-        lam, (w, r, total) = tried, found
+        lam, w, found, total = tried, next_w, next_found, next_total
     return w, lam
-
-
-def _by_steps(releasing: Releasing, method: Method) -> Flow[tuple[Point, list[Round]]]:
-    """DP-PFFL and DP-FedAvg: one gradient step a round; the mean of the later half."""
-    problem, plan = releasing.problem, releasing.plan
-    fair = plan.method == "pffl" and problem.n_cells > 0
-    step_size = getattr(method, "step_size", None) or STEP_SIZE
-    dual_step_size = getattr(method, "dual_step_size", None) or DUAL_STEP_SIZE
-    blocks, p = Blocks.of(problem), problem.n_parameters
-    beta = problem.risk_weight if fair else 1.0
-    w, theta, rounds = np.zeros(p), np.zeros(problem.n_cells), []
-    mean, lam_mean, half = np.zeros(p), np.zeros(problem.n_cells), plan.rounds // 2
-    given: dict[str, Any] = {
-        "named": {"gradient": "gradients", "losses": "losses" if fair else ""},
-        "loss_bound": plan.privacy.loss_bound,
-        "people": float(blocks.people.sum()),
-    }
-    for number in range(1, plan.rounds + 1):
-        lam = capped_softmax(theta, problem.multiplier_bound) if fair else theta * 0
-        weights = (beta, lam / blocks.counted, np.ones(1))
-        query = releasing.query(Train, problem.task, w, *weights, **given)
-        total: Any = yield from ask(query)
-        gradient = query.heaviest * query.real(total, "gradient")
-        losses = blocks.losses(query, total)
-        if fair:
-            r = blocks.member @ losses / blocks.counted - problem.cells.bounds
-            theta = theta + dual_step_size * r
-        rounds.append(blocks.round(number, w, losses, lam))
-        # In units of the heaviest weight: the step is as long as the sum is steep.
-        size = step_size / (beta + float(lam.sum()))
-        w = w - size * (gradient + beta * problem.mu * w)
-        if number > half:
-            mean, lam_mean = mean + w, lam_mean + lam
-    many = plan.rounds - half
-    return Point(mean / many, lam_mean / many), rounds
 
 
 # Measuring
 
 
 def _train_figures(
-    releasing: Releasing, w: FloatArray, counts: FloatArray, off: float
+    releasing: Releasing, problem: Problem, w: FloatArray
 ) -> Flow[Figures]:
     """Release losses and correct predictions of training rows, per stratum."""
+    M = releasing.plan.privacy.loss_bound
     named = {"losses": "final losses", "correct": "final errors"}
-    query = releasing.evaluate(w, "train", named)
+    query = releasing(Evaluate(problem.task, w, "train", M), named)
     total: Any = yield from ask(query)
     return Figures(
-        counts.tolist(),
+        releasing.counts.tolist(),
         query.real(total, "losses").tolist(),
         query.real(total, "correct").tolist(),
-        off,
-        query.deviation("losses", releasing.adding),
+        releasing.plan.noise("counts") * math.sqrt(releasing.adding.total),
+        releasing.deviation(query, "losses"),
     )
 
 
 def _test_figures(
-    releasing: Releasing, w: FloatArray, trained: FloatArray, delta: float
+    releasing: Releasing, problem: Problem, w: FloatArray, delta: float
 ) -> Flow[Figures]:
     """Release figures of test rows, per stratum, and log-sums of blocks.
 
     Bets are planned from the counts of training rows and from how many are held out in
     all: no more may be known of held-out people than what says nothing of their losses.
     """
-    problem, adding = releasing.problem, releasing.adding
+    plan, adding = releasing.plan, releasing.adding
+    M = plan.privacy.loss_bound
     named = {"counts": "counts", "losses": "losses", "correct": "errors"}
-    query = releasing.evaluate(w, "test", named)
+    query = releasing(Evaluate(problem.task, w, "test", M), named)
     total: Any = yield from ask(query)
-    people = query.real(total, "counts")
+    people, trained = query.real(total, "counts"), releasing.counts
     share = max(1.0, float(people.sum())) / max(1.0, float(trained.sum()))
     many = problem.cells.membership @ trained * share
-    spread = releasing.plan.noise("logs", "test") * math.sqrt(adding.total)
+    spread = plan.noise("logs", "test") * math.sqrt(adding.total)
     bets = bets_of(many, spread, delta)
     every = np.tile(bets, (problem.n_cells, 1))
-    betting = releasing.evaluate(w, "test", {"logs": "logs"}, bets=every)
+    asked = Evaluate(problem.task, w, "test", M, bets=every)
+    betting = releasing(asked, {"logs": "logs"})
     found: Any = yield from ask(betting)
     member = blocks_of(problem.cells)[1].astype(np.float64)
     off = np.sqrt(member.sum(axis=1))[:, None] * betting.log_deviations(adding)
@@ -677,8 +644,8 @@ def _test_figures(
         people.tolist(),
         query.real(total, "losses").tolist(),
         query.real(total, "correct").tolist(),
-        query.deviation("counts", adding),
-        query.deviation("losses", adding),
+        releasing.deviation(query, "counts"),
+        releasing.deviation(query, "losses"),
         bet_weights=[1 / BETS] * BETS,
         logs=(member @ betting.log_sums(found)).tolist(),
         log_deviation=off.tolist(),
