@@ -51,30 +51,29 @@ HOMES = {
     "datasets._people": (
         ":datasets_people ADULT_COLUMNS ADULT_FILES COMPAS_FILE read_adult read_compas"
     ),
-    "deploy.at_hand": "secured",
-    "deploy.bundle": "Address deploy planned_queries table_of",
+    "deploy.coordinator": (
+        ":coordinator Address Launch deploy follow line planned_queries server_seen "
+        "table_of told"
+    ),
     "deploy.federation": "RUN agreed_sets changes left_out",
-    "deploy.flower_app": ":flower_app GridTransport HEADS line",
+    "deploy.flower_app": ":flower_app GridTransport HEADS",
     "deploy.flower_mixin": "GroupSums KEY Order group_weights read_sums",
-    "deploy.join": "Joining SiteFolder noise_of promise",
+    "deploy.join": "Joining SiteFolder SiteServer described noise_of promise",
     "deploy.keys": (
         "FILE:site_key_FILE PublicKey SiteKey SiteLine announced node_key read_lines "
         "shared"
     ),
-    "deploy.launch": ":launch Launch follow server_seen told",
     "deploy.messages": (
         ":messages Answer HOLDERS KEY:messages_KEY MOST_QUERIES PROTOCOL Request "
         "bodies_digest first_transcript framed_digest masked_body next_transcript "
         "query_body read_answer read_masked read_request read_total signed_content "
         "total_body write_answer write_request"
     ),
-    "deploy.record": "Records RunRecord",
-    "deploy.rows": ":prepared_rows rare_inputs",
+    "deploy.rows": ":prepared_rows",
     "deploy.secure_sum": ":secure_sum",
-    "deploy.serve": "SiteServer described",
-    "deploy.server": "InMemory LastStep Record Remote Reply STATE",
+    "deploy.server": "InMemory LastStep Record Remote Reply STATE secured",
     "deploy.site": "adding_of reason_of",
-    "deploy.store": "MemoryEntry SiteMemory",
+    "deploy.store": "MemoryEntry Records RunRecord SiteMemory",
     "engines.layout": ":layout equal_rows",
     "engines.local": ":local",
     "engines.networks": ":networks",

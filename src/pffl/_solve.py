@@ -443,7 +443,7 @@ def open_secured(
     constraint: Constraint | None = None,
 ) -> Engine:
     """Return an engine for secure sums: over sites made here, or the one given."""
-    from pffl.deploy.at_hand import secured
+    from pffl.deploy.server import secured
 
     if isinstance(federation, Federation):
         if engine != "local":

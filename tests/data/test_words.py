@@ -23,7 +23,6 @@ from tests.inside import (
     Predictor,
     columns,
     count_words,
-    rare_inputs,
     repeated,
     score_file,
     verifier,
@@ -186,8 +185,6 @@ def test_dense_and_sparse_rows_are_the_same_rows(hashed, monkeypatch):
         assert np.array_equal(other.rows().X.toarray(), one.rows().X)
         assert other.rows().X.has_canonical_format
         assert other.rows().X.data.all()
-        found = rare_inputs(other.rows(), dense.schema, 4)
-        assert found == rare_inputs(one.rows(), dense.schema, 4)
     assert sparse.encoding == TableEncoding.from_dict(sparse.encoding.as_dict())
 
 

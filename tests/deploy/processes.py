@@ -179,8 +179,8 @@ class Net:
     def register(self) -> None:
         """Let the nodes in."""
         code = (
-            "from pathlib import Path; from pffl.deploy.launch import Launch; import "
-            "sys; Launch(Path(sys.argv[1]), Path()).register()"
+            "import sys; from pathlib import Path; from pffl.deploy.coordinator import "
+            "Launch; Launch(Path(sys.argv[1]), Path()).register()"
         )
         subprocess.run(
             [sys.executable, "-c", code, str(self.study)],

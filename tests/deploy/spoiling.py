@@ -28,20 +28,18 @@ def spoil(
     change: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     header: Mapping[str, Any] | None = None,
     body: Callable[[Parcel], Parcel] | None = None,
-    times: float = np.inf,
+    sign: bool = True,
 ) -> Any:
-    """A site that changes its answers to some kinds of query, and signs them.
+    """A site that changes its answers to some kinds of query, and signs them or not.
 
     `change` takes the arrays (copies) and returns them; `header` the envelope's fields;
-    `body` the first parcel. Only the first `times` answers are changed.
+    `body` the first parcel.
     """
-    left = [times]
 
     def answer(content: bytes) -> bytes:
         reply = site.answer(content)
-        if not set(read_request(content).kinds) & set(kinds) or left[0] <= 0:
+        if not set(read_request(content).kinds) & set(kinds):
             return reply
-        left[0] -= 1
         sent = read_answer(reply)
         bodies = sent.bodies
         if bodies and (change or body):
@@ -52,6 +50,8 @@ def spoil(
             parcel = body(parcel) if body is not None else parcel
             bodies = (parcel, *others)
         other = replace(sent, **{"bodies": bodies, **(header or {})})
+        if not sign:
+            return write_answer(replace(other, signature=""))
         return write_answer(signed(other) if sent.signature else other)
 
     return SimpleNamespace(answer=answer)

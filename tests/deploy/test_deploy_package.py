@@ -23,6 +23,6 @@ def test_without_flower_the_extra_is_named(monkeypatch):
 def test_sites_and_folders_need_no_flower():
     code = (
         "import sys; sys.modules['flwr'] = None\n"
-        "import pffl.deploy.bundle, pffl.deploy.launch, pffl.deploy.serve"
+        "import pffl.deploy.coordinator, pffl.deploy.join"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

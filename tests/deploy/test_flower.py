@@ -65,7 +65,7 @@ def test_three_messages_over_flower():
     with net(text, join=("--split", "split", "--queries", "200")) as made:
         # A limit that is used up: the first query about a model is refused.
         for k in range(3):
-            used(made, k, 200)
+            remembered(made, k, "answer", queries=200)
         made.start()
         made.run("out", code=5)
         said = (made.folder / "out.said").read_text()
@@ -75,19 +75,15 @@ def test_three_messages_over_flower():
         assert "REFUSED: 200 queries" in made.log(f"serve{site}")
 
 
-def used(made: Net, k: int, many: int) -> None:
-    """Let a site have answered so many queries before."""
+def remembered(made: Net, k: int, kind: str, **counted: float) -> None:
+    """Let a site have answered something before."""
     code = (
-        "import sys; from pathlib import Path; from pffl.deploy.store import "
-        "SiteMemory; SiteMemory(Path(sys.argv[1])).add('answer', {'task': {}}, "
-        "queries=int(sys.argv[2]))"
+        "import json, sys; from pathlib import Path; from pffl.deploy.store import "
+        "SiteMemory; SiteMemory(Path(sys.argv[1])).add(sys.argv[2], {'task': {}}, "
+        "**json.loads(sys.argv[3]))"
     )
-    user = made.account(k)
-    words = [] if user is None else ["setpriv", f"--reuid={user}", f"--regid={user}"]
-    words += ["--clear-groups", "--"] if user is not None else []
-    subprocess.run(
-        [*words, sys.executable, "-c", code, str(made.site(k)), str(many)], check=True
-    )
+    words = [sys.executable, "-c", code, str(made.site(k)), kind, json.dumps(counted)]
+    subprocess.run([*_as(made.account(k)), *words], check=True)
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +160,7 @@ def test_a_foreign_app_reads_nothing_at_a_site(standing, tmp_path):
 
 FAST_CLOCK = """
 import datetime, sys
-from pffl.deploy import launch
+from pffl.deploy import coordinator
 from pffl.cli import main
 
 class Ahead(datetime.datetime):
@@ -172,7 +168,7 @@ class Ahead(datetime.datetime):
     def now(cls, tz=None):
         return super().now(tz) + datetime.timedelta(seconds=9)
 
-launch.datetime = Ahead
+coordinator.datetime = Ahead
 sys.argv = ["pffl", "site", "show"]
 main()
 """
@@ -203,9 +199,8 @@ def test_kill_9_at_a_site_and_the_run_goes_on(standing, expected, what):
     else:
         deadline = time.monotonic() + 150.0  # Flower lets it in after a minute
         while time.monotonic() < deadline and process.poll() is None:
-            if standing.processes.get("node1") is None or (
-                standing.processes["node1"].poll() is not None
-            ):
+            node = standing.processes.get("node1")
+            if node is None or node.poll() is not None:
                 standing.start_node(1)
             time.sleep(5.0)
     said, _ = process.communicate(timeout=600)
@@ -240,21 +235,21 @@ def test_kill_9_at_the_server_and_resumed(standing, expected, what):
 @pytest.mark.slow
 @NEEDS_ROOT
 def test_a_skewed_clock_and_a_taken_port_are_named(standing):
-    lines = standing.pffl("site", "show", user=standing.account(0), at=standing.home(0))
-    assert "differ by 0 s" in lines or "differ by 1 s" in lines
+    home = standing.home(0)
+    known = {"user": standing.account(0), "at": home}
+    said = standing.pffl("site", "show", **known)
+    assert "differ by 0 s" in said or "differ by 1 s" in said
     done = subprocess.run(
         [*_as(standing.account(0)), sys.executable, "-c", FAST_CLOCK],
-        cwd=standing.home(0),
-        env=environment(standing.home(0)),
+        cwd=home,
+        env=environment(home),
         capture_output=True,
         text=True,
         check=False,
     )
     assert "differ by 9 s" in done.stdout, done
     assert "set the clock" in done.stdout
-    other = standing.pffl(
-        "site", "serve", user=standing.account(0), at=standing.home(0), code=2
-    )
+    other = standing.pffl("site", "serve", **known, code=2)
     assert "another process answers" in other
 
 
@@ -266,25 +261,11 @@ def test_private_mode_ends_with_exit_7_and_goes_on_after_a_raise():
     with net(text, join=join) as made:
         made.join(1, "--epsilon", "9")
         # The third site has spent nearly all of its budget elsewhere.
-        code = (
-            "import sys; from pathlib import Path; from pffl.deploy.store import "
-            "SiteMemory; SiteMemory(Path(sys.argv[1])).add('charge', {'task': {}}, "
-            "mu2=1.9)"
-        )
-        user = made.account(2)
-        subprocess.run(
-            [
-                *("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"),
-                *("--", sys.executable, "-c", code, str(made.site(2))),
-            ],
-            check=True,
-        )
+        remembered(made, 2, "charge", mu2=1.9)
         made.start()
         out = made.run("private", code=7)
-        assert (
-            "site 'site2' refuses: privacy budget"
-            in (made.folder / "private.said").read_text()
-        )
+        said = (made.folder / "private.said").read_text()
+        assert "site 'site2' refuses: privacy budget" in said
         made.kill("serve2")
         made.join(2, "--epsilon", "30")
         made.start_site(2)
@@ -293,11 +274,8 @@ def test_private_mode_ends_with_exit_7_and_goes_on_after_a_raise():
         assert again.returncode in (0, 4), told  # noise may leave a verdict open
         accounts = []
         for k in range(3):
-            said = made.pffl(
-                *("site", "show", "--json"), user=made.account(k), at=made.home(k)
-            )
-            charged = [
-                e for e in json.loads(said) if e["kind"] == "charge" and e["run"]
-            ]
+            show = ("site", "show", "--json")
+            said = json.loads(made.pffl(*show, user=made.account(k), at=made.home(k)))
+            charged = [e for e in said if e["kind"] == "charge" and e["run"]]
             accounts.append([(e["mark"], e["mu2"]) for e in charged])
         assert accounts[0] == accounts[1] == accounts[2]

@@ -115,9 +115,9 @@ def test_deploy_writes_what_is_needed_and_no_rows_unless_asked(study, typed, tmp
 
 
 def test_deploy_that_is_stopped_anywhere_leaves_nothing(study, typed, monkeypatch):
-    from pffl.deploy import bundle
+    from tests.inside import coordinator
 
-    write, left = bundle._write, [0]
+    write, left = coordinator._write, [0]
 
     def dying(path: Path, text: str) -> None:
         left[0] -= 1
@@ -125,7 +125,7 @@ def test_deploy_that_is_stopped_anywhere_leaves_nothing(study, typed, monkeypatc
             raise KeyboardInterrupt
         write(path, text)
 
-    monkeypatch.setattr(bundle, "_write", dying)
+    monkeypatch.setattr(coordinator, "_write", dying)
     for many in range(0, 14, 3):
         left[0] = many
         given = ("run.toml", "--sites", "lines.txt", "-o", "stopped")
@@ -142,14 +142,15 @@ def test_deploy_that_is_stopped_anywhere_leaves_nothing(study, typed, monkeypatc
         ("constraint.bound=auto", "auto"),
         ("model.l2=auto", "auto"),
         ("constraint.kind=per-silo", "per-silo"),
-        ("method.kind=pffl", "hours"),
+        ("method.kind=fedavg method.participation=0.5", "every site"),
         ("method.kind=afl", "AFL"),
     ],
 )
 def test_what_cannot_be_deployed_is_refused_before_anything_is_written(
     study, typed, tmp_path, setting, code
 ):
-    given = ("--sites", "lines.txt", "-o", "other", "--set", setting)
+    sets = [f"--set={one}" for one in setting.split()]
+    given = ("--sites", "lines.txt", "-o", "other", *sets)
     assert code.lower() in typed("deploy", "run.toml", *given, code=2).lower()
     assert not (tmp_path / "other").exists()
 
@@ -235,7 +236,7 @@ def test_what_gets_worse_needs_a_word_of_its_own(study, typed, tmp_path):
     assert "--queries" in said
     edited(study, queries=5, run={**agreed.run, "run": {"seed": 9}})
     said = typed("site", "join", "study/federation.json", *again)
-    assert "CHANGES: run: seed 0 becomes 9" in said
+    assert "CHANGES: run.run.seed: 0 becomes 9" in said
 
 
 def test_other_columns_and_few_changed_rows_are_refused(study, typed, tmp_path):
@@ -246,10 +247,7 @@ def test_other_columns_and_few_changed_rows_are_refused(study, typed, tmp_path):
         "site", "join", "study/federation.json", "--rows", "other.csv", *given, code=3
     )
     assert "no column 'flag 1'" in told
-    renamed = ("--rename", "flag 1=flag_1")
-    typed(
-        "site", "join", "study/federation.json", "--rows", "other.csv", *given, *renamed
-    )
+    joined(typed, "north")
     memory = SiteFolder.find(tmp_path / "north").memory()
     memory.add("answer", {"task": {}}, queries=1)  # something was answered
     memory.close()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 MAX_ENTRIES = 20  # of a site's memory that are shown
 Folder = Annotated[
     Path | None,
-    option("The site's folder; default: the only one here.", None, "--site"),
+    option("Default: the only folder here.", None, "--site"),
 ]
 
 
@@ -38,7 +38,6 @@ def deploy(
     trial_rows: Annotated[
         bool, flag("--trial-rows", "Also write each silo's rows, for a trial.")
     ] = False,
-    insist: Annotated[bool, flag("--insist", "Deploy a run that takes hours.")] = False,
     set_: Annotated[
         list[str] | None, option("Any key of the run file.", "KEY=VALUE", "--set")
     ] = None,
@@ -53,7 +52,7 @@ def deploy(
     Example: pffl deploy run.toml --sites lines.txt -o study
     """
     if check is not None:
-        from pffl.deploy.launch import check as look
+        from pffl.deploy.coordinator import check as look
 
         raise typer.Exit(0 if _show_checks(look(check)) else 5)
     if spec is None or sites is None or out is None:
@@ -61,8 +60,8 @@ def deploy(
             "[missing-option] give SPEC, --sites LINES and -o DIR, or --check DIR"
         )
     from pffl.config import merge, parse, parse_setting
-    from pffl.deploy.bundle import Address
-    from pffl.deploy.bundle import deploy as write
+    from pffl.deploy.coordinator import Address, estimate
+    from pffl.deploy.coordinator import deploy as write
     from pffl.deploy.keys import read_lines
     from pffl.engines import DEPLOYED
     from pffl.files import read
@@ -81,11 +80,11 @@ def deploy(
             out,
             address=Address.parse(address),
             trial_rows=trial_rows,
-            insist=insist,
             progress=progress,
         )
     terminal.show(
         f"{len(agreed.sites)} sites, {agreed.mode} mode: {out}",
+        estimate(agreed),
         f"Go on with {out / 'COMMANDS.md'}",
     )
 
@@ -120,22 +119,17 @@ def join(
     federation: Annotated[
         Path, typer.Argument(help="federation.json, from the coordinator.")
     ],
-    rows: Annotated[Path, option("The site's table: CSV, Parquet, Excel.")],
+    rows: Annotated[Path, option("Table (CSV, Parquet, Excel).")],
     site: Folder = None,
     peer: Annotated[
         list[str] | None,
-        option("Fingerprint as a site's people said it.", "SITE=…"),
+        option("Fingerprint, as it was read out.", "SITE=…"),
     ] = None,
     trust_keys: Annotated[
-        bool, flag("--trust-keys", "Do not compare fingerprints (for a trial).")
+        bool, flag("--trust-keys", "Compare no fingerprints.")
     ] = False,
     yes: Annotated[bool, flag("--yes", "Agree without a question.")] = False,
-    rename: Annotated[
-        list[str] | None, option("A column's name here.", "THEIRS=OURS")
-    ] = None,
-    split: Annotated[
-        str | None, option("Column that says the split of each row.")
-    ] = None,
+    split: Annotated[str | None, option("Column with each row's split.")] = None,
     floor: Annotated[int, option("Fewest people of a group.")] = 10,
     queries: Annotated[int, option("Queries in all, over all runs.")] = 1000,
     radius: Annotated[float, option("Largest norm of a model.")] = 15.0,
@@ -156,18 +150,13 @@ def join(
     changed_rows: Annotated[
         bool, flag("--changed-rows", "Few rows may have changed.")
     ] = False,
-    other_people: Annotated[
-        str | None,
-        option("Begin a new account, and say why nobody was in the old one."),
-    ] = None,
 ) -> None:
     """Show what a federation asks and from whom it protects; agree, and take the rows.
 
     Example: pffl site join federation.json --rows table.csv --peer south="7507 …"
     """
     from pffl.deploy.join import Joining, SiteFolder
-    from pffl.deploy.limits import Limits
-    from pffl.deploy.store import BEGIN
+    from pffl.deploy.site import Limits
 
     place = SiteFolder.find(site)
     limits = Limits(
@@ -178,14 +167,14 @@ def join(
         epsilon=epsilon,
         delta=delta,
     )
-    if other_people is not None:
-        memory = place.memory()
-        name = place.name(memory)
-        memory.add(BEGIN, {"site": name, "declared": other_people})
-        memory.close()
     joining = Joining.of(place, federation, limits)
     terminal.show(*joining.lines())
-    peers = _pairs(peer or [], "--peer")
+    peers = {}
+    for text in peer or []:
+        name, sign, print_ = text.partition("=")
+        if not sign or not name.strip():
+            raise UsageError(f"[wrong-value] --peer SITE=FINGERPRINT. Got {text!r}")
+        peers[name.strip()] = print_.strip()
     if not (trust_keys or yes):
         for name in joining.peers:
             if name not in peers:
@@ -197,10 +186,7 @@ def join(
     }
     given = [word for word, value in words.items() if value]
     joining.check(None if trust_keys else peers, given)
-    renamed = _pairs(rename or [], "--rename")
-    found, notes = joining.prepare(
-        rows, renamed=renamed, column=split, changed=changed_rows
-    )
+    found, notes = joining.prepare(rows, column=split, changed=changed_rows)
     for note in notes:
         terminal.note(note)
     _show_counts(found)
@@ -223,8 +209,7 @@ def serve(
 
     Example: pffl site serve --node-account flower
     """
-    from pffl.deploy.join import SiteFolder
-    from pffl.deploy.serve import SiteServer
+    from pffl.deploy.join import SiteFolder, SiteServer
 
     if os.geteuid() == 0:
         raise UsageError(
@@ -248,8 +233,8 @@ def show(
     """
     from dataclasses import asdict
 
+    from pffl.deploy.coordinator import server_seen
     from pffl.deploy.join import SiteFolder, consented, promise
-    from pffl.deploy.launch import server_seen
     from pffl.deploy.store import REFUSAL
     from pffl.privacy.accounting import epsilon_of
 
@@ -277,16 +262,6 @@ def show(
         run = f"run {entry.run[:20]}" if entry.run else ""
         terminal.show(f"  {entry.time} {entry.kind} {run} {what}".rstrip())
     _show_checks(server_seen(agreed))
-
-
-def _pairs(given: list[str], name: str) -> dict[str, str]:
-    found = {}
-    for text in given:
-        key, sign, value = text.partition("=")
-        if not sign or not key.strip():
-            raise UsageError(f"[wrong-value] {name} NAME=VALUE. Got {text!r}")
-        found[key.strip()] = value.strip()
-    return found
 
 
 def _show_counts(site: Site) -> None:

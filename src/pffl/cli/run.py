@@ -113,7 +113,7 @@ def _run_deployed(
 ) -> tuple[Path, Conclusions | None, int]:
     """Start what `pffl deploy` wrote, watch it, and end as it ends."""
     from pffl import runs
-    from pffl.deploy.launch import Launch
+    from pffl.deploy.coordinator import Launch
     from pffl.evidence.conclude import conclude
 
     if (given := spec.data.federation) is None:

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from pffl.deploy.federation import Agreement as Agreement
 from pffl.deploy.keys import PublicKey as PublicKey
 from pffl.deploy.keys import SiteKey as SiteKey
-from pffl.deploy.limits import Limits as Limits
 from pffl.deploy.server import InMemory as InMemory
 from pffl.deploy.server import Remote as Remote
 from pffl.deploy.server import Reply as Reply
 from pffl.deploy.server import Transport as Transport
+from pffl.deploy.site import Limits as Limits
 from pffl.deploy.site import Site as Site
 from pffl.errors import MissingExtraError
 

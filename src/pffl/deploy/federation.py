@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from pffl.deploy.keys import PublicKey, keys_of
 from pffl.errors import DataError, PFFLError, Problems, UsageError
 from pffl.queries.validation import MIN_SITES
 from pffl.typing import BoolArray, IntArray
+
+if TYPE_CHECKING:
+    from pffl.config import TrainingPlan
 
 FORMAT, VERSION = "pffl federation", 2
 FILE = "federation.json"
@@ -262,19 +265,26 @@ class Agreement:
 # The floor: a site leaves out its own people of which it has few, whatever others say.
 
 
-def agreed_sets(agreement: Agreement) -> IntArray:
+def plan_of(agreed: Agreement) -> TrainingPlan | None:
+    """Return the run that was agreed on; None where none was."""
+    if not agreed.run:
+        return None
+    from pffl.config import read_plan
+
+    with Problems("the agreed run", UsageError) as problems:
+        plan = read_plan(agreed.run, problems)
+    return plan
+
+
+def agreed_sets(agreed: Agreement) -> IntArray:
     """Number, for each stratum, the set of the agreed constraint that it is in.
 
     Where no run was agreed on, each stratum is a set.
     """
-    schema = agreement.schema
-    if not agreement.run:
+    schema, plan = agreed.schema, plan_of(agreed)
+    if plan is None:
         return np.arange(schema.n_strata)
-    from pffl.config import read_constraint
-
-    with Problems("the agreed run", UsageError) as problems:
-        constraint = read_constraint(agreement.run.get("constraint"), problems)
-    return sets_of(constraint, schema, agreement.sites)
+    return sets_of(plan.constraint, schema, agreed.sites)
 
 
 def sets_of(
@@ -308,31 +318,21 @@ def left_out(rows: Rows, schema: Schema, sets: IntArray, floor: int) -> BoolArra
 
 
 def changes(before: Agreement, after: Agreement) -> list[str]:
-    """Return a sentence for each thing that an agreement would change."""
-    old, new = before.as_dict(), after.as_dict()
-    found = [f"site '{name}' joins" for name in after.sites if name not in before.sites]
-    found += [
-        f"site '{name}' leaves" for name in before.sites if name not in after.sites
-    ]
-    stay = [name for name in before.sites if name in after.sites]
-    if stay != [name for name in after.sites if name in before.sites]:
-        found.append("the sites stand in another order")
-    found += [
+    """Return a line for each thing that an agreement would change."""
+    found = [
         f"site '{name}' has a NEW KEY: {after.keys[name].fingerprint}, and had "
         f"{before.keys[name].fingerprint}"
         for name in new_keys(before, after)
     ]
-    if bool(before.keys) != bool(after.keys):
-        found.append("sites' keys are named now" if after.keys else "NO keys are named")
-    if before.secure_sum != after.secure_sum:
-        words = "begin" if after.secure_sum else "END: each site's sums can be read"
-        found.append(f"secure sums {words}")
-    if before.floor != after.floor:
-        found.append(f"the floor: {before.floor} becomes {after.floor} people")
-    found += _run_changes(before.run, after.run)
-    told = {"sites", "keys", "secure_sum", "floor", "run"}
-    names = [name for name in new if name not in told and old.get(name) != new[name]]
-    return found + [f"'{name}' is another" for name in names]
+    if before.secure_sum and not after.secure_sum:
+        found.append("secure sums END: each site's sums can be read")
+    old, new = _flat(before.as_dict()), _flat(after.as_dict())
+    return found + [
+        f"{key}: {str(old.get(key, 'not given'))[:200]} becomes "
+        f"{str(new.get(key, 'not given'))[:200]}"
+        for key in dict.fromkeys([*old, *new])
+        if old.get(key) != new.get(key)
+    ]
 
 
 def new_keys(before: Agreement, after: Agreement) -> list[str]:
@@ -350,22 +350,11 @@ def run_lines(agreed: Agreement) -> list[str]:
     return found
 
 
-def _run_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    found = []
-    for section in dict.fromkeys([*before, *after]):
-        old, new = _flat(before.get(section, {})), _flat(after.get(section, {}))
-        found += [
-            f"{section}: {key} {old.get(key, 'not given')} becomes "
-            f"{new.get(key, 'not given')}"
-            for key in dict.fromkeys([*old, *new])
-            if old.get(key) != new.get(key)
-        ]
-    return found
-
-
-def _flat(values: Any) -> dict[str, Any]:
-    """Return a section as one table; constraints may be a list of them."""
-    if isinstance(values, Mapping):
-        return dict(values)
-    tables = enumerate(map(_flat, values), start=1)
-    return {f"{key} ({i})": value for i, one in tables for key, value in one.items()}
+def _flat(values: Any, name: str = "") -> dict[str, Any]:
+    """Return nested tables as one, and lists of tables by their places."""
+    if isinstance(values, list) and values and isinstance(values[0], Mapping):
+        values = {str(place): one for place, one in enumerate(values, start=1)}
+    if not isinstance(values, Mapping):
+        return {name: values}
+    parts = (_flat(one, f"{name}.{key}".strip(".")) for key, one in values.items())
+    return {key: value for part in parts for key, value in part.items()}

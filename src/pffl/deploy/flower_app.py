@@ -11,13 +11,11 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
-import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-import numpy as np
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
@@ -25,14 +23,14 @@ from pffl import files
 from pffl.callbacks import Callback
 from pffl.config import RunSpec
 from pffl.config import load as load_spec
-from pffl.deploy.bundle import agreed_run
+from pffl.deploy.coordinator import ASKING, BEGUN, ENDED, ROUND, agreed_run, line
 from pffl.deploy.federation import FILE as FEDERATION
 from pffl.deploy.federation import Agreement
 from pffl.deploy.messages import shown
 from pffl.deploy.server import Record, Remote, Reply, Transport
 from pffl.errors import ArtefactError, FederationError, PFFLError, UsageError
 from pffl.flow import Round
-from pffl.progress import measured
+from pffl.progress import describe, measured
 from pffl.queries import Query
 from pffl.records import read_toml
 from pffl.runs import RECORD, SESSION, SPEC, STEPS, lock
@@ -42,7 +40,6 @@ from pffl.solution import Solution
 TYPE, KEY = "query.pffl", "pffl"  # of our messages among Flower's
 EXPIRY = 3600.0  # seconds by which a site's clock may be wrong, for Flower's expiry
 HEADS = "heads.json"  # what sites have signed of their memories, over all runs
-BEGUN, ROUND, ASKING, ENDED = "begun", "round", "asking", "ended"  # events
 
 
 class GridTransport:
@@ -195,7 +192,7 @@ def run(
             solution = run_in(
                 job.over(engine),
                 held,
-                callbacks=[Live(record, len(agreed.sites))],
+                callbacks=[Live(record)],
                 say=lambda text: print(text, flush=True),
             )
         except BaseException as error:
@@ -267,9 +264,7 @@ class Live(Callback):
     """
 
     record: Record
-    sites: int
-    stream: TextIO = field(default_factory=lambda: sys.stdout)
-    _first: tuple[int, float] | None = field(default=None, init=False)
+    _first: Round | None = None
 
     def asking(self, queries: Sequence[Query[Any]]) -> None:
         """Write what is asked."""
@@ -277,59 +272,19 @@ class Live(Callback):
 
     def after_round(self, row: Round) -> bool:
         """Tell how the run goes."""
-        problem, known = row.problem, not np.isnan(row.violation).all()
-        entry: dict[str, Any] = {
+        first = self._first = self._first or row
+        left = None
+        if row.planned is not None and row.number > first.number:
+            pace = (row.seconds - first.seconds) / (row.number - first.number)
+            left = round((row.planned - row.number) * pace, 1)
+        entry = {
             "event": ROUND,
             "round": row.number,
             "planned": row.planned,
-            "risk": _finite(row.risk),
-            "gap": _finite(row.gap),
-            "seconds": round(row.seconds, 3),
-            "left": self._left(row),
+            "what": describe(row),
+            "seconds": round(row.seconds, 1),
+            "left": left,
         }
-        if problem is not None and problem.n_cells and known:
-            worst = int(np.nanargmax(row.violation))
-            violation = float(row.violation[worst])
-            entry["worst"] = problem.cells.names[worst]
-            entry["loss"] = _finite(violation + float(problem.cells.bounds[worst]))
-            entry["violation"] = _finite(violation)
         self.record.write(entry)
-        print(line(entry), file=self.stream, flush=True)
+        print(line(entry), flush=True)
         return False
-
-    def _left(self, row: Round) -> float | None:
-        """Seconds to the planned end; None where there is no plan."""
-        if self._first is None:
-            self._first = (row.number, row.seconds)
-        number, seconds = self._first
-        if row.planned is None or row.number == number:
-            return None
-        pace = (row.seconds - seconds) / (row.number - number)
-        return round((row.planned - row.number) * pace, 1)
-
-
-def line(entry: Mapping[str, Any]) -> str:
-    """One line about a round, from its entry in the record.
-
-    >>> line({"round": 3, "planned": 10, "worst": "f", "loss": 0.63,
-    ...       "violation": 0.01, "left": 45.0})
-    'round 3 of 10 · worst f 0.6300 (+0.0100 to its bound) · 45 s left'
-    """
-    planned = entry.get("planned")
-    parts = [f"round {entry['round']}" + (f" of {planned}" if planned else "")]
-    if entry.get("worst") is not None and entry.get("loss") is not None:
-        parts.append(
-            f"worst {entry['worst']} {entry['loss']:.4f} "
-            f"({entry['violation']:+.4f} to its bound)"
-        )
-    elif entry.get("risk") is not None:
-        parts.append(f"risk {entry['risk']:.4f}")
-    if entry.get("gap") is not None:
-        parts.append(f"gap {entry['gap']:.1e}")
-    if entry.get("left") is not None:
-        parts.append(f"{entry['left']:.0f} s left")
-    return " · ".join(parts)
-
-
-def _finite(value: float | None) -> float | None:
-    return float(value) if value is not None and np.isfinite(value) else None

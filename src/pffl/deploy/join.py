@@ -1,4 +1,4 @@
-"""A site's folder: made by `pffl site init`, filled by `pffl site join`.
+"""A site's folder: made by `pffl site init`, filled by `join`, opened by `serve`.
 
     site.key    the site's key; nobody else ever sees it
     site.db     what it remembers: consents, answers, privacy account
@@ -14,24 +14,29 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from pffl import files
-from pffl.config import TrainingPlan, read_plan
 from pffl.data.rows import Silo
 from pffl.deploy import rows as prepared
-from pffl.deploy.federation import Agreement, changes, new_keys, run_lines
+from pffl.deploy.federation import Agreement, changes, new_keys, plan_of, run_lines
 from pffl.deploy.keys import FILE as KEY
 from pffl.deploy.keys import NAME, SiteKey, SiteLine, node_key
-from pffl.deploy.limits import Limits
-from pffl.deploy.site import Site
+from pffl.deploy.messages import read_answer, read_request, shown
+from pffl.deploy.site import Limits, Site, adding_of
 from pffl.deploy.store import BEGIN, CONSENT, SiteMemory
-from pffl.errors import ArtefactError, Problems, UsageError
+from pffl.errors import ArtefactError, PFFLError, Problems, Refused, UsageError
 from pffl.prepare import Setting
 from pffl.privacy.accounting import composed, epsilon_of
 from pffl.privacy.run import planned
+from pffl.processors import blas_threads, processors
 from pffl.records import suggestion
 
 MARKS = "marks.json"  # of rows that were answered about
@@ -303,7 +308,6 @@ class Joining:
         self,
         table: Path,
         *,
-        renamed: Mapping[str, str] | None = None,
         column: str | None = None,
         changed: bool = False,
     ) -> tuple[Site, list[str]]:
@@ -311,7 +315,7 @@ class Joining:
 
         Parameters
         ----------
-        table, renamed, column
+        table, column
             As for `rows.prepare`.
         changed
             Whether rows of few people may have changed since.
@@ -322,7 +326,6 @@ class Joining:
             self.agreed,
             self.name,
             self.key.split,
-            renamed=renamed,
             column=column,
             floor=floor,
         )
@@ -431,31 +434,22 @@ def promise(agreed: Agreement) -> list[str]:
     return found
 
 
-def plan_of(agreed: Agreement) -> TrainingPlan:
-    """Return the run that was agreed on; raise all that is wrong with it at once."""
-    with Problems("the agreed run", UsageError) as problems:
-        plan = read_plan(agreed.run, problems)
-    if plan is None or plan.settings.seed is None:
-        raise UsageError("[no-seed] the agreed run has no seed: all must draw alike")
-    return plan
-
-
 def noise_of(agreed: Agreement) -> tuple[float, tuple[str, ...]]:
     """Return what a run with noise costs a site's people (μ), and releases, in words.
 
     Refuse what is not available under noise, or not between machines.
     """
-    plan, many = plan_of(agreed), len(agreed.sites)
-    terms = plan.privacy.terms
-    if terms is None or terms.repeatable:
-        raise UsageError(
-            "[not-between-machines] [privacy] noise_seed is for rows that are at hand: "
-            "sites draw their noise in secret"
-        )
-    setting = Setting.pooled(agreed.name, agreed.encoding, agreed.splits, many)
-    model = plan.model_for(agreed.schema)
+    adding_of(agreed)
+    plan = plan_of(agreed)
+    assert plan is not None and plan.privacy.terms is not None  # noqa: S101, PT018
+    names = (agreed.name, agreed.encoding, agreed.splits)
     noise, _ = planned(
-        setting, plan.constraint, model, plan.method, plan.options, terms
+        Setting.pooled(*names, len(agreed.sites)),
+        plan.constraint,
+        plan.model_for(agreed.schema),
+        plan.method,
+        plan.options,
+        plan.privacy.terms,
     )
     mu = composed([noise.mu("train"), noise.mu("test")])
     return mu, tuple(noise.lines())
@@ -469,3 +463,163 @@ def check_folder(folder: SiteFolder) -> None:
             f"[open-folder] '{folder.path}' must belong to this account alone (mode "
             "700): chmod 700"
         )
+
+
+# `pffl site serve`: Flower runs any app that its SuperLink sends, with the rights of
+# the node's account. So the rows belong to another account, which answers on a socket,
+# and the app that is sent can do nothing but carry bytes there.
+
+SECONDS = 60.0  # that a message may take on its way through the socket
+ONE_ACCOUNT = (
+    "Flower's node runs under the account that holds the rows: an app that the server "
+    "sends can read them"
+)
+
+
+class SiteServer:
+    """Answers for a site on a socket.
+
+    Parameters
+    ----------
+    folder
+        The site's folder.
+    path
+        The socket.
+    node_account
+        Name of the account that may ask; None for the site's own, with a warning.
+    say
+        Told a line for every message, and for everybody who is refused.
+    """
+
+    def __init__(
+        self,
+        folder: SiteFolder,
+        path: Path | None = None,
+        node_account: str | None = None,
+        say: Callable[[str], object] | None = None,
+    ) -> None:
+        check_folder(folder)
+        self.site: Site = folder.open()
+        self.path = path or folder.socket
+        self.asker = _account(node_account)
+        self._say = say or (lambda text: print(text, file=sys.stderr, flush=True))
+        self._stopped = threading.Event()
+        self._listening = self._bound()
+        if self.one_account and not self.site.agreement.private:
+            self._log(f"warning: {ONE_ACCOUNT} (--node-account)")
+
+    @property
+    def one_account(self) -> bool:
+        """Whether whoever asks can read the rows anyway."""
+        return self.asker in (0, os.geteuid())
+
+    def run(self) -> None:
+        """Answer one message after the other, until it is stopped."""
+        self._log(f"site '{self.site.name}' answers on {self.path}")
+        try:
+            while not self._stopped.is_set():
+                try:
+                    connection, _ = self._listening.accept()
+                except (TimeoutError, OSError):
+                    continue
+                with connection:
+                    self._serve(connection)
+        finally:
+            self._listening.close()
+            self.path.unlink(missing_ok=True)
+            self.site.memory.close()
+
+    def stop(self) -> None:
+        """End, once the message that is being answered is."""
+        self._stopped.set()
+
+    def _serve(self, connection: socket.socket) -> None:
+        connection.settimeout(SECONDS)
+        form = "3i"
+        peer = connection.getsockopt(
+            socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(form)
+        )
+        _, user, _ = struct.unpack(form, peer)
+        if user != self.asker:
+            self._log(f"refused: account {user} asks, and only {self.asker} may")
+            return
+        try:
+            with connection.makefile("rwb") as stream:
+                length = int.from_bytes(stream.read(8), "big")
+                if length > self.site.limits.largest_message:
+                    error = Refused(f"[too-large] a message of {length:,} bytes")
+                    answer = self.site.refuse(error)
+                    self._log(f"refused: {error}")
+                else:
+                    answer = self.answer(stream.read(length))
+                stream.write(len(answer).to_bytes(8, "big") + answer)
+        except (OSError, ValueError) as error:
+            self._log(f"a message was cut short: {type(error).__name__}")
+
+    def answer(self, content: bytes) -> bytes:
+        """Answer a message, and write a line about it."""
+        if self.one_account and self.site.agreement.private:
+            answer = self.site.refuse(
+                Refused(
+                    f"[one-account] {ONE_ACCOUNT}. Private mode needs two accounts "
+                    "(pffl site serve --node-account)"
+                )
+            )
+        else:
+            with blas_threads(processors()):
+                answer = self.site.answer(content)
+        self._log(described(content, answer))
+        return answer
+
+    def _bound(self) -> socket.socket:
+        """Listen on the socket, which others may reach and nobody may replace."""
+        if len(os.fsencode(self.path)) > LONGEST_SOCKET:
+            raise UsageError(
+                f"[long-path] '{self.path}' is too long for a socket "
+                f"({LONGEST_SOCKET} bytes): --socket PATH"
+            )
+        files.folder(self.path.parent)
+        self.path.parent.chmod(0o711)
+        listening = socket.socket(socket.AF_UNIX)
+        try:
+            with socket.socket(socket.AF_UNIX) as other:
+                other.connect(str(self.path))
+            raise UsageError(f"[port-taken] '{self.path}': another process answers")
+        except OSError:
+            self.path.unlink(missing_ok=True)
+        listening.bind(str(self.path))
+        self.path.chmod(0o666)
+        listening.listen(16)
+        listening.settimeout(0.5)
+        return listening
+
+    def _log(self, text: str) -> None:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self._say(f"{now} {text}")
+
+
+def described(content: bytes, answer: bytes) -> str:
+    """Say in a line what was asked, and whether it was answered."""
+    try:
+        request = read_request(content)
+        what = f"run {shown(request.run, 20)} step {request.step}: "
+        what += ", ".join(dict.fromkeys(request.kinds))
+    except PFFLError:
+        what = f"{len(content):,} bytes that are no query"
+    refusal = read_answer(answer).refusal
+    if refusal:
+        return f"{what}: REFUSED: {refusal}"
+    return f"{what}: answered, {len(answer):,} bytes"
+
+
+def _account(name: str | None) -> int:
+    if name is None:
+        return os.geteuid()
+    import pwd
+
+    try:
+        return pwd.getpwnam(name).pw_uid if not name.isdecimal() else int(name)
+    except KeyError as error:
+        raise UsageError(
+            f"[unknown-account] no account '{name}' on this machine"
+        ) from error

@@ -7,7 +7,6 @@ moves no other. The file's content has a hash, which is part of the site's conse
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,6 @@ from pffl.data.schema import Schema
 from pffl.deploy.federation import Agreement
 from pffl.errors import ArtefactError, DataError, Problems
 from pffl.records import suggestion
-from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,7 +115,6 @@ def prepare(
     site: str,
     key: bytes,
     *,
-    renamed: Mapping[str, str] | None = None,
     column: str | None = None,
     floor: int = 1,
 ) -> tuple[Silo, list[str]]:
@@ -129,18 +126,14 @@ def prepare(
         CSV, Parquet or Excel.
     agreed, site, key
         How to read it, which site it is, and the key that rows are split by.
-    renamed
-        From the federation's names of columns to the site's, where they differ.
     column
         Column that says the split of each row; not with noise.
     floor
         Fewest rows of a split.
     """
     frame, notes = read_table(table)
-    own = dict(renamed or {})
-    _check_columns(frame, agreed, site, own, column)
-    named = {name: frame[own.get(name, name)] for name in agreed.columns}
-    rows = agreed.encoding.rows(frame.assign(**named)[list(agreed.columns)])
+    _check_columns(frame, agreed, site, column)
+    rows = agreed.encoding.rows(frame[list(agreed.columns)])
     if rows.weight is not None and not rows.weight.all():
         kept = np.flatnonzero(rows.weight)  # the others are as if not there
         rows, frame = rows.take(kept), frame.iloc[kept]
@@ -164,14 +157,6 @@ def prepare(
                     f"[too-few-rows] '{split}' has {len(part)} rows, and the floor is "
                     f"{fewest}: nothing could be answered about it"
                 )
-    rare = rare_inputs(splits["train"], agreed.schema, floor)
-    if rare and not agreed.private:
-        notes = [
-            *notes,
-            f"inputs that set fewer than {floor} training rows apart: {listing(rare)}. "
-            "Their sums tell of these few, and the floor does not withhold them: agree "
-            "to merge such values, or to leave the column out",
-        ]
     return Silo(site, 0, splits), notes
 
 
@@ -195,45 +180,14 @@ def _by_column(rows: Rows, frame: pd.DataFrame, column: str) -> dict[str, Rows]:
 
 
 def _check_columns(
-    frame: pd.DataFrame,
-    agreed: Agreement,
-    site: str,
-    renamed: Mapping[str, str],
-    column: str | None,
+    frame: pd.DataFrame, agreed: Agreement, site: str, column: str | None
 ) -> None:
     there = [str(name) for name in frame.columns]
-
-    def absent(name: str, known: Sequence[str], what: str) -> None:
-        if name not in known:
-            hint = suggestion(name, known)
-            problems.add(f"[missing-column] {what} '{name}': {hint}")
-
+    wanted = dict.fromkeys(agreed.columns, "the table has no column")
+    if column is not None:
+        wanted[column] = "--split: the table has no column"
     with Problems(f"site '{site}'", DataError) as problems:
-        for name in renamed:
-            absent(name, agreed.columns, "--rename: the federation has no column")
-        for name in agreed.columns:
-            absent(renamed.get(name, name), there, "the table has no column")
-        if column is not None:
-            absent(column, there, "--split: the table has no column")
-
-
-def rare_inputs(rows: Rows, schema: Schema, floor: int) -> list[str]:
-    """Name inputs of two values, one of which few rows have, but some."""
-    X: Any = rows.X
-    places: Any = range(schema.n_features)
-    if not isinstance(X, np.ndarray):  # of others neither value is rare
-        X, n = X.tocsc(), len(rows)
-        stored = np.diff(X.indptr)
-        places = np.flatnonzero((stored < floor) | (stored > n - floor))
-    columns = ((j, X[:, j]) for j in places)
-    dense = ((j, c if isinstance(c, np.ndarray) else c.toarray()) for j, c in columns)
-    rare = [j for j, column in dense if 0 < _rarer(column.ravel()) < floor]
-    return [f"'{schema.features[j]}'" for j in rare]
-
-
-def _rarer(column: FloatArray) -> int:
-    """Return how many rows have the rarer one of two values; 0 if not two."""
-    if len(np.unique(column[:1000])) > 2:
-        return 0  # no need to look at all of them
-    values, counts = np.unique(column, return_counts=True)
-    return int(counts.min()) if len(values) == 2 else 0
+        for name, what in wanted.items():
+            if name not in there:
+                hint = suggestion(name, there)
+                problems.add(f"[missing-column] {what} '{name}': {hint}")

@@ -12,22 +12,26 @@ them, and the driver's log tells all that came before.
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from pffl import files
+from pffl.constraints import Constraint
 from pffl.data.checks import listing
 from pffl.data.federation import Federation
 from pffl.deploy import secure_sum
-from pffl.deploy.federation import Agreement, agreed_sets
+from pffl.deploy.federation import Agreement, agreed_sets, sets_of
+from pffl.deploy.keys import SiteKey
 from pffl.deploy.messages import (
     HOLDERS,
     KEY,
@@ -49,6 +53,7 @@ from pffl.deploy.messages import (
     write_answer,
     write_request,
 )
+from pffl.deploy.site import Limits, Site
 from pffl.errors import (
     ArtefactError,
     DataError,
@@ -59,15 +64,22 @@ from pffl.errors import (
     Refused,
     UsageError,
 )
+from pffl.models import rebuild
+from pffl.models.base import Model
+from pffl.privacy.run import sharing
+from pffl.privacy.terms import Privacy
 from pffl.queries import Census, CensusTotal, Query, Total, add_all
+from pffl.queries.base import Rebuild
 from pffl.queries.validation import Gate, Policy
-from pffl.tensors import Parcel
+from pffl.tensors import MAX_BYTES, Parcel
+from pffl.typing import BoolArray
 
 STATE = "steps.json"
 PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks
 GRACE = 15.0  # seconds for other sites' first answers, once one has refused
 LAST = 30.0  # seconds to wait for the last answers, which nobody needs
 KEPT = 1000  # entries of the record in memory
+ALL_SITES = "every site answers every step: participation = 1 over sites"
 LOST = (
     "Under secure sums nobody can tell whose answer is at fault: compare the sites' "
     "logs and versions"
@@ -158,19 +170,19 @@ class LastStep:
 
     Attributes
     ----------
-    steps
-        How many steps each site has answered.
+    step
+        How many steps the sites have answered.
     transcript
         Under secure sums: what was said before the next step.
     asked, answers
-        What the last step asked, and what whom it asked said, by site.
+        What the last step asked, and what each site said.
     census
         What all sites said to the step that counts rows.
     holders
         At how many sites each set of people is, of each split.
     """
 
-    steps: Mapping[str, int]
+    step: int
     transcript: str
     asked: str = ""
     answers: Mapping[str, bytes] = field(default_factory=dict)
@@ -202,8 +214,6 @@ class Exchange:
     asked: list[str]
     answered: list[str] = field(default_factory=list)
     refused: list[list[str]] = field(default_factory=list)
-    bytes_sent: int = 0
-    bytes_received: int = 0
     begun: float = field(default_factory=time.monotonic)
 
 
@@ -257,7 +267,7 @@ class Remote:
         self._unfit: dict[str, str] = {}  # addresses that are not called again
         self._census: dict[str, CensusTotal] = {}
         begun = first_transcript(agreement.hash, self.run)
-        self._last = LastStep(dict.fromkeys(self.sites, 0), begun)
+        self._last = LastStep(0, begun)
         self._recalled = False
         path = None if folder is None else folder / STATE
         if path is not None and path.exists():
@@ -341,13 +351,12 @@ class Remote:
 
     def end(self) -> None:
         """Have the sites forget the run's secrets; who is away does so in time."""
-        steps, schema = self._last.steps, self.schema.hash
-        last = {
-            at: write_request(Request(self.run, schema, step=1 + steps[site]))
-            for site, at in self._address.items()
-        }
-        self._transport.send(last, LAST)
-        deadline, waiting = time.monotonic() + LAST, set(last)
+        last = write_request(
+            Request(self.run, self.schema.hash, step=1 + self._last.step)
+        )
+        waiting = set(self._address.values())
+        self._transport.send(dict.fromkeys(waiting, last), LAST)
+        deadline = time.monotonic() + LAST
         while waiting and time.monotonic() < deadline:
             waiting -= {reply.address for reply in self._transport.receive()}
             time.sleep(PAUSE if waiting else 0.0)
@@ -373,18 +382,15 @@ class Remote:
 
     def _step(self, asked: Sequence[Query[Any]]) -> list[Any]:
         """Ask one step, or recall it; return the totals."""
-        places = enumerate(self.sites)
-        own = {
-            s: [q for q in asked if q.silos is None or k in q.silos] for k, s in places
-        }
-        bodies = {
-            site: tuple(query_body(q, 0 if self.pooled else k) for q in own[site])
-            for k, site in enumerate(self.sites)
-            if own[site]
-        }
-        digest = framed_digest(*(query.digest for query in asked))
+        if any(query.silos is not None for query in asked):
+            raise UsageError(f"[not-over-sites] {ALL_SITES}")
+        places = range(1) if self.pooled else range(len(self.sites))
+        bodies = [tuple(query_body(q, k) for q in asked) for k in places]
         told = self._told(
-            bodies, digest, kind_of(asked), lambda a: self._check_form(a, own[a.site])
+            dict(zip(self.sites, cycle(bodies), strict=False)),
+            framed_digest(*(query.digest for query in asked)),
+            kind_of(asked),
+            lambda answer: self._check_form(answer, asked),
         )
         return self._added(asked, told)
 
@@ -395,26 +401,27 @@ class Remote:
         kind: str,
         check: Callable[[Answer], object],
     ) -> dict[str, Answer]:
-        """Ask sites one step until all have answered, or recall it; on disk then."""
+        """Ask all sites one step, or recall it; their answers are on disk then."""
         last, recalled, self._recalled = self._last, self._recalled, False
         if recalled and asked == last.asked:
             return {site: read_answer(one) for site, one in last.answers.items()}
         relay = tuple(last.answers.values()) if self.pooled else ()
+        schema = self.schema.hash
         requests = {
-            site: Request(
-                self.run, self.schema.hash, own, 1 + last.steps[site], relay=relay
-            )
+            site: Request(self.run, schema, own, 1 + last.step, relay=relay)
             for site, own in bodies.items()
         }
-        content = self._exchange(requests, kind, check)
-        told = {site: read_answer(content[site]) for site in requests}
-        steps = {s: n + (s in requests) for s, n in last.steps.items()}
+        answers = self._exchange(requests, kind, check)
+        told = {site: read_answer(one) for site, one in answers.items()}
         said = last.transcript
         if self.pooled:
             flats = [read_masked(one) for one in told.values()]
-            said = next_transcript(said, next(iter(requests.values())).asked, flats)
-        answers = {site: content[site] for site in requests}
-        self._keep(LastStep(steps, said, asked, answers, last.census, last.holders))
+            said = next_transcript(said, requests[self.sites[0]].asked, flats)
+        self._keep(
+            replace(
+                last, step=1 + last.step, transcript=said, asked=asked, answers=answers
+            )
+        )
         return told
 
     def _exchange(
@@ -433,7 +440,7 @@ class Remote:
                     break
                 self._find(missing, entry)
                 there = {self._address[s]: s for s in missing if s in self._address}
-                self._send({at: written[s] for at, s in there.items()}, entry)
+                self._send({at: written[s] for at, s in there.items()})
                 for address, reply in self._replies(set(there), entry):
                     site = there[address]
                     try:
@@ -458,7 +465,7 @@ class Remote:
                 f"answered. Missing: {listing(missing)}. See to them, and resume "
                 "the run"
             )
-        return content
+        return {site: content[site] for site in self.sites}
 
     def _read(self, content: bytes, site: str, request: Request) -> Answer:
         """Open an answer to a request, or say why it does not count.
@@ -540,13 +547,9 @@ class Remote:
     def _sums(
         self, asked: Sequence[Query[Any]], told: Mapping[str, Answer]
     ) -> list[Any]:
-        parts: dict[int, list[Any]] = {id(query): [] for query in asked}
-        for k, site in enumerate(self.sites):
-            own = [q for q in asked if q.silos is None or k in q.silos]
-            totals = self._totals(told[site], own) if site in told else []
-            for query, total in zip(own, totals, strict=False):
-                parts[id(query)].append(total)
-        return [q.keeping(add_all(parts[id(q)]), parts[id(q)]) for q in asked]
+        parts = zip(*(self._totals(one, asked) for one in told.values()), strict=True)
+        pairs = zip(asked, parts, strict=True)
+        return [query.keeping(add_all(own), own) for query, own in pairs]
 
     def _pooled(
         self, asked: Sequence[Query[Any]], told: Mapping[str, Answer]
@@ -616,7 +619,7 @@ class Remote:
         """Ask nodes who they are; a site that refuses ends the run, by its name."""
         hello = Request(self.run, self.schema.hash, heads=self._heads)
         content, refused = write_request(hello), dict[str, str]()
-        self._send(dict.fromkeys(addresses, content), entry)
+        self._send(dict.fromkeys(addresses, content))
         for address, reply in self._replies(set(addresses), entry, refused):
             try:
                 answer = self._open(reply)
@@ -654,7 +657,7 @@ class Remote:
                 f"[repeated-site] two nodes answer as site '{site}': "
                 f"{self._address[site]} and {address}; stop one of them"
             )
-        if self.pooled and not self._last.steps[site]:
+        if self.pooled and not self._last.step:
             try:
                 read_masked(answer, KEY)
             except Malformed as error:
@@ -678,8 +681,7 @@ class Remote:
 
     # Messages
 
-    def _send(self, requests: Mapping[str, bytes], entry: Exchange) -> None:
-        entry.bytes_sent += sum(map(len, requests.values()))
+    def _send(self, requests: Mapping[str, bytes]) -> None:
         if requests:
             self._transport.send(requests, self.policy.seconds)
 
@@ -703,7 +705,6 @@ class Remote:
                         [name, f"no answer: {shown(reply.error, 200)}"]
                     )
                     continue
-                entry.bytes_received += len(reply.content)
                 yield reply.address, reply.content
             if refused:
                 deadline = min(deadline, time.monotonic() + GRACE)
@@ -767,3 +768,101 @@ def _read_heads(path: Path | None) -> dict[str, str]:
         return {str(name): str(head) for name, head in plain.items()}
     except (ValueError, AttributeError) as error:
         raise ArtefactError(f"[bad-file] '{path}' cannot be read: {error}") from error
+
+
+# Secure sums in one process: the same messages, masks, floor and shares of noise as
+# between machines. Whoever runs it has the rows: no limit applies, nothing is charged.
+
+ALL = 1 << 50  # more than is ever asked
+FOR_EVER = 1e9  # seconds: there is nothing to wait for
+OPEN = Limits(
+    floor=1,
+    queries=ALL,
+    radius=math.inf,
+    batches=True,
+    layouts=ALL,
+    largest_message=MAX_BYTES,
+)
+
+
+class OpenSite(Site):
+    """A site that answers whatever is asked under masks: whoever asks has the rows."""
+
+    def _check_all(
+        self, asked: Sequence[Query[Any]], hidden: Mapping[str, BoolArray]
+    ) -> None:
+        """Refuse nothing."""
+
+    def _check_releases(self, asked: Sequence[Query[Any]]) -> None:
+        """Refuse nothing but exact sums."""
+        assert all(query.released for query in asked)  # noqa: S101
+
+    def _task_marks(self, run: str, query: Query[Any]) -> dict[str, str]:
+        """Let every query be another one."""
+        return {}
+
+    def _allow(self, costs: Sequence[float]) -> None:
+        """Have no account."""
+
+
+def secured(
+    federation: Federation,
+    model: Model | None = None,
+    privacy: Privacy | None = None,
+    constraint: Constraint | None = None,
+    floor: int = Limits().floor,
+) -> Remote:
+    """Return an engine that asks a federation's silos for secure sums.
+
+    `model` is the one that is trained, which may be one of the user's own. With
+    `privacy` the silos share its noise; without it each leaves out its own people of a
+    set of the `constraint` with fewer than `floor`.
+    """
+    keys = {name: SiteKey.generate() for name in federation.silo_names}
+    public = {name: own.public for name, own in keys.items()}
+    agreed = replace(
+        Agreement.of(federation),
+        keys=public,
+        secure_sum=True,
+        floor=floor if privacy is None else 1,  # a floor would break ε
+    )
+    sets = sets_of(constraint, agreed.schema, agreed.sites)
+    rebuilding = _rebuilding(model)
+    sites = {
+        silo.name: OpenSite(
+            silo,
+            agreed,
+            OPEN,
+            key=keys[silo.name],
+            own_model=rebuilding,
+            sets=sets,
+        )
+        for silo in federation.silos
+    }
+    if privacy is not None:
+        for name, site in sites.items():
+            site.adding = sharing(len(sites), privacy, name)
+    engine = Remote(
+        InMemory({name: site.answer for name, site in sites.items()}),
+        agreed,
+        policy=Policy(weight_bound=_heaviest(federation), seconds=FOR_EVER),
+    )
+    engine.noisy = privacy is not None
+    engine.federation, engine.sets = federation, sets
+    return engine
+
+
+def _rebuilding(model: Model | None) -> Rebuild | None:
+    """Return what rebuilds the model from its description, and others of ours."""
+    if model is None:
+        return None
+    known = json.loads(json.dumps(dict(model.describe())))
+    return lambda found, size: model if found == known else rebuild(found, size)
+
+
+def _heaviest(federation: Federation) -> float | None:
+    """Return the largest weight of any row; None where all count alike."""
+    if not federation.weighted:
+        return None
+    parts = [rows for silo in federation.silos for rows in silo.splits.values()]
+    return max(float(rows.weights.max(initial=0.0)) for rows in parts)

@@ -10,27 +10,20 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pffl.data.rows import Silo
+from pffl import files
+from pffl.data.rows import Rows, Silo
 from pffl.data.schema import Schema
 from pffl.deploy import rows as prepared
 from pffl.deploy import secure_sum
-from pffl.deploy.federation import Agreement, agreed_sets, left_out
+from pffl.deploy.federation import Agreement, agreed_sets, left_out, plan_of
 from pffl.deploy.keys import SiteKey
-from pffl.deploy.limits import (
-    LAYOUT,
-    Ball,
-    Limits,
-    check_batches,
-    check_model,
-    model_of,
-    task_marks,
-)
 from pffl.deploy.messages import (
     HOLDERS,
     LONGEST,
@@ -45,8 +38,7 @@ from pffl.deploy.messages import (
     total_body,
     write_answer,
 )
-from pffl.deploy.record import Records, RunRecord
-from pffl.deploy.store import ANSWER, CHARGE, REFUSAL, SiteMemory
+from pffl.deploy.store import ANSWER, CHARGE, REFUSAL, Records, RunRecord, SiteMemory
 from pffl.errors import (
     ArtefactError,
     Malformed,
@@ -55,12 +47,228 @@ from pffl.errors import (
     Problems,
     Refused,
     UsageError,
+    wrong,
 )
+from pffl.models import LinearModel, Model
+from pffl.models.recipes import Recipe
 from pffl.queries import ModelQuery, Place, Query, Total, View, read_query
 from pffl.queries.base import Rebuild
 from pffl.queries.release import Adding
 from pffl.tensors import Parcel
-from pffl.typing import BoolArray, IntArray
+from pffl.typing import BoolArray, FloatArray, IntArray
+
+FARTHEST = 10.0  # a mean from the site's own, in spreads of either
+STEEPEST = 1000.0  # own spread of a column, in units of the server's scale
+RIDGE, ARCHITECTURE = "l2", "architecture"  # of a model that is described
+LAYOUT = "layout of cells"  # of a query, among its marks
+STEPS_OUT = "steps that lead out of the norm ball"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits that only the site can change.
+
+    Parameters
+    ----------
+    floor
+        Fewest people of a cell, in a split, that the site answers about; below 2 it
+        answers about all.
+    queries
+        Queries about its people that it answers in all, over all runs; the census is
+        not counted. `Exact` asks about twenty a run, `PFFL` thousands.
+    radius
+        Largest norm of a model's parameters; of a linear one also in units in which
+        every input has spread 1 at the site, and times the sharpness of smooth scores.
+    batches
+        Whether steps on batches of the rows are answered. The server weighs the cells,
+        and a cell may have one row in a batch: its gradient is that row.
+    layouts
+        Ways to cut the rows into cells that a run may use.
+    epsilon, delta
+        What all releases with noise about the site's people may come to, over all runs:
+        (ε, δ). 0: the site answers nothing with noise.
+    largest_message
+        Bytes.
+    """
+
+    floor: int = 10
+    queries: int = 1000
+    radius: float = 15.0
+    batches: bool = False
+    layouts: int = 4
+    epsilon: float = 0.0
+    delta: float = 1e-6
+    largest_message: int = 64 << 20
+
+    def __post_init__(self) -> None:
+        with Problems("limits", UsageError) as problems:
+            for field in fields(self):
+                value = getattr(self, field.name)
+                kind: type = type(field.default)
+                own = isinstance(value, (int, float)) if kind is float else None
+                if not (type(value) is kind if own is None else own) or not value >= 0:
+                    wanted = f"a {kind.__name__} ≥ 0"
+                    problems.add(wrong(field.name, "a site", wanted, value))
+                elif field.name == "delta" and not 0 < value < 1:
+                    wanted = "a number between 0 and 1"
+                    problems.add(wrong("delta", "a site", wanted, value))
+
+    def weaker(self) -> list[str]:
+        """Return a sentence for each limit that protects less than the default."""
+        usual, found = Limits(), []
+        if self.floor < usual.floor:
+            found.append(f"floor: {self.floor} people, and {usual.floor} by default")
+        for name, what in (("queries", "queries"), ("radius", "as a norm")):
+            own, default = getattr(self, name), getattr(usual, name)
+            if own > default:
+                found.append(f"{name}: {own:g} {what}, and {default:g} by default")
+        if self.batches:
+            found.append("batches: a gradient of a batch can be that of one row")
+        return found
+
+
+def model_of(agreed: Agreement) -> dict[str, object]:
+    """Return what all queries of the agreed run say of their model.
+
+    A ridge may differ; of a network only its name is compared, since no ball makes one
+    tame. Nothing where no run was agreed on.
+    """
+    plan = plan_of(agreed)
+    if plan is None:
+        return {}
+    if isinstance(plan.model, Recipe):
+        return {ARCHITECTURE: agreed.run["model"]["kind"]}
+    return _described(plan.model_for(agreed.schema))
+
+
+def check_model(query: ModelQuery[Any], agreed: Mapping[str, object]) -> None:
+    """Refuse another model than the agreed run has: one may be as steep as it likes."""
+    found = _described(query.task.model)
+    for name, wanted in agreed.items():
+        if found.get(name) != wanted:
+            raise Refused(
+                "[other-model] another model than that of the agreed run: its "
+                f"'{name}' differs"
+            )
+
+
+def _described(model: Model) -> dict[str, object]:
+    plain = {k: v for k, v in model.describe().items() if k != RIDGE}
+    if isinstance(network := plain.get(ARCHITECTURE), Mapping):
+        plain[ARCHITECTURE] = network.get("name")
+    return plain
+
+
+def task_marks(query: ModelQuery[Any]) -> dict[str, str]:
+    """Return what may not change within a run, and the query's layout of cells."""
+    member = query.task.cells.membership.astype(np.uint8)
+    kept = {"input scaling or model": query.task.scoring, **query.kept}
+    return {**kept, LAYOUT: files.digest_arrays(member)}
+
+
+def check_batches(query: ModelQuery[Any], limits: Limits, rows: int) -> None:
+    """Refuse batches, unless the site allows them, and all but all of the rows.
+
+    What a batch is short of the whole is a batch, too.
+    """
+    size = query.batch
+    if size is None or size >= rows:
+        return
+    if not limits.batches:
+        raise Refused(
+            "[no-batches] the site takes steps on all of its rows, not on batches "
+            "(pffl site join --batches)"
+        )
+    if min(size, rows - size) < limits.floor:
+        raise Refused(
+            f"[small-batches] batches of {size} rows, and the site's floor is "
+            f"{limits.floor}: too few are in them, or left out"
+        )
+
+
+@dataclass(frozen=True)
+class Ball:
+    """The norm ball of a query's model, in the units of a site's rows.
+
+    Steep inputs have the effect of large parameters, and so have sharp scores: with
+    them a sum takes in, or leaves out, single rows. So the parameters count with the
+    spread that their inputs have at the site, and with the sharpness. An input whose
+    mean is put far away is an intercept: what they all come to at the site's own mean
+    counts as one.
+
+    Attributes
+    ----------
+    query, radius, rows
+        What is asked, the ball's radius, and the rows.
+    """
+
+    query: ModelQuery[Any]
+    radius: float
+    rows: Rows
+
+    def check(self) -> None:
+        """Refuse what is outside, and inputs or steps by which it would be evaded."""
+        model, rows = self.query.task.model, self.rows
+        if isinstance(model, LinearModel):
+            spread, mean = self._filled
+            if (spread > STEEPEST * model.inputs.scale).any():
+                raise Refused(
+                    "[unscaled-inputs] an input's scale is below a thousandth of its "
+                    "spread: the norm ball needs scaled inputs (standardize = true)"
+                )
+            wide = np.maximum(spread, model.inputs.scale)
+            far = np.abs(model.inputs.mean - mean) > FARTHEST * wide
+            if len(rows) and far.any():
+                raise Refused(
+                    f"[uncentred-inputs] an input's mean is more than {FARTHEST:g} "
+                    "spreads from what it is at this site: the norm ball needs "
+                    "centred inputs (standardize = true)"
+                )
+        if self.query.leaves_ball:
+            raise Refused(f"[outside-ball] {STEPS_OUT} whatever the rows are")
+        if not all(map(self.holds, self.query.parameters)):
+            raise Refused(
+                "[outside-ball] parameters outside the site's norm ball of "
+                f"{self.radius:g} (pffl site join --radius)"
+            )
+
+    def check_step(self, w: FloatArray) -> None:
+        """Refuse a w to which local steps have led, and at which the next would be."""
+        if not self.holds(w):
+            raise Refused(
+                f"[outside-ball] {STEPS_OUT} of {self.radius:g} (pffl site join "
+                "--radius)"
+            )
+
+    def holds(self, v: FloatArray) -> bool:
+        """Whether a vector that rows are scored with is in the ball."""
+        model = self.query.task.model
+        v = v[: model.n_trained]
+        norm = float(np.linalg.norm(v))
+        if isinstance(model, LinearModel):
+            spread, away = self._units
+            slopes, intercept = np.split(
+                v.reshape(model.n_outputs, -1), [len(spread)], axis=1
+            )
+            # In units in which inputs have mean 0 and spread 1 at the site.
+            own = [slopes * spread, slopes @ away + intercept.sum(axis=1)]
+            norm = max(norm, float(np.linalg.norm(np.column_stack(own))))
+        return norm * self.query.steepness <= self.radius * (1 + 1e-9)
+
+    @cached_property
+    def _units(self) -> tuple[FloatArray, FloatArray]:
+        """Return the site's spreads and means, as the model scales and centres them."""
+        inputs, (spread, mean) = self.query.task.model.inputs, self._filled
+        return spread / inputs.scale, (mean - inputs.mean) / inputs.scale
+
+    @cached_property
+    def _filled(self) -> tuple[FloatArray, FloatArray]:
+        """Return the site's spreads and means, missing inputs as the model has them."""
+        rows, inputs = self.rows, self.query.task.model.inputs
+        mean, second = inputs.fill_sums(rows.mean, rows.spread**2 + rows.mean**2)
+        spread, some = rows.spread.copy(), inputs.gaps[0]
+        spread[some] = np.sqrt(np.maximum(second - mean**2, 0.0)[some])
+        return spread, mean
 
 
 class Site:
@@ -109,7 +317,6 @@ class Site:
         # How the sites share noise; None where the agreed run has none.
         self.adding = adding_of(agreement)
         self._splits = agreement.splits
-        self._tasks: dict[str, dict[str, set[str]]] = {}
         known = {"rows": prepared.digest(silo), "floor": str(self.floor)}
         self.records = Records(self.name, agreement, known, folder)
 
@@ -285,20 +492,14 @@ class Site:
                 f"[too-many-queries] {self.limits.queries} queries about its people "
                 "are the site's limit, over all runs (pffl site join --queries)"
             )
-        marks = [self._task_marks(request.run, query) for _, query in new]
-        costs = [float(q.mu) ** 2 for _, q in new if q.released]
-        if costs:
+        costs = [float(q.mu) ** 2 if q.released else 0.0 for _, q in new]
+        if any(costs):
             self._allow(costs)
-        for (mark, query), task in zip(new, marks, strict=True):
-            cost = float(query.mu) ** 2 if query.released else 0.0
+        for (mark, query), cost in zip(new, costs, strict=True):
+            about = {"query": query.kind, "split": query.split, "step": request.step}
             self.memory.add(
                 CHARGE if cost else ANSWER,
-                {
-                    "query": query.kind,
-                    "split": query.split,
-                    "step": request.step,
-                    "task": task,
-                },
+                {**about, "task": self._task_marks(request.run, query)},
                 run=request.run,
                 mark=mark,
                 queries=int(isinstance(query, ModelQuery)),
@@ -309,24 +510,15 @@ class Site:
         """Refuse what changed within a run, and a layout of cells too many."""
         if not isinstance(query, ModelQuery):
             return {}
-        known, found = self._tasks, task_marks(query)
-        if run not in known:
-            known[run] = {}
-            for entry in self.memory.entries(ANSWER, CHARGE):
-                for name, value in (
-                    entry.body["task"].items() if entry.run == run else ()
-                ):
-                    known[run].setdefault(name, set()).add(value)
-        for name, value in found.items():
-            values = known[run].setdefault(name, set())
-            if name == LAYOUT and len(values | {value}) > self.limits.layouts:
+        known, found = self.memory.entries(ANSWER, CHARGE), task_marks(query)
+        tasks = [found, *(entry.body["task"] for entry in known if entry.run == run)]
+        for name in found:
+            allowed = self.limits.layouts if name == LAYOUT else 1
+            if len({task[name] for task in tasks if name in task}) > allowed:
+                what = name.removeprefix("the ")
                 raise Refused(
-                    f"[too-many-layouts] another layout of cells, and the site allows "
-                    f"{self.limits.layouts} in a run"
+                    f"[changed-task] another {what} within the run: {allowed} allowed"
                 )
-            if name != LAYOUT and values - {value}:
-                raise Refused(f"[changed-task] {name} changed within the run")
-            values.add(value)
         return found
 
     def _allow(self, costs: Sequence[float]) -> None:
@@ -476,16 +668,14 @@ class Site:
         return write_answer(answer)
 
 
-def adding_of(agreement: Agreement) -> Adding | None:
+def adding_of(agreed: Agreement) -> Adding | None:
     """Say how the sites of the agreed run add noise; None where it has none."""
-    if not agreement.private:
+    plan = plan_of(agreed)
+    if plan is None or not agreed.private:
         return None
-    from pffl.config import read_plan
     from pffl.privacy.run import sharing
 
-    with Problems("the agreed run", UsageError) as problems:
-        plan = read_plan(agreement.run, problems)
-    terms = None if plan is None else plan.privacy.terms
+    terms, many = plan.privacy.terms, len(agreed.sites)
     if terms is None:
         raise UsageError("[needs-epsilon] the agreed run has noise, and no budget")
     if terms.repeatable:
@@ -493,9 +683,8 @@ def adding_of(agreement: Agreement) -> Adding | None:
             "[noise-seed] the agreed run has a seed for the noise ('noise_seed'): "
             "whoever knows it can take the noise off"
         )
-    if not agreement.secure_sum:  # each site adds all of it
-        return Adding(None, len(agreement.sites))
-    return sharing(len(agreement.sites), terms)
+    # Without masks each site adds all of it.
+    return sharing(many, terms) if agreed.secure_sum else Adding(None, many)
 
 
 def reason_of(error: BaseException) -> str:

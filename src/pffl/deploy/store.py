@@ -5,27 +5,59 @@ is on disk before its answer leaves, and holds the hash of the one before: what 
 changed or taken out is noticed, and the site then answers nothing. `head` says where
 the chain stands; answers carry it, signed, and a server brings the last one back with
 its greeting. So a site whose folder was restored from an older copy stops.
+
+For each run a site draws a secret key (X25519) and a seed of its noise. They lie in a
+file of their own, mode 600, beside the hash of the rows, of the federation and the
+floor; the file goes away when the run ends, and is no part of `site.db`. An answer,
+noise included, is a function of this record and of the transcript. So a folder that is
+restored from a copy can only repeat itself: the same request has the same answer, and
+another one another mask.
+
+Under secure sums a request brings what all sites answered to the step before, signed:
+to the first, their keys of the run. Sites that were shown different things have
+different transcripts, and their masks do not cancel.
 """
 
 from __future__ import annotations
 
+import hmac
 import json
 import math
+import os
 import sqlite3
 import threading
+import time
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pffl import files
-from pffl.deploy.keys import SiteKey
-from pffl.deploy.messages import framed_digest
-from pffl.errors import ArtefactError, PrivacyBudgetError, Refused
+from pffl.deploy import secure_sum
+from pffl.deploy.federation import Agreement
+from pffl.deploy.keys import SiteKey, announced, shared
+from pffl.deploy.messages import (
+    OURS,
+    Request,
+    bodies_digest,
+    first_transcript,
+    framed_digest,
+    masked_body,
+    next_transcript,
+    read_answer,
+    read_masked,
+    signed_content,
+)
+from pffl.deploy.secure_sum import Words
+from pffl.errors import ArtefactError, Malformed, PrivacyBudgetError, Refused
 from pffl.privacy.accounting import SLACK, epsilon_of, mu_of
+from pffl.privacy.discrete import Source, keyed_source
+from pffl.tensors import Parcel, pack, unpack
 
 FILE = "site.db"
 SECONDS = 30.0  # to wait for another process that answers at the same time
@@ -195,8 +227,7 @@ class SiteMemory:
 
     def _sum(self, column: str) -> float:
         with self.turn():
-            since = "SELECT COALESCE(MAX(id), 0) FROM entries WHERE kind='begin'"
-            text = f"SELECT COALESCE(SUM({column}), 0) FROM entries WHERE id>({since})"  # noqa: S608
+            text = f"SELECT COALESCE(SUM({column}), 0) FROM entries"  # noqa: S608
             return float(self._db.execute(text).fetchone()[0])
 
     @property
@@ -294,3 +325,250 @@ def _broken(why: str) -> ArtefactError:
         f"[bad-memory] the site's memory ({FILE}) is not whole: {why}. Nothing is "
         "answered any more: nobody knows what was. Put it back from a copy"
     )
+
+
+FOLDER, SUFFIX = "runs", ".safetensors"
+LASTS = 30 * 86400.0  # seconds after which a run that never ended is forgotten
+NOTHING = bodies_digest(())  # what a greeting asks
+
+
+@dataclass(frozen=True, eq=False)
+class RunRecord:
+    """Where a run stands at a site, after its last answer.
+
+    Attributes
+    ----------
+    transcript
+        What was said before it.
+    secret, seed
+        Of this run alone, from which its masks and its noise come, in hexadecimal.
+    step, asked, answer
+        The last step that was answered, the digest of its queries, and what was sent.
+    keys
+        What all sites announced, in their order, once that was heard.
+    shared_sets
+        Of each split, which sets of people enough sites have; None before that is
+        known, or where nobody asks.
+    """
+
+    transcript: str
+    secret: str = field(repr=False)
+    seed: str = field(repr=False)
+    step: int = 0
+    asked: str = NOTHING
+    keys: tuple[str, ...] = ()
+    shared_sets: Mapping[str, list[bool]] | None = None
+    answer: bytes = field(default=b"", repr=False)
+
+    def packed(self, identity: Mapping[str, str]) -> bytes:
+        """Return the content of the file, behind its hash."""
+        plain = {k: v for k, v in vars(self).items() if k != "answer"}
+        header = {"identity": dict(identity), "run": plain}
+        answer = {"answer": np.frombuffer(self.answer, np.uint8)}
+        content = pack(Parcel(header, answer))
+        return files.digest(content).encode() + content
+
+    @classmethod
+    def unpacked(cls, content: bytes) -> tuple[Mapping[str, Any], RunRecord]:
+        """Return which run the content of a file is of, and where that stands."""
+        if files.digest(content[64:]).encode() != content[:64]:
+            raise Malformed("[bad-frame] it does not have the hash it states")
+        parcel = unpack(content[64:])
+        plain = {**parcel.header["run"], "keys": tuple(parcel.header["run"]["keys"])}
+        answer = parcel.arrays["answer"].tobytes()
+        return parcel.header["identity"], cls(**plain, answer=answer)
+
+    @property
+    def own_key(self) -> Words:
+        """The site's key of the run, as words."""
+        return np.frombuffer(announced(bytes.fromhex(self.secret)), "<u8")
+
+    @property
+    def words(self) -> Words:
+        """The masked words that the site sent last: before the first step, its key."""
+        if not self.step:
+            return self.own_key
+        found = read_answer(self.answer).bodies[0].arrays["masked"]
+        return found.view(np.uint64)
+
+    def said(self, request: Request) -> str:
+        """Return a hash of all that was said, this request included."""
+        return framed_digest(self.transcript, request.asked, str(request.step))
+
+    def marks(self, request: Request) -> list[str]:
+        """Return what tells each query of a step from all others."""
+        said = self.said(request)
+        return [framed_digest(said, str(k)) for k in range(len(request.bodies))]
+
+    def source(self, request: Request) -> Source:
+        """Return what this step's noise is drawn from: the same for the same step."""
+        seed, said = bytes.fromhex(self.seed), self.said(request).encode()
+        return keyed_source(hmac.digest(seed, b"pffl noise" + said, "sha256"))
+
+
+class Records:
+    """The runs of a site.
+
+    Parameters
+    ----------
+    name, agreement
+        Which of the sites it is, and what they agreed on.
+    known
+        What answers follow from, beside the run's secrets and what was said: the hash
+        of the rows, the floor. A run does not go on over others.
+    folder
+        The site's folder; None for the memory of this process.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        agreement: Agreement,
+        known: Mapping[str, str],
+        folder: Path | None,
+    ) -> None:
+        self.name, self.agreement = name, agreement
+        self.index = agreement.sites.index(name)
+        self._known = {"site": name, **known, "version": OURS}
+        self._folder = None if folder is None else folder / FOLDER
+        self.memory: dict[str, RunRecord] = {}
+
+    def find(self, run: str) -> RunRecord | None:
+        """Return where a run stands; None if the site knows nothing of it."""
+        path = self._path(run)
+        if path is None or not path.exists():
+            return self.memory.get(run)
+        try:
+            identity, found = RunRecord.unpacked(files.read(path))
+        except (Malformed, KeyError, TypeError, AttributeError) as error:
+            raise Refused(
+                "[memory-lost] what the site remembers of the run cannot be read "
+                f"('{path.name}'): it does not go on"
+            ) from error
+        self._refuse_other(identity, run)
+        return found
+
+    def _refuse_other(self, identity: Mapping[str, Any], run: str) -> None:
+        own = self._identity(run)
+        if others := [name for name in own if identity.get(name) != own[name]]:
+            raise Refused(
+                f"[other-run] the run began with another {' and '.join(others)}: it "
+                "does not go on"
+            )
+
+    def first(self, run: str) -> str:
+        """Return the transcript of a run in which nothing was said."""
+        return first_transcript(self.agreement.hash, run)
+
+    def begin(self, run: str) -> RunRecord:
+        """Draw a run's secrets: nothing was said, and no key but its own is known."""
+        return RunRecord(self.first(run), os.urandom(32).hex(), os.urandom(32).hex())
+
+    def save(self, run: str, record: RunRecord) -> None:
+        """Remember where a run stands; on disk when it returns."""
+        path = self._path(run)
+        if path is None:
+            self.memory[run] = record
+            return
+        files.folder(path.parent, private=True)
+        files.write(path, record.packed(self._identity(run)), private=True)
+
+    def end(self, run: str | None = None) -> None:
+        """Forget a run, with its secrets; of None, those that never ended in time."""
+        if run is not None:
+            self.memory.pop(run, None)
+            shared.cache_clear()
+        if self._folder is None:
+            return
+        old = time.time() - LASTS
+        for path in self._folder.glob(f"*{SUFFIX}"):
+            if path.stat().st_mtime < old or (run and path == self._path(run)):
+                path.unlink()
+
+    def hear(self, record: RunRecord, request: Request) -> tuple[RunRecord, Words]:
+        """Check the answers to the last step, and go on with their transcript.
+
+        Return also their sum, which tells totals over all sites.
+        """
+        if not self.agreement.secure_sum:
+            if request.relay:
+                raise Refused("[wrong-relay] others' answers, and no secure sum")
+            said = next_transcript(record.transcript, record.asked)
+            return replace(record, transcript=said), np.zeros(0, np.uint64)
+        flats = self._relayed(record, request)
+        said = next_transcript(record.transcript, record.asked, flats)
+        record, keys = replace(record, transcript=said), record.keys
+        if not record.step:
+            keys = tuple(flat.astype("<u8").tobytes().hex() for flat in flats)
+            if len(set(keys)) < len(keys):
+                raise Refused(
+                    "[repeated-key] two sites announced the same key of the run"
+                )
+        return replace(record, keys=keys), secure_sum.add(flats)
+
+    def masked(self, record: RunRecord, request: Request, flat: Words) -> Parcel:
+        """Return an answer's numbers under masks."""
+        every = zip(self.agreement.sites, record.keys, strict=True)
+        others = {site: bytes.fromhex(k) for site, k in every if site != self.name}
+        info = framed_digest(record.said(request), *record.keys).encode()
+        secret = bytes.fromhex(record.secret)
+        mask = secure_sum.mask(secret, self.name, others, info, len(flat))
+        return masked_body(secure_sum.add([flat, mask]))
+
+    def _relayed(self, record: RunRecord, request: Request) -> list[Words]:
+        """Return every site's masked words, in the sites' order."""
+        sites, step = self.agreement.sites, record.step
+        if len(request.relay) != len(sites):
+            raise Refused(
+                f"[wrong-relay] {len(request.relay)} answers to step {step} were "
+                f"relayed, and there are {len(sites)} sites"
+            )
+        own, flats = record.words, list[Words]()
+        for site, content in zip(sites, request.relay, strict=True):
+            try:
+                flats.append(self._read(site, content, request.run, record, len(own)))
+            except Malformed as error:
+                raise Refused(
+                    f"[wrong-relay] what was relayed as the answer of '{site}' to "
+                    f"step {step} is none: {error}"
+                ) from error
+        if not np.array_equal(flats[self.index], own):
+            raise Refused(
+                f"[wrong-relay] what was relayed as this site's answer to step {step} "
+                "is not"
+            )
+        return flats
+
+    def _read(
+        self, site: str, content: bytes, run: str, record: RunRecord, length: int
+    ) -> Words:
+        """Read an answer; refuse all but the one site's, to the very same queries."""
+        answer = read_answer(content)
+        wanted = {
+            "site": site,
+            "run": run,
+            "step": record.step,
+            "transcript": record.transcript,
+            "asked": record.asked,
+            "schema_hash": self.agreement.schema.hash,
+            "refusal": "",
+        }
+        for name, value in wanted.items():
+            if getattr(answer, name) != value:
+                raise Malformed(f"[wrong-relay] its '{name}' is another")
+        key = self.agreement.keys[site]
+        if not key.verify(signed_content(answer), answer.signature):
+            raise Refused(
+                f"[not-signed] what was relayed as the answer of '{site}' is not "
+                "signed with the key that this site knows"
+            )
+        return read_masked(answer, length)
+
+    def _path(self, run: str) -> Path | None:
+        """Where a run is remembered: its name is the server's to choose."""
+        if self._folder is None:
+            return None
+        return self._folder / f"{files.digest(run)[:32]}{SUFFIX}"
+
+    def _identity(self, run: str) -> dict[str, str]:
+        return {**self._known, "run": run, "federation": self.agreement.hash}

@@ -1,0 +1,676 @@
+"""The coordinator: writes a folder (`pffl deploy`), starts runs and follows them.
+
+    federation.json   what every site gets, and joins
+    spec.toml         the run
+    app/              the Flower app: two small files
+    server/           certificate, proxy, SuperLink; for the coordinator's account alone
+    COMMANDS.md       what to type, in order
+
+`flwr run` starts the ServerApp on the SuperLink's machine, which is this one; what it
+writes into the run directory is read here as it comes. `check` looks at all that can
+be wrong before: ports, certificate, versions, keys, who is there.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import json
+import os
+import re
+import secrets
+import socket
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from importlib import resources
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pffl import files
+from pffl.config import RunSpec, dumps
+from pffl.constraints import Cells
+from pffl.data.columns import TableEncoding
+from pffl.data.federation import Federation
+from pffl.data.partition import CALIBRATION
+from pffl.data.rows import Rows, Silo
+from pffl.deploy.federation import FILE as FEDERATION
+from pffl.deploy.federation import RUN, Agreement
+from pffl.deploy.join import noise_of, promise
+from pffl.deploy.keys import SiteLine
+from pffl.deploy.server import ALL_SITES
+from pffl.engines import DEPLOYED
+from pffl.errors import (
+    FederationError,
+    MissingExtraError,
+    PFFLError,
+    UsageError,
+)
+from pffl.methods import Auto, Exact, FirstOrder, Method
+from pffl.methods.auto import hessians_fit
+from pffl.prepare import Setting, check_pooled
+from pffl.privacy.run import sharing
+from pffl.problem import Access
+from pffl.queries.validation import MIN_SITES
+from pffl.runs import RECORD, SPEC
+
+OLDEST_FLOWER = "1.41.0"
+SPARE = 50  # queries beyond those that a method plans: start, gap, verdict
+UNPLANNED = 200  # queries of a method that asks until it is done
+SECONDS = 8.0  # of a message, on an idle machine
+DAYS = 730  # that the server's certificate is good for
+SPLIT = "split"  # column of a trial's rows
+EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - refused, not bound
+HOST_PORT = re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]):(\d+)")
+TEMPLATES = {
+    "app/client_app.py": "client_app.txt",
+    "app/server_app.py": "server_app.txt",
+    "app/pyproject.toml": "pyproject.txt",
+    "app/LICENSE": "LICENSE",
+    "server/nginx.conf": "nginx.txt",
+    "server/superlink.sh": "superlink.txt",
+    "COMMANDS.md": "COMMANDS.md",
+}
+PLACE = re.compile(r"@([A-Z_]+)@")
+SHARES = {"test": 0.2, "validation": 0.1, CALIBRATION: 0.2}
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where sites reach the server: one interface of its machine."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read HOST:PORT; all interfaces at once are refused."""
+        found = HOST_PORT.fullmatch(text)
+        host, port = (found[1].strip("[]"), int(found[2])) if found else ("", 0)
+        if not 0 < port < 65535 or host in EVERYWHERE:
+            raise UsageError(
+                f"[wrong-address] --address takes HOST:PORT, with the one name or "
+                f"address that sites reach, and not {text!r}"
+            )
+        return cls(host, port)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @property
+    def listen(self) -> str:
+        """What the proxy listens on: of a name, the port on every interface."""
+        return str(self) if _is_ip(self.host) else str(self.port)
+
+    @property
+    def inner(self) -> int:
+        """Port of the SuperLink, on loopback."""
+        return self.port + 1
+
+
+def deploy(
+    spec: RunSpec,
+    sections: Mapping[str, Any],
+    lines: Mapping[str, SiteLine],
+    out: str | os.PathLike[str],
+    *,
+    address: Address,
+    trial_rows: bool = False,
+    progress: object = None,
+) -> Agreement:
+    """Write the coordinator's folder; return what the sites are to join.
+
+    Parameters
+    ----------
+    spec, sections
+        The run file, checked and as it was given.
+    lines
+        What the sites sent, by name.
+    out
+        A new or empty folder.
+    address
+        Where the server will be reached.
+    trial_rows
+        Write each silo's rows, as tables that sites can join with. Otherwise no rows
+        are written; the data are opened for their names only.
+    progress
+        Handed to what opens the data.
+    """
+    for name, open_ended in (
+        ("l2", spec.options.l2 is not None),
+        ("bound", spec.constraint is not None and spec.constraint.open),
+    ):
+        if open_ended:
+            raise UsageError(
+                f"[auto-refused] {name} = 'auto' sets training rows aside, and they "
+                "will be at the sites: give a number"
+            )
+    if spec.method.participation < 1:
+        raise UsageError(f"[not-over-sites] {ALL_SITES}")
+    data = spec.data.open(progress=progress)
+    if trial_rows and len(data) != len(lines):
+        raise UsageError(
+            f"[other-sites] --trial-rows: {len(lines)} sites for {len(data)} silos"
+        )
+    seed = spec.settings.seed
+    seed = secrets.randbits(32) if seed is None else seed
+    run = {**sections.get("run", {}), "seed": seed, "engine": DEPLOYED}
+    sections = {**sections, "run": run}
+    agreed = replace(
+        Agreement.of(data, tuple(lines)),
+        keys={name: one.key for name, one in lines.items()},
+        shares={s: SHARES[s] for s in data.splits if s in SHARES},
+        run=agreed_run(spec, sections),
+        queries=planned_queries(spec, data),
+        address=str(address),
+    )
+    agreed = replace(agreed, secure_sum=_secured(spec, agreed))
+    if agreed.private:
+        noise_of(agreed)  # refused here what would be refused there
+    with files.whole_folder(Path(out)) as place:
+        server = files.folder(place / "server", private=True)
+        agreed = replace(agreed, certificate=_write_certificate(server, address))
+        agreed.check(agreed.schema.hash)
+        _write(place / FEDERATION, agreed.text())
+        _write(place / SPEC, dumps({**sections, "data": {"federation": FEDERATION}}))
+        values = _values(agreed, address, Path(out).absolute())
+        for path, template in TEMPLATES.items():
+            _write(place / path, _filled(template, values))
+        (server / "superlink.sh").chmod(0o755)
+        _write(server / "flwr" / "config.toml", _connection(address, Path(out)))
+        for name, one in lines.items():
+            _write(server / "keys" / f"{name}.pub", f"{one.node}\n")
+        for name, silo in zip(lines, data.silos, strict=False):
+            if trial_rows:
+                table = table_of(silo, agreed.encoding).to_csv(index=False)
+                _write(place / "rows" / f"{name}.csv", table)
+    return agreed
+
+
+def planned_queries(spec: RunSpec, data: Federation) -> int:
+    """Return how many queries a run asks at most."""
+    most = _method(spec, data).most_rounds
+    return UNPLANNED if most is None else most + SPARE
+
+
+def _method(spec: RunSpec, data: Federation) -> Method:
+    """Return the method that the run will take, as far as names tell."""
+    if not isinstance(spec.method, Auto):
+        return spec.method
+    schema, none = data.schema, Cells.none(data.schema)
+    outputs = len(schema.labels) if len(schema.labels) > 2 else 1
+    cells = spec.constraint.cells(schema, data.silo_names) if spec.constraint else none
+    p, access = outputs * (1 + schema.n_features), Access(elsewhere=True)
+    exact, _ = hessians_fit(p, len(cells), access=access)
+    return Exact() if exact else FirstOrder()
+
+
+def agreed_run(spec: RunSpec, sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the run that sites join; [privacy] is part of it if noise is added.
+
+    Then what it relies on is spelt out. Whether answers are added under masks is agreed
+    on by itself.
+    """
+    found = {name: sections[name] for name in RUN if name in sections}
+    section, terms = found.pop("privacy", {}), spec.privacy.terms
+    if terms is None:
+        return found
+    given = {key: value for key, value in section.items() if key != "secure_sum"}
+    known = ("epsilon", "delta", "colluding", "clip", "loss_bound", "scaling")
+    spelt = {name: getattr(terms, name) for name in known}
+    return {**found, "privacy": {**given, **spelt}}
+
+
+def _secured(spec: RunSpec, agreed: Agreement) -> bool:
+    """Whether answers are added under masks: from three sites on, unless refused."""
+    asked, many = spec.privacy.secure_sum, len(agreed.sites)
+    terms = spec.privacy.terms
+    if asked is False or (asked is None and many < MIN_SITES):
+        return False
+    if many < MIN_SITES:
+        raise UsageError(
+            "[too-few-sites] [privacy] secure_sum = true: a secure sum is of "
+            f"{MIN_SITES} sites or more, and there are {many}"
+        )
+    setting = Setting.pooled(agreed.name, agreed.encoding, agreed.splits, many)
+    try:
+        check_pooled(setting, spec.constraint, spec.method, spec.options)
+        if terms is not None:
+            sharing(many, terms)
+    except UsageError as error:
+        raise UsageError(
+            f"[{error.code}] {error}; or '[privacy] secure_sum = false': the server "
+            "reads each site's sums"
+        ) from error
+    return True
+
+
+# Texts
+
+
+def _values(agreed: Agreement, address: Address, folder: Path) -> dict[str, object]:
+    prints = [f"    {s}: {key.fingerprint}" for s, key in agreed.keys.items()]
+    return {
+        "DATA": agreed.name,
+        "SITES": f"{len(agreed.sites)} sites",
+        "MODE": agreed.mode,
+        "PROMISE": " ".join(promise(agreed)),
+        "ADDRESS": address,
+        "HOST": address.host,
+        "LISTEN": address.listen,
+        "INNER": address.inner,
+        "FOLDER": folder,
+        "FLOWER": _flower(),
+        "ESTIMATE": estimate(agreed),
+        "FINGERPRINTS": "\n".join(prints),
+    }
+
+
+def estimate(agreed: Agreement) -> str:
+    """Say how long a run takes; one that asks until it is done asks about 12 times."""
+    many = agreed.queries if agreed.queries > UNPLANNED else 12
+    minutes = many * SECONDS / 60
+    time = f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.1f} hours"
+    return f"A message takes 6 to 8 seconds; about {many:,} of them: about {time}."
+
+
+def _connection(address: Address, folder: Path) -> str:
+    trust = folder.absolute() / "server" / "server.crt"
+    inner = {"address": f"127.0.0.1:{address.inner}", "root-certificates": str(trust)}
+    return dumps({"superlink": {"default": "pffl", "pffl": inner}})
+
+
+def _flower() -> str:
+    try:
+        return version("flwr")
+    except PackageNotFoundError:
+        return OLDEST_FLOWER
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+
+
+def _filled(name: str, values: Mapping[str, object]) -> str:
+    """Return a template with every @PLACE@ filled."""
+    text = (resources.files(__package__) / "templates" / name).read_text("utf-8")
+    return PLACE.sub(lambda place: str(values[place[1]]), text)
+
+
+def _write_certificate(folder: Path, address: Address) -> str:
+    """Write the server's key and its certificate, which sites pin; return the latter.
+
+    It vouches for itself: sites get it with federation.json, from the coordinator.
+    """
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+    except ImportError as error:
+        raise MissingExtraError("flower", "pffl deploy") from error
+    key, now = (
+        ec.generate_private_key(ec.SECP384R1()),
+        datetime.now(UTC),
+    )
+    named = x509.Name(
+        [x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, address.host[:64])]
+    )
+    hosts = dict.fromkeys([address.host, "localhost", "127.0.0.1"])
+    others = [
+        x509.IPAddress(ipaddress.ip_address(h)) if _is_ip(h) else x509.DNSName(h)
+        for h in hosts
+    ]
+    own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(named)
+        .issuer_name(named)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=DAYS))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.SubjectAlternativeName(others), critical=False)
+        .add_extension(own, critical=False)
+        .add_extension(
+            # It signs: answers to TLS, and itself.
+            x509.KeyUsage(*(use in (0, 5) for use in range(9))),
+            critical=True,
+        )
+        .sign(key, hashes.SHA384())
+    )
+    pem, none = serialization.Encoding.PEM, serialization.NoEncryption()
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, none)
+    files.write(folder / "server.key", private, private=True)
+    text: bytes = made.public_bytes(pem)
+    files.write(folder / "server.crt", text)
+    return text.decode()
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+# Rows of a trial
+
+
+def table_of(silo: Silo, encoding: TableEncoding) -> pd.DataFrame:
+    """Return a table that `encoding` reads as these rows, with a column of splits."""
+    parts = [
+        _decoded(rows, encoding).assign(**{SPLIT: name})
+        for name, rows in silo.splits.items()
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def _decoded(rows: Rows, encoding: TableEncoding) -> pd.DataFrame:
+    schema = encoding.schema
+    found: dict[str, object] = {}
+    start = 0
+    X: Any = rows.X if isinstance(rows.X, np.ndarray) else rows.X.tocsc()
+    for column in encoding.columns:
+        if column.kind == "text":
+            raise UsageError(
+                f"[hashed-column] column '{column.name}' is hashed, and its texts "
+                "cannot be made from counts of words: a trial needs data without it"
+            )
+        values = X[:, start : start + column.width]
+        start += column.width
+        if column.kind == "category":
+            found[column.name] = np.array(column.values, object)[values.argmax(axis=1)]
+        else:
+            if not isinstance(values, np.ndarray):
+                values = values.toarray()
+            numbers = np.asarray(values[:, 0], np.float64).copy()
+            if column.indicator:
+                numbers[values[:, 1] == 1] = np.nan
+            found[column.name] = numbers
+    for attribute in schema.attributes:
+        codes = schema.attribute_codes(attribute.name)[rows.group]
+        found[attribute.name] = np.array(attribute.values, object)[codes]
+    found[encoding.label] = (
+        np.array(schema.labels, object)[rows.y.astype(np.int64)]
+        if schema.labels
+        else rows.y
+    )
+    return pd.DataFrame(found)
+
+
+# A run: started, followed, stopped
+
+PATIENCE = 120.0  # seconds that a command of Flower's may take
+PAUSE = 0.5  # seconds between two looks at the record
+ASK_AFTER = 30.0  # seconds of silence, after which Flower is asked about the run
+CLOCK = 5.0  # seconds that Flower lets a clock be ahead
+NOT_ONLINE = (
+    "at the others, look at the clock (pffl site show), the certificate, and the log "
+    "of Flower's node"
+)
+BEGUN, ROUND, ASKING, ENDED = "begun", "round", "asking", "ended"  # events
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How a deployed run is started.
+
+    Attributes
+    ----------
+    folder
+        What `pffl deploy` wrote.
+    out
+        The run directory.
+    resume, check
+        Go on with a run that was stopped; only see who is there.
+    """
+
+    folder: Path
+    out: Path
+    resume: bool = False
+    check: bool = False
+
+    @property
+    def agreed(self) -> Agreement:
+        """What the sites are to join."""
+        if not (self.folder / FEDERATION).is_file():
+            raise UsageError(
+                f"[not-deployed] '{self.folder}' has no {FEDERATION}: pffl deploy SPEC "
+                "--sites LINES -o DIR writes one"
+            )
+        return Agreement.read(self.folder / FEDERATION)
+
+    def call(self, *arguments: str) -> dict[str, Any]:
+        """Run a command of Flower's; return the JSON that it prints."""
+        environment = {
+            **os.environ,
+            "FLWR_HOME": str(self.folder / "server" / "flwr"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
+        }
+        program = Path(sys.executable).with_name("flwr")
+        try:
+            done = subprocess.run(
+                [str(program), *arguments, "--format", "json"],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=PATIENCE,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise FederationError(
+                f"[flwr-failed] flwr {arguments[0]} failed: {error}"
+            ) from error
+        try:
+            plain = json.loads(done.stdout)
+        except ValueError:
+            plain = None
+        if isinstance(plain, dict) and plain.get("success", True):
+            return plain
+        said = (plain or {}).get("error-message") or done.stderr or done.stdout
+        raise FederationError(
+            f"[flwr-failed] flwr {arguments[0]} failed: "
+            f"{' '.join(str(said).split())[-500:]}"
+        )
+
+    def register(self) -> None:
+        """Let the sites' nodes in; those that are known already stay."""
+        for path in sorted((self.folder / "server" / "keys").glob("*.pub")):
+            try:
+                self.call("supernode", "register", str(path), "pffl")
+            except FederationError as error:
+                if "already" not in str(error) and "in use" not in str(error):
+                    raise
+
+    def start(self) -> int:
+        """Submit the run, and return its id."""
+        config = {
+            "folder": str(self.folder.absolute()),
+            "out": str(self.out.absolute()),
+            "resume": self.resume,
+            "check": self.check,
+        }
+        pairs = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
+        said = self.call("run", str(self.folder / "app"), "pffl", "-c", pairs)
+        if "run-id" not in said:
+            raise FederationError("[flwr-failed] flwr run gave no run id")
+        return int(said["run-id"])
+
+    def status(self, run: int) -> str:
+        """Return what Flower knows of the run."""
+        try:
+            return str(
+                self.call("list", "pffl", "--run-id", str(run))["runs"][0]["status"]
+            )
+        except (KeyError, TypeError, IndexError):
+            return "unknown"
+
+    def stop(self, run: int) -> None:
+        """Stop the run."""
+        self.call("stop", str(run), "pffl")
+
+    def watch(self, run: int, show: Callable[[str], object]) -> dict[str, Any]:
+        """Show what the record of a run says, until its last entry; return that."""
+        heard, finished = time.monotonic(), False
+        for entry in follow(self.out / RECORD, run_begun=not self.resume):
+            if entry is not None:
+                heard = time.monotonic()
+                if entry.get("event") == ENDED:
+                    return entry
+                if text := told(entry):
+                    show(text)
+                continue
+            if finished:
+                raise FederationError(
+                    f"[server-gone] the ServerApp of run {run} ended without a word; "
+                    f"what it said: flwr log {run}"
+                )
+            if time.monotonic() - heard > ASK_AFTER:
+                heard = time.monotonic()
+                finished = self.status(run).startswith("finished")
+            time.sleep(PAUSE)
+        raise AssertionError("a record is followed for ever")
+
+
+def told(entry: Mapping[str, Any]) -> str:
+    """Say what an entry of a record tells an operator; empty if it is nothing new."""
+    texts = []
+    if entry.get("event") == ROUND:
+        texts.append(line(entry))
+    if entry.get("event") == ASKING:
+        texts.append(f"asking: {entry['what']}")
+    texts += [f"{who}: {why}" for who, why in entry.get("refused", ())]
+    return "; ".join(dict.fromkeys(texts))
+
+
+def line(entry: Mapping[str, Any]) -> str:
+    """One line about a round, from its entry in the record.
+
+    Without planned rounds a method ends when its gap is small: nobody knows when.
+
+    >>> line({"round": 3, "planned": 10, "what": "risk 0.63", "left": 45.0})
+    'round 3 of 10: risk 0.63, 45 s left'
+    >>> line({"round": 3, "planned": None, "what": "gap 1e-3", "seconds": 21.0})
+    'round 3, until the gap is small: gap 1e-3, 21 s so far'
+    """
+    if entry["planned"] is None:
+        of, time = ", until the gap is small", f"{entry['seconds']:.0f} s so far"
+    else:
+        of, left = f" of {entry['planned']}", entry["left"]
+        time = "" if left is None else f"{left:.0f} s left"
+    return ", ".join(
+        filter(None, [f"round {entry['round']}{of}: {entry['what']}", time])
+    )
+
+
+def follow(path: Path, *, run_begun: bool) -> Iterator[dict[str, Any] | None]:
+    """Yield the entries that a record gets from now on; None when there is no more.
+
+    A run that begins writes a file of its own; one that goes on adds to what is there.
+    """
+    place = 0 if run_begun or not path.exists() else path.stat().st_size
+    if run_begun:
+        path.unlink(missing_ok=True)
+    while True:
+        content = path.read_bytes()[place:] if path.exists() else b""
+        whole, _, _ = content.rpartition(b"\n")
+        place += len(whole) + 1 if whole else 0
+        for one in whole.splitlines():
+            yield json.loads(one)
+        yield None
+
+
+# What can be wrong before a run
+
+
+def check(folder: Path) -> Iterator[tuple[bool, str]]:
+    """Look at ports, certificate, versions, keys and sites; yield what was found."""
+    launch = Launch(folder, folder)
+    agreed, many = launch.agreed, len(launch.agreed.sites)
+    flower = f"flwr {version('flwr')} (at least {OLDEST_FLOWER})"
+    yield True, f"pffl {version('pffl')}, {flower}"
+    inner = f"127.0.0.1:{Address.parse(agreed.address).inner}"
+    closed = _closed(inner)
+    yield not closed, f"SuperLink on {inner}: {closed or 'it listens'}"
+    yield from server_seen(agreed)
+    if closed:
+        return
+    try:
+        launch.register()
+        yield True, f"keys of {len(agreed.keys)} nodes are registered"
+        nodes = launch.call("supernode", "list", "pffl").get("nodes", [])
+        online = sum(str(n.get("status", "")).lower() == "online" for n in nodes)
+        hint = "" if online >= many else f": {NOT_ONLINE}"
+        yield online >= many, f"{online} of {many} nodes are online{hint}"
+        if online:
+            yield _greeted(folder)
+    except PFFLError as error:
+        yield False, str(error)
+
+
+def _greeted(folder: Path) -> tuple[bool, str]:
+    """Ask the sites that are there whether they would take part."""
+    with TemporaryDirectory() as place:
+        launch = Launch(folder, Path(place), check=True)
+        ended = launch.watch(launch.start(), lambda text: None)
+    return ended["code"] == 0, str(ended["message"])
+
+
+def server_seen(agreed: Agreement) -> Iterator[tuple[bool, str]]:
+    """Look at the server from where this runs: port, certificate, door, clock."""
+    address, server = Address.parse(agreed.address), f"server at {agreed.address}"
+    if closed := _closed(agreed.address):
+        yield False, f"{server}: {closed}"
+        return
+    context = ssl.create_default_context(cadata=agreed.certificate or None)
+    connection = http.client.HTTPSConnection(
+        address.host, address.port, timeout=10.0, context=context
+    )
+    wrong = "its certificate is not that of federation.json, or a clock is wrong"
+    try:
+        with closing(connection):
+            connection.request("GET", "/v1/control/")
+            answer = connection.getresponse()
+            date, status = answer.getheader("Date"), answer.status
+    except (OSError, http.client.HTTPException) as error:
+        tls = isinstance(error, ssl.SSLError)
+        yield False, f"{server}: {f'{wrong}, ' if tls else ''}{type(error).__name__}"
+        return
+    yield True, f"{server}: TLS with the certificate of federation.json"
+    door = "commands from outside are refused (403)"
+    if status != 403:
+        door = f"commands from outside are NOT refused ({status}): start the proxy"
+    yield status == 403, door
+    if date:
+        ahead = datetime.now(UTC) - parsedate_to_datetime(date)
+        seconds = abs(ahead.total_seconds())
+        text = f"this machine's clock and the server's differ by {seconds:.0f} s"
+        if seconds > CLOCK:
+            text += f": Flower lets in {CLOCK:.0f} s at most, set the clock"
+        yield seconds <= CLOCK, text
+
+
+def _closed(address: str) -> str:
+    """Return why nobody listens at an address; empty if somebody does."""
+    host, _, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=10.0):
+            return ""
+    except OSError as error:
+        return f"nobody listens ({type(error).__name__}): start it, or open the port"
