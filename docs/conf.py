@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,8 @@ include_patterns = [
     "benchmarks/README.md",
     "examples/*/README.md",
     "reproduction/README.md",
+    "reproduction/tasks/README.md",
+    "CODE_OF_CONDUCT.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "SECURITY.md",
@@ -100,7 +103,8 @@ nb_merge_streams = True
 nb_output_stderr = "remove"  # warnings name paths of the machine
 
 toc_object_entries_show_parents = "hide"
-templates_path = ["_templates"]
+templates_path = [str(HERE / "_templates")]
+shutil.rmtree(HERE / "api" / "generated", ignore_errors=True)  # of names that are gone
 autosummary_generate = True
 autosummary_context = {"shown_members": MEMBERS}
 autodoc_typehints = "signature"
@@ -109,6 +113,17 @@ autodoc_member_order = "bysource"
 maximum_signature_line_length = 80
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
+
+# Links to other projects, where there is a network: PFFL_INTERSPHINX=1.
+if os.environ.get("PFFL_INTERSPHINX"):
+    extensions.append("sphinx.ext.intersphinx")
+    intersphinx_mapping = {
+        "python": ("https://docs.python.org/3", None),
+        "numpy": ("https://numpy.org/doc/stable", None),
+        "pandas": ("https://pandas.pydata.org/docs", None),
+        "sklearn": ("https://scikit-learn.org/stable", None),
+        "matplotlib": ("https://matplotlib.org/stable", None),
+    }
 
 html_theme = "pydata_sphinx_theme"
 html_title = "pffl"
@@ -157,6 +172,16 @@ def shown_signature(
     return stringify_signature(shown), None
 
 
+def beside_the_pages(app: Any, tree: Any) -> None:
+    """Mark what is linked and not listed; results stay out of the search."""
+    name = app.env.docname
+    if name.startswith(("benchmarks", "reproduction", "examples", "CODE")):
+        app.env.metadata[name]["orphan"] = True
+    if name.startswith(("benchmarks", "reproduction")):
+        app.env.metadata[name]["nosearch"] = True
+
+
 def setup(sphinx: Any) -> None:
     """Register what is ours."""
+    sphinx.connect("doctree-read", beside_the_pages)
     sphinx.connect("autodoc-process-signature", shown_signature)

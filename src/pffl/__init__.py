@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from pffl.solution import Solution as Solution
     from pffl.verification import verify as verify
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 #: Where each public name lives.
 _HOMES = {

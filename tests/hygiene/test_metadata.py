@@ -80,7 +80,7 @@ def test_settings_name_modules_that_exist():
     ("name", "said"),
     [
         ("CITATION.cff", "\nversion: {}\n"),
-        ("recipe/meta.yaml", 'set version = "{}"'),
+        ("recipe/recipe.yaml", 'version: "{}"'),
         ("src/pffl/__init__.py", '__version__ = "{}"'),
     ],
 )
@@ -89,7 +89,7 @@ def test_versions_agree(name, said):
 
 
 def test_the_recipe_has_the_dependencies_of_the_project():
-    recipe = (ROOT / "recipe" / "meta.yaml").read_text("utf-8")
+    recipe = (ROOT / "recipe" / "recipe.yaml").read_text("utf-8")
     parts = dict(re.findall(r"^  (host|run):\n((?:    - .*\n)+)", recipe, re.MULTILINE))
     listed = {
         key: {line.replace(" ", "").removeprefix("-") for line in part.splitlines()}
