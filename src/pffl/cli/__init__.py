@@ -58,9 +58,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 def version() -> str:
     """Return the name and the version of this package."""
-    from importlib.metadata import version
+    from pffl import __version__
 
-    return f"pffl {version('pffl')}"
+    return f"pffl {__version__}"
 
 
 def _show_usage(error: Any) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
+from pffl import __version__
 from pffl.bounds.mean import Bets, Moments, plan
 from pffl.constraints import BoundedGroupLoss
 from pffl.errors import DataError
@@ -522,8 +523,8 @@ def data_card(data: Data, problem: Problem) -> dict[str, Any] | None:
 @cache  # a comparison asks often, and metadata are slow to read
 def versions() -> dict[str, str]:
     """Versions that a result depends on."""
-    names = ("pffl", "numpy", "scipy", "daqp")
-    return {"python": platform.python_version(), **{n: version(n) for n in names}}
+    others = {name: version(name) for name in ("numpy", "scipy", "daqp")}
+    return {"python": platform.python_version(), "pffl": __version__, **others}
 
 
 def cell_facts(
