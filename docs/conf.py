@@ -134,9 +134,8 @@ html_show_sourcelink = False
 html_copy_source = False
 html_theme_options: dict[str, Any] = {
     "logo": {"text": "pffl"},
+    "navbar_center": [],
     "navbar_end": ["theme-switcher"],
-    "navbar_align": "left",
-    "header_links_before_dropdown": 6,
     "show_prev_next": True,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
@@ -146,7 +145,7 @@ html_theme_options: dict[str, Any] = {
     "pygments_light_style": "a11y-high-contrast-light",
     "pygments_dark_style": "a11y-high-contrast-dark",
 }
-html_sidebars = {"docs/index": []}
+html_sidebars = {"**": ["contents.html"]}
 
 
 def shown_signature(

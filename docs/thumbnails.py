@@ -1,4 +1,4 @@
-"""Draw the pictures of the gallery's cards: the last chart of each notebook.
+"""Draw the pictures of the gallery's cards: the first chart of each notebook.
 
 ``python docs/thumbnails.py [NAME…]``, from the root of the checkout.
 """
@@ -22,16 +22,16 @@ OPTION = re.compile(r"^:[\w-]+:.*\n", re.MULTILINE)
 
 
 def draw(name: str) -> None:
-    """Run a notebook up to its last chart, and save that."""
+    """Run a notebook up to its first chart, and save that."""
     page = (GALLERY / f"{name}.md").read_text("utf-8")
     cells = [OPTION.sub("", cell) for cell in CELL.findall(page)]
     charts = [
         i for i, cell in enumerate(cells) if re.search(r"figures\.|\.chart\(", cell)
     ]
     scope: dict[str, Any] = {"__name__": "__main__"}
-    for cell in cells[: charts[-1]]:
+    for cell in cells[: charts[0]]:
         exec(compile(cell, name, "exec"), scope)  # noqa: S102
-    *lines, last = cells[charts[-1]].strip().splitlines()
+    *lines, last = cells[charts[0]].strip().splitlines()
     exec("\n".join(lines), scope)  # noqa: S102
     chart = eval(last, scope)  # noqa: S307
     assert isinstance(chart, Chart), last  # noqa: S101

@@ -3,12 +3,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 import pffl as package
+from pffl import __version__
 from tests.cli.helpers import one_line, pffl
 
 HEAVY = {"numpy", "pandas", "safetensors", "scipy"}  # typer may bring pydantic
@@ -45,7 +45,7 @@ def test_help_imports_nothing_heavy(arguments):
 
 def test_version(capsys):
     seen = pffl(capsys, "--version")
-    assert (seen.code, seen.out.strip()) == (0, f"pffl {version('pffl')}")
+    assert (seen.code, seen.out.strip()) == (0, f"pffl {__version__}")
 
 
 def test_unknown_option_suggests_one(capsys):
