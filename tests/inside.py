@@ -84,7 +84,7 @@ HOMES = {
     ),
     "evidence.record": (
         ":evidence About Before Cell Choice Data Evidence Least Missing "
-        "ModelFacts:Model ModelPath Pair Proofs Sample Settling Declared:Terms "
+        "ModelFacts:Model ModelPath Pair Proofs Sample Declared:Terms "
         "Training Figures Noise BoundTrial:evidence_evidence_Trial"
     ),
     "evidence.looks": "LOOKS Look Looks look read_looks settings",

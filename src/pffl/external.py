@@ -63,6 +63,8 @@ SplitBatch: TypeAlias = Callable[[Any], tuple[Any, Any, Any]]
 T = TypeVar("T", bound=Total)
 
 MAX_SWING = 0.05  # of a cell's scale, or of all weight: more has not settled
+MAX_NOISE = 3 * MAX_SWING  # noise of the training that is more is too much
+FEWEST_ROUNDS = 6  # that tell noise from a loss that just fell
 LOADER_SPLITS = ("train", "test", "validation")
 EVALUATION_BATCH, TRAINING_BATCH = 256, 32  # rows of a Dataset at a time
 LABEL_KEYS = ("label", "labels", "y", "target")
@@ -230,21 +232,12 @@ class ExternalTraining:
         return bool(missed), upper_value(risk, violation, self.problem)
 
     def settling(self) -> Settling:
-        """Measure how far losses and weights swung over the last half of the rounds."""
+        """Say whether losses settled over the last half of the rounds."""
         last = self.history[-((len(self.history) + 1) // 2) :]
-        scales = self.problem.scales
-        if len(last) < 2:
-            return Settling(len(last), [None] * len(scales), MAX_SWING)
-        losses = np.array([row.violation for row in last]) / scales
+        losses = np.array([row.violation for row in last]) / self.problem.scales
         lam = np.array([row.multipliers for row in last])
-        shares = lam / (self.problem.risk_weight + lam.sum(axis=1, keepdims=True))
-        jumps = np.sqrt(np.square(np.diff(losses, axis=0)).mean(axis=0))
-        swing, jumped = (
-            [float(one) if np.isfinite(one) else None for one in row]
-            for row in (losses.std(axis=0), jumps)
-        )
-        weights = shares.std(axis=0).tolist()
-        return Settling(len(last), swing, MAX_SWING, jumped, weights)
+        weight = self.problem.risk_weight + lam.sum(axis=1, keepdims=True)
+        return settling_of(losses, lam / weight, self.problem.cells.names)
 
     def conclude(
         self,
@@ -323,6 +316,33 @@ def clipping_note(M: float | None) -> list[str]:
         "figures on test rows and new people are of the model with its probabilities "
         f"clipped so that no loss is above {words(M)} (pffl.external.bounded does it)"
     ]
+
+
+def settling_of(
+    losses: FloatArray, shares: FloatArray, names: Sequence[str]
+) -> Settling:
+    """Say whether losses settled: one row per round, one column per cell.
+
+    Losses are in parts of the cells' scales, `shares` are the cells' parts of all
+    weight. Losses that swing because of a step of λ that is too long take the shares
+    with them. Where these stand still, and losses move from one round to the next as
+    far as over all of them, it is noise of the training: there is nothing left to
+    settle, unless it is so much that the best round is a matter of luck. Losses that
+    drift, or go in slow waves, have not settled.
+    """
+    many = len(losses)
+    if many < 2:
+        return Settling(many, None, None, MAX_SWING, settled=False)
+    swing, jumps = losses.std(axis=0), np.square(np.diff(losses, axis=0)).mean(axis=0)
+    steady = many >= FEWEST_ROUNDS and shares.std(axis=0).max(initial=0.0) <= MAX_SWING
+    noise = steady & (swing <= np.minimum(np.sqrt(jumps), MAX_NOISE))
+    left = np.where(noise, 0.0, np.nan_to_num(swing, nan=np.inf))
+    if not len(left):
+        return Settling(many, None, 0.0, MAX_SWING, settled=True)
+    z = int(np.argmax(left))
+    most = float(left[z]) if np.isfinite(left[z]) else None
+    good = most is not None and most <= MAX_SWING
+    return Settling(many, names[z], most, MAX_SWING, settled=good)
 
 
 def bounded(probabilities: Any, loss_bound: float) -> FloatArray:
@@ -534,10 +554,7 @@ class LoaderEngine:
                 answers.append(query.total(view, losses, classes, clipped))
             else:
                 answers.append(query.answer(view))
-        added: Any = add_all(answers)
-        if isinstance(query, Evaluate):
-            added = query.keeping(added, answers)
-        return cast("T", added)
+        return cast("T", add_all(answers))
 
     def ask_many(self, queries: Sequence[Query[Any]]) -> list[Any]:
         """Ask one after the other."""

@@ -24,7 +24,6 @@ from pffl.evidence.measure import (
     Known,
     Measured,
     Wanted,
-    by_site,
     expected_rows,
     measure,
     reported,
@@ -171,9 +170,7 @@ def shipped_sample(
         shown.task, w, "train", first, np.array(others), weight_bound=heaviest
     )
     total = yield from ask(asked)
-    train = replace(
-        sample(["train"], total), sites=by_site([total], len(shown.silo_names), first)
-    )
+    train = sample(["train"], total)
     bounds = shown.cells.bounds
     rule = (bounds, tolerance(shown.scales, bounds), model.unit)
     if np.isfinite(first) and unmoved(train, *rule):

@@ -33,7 +33,6 @@ from pffl.evidence.measure import Wanted
 from pffl.evidence.metrics import metrics
 from pffl.evidence.proofs import INTERRUPTED, find_least, of_cells, unmeasurable
 from pffl.evidence.record import BoundTrial, Choice, Missing
-from pffl.evidence.tables import EQUAL
 from pffl.fit import Fitted, fit
 from pffl.flow import Flow, Start, ask
 from pffl.methods.auto import Auto
@@ -46,6 +45,7 @@ from pffl.queries import Evaluate, EvaluateTotal
 from pffl.text import up, words
 
 R = TypeVar("R")
+EQUAL = 1e-12  # errors this close are equal
 SET_ASIDE = 0.2  # of each silo's training rows
 L2_GRID = (1.0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 BOUND_TRIALS = 8

@@ -296,7 +296,6 @@ class Solution:
             [*([] if c.binding is None else [c.binding]), *self.evidence.notes],
             self._table,
             tables.rate_table(c),
-            tables.measures(c),
             lead=tables.as_html(tables.verdicts(c)) + self._picture,
         )
 

@@ -111,8 +111,6 @@ def test_what_the_path_does_not_show_is_not_said_to_hold_by_other_figures():
     assert (found_now <= e.bounds).all()
     told = Conclusions(e).verdicts["new_people"]
     assert told.word == "not certified"
-    assert (told.more["rise"], told.more["could_promise"]) == (0.0, None)
-    assert "can be certified" not in told.sentence
     assert Judged(e).shown is False
 
 

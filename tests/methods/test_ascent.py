@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.inside import Ascent, Settling, ascent
+from pffl.external import settling_of
+from tests.inside import Ascent, ascent
 
 
 def projected(v, bound):
@@ -100,10 +101,12 @@ def test_a_servers_momentum_is_damped_and_others_are_left_alone(monkeypatch):
     assert swing_of(0.9) > 3 * ahead[0.9]
 
 
-def settling(losses, weights=0.01):
-    x = np.asarray(losses, float)
-    jumps = float(np.sqrt(np.square(np.diff(x)).mean()))
-    return Settling(len(x), [float(x.std())], 0.05, [jumps], [weights])
+def settling(losses, shares=0.01):
+    """Whether losses settled; the group's part of all weight has this deviation."""
+    x = np.asarray(losses, float)[:, None]
+    part = shares * (-1.0) ** np.arange(len(x))[:, None]
+    found = settling_of(x, part - part.mean(axis=0), ["a"])
+    return found.settled, found.settled and x.std() > 0.05
 
 
 NOISE = np.random.default_rng(0).normal(size=15)
@@ -116,21 +119,24 @@ NOISE = np.random.default_rng(0).normal(size=15)
         (settling(0.1 * NOISE), True, True),
         (settling(0.25 * NOISE), False, False),  # the best round would be luck
         (settling([0.5, 0.7, 0.5, 0.7, 0.5]), False, False),  # too few to tell
-        (settling(0.1 * NOISE, weights=0.051), False, False),  # λ swings with it
-        (settling(0.3 * (-1.0) ** np.arange(8), weights=0.4), False, False),
+        (settling(0.1 * NOISE, shares=0.052), False, False),  # λ swings with it
+        (settling(0.3 * (-1.0) ** np.arange(8), shares=0.4), False, False),
         (settling(np.linspace(0.7, 0.4, 12)), False, False),  # it still falls
         (settling(0.2 * np.sin(np.arange(15) * 2 * np.pi / 14)), False, False),
-        (Settling(8, [0.1], 0.05), False, False),  # a file of an earlier version
-        (Settling(8, [None], 0.05, [None], [0.0]), False, False),
+        (settling([0.5, np.nan, 0.5, 0.5, 0.5, 0.5, 0.5]), False, False),
+        (settling([0.5]), False, False),
     ],
 )
 def test_noise_of_the_training_has_settled_and_drift_waves_and_swings_have_not(
     found, settled, noisy
 ):
-    assert (found.settled, found.noisy) == (settled, [noisy])
+    assert found == (settled, noisy)
 
 
 def test_the_cell_that_is_named_is_one_that_has_not_settled():
-    found = Settling(9, [0.14, 0.12, 0.01], 0.05, [0.2, 0.1, 0.01], [0.0, 0.0, 0.0])
-    assert found.noisy == [True, False, False]
-    assert found.widest == 1
+    noise, drift = 0.1 * NOISE, np.linspace(0.7, 0.4, 15)
+    steady = np.zeros((15, 3))
+    found = settling_of(
+        np.stack([noise, drift, 0 * drift], axis=1), steady, ["a", "b", "c"]
+    )
+    assert (found.cell, found.settled) == ("b", False)

@@ -15,7 +15,7 @@ import pffl
 from pffl import verify
 from pffl.privacy import Privacy
 from tests.helpers import make_federation
-from tests.inside import Judged, conclude, fieller, mu_of, tables
+from tests.inside import Judged, conclude, fieller
 from tests.inside import figures as told
 
 
@@ -56,38 +56,16 @@ def test_two_ways_to_the_same_ends():
         assert one == pytest.approx(other, abs=1e-9)
 
 
-def test_what_would_decide(solution):
-    """The ε that is named decides, if the estimates stay where they are."""
+def test_bounds_inside_the_noise_are_not_decided(solution):
     e, part = solution.evidence, solution.evidence.privacy
-    low, high = Judged(e).ends(part.seen)
+    _, high = Judged(e).ends(part.seen)
     middle = Judged(e).losses["train"].means
     cells = [
         replace(c, bound=float(m + 0.4 * (h - m)))
         for c, m, h in zip(e.cells, middle, high, strict=True)
     ]
-    asked = replace(e, cells=cells)
-    assert conclude(asked).status == "not decided"
-    needed = Judged(asked).deciding_epsilon(part)
-    assert needed is not None
-    assert needed > part.epsilon
-
-    shrink = part.mu / mu_of(needed * 1.05, part.delta)
-    seen = replace(
-        part.seen,
-        loss_deviation=part.seen.loss_deviation * shrink,
-        count_deviation=part.seen.count_deviation * shrink,
-    )
-    quiet = replace(asked, privacy=replace(part, seen=seen))
-    assert conclude(quiet).status == "met"
-    assert (low <= middle).all()
-    assert solution.exit_code in (0, 4)
-    undecided = replace(solution, evidence=asked)
-    assert undecided.exit_code == 4
-    assert undecided.certificate.verdicts["training"]["verdict"] == "not decided"
-    word = undecided.as_dict()["verdicts"]["training"]["verdict"]
-    assert word == "not decided"
-    here = tables.verdicts(undecided.conclusions)[0]
-    assert (here.word, here.tone) == (word, "caution")
+    undecided = replace(solution, evidence=replace(e, cells=cells))
+    assert (undecided.status, undecided.exit_code) == ("not decided", 4)
 
 
 def test_one_number_for_a_released_mean(solution):

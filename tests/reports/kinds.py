@@ -87,7 +87,7 @@ def comparison(place: Path) -> str:
 def _promised(place: Path, bound: float, *, shown: bool) -> str:
     quick = pffl.Options(smallest_bound=False)
     found = pffl.solve(unlike(), BOUND(bound), seed=0, certify=True, options=quick)
-    assert (Judged(found.evidence).rise is None) is shown
+    assert Judged(found.evidence).by_path is shown
     return _saved(place, found)
 
 

@@ -46,7 +46,7 @@ COMPARED = "comparison.json"
 MAX_TABLE_ROWS = 40  # a longer table scrolls in its own place
 MAX_CHART_GROUPS = 15  # of the first picture; the table below has all
 #: Statements of a certificate that stand elsewhere on the page.
-STATED_ABOVE = ("measured", "empirical", "sites", "privacy")
+STATED_ABOVE = ("measured", "empirical", "privacy")
 MEASURES = {
     "error": "errors",
     "worst_cell_loss": "worst group",

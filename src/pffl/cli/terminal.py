@@ -518,11 +518,7 @@ def print_details(console: Console, c: Conclusions) -> None:
     e = c.evidence
     cells = tables.table(c, tables.by_urgency(c.cells))
     found = (tables.tried_bounds(e), tables.path_table(c), cells)
-    notes = [
-        tables.meanings(tables.columns(c, c.cells)),
-        *tables.risk_note(c),
-        *e.notes,
-    ]
+    notes = [tables.meanings(tables.columns(c, c.cells)), *e.notes]
     notes += ["synthetic data: no real person is described"] * bool(e.data.synthetic)
     notes += [tables.rates_in_words(c)] * bool(e.labels)
     notes += [c.limits] if c.noticed and c.limits else []
@@ -536,13 +532,14 @@ def print_details(console: Console, c: Conclusions) -> None:
     if e.data.notes:
         console.print(remarks(e.data.notes))
         console.print()
-    for rows in (*found, tables.rate_table(c), tables.measures(c)):
+    for rows in (*found, tables.rate_table(c)):
         if rows:
             print_whole(console, text_rows(rows, console.width))
             console.print()
     console.print(remarks(notes))
     console.print()
     sentences = (f"{one.title}: {one.sentence}" for one in tables.verdicts(c))
-    for text in filter(None, (c.binding, *sentences)):
+    overall = tables.overall_in_words(c)
+    for text in filter(None, (overall, c.binding, *sentences)):
         console.print(visible(text))
     console.print()

@@ -525,7 +525,7 @@ class Reports:
         self.ask(Census(self.schema, query.split))  # it is compared with
         bare = replace(query, task=_bare(query.task), w=np.zeros(1))
         parts = self._judged(bare, self._told(bare, self.models.arrays(query.w)))
-        return query.keeping(add_all(parts), parts)
+        return add_all(parts)
 
     def ask_many(self, queries: Sequence[Query[Any]]) -> list[Any]:
         """Ask one after the other: a message brings one model and one split."""

@@ -43,7 +43,7 @@ T = TypeVar("T", bound=Total)
 
 def size(query: Query[Any]) -> int:
     """Return how many words an answer takes."""
-    declared = query.answer_type.sent_fields().values()
+    declared = query.answer_type.declared.values()
     return 2 * (1 + sum(math.prod(of.sent_shape(query.dims)) for of in declared))
 
 
@@ -67,7 +67,7 @@ def decode(query: Query[T], flat: Words, sites: int) -> T:
         raise Refused(LEFT_OVER)
     arrays: dict[str, NDArray[Any]] = {}
     start = 0
-    for name, of in query.answer_type.sent_fields().items():
+    for name, of in query.answer_type.declared.items():
         shape = of.sent_shape(query.dims)
         end = start + 2 * int(np.prod(shape))
         low, high = flat[start:end:2], flat[start + 1 : end : 2]

@@ -548,8 +548,7 @@ class Remote:
         self, asked: Sequence[Query[Any]], told: Mapping[str, Answer]
     ) -> list[Any]:
         parts = zip(*(self._totals(one, asked) for one in told.values()), strict=True)
-        pairs = zip(asked, parts, strict=True)
-        return [query.keeping(add_all(own), own) for query, own in pairs]
+        return [add_all(own) for own in parts]
 
     def _pooled(
         self, asked: Sequence[Query[Any]], told: Mapping[str, Answer]

@@ -57,7 +57,6 @@ TITLES = {
     "empirical": "Bounds, on the rows at hand",
     "infeasible": "Impossible bounds",
     "attainable": "Smallest bound",
-    "sites": "If one site did not tell the truth",
     "holdout": "Unseen people: loss",
     "implied": "Whole groups",
     "holdout_error": "Unseen people: errors",

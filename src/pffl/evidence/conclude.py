@@ -34,10 +34,9 @@ from pffl.evidence.figures import (
 from pffl.evidence.metrics import GroupRates, Metrics, metrics, rates
 from pffl.evidence.record import Evidence, Missing, ModelPath, Sample, Settling, known
 from pffl.evidence.sentences import Said, names_in
-from pffl.evidence.statements import sharing, site_rows, site_statement, statements
-from pffl.privacy.accounting import mu_of
+from pffl.evidence.statements import sharing, statements
 from pffl.records import Record
-from pffl.text import decimals, up, words
+from pffl.text import decimals, up
 from pffl.typing import BoolArray, FloatArray
 
 EXIT_CODES: dict[str, int] = {
@@ -58,9 +57,6 @@ ROUNDING = 1e-9  # of a figure
 SHARP = 1e-5  # of a smallest bound: its ends are one figure if they are this close
 TOLD = 3  # cells that a sentence names
 NO_MULTIPLIER = 1e-9  # multipliers whose sum is this small are 0
-FEW = 30  # rows in a split, below which a mean says too little
-MUCH = 0.1  # part of the training loss by which held-out loss must be above it
-ERRORS = 3.0  # standard errors by which it must be above it, for one set of rows
 
 
 class ContradictionError(PFFLError):
@@ -228,19 +224,9 @@ class Conclusions(Judged):
 
     def _unsettled(self, rounds: int, found: Settling) -> Said:
         """Say whose loss still swung, and what to change."""
-        z, figures = found.widest, {"rounds": rounds, "last": found.rounds}
-        if found.rounds < 2:
-            return self.say("unsettled.few", **figures)
-        if z is None:
-            return self.say("unfinished")
-        cell, swing = self.e.names[z], found.swing[z]
-        if swing is None:
-            return self.say("unsettled.unknown", cell=cell, **figures)
-        more = {"cell": cell, "swing": swing, "target": found.target}
-        swung = self.say("swing", **more, **figures)
-        key = "unsettled.steady" if found.steady else "unsettled"
-        moved = max(found.weights, default=0.0)
-        return self.say(key, swing=swung, moved=moved, **figures)
+        key = "unsettled" if found.swing is not None else "unsettled.unknown"
+        key = "unsettled.few" if found.rounds < 2 else key
+        return self.say(key, **vars(found) | {"rounds": rounds, "last": found.rounds})
 
     def limit_of(self, reach: float, seen: float) -> Said | str:
         """Say how far a proof reaches, if that is not a million times what was seen."""
@@ -266,17 +252,6 @@ class Conclusions(Judged):
         low, high = low + float(bounds[0]), high + float(bounds[0])
         key = "sharp" if high - low <= SHARP * abs(high) else "between"
         return self.say(f"smallest.{key}", low=low, high=high)
-
-    @property
-    def deciding(self) -> Said:
-        """Which ε would decide."""
-        if self.noise is None:
-            raise TypeError("without noise everything is decided")
-        needed = self.deciding_epsilon(self.noise)
-        if needed is None:
-            return self.say("deciding.never")
-        more = mu_of(needed, self.noise.delta) / self.noise.mu if needed > 0 else 1.0
-        return self.say("deciding.more", epsilon=needed, times=max(1.0, more))
 
     # Training rows
 
@@ -427,8 +402,6 @@ class Conclusions(Judged):
                 "model": path.chosen + 1,
                 "models": len(path.candidates),
                 "calibration_rows": path.shipped.calibration.rows,
-                "could_promise": self.common,
-                "rise": self.rise,
             }
         return Verdict(found, more)
 
@@ -547,18 +520,6 @@ class Conclusions(Judged):
         key = "failed.later" if path.chosen > 0 else "failed.first"
         return self.say(key, confidence=path.confidence, **figures)
 
-    @property
-    def instead(self) -> Said | str:
-        """What could be certified of the model, with the same rows."""
-        more, M, bounds = self.rise, self.e.terms.loss_bound, self.e.bounds
-        if not more or M is None:
-            return ""
-        if self.common is not None:
-            return self.say("instead.common")
-        if float(np.ptp(bounds)) > 0 and (bounds + more < M).all():
-            return self.say("instead.rise")
-        return ""
-
     # Beside them
 
     @cached_property
@@ -638,43 +599,8 @@ class Conclusions(Judged):
 
     @property
     def remarks(self) -> list[str]:
-        """What a reader of all figures should know, and what a user may want to do."""
-        found = [] if self.overfitted is None else [self.overfitted]
-        return [*found, str(self.say("weighted"))] if self.e.weighted else found
-
-    @cached_property
-    def overfitted(self) -> str | None:
-        """Where test loss is above training loss by more than chance explains.
-
-        Of all rows together, or of a cell; None where it is nowhere, or nobody can
-        tell: under noise squares are not released, of weighted rows standard errors are
-        not known.
-        """
-        e, held = self.e, known(self.e.heldout)
-        if held is None or not e.trained or self.noise is not None or e.weighted:
-            return None
-        names = ("all rows", *(f"'{name}'" for name in e.names))
-        figures = []
-        for sample in (e.seen, held):
-            n, total, square = (
-                np.append(sample.column(c).sum(), sample.of_cells(c))
-                for c in ("count", "bounded_loss", "bounded_loss_squared")
-            )
-            rows = np.maximum(n, 1.0)
-            variance = np.maximum(square - total**2 / rows, 0.0)
-            variance = variance / np.maximum(rows - 1, 1.0)
-            figures.append((n, total / rows, np.sqrt(variance / rows)))
-        (n, mean, error), (m, new, other) = figures
-        limit = np.sqrt(ERRORS**2 + 2 * np.log(len(names)))  # a union over the sets
-        far = (new - mean > limit * np.hypot(error, other)) & (new > (1 + MUCH) * mean)
-        found = np.flatnonzero(far & (np.minimum(n, m) >= FEW))
-        if not len(found):
-            return None
-        pairs = [
-            f"{names[i]} {words(mean[i])} and {words(new[i])}" for i in found[:TOLD]
-        ]
-        more = f", and {len(found) - TOLD:,} more" if len(found) > TOLD else ""
-        return str(self.say("overfitted", told=f"{', '.join(pairs)}{more}"))
+        """What a reader of all figures should know."""
+        return [str(self.say("weighted"))] * self.e.weighted
 
     # Tables of figures
 
@@ -847,8 +773,8 @@ def fingerprints(e: Evidence) -> dict[str, str]:
 def _figures(c: Conclusions) -> dict[str, Any]:
     """Return every number that is shown of a run, for result.json.
 
-    ``sites`` is what any one site could have hidden, where rows are elsewhere;
-    ``privacy`` what noise protects, and the ends of the cells' training losses.
+    ``sites`` says who answered, where rows are elsewhere; ``privacy`` what noise
+    protects, and the ends of the cells' training losses.
     """
     e, run = c.e, known(c.e.training)
     data = ("name", "silos", "schema", "synthetic", "fingerprint", "notes", "card")
@@ -876,22 +802,13 @@ def _figures(c: Conclusions) -> dict[str, Any]:
         "radius": e.terms.radius,
         "witness": c.witness,
         "smallest_bound": c.smallest_bound,
-        "sites": _site_result(c),
+        "sites": None if isinstance(e.sites, Missing) else asdict(e.sites),
         "privacy": _privacy(c),
         "data": {name: getattr(e.data, name) for name in data},
         "notes": e.notes,
         "versions": e.versions,
     }
     return told
-
-
-def _site_result(c: Conclusions) -> dict[str, Any] | None:
-    """Return what is said of sites; None where silos are in one process."""
-    sites = known(c.e.sites)
-    if sites is None or c.noise is not None:
-        return None
-    text = site_statement(c).text
-    return {**asdict(sites), "sentence": text, "cells": site_rows(c.e)}
 
 
 def _privacy(c: Conclusions) -> dict[str, Any] | None:

@@ -65,7 +65,6 @@ from pffl.evidence.record import (
 )
 from pffl.models.base import LOSS_BOUNDS
 from pffl.models.linear import NumericModel, rebuild
-from pffl.privacy.accounting import epsilon_of
 from pffl.text import down, up, words
 from pffl.typing import BoolArray, FloatArray, IntArray
 
@@ -77,7 +76,6 @@ SMALL = 1e-6  # of the unit of losses: a smaller change is none
 CROSSED = 1e-4  # part of a bound by which the shipped predictor may be above it
 FEWEST = 10  # rows of a cell, for its mean loss to be held against its bound
 COUNTED = 0.1  # under noise: part of δ for the number of held-out people
-LARGEST_EPSILON = 100.0  # no larger one is named
 METRICS = ("dp_gap", "eo_gap", "equalised_odds")
 Converged: TypeAlias = Literal["yes", "no", "not measurable"]
 Share: TypeAlias = Literal["loss", "wrong", "selected"]
@@ -704,32 +702,6 @@ class Judged:
             return self.by_path
         return bool((found <= e.bounds).all())
 
-    @cached_property
-    def rise(self) -> float | None:
-        """By how much all bounds had to be higher to be certified of this model.
-
-        Free where the model was fixed before its rows were looked at: the largest
-        difference of an upper end and its bound has the confidence of each. None where
-        the certificate holds, or none was asked for in advance; 0 where figures that
-        hold for all models of the path are within, but the path does not show it.
-        """
-        found = self.upper
-        if isinstance(self.e.path, Missing) or found is None or self.by_path:
-            return None
-        return max(0.0, float((found - self.e.bounds).max()))
-
-    @cached_property
-    def common(self) -> float | None:
-        """The common bound that can be certified, where the one asked for cannot.
-
-        None where bounds differ, or it is no news: that no loss is above M.
-        """
-        more, M, bounds = self.rise, self.e.terms.loss_bound, self.e.bounds
-        if not more or M is None or float(np.ptp(bounds)) > 0:
-            return None
-        found = float(up(float(bounds[0]) + more))
-        return found if found < M else None
-
     # Noise
 
     @cached_property
@@ -811,22 +783,3 @@ class Judged:
         share = (1 - COUNTED) * delta
         found = [log_sum_upper(logs, off, held, n, share) for logs, off, n in rows]
         return noise.loss_bound * np.array(found)
-
-    def deciding_epsilon(self, noise: Noise) -> float | None:
-        """Return about which ε would decide; None where more would not help.
-
-        A margin shrinks as 1/μ; the estimates stay about where they are.
-        """
-        cells, seen, worst = self.losses["train"], noise.seen, 1.0
-        middle = self.member @ seen.losses
-        middle = middle / np.maximum(self.member @ seen.counts, 1.0)
-        for z in np.flatnonzero(cells.high > cells.bounds).tolist():
-            room = float(cells.bounds[z] - middle[z])
-            # Where it is above, more would rather show that it is not met.
-            end = cells.high[z] if room > 0 else cells.low[z]
-            wide = float(abs(end - middle[z]))
-            if room == 0 or not math.isfinite(wide):
-                return None
-            worst = max(worst, wide / abs(room))
-        needed = epsilon_of(noise.mu * worst, noise.delta)
-        return needed if needed < LARGEST_EPSILON else None

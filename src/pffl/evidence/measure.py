@@ -58,8 +58,7 @@ from pffl.typing import FloatArray
 
 UNSEARCHED = Missing("searched for where a bound is missed, or when asked for")
 UNTRAINED = Missing("nothing is known of how the model was trained")
-FLOOR = 10  # counts below it are withheld in reports, and mean losses of sites
-FEWEST_SITES = 3  # with so many rows of a cell, for the lowest and highest to be shown
+FLOOR = 10  # counts below it are withheld in reports
 MOST_SILOS = 200  # for which counts are reported one by one
 LARGEST = float(np.finfo(np.float64).max)
 T = TypeVar("T")
@@ -250,29 +249,6 @@ def sites_of(problem: Problem) -> Sites | Missing:
     return Sites(list(problem.silo_names), problem.access.pooled)
 
 
-def by_site(
-    totals: Sequence[EvaluateTotal], silos: int, loss_bound: float
-) -> dict[str, list[float | None]]:
-    """Return the columns of `Sample.sites` from the totals of some splits.
-
-    Nothing where the answers of single silos are not known, or losses not bounded.
-    """
-    parts = [total.of_silos for total in totals]
-    if any(len(part) != silos for part in parts) or not np.isfinite(loss_bound):
-        return {}
-    count, weight, loss = np.moveaxis(np.sum(parts, axis=0), -1, 0)
-    unknown = np.maximum(loss_bound * weight - loss, 0.0).max(axis=0)
-    shown = count >= FLOOR
-    means = np.where(shown, loss, np.nan) / np.where(shown, weight, 1.0)
-    many = shown.sum(axis=0) >= FEWEST_SITES
-    ends = {"lowest": np.fmin.reduce(means), "highest": np.fmax.reduce(means)}
-    return {
-        "count": (count > 0).sum(axis=0).astype(np.float64).tolist(),
-        "unknown": unknown.tolist(),
-        **{k: np.where(many, v, np.array(None)).tolist() for k, v in ends.items()},
-    }
-
-
 def gap_flow(
     problem: Problem, point: Point, found: Pair | Missing | None = None
 ) -> Flow[Pair | Missing]:
@@ -308,8 +284,7 @@ def training_sample(shown: Problem, w: FloatArray, wanted: Wanted) -> Flow[Sampl
     M = wanted.cap(shown)
     asked = Evaluate(shown.task, w, "train", M, weight_bound=heaviest)
     total = yield from ask(asked)
-    sites = by_site([total], len(shown.silo_names), M)
-    return replace(sample(["train"], total), sites=sites)
+    return sample(["train"], total)
 
 
 def heldout_sample(
@@ -336,8 +311,7 @@ def heldout_sample(
     totals = yield from ask_all(
         [Evaluate(shown.task, w, split, M, **asked) for split in splits]
     )
-    held = sample(splits, reduce(add, totals), plan)
-    return replace(held, sites=by_site(totals, len(shown.silo_names), M))
+    return sample(splits, reduce(add, totals), plan)
 
 
 def _planned(

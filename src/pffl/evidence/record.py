@@ -118,11 +118,6 @@ class Sample(Record):
     levels, logs
         The losses at which bets are tested, and Σ log(1 − γu) over a cell's people for
         each bet and level, u = tx + (1 − t)·level/M. Where rows count alike: 0 and M.
-    sites
-        Where sites answered one by one, a number per cell: how many have rows in it
-        (`count`), by how much its loss sum would be larger if all that is not known,
-        were one of them not to be believed, were so (`unknown`), and the `lowest` and
-        `highest` mean loss of a site, where it may be shown.
     """
 
     splits: list[str]
@@ -136,7 +131,6 @@ class Sample(Record):
     people: dict[str, list[float]] = field(default_factory=dict)
     levels: list[list[float]] = field(default_factory=list)
     logs: list[list[list[float]]] = field(default_factory=list)
-    sites: dict[str, list[float | None]] = field(default_factory=dict)
 
     def column(self, name: str, *, of: str = "strata") -> FloatArray:
         """One column by name, per stratum or (``of="cells"``) per cell."""
@@ -197,14 +191,12 @@ class Sample(Record):
 
     @property
     def plain(self) -> Sample:
-        """The same without what is there for statements on unseen people, and sites."""
-        none = replace(self, bets=[], bet_weights=[], levels=[], logs=[])
-        return replace(none, people={}, sites={})
+        """The same without what is there for statements on unseen people."""
+        return replace(self, bets=[], bet_weights=[], people={}, levels=[], logs=[])
 
     def fits(self, cells: int, strata: int) -> bool:
         """Whether all tables have the shapes that they must have."""
-        tables: tuple[Any, ...] = (self.cells, self.people, self.sites)
-        columns = [column for table in tables for column in table.values()]
+        columns = [*self.cells.values(), *self.people.values()]
         good = set(self.cells) >= COUNTED_COLUMNS
         good &= all(np.shape(column) == (cells,) for column in columns)
         good &= all(np.shape(column) == (strata,) for column in self.strata.values())
@@ -582,72 +574,25 @@ class ModelPath(Record):
 
 @dataclass(frozen=True)
 class Settling(Record):
-    """How far losses still swung at the end of a run whose gap nobody can measure.
-
-    Losses that swing because of a step of λ that is too long take the weights of the
-    cells with them. Where these stand still, and losses move from one round to the next
-    as far as over all of them, it is noise of the training: there is nothing left to
-    settle, unless it is so much that the best round is a matter of luck. Losses that
-    drift, or go in slow waves, have not settled.
+    """Whether losses had settled at the end of a run whose gap nobody can measure.
 
     Attributes
     ----------
     rounds
         The last so many rounds: half of all.
-    swing
-        Standard deviation of each cell's mean training loss over them, in parts of the
-        cell's scale; None where it was not known in every one of them.
+    cell, swing
+        The cell whose mean training loss swung most over them, and its standard
+        deviation, in parts of the cell's scale; None where it was not known in every
+        one of them. Noise of the training does not count.
     target
-        A swing of no more than that has settled, of losses and of weights.
-    jumps
-        Root mean square of a loss's changes from round to round, in the same parts.
-    weights
-        Standard deviation of what part of all weight each cell has, λ_z/(β + Σλ).
+        A swing of no more than that has settled.
     """
 
     rounds: int
-    swing: list[float | None]
+    cell: str | None
+    swing: float | None
     target: float
-    jumps: list[float | None] = field(default_factory=list)
-    weights: list[float] = field(default_factory=list)
-
-    FEWEST: ClassVar[int] = 6  # rounds that tell noise from a loss that just fell
-    NOISE: ClassVar[float] = 3.0  # times the target: noise of more is too much
-
-    @property
-    def widest(self) -> int | None:
-        """The cell that swung most, but for noise; an unknown one swung most of all."""
-        if not self.swing:
-            return None
-        known = [np.inf if one is None else one for one in self.swing]
-        return int(np.argmax(np.where(self.noisy, -1.0, known)))
-
-    @property
-    def steady(self) -> bool:
-        """Whether the weights of the cells stood still."""
-        return bool(self.weights) and max(self.weights) <= self.target
-
-    @property
-    def noisy(self) -> list[bool]:
-        """Whether a cell's loss swung too far, and it is noise of the training."""
-        pairs = zip(self.swing, self.jumps or [None] * len(self.swing), strict=True)
-        return [
-            self.steady
-            and self.rounds >= self.FEWEST
-            and swing is not None
-            and jump is not None
-            and self.target < swing <= min(jump, self.NOISE * self.target)
-            for swing, jump in pairs
-        ]
-
-    @property
-    def settled(self) -> bool:
-        """Whether no cell swung too far, but for noise of the training."""
-        pairs = zip(self.swing, self.noisy, strict=True)
-        return all(
-            noise or (swing is not None and swing <= self.target)
-            for swing, noise in pairs
-        )
+    settled: bool
 
 
 @dataclass(frozen=True)
@@ -1012,7 +957,7 @@ class Evidence(Record):
     def _fits(self) -> bool:
         """Whether the parts fit together."""
         cells, strata = len(self.cells), len(self.groups) * max(1, len(self.labels))
-        before, path, run = known(self.before), known(self.path), known(self.training)
+        before, path = known(self.before), known(self.path)
         proved = known(self.proofs.least), known(self.proofs.excess)
         samples: list[Any] = [self.seen, known(self.heldout)]
         samples += [] if before is None else before.samples.values()
@@ -1022,8 +967,6 @@ class Evidence(Record):
             samples += [s for c in path.candidates for s in (c.training, c.calibration)]
             lists.append(path.spread)
             good = 0 <= path.chosen < len(path.candidates)
-        if run is not None and run.settling is not None:
-            lists.append([one or 0.0 for one in run.settling.swing])
         good = good and all(len(one) == cells for one in lists)
         return good and all(s.fits(cells, strata) for s in samples if s is not None)
 

@@ -61,11 +61,7 @@ SENTENCES = {
     "model with less overall loss may meet them, too; the closest case: {worst}.",
     "training.not converged.no bounds": "{unfinished} {said}",
     "training.not decided": "At ε = {epsilon:g} it is not decided whether every bound "
-    "is met on {rows} ({confidence:%} sure, all groups together): {cells}.{deciding}",
-    "deciding.never": " The estimates are too near the bounds for any budget to "
-    "decide.",
-    "deciding.more": " About ε = {epsilon:up2}, or {times:up2} times as many rows, "
-    "would decide it.",
+    "is met on {rows} ({confidence:%} sure, all groups together): {cells}.",
     "nobody": "No linear model, with its own loss, meets all bounds (proved)",
     "nobody.within": "No linear model, with its own loss, meets all bounds (proved for "
     "{limit})",
@@ -88,16 +84,10 @@ SENTENCES = {
     "losses settle. Use more rounds (now {rounds:,}).",
     "unsettled.unknown": "The run did not converge: the loss of {cell:'} was not known "
     "in each of its last {last:,} rounds.",
-    "unsettled.steady": "The run did not converge: {swing}. The weights of the groups "
-    "stood still (they moved by {moved:up} of all weight): the training itself "
-    "drifts, goes in waves or is noisy. Use more rounds (now {rounds:,}), or a "
-    "smaller learning rate or momentum.",
-    "unsettled": "The run did not converge: {swing}. If it went up and down, use a "
-    "smaller dual_step_size (None finds one); if it still fell, more rounds (now "
-    "{rounds:,}).",
-    "swing": "in its last {last:,} rounds the mean loss of {cell:'} swung by "
-    "{swing:up} of what a constant guess loses (its standard deviation), and {target} "
-    "is the most",
+    "unsettled": "The run did not converge: in its last {last:,} rounds the mean loss "
+    "of {cell:'} swung by {swing:up} of what a constant guess loses (its standard "
+    "deviation), and {target} is the most. Use more rounds (now {rounds:,}), a smaller "
+    "dual_step_size (None finds one), or a smaller learning rate or momentum.",
     # Test rows
     "test.not measured": "{reason}",
     "test.no bounds": "On {rows} the largest mean loss of a group is {loss}, of "
@@ -139,7 +129,7 @@ SENTENCES = {
     "new_people.certified.path": "With confidence {confidence:%} the {counted}mean "
     "loss of new people is within its bound in every cell{mixture}: tested on "
     "{rows:,} calibration rows{which}.{idle}",
-    "new_people.not certified.path": "{failed}{in_the_way}{instead}",
+    "new_people.not certified.path": "{failed}{in_the_way}",
     "which": ", model {model} of {models} from the safest on",
     "standing": "{head}; the one with the least room is {cell:'}, at most {high:up} "
     "against a bound of {bound}.{lacking}{idle}",
@@ -167,8 +157,6 @@ SENTENCES = {
     "in the way.more": " In the way stands {cell:'}, with confidence {confidence:%} at "
     "most {high:up} against a bound of {bound}: about {more:,} more calibration {who} "
     "of it would show its bound, if they were like these{others}.",
-    "instead.common": " A common bound of {common:g} can be certified for this model.",
-    "instead.rise": " With every bound {rise:up} higher it can be certified.",
     # Beside the verdicts
     "warning": "On {rows} the model is no better than a guess: {told}.",
     "binding.none": "No {kind} is binding.",
@@ -177,9 +165,6 @@ SENTENCES = {
     "limits": "Predictions are kept between {low:down} and {high:up}; this changes no "
     "group's training loss by more than 0.1 %.",
     "limits.none": "Predictions have no limits: the statement on new people {reason}.",
-    "overfitted": "overfitted: test loss is above training loss by more than chance "
-    "explains ({told}); a larger l2 (--l2 auto chooses one on training rows), fewer "
-    "inputs or more rows help",
     "weighted": "rows have weights: losses, errors and rates are weighted means; rows "
     "and people are counted",
     "other data": "other data: these are not the rows that the model was trained on; "
@@ -241,18 +226,6 @@ SENTENCES = {
     "was there or not changes no probability of what anybody sees by more.{test}",
     "privacy.test": " Test rows are other people, for whom it is ({own:up}, "
     "{delta:g}).",
-    "sites": "Whatever one of the {sites} sites has told instead of the truth, the "
-    "shipped predictor's mean loss of {cell:'} on the training rows is at most "
-    "{most:up}, and no group can stand worse.{differing}",
-    "sites.one": "Whatever one of the {sites} sites has told instead of the truth, the "
-    "shipped predictor's mean loss of {cell:'} on the training rows is at most "
-    "{most:up}.{differing}",
-    "sites.differing": " Between sites the mean loss of {cell:'} differs most: from "
-    "{low} to {high}.",
-    "sites.masked": "under masks nobody sees what a single site says. Of the sums over "
-    "all sites was checked: {done}. Of a single site none of this could be checked",
-    "sites.added": "the sites' answers were added on the way, and nobody here has "
-    "those of a single one",
     # What statements stand on
     "ground.honest": "The silos reported their sums truthfully.",
     "ground.convex": "The loss is convex in the weights of the model.",
@@ -314,8 +287,6 @@ SENTENCES = {
     "(--weight-bound NUMBER): {rows:,} test rows of {cell:'} weigh more than {most}",
     "ground.alike": "needs rows that count alike, and these have weights",
     "ground.single": "needs one row for each person, and some people have several",
-    "ground.site rows": "Every site has as many rows of a group as it says.",
-    "ground.site answers": "Of each site's answers: {done}.",
     "ground.secret": "The noise is drawn in secret and exactly, in whole numbers.",
     "ground.seeded": "A seed repeats the noise: whoever knows it can take the noise "
     "off.",

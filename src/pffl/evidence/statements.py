@@ -16,12 +16,9 @@ from pffl.evidence.record import (
     Missing,
     ModelPath,
     Noise,
-    Sample,
     known,
 )
-from pffl.models.linear import LinearModel
 from pffl.privacy.accounting import epsilon_of
-from pffl.queries.validation import SHAPES
 
 if TYPE_CHECKING:
     from pffl.evidence.conclude import Conclusions
@@ -39,13 +36,6 @@ EXACT = {
     "infeasible": "under noise: its proof needs exact sums",
     "holdout_error": "under noise: errors are released as figures only",
 }
-KINDS = {model.name for model in SHAPES if issubclass(model, LinearModel)}
-#: What is checked of the answers of sites; the second of linear models only.
-CHECKED = (
-    "sums are finite and within what so many rows can have; counts and weights are "
-    "those of the census",
-    "losses, gradients and Hessians are within what the census allows",
-)
 
 
 def statements(c: Conclusions) -> list[Statement]:
@@ -64,7 +54,6 @@ def statements(c: Conclusions) -> list[Statement]:
         proved = known(e.proofs.excess) is not None and e.promise
         out += [infeasible(c)] if proved and c.losses["train"].above.any() else []
         out += [attainable(c)]
-        out += [] if isinstance(e.sites, Missing) else [site_statement(c)]
     out += [promised, *implied(c, promised)]
     out += [holdout_error(c)] if e.labels else []
     return out + ([metric(kind, c) for kind in METRICS] if len(e.labels) == 2 else [])
@@ -204,87 +193,6 @@ def attainable(c: Conclusions) -> Statement:
     )
 
 
-# Sites: what one that tells other than the truth could have hidden.
-#
-# A site with weight n_kz in a cell may have reported any loss L_kz for it. What its
-# rows lose in truth is between 0 and M each, as the predictor is bounded; so the cell's
-# mean loss is at most max_k (Σ_{j≠k} L_jz + M·n_kz)/n_z, whichever one site it is, as
-# long as its rows are as many as it says (fault 96).
-
-
-def _at_most(sample: Sample | None) -> list[float | None] | None:
-    """Return each cell's mean loss, were the largest doubt about a site true.
-
-    None where nobody knows; and for a cell without rows.
-    """
-    if sample is None or not sample.sites:
-        return None
-    columns = sample.cells["bounded_loss"], sample.sites["unknown"]
-    rows = zip(*columns, sample.cells["weight"], strict=True)
-    return [(s + (more or 0.0)) / n if n > 0 else None for s, more, n in rows]
-
-
-def site_rows(e: Evidence) -> list[dict[str, Any]]:
-    """Return one row per cell; none where the sites' figures are not known."""
-    held, train = known(e.heldout), _at_most(e.seen)
-    out, test = [], _at_most(held)
-    for z, most in enumerate(train or ()):
-        row: dict[str, Any] = {
-            "cell": e.names[z],
-            "sites": int(e.seen.sites["count"][z] or 0),
-            "lowest": e.seen.sites["lowest"][z],
-            "highest": e.seen.sites["highest"][z],
-            "train at most": most,
-        }
-        if held is not None and test is not None:
-            row[f"{'+'.join(held.splits)} at most"] = test[z]
-        out.append(row)
-    return out
-
-
-def site_statement(c: Conclusions) -> Statement:
-    """State what is left of the bounds if any one site told other than the truth."""
-    e, sites, rows = c.e, known(c.e.sites), site_rows(c.e)
-    done = "; ".join(CHECKED if e.model.kind in KINDS else CHECKED[:1])
-    if sites is None or sites.masked or not rows:
-        reason = "needs losses that are bounded"
-        if sites is None or sites.masked:
-            reason = str(c.say("sites.masked", done=done))
-        elif e.terms.loss_bound is not None:
-            reason = str(c.say("sites.added"))
-        return Statement.not_available("sites", reason)
-    grounds = [
-        Assumption.of("site rows", "assumed"),
-        Assumption.of("site answers", "checked", done=done),
-    ]
-    if e.model.kind not in KINDS:
-        state: State = "could not be checked"
-        grounds.append(Assumption.of("site answers", state, done=CHECKED[1]))
-    bounds = e.bounds if e.promise else np.zeros(len(e.cells))
-    at_most = np.array([row["train at most"] for row in rows], np.float64) - bounds
-    z = int(np.nanargmax(at_most))
-    shown, differing = [row for row in rows if row["lowest"] is not None], ""
-    if shown:
-        row = max(shown, key=lambda row: row["highest"] - row["lowest"])
-        ends = {"cell": row["cell"], "low": row["lowest"], "high": row["highest"]}
-        differing = str(c.say("sites.differing", **ends))
-    said = c.say(
-        "sites" if len(rows) > 1 else "sites.one",
-        sites=len(sites.names),
-        cell=e.names[z],
-        most=rows[z]["train at most"],
-        differing=differing,
-    )
-    return Statement.of(
-        "sites",
-        said,
-        value=float(at_most[z]),
-        assumptions=tuple(grounds),
-        figures={"sites": sites.names},
-        per_cell=tuple(rows),
-    )
-
-
 # New people
 
 
@@ -315,8 +223,7 @@ def holdout(c: Conclusions) -> Statement:
         if e.promise:
             said = c.say("holdout", mixture=c.mixture("test"))
         if path is not None:
-            figures["rise"] = c.rise
-            short = f"{c.failed}{c.in_the_way}{c.instead}"
+            short = f"{c.failed}{c.in_the_way}"
             said = c.say("holdout.path", short=short, how=said)
     return Statement.of(
         "holdout",

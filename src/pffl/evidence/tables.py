@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from pffl.evidence.certificate import VERDICTS
 from pffl.evidence.conclude import CellResult, Conclusions
-from pffl.evidence.metrics import Metrics, Rate
+from pffl.evidence.metrics import Rate
 from pffl.evidence.record import NOT_ASKED, Choice, Evidence, known
 from pffl.text import decimals, down, up, visible, words
 
@@ -37,7 +37,6 @@ COLOURS: dict[Tone, str] = {
 ABOVE = "▲"  # beside a figure that is above its bound
 NOTHING = "–"
 HERE = "◀"  # beside the model that is shipped, or the bound that was chosen
-EQUAL = 1e-12  # errors this close are equal
 PASSED, FAILED, UNTRIED = "certified", "not certified", "not tested"
 
 
@@ -161,7 +160,7 @@ def columns(c: Conclusions, cells: Sequence[CellResult]) -> list[TableColumn]:
         f", in brackets as far as noise lets them be known, all together, {sure} sure"
     )
     free = f"mean loss of the same model without bounds, {rows}"
-    apart = "all at once" if c.asked and c.rise is None else "each group by itself"
+    apart = "all at once" if c.by_path else "each group by itself"
     most = f"mean loss of new people, {apart}, with {sure} confidence"
     guess = "loss of guessing the group's own rates (or mean) for everyone in it"
 
@@ -273,27 +272,13 @@ def percent_ends(low: float, high: float) -> str:
 def loss_in_words(c: Conclusions) -> str:
     """Say what a loss means to a person."""
     many = len(c.evidence.labels)
-    coin = "a coin" if many == 2 else f"a fair draw among {many} labels"
-    text = (
-        "The loss is the squared error (less for large errors, with Huber's), so "
-        "its root is a typical error in the target's unit"
-    )
-    if many:
-        text = f"A loss of {decimals(math.log(many))} is {coin}, 0 is sure and right"
-    worst = by_urgency(c.cells)[:1] if c.noise is None else []  # it would choose it
-    if not worst or not 0.0 <= worst[0].train_loss < math.inf:
-        return text
-    cell, loss, guess = worst[0].cell, worst[0].train_loss, worst[0].constant
     if not many:
-        text += f": {words(math.sqrt(loss))} for '{cell}'"
-        more = ", where guessing its own mean for everyone has "
-        return text + (more + words(math.sqrt(guess)) if guess else "")
-    text += (
-        f"; {decimals(loss)} of '{cell}' means that what is true was given a "
-        f"probability of {math.exp(-loss):.2f} (geometric mean)"
-    )
-    more = ", and the best constant guess for it has "
-    return text + (more + words(guess) if guess else "")
+        return (
+            "The loss is the squared error (less for large errors, with Huber's), so "
+            "its root is a typical error in the target's unit"
+        )
+    coin = "a coin" if many == 2 else f"a fair draw among {many} labels"
+    return f"A loss of {decimals(math.log(many))} is {coin}, 0 is sure and right"
 
 
 # Rates of groups
@@ -342,88 +327,23 @@ def _rate(rate: Rate | None) -> str:
     return f"{text} ({math.floor(100 * rate.lower)}–{math.ceil(100 * rate.upper)})"
 
 
-# All rows together
+def overall_in_words(c: Conclusions) -> str | None:
+    """Say how good the model is over all rows, with and without bounds.
 
-
-def measures(c: Conclusions) -> list[dict[str, str]]:
-    """Return risk, error and gaps over all rows, by split, as text."""
-    old, names = c.before or {}, {"train": "training", "test": "held-out"}
-    if not c.evidence.trained:  # no row was trained on here
-        names = {"train": "used"}
-    out = []
-    for split, name in names.items():
-        found = c.train if split == "train" else c.test
-        if found is not None and c.noise is not None:
-            out.append(_noisy_measures(c, split, name, found.rows))
-        elif found is not None:
-            both = ((f"{name}, no bounds", old.get(split)), (name, found))
-            out += [_measures(name, one) for name, one in both if one is not None]
-    return out
-
-
-def _measures(name: str, one: Metrics) -> dict[str, str]:
-    return {
-        "measured on": name,
-        "rows": f"{one.rows:,}",
-        "risk": _number(one.risk),
-        "errors": NOTHING if one.error is None else _share(one.error),
-        "worst group": _number(one.worst_cell_loss),
-        "DP gap": _number(one.dp_gap),
-        "EO gap": _number(one.eo_gap),
-    }
-
-
-def _noisy_measures(c: Conclusions, split: str, name: str, rows: int) -> dict[str, str]:
-    """Return what noise lets be known of all rows, each figure by its ends."""
-    cells, risk = c.losses[split], c.between(split, "loss")
-    wrong = c.between(split, "wrong") if c.evidence.labels else None
-    return {
-        "measured on": name,
-        "rows": f"about {rows:,}",
-        "risk": NOTHING if risk is None else ends_in_words(*risk),
-        "errors": NOTHING if wrong is None else percent_ends(*wrong),
-        "worst group": ends_in_words(float(cells.low.max()), float(cells.high.max())),
-    }
-
-
-def risk_note(c: Conclusions) -> list[str]:
-    """Say why the risk is above every cell's loss, where it is."""
-    for found in (c.train, c.test):
-        # Groups are everybody; cells may leave out some, whose loss is in the risk.
-        if found is None or found.risk is None or found.worst_group_loss is None:
-            continue
-        largest = max(found.worst_group_loss, found.worst_cell_loss or 0.0)
-        if c.evidence.terms.weighting == "silos" and found.risk > largest:
-            return [
-                "The risk is above the loss of every group: in it each silo weighs the "
-                "same, however few rows it has"
-            ]
-    return []
-
-
-def cost_in_words(c: Conclusions) -> str | None:
-    """Say what the bounds cost in all: wrong predictions without and with them.
-
-    By test rows where there are any; None where nothing was compared.
+    By test rows where there are any; None under noise.
     """
-    before, split = c.before or {}, "train"
-    if "test" in before:
-        split = "test"
-    old, new = before.get(split), c.test if split == "test" else c.train
-    if old is None or new is None or not c.evidence.promise:
+    split = "train" if c.test is None else "test"
+    old, new = (c.before or {}).get(split), c.test or c.train
+    what, now, free = "error rate", new.error, None if old is None else old.error
+    if now is None:
+        what, now, free = "risk", new.risk, None if old is None else old.risk
+    if now is None or c.noise is not None:
         return None
-    where = f"the {new.rows:,} {'test' if split == 'test' else 'training'} rows"
-    if old.error is None or new.error is None:
-        if old.risk is None or new.risk is None:
-            return None
-        risks = f"{words(new.risk)}, and {words(old.risk)} without bounds"
-        return f"On {where} the risk is {risks}."
-    rates = f"{_share(new.error)}, and {_share(old.error)} without bounds"
-    more, counts = round((new.error - old.error) * new.rows), ""
-    if not c.evidence.weighted:
-        side = "more" if more > 0 else "fewer"
-        counts = f": {abs(more):,} {side} errors" if more else ": as many errors"
-    return f"On {where} the error rate is {rates}{counts}."
+    write = words if what == "risk" else _share
+    rows = splits(c.evidence)[split == "test"].replace("train", "training")
+    text = f"On the {new.rows:,} {rows} rows the {what} is {write(now)}"
+    more = "" if free is None else f", and {write(free)} without bounds"
+    return f"{text}{more}."
 
 
 def _share(value: float) -> str:
@@ -435,21 +355,12 @@ def _share(value: float) -> str:
 
 def chosen_bound(choice: Choice, *, numeric: bool) -> str:
     """Say which bound was chosen, by what, and on which rows."""
-    free, *others = choice.trials
-    taken = next(trial for trial in others if trial.bound == choice.bound)
     error = "a mean loss" if numeric else "an error"
-    limit = f"{error} of at most {words(choice.error_at_most)}"
-    if not choice.declared:
-        more = "1 % more than" if numeric else "a point above"
-        limit += f" ({more} the {words(free.error)} without it)"
-    within = sum(t.error <= choice.error_at_most + EQUAL for t in others)
     return (
         f"bound = {words(choice.bound, digits=5)} was chosen on {choice.aside:,} of "
         f"the {choice.rows:,} training rows, set aside while the others were trained "
-        f"on: {within:,} of {len(others):,} bounds have {limit} there, and this one "
-        f"has the smallest worst loss of them, {words(taken.worst)} of "
-        f"'{taken.cell}' ({words(free.worst)} of '{free.cell}' without it); no "
-        "test row was used"
+        f"on: of all bounds with {error} of at most {words(choice.error_at_most)} "
+        "there it has the smallest worst loss of a group; no test row was used"
     )
 
 
@@ -469,37 +380,17 @@ def tried_bounds(e: Evidence) -> list[dict[str, str]]:
 
 
 def path_models(c: Conclusions) -> list[dict[str, Any]]:
-    """Return the models of a path: what each costs, what came of it, a sentence."""
-    e, path = c.evidence, known(c.evidence.path)
-    if path is None:
-        return []
-    many, out = len(path.candidates), []
-    error = "error rate" if e.labels else "mean loss"
-    rows = f"{path.shipped.calibration.rows:,} calibration rows"
-    for place, one in enumerate(path.candidates):
+    """Return the models of a path: what each costs, and what came of it."""
+    e, path, out = c.evidence, known(c.evidence.path), []
+    for place, one in enumerate([] if path is None else path.candidates):
         cells, sums = c.losses_of(one.training), one.training
         wrong = 1.0 - sums.overall("correct") if e.labels else sums.overall("loss")
-        state, came = UNTRIED, "It was not tested: one before it could not be shown."
-        if place < len(c.tested) and c.tested[place]:
-            state, came = PASSED, f"On {rows} every bound was shown."
-        elif place < len(c.tested):
-            state = FAILED
-            came = f"On {rows} not every bound could be shown, and here the test ends."
-        ends = "safest" if place == 0 else "least constrained" * (place == many - 1)
-        text = f"Model {place + 1} of {many}{f', the {ends}' if ends else ''}: a "
-        text += f"{error} of {decimals(wrong)} on training rows, where "
-        text += f"{c.standing_of(cells, cells.worst)}. {came}"
-        text += " This is the model that is shipped." * (place == path.chosen)
-        out.append(
-            {
-                "state": state,
-                "error": wrong,
-                "room": cells.names[cells.worst],
-                "margin": one.margin,
-                "shipped": place == path.chosen,
-                "text": text,
-            }
-        )
+        state = UNTRIED
+        if place < len(c.tested):
+            state = PASSED if c.tested[place] else FAILED
+        told = {"state": state, "error": wrong, "room": cells.names[cells.worst]}
+        shipped = path is not None and place == path.chosen
+        out.append({**told, "margin": one.margin, "shipped": shipped})
     return out
 
 

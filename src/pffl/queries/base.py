@@ -411,10 +411,6 @@ class Query(Generic[T_co]):
         """Return the sum of so many sites' `addend` as the total of one silo."""
         return total
 
-    def keeping(self, total: Any, parts: Sequence[Any]) -> Any:
-        """Return the total with what is kept of each silo's answer, in their order."""
-        return total
-
     @property
     def view_key(self) -> tuple[str, str]:
         """What tells the view that it is answered from, from others in a message."""

@@ -26,7 +26,6 @@ from pffl.queries.fields import (
     array,
     choice,
     empty,
-    kept,
     number,
     scalar,
     table,
@@ -61,7 +60,6 @@ ROWS = {
     "weight": WEIGHT,
 }
 COLUMNS = tuple(ROWS)
-OF_SILOS = ("count", "weight", "bounded_loss")
 BY_ROW = ("people", "logs", "rises")  # not sums of columns
 TRIED = replace(BOUNDED, high="largest M")
 LOG_SUM = RowRange("log(1 − γ)", "largest log", called="a log-sum")
@@ -95,8 +93,6 @@ class EvaluateTotal(Total):
     rises
         For an alarm: sums of `RISES` per cell; then `logs` are the log-sums of
         `bounds.alarm`.
-    of_silos
-        `OF_SILOS` per silo and cell, where answers came one by one, (K, Z, 3).
     """
 
     strata: FloatArray = array("strata", len(COLUMNS), row=tuple(ROWS.values()))
@@ -108,7 +104,6 @@ class EvaluateTotal(Total):
     people: FloatArray = array("z", len(STAKES), row=PERSON)
     logs: FloatArray = array("z", "bets", "levels", row=LOG_SUM)
     rises: FloatArray = array("z", "rises", row=RISE)
-    of_silos: FloatArray = kept(len(OF_SILOS))
 
     def column(self, name: str, *, of: str = "strata") -> FloatArray:
         """One column by name, per stratum or (``of="cells"``) per cell."""
@@ -408,12 +403,3 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
         person = np.concatenate(known)
         sums: Any = self.row_sums(np.concatenate(cut), member, person, weight)
         return replace(total, **sums)
-
-    def keeping(
-        self, total: EvaluateTotal, parts: Sequence[EvaluateTotal]
-    ) -> EvaluateTotal:
-        """Return the total with each silo's part of the cells."""
-        if self.released:
-            return total
-        columns = [COLUMNS.index(name) for name in OF_SILOS]
-        return replace(total, of_silos=np.stack([p.cells[:, columns] for p in parts]))

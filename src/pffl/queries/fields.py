@@ -86,15 +86,12 @@ class AnswerField:
         Whether silos stand beside each other, along the first axis, or add.
     symmetric
         Whether the last two axes are a symmetric matrix: it travels as a triangle.
-    kept
-        Whether the server keeps it of each silo: then it is not sent.
     """
 
     axes: tuple[str | int, ...] = ()
     rows: tuple[RowRange, ...] = (ANYTHING,)
     per_silo: bool = False
     symmetric: bool = False
-    kept: bool = False
 
     @property
     def dtype(self) -> type[Any]:
@@ -128,16 +125,8 @@ def number(row: RowRange = ANYTHING) -> Any:
     return array(row=row)
 
 
-def kept(*axes: int) -> Any:
-    """Declare what the server keeps of each silo; nothing unless it does."""
-    what = AnswerField(("K", "any", *axes), per_silo=True, kept=True)
-    return field(
-        default_factory=lambda: np.zeros((0, 0, *axes)), metadata={DECLARED: what}
-    )
-
-
 @dataclass_transform(
-    eq_default=False, frozen_default=True, field_specifiers=(array, number, kept)
+    eq_default=False, frozen_default=True, field_specifiers=(array, number)
 )
 class Total:
     """An answer, or a sum of answers: a frozen class of declared fields."""
@@ -156,11 +145,6 @@ class Total:
             value = getattr(self, name)
             if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
                 object.__setattr__(self, name, np.ascontiguousarray(value))
-
-    @classmethod
-    def sent_fields(cls) -> dict[str, AnswerField]:
-        """Return the fields that a site sends."""
-        return {name: of for name, of in cls.declared.items() if not of.kept}
 
     def __add__(self, other: Self) -> Self:
         pairs = ((n, getattr(self, n), getattr(other, n)) for n in self.declared)
@@ -193,7 +177,7 @@ class Total:
         arrays = self.arrays()
         return {
             name: _folded(arrays[name]) if of.symmetric else arrays[name]
-            for name, of in self.sent_fields().items()
+            for name, of in self.declared.items()
         }
 
     @classmethod
@@ -203,7 +187,7 @@ class Total:
         Names, types and shapes must be exactly those that the query asks for, and
         every number finite (faults 46, 47).
         """
-        declared, values = cls.sent_fields(), {}
+        declared, values = cls.declared, {}
         _check_names(arrays, declared)
         for name, of in declared.items():
             found, shape = arrays[name], of.sent_shape(dims)
@@ -240,7 +224,7 @@ class Total:
         `rows` says how many there are for each entry of an axis, and of all ("");
         `weights` what they weigh together, where they do not count alike.
         """
-        for name, of in self.sent_fields().items():
+        for name, of in self.declared.items():
             values = np.asarray(getattr(self, name), np.float64)
             axis = next((str(a) for a in of.axes if a in rows), "")
             inner = len(of.axes) - of.axes.index(axis) - 1 if axis else 0
