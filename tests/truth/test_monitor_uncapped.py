@@ -139,7 +139,7 @@ def test_a_probability_of_0_for_what_happened_is_an_alarm_at_once() -> None:
     found = watched(0, 0.002)
     assert set(found.alarms) == {"f", "m"}
     assert all(row["mean_loss"] > 2 * BOUND for row in found.table)
-    assert all(many > 0 for many in found.entries[-1].impossible)
+    assert all(many > 0 for many in found.batches[-1].impossible)
     assert "probability of 0 for what happened" in found.message
 
 
@@ -159,5 +159,5 @@ def test_a_state_of_an_earlier_version_is_refused_by_name(tmp_path: Path) -> Non
     federation = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
     solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.65), seed=0)
     later = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=1)
-    with raises(ArtefactError, "other-format", "0.2", "--state"):
+    with raises(ArtefactError, "other-format", "--state"):
         pffl.monitor(solution, later, state=tmp_path / "old.jsonl")
