@@ -302,7 +302,7 @@ def rounds(
     """
     method, _ = method.resolved(problem)
     watch = Watch(problem, method.planned_rounds, measure, due, watched)
-    steps, looks = method.run(problem, start), method.gap_rounds(problem)
+    steps, gaps = method.run(problem, start), method.gap_rounds(problem)
     before = now = problem.start_point() if start is None else start.point
     stopped: Literal["diverged", "interrupted"] | None = None
     end: Point | Finished | None = None
@@ -320,7 +320,7 @@ def rounds(
             value, trained = None, trained + 1
             before, now = now, signal.point or now
             enough = yield from watch.show(replace(signal, point=now))
-            if not enough and trained in looks:
+            if not enough and trained in gaps:
                 at = yield from watch.expand(now.w)
                 gap = Gap.of(problem, at, now.multipliers)
                 known = Round(now, gap.size, now.multipliers)
@@ -490,8 +490,8 @@ def observe(problem: Problem, query: Query[Any], total: Total) -> Round | None:
 def diverged(row: Round | None, history: Sequence[Round], total: Total) -> bool:
     """Whether a number is not finite, or a loss ten times that of the start.
 
-    The largest of F and the cells' mean losses is compared: neither a high price B nor
-    a tight bound makes it large. Reference: fault 30.
+    The largest of F and the cells' mean losses is compared: neither a high B nor a
+    tight bound makes it large. Reference: fault 30.
     """
     if isinstance(total, TrainTotal) and not np.isfinite(total.update).all():
         return True

@@ -100,20 +100,17 @@ class SaddleTerms(Protocol):
 
 @dataclass(frozen=True)
 class Access:
-    """How silos are reached, and what they show.
+    """How silos are reached.
 
     Attributes
     ----------
     elsewhere
         Whether answers come as messages from other machines.
-    hessians
-        Whether Hessians may be asked for.
     pooled
         How many sites answer as one, under secure sums; 0 where silos are told apart.
     """
 
     elsewhere: bool = False
-    hessians: bool = True
     pooled: int = 0
 
 
@@ -149,7 +146,7 @@ class Problem:
     stored
         Most inputs that a row stores, where silos keep rows sparse; 0: all are dense.
     access
-        How silos are reached, and what they show.
+        How silos are reached.
     """
 
     task: Task
@@ -307,7 +304,7 @@ class Problem:
         return self.task.model.start(self.seed)
 
     def start_point(self) -> Point:
-        """Return the model's first w, at which nothing is priced."""
+        """Return the model's first w, and multipliers of 0."""
         return Point(self.start(), np.zeros(self.n_cells))
 
     def ridge(self, w: FloatArray) -> float:

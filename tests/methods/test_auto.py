@@ -59,7 +59,6 @@ def test_other_models_get_algorithm_1() -> None:
         (50, 2000, Access(), False),
         (500, 5, Access(elsewhere=True), True),
         (2001, 0, Access(elsewhere=True), False),
-        (2, 1, Access(hessians=False), False),
     ],
 )
 def test_hessians_are_asked_for_where_they_are_small(

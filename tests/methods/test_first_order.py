@@ -9,7 +9,7 @@ import pytest
 
 import pffl
 from pffl.engines import Local, Reference
-from pffl.problem import Access, Point
+from pffl.problem import Point
 from tests.driving import iterate, measure
 from tests.helpers import make_federation, make_problem
 from tests.inside import SLOW_ROUNDS, first_order
@@ -108,8 +108,6 @@ def test_columns_of_hessians_are_asked_for_when_gradients_are_slow(monkeypatch):
     assert SLOW_ROUNDS > 4
     late = replace(state, closed=False, stalled=False)
     assert method.query(problem, late).directions.size > 0
-    hidden = replace(problem, access=Access(hessians=False))
-    assert method.query(hidden, late).directions.size == 0  # column by column
 
 
 def _widened(federation, width):

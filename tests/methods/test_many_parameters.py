@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cache
 from typing import Any
 
@@ -14,11 +14,9 @@ import pffl
 from pffl.data import Federation
 from pffl.engines import Local
 from pffl.errors import UsageError
-from pffl.methods import METHODS, Auto, Method
-from pffl.problem import Access
+from pffl.methods import METHODS, Method
 from pffl.queries import Expand, Query
-from tests.driving import iterate, least
-from tests.helpers import make_federation, make_problem, make_schema
+from tests.helpers import make_federation, make_schema
 from tests.inside import Before, Least, Pair
 from tests.raising import raises
 
@@ -73,19 +71,6 @@ def test_nobody_asks_for_a_hessian_unasked(name: str) -> None:
     assert isinstance(e.proofs.least, Least) == all_of_it
     assert isinstance(e.before, Before) == all_of_it
     assert np.isfinite(solution.w).all()
-
-
-def test_hessians_that_silos_do_not_show_are_not_asked_for() -> None:
-    engine = Watched(make_federation(0))
-    problem = make_problem(engine, pffl.BoundedGroupLoss(0.6))
-    closed = replace(problem, access=Access(hessians=False))
-    run = iterate(engine, closed, Auto())
-    found = least(engine, closed.with_bounds(np.zeros(2)))
-    assert run.bounds is not None
-    assert found.upper - found.lower <= 1e-5
-    for name in HESSIANS:
-        with raises(UsageError, "no-hessians"):
-            next(METHODS[name]().run(closed))
 
 
 def test_pffl_with_a_step_size_sends_gradients_only() -> None:

@@ -279,17 +279,14 @@ def expand(
     for query, *each in zip(queries, *parts, strict=True):
         vectors, hessians = (sum(some[1:], some[0]) for some in zip(*each, strict=True))
         d, s = query.dims["d"], query.dims["s"]
-        values, gradients = vectors[:, : 1 + s], vectors[:, 1 + s :]
-        gradients = gradients.reshape(len(vectors), 1 + d + s, p)
-        total = ExpandTotal(
-            values[:, 0],
-            gradients[:, 0],
-            hessians,
-            gradients[:, 1 : 1 + d],
-            values[1:, 1:],
-            gradients[1:, 1 + d :],
-            np.zeros(0),
-            np.zeros(0),
+        gradients = vectors[:, 1 + s :].reshape(len(vectors), 1 + d + s, p)
+        total = query.total(
+            losses=vectors[:, 0],
+            gradients=gradients[:, 0],
+            hessians=hessians,
+            products=gradients[:, 1 : 1 + d],
+            scores=vectors[1:, 1 : 1 + s],
+            score_gradients=gradients[1:, 1 + d :],
         )
         totals.append(total)
     return totals
@@ -331,7 +328,7 @@ class Terms:
         if query.order == 2:
             bent = model.score_curvatures(z, y, majorant=False)
         if query.directions.size:
-            pulled.append(model.bent_along(query.directions, X, z, y))
+            pulled.append(model.slope_changes(query.directions, X, z, y))
         if query.sharpness:
             scores, steep = query.scores(z)
             values.append(scores)

@@ -210,7 +210,7 @@ def solver(
         inverse = _inverse(problem, multipliers, here)
         return lambda target: given(inverse @ target)
     access = problem.access
-    few = (access.elsewhere or access.pooled > 0) and access.hessians
+    few = access.elsewhere or access.pooled > 0
     if few and problem.n_parameters <= MAX_HESSIAN_PARAMETERS:
         return _once(problem, multipliers, here)
     return lambda target: _conjugate(problem, multipliers, here.w, target, products)

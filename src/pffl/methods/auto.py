@@ -107,12 +107,10 @@ def hessians_fit(parameters: int, cells: int, *, access: Access) -> tuple[bool, 
     parameters, cells
         p and Z.
     access
-        How silos are reached, and what they show.
+        How silos are reached.
     """
     p, z = parameters, cells
     size = f"{p:,} parameter{'s' * (p > 1)} in {z:,} cell{'s' * (z != 1)}"
-    if not access.hessians:
-        return False, "the silos show no Hessians"
     most = MAX_HESSIAN_PARAMETERS
     most = most if access.elsewhere else min(most, MAX_LOCAL_PARAMETERS)
     where = "to send and compute" if access.elsewhere else "to compute"

@@ -213,16 +213,8 @@ def _words(kind: Any) -> str:
 
 
 def check_hessians(owner: object, problem: Problem, instead: str) -> None:
-    """Refuse to ask for Hessians that are too large to send, or are not shown.
-
-    Say what to do instead.
-    """
+    """Refuse to ask for Hessians that are too large to send; say what to do."""
     p = problem.n_parameters
-    if not problem.access.hessians:
-        name = type(owner).__name__
-        raise UsageError(
-            f"[no-hessians] {name} asks for Hessians, and silos show none: {instead}"
-        )
     if p > MAX_HESSIAN_PARAMETERS:
         raise UsageError(
             f"[too-many-parameters] {type(owner).__name__} would ask for Hessians of "

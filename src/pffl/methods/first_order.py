@@ -208,11 +208,10 @@ def _directions(problem: Problem, asked: int) -> FloatArray:
     """Return the directions to multiply Hessians with in the next round, (p, k).
 
     None at first. Where gradients alone are too slow, and parameters are few, the
-    coordinates in turn: all of them make Hessians, which silos may not want to show.
+    coordinates in turn: all of them make Hessians.
     """
     p, parts = problem.n_parameters, _parts(problem)
-    access = problem.access
-    if asked < SLOW_ROUNDS or parts > MAX_PARTS or not access.hessians:
+    if asked < SLOW_ROUNDS or parts > MAX_PARTS:
         return np.zeros((p, 0))
     return np.eye(p)[:, (asked - SLOW_ROUNDS) % parts :: parts]
 

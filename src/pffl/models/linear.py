@@ -204,7 +204,7 @@ class LinearModel(Model):
             X, curvatures * weights.reshape((-1,) + (1,) * (curvatures.ndim - 1))
         )
 
-    def bent_along(
+    def slope_changes(
         self, directions: FloatArray, X: Design, z: FloatArray, y: FloatArray
     ) -> FloatArray:
         """Return ∂²ℓ/∂z² times how z changes along directions in w, (p, d).

@@ -63,7 +63,6 @@ from pffl.queries import (
     CensusTotal,
     Evaluate,
     Expand,
-    ExpandTotal,
     Train,
     TrainTotal,
 )
@@ -511,11 +510,12 @@ def _by_models(
     w, lam, rounds = np.zeros(p), np.zeros(z), list[Round]()
     named, M = {"gradients": "gradients", "losses": "losses"}, terms.loss_bound
     for number in range(1, plan.rounds + 1):
-        query = releasing(Expand(problem.task, w), named, loss_bound=M)
+        asked = Expand(problem.task, w)
+        query = releasing(asked, named, loss_bound=M)
         released: Any = yield from ask(query)
         losses = _set_sums(problem, query, released, "losses")
         gradients = _set_sums(problem, query, released, "gradients")
-        total = ExpandTotal(losses, gradients, *_nothing(1 + z, p))
+        total = asked.total(losses=losses, gradients=gradients)
         at = problem.expand(w, total)
         here = np.append(at.risk, at.violation)
         slopes = np.vstack([at.risk_gradient, at.jacobian])
@@ -527,12 +527,6 @@ def _by_models(
         rounds.append(replace(row, multipliers=lam))
         w, lam = _saddle(problem, value, slope, bend, lam)
     return Point(w, lam), rounds
-
-
-def _nothing(v: int, p: int) -> tuple[FloatArray, ...]:
-    """Return what of an expansion is not asked for: Hessians, products, scores, L."""
-    shapes = ((v, 0, 0), (v, 0, p), (v - 1, 0), (v - 1, 0, p), (0,), (0,))
-    return tuple(np.zeros(shape) for shape in shapes)
 
 
 def _curvature(releasing: Releasing, problem: Problem) -> Flow[FloatArray]:

@@ -125,7 +125,7 @@ class Task:
     shares
         p_k: the weight of each silo in the risk F, shape (K,), sum 1.
     pool
-        The silos behind what looks like one: all are told the same, and each finds its
+        The silos behind what answers as one: all are told the same, and each finds its
         own share. None where silos are told apart.
     """
 
@@ -500,7 +500,7 @@ class ModelQuery(Query[T_co]):
         arrays["w"] = w
         return cls(**cls._taken(header, arrays, dims), task=task), index
 
-    # What a site looks at before it answers
+    # What a site checks before it answers
 
     def within(self, view: View, check: CheckStep) -> T_co:
         """Answer for one silo; `check` is shown each w to which local steps lead."""

@@ -261,10 +261,6 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
             "largest log": np.inf if self.rising else 0.0,
         }
 
-    def passes(self, rows: float) -> float:
-        """Losses only: half a gradient."""
-        return 0.5
-
     @property
     def width(self) -> int:
         """Number of columns, trials included."""

@@ -1,7 +1,16 @@
-"""`expand`: F and each cell's loss around w, or how much they curve wherever w is.
+"""`expand`: values, gradients and Hessians of the risk and of each cell's loss at w.
 
-    order 1   value and gradient at w; products of Hessians with `directions`; scores
-    order 2   value, gradient and Hessian at w
+Row i of silo k has inputs x_i, a label, a weight s_i (1 unless rows have weights) and a
+loss ℓ_i(w), which depends on w through its scores z_i = W(x_i, 1). The silo answers
+with sums over its rows, which add over silos:
+
+    F      p_k Σ_i s_i ℓ_i / Σ_i s_i      its share p_k of the mean loss
+    z      Σ_{i∈z} s_i ℓ_i                for each cell z, a set of rows such as a group
+
+and with what was asked for of their derivatives:
+
+    order 1   values and gradients; Hessians times `directions`; smooth scores
+    order 2   values, gradients and Hessians
     order 0   L: how much the losses curve at most, whatever w is
 
 Order 1 grows with p, not with p², and so is asked of models of any width. With
@@ -9,18 +18,21 @@ Order 1 grows with p, not with p², and so is asked of models of any width. With
 sum's gradient: a smooth count of positive predictions, which methods on parity gaps
 descend.
 
-Order 0 is a number per cell, and no Hessian: with h_i the largest curvature of row i's
+Order 0 is a number per cell, for step sizes: with h_i the largest curvature of row i's
 loss in its scores, a sum of losses curves by no more than
-λ_max(Σ_i s_i h_i (x_i, 1)(x_i, 1)ᵀ). Each silo finds its own by itself. The silos'
-largest eigenvalues add up to a bound on that of all rows; and the q-th root of the sum
-of their q-th powers is a bound on the largest of them, by which local steps are kept
-from diverging where silos differ in scale.
+λ_max(Σ_i s_i h_i (x_i, 1)(x_i, 1)ᵀ). Each silo finds its own. The silos' largest
+eigenvalues add up to a bound on that of all rows; and the q-th root of the sum of their
+q-th powers bounds the largest of them, by which local steps are kept from diverging
+where silos differ in scale.
+
+Under noise (`release`) losses, gradients and a bound on Hessians are released for each
+block of rows that are in the same cells; sums for F and for cells follow from these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -162,11 +174,11 @@ class Expand(TrainingQuery[ExpandTotal]):
         shared, asked = super().dims, self.order > 0
         return {
             **shared,
-            "v": shared["1+z"] if asked else 0,
-            "h": shared["p"] if self.order == 2 else 0,
+            "v": shared["1+z"] if asked else 0,  # values: of F, then of each cell
+            "h": shared["p"] if self.order == 2 else 0,  # Hessians
             "d": self.directions.shape[1],
-            "s": int(self.sharpness > 0),
-            "l": 0 if asked else shared["1+z"],
+            "s": int(self.sharpness > 0),  # scores
+            "l": 0 if asked else shared["1+z"],  # L
         }
 
     @property
@@ -175,45 +187,47 @@ class Expand(TrainingQuery[ExpandTotal]):
         return max(self.sharpness, 1.0)
 
     def answer(self, view: View) -> ExpandTotal:
-        """Answer for one silo, one cell after the other."""
+        """Answer for one silo, one sum after the other: F first, then each cell."""
         if self.released:
             return self.add_whole(view)
         model, weights = linear(self.task), row_weights(self.task, view)
-        if not self.order:
-            found = [curvature(model, view.X, view.y, row) for row in weights]
+        X, y, p = view.X, view.y, model.n_parameters
+        if self.order == 0:
+            found = [curvature(model, X, y, row) for row in weights]
             return self.curved(np.array(found), float(self.task.shares[view.index]))
-        in_cells, p = weights[1:], model.n_parameters
-        z = model.scores(self.w, view.X)
-        losses, slopes = model.score_losses_and_slopes(z, view.y)
-        hessians = [
-            model.hessian(self.w, view.X, view.y, row)
-            for row in (weights if self.order == 2 else ())
-        ]
-        products = np.zeros((len(weights), self.dims["d"], p))
-        for place, direction in enumerate(self.directions.T):
-            bent = model.bent_along(direction[:, None], view.X, z, view.y)
-            products[:, place] = pulled_back(model, view.X, bent, weights)
-        scores, score_slopes = self.scores(z)
-        scored = in_cells if self.sharpness else in_cells[:0]
-        columns = len(in_cells), self.dims["s"]
+        z = model.scores(self.w, X)
+        losses, slopes = model.score_losses_and_slopes(z, y)
+        in_cells = weights[1:]
         # Pairwise, unlike a product: what rounding can do stays small.
-        in_risk = (view.weigh(losses).sum() * in_mean(self.task, view),)
-        none: Any = np.zeros(0)
-        return ExpandTotal(
-            np.append(in_risk, (in_cells * losses).sum(axis=1)),
-            pulled_back(model, view.X, slopes, weights),
-            np.reshape(hessians, (len(weights), self.dims["h"], self.dims["h"])),
-            products,
-            np.reshape(scored @ scores, columns),
-            pulled_back(model, view.X, score_slopes, scored).reshape(*columns, p),
-            none,
-            none,
-        )
+        risk = view.weigh(losses).sum() * in_mean(self.task, view)
+        known = {
+            "losses": np.append(risk, (in_cells * losses).sum(axis=1)),
+            "gradients": pulled_back(model, X, slopes, weights),
+        }
+        if self.order == 2:
+            hessians = [model.hessian(self.w, X, y, row) for row in weights]
+            known["hessians"] = np.array(hessians)
+        if self.directions.size:
+            products = [
+                pulled_back(model, X, model.slope_changes(v[:, None], X, z, y), weights)
+                for v in self.directions.T
+            ]
+            known["products"] = np.stack(products, axis=1)
+        if self.sharpness:
+            scores, score_slopes = self.scores(z)
+            gradients = pulled_back(model, X, score_slopes, in_cells)
+            known["scores"] = (in_cells @ scores)[:, None]
+            known["score_gradients"] = gradients.reshape(-1, 1, p)
+        return self.total(**known)
+
+    def total(self, **known: FloatArray) -> ExpandTotal:
+        """Return an answer of these parts; what was not asked for has no length."""
+        dims, declared = self.dims, ExpandTotal.declared
+        none = {n: tuple(dims[str(a)] for a in declared[n].axes) for n in declared}
+        return ExpandTotal(**{n: known.get(n, np.zeros(none[n])) for n in declared})
 
     def scores(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return σ(s·z) and its slope for each example; zeros if not asked for."""
-        if not self.sharpness:
-            return np.zeros(len(z)), np.zeros_like(z)
+        """Return σ(s·z) and its slope for each example."""
         if z.ndim > 1:
             raise UsageError(
                 "[no-scores] smooth scores need a model with one score per example"
@@ -225,12 +239,7 @@ class Expand(TrainingQuery[ExpandTotal]):
         """Return one silo's answer of order 0."""
         typical = self.typical if self.typical.size else self.task.model.unit
         own = sums / (share * typical) if share > 0 else 0.0 * sums
-        found: dict[str, Any] = {
-            name: np.zeros(tuple(self.dims[str(axis)] for axis in of.axes))
-            for name, of in ExpandTotal.declared.items()
-        }
-        found |= {"curvatures": sums, "peaks": own**POWER}
-        return ExpandTotal(**found)
+        return self.total(curvatures=sums, peaks=own**POWER)
 
 
 def in_mean(task: Task, view: View) -> float:
@@ -277,10 +286,10 @@ def curvature(
         X, y, weights = X[rows], y[rows], weights[rows]
     if not len(rows):
         return 0.0
-    bent = weights * steepest(model, y)
+    sizes = weights * steepest(model, y)
     if isinstance(X, np.ndarray) and min(X.shape[0], X.shape[1] + 1) <= MAX_GRAM:
-        return _gram_norm(X, bent, intercept=model.intercept)
-    return _power_norm(X, bent, intercept=model.intercept)
+        return _gram_norm(X, sizes, intercept=model.intercept)
+    return _power_norm(X, sizes, intercept=model.intercept)
 
 
 def steepest(model: LinearModel, y: FloatArray) -> FloatArray:
@@ -296,22 +305,22 @@ def steepest(model: LinearModel, y: FloatArray) -> FloatArray:
     return np.asarray(np.linalg.eigvalsh(curved)[:, -1], np.float64)
 
 
-def _gram_norm(X: FloatArray, bent: FloatArray, *, intercept: bool) -> float:
+def _gram_norm(X: FloatArray, sizes: FloatArray, *, intercept: bool) -> float:
     """Return Schatten's 4-norm: above λ_max, by a factor of rank^(1/4) at most."""
-    scaled = X * np.sqrt(bent)[:, None]
+    scaled = X * np.sqrt(sizes)[:, None]
     if X.shape[0] <= X.shape[1]:
         gram = scaled @ scaled.T
         if intercept:
-            root = np.sqrt(bent)
+            root = np.sqrt(sizes)
             gram += np.outer(root, root)
     else:
         if intercept:
-            scaled = np.column_stack([scaled, np.sqrt(bent)])
+            scaled = np.column_stack([scaled, np.sqrt(sizes)])
         gram = scaled.T @ scaled
     return float(np.sqrt(np.linalg.norm(gram @ gram)))
 
 
-def _power_norm(X: Design, bent: FloatArray, *, intercept: bool) -> float:
+def _power_norm(X: Design, sizes: FloatArray, *, intercept: bool) -> float:
     """Return λ_max by the power method, and a margin."""
     v = np.random.default_rng(0).standard_normal(X.shape[1] + intercept)
     found = 0.0
@@ -320,7 +329,7 @@ def _power_norm(X: Design, bent: FloatArray, *, intercept: bool) -> float:
         z = X @ v[: X.shape[1]]
         if intercept:
             z = z + v[-1]
-        z = z * bent
+        z = z * sizes
         v[: X.shape[1]] = (z[None] @ X)[0]
         if intercept:
             v[-1] = z.sum()
