@@ -6,7 +6,7 @@ Bounds are on the mean log loss of every group and label, 0.72 of the largest of
 boosting on rows that it was not fitted on. fairlearn is given groups and labels crossed
 as sensitive features, the same booster and the same bound; its predictor draws one of
 several models, so its loss is the mean over draws. Figures are of test rows; whether
-all bounds are certified for new people at 95 % is said of ours. One thread each.
+all bounds are certified for new people at 95 % is reported for ours. One thread each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Size and shape of the house: what a maintainer has to walk through.
+"""Size and shape of the package: what a maintainer has to walk through.
 
     python benchmarks/house.py            counts and traces
     python benchmarks/house.py -v         and the files behind them

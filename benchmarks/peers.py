@@ -45,7 +45,7 @@ class Spent(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A row of the table; without `spent` it says why there is none."""
+    """A row of the table; without `spent` it says why."""
 
     work: str
     who: str
@@ -174,7 +174,7 @@ def lines(
     says: Callable[[str, Spent], str] = lambda who, s: "",
     ours: str = "pffl",
 ) -> list[Line]:
-    """Put each beside ours."""
+    """Compare each with ours."""
     return [
         Line(work, who, s, s.cpu / found[ours].cpu, says(who, s))
         for who, s in found.items()

@@ -2,10 +2,10 @@
 
     nice -n 15 .venv/bin/python benchmarks/privacy.py [TASK …] [--minutes 20]
 
-Tasks: compas-bgl, compas-cbgl, adult-cbgl, acs-race (its file beside the checkout).
+Tasks: compas-bgl, compas-cbgl, adult-cbgl, acs-race (its file next to the checkout).
 Each method gets three settings, chosen on three seeds of noise that are not reported,
 by βF + B·max r⁺ of the true training rows: a choice that no private run could make,
-alike for all.
+the same for all.
 Results are appended to benchmarks/privacy.jsonl; `--table` prints all of them,
 `--figure` draws docs/figures/privacy*.svg.
 """
@@ -75,7 +75,7 @@ def tasks(name: str) -> tuple[Any, Any, Any]:
 
 
 def few(data: Any, rows: int) -> Any:
-    """Return so many training and a quarter as many held-out rows of each silo."""
+    """Return n training and n/4 test rows of each silo."""
     random, silos = np.random.default_rng(0), []
     for silo in data.silos:
         splits = {

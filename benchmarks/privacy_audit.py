@@ -3,7 +3,7 @@
     nice -n 15 .venv/bin/python benchmarks/privacy_audit.py [--runs 1000]
 
 A federation with and without one person, the canary, whose inputs are the longest that
-the clip allows and lie where nobody else's do. The attacker knows every other row, all
+the clip allows and lie apart from all others. The attacker knows every other row, all
 settings and everything that a run releases, and asks how far the releases are from what
 the others alone would give, in the canary's direction: summed over all releases, each
 by its noise, that is the most powerful test there is against Gaussian noise. From how

@@ -30,7 +30,7 @@ SHOWN = 1  # of them, in tables
 SAME_AREA = 0.05  # of FedAvg's hypervolume
 SAME = 0.005  # of a loss, a gap or an error
 ALLOWANCES = (0.0, 0.01, 0.02)  # of error, above FedAvg's on validation rows
-ADDED = {  # what a method may choose beside its own models
+ADDED = {  # what a method may choose in addition to its own models
     "PFFL, ridge searched": ("PFFL", "FedAvg"),
     "FedMinMax": (),
     "weighted FedAvg": (),
@@ -55,7 +55,7 @@ class Claim:
 
     @property
     def text(self) -> str:
-        """Who is compared with whom."""
+        """Pairs that are compared."""
         return f"{self.first} against {self.second}"
 
 
@@ -179,7 +179,7 @@ def chosen(record: Record, panel: str, arm: str, allowance: float) -> np.ndarray
 
 
 def single(differences: Sequence[float] | np.ndarray) -> Decision:
-    """Judge one difference by itself: lower is better, at 95 %."""
+    """Judge one difference alone: lower is better, at 95 %."""
     values = np.asarray(differences, float)
     values = values[~np.isnan(values)]
     return judge({"": values}, margin=SAME)[""].conditional

@@ -48,7 +48,7 @@ def compas(
         table[name] = (number - number.min()) / (number.max() - number.min())
         columns.append(Column(name, "number"))
     for name in ("age_cat", "c_charge_degree", "c_charge_desc"):
-        # A missing description has no column of its own: all its columns are 0.
+        # A missing description has no own column: all its columns are 0.
         values = tuple(sorted(set(table[name]) - {""}))
         columns.append(Column(name, "category", values))
     groups = [Attribute(n, tuple(sorted(set(table[n])))) for n in ("sex", "race")]

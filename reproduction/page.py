@@ -43,7 +43,7 @@ NO_CELEBA = (
 
 
 def share(value: float) -> str:
-    """Write a share in percent; a dash if there is none."""
+    """Write a share in percent; a dash if it is missing."""
     return "–" if np.isnan(value) else f"{100 * value:.0f} %"
 
 

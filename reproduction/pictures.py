@@ -118,7 +118,7 @@ def draw_panel(axes: Any, record: Record, panel: str, arms: tuple[str, ...]) -> 
 
 
 def draw(figure: str, records: Mapping[str, Record]) -> Any:
-    """Return a figure as far as there are records; None if there is none."""
+    """Return a figure as far as there are records; None without any."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -31,11 +31,11 @@ from reproduction.bench import (
 from reproduction.fedfb import with_groups_as_inputs
 
 VALIDATION = 0.2
-POINTS, MORE = 15, 8  # of a path of bounds, and beside them in its upper quarter
+POINTS, MORE = 15, 8  # of a path of bounds, and more in its upper quarter
 DEAR = 500.0  # B along a path: the largest of the paper
-RIDGES = (0.0001, 0.01, 0.1, 1.0)  # tried beside L2 where the ridge is searched
+RIDGES = (0.0001, 0.01, 0.1, 1.0)  # tried in addition to L2 where the ridge is searched
 PRICES = (0.1, 0.5, 1.0, 5.0, 10.0, 100.0, 200.0, 500.0)  # B of the paper's grid
-ZETAS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)  # ζ of the paper's grid: the first so many
+ZETAS = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)  # ζ of the paper's grid: the first n
 BOUNDS = {
     "compas": {"bgl": 5, "cbgl-y1": 5, "cbgl-y0": 4, "silos": 5},
     "acs": {"bgl": 6, "cbgl-y1": 6, "cbgl-y0": 5},
@@ -323,7 +323,7 @@ FIGURES = {
 def run(
     study: Study, sources: Sources, folder: Path, seeds: int | None = None
 ) -> dict[str, Any]:
-    """Run a study and write its record after every draw; a stopped one goes on."""
+    """Run a study and write its record after every draw; a stopped one resumes."""
     path = folder / f"{study.name}.json"
     record = json.loads(path.read_text("utf-8")) if path.exists() else None
     if record is None:

@@ -26,7 +26,7 @@ from pffl.data import Rows
 from pffl.datasets._fetch import RemoteFile, fetch
 from pffl.records import read_toml
 
-PEOPLE = 3000  # at most so many of a table, drawn anew with each seed
+PEOPLE = 3000  # at most, of a table, drawn anew with each seed
 SHARES = {"test_fraction": 0.4, "validation_fraction": 0.2}
 NAMES = ("test", "validation")
 BESIDE = Path(__file__).parents[3] / "shared" / "data"

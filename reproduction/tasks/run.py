@@ -7,7 +7,7 @@
 A line of results.jsonl is one method on one task and track, with the hash of the task's
 rows. For each seed and measure it holds test error and test measure, in 1/100,000, of
 the trial with the smallest measure on validation rows among those whose validation
-error is at most FedAvg's + 0.02 (if there is none: of the smallest validation error).
+error is at most FedAvg's + 0.02 (otherwise: of the smallest validation error).
 """
 
 from __future__ import annotations
