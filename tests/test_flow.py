@@ -19,7 +19,7 @@ from pffl.driver import drive, drive_many
 from pffl.engines import Local, Reference
 from pffl.errors import FederationError
 from pffl.files import json_text
-from pffl.flow import Flow, Round, Start, ask, ask_all, gather, given, rounds
+from pffl.flow import Flow, Start, ask, ask_all, gather, given, rounds
 from pffl.prepare import Options
 from pffl.queries import Census, Expand
 from tests.methods.biased import biased
@@ -203,45 +203,42 @@ def test_killed_at_every_message_and_resumed(
             assert len(resumed.messages) <= len(whole.messages) - at + 1
 
 
-def test_killed_and_resumed_without_hessians(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("method", "bound", "status", "every"),
+    [
+        (None, {"a": 0.3, "b": 0.4}, "impossible", 16),
+        # Proofs start from Hessians, and what they have come to may have none.
+        (pffl.Exact(), 0.66, "met", 1),
+    ],
+)
+def test_killed_and_resumed_where_hessians_are_too_large(
+    method: Any,
+    bound: Any,
+    status: str,
+    every: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pffl.methods.auto.MAX_HESSIAN_PARAMETERS", 2)
-    bound = pffl.BoundedGroupLoss({"a": 0.3, "b": 0.4})
+    options = Options() if method is None else ALL
+    asked = (pffl.BoundedGroupLoss(bound),)
+    given: dict[str, Any] = {"seed": 3, "method": method, "options": options}
     whole = Recording(Local(FEDERATION))
-    expected = pffl.solve(whole, bound, seed=3)
-    assert expected.status == "impossible"
-    asked = [f"{q.kind}{order(q)}" for message in whole.messages for q in message]
-    assert {"expand1", "witness"} <= set(asked)
-    assert "expand2" not in asked
-    for at in range(2, len(whole.messages), 16):
+    expected = pffl.solve(whole, *asked, **given)
+    assert expected.status == status
+    orders = [
+        q.order for message in whole.messages for q in message if q.kind == "expand"
+    ]
+    assert 1 in orders
+    assert (2 in orders) == (method is not None)
+    for at in range(2, len(whole.messages), every):
         broken = Recording(Local(FEDERATION), at, FederationError("down"))
         with pytest.raises(FederationError):
-            pffl.solve(broken, bound, seed=3, checkpoint=tmp_path / str(at))
+            pffl.solve(broken, *asked, checkpoint=tmp_path / str(at), **given)
         resumed = Recording(Local(FEDERATION))
-        found = pffl.solve(resumed, bound, seed=3, checkpoint=tmp_path / str(at))
+        found = pffl.solve(resumed, *asked, checkpoint=tmp_path / str(at), **given)
         assert plain(found) == plain(expected), at
         assert len(resumed.messages) <= len(whole.messages) - at + 1
-
-
-def test_killed_and_resumed_with_hessians_at_hand_for_who_asks_for_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What proofs start from has Hessians, and what they have come to may have none."""
-    monkeypatch.setattr("pffl.methods.auto.MAX_HESSIAN_PARAMETERS", 2)
-    given: dict[str, Any] = {"method": pffl.Exact(), "seed": 3, "options": ALL}
-    bound = pffl.BoundedGroupLoss(0.66)
-    whole = Recording(Local(FEDERATION))
-    expected = plain(pffl.solve(whole, bound, **given))
-    asked = [{f"{q.kind}{order(q)}" for q in message} for message in whole.messages]
-    assert asked.index({"expand2"}) < asked.index({"expand1"})
-    for at in range(2, len(whole.messages)):
-        place = tmp_path / str(at)
-        broken = Recording(Local(FEDERATION), at, FederationError("down"))
-        with pytest.raises(FederationError):
-            pffl.solve(broken, bound, checkpoint=place, **given)
-        found = pffl.solve(Local(FEDERATION), bound, checkpoint=place, **given)
-        assert plain(found) == expected, at
 
 
 def test_gather_goes_out_at_once_and_shares_equal_queries() -> None:
@@ -332,29 +329,6 @@ def test_an_interruption_that_hits_another_part_ends_the_training(
     assert solution.rounds < 5
 
 
-def test_the_whole_run_is_one_generator_that_anybody_can_drive() -> None:
-    engine = Local(FEDERATION)
-    flow = solving(
-        setting_of(engine), pffl.BoundedGroupLoss(0.66), method=pffl.Exact(), seed=3
-    )
-    expected = solve("met")
-    answer: Any = None
-    kinds = []
-    while True:
-        try:
-            signal = flow.send(answer)
-        except StopIteration as done:
-            found = done.value
-            break
-        if isinstance(signal, Round):
-            answer = 0.0, False
-            continue
-        kinds.append([query.kind for query in signal])
-        answer = [engine.ask(query) for query in signal]
-    np.testing.assert_array_equal(found.w, expected.w)
-    assert kinds[0] == ["census"]
-
-
 def test_a_stack_shares_messages() -> None:
     engine = Recording(Local(FEDERATION))
     points = [(pffl.BoundedGroupLoss(b), pffl.Exact()) for b in (0.6, 0.62, 0.7)]
@@ -369,8 +343,3 @@ def test_a_stack_shares_messages() -> None:
     assert len(engine.messages) <= longest + 2  # and the census
     for one, other in zip(stack, alone, strict=True):
         np.testing.assert_allclose(one.w, other.w, rtol=0, atol=1e-12)
-
-
-def order(query: Any) -> str:
-    """Order of an expansion; nothing of other queries."""
-    return str(query.order) if isinstance(query, Expand) else ""

@@ -66,13 +66,6 @@ def test_arrays_are_views_and_cannot_be_changed():
         again.arrays["x"][0] = 1
 
 
-def test_types_that_do_not_travel_are_an_error_of_the_caller():
-    with pytest.raises(TypeError, match="complex"):
-        pack(Parcel({}, {"x": np.zeros(1, complex)}))
-    with pytest.raises(TypeError, match="object"):
-        pack(Parcel({}, {"x": np.array([object()])}))
-
-
 @pytest.mark.parametrize(
     ("content", "code"),
     [

@@ -10,22 +10,9 @@ import pytest
 import pffl
 from pffl.engines import ENGINES, Local, Reference
 from pffl.errors import FederationError, UsageError
-from pffl.queries import Census, Evaluate
+from pffl.queries import Evaluate
 from tests.helpers import make_federation, make_problem, train_query
 from tests.raising import raises
-
-
-@pytest.mark.parametrize("engine_type", ENGINES.values())
-def test_an_engine_tells_what_the_silos_agree_on(engine_type):
-    federation = make_federation(0)
-    engine = engine_type(federation)
-    assert engine.schema is federation.schema
-    assert engine.silo_names == ("site 0", "site 1", "site 2")
-    assert engine.splits == ("train", "test")
-    test = engine.ask(Census(engine.schema, "test"))
-    np.testing.assert_array_equal(test.rows, [15, 15, 15])
-    assert (engine.name, engine.notes) == ("test", ())
-    assert engine.federation is federation
 
 
 @pytest.mark.parametrize("engine_type", ENGINES.values())

@@ -244,7 +244,8 @@ def test_refused_by_name(data, given, code, name):
 
 
 @pytest.mark.parametrize(
-    "bad", [{"epsilon": 0.0}, {"epsilon": 1.0, "delta": 1.5}, {"epsilon": -1}]
+    "bad",
+    [{"epsilon": 0.0}, {"epsilon": 1, "delta": 1.5}, {"epsilon": 1, "scaling": "none"}],
 )
 def test_budgets_that_are_none_are_refused(bad):
     with raises(UsageError, "wrong-value", "Privacy"):

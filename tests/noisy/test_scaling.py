@@ -13,7 +13,7 @@ from pffl.engines import Local
 from pffl.errors import UsageError
 from pffl.privacy import Privacy
 from tests.helpers import make_federation
-from tests.inside import ranges_of, uniform_of
+from tests.inside import ranges_of
 from tests.noisy.test_running import ranges_for, solve
 from tests.raising import raises
 
@@ -58,19 +58,6 @@ def test_a_missing_number_has_an_input_that_is_0_or_1(people):
         )
 
 
-def test_as_if_all_values_were_as_frequent(people):
-    mean, variance = uniform_of(people.encoding)
-    named = dict(
-        zip(people.schema.features, zip(mean, variance, strict=True), strict=True)
-    )
-    # Drawn, as the words say it.
-    u = (np.arange(10_000) + 0.5) / 10_000
-    assert named["age"] == pytest.approx((u.mean(), u.var()), rel=1e-6)
-    assert named["age=missing"] == pytest.approx((0.5, 0.25))
-    one_of_three = np.array([1.0, 0.0, 0.0])
-    assert named["town=a"] == pytest.approx((one_of_three.mean(), one_of_three.var()))
-
-
 def test_ranges_are_free_and_tell_nothing_of_rows():
     data = make_federation(0, sizes=(1500,) * 3, test=700)
     paid, first = solve(data, "exact")
@@ -98,13 +85,6 @@ def test_ranges_are_free_and_tell_nothing_of_rows():
     assert np.array_equal(scalings[0].mean, scalings[1].mean)
     assert np.array_equal(scalings[0].scale, scalings[1].scale)
     assert again.status in ("met", "not met", "not decided")
-
-
-def test_words_that_are_none():
-    with raises(UsageError, "wrong-value", "sums", "ranges"):
-        Privacy(1.0, scaling="none")  # type: ignore[arg-type]
-    data = make_federation(0, sizes=(50,), test=20)
-    assert Privacy(1.0, ranges=ranges_for(data)).describe()["scaling"] == "sums"
 
 
 def test_data_may_come_with_ranges():

@@ -20,7 +20,6 @@ from pffl.queries import (
     ModelQuery,
     Total,
     View,
-    add_all,
 )
 from tests.deploy.sites import Asker, remote
 from tests.deploy.sites import alone as agreed_alone
@@ -187,14 +186,3 @@ def test_totals_are_kept_to_the_last_bit(federation, query):
             assert np.asarray(one).dtype == np.asarray(other).dtype, name
     with raises(Malformed, "bad-message"):
         type(total).from_arrays(Local(federation).ask(query).arrays())
-
-
-def test_addition_follows_the_declaration(federation, query):
-    views = [
-        View.of(silo, federation.schema, query.task.model, "train")
-        for silo in federation.silos
-    ]
-    parts = [query.answer(view) for view in views]
-    total = add_all(parts)
-    np.testing.assert_array_equal(total.own, np.concatenate([p.own for p in parts]))
-    np.testing.assert_allclose(total.below, sum(p.below for p in parts))

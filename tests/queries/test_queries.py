@@ -11,70 +11,17 @@ import pffl
 from pffl.engines import Reference
 from pffl.errors import UsageError
 from pffl.queries import Evaluate, Expand
-from tests.engines.test_formulas import bounded_losses
 from tests.helpers import (
-    evaluate_query,
     make_federation,
     make_problem,
     setting,
     train_query,
 )
-from tests.inside import queries_evaluate_COLUMNS as COLUMNS
 from tests.oracles import MODELS
 from tests.raising import raises
 
 KINDS = list(MODELS)
 LOG2, LOG3 = float(np.log(2)), float(np.log(3))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_evaluate_adds_up_losses_and_predictions(kind):
-    federation, engine, problem, oracle, w, _ = setting(kind)
-    query = evaluate_query(problem.task, w, "train")
-    total = engine.ask(query)
-    losses, z = oracle.losses(w), oracle.scores(w)
-    if kind == "least-squares":
-        correct = positive = np.zeros(len(losses))
-    else:
-        classes = z.argmax(axis=1) if kind == "softmax" else (z[:, 0] > 0)
-        correct, positive = classes == oracle.y, classes == 1
-    if kind == "least-squares":
-        cut = losses
-    else:
-        bounded = [bounded_losses(kind, z, oracle.y, M) for M in (1.5, 1.2, 4.0)]
-        cut = bounded[0]
-    expected = np.column_stack(
-        [
-            np.ones(len(losses)),
-            losses,
-            losses**2,
-            cut,
-            cut**2,
-            correct,
-            positive,
-            np.ones(len(losses)),
-        ]
-    )
-    np.testing.assert_allclose(total.cells, oracle.cells @ expected, rtol=1e-11)
-    pooled = federation.pooled("train")
-    stratum = federation.schema.strata(pooled.group, pooled.y)
-    for a in range(federation.schema.n_strata):
-        np.testing.assert_allclose(
-            total.strata[a], expected[stratum == a].sum(axis=0), rtol=1e-11, atol=1e-12
-        )
-    assert total.risk == pytest.approx(oracle.risk_weights @ losses, rel=1e-12)
-    assert total.bounded_risk == pytest.approx(oracle.risk_weights @ cut, rel=1e-12)
-    for name in COLUMNS:
-        assert total.column(name, of="cells").shape == (5,)
-    if kind == "least-squares":
-        assert total.trials.shape == total.logs.shape[:2] == (5, 0)
-        return
-    tried = [oracle.cells @ losses for losses in bounded[1:]]
-    np.testing.assert_allclose(total.trials, np.transpose(tried), rtol=1e-11)
-    for z, j in np.ndindex(*query.bets.shape):
-        x, gamma = cut[oracle.cells[z] > 0] / 1.5, query.bets[z, j]
-        below = np.log(1 - gamma * x)
-        assert total.logs[z, j] == pytest.approx([below.sum()] * 2, rel=1e-11)
 
 
 def test_silos_without_test_rows_have_no_share_in_the_test_risk():
