@@ -77,22 +77,21 @@ HOMES = {
     "engines.layout": ":layout equal_rows",
     "engines.local": ":local",
     "engines.networks": ":networks",
-    "evidence.certificate": ":certificate Assumption Certificate Statement",
     "evidence.conclude": "conclude EXIT_CODES Conclusions :evidence_conclude",
     "evidence.figures": (
-        ":figures COUNTED Judged fieller keeps log_sum_upper shares upper_ends"
+        ":figures COUNTED Judged fieller group_rates keeps log_sum_upper mean_losses "
+        "metrics shares upper_ends"
     ),
     "evidence.record": (
         ":evidence About Before Cell Choice Data Evidence Least Missing "
         "ModelFacts:Model ModelPath Pair Proofs Sample Declared:Terms "
         "Training Figures Noise BoundTrial:evidence_evidence_Trial"
     ),
-    "evidence.looks": "LOOKS Look Looks look read_looks settings",
+    "evidence.looks": "LOOKS Look Looks look read_looks",
     "evidence.measure": "sample",
-    "evidence.metrics": "group_rates mean_losses metrics",
     "evidence.proofs": ":proofs solver",
-    "evidence.sentences": "SENTENCES Said say",
-    "evidence.statements": ":statements",
+    "evidence.sentences": "SENTENCES Assumption Said say",
+    "evidence.statements": ":statements Certificate Statement",
     "evidence.tables": ":tables",
     "experiments.comparison": "L2_GRID name_methods points_of",
     "methods.ascent": ":ascent Ascent example_weights",
@@ -125,10 +124,9 @@ HOMES = {
     ),
     "queries.fields": ("RowRange array empty unfolded number scalar vector"),
     "queries.expand": "POWER_STEPS:STEPS curvature",
-    "queries.evaluate": "COLUMNS:queries_evaluate_COLUMNS",
+    "queries.evaluate": "COLUMNS:queries_evaluate_COLUMNS STAKES",
     "queries.release": "Adding ScoredRows blocks_of",
     "queries.validation": "LossCeilings:Ceilings",
-    "queries.stakes": "STAKES",
     "queries.train": "TINY",
     "runs": ":directory SPEC derived",
     "config": "SECTIONS keys",

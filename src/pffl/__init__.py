@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pffl.errors import PFFLError as PFFLError
     from pffl.estimators import FairClassifier as FairClassifier
     from pffl.estimators import FairRegressor as FairRegressor
-    from pffl.evidence.certificate import Certificate as Certificate
     from pffl.evidence.record import About as About
+    from pffl.evidence.statements import Certificate as Certificate
     from pffl.experiments.comparison import compare as compare
     from pffl.external import solve_loaders as solve_loaders
     from pffl.methods import PFFL as PFFL
@@ -59,7 +59,7 @@ _HOMES = {
     "About": "evidence.record",
     "Auto": "methods",
     "BoundedGroupLoss": "constraints",
-    "Certificate": "evidence.certificate",
+    "Certificate": "evidence.statements",
     "ConditionalBoundedGroupLoss": "constraints",
     "Exact": "methods",
     "FairClassifier": "estimators",

@@ -33,7 +33,6 @@ from pffl.data.schema import Schema
 from pffl.driver import drive
 from pffl.engines.base import Engine
 from pffl.errors import DataError, Problems, UsageError
-from pffl.evidence.certificate import Certificate
 from pffl.evidence.conclude import Conclusions, conclude
 from pffl.evidence.figures import named
 from pffl.evidence.looks import Looks
@@ -46,6 +45,7 @@ from pffl.evidence.measure import (
     terms_of,
 )
 from pffl.evidence.record import Evidence, Missing
+from pffl.evidence.statements import Certificate
 from pffl.methods.auto import Auto
 from pffl.models.base import Inputs, Model
 from pffl.models.external import Probabilities
@@ -53,7 +53,7 @@ from pffl.models.linear import LeastSquares, LogisticRegression, SoftmaxRegressi
 from pffl.models.predictor import PROBABILITY, Predictor
 from pffl.prepare import Options
 from pffl.problem import Point
-from pffl.queries.stakes import IMPOSSIBLE
+from pffl.queries.evaluate import IMPOSSIBLE
 from pffl.solution import Solution
 from pffl.typing import FloatArray
 

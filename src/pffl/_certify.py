@@ -30,7 +30,6 @@ from pffl.data.federation import Federation
 from pffl.data.partition import CALIBRATION
 from pffl.errors import DataError, NotMetError, UsageError
 from pffl.evidence import proofs
-from pffl.evidence.certificate import Certificate
 from pffl.evidence.conclude import conclude
 from pffl.evidence.figures import keeps
 from pffl.evidence.measure import (
@@ -52,6 +51,7 @@ from pffl.evidence.record import (
     Sample,
     known,
 )
+from pffl.evidence.statements import Certificate
 from pffl.fit import Fitted, fit
 from pffl.flow import Flow, Round, Start, gather, rounds
 from pffl.methods.auto import Auto

@@ -37,11 +37,11 @@ from pffl.data.schema import Attribute, Schema
 from pffl.driver import drive
 from pffl.engines import Local
 from pffl.errors import DataError, NotMetError, Problems, UsageError, wrong
-from pffl.evidence.certificate import Certificate
 from pffl.evidence.conclude import conclude
 from pffl.evidence.looks import Look, Looks
 from pffl.evidence.measure import Wanted, heldout_sample
 from pffl.evidence.record import Evidence, Missing, Sample
+from pffl.evidence.statements import Certificate
 from pffl.methods import method_of
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method

@@ -16,12 +16,11 @@ from pffl.data.columns import TableEncoding, Unseen
 from pffl.data.schema import Schema
 from pffl.errors import NotMetError, UsageError
 from pffl.evidence import tables
-from pffl.evidence.certificate import Certificate, Status
 from pffl.evidence.conclude import CellResult, Conclusions, conclude
-from pffl.evidence.figures import Converged
+from pffl.evidence.figures import Converged, Metrics
 from pffl.evidence.looks import Looks
-from pffl.evidence.metrics import Metrics
 from pffl.evidence.record import Data, Evidence, Training
+from pffl.evidence.statements import Certificate, Status
 from pffl.flow import Round
 from pffl.models.base import Model
 from pffl.models.predictor import Predictor

@@ -17,7 +17,7 @@ from pffl.engines import Local
 from pffl.files import json_text
 from pffl.prepare import Options
 from pffl.queries import Evaluate, Query
-from tests.inside import Conclusions, Evidence, Judged, Missing, Sample, settings
+from tests.inside import Conclusions, Evidence, Judged, Missing, Sample, look
 from tests.interrupting import Stopping
 from tests.test_path import certified, losses_of, path_of, unlike
 
@@ -116,7 +116,7 @@ def test_what_the_path_does_not_show_is_not_said_to_hold_by_other_figures():
 
 def test_another_confidence_is_no_other_setting():
     e = shown().evidence
-    assert settings(e) == settings(later(e, confidence=0.99))
+    assert look(e).settings == look(later(e, confidence=0.99)).settings
 
 
 def test_rows_that_chose_a_model_are_no_fresh_rows_for_another_certificate():

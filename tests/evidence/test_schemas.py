@@ -18,7 +18,7 @@ from pffl.errors import ArtefactError
 from pffl.files import plain
 from pffl.solution import Solution
 from tests.helpers import make_federation
-from tests.inside import Certificate, Evidence, certificate, conclude, evidence
+from tests.inside import Certificate, Evidence, conclude, evidence, statements
 from tests.raising import raises
 
 
@@ -42,7 +42,7 @@ def generated() -> dict[str, Any]:
     schema = bare(TypeAdapter(Certificate).json_schema())
     inner = bare(TypeAdapter(Evidence).json_schema())
     schema["$defs"] |= inner.pop("$defs")
-    for part, module in ((schema, certificate), (inner, evidence)):
+    for part, module in ((schema, statements), (inner, evidence)):
         marks = {"format": module.FORMAT, "version": module.VERSION}
         consts = {key: {"const": mark} for key, mark in marks.items()}
         part["properties"] = {**consts, **part["properties"]}

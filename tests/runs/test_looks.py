@@ -118,7 +118,7 @@ def test_fault_84_other_settings_could_not_be_checked(tmp_path):
 
 def test_other_rows_and_damaged_logs_of_others_count_nothing(tmp_path):
     e = ran(tmp_path / "a" / "run")
-    one = Look(["other rows"], "x", 1.0, None, "p")
+    one = Look(["other rows"], "x", None, "p")
     assert paid(Looks((), ((one,),)).counted(e)) == (1, 0, 0)
     (tmp_path / "b" / "other").mkdir(parents=True)
     (tmp_path / "b" / "other" / LOOKS).write_text("{}\n")

@@ -4,9 +4,8 @@
     proofs       what is proved of all models: gaps, and how low bounds can go
     measure      the one builder of Evidence
     figures      every figure that follows from it, computed once
-    metrics      error, risk and rates of groups
     conclude     verdicts, and everything else that is shown: Conclusions
-    statements   the claims of a certificate, with their grounds (certificate)
+    statements   the claims of a certificate, with their grounds
     sentences    all words, by key
     tables       tables and remarks, for whoever draws them
     looks        reuse of test rows

@@ -19,22 +19,24 @@ import numpy as np
 
 from pffl.bounds.infeasible import FAR
 from pffl.errors import PFFLError
-from pffl.evidence.certificate import Certificate, Statement, Status
 from pffl.evidence.figures import (
     FEWEST,
     TOLERANCE,
+    GroupRates,
     Judged,
     Losses,
+    Metrics,
     limits,
+    metrics,
     named,
+    rates,
     tolerance,
     unbounded,
     unmoved,
 )
-from pffl.evidence.metrics import GroupRates, Metrics, metrics, rates
 from pffl.evidence.record import Evidence, Missing, ModelPath, Sample, Settling, known
 from pffl.evidence.sentences import Said, names_in
-from pffl.evidence.statements import sharing, statements
+from pffl.evidence.statements import Certificate, Statement, Status, sharing, statements
 from pffl.records import Record
 from pffl.text import decimals, up
 from pffl.typing import BoolArray, FloatArray

@@ -24,9 +24,6 @@ from pffl.evidence.record import Evidence, Sample, known
 from pffl.records import Record, read
 
 LOOKS = "looks.jsonl"
-#: Parameters of a method that say how far or from where it goes, not to what.
-NO_SETTING = ("multiplier_bound", "warm_start")
-SEEDLESS = ("exact", "first-order", "pooled")  # methods that draw nothing
 
 
 @dataclass(frozen=True)
@@ -37,8 +34,8 @@ class Look(Record):
     ----------
     rows
         Hashes of these rows, one per split; none under noise, as a hash tells of rows.
-    settings, price
-        Hash of what the model was set to, and B. In a comparison: a hash of bounds and
+    settings
+        Hash of the model and its bounds. In a comparison: a hash of bounds and kind of
         model, a slash, and one of all settings.
     certificate
         Hash of what was stated of it; None where nothing was, as in a comparison.
@@ -53,7 +50,6 @@ class Look(Record):
 
     rows: list[str]
     settings: str
-    price: float
     certificate: str | None = None
     plan: str | None = None
     candidates: int = 1
@@ -68,7 +64,7 @@ class Look(Record):
 
     @property
     def bounds(self) -> str:
-        """The part of the settings that is common to all methods and prices."""
+        """The part of the settings that is common to all methods."""
         return self.settings.partition("/")[0]
 
 
@@ -77,22 +73,28 @@ def hashed(*parts: object) -> str:
     return files.digest(files.key_of(*parts))
 
 
+def bounds_settings(
+    cells: Sequence[str], bounds: Sequence[float], model: Mapping[str, Any]
+) -> str:
+    """Return a hash of bounds and model, whatever the method."""
+    plain = [float(bound) for bound in bounds]
+    return hashed("bounds", list(cells), plain, dict(model))
+
+
 def look(e: Evidence) -> Look | None:
     """Return the entry of what was measured and stated; None without test rows."""
     held, path, terms = known(e.heldout), known(e.path), e.terms
     if held is None:
         return None
     rows = _rows(e, held) + ([] if path is None else _rows(e, path.shipped.calibration))
-    # What the statements on new people depend on.
-    paid: list[object] = [terms.confidence, terms.candidates, terms.loss_bound]
-    paid += [] if terms.weight_bound is None else [terms.weight_bound]
-    paid += [] if e.trained else ["audit"]  # its bets are blind
     cells = [(c.cell, c.bound, c.silo, c.of) for c in e.cells]
+    model = e.model.fingerprint, cells
+    # What the statements on new people depend on; bets of an audit are blind.
+    paid = terms.confidence, terms.candidates, terms.loss_bound, terms.weight_bound
     return Look(
         list(dict.fromkeys(rows)),
-        settings(e),
-        terms.multiplier_bound,
-        hashed("certificate", e.model.fingerprint, cells, *paid),
+        hashed("settings", e.promise, *model),
+        hashed("certificate", *model, *paid, e.trained),
         candidates=terms.candidates,
         others=terms.others,
         named=hashed("named", e.data.name, e.data.schema),
@@ -112,31 +114,6 @@ def _rows(e: Evidence, sample: Sample) -> list[str]:
     return rows
 
 
-def settings(e: Evidence) -> str:
-    """Return a hash of all that was chosen of a model, whatever its training rows."""
-    run, path = known(e.training), known(e.path)
-    method = {} if run is None else run.method
-    chosen = {key: method[key] for key in method if key not in NO_SETTING}
-    drawn = None if run is None or method["kind"] in SEEDLESS else run.seed
-    cells = [(c.cell, c.bound, c.silo, c.of) for c in e.cells]
-    terms = (e.terms.weighting, e.terms.risk_weight, e.terms.loss_bound)
-    # Under noise the same settings draw another model.
-    fixed = run is not None and e.noise is None
-    model = e.model.described if fixed else e.model.fingerprint
-    parts: list[object] = [e.promise, cells, terms, model, chosen, drawn]
-    if path is not None:  # what was certified was chosen by these rows
-        parts += ["path", path.confidence, len(path.candidates)]
-    return hashed("settings", *parts)
-
-
-def bounds_settings(
-    cells: Sequence[str], bounds: Sequence[float], model: Mapping[str, Any]
-) -> str:
-    """Return a hash of bounds and model, whatever the method."""
-    plain = [float(bound) for bound in bounds]
-    return hashed("bounds", list(cells), plain, dict(model))
-
-
 @dataclass(frozen=True)
 class Looks:
     """What a folder knows: a run's own entries, in order, and those around it."""
@@ -148,13 +125,10 @@ class Looks:
     def of(cls, directory: Path) -> Looks:
         """Read the log of a run directory, of its folder and of its neighbours."""
         place, found = directory.resolve(), []
-        with suppress(OSError):
-            for path in [
-                place.parent / LOOKS,
-                *sorted(place.parent.glob(f"*/{LOOKS}")),
-            ]:
-                with suppress(PFFLError):  # another's log may be what it likes
-                    found += [read_looks(path)] if path.parent != place else []
+        logs = [place.parent / LOOKS, *sorted(place.parent.glob(f"*/{LOOKS}"))]
+        for path in logs:
+            with suppress(PFFLError, OSError):  # another's log may be what it likes
+                found += [read_looks(path)] if path.parent != place else []
         return cls(read_looks(place / LOOKS), tuple(found))
 
     def after(self, other: Looks) -> Looks:
@@ -181,20 +155,18 @@ class Looks:
 
     def _among(self, e: Evidence, now: Look) -> Evidence:
         """Count the models that were measured on the same rows around the run."""
-        candidates, planned, others = e.terms.candidates, False, 0
+        candidates, others = e.terms.candidates, 0
         own = bounds_settings(e.names, [c.bound for c in e.cells], e.model.described)
         for log in self.around:
             seen = [one for one in log if one.touches(now)]
             plan = [o for o in seen if o.plan is not None and o.plan == seen[0].plan]
-            if any({now.settings, own} & {one.settings, one.bounds} for one in plan):
-                # A plan also fixes, for each bound, the model whose price is open.
-                points = {(one.settings, one.price) for one in plan}
-                open_ = (now.settings, now.price) not in points
-                many = len(points) + open_ * len({one.bounds for one in plan})
-                candidates, planned = max(candidates, many), True
+            bounds = {one.bounds for one in plan}
+            if own in bounds:  # a plan also fixes one run of another method for each
+                many = len({one.settings for one in plan}) + len(bounds)
+                candidates = max(candidates, many)
             else:
                 others += len({o.settings for o in seen} - {now.settings})
-        counted = e.terms.counted or planned
+        counted = e.terms.counted or candidates > e.terms.candidates
         terms = replace(e.terms, candidates=candidates, others=others, counted=counted)
         return replace(e, terms=terms)
 

@@ -52,8 +52,7 @@ from pffl.flow import (
 from pffl.models.linear import LinearModel
 from pffl.problem import Point, Problem
 from pffl.queries import Census, Evaluate, EvaluateTotal
-from pffl.queries.evaluate import COLUMNS
-from pffl.queries.stakes import STAKES
+from pffl.queries.evaluate import COLUMNS, STAKES
 from pffl.typing import FloatArray
 
 UNSEARCHED = Missing("searched for where a bound is missed, or when asked for")

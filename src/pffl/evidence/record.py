@@ -37,7 +37,7 @@ from pffl.bounds.infeasible import FAR, NEAR, Support
 from pffl.bounds.mean import MOMENTS, Bets, Moments
 from pffl.errors import ArtefactError, Problems, UsageError, wrong
 from pffl.privacy.accounting import epsilon_of
-from pffl.queries.stakes import STAKES
+from pffl.queries.evaluate import STAKES
 from pffl.records import Record, read
 from pffl.typing import FloatArray
 

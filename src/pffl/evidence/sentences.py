@@ -11,9 +11,12 @@ import string
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
+from pffl.records import Record
 from pffl.text import down, up, words
+
+State: TypeAlias = Literal["checked", "assumed", "could not be checked", "failed"]
 
 SENTENCES = {
     # One group
@@ -385,3 +388,21 @@ class Said:
 def say(key: str, **figures: Any) -> str:
     """Write one sentence."""
     return str(Said(key, figures))
+
+
+@dataclass(frozen=True)
+class Assumption(Record):
+    """One thing that must be true, in words, and what we know of it.
+
+    ``checked``: verified on the data or the model. ``assumed``: no look at them can
+    verify it. ``could not be checked``: one could, had more been known. ``failed``:
+    verified, and false.
+    """
+
+    text: str
+    state: State
+
+    @classmethod
+    def of(cls, key: str, state: State, **figures: Any) -> Assumption:
+        """Build one from the key of its sentence."""
+        return cls(say(f"ground.{key}", **figures), state)

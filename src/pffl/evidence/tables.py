@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal, TypeAlias
 
-from pffl.evidence.certificate import VERDICTS
 from pffl.evidence.conclude import CellResult, Conclusions
-from pffl.evidence.metrics import Rate
+from pffl.evidence.figures import Rate
 from pffl.evidence.record import NOT_ASKED, Choice, Evidence, known
+from pffl.evidence.statements import VERDICTS
 from pffl.text import decimals, down, up, visible, words
 
 Tone: TypeAlias = Literal["good", "caution", "bad", "plain"]

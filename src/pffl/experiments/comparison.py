@@ -391,7 +391,7 @@ def _keep(journal: Journal, key: str, record: TrialRecord, seed: Seed) -> None:
     tested = seed.people[2]
     if journal.path is not None and record.sums and tested:
         plan = hashed("plan", sorted(seed.keys))
-        look = Look([tested], record.settings, record.price, plan=plan)
+        look = Look([tested], record.settings, plan=plan)
         files.append(journal.path.with_name(LOOKS), asdict(look))
     journal.put(key, asdict(record))
 

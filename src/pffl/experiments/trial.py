@@ -23,8 +23,8 @@ from pffl.data.federation import Federation
 from pffl.driver import drive_many
 from pffl.engines.base import Engine
 from pffl.errors import PFFLError
+from pffl.evidence.figures import group_rates, largest, metrics, ratio, spread, top
 from pffl.evidence.looks import bounds_settings, hashed
-from pffl.evidence.metrics import group_rates, largest, metrics, ratio, spread, top
 from pffl.files import key_of
 from pffl.flow import Flow, Run, Start, ask_all, rounds
 from pffl.methods import METHODS
@@ -110,7 +110,7 @@ class TrialRecord:
         `COSTS` of training: rounds; seconds, of a stack of trials the equal share.
     reason
         Why there are no sums, if the trial failed.
-    settings, price
+    settings
         As in `Look`.
     """
 
@@ -121,7 +121,6 @@ class TrialRecord:
     costs: Mapping[str, float] = field(default_factory=dict)
     reason: str | None = None
     settings: str = ""
-    price: float = 0.0
 
     @property
     def point(self) -> str:
@@ -329,5 +328,4 @@ class Draw:
         sums, cells = dict(zip(splits, counts, strict=True)), problem.cells
         asked = bounds_settings(cells.names, cells.bounds.tolist(), model.describe())
         settings = f"{asked}/{hashed(self.key(trial))}"
-        paid = (None, settings, problem.multiplier_bound)
-        return run, TrialRecord(*head, sums, costs, *paid)
+        return run, TrialRecord(*head, sums, costs, None, settings)
