@@ -43,7 +43,7 @@ def chart_colours() -> Path:
 MEMBERS = {
     "pffl.FairClassifier": "fit, predict, predict_proba, certificate",
     "pffl.FairRegressor": "fit, predict, certificate",
-    "pffl.Federation": "from_table, from_arrays, from_silos, with_calibration, export",
+    "pffl.Federation": "from_table, from_arrays, with_calibration, export",
     "pffl.data.TableEncoder": "encode, transform, to_json, from_json",
     "pffl.Solution": "status, message, gap, cells, history, certificate, notes, "
     "predictor, predict, predict_proba, save, metric_frame, as_dict",

@@ -384,7 +384,7 @@ def test_a_tables_weights_are_no_input_and_stay_with_it(tmp_path):
         with raises(DataError, "wrong-column", taken):
             Federation.from_table(path, label="hired", group="sex", weight=taken)
     silos = {"north": path, "south": path}
-    both = Federation.from_silos(silos, label="hired", group="sex", weight="w")
+    both = Federation.from_table(silos, label="hired", group="sex", weight="w")
     sizes = [len(silo.rows("train").weight) for silo in both.silos]
     assert sizes == 2 * [data.rows()]
 

@@ -486,7 +486,6 @@ def _tables(
     if not (one or (several and all(isinstance(p, str) for p in path.values()))):
         problems.add(wrong("path", "[data]", "text, or a table (text each)", path))
         return None
-    make = Federation.from_table if one else Federation.from_silos
     options, complete = check(values, TableOptions, "[data]", problems)
     absent = [f"`{key}=`" for key in required(TableOptions) if key not in values]
     if absent:
@@ -497,7 +496,7 @@ def _tables(
     place = _map_paths({"path": path}, lambda path: str(base / path))
     return DataSource(
         str(options.get("name", Path(path).stem if one else "tables")),
-        lambda progress=None: make(place["path"], **options),
+        lambda progress=None: Federation.from_table(place["path"], **options),
         {**place, **options},
     )
 

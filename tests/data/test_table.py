@@ -200,13 +200,13 @@ def sites():
 
 
 def test_one_table_per_site_equals_one_table():
-    federation = Federation.from_silos(sites(), label="hired", group="sex")
+    federation = Federation.from_table(sites(), label="hired", group="sex")
     assert federation.silo_names == ("north", "south")
     assert federation.schema.features == build().schema.features
     assert federation.rows() == build().rows()
     tables = sites()
     tables["north"]["job"] = "baker"
-    federation = Federation.from_silos(tables, label="hired", group="sex")
+    federation = Federation.from_table(tables, label="hired", group="sex")
     assert {"job=baker", "job=nurse"} <= set(federation.schema.features)
 
 
@@ -214,9 +214,9 @@ def test_unreadable_sites_are_all_named(tmp_path):
     (tmp_path / "empty.csv").write_bytes(b"")
     tables = {"a": tmp_path / "none.csv", "b": tmp_path / "empty.csv"}
     with raises(DataError, "silo-refused", "silo 'a'", "silo 'b'"):
-        Federation.from_silos(tables, label="hired", group="sex")
+        Federation.from_table(tables, label="hired", group="sex")
     with raises(DataError, "no-silos"):
-        Federation.from_silos({}, label="hired", group="sex")
+        Federation.from_table({}, label="hired", group="sex")
 
 
 def zipped(rows=600):

@@ -83,7 +83,7 @@ def test_fault_09_different_mapping_between_silos():
         build(frame)
     tables = {n: part.drop(columns="branch") for n, part in frame.groupby("branch")}
     with raises(DataError, "silos-differ"):
-        Federation.from_silos(tables, label="hired", group="sex")
+        Federation.from_table(tables, label="hired", group="sex")
     assert build(frame, columns={"hired": {"values": [0, 1, 2]}}).schema.labels == (
         "0",
         "1",
@@ -102,7 +102,7 @@ def test_fault_11_features_differ_between_silos():
     }
     told = ("'fewer': - income", "'more': + extra", "'turned'", "'typed': ~ age")
     with raises(DataError, "silos-differ", *told) as caught:
-        Federation.from_silos(tables, label="hired", group="sex")
+        Federation.from_table(tables, label="hired", group="sex")
     assert len(caught.value.codes) == 4
 
 

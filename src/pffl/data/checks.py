@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from pffl.data.rows import Rows, Silo, is_canonical, is_sparse
 from pffl.data.schema import Schema
 from pffl.errors import Problems
-from pffl.typing import BoolArray, FloatArray, IntArray
+from pffl.typing import FloatArray, IntArray
 
 MOST_LISTED = 10
 LARGEST = 1e75  # a loss is a square, and losses are squared again
-SAMPLED_ROWS, BATCH_NUMBERS = 5_000, 1 << 22  # whose hashes are computed at once
+BATCH_NUMBERS = 1 << 22  # whose hashes are computed at once
 MOST_TWINS = 0.1  # share of the rows
 
 Hashes = NDArray[np.uint64]
@@ -202,42 +202,33 @@ def weight_problems(
 # Rows and people that are in two places
 
 
-def repeated_rows(train: Sequence[Rows], test: Sequence[Rows]) -> int:
-    """Number of test rows that are also training rows; 0 if none, or if unknowable."""
-    seen = _varied_hashes(train)
-    if seen is None or not any(map(len, test)):
-        return 0
-    asked = row_hashes(test)
-    found = int(_among(seen, asked).sum())
-    # A training row has a twin among the others as often as an honest test row has one.
-    chance = _share_with_twin(seen) * len(asked)
-    return found if found > chance + 4 * np.sqrt(chance) else 0
-
-
 def equal_rows(train: Sequence[Rows], test: Sequence[Rows]) -> int:
     """Number of test rows that equal a training row, by chance or not."""
-    if not any(map(len, train)) or not any(map(len, test)):
-        return 0
-    return int(_among(row_hashes(train), row_hashes(test)).sum())
+    return int(np.isin(row_hashes(test), row_hashes(train)).sum())
+
+
+def repeated_rows(train: Sequence[Rows], test: Sequence[Rows]) -> int:
+    """Number of test rows that are also training rows; 0 if none, or if unknowable."""
+    share, found = _share_with_twin(row_hashes(train)), equal_rows(train, test)
+    # A training row has a twin among the others as often as an honest test row has one.
+    chance = share * sum(map(len, test))
+    return found if share <= MOST_TWINS and found > chance + 4 * chance**0.5 else 0
 
 
 def shared_rows(silos: Sequence[Rows]) -> int:
     """Number of rows that also occur in another silo; 0 if none, or if unknowable."""
-    hashes = _varied_hashes(silos) if len(silos) > 1 else None
-    if hashes is None:
+    hashes = row_hashes(silos)
+    if len(silos) < 2 or _share_with_twin(hashes) > MOST_TWINS:
         return 0
     return shared_ids(hashes, np.repeat(np.arange(len(silos)), [len(s) for s in silos]))
 
 
 def shared_ids(ids: NDArray[np.generic], silo: IntArray) -> int:
     """Number of rows whose id also occurs in another silo."""
-    order = np.argsort(ids, kind="stable")
-    first = np.append(True, ids[order][1:] != ids[order][:-1])
-    person = np.cumsum(first) - 1
-    least, most = (np.full(person[-1] + 1, fill) for fill in (silo.max(), -1))
-    np.minimum.at(least, person, silo[order])
-    np.maximum.at(most, person, silo[order])
-    return int((least != most)[person].sum())
+    import pandas as pd
+
+    silos = pd.Series(silo).groupby(ids)
+    return int((silos.transform("min") != silos.transform("max")).sum())
 
 
 def repeated_people(train: Sequence[Rows], test: Sequence[Rows]) -> int | None:
@@ -249,31 +240,10 @@ def repeated_people(train: Sequence[Rows], test: Sequence[Rows]) -> int | None:
     return int(np.isin(np.concatenate(asked), np.concatenate(seen)).sum())
 
 
-def _among(seen: Hashes, asked: Hashes) -> BoolArray:
-    """Say which hashes are among others."""
-    seen = np.sort(seen)
-    places = np.searchsorted(seen, np.sort(asked)).clip(max=len(seen) - 1)
-    return np.asarray(seen[places] == np.sort(asked))
-
-
-def _varied_hashes(parts: Sequence[Rows]) -> Hashes | None:
-    """Hashes of all rows; None without rows, or where many have a twin."""
-    if not any(map(len, parts)):
-        return None
-    # A sample without many twins is no proof, but one with many saves the rest.
-    step = -(-sum(map(len, parts)) // SAMPLED_ROWS)
-    sample = [part.take(slice(None, None, step)) for part in parts]
-    if _share_with_twin(row_hashes(sample)) > MOST_TWINS:
-        return None
-    hashes = row_hashes(parts)
-    return None if _share_with_twin(hashes) > MOST_TWINS else hashes
-
-
 def _share_with_twin(hashes: Hashes) -> float:
     """Share of the rows whose hash occurs more than once."""
-    ordered = np.sort(hashes)
-    same = np.append(ordered[1:] == ordered[:-1], False)
-    return float((same | np.append(False, same[:-1])).mean())
+    counts = np.unique(hashes, return_counts=True)[1]
+    return float(counts[counts > 1].sum()) / max(1, len(hashes))
 
 
 def row_hashes(parts: Sequence[Rows]) -> Hashes:
@@ -284,9 +254,11 @@ def row_hashes(parts: Sequence[Rows]) -> Hashes:
     """
     hashes = [np.zeros(0, dtype=np.uint64)]
     for part in parts:
-        factors = _factors(part.X.shape[1] + 2)
+        width = part.X.shape[1] + 2
+        drawn = np.random.default_rng(0).integers(1 << 63, size=width, dtype=np.uint64)
+        factors = drawn * np.uint64(2) + np.uint64(1)
         own = _mixed(part.y) * factors[-1] + _mixed(part.group) * factors[-2]
-        step = max(1, BATCH_NUMBERS // max(1, part.X.shape[1]))
+        step = max(1, BATCH_NUMBERS // width)
         for start in range(0, len(part), step):
             X = part.X[start : start + step]
             if isinstance(X, np.ndarray):
@@ -297,11 +269,6 @@ def row_hashes(parts: Sequence[Rows]) -> Hashes:
                 sums = ends[X.indptr[1:]] - ends[X.indptr[:-1]]
             hashes.append(own[start : start + step] + sums)
     return np.concatenate(hashes)
-
-
-def _factors(count: int) -> Hashes:
-    drawn = np.random.default_rng(0).integers(1 << 63, size=count, dtype=np.uint64)
-    return drawn * np.uint64(2) + np.uint64(1)
 
 
 def _mixed(values: NDArray[np.generic]) -> Hashes:

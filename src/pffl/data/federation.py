@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import io
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, wraps
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Concatenate, NamedTuple, ParamSpec
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,46 +28,6 @@ from pffl.errors import DataError, Problems, UsageError
 from pffl.files import digest, write
 from pffl.text import element, few, visible
 from pffl.typing import FloatArray, IntArray
-
-P = ParamSpec("P")
-
-
-def _keywords_of(
-    options: Callable[P, TableOptions],
-) -> Callable[
-    [Callable[[type[Federation], Any, TableOptions], Federation]],
-    Callable[Concatenate[type[Federation], Any, P], Federation],
-]:
-    """Let a function of `TableOptions` take its fields as keywords.
-
-    So each keyword, its type and its default are written once: in the options.
-    """
-
-    def decorate(
-        build: Callable[[type[Federation], Any, TableOptions], Federation],
-    ) -> Callable[Concatenate[type[Federation], Any, P], Federation]:
-        known = inspect.signature(options)
-
-        @wraps(build)
-        def build_from(
-            cls: type[Federation], source: Any, /, *args: P.args, **kwargs: P.kwargs
-        ) -> Federation:
-            try:
-                known.bind(*args, **kwargs)
-            except TypeError as error:
-                raise UsageError(
-                    f"[wrong-keyword] {build.__name__}: {error}; it takes "
-                    f"{', '.join(known.parameters)}"
-                ) from error
-            return build(cls, source, options(*args, **kwargs))
-
-        own = list(inspect.signature(build).parameters.values())[:2]
-        own = [each.replace(kind=each.POSITIONAL_ONLY) for each in own]
-        all_ = [*own, *known.parameters.values()]
-        vars(build_from)["__signature__"] = inspect.Signature(all_)
-        return build_from
-
-    return decorate
 
 
 def as_columns(sensitive_features: object) -> dict[str, NDArray[np.generic]]:
@@ -245,9 +204,10 @@ class Federation:
             )
 
     @classmethod
-    @_keywords_of(TableOptions)
-    def from_table(cls, table: Table, options: TableOptions) -> Federation:
-        """Build from one table; what was inferred is written to `notes`.
+    def from_table(
+        cls, table: Table | Mapping[str, Table], **options: Any
+    ) -> Federation:
+        """Build from one table, or one per silo; what was inferred is in `notes`.
 
         Numbers stay as they are, categories become one input per value with one
         vocabulary for all silos, rows are never dropped. All flaws are reported in one
@@ -256,7 +216,9 @@ class Federation:
         Parameters
         ----------
         table
-            A DataFrame (pandas, polars, Arrow), or a file (CSV, Parquet, Excel, …).
+            A DataFrame (pandas, polars, Arrow), or a file (CSV, Parquet, Excel, …). Or
+            a mapping from the names of silos to such tables, whose columns agree in
+            name, order and kind.
         label, group
             Column to predict; protected column or columns (out of the inputs).
         silo
@@ -302,50 +264,31 @@ class Federation:
         test_fraction, validation_fraction, drop_empty, name, seed
             As for `from_arrays`; the name is by default that of the file.
         """
-        default = Path(table).stem if isinstance(table, str | os.PathLike) else "table"
-        return cls._from_table(table, options, options.name or default)
-
-    @classmethod
-    @_keywords_of(TableOptions)
-    def from_silos(
-        cls, sites: Mapping[str, Table], options: TableOptions
-    ) -> Federation:
-        """Build from one table per silo; the columns agree in name, order and kind.
-
-        Parameters
-        ----------
-        sites
-            From the silo's name to its DataFrame or file.
-        label, group, features, drop, inputs, columns, id, weight
-            As for `from_table`.
-        classification, missing, missing_label, rare, unseen
-            As for `from_table`.
-        test_fraction, validation_fraction, name, seed
-            As for `from_arrays`.
-        silo, silos, partition, by, alpha, drop_empty
-            Not used: each table is a silo.
-        """
-        if options.silo or options.silos:
-            raise UsageError("[needs-silos] each table is a silo: leave out `silo=`")
-        frame, notes = tables.join_sites(sites, options)
-        whole = replace(options, silo=tables.SITE)
-        return cls._from_table(frame, whole, options.name or "tables", notes)
-
-    @classmethod
-    def _from_table(
-        cls, table: Table, options: TableOptions, name: str, notes: Sequence[str] = ()
-    ) -> Federation:
-        found = tables.encode_table(table, options)
+        known = [field.name for field in fields(TableOptions)]
+        absent = [name for name in ("label", "group") if name not in options]
+        if wrong := absent + [name for name in options if name not in known]:
+            raise UsageError(
+                f"[wrong-keyword] from_table: {listing(map(repr, wrong))} missing or "
+                f"not known; it takes {', '.join(known)}"
+            )
+        chosen, notes = TableOptions(**options), list[str]()
+        name = Path(table).stem if isinstance(table, str | os.PathLike) else "table"
+        if isinstance(table, Mapping):
+            if chosen.silo or chosen.silos:
+                told = "each table is a silo: leave out `silo=`"
+                raise UsageError(f"[needs-silos] {told}")
+            table, notes = tables.join_sites(table, chosen)
+            chosen, name = replace(chosen, silo=tables.SITE), "tables"
+        found = tables.encode_table(table, chosen)
         encoding, (silo, names), people = found.encoding, found.silos, found.people
         declared = not found.undeclared
-        options = replace(options, drop_empty=options.drop_empty or declared)
-        told = (*notes, *found.notes)
-        federation = cls._from_encoded(found, options, notes=told, name=name)
+        chosen = replace(chosen, drop_empty=chosen.drop_empty or declared)
+        told_of: Any = {"notes": (*notes, *found.notes), "name": chosen.name or name}
         federation = replace(
-            federation,
+            cls._from_encoded(found, chosen, **told_of),
             ranges={c.name: c.range for c in encoding.columns if c.range is not None},
-            simulated=options.silo is None,
-            sites=names if declared and options.silo else (),
+            simulated=chosen.silo is None,
+            sites=names if declared and chosen.silo else (),
             undeclared=found.undeclared,
         )
         train = [own.rows("train") for own in federation.silos]
@@ -690,6 +633,18 @@ class Federation:
         silo = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         return Pooled(rows.X, rows.y, rows.group, silo)
 
+    def stacked(self) -> tuple[dict[str, NDArray[Any]], Rows]:
+        """Return all rows, and of each its silo and split.
+
+        Also whom it is about (``person``) and its ``weight``, where they are known.
+        """
+        parts = [(k.name, s, r) for k in self.silos for s, r in k.splits.items()]
+        silos, splits, many = zip(*parts, strict=True)
+        sizes, rows = [len(part) for part in many], Rows.joined(many)
+        about = {"silo": np.repeat(silos, sizes), "split": np.repeat(splits, sizes)}
+        known = {"person": rows.person, "weight": rows.weight}
+        return about | {n: own for n, own in known.items() if own is not None}, rows
+
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write all rows as a plain table, which `pffl.verify` reads.
 
@@ -700,18 +655,14 @@ class Federation:
         """
         import pandas as pd
 
-        labels = self.schema.labels
-        parts = [(k.name, s, k.rows(s)) for k in self.silos for s in k.splits]
-        silos, splits, many = zip(*parts, strict=True)
-        sizes, rows = [len(part) for part in many], Rows.joined(many)
+        labels, (about, rows) = self.schema.labels, self.stacked()
         columns: dict[str, NDArray[Any]] = {
-            "split": np.repeat(splits, sizes),
-            "silo": np.repeat(silos, sizes),
+            "split": about.pop("split"),
+            "silo": about.pop("silo"),
             "group": np.array(self.schema.groups)[rows.group],
             "label": np.array(labels)[rows.y.astype(np.int64)] if labels else rows.y,
+            **about,
         }
-        known = {"person": rows.person, "weight": rows.weight}
-        columns |= {name: own for name, own in known.items() if own is not None}
         X = rows.X
         place = Path(path)
         if place.suffix == ".npz":

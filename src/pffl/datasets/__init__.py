@@ -27,7 +27,7 @@ from typing import (
 
 import numpy as np
 
-from pffl.data import Federation, Rows
+from pffl.data import Federation
 from pffl.datasets import _acs, _celeba, _people, _synthetic
 from pffl.datasets._fetch import Progress as Progress
 
@@ -88,15 +88,7 @@ def _as_frames(federation: Federation) -> Frames:
     """Return all rows of a federation as frames."""
     import pandas as pd
 
-    schema = federation.schema
-    parts = [
-        (k.name, s, rows) for k in federation.silos for s, rows in k.splits.items()
-    ]
-    silos, splits, many = zip(*parts, strict=True)
-    sizes, rows = [len(part) for part in many], Rows.joined(many)
-    about = {"silo": np.repeat(silos, sizes), "split": np.repeat(splits, sizes)}
-    known = {"person": rows.person, "weight": rows.weight}
-    about |= {name: values for name, values in known.items() if values is not None}
+    schema, (about, rows) = federation.schema, federation.stacked()
     protected = {
         a.name: np.array(a.values)[schema.attribute_codes(a.name)[rows.group]]
         for a in schema.attributes
