@@ -50,9 +50,7 @@ from pffl.models.linear import LinearModel, default_model
 from pffl.prepare import (
     Options,
     Setting,
-    begin,
     check_pooled,
-    idle,
     prepare,
 )
 from pffl.privacy import run as private
@@ -274,9 +272,8 @@ def solving(
     asked = default_method(bare) if method is None else method
     meter = Meter()
     problem, notes = yield from meter.watch(
-        begin(setting, constraint, bare, asked, settings, seed)
+        prepare(setting, constraint, bare, asked, settings, seed)
     )
-    notes = (*notes, *idle(problem))
     if settings.certify:
         check_certifiable(setting, constraint, problem)
     chosen, why = asked.resolved(problem)

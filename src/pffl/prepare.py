@@ -13,7 +13,7 @@ from pffl.constraints import Cells, Constraint
 from pffl.data.checks import listing
 from pffl.data.columns import TableEncoding
 from pffl.data.schema import Schema
-from pffl.errors import DataError, Problems, UsageError
+from pffl.errors import DataError, Problems, UsageError, wrong
 from pffl.evidence.record import Data
 from pffl.flow import Flow, ask
 from pffl.methods import METHODS, Method
@@ -32,8 +32,6 @@ Weighting = Literal["silos", "rows"]
 RADIUS = 100.0  # of the norm ball at the start, for inputs with a mean square of 1
 NARROW = 1e-6  # of the mean square: a smaller variance has lost digits
 ALIKE = 1e-6  # of the largest input's size: smaller ones play no part in it
-OUTWEIGHS = 20  # a silo so many times smaller than the mean is named
-MOST_NAMED = 5
 FAR = 20  # times the loss of a constant guess: a bound with a slip in it
 
 
@@ -104,42 +102,36 @@ class Options:
     models: int | None = None
 
     def __post_init__(self) -> None:
+        choices: dict[str, tuple[str | None, ...]] = {
+            "weighting": ("silos", "rows"),
+            "empty_cells": ("refuse", "remove"),
+            "l2": ("auto", None),
+        }
         with Problems("options", UsageError) as problems:
-            for name, allowed in (
-                ("weighting", ("silos", "rows")),
-                ("empty_cells", ("refuse", "remove")),
-                ("l2", ("auto", None)),
-            ):
-                if getattr(self, name) not in allowed:
-                    problems.add(
-                        f"[wrong-value] The '{name}' parameter must be one of "
-                        f"{', '.join(map(str, allowed))}. Got {getattr(self, name)!r} "
-                        "instead."
-                    )
-            many = self.models
-            if many is not None and not (type(many) is int and many >= 1):
-                problems.add(
-                    "[wrong-value] The 'models' parameter must be a whole number ≥ 1. "
-                    f"Got {many!r} instead."
-                )
-            if many is not None and not self.certify:
-                problems.add("[no-effect] 'models' goes with `certify = true`")
-            above = ("radius", "weight_bound", "error_at_most")
-            for name in (*above, "confidence"):
-                number = getattr(self, name)
-                if number is None and name != "confidence":
-                    continue
-                top = 1.0 if name == "confidence" else np.inf
-                if not (is_number(number) and 0 < number < top):
-                    wanted = "in (0, 1)" if top == 1 else "a finite number > 0"
-                    problems.add(
-                        f"[wrong-value] The '{name}' parameter must be {wanted}. Got "
-                        f"{number!r} instead."
-                    )
+            for name, allowed in choices.items():
+                if (given := getattr(self, name)) not in allowed:
+                    wanted = f"one of {', '.join(map(str, allowed))}"
+                    problems.add(wrong(name, "Options", wanted, given))
+            for name in ("radius", "weight_bound", "error_at_most", "confidence"):
+                given, share = getattr(self, name), name == "confidence"
+                top, wanted = np.inf, "a finite number > 0"
+                if share:
+                    top, wanted = 1.0, "in (0, 1)"
+                valid = is_number(given) and 0 < given < top
+                if not valid and (share or given is not None):
+                    problems.add(wrong(name, "Options", wanted, given))
+            if self.models is not None:
+                if type(self.models) is not int or self.models < 1:
+                    wanted = "a whole number ≥ 1"
+                    problems.add(wrong("models", "Options", wanted, self.models))
+                if not self.certify:
+                    problems.add("[no-effect] 'models' goes with `certify = true`")
 
 
-def prices(constraint: Constraint | None, method: Method) -> tuple[float, float]:
-    """Return β and B: the constraint's (minimax), else the method's.
+def risk_weight_and_bound(
+    constraint: Constraint | None, method: Method
+) -> tuple[float, float]:
+    """Return β and B, the bound on multipliers: the constraint's, or the method's.
 
     Where the method leaves B open, it is the one to start with.
     """
@@ -203,25 +195,12 @@ def prepare(
     method: Method,
     options: Options,
     seed: int,
-) -> Flow[tuple[Problem, tuple[str, ...]]]:
-    """Ask the census and build the problem; also return notes for the record."""
-    problem, notes = yield from begin(setting, constraint, model, method, options, seed)
-    return problem, notes + idle(problem)
-
-
-def begin(
-    setting: Setting,
-    constraint: Constraint | None,
-    model: Model | None,
-    method: Method,
-    options: Options,
-    seed: int,
     *,
     counting: Flow[Counted] | None = None,
 ) -> Flow[tuple[Problem, tuple[str, ...]]]:
-    """Ask the census and build the problem, without what `idle` says of its bounds.
+    """Ask the census and build the problem; also return notes for the record.
 
-    `counting` asks another census than the exact one.
+    `counting` asks another census than the exact one, as a private run does.
     """
     check_pooled(setting, constraint, method, options)
     if options.l2 == "auto":
@@ -263,9 +242,7 @@ def begin(
     cells, counts, notes = _covered(cells, census, options, setting.access)
     if cells.unbounded:
         notes += (f"no bound was given for {listing(cells.unbounded)}",)
-    if options.weighting == "silos":
-        notes += _outweighing(setting.silo_names, census)
-    beta, multiplier_bound = prices(constraint, method)
+    beta, multiplier_bound = risk_weight_and_bound(constraint, method)
     _warn(cells, counts, beta)
     problem = Problem(
         task_of(bound, cells, census, options.weighting, setting.access),
@@ -285,7 +262,7 @@ def begin(
         stored=stored_of(census),
         access=setting.access,
     )
-    return problem, notes
+    return problem, notes if counting else notes + _idle(problem)
 
 
 @dataclass(frozen=True, eq=False)
@@ -425,35 +402,29 @@ def check_pooled(
     """Refuse what needs figures of single silos, where secure sums show totals only."""
     if not setting.access.pooled:
         return
-    only = "and a secure sum shows the totals over all sites only"
+    told = None
     if method.looks_at_silos:
-        able = sorted(
-            n for n, kind in METHODS.sound().items() if not kind.looks_at_silos
+        able = [n for n, kind in METHODS.sound().items() if not kind.looks_at_silos]
+        told = (
+            f"{type(method).__name__} needs every silo's own losses or counts: use one "
+            f"of {', '.join(sorted(able))}"
         )
+    elif method.participation < 1:
+        told = f"participation = {method.participation:g} asks some of the silos: use 1"
+    elif options.l2 == "auto" or (constraint is not None and constraint.open):
         raise UsageError(
-            f"[not-with-secure-sums] {type(method).__name__} needs every silo's own "
-            f"losses or counts, {only}: use one of {', '.join(able)}, or no secure sum"
+            "[auto-refused] 'auto' is chosen on rows that are set aside, and sites "
+            "follow one run that is agreed on beforehand: give a number, or use no "
+            "secure sum"
         )
-    if method.participation < 1:
+    elif constraint is not None:
+        cells = constraint.cells(setting.schema, setting.silo_names)
+        if not cells.everywhere.all():
+            told = "bounds for single silos (per-silo) need their own losses"
+    if told is not None:
         raise UsageError(
-            f"[not-with-secure-sums] participation = {method.participation:g} asks "
-            "some of the silos in a round, and a secure sum is always over all of "
-            "them: participation=1"
-        )
-    chosen = "l2" if options.l2 == "auto" else None
-    chosen = "bound" if constraint is not None and constraint.open else chosen
-    if chosen is not None:
-        raise UsageError(
-            f"[auto-refused] {chosen} = 'auto' is chosen on rows that are set aside, "
-            "and sites follow one run that is agreed on beforehand: give a number, or "
-            "use no secure sum"
-        )
-    if constraint is None:
-        return
-    if not constraint.cells(setting.schema, setting.silo_names).everywhere.all():
-        raise UsageError(
-            "[not-with-secure-sums] bounds for single silos (per-silo) need their own "
-            f"losses, {only}: bound groups over all sites, or use no secure sum"
+            f"[not-with-secure-sums] {told}, or no secure sum, which shows the totals "
+            "over all sites only"
         )
 
 
@@ -502,20 +473,7 @@ def _covered(
     return cells.take(kept), counts[kept], (note,)
 
 
-def _outweighing(names: Sequence[str], census: CensusTotal) -> tuple[str, ...]:
-    """Name silos whose few rows each weigh many times as much as others'."""
-    few = np.flatnonzero(census.weight * OUTWEIGHS < census.weight.mean()).tolist()
-    found = [f"{names[k]} ({census.rows[k]:,})" for k in few]
-    if not found:
-        return ()
-    more = f" and {len(found) - MOST_NAMED:,} more" if len(found) > MOST_NAMED else ""
-    return (
-        f"every silo weighs the same in the risk, also those with few training rows: "
-        f"{', '.join(found[:MOST_NAMED])}{more}; weighting by rows counts rows",
-    )
-
-
-def idle(problem: Problem) -> tuple[str, ...]:
+def _idle(problem: Problem) -> tuple[str, ...]:
     """Say that the bounds ask for nothing; warn where they are far from any loss."""
     bounds, guess = problem.cells.bounds, problem.scales
     if not len(bounds) or (bounds < guess).any():

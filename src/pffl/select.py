@@ -39,7 +39,7 @@ from pffl.methods.auto import Auto
 from pffl.methods.base import Method
 from pffl.models.base import Model
 from pffl.models.linear import LinearModel
-from pffl.prepare import Options, Setting, prepare, prices
+from pffl.prepare import Options, Setting, prepare, risk_weight_and_bound
 from pffl.problem import Point, Problem
 from pffl.queries import Evaluate, EvaluateTotal
 from pffl.text import up, words
@@ -84,7 +84,7 @@ class Trials:
 
 def choose_l2(run: Trials) -> tuple[LinearModel, str]:
     """Return the model with the l2 that does best, and a note on what was tried."""
-    beta, B = prices(run.constraint, run.method)
+    beta, B = risk_weight_and_bound(run.constraint, run.method)
     nothing = "has nothing to choose: the ridge counts with the risk weight, 0"
     federation, model = run.checked("l2", None if beta > 0 else nothing)
     bounded = run.constraint if B > 0 else None
@@ -120,7 +120,7 @@ def choose_l2(run: Trials) -> tuple[LinearModel, str]:
 def choose_bound(run: Trials) -> Choice:
     """Choose the bound for every cell that has "auto"; record what was tried."""
     useless = f"is for methods that weigh bounds and risk, not for {run.method.name}"
-    weighs = 0 not in prices(run.constraint, run.method)
+    weighs = 0 not in risk_weight_and_bound(run.constraint, run.method)
     federation, _ = run.checked("bound", None if weighs else useless)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the run itself will warn

@@ -43,7 +43,7 @@ class Solution:
     w, multipliers
         Parameters and λ.
     problem
-        What was solved: model, cells, prices.
+        What was solved: model, cells, bounds on multipliers.
     rows
         One entry per round.
     evidence

@@ -35,7 +35,7 @@ from pffl.methods import (
     Pooled,
     Reductions,
 )
-from pffl.prepare import prices
+from pffl.prepare import risk_weight_and_bound
 from pffl.problem import Point
 from tests.driving import drive, iterate, measure
 from tests.helpers import make_federation, make_problem, make_schema
@@ -345,8 +345,8 @@ def test_methods_that_do_not_aim_at_it_are_not_there(method):
 def test_an_open_price_starts_at_ten_and_a_constraint_sets_its_own():
     bounded, open_price = pffl.BoundedGroupLoss(0.6), Exact()
     assert open_price.describe()["multiplier_bound"] is None
-    assert prices(bounded, open_price) == (1.0, 10.0)
-    assert prices(None, open_price) == (1.0, 10.0)
-    assert prices(pffl.MinMax(), open_price) == (0.0, 1.0)
-    assert prices(bounded, Exact(multiplier_bound=3.0)) == (1.0, 3.0)
-    assert prices(bounded, FedAvg()) == (1.0, 0.0)
+    assert risk_weight_and_bound(bounded, open_price) == (1.0, 10.0)
+    assert risk_weight_and_bound(None, open_price) == (1.0, 10.0)
+    assert risk_weight_and_bound(pffl.MinMax(), open_price) == (0.0, 1.0)
+    assert risk_weight_and_bound(bounded, Exact(multiplier_bound=3.0)) == (1.0, 3.0)
+    assert risk_weight_and_bound(bounded, FedAvg()) == (1.0, 0.0)

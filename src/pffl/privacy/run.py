@@ -52,7 +52,7 @@ from pffl.methods.base import Method
 from pffl.methods.saddle import maximise_capped
 from pffl.models.base import Model
 from pffl.models.linear import LogisticRegression, SoftmaxRegression, default_model
-from pffl.prepare import Counted, Options, Setting, begin, with_missing
+from pffl.prepare import Counted, Options, Setting, prepare, with_missing
 from pffl.privacy.discrete import Source, secret_source, seeded_source
 from pffl.privacy.plan import BETS, Plan, bets_of, plan_of
 from pffl.privacy.terms import Privacy
@@ -256,7 +256,7 @@ def run(
 
     def released() -> Flow[tuple[Problem, Point, list[Round], Figures, Any, list[str]]]:
         counting = _census(one, constraint, releasing)
-        problem, said = yield from begin(
+        problem, said = yield from prepare(
             one, constraint, model, method, by_rows, seed, counting=counting
         )
         if plan.method in ("exact", "first-order"):
