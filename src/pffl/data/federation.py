@@ -262,7 +262,7 @@ class Federation:
             What a model does with categories that are new to it: ``refuse``, or
             ``ignore``: none of the known ones.
         test_fraction, validation_fraction, drop_empty, name, seed
-            As for `from_arrays`; the name is by default that of the file.
+            As for `from_rows`; the name is by default that of the file.
         """
         known = [field.name for field in fields(TableOptions)]
         absent = [name for name in ("label", "group") if name not in options]
@@ -283,9 +283,11 @@ class Federation:
         encoding, (silo, names), people = found.encoding, found.silos, found.people
         declared = not found.undeclared
         chosen = replace(chosen, drop_empty=chosen.drop_empty or declared)
-        told_of: Any = {"notes": (*notes, *found.notes), "name": chosen.name or name}
-        federation = replace(
-            cls._from_encoded(found, chosen, **told_of),
+        federation = cls._from_encoded(
+            found,
+            chosen,
+            notes=(*notes, *found.notes),
+            name=chosen.name or name,
             ranges={c.name: c.range for c in encoding.columns if c.range is not None},
             simulated=chosen.silo is None,
             sites=names if declared and chosen.silo else (),
@@ -359,12 +361,7 @@ class Federation:
         sample_weight: object = None,
         features: Sequence[str] | None = None,
         classification: bool = True,
-        test_fraction: float = 0.2,
-        validation_fraction: float = 0.0,
-        name: str = "data",
-        synthetic: bool = False,
-        drop_empty: bool = False,
-        seed: int = 0,
+        **options: Any,
     ) -> Federation:
         """Build from pooled arrays: one row per example.
 
@@ -384,16 +381,9 @@ class Federation:
             Names of the columns of `X`, if it has none.
         classification
             Whether `y` holds classes; otherwise numbers.
-        test_fraction, validation_fraction
-            Share of each silo's rows kept for testing and validation, drawn with
-            `seed` within each silo.
-        name, synthetic
-            As for `Federation`.
-        drop_empty
-            Leave out silos without training rows (said in `notes`) instead of
-            refusing them.
-        seed
-            Seed of the split.
+        options
+            As for `from_rows`: test_fraction, validation_fraction, drop_empty, name,
+            seed.
         """
         _check_order(X, y=y, sensitive_features=sensitive_features, silo=silo)
         inputs: Matrix = as_csr(X) if is_sparse(X) else np.asarray(X)
@@ -435,21 +425,16 @@ class Federation:
             warn(f"protected attribute among the inputs: {listing(among)}")
         mapping = ", ".join(f"'{label}' → {code}" for code, label in enumerate(labels))
         rows = Rows.of(inputs, target, schema.combine(np.stack(groups, axis=1)))
-        federation = cls.from_rows(
+        return cls.from_rows(
             schema,
             replace(rows, weight=weight),
             silo_codes,
             names,
-            test_fraction=test_fraction,
-            validation_fraction=validation_fraction,
-            name=name,
-            synthetic=synthetic,
-            drop_empty=drop_empty,
-            seed=seed,
             notes=(f"label: {mapping}",) if labels else (),
             encoding=TableEncoding.of_numbers(schema, type_of(y, labels)),
+            undeclared=(called, *protected, "silo"),
+            **options,
         )
-        return replace(federation, undeclared=(called, *protected, "silo"))
 
     @classmethod
     def from_rows(
@@ -461,14 +446,11 @@ class Federation:
         *,
         test_fraction: float = 0.2,
         validation_fraction: float = 0.0,
-        name: str = "data",
-        synthetic: bool = False,
         drop_empty: bool = False,
         seed: int = 0,
-        notes: Sequence[str] = (),
-        encoding: TableEncoding | None = None,
         people: People | None = None,
-        learnt_from: bool = True,
+        notes: Sequence[str] = (),
+        **known: Any,
     ) -> Federation:
         """Distribute encoded rows over silos and split each silo, seeded.
 
@@ -478,12 +460,18 @@ class Federation:
             What the silos agree on, and all rows.
         silo, silo_names
             Code of each row's silo, and the silos' names.
-        test_fraction, validation_fraction, name, synthetic, drop_empty, seed
-            As for `from_arrays`.
-        notes, encoding, learnt_from
-            As for `Federation`.
+        test_fraction, validation_fraction
+            Share of each silo's rows kept for testing and validation, drawn with
+            `seed` within each silo.
+        drop_empty
+            Leave out silos without training rows (said in `notes`) instead of
+            refusing them.
+        seed
+            Seed of the split.
         people
             Ids, and whom each row is about: all rows of a person stay in one split.
+        notes, known
+            Fields of the `Federation`: name, synthetic, encoding, ranges, …
         """
         fractions = {"test": test_fraction, "validation": validation_fraction}
         counting = np.arange(len(rows))
@@ -509,13 +497,10 @@ class Federation:
         return cls(
             schema,
             partition.distribute(rows.take, plan),
-            name,
-            synthetic,
-            tuple(notes),
-            encoding or TableEncoding.of_numbers(schema),
-            learnt_from,
-            None if people is None else people[0],
+            notes=tuple(notes),
+            ids=None if people is None else people[0],
             test_fraction=test_fraction,
+            **known,
         )
 
     def keyed(self) -> Federation:

@@ -178,8 +178,8 @@ def celeba(
         people=None if silos is None else (ids, who),
         test_fraction=test_fraction,
         validation_fraction=validation_fraction,
-        name=f"CelebA ({count}{f', {len(X):,} pictures present' * part})",
         seed=seed,
+        name=f"CelebA ({count}{f', {len(X):,} pictures present' * part})",
         notes=tuple(notes),
     )
     return replace(federation, ids=ids)

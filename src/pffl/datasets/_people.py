@@ -154,23 +154,20 @@ def compas(
     table[RECIDIVISM] = table["two_year_recid"].map(known)
     columns = [Column(name, "number") for name in COMPAS_RANGES]
     encoding = _encoding(table, columns, attributes, labels, RECIDIVISM)
-    federation = Federation.from_rows(
+    return Federation.from_rows(
         encoding.schema,
         encoding.rows(table),
         *cuts.dirichlet(table["age_cat"], alpha, silos, seed),
         test_fraction=test_fraction,
         validation_fraction=validation_fraction,
-        name="COMPAS",
         seed=seed if split_seed is None else split_seed,
+        name="COMPAS",
         notes=(
             f"ProPublica's filter kept {len(table)} people",
             f"silos: age category by Dirichlet({alpha:g}), seed {seed}",
             "label: 'no recidivism' → 0, 'recidivism' → 1 (positive)",
         ),
         encoding=encoding,
-    )
-    return replace(
-        federation,
         ranges=COMPAS_RANGES,
         simulated=True,
         # What is in ProPublica's file is known; in another edition it is looked up.
@@ -247,23 +244,20 @@ def adult(
     encoding = _encoding(table, columns, attributes, INCOMES, "income", target=target)
     silo, cut = _cut(table, partition, silos, alpha, seed)
     unknown = int((table[[*ADULT_CATEGORIES]] == "?").to_numpy().sum())
-    federation = Federation.from_rows(
+    return Federation.from_rows(
         encoding.schema,
         encoding.rows(table),
         *silo,
         test_fraction=test_fraction,
         validation_fraction=validation_fraction,
-        name="Adult",
         seed=seed if split_seed is None else split_seed,
+        name="Adult",
         notes=(
             f"{len(table)} people; {unknown} unknown values ('?') kept as a category",
             f"silos: {cut}",
             "label: '<=50K' → 0, '>50K' → 1 (positive)",
         ),
         encoding=encoding,
-    )
-    return replace(
-        federation,
         ranges=ADULT_RANGES,
         simulated=partition in ("occupation", "equal"),
         # What is in UCI's files is known; in another edition it is looked up.
