@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from pffl.errors import UsageError
 from pffl.flow import Start, Steps
 from pffl.methods.base import (
+    MAX_HESSIAN_NUMBERS,
     MAX_HESSIAN_PARAMETERS,
     MULTIPLIER_BOUNDS,
     Count,
@@ -34,7 +35,6 @@ from pffl.problem import Access, Problem
 from pffl.processors import free_memory, processors
 
 MAX_LOCAL_PARAMETERS = 200  # beyond, a Hessian takes longer than six gradients
-MAX_HESSIAN_NUMBERS = 4_000_000  # of all cells: 32 MB in a message
 COPIES = 5  # of all Hessians: a total, three expansions, what is made of them
 
 

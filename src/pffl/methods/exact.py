@@ -30,6 +30,7 @@ import numpy as np
 from pffl.methods import saddle
 from pffl.methods.base import GRADIENTS_ONLY, check_hessians
 from pffl.methods.saddle_bounds import (
+    MAX_TRUST,
     GapMethod,
     SaddleState,
     ScaledTerms,
@@ -42,18 +43,9 @@ from pffl.problem import Expansion, Point, Problem
 from pffl.queries import Expand, ExpandTotal
 from pffl.typing import FloatArray, IntArray
 
-MAX_TRUST = 1.0  # times the last step, for which a trend of curvature is followed
-
-
-@dataclass(frozen=True, eq=False)
-class ExactState(SaddleState):
-    """Where the method stands; `trust` is how far a trend of curvature is followed."""
-
-    trust: float = MAX_TRUST
-
 
 @dataclass(frozen=True, kw_only=True)
-class Exact(GapMethod[ExactState]):
+class Exact(GapMethod[SaddleState]):
     """Second-order saddle point method for convex linear models.
 
     Parameters
@@ -89,20 +81,20 @@ class Exact(GapMethod[ExactState]):
     order: ClassVar[int] = 2
     closer: ClassVar[float] = 0.01  # the last round squares the gap
 
-    def initial(self, problem: Problem, start: Point | None) -> ExactState:
+    def initial(self, problem: Problem, start: Point | None) -> SaddleState:
         """Start at w = 0, or at a pair that is given."""
         import scipy.linalg  # noqa: F401, the saddle's: loaded before its threads count
 
         check_hessians(self, problem, GRADIENTS_ONLY)
-        return self.started(problem, start, ExactState)
+        return self.started(problem, start, SaddleState)
 
-    def query(self, problem: Problem, state: ExactState) -> Expand:
+    def query(self, problem: Problem, state: SaddleState) -> Expand:
         """Ask for the expansion at the next w (line 5)."""
         return Expand(problem.task, state.w, 2)
 
     def step(
-        self, problem: Problem, state: ExactState, total: ExpandTotal | Expansion
-    ) -> ExactState:
+        self, problem: Problem, state: SaddleState, total: ExpandTotal | Expansion
+    ) -> SaddleState:
         """Lines 1 to 4."""
         raw = problem.expand(state.w, total)
         trial = raw.times(1.0 / state.unit)
@@ -128,8 +120,8 @@ class Exact(GapMethod[ExactState]):
 
 
 def _stepped(
-    terms: ScaledTerms, state: ExactState, here: Expansion, other: Expansion | None
-) -> ExactState:
+    terms: ScaledTerms, state: SaddleState, here: Expansion, other: Expansion | None
+) -> SaddleState:
     """Choose the next w and λ (lines 3 and 4)."""
 
     def solve(cells: IntArray) -> tuple[saddle.SaddleStep, FloatArray]:

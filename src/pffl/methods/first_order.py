@@ -43,7 +43,8 @@ from typing import ClassVar
 import numpy as np
 
 from pffl.methods import saddle
-from pffl.methods.base import Count
+from pffl.methods.base import MAX_HESSIAN_NUMBERS, MAX_HESSIAN_PARAMETERS, Count
+from pffl.methods.exact import Exact
 from pffl.methods.saddle_bounds import (
     GapMethod,
     SaddleState,
@@ -54,12 +55,10 @@ from pffl.methods.saddle_bounds import (
 )
 from pffl.problem import Expansion, Point, Problem, SaddleTerms
 from pffl.queries import Expand, ExpandTotal
-from pffl.queries.expand import MAX_DIRECTIONS
 from pffl.queries.validation import SHAPES
 from pffl.typing import FloatArray, IntArray
 
-SLOW_ROUNDS = 30  # after which columns of Hessians are asked for
-MAX_PARTS = 4  # rounds that all of them may take
+SLOW_ROUNDS = 30  # after which Hessians are asked for, where they are small enough
 MAX_PAIRS, MIN_PAIRS = 30, 8
 MAX_PAIR_NUMBERS = 2**26  # numbers of all pairs together: half a GB
 MAX_PAIR_PRODUCTS = 2**25  # products of pairs with pairs in a round, of all functions
@@ -78,13 +77,10 @@ class FirstOrderState(SaddleState):
     steps, changes
         Pairs, the oldest first: s, and ΔJ of F's losses and of every cell, in the
         parameters that can matter, as `here` is.
-    columns
-        Columns of all Hessians, (1 + Z, k, p) each, as they came in last, in turn.
     """
 
     steps: tuple[FloatArray, ...] = ()
     changes: tuple[FloatArray, ...] = ()
-    columns: tuple[FloatArray, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,8 +134,18 @@ class FirstOrder(GapMethod[FirstOrderState]):
 
     def query(self, problem: Problem, state: FirstOrderState) -> Expand:
         """Ask for values and gradients at the next w (line 6)."""
-        return Expand(
-            problem.task, state.w, directions=_directions(problem, state.round)
+        return Expand(problem.task, state.w)
+
+    def successor(self, problem: Problem, state: FirstOrderState) -> Exact | None:
+        """Let `Exact` go on where gradients alone are slow and Hessians can be had."""
+        p, z = problem.n_parameters, problem.n_cells
+        small = p <= MAX_HESSIAN_PARAMETERS and (1 + z) * p**2 <= MAX_HESSIAN_NUMBERS
+        if state.round < SLOW_ROUNDS or not small:
+            return None
+        B, beta, rounds = self.multiplier_bound, self.risk_weight, self.max_rounds
+        target = self.target_gap
+        return Exact(
+            multiplier_bound=B, risk_weight=beta, target_gap=target, max_rounds=rounds
         )
 
     def step(
@@ -159,9 +165,6 @@ class FirstOrder(GapMethod[FirstOrderState]):
         terms = ScaledTerms.of(problem, state.radius)
         if here is not None:
             state = _remembering(problem, state, here, trial)
-        if isinstance(total, ExpandTotal) and total.products.size:
-            columns = (*state.columns, problem.products(total) / state.unit)
-            state = replace(state, columns=columns[-_parts(problem) :])
         if here is None or accepted(terms, state, here, trial):
             state = replace(state, here=trial, refused=0)
             state = _stepped(terms, state, trial, sizes_of(problem)[used])
@@ -189,31 +192,11 @@ def sizes_of(problem: Problem) -> FloatArray:
 
 
 def used_of(problem: Problem) -> IntArray | slice:
-    """Return which parameters can matter: of hashed words, most inputs have no row.
-
-    Of few parameters all are kept.
-    """
+    """Return which parameters can matter: of hashed words, most inputs have no row."""
     sizes = problem.column_sizes
-    if _parts(problem) <= MAX_PARTS or sizes.all():
+    if sizes.all():
         return slice(None)
     return np.flatnonzero(np.tile(sizes, problem.n_parameters // len(sizes)))
-
-
-def _parts(problem: Problem) -> int:
-    """Return the rounds that it takes to ask for all columns of the Hessians."""
-    return -(-problem.n_parameters // MAX_DIRECTIONS)
-
-
-def _directions(problem: Problem, asked: int) -> FloatArray:
-    """Return the directions to multiply Hessians with in the next round, (p, k).
-
-    None at first. Where gradients alone are too slow, and parameters are few, the
-    coordinates in turn: all of them make Hessians.
-    """
-    p, parts = problem.n_parameters, _parts(problem)
-    if asked < SLOW_ROUNDS or parts > MAX_PARTS:
-        return np.zeros((p, 0))
-    return np.eye(p)[:, (asked - SLOW_ROUNDS) % parts :: parts]
 
 
 def _remembering(
@@ -258,17 +241,8 @@ def _learnt(
     sizes: FloatArray,
     cells: IntArray,
 ) -> tuple[Span, FloatArray]:
-    """Return the span of what a quasi-Newton step is made of, and Hessians in it.
-
-    Where all columns of the Hessians came in, these take the place of what was learnt.
-    """
-    p, parts, rows = len(here.w), len(state.columns), np.append(0, 1 + cells)
-    if parts > 0 and sum(part.shape[1] for part in state.columns) >= p:
-        last = (state.round - 1 - SLOW_ROUNDS) % parts  # whose turn it was
-        whole = np.empty((len(rows), p, p))
-        for back, part in enumerate(reversed(state.columns)):
-            whole[:, (last - back) % parts :: parts] = part[rows]
-        return Span(None, p), 0.5 * (whole + whole.mT)
+    """Return the span of what a quasi-Newton step is made of, and Hessians in it."""
+    rows = np.append(0, 1 + cells)
     weights = np.append(terms.risk_weight, state.multipliers)
     slopes = [weights @ change for change in state.changes]
     slopes += [here.risk_gradient, *here.jacobian[cells]]

@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -45,6 +45,7 @@ from pffl.queries.expand import linear
 from pffl.typing import FloatArray, IntArray
 
 ARMIJO = 1e-4
+MAX_TRUST = 1.0  # times the last step, for which a trend of curvature is followed
 NEAR_END = 0.9  # of the ball's radius: then it grows
 RADIUS_GROWTH = 10.0
 MAX_RADIUS = 1e9  # times the radius at the start
@@ -74,8 +75,8 @@ class SaddleState:
         Expansion at the last accepted w.
     penalty, promised
         ρ of the merit, and how much of it the step to `w` should save.
-    refused
-        Trials refused since `here`.
+    refused, trust
+        Trials refused since `here`, and how far a trend of curvature is followed.
     idle, stalled
         Rounds since a bound moved, and whether nothing more can be gained.
     above, below
@@ -104,6 +105,7 @@ class SaddleState:
     penalty: float = 0.0
     promised: float = 0.0
     refused: int = 0
+    trust: float = MAX_TRUST
     idle: int = 0
     stalled: bool = False
     above: float = 0.0
@@ -204,11 +206,15 @@ class GapMethod(Method, Generic[S]):
         if known is not None and np.array_equal(state.w, known.w):
             enough = self.order == 1 or known.risk_hessian.size > 0
             state = self.step(problem, state, known) if enough else state
+        method: GapMethod[Any] = self
         try:
-            while not self.finished(state):
+            while not method.finished(state):
+                if (other := method.successor(problem, state)) is not None:
+                    method = other
+                    state = replace(state, w=state.best.w, here=None, refused=0, idle=0)
                 lam = state.multipliers  # of the model around the last w
-                total = yield self.query(problem, state)
-                state = self.step(problem, state, total)
+                total = yield method.query(problem, state)
+                state = method.step(problem, state, total)
                 yield Round(state.ending.best, state.ending.rounded_gap, lam)
         except Stop:
             pass
@@ -227,6 +233,10 @@ class GapMethod(Method, Generic[S]):
     @abstractmethod
     def step(self, problem: Problem, state: S, total: ExpandTotal | Expansion) -> S:
         """Return the state after a total has come in."""
+
+    def successor(self, problem: Problem, state: S) -> GapMethod[Any] | None:
+        """Return the method that goes on from here, should this one be slow."""
+        return None
 
     def started(self, problem: Problem, start: Point | None, kind: type[S]) -> S:
         """Return a first state at w = 0, or at a pair that is given."""
