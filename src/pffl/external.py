@@ -640,7 +640,7 @@ class LoaderEngine:
 
         y = torch.as_tensor(labels, device=self.device)
         y = y.long() if self.loss.per_class else y.to(scores.dtype)
-        return self.loss.of_scores(scores, y, self.network.delta)
+        return self.loss.of_scores(scores, y)
 
     def _strata(self, labels: Any, groups: Any) -> IntArray:
         """Return codes of (group, label); refuse codes that have no name."""

@@ -28,7 +28,7 @@ def read(table):
 
 @pytest.mark.parametrize(
     ("labels", "loss", "outputs"),
-    [(2, None, 2), (3, None, 3), (0, None, 1), (2, "binary", 1), (0, "huber", 1)],
+    [(2, None, 2), (3, None, 3), (0, None, 1), (2, "binary", 1), (0, "squared", 1)],
 )
 def test_sizes_and_loss_come_from_the_data(labels, loss, outputs):
     table = {"kind": "mlp", "hidden": [5, 4], "l2": 0.1, "batch_norm": True}

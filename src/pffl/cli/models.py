@@ -53,7 +53,7 @@ def predict(
     ],
     out: Annotated[
         Path | None,
-        option("A new CSV or Parquet. Default: CSV on stdout.", "FILE", "--out", "-o"),
+        option("A new CSV file. Default: stdout.", "FILE", "--out", "-o"),
     ] = None,
     keep: Annotated[
         list[str] | None,

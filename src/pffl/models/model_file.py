@@ -95,8 +95,7 @@ def _opened(content: bytes) -> tuple[_Header, dict[str, FloatArray]]:
     """Return header and arrays, of the right names and kinds."""
     metadata, arrays = judge(content)
     oldest = metadata.get("format") == FORMAT  # 0.1.0 wrote it elsewhere
-    plain: Mapping[str, Any] = {"format": FORMAT, "version": 1}
-    plain = plain if oldest else unpack(content).header
+    plain = {"format": FORMAT, "version": 1} if oldest else unpack(content).header
     found = plain.get("format"), plain.get("version")
     if found in [(FORMAT, version) for version in range(1, VERSION)]:
         raise Malformed(

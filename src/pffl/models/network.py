@@ -42,7 +42,7 @@ MAX_LAYERS = 1000
 MAX_LAYER_SIZE = 1 << 20  # more is a mistake, or an attack
 OWN_MODULE = "own module"
 
-LossName = Literal["cross_entropy", "binary", "squared", "huber"]
+LossName = Literal["cross_entropy", "binary", "squared"]
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,12 @@ class Loss:
     labels
         The labels that it is for.
     of_scores
-        From scores, labels and δ to the loss of each example.
+        From scores and labels to the loss of each example.
     """
 
     name: str
     labels: Literal["two classes", "classes", "a numeric target"]
-    of_scores: Callable[[Tensor, Tensor, float], Tensor]
+    of_scores: Callable[[Tensor, Tensor], Tensor]
 
     @property
     def numeric(self) -> bool:
@@ -110,24 +110,16 @@ LOSSES: dict[str, Loss] = {
     "cross_entropy": Loss(
         "cross_entropy",
         "classes",
-        lambda z, y, _: functional.cross_entropy(z, y.long(), reduction="none"),
+        lambda z, y: functional.cross_entropy(z, y.long(), reduction="none"),
     ),
     "binary": Loss(
         "binary",
         "two classes",
-        lambda z, y, _: functional.binary_cross_entropy_with_logits(
+        lambda z, y: functional.binary_cross_entropy_with_logits(
             z, y, reduction="none"
         ),
     ),
-    "squared": Loss("squared", "a numeric target", lambda z, y, _: (z - y).square()),
-    # Twice torch's, so that it is the squared error within δ (as HuberRegression's is).
-    "huber": Loss(
-        "huber",
-        "a numeric target",
-        lambda z, y, delta: (
-            2.0 * functional.huber_loss(z, y, reduction="none", delta=delta)
-        ),
-    ),
+    "squared": Loss("squared", "a numeric target", lambda z, y: (z - y).square()),
 }
 
 
@@ -141,12 +133,10 @@ class Network(Model):
         Takes rows, shape (n, features), in its own floating type; returns scores, shape
         (n, classes), for "cross_entropy", otherwise (n, 1) or (n,). It is not changed.
     loss
-        "cross_entropy" (two or more classes), "binary" (one score for two classes),
-        "squared" or "huber" (a numeric target).
+        "cross_entropy" (two or more classes), "binary" (one score for two classes) or
+        "squared" (a numeric target).
     l2
         μ of the ridge term (μ/2)‖w‖², over all trained parameters.
-    delta
-        δ of the Huber loss: ``r²`` up to ``|r| = δ``, beyond it ``2δ|r| − δ²``.
     standardize
         Whether features are scaled to mean 0 and variance 1 over all silos. None: yes,
         unless the module says ``scales_inputs = True``, as `celeba_cnn` does.
@@ -180,7 +170,6 @@ class Network(Model):
     module: nn.Module
     loss: LossName = "cross_entropy"
     l2: float = 0.0
-    delta: float = field(default=1.0, kw_only=True)
     standardize: bool | None = field(default=None, kw_only=True)
     initial: Literal["drawn", "given"] = field(default="drawn", kw_only=True)
     device: str = field(default="cpu", kw_only=True)
@@ -201,7 +190,6 @@ class Network(Model):
             "module": (isinstance(self.module, nn.Module), "a torch.nn.Module"),
             "loss": (self.loss in LOSSES, f"one of {', '.join(LOSSES)}"),
             "l2": (is_number(self.l2) and self.l2 >= 0, "a finite number ≥ 0"),
-            "delta": (is_number(self.delta) and self.delta > 0, "a finite number > 0"),
             "standardize": (isinstance(self.standardize, bool | None), "true or false"),
             "initial": (self.initial in ("drawn", "given"), "'drawn' or 'given'"),
         }
@@ -316,20 +304,8 @@ class Network(Model):
 
     def example_losses(self, z: Tensor, y: Tensor) -> Tensor:
         """Return the loss of each example from the module's outputs."""
-        delta = self.delta / self.target.scale
-        losses = self._loss.of_scores(self._loss.scores(z), y, delta)
+        losses = self._loss.of_scores(self._loss.scores(z), y)
         return self.target.scale**2 * losses
-
-    @property
-    def robust(self) -> bool:
-        """Whether one wild value of a numeric target has little weight."""
-        return self._loss.name == "huber"
-
-    def residual_losses(self, residual: FloatArray) -> FloatArray:
-        """Return the loss of predictions that are so far off (for a numeric target)."""
-        most = self.delta if self.robust else np.inf
-        clipped = np.clip(residual, -most, most)
-        return clipped * (2.0 * residual - clipped)
 
     def losses(self, w: FloatArray, X: Design, y: FloatArray) -> FloatArray:
         """Return the loss of each example, in batches."""
@@ -439,7 +415,6 @@ class Network(Model):
             "dtype": str(self._dtype).removeprefix("torch."),
             "loss": self.loss,
             "l2": self.l2,
-            "delta": self.delta,
             "standardize": self.standardized,
             "initial": self.initial,
         }
@@ -533,7 +508,7 @@ class Replica:
             for buffer in self.module.buffers()
             if not buffer.is_floating_point()
         ]
-        self._mode: tuple[bool, bool] | None = None
+        self._training: bool | None = None
 
     def load(self, w: FloatArray) -> None:
         """Take the state from w."""
@@ -554,22 +529,22 @@ class Replica:
 
         A single row has no variance: batch norm keeps its own, as in evaluation.
         """
-        self._switch((True, rows == 1))
-
-    def evaluating(self) -> nn.Module:
-        """Switch to evaluation, and return the module."""
-        self._switch((False, False))
-        return self.module
-
-    def _switch(self, mode: tuple[bool, bool]) -> None:
-        if mode == self._mode:
-            return
-        training, single = self._mode = mode
-        self.module.train(training)
-        if single:
+        self._switch(training=True)
+        if rows == 1:
+            self._training = None
             for part in self.module.modules():
                 if isinstance(part, nn.BatchNorm1d):
                     part.train(False)
+
+    def evaluating(self) -> nn.Module:
+        """Switch to evaluation, and return the module."""
+        self._switch(training=False)
+        return self.module
+
+    def _switch(self, *, training: bool) -> None:
+        if training is not self._training:
+            self.module.train(training)
+            self._training = training
 
 
 def join(tensors: Sequence[Tensor], stack: int = 0) -> FloatArray:
@@ -665,10 +640,6 @@ def mlp(
     batch_norm
         Whether each hidden layer is normalised over its batch.
     """
-    if not isinstance(hidden, list | tuple) or len(hidden) > MAX_LAYERS:
-        raise UsageError(f"[wrong-value] 'hidden' must be a list of widths: {hidden!r}")
-    if not isinstance(batch_norm, bool):
-        raise UsageError(f"[wrong-value] 'batch_norm' must be a bool: {batch_norm!r}")
     widths = (inputs, *hidden)
     check_sizes("mlp", *widths, outputs)
     layers: list[nn.Module] = []
@@ -723,15 +694,11 @@ ARCHITECTURES: dict[str, Callable[..., Described]] = {
 
 def check_sizes(name: str, *sizes: object) -> None:
     """Refuse sizes of layers that are not whole numbers within limits."""
-    wrong_sizes = [
-        size
-        for size in sizes
-        if type(size) is not int or not 1 <= size <= MAX_LAYER_SIZE
-    ]
-    if wrong_sizes:
+    good = all(type(n) is int and 1 <= n <= MAX_LAYER_SIZE for n in sizes)
+    if not good or len(sizes) > MAX_LAYERS:
         raise UsageError(
             f"[wrong-value] sizes of {name} must be whole numbers from 1 to "
-            f"{MAX_LAYER_SIZE}. Got {wrong_sizes} instead."
+            f"{MAX_LAYER_SIZE}, at most {MAX_LAYERS} of them. Got {sizes[:9]} instead."
         )
 
 

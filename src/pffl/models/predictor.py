@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pffl import files
 from pffl.data.columns import TableEncoding, Unseen
-from pffl.data.read import PARQUET, is_table, read_chunks
+from pffl.data.read import is_table, read_chunks
 from pffl.data.rows import Matrix, as_inputs, rows_not_finite
 from pffl.data.schema import Schema
 from pffl.errors import ArtefactError, DataError, MissingExtraError, UsageError
@@ -294,8 +294,7 @@ def score_file(
     rows
         A table: CSV, Parquet, or what else `pffl` reads.
     out
-        A new file, Parquet by its ending and otherwise CSV, which appears when it is
-        whole; or a stream, for CSV.
+        A new CSV file, which appears when it is whole; or a stream.
     keep
         Columns of the table to write beside the scores.
     unseen
@@ -326,8 +325,6 @@ def score_file(
 
     if not isinstance(out, str | os.PathLike):
         _write_csv(out, parts())
-    elif Path(out).suffix.lower() in PARQUET:
-        files.write(_new(out), lambda stream: _write_parquet(stream, parts()))
     else:
         files.write(_new(out), lambda stream: _write_csv(stream, parts()))
     return sum(counts)
@@ -356,20 +353,6 @@ def _numeric(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _write_parquet(stream: BinaryIO, parts: Iterator[pd.DataFrame]) -> None:
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError as error:
-        raise MissingExtraError("parquet", "writing Parquet files") from error
-    first = pa.Table.from_pandas(next(parts), preserve_index=False)
-    with parquet.ParquetWriter(stream, first.schema) as writer:
-        writer.write_table(first)
-        for part in parts:
-            table = pa.Table.from_pandas(part, first.schema, preserve_index=False)
-            writer.write_table(table)
 
 
 def _new(path: str | os.PathLike[str]) -> Path:

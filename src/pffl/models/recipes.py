@@ -27,7 +27,7 @@ class Recipe:
 
     Parameters
     ----------
-    l2, delta, standardize, device
+    l2, standardize, device
         As for `pffl.Network`.
     loss
         As there; None takes "cross_entropy" for classes and "squared" for numbers.
@@ -36,8 +36,7 @@ class Recipe:
     """
 
     l2: float = 0.0
-    loss: Literal["cross_entropy", "binary", "squared", "huber"] | None = None
-    delta: float = 1.0
+    loss: Literal["cross_entropy", "binary", "squared"] | None = None
     standardize: bool | None = None
     dtype: Literal["float32", "float64"] = "float32"
     device: str = "cpu"
@@ -50,7 +49,7 @@ class Recipe:
         loss = self.loss or ("cross_entropy" if schema.labels else "squared")
         outputs = max(1, len(schema.labels)) if loss == "cross_entropy" else 1
         described = {"name": self.name, **self.architecture(schema, outputs)}
-        given = {n: getattr(self, n) for n in ("delta", "standardize", "device")}
+        given = {n: getattr(self, n) for n in ("standardize", "device")}
         module = network.build(described, self.dtype)
         made: Model = network.Network(module, loss, self.l2, **given)
         return made
