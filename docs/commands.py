@@ -52,7 +52,7 @@ Errors also have a `code` for programs (`error.code`); sentences may change.
 | `not met` | 4 | a bound is missed | leave `method.multiplier_bound` out, or raise it |
 | `not measured` | 4 | a group has no training rows | leave its bound out |
 | `impossible` | 4 | no linear model meets all bounds (proved) | [four ways on](choosing.md#if-it-is-impossible) |
-| `not decided` | 4 | the noise leaves it open | the message says which ε or how many rows would do |
+| `not decided` | 4 | the noise leaves it open | more rows or a larger ε |
 | `not converged` | 4 | the gap is above its target | the message says what to raise; or `--method auto` |
 | `diverged` | 4 | stopped at the last finite model | a smaller step size |
 | `interrupted` | 130 | unfinished | `pffl run --resume DIR` |
