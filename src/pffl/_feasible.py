@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 EQUAL = 1e-12  # bounds this close are one
 MOST_CELLS = 30  # whose own smallest bounds are searched for unasked
-CLOSE = 1e-9  # φ this small beside the cell's scale: at the root
+CLOSE = 1e-9  # φ this small relative to the cell's scale: at the root
 STEPS = 30  # of Newton's method on φ
 ROOM = 1e-8  # of the scale: first step beyond the root, to keep the other bounds
 FEWEST = 8  # people set aside, for a forecast of their cell
@@ -139,7 +139,7 @@ class CertificateForecast:
 
     @property
     def sentence(self) -> str:
-        """The forecast, and what stands in the way, in words."""
+        """The forecast, and what limits it, in words."""
         text = f"Forecast at {100 * self.confidence:.6g} % confidence: "
         if unknown := [cell.cell for cell in self.cells if cell.mean_loss is None]:
             return f"{text}not known; {listing(unknown)} have too few training rows."
@@ -526,7 +526,7 @@ def _forecast(
     if engine.federation is None:
         raise UsageError(
             "[needs-rows] a forecast sets training rows aside, and they are elsewhere: "
-            "each site can make one of its own rows"
+            "each site can make one for its rows"
         )
     weighted = bool(setting.data.weighted)
     if weighted and options.weight_bound is None:
@@ -600,7 +600,7 @@ class Outlook:
     risk: float
 
     def chance(self, rows: float) -> float:
-        """Return Φ((ζ − U)/se) for so many rows."""
+        """Return Φ((ζ − U)/se) for n rows."""
         if self.bound >= 1 or rows < 1:
             return float(self.bound >= 1)
         known = self.known

@@ -20,7 +20,7 @@ weight where they are known, and the inputs before scaling. From top to bottom:
 Without ROWS, or where they cannot be had (deployed and private runs), the word is
 *consistent*: the conclusions follow from the recorded sums, and the sums were not
 checked. With ROWS it is *verified against rows*. Of a network losses are not computed
-again: its sums stay as recorded, and that is said. ``pffl verify`` also makes again all
+again: its sums stay as recorded, as reported. ``pffl verify`` also makes again all
 that follows from the sums: error rates, figures with noise, sentences, page and card.
 
 No file can show who wrote it, that bounds, seed and settings were fixed before test
@@ -57,7 +57,7 @@ from scipy.special import (
     xlog1py,
 )
 
-CLOSE, TINY = 1e-9, 1e-12  # the same number by another way: relative, and beside it
+CLOSE, TINY = 1e-9, 1e-12  # the same number by another way: relative, and absolute
 MET = 1e-6  # of a group's scale: a training loss this little above its bound is met
 FEW = 10  # test rows of a group that are too few to judge by: less than these
 FAR, NEAR = 1e6, 10.0  # times the longest weights: as good as all, least of a proof
@@ -135,7 +135,7 @@ def known(part: Any) -> Any:
 
 
 def read_json(text: bytes | str) -> Any:
-    """Read JSON that means one thing: no doubled key, no number that is none."""
+    """Read JSON that means one thing: no doubled key, no NaN or infinity."""
 
     def unique(pairs: list[tuple[str, Any]]) -> Json:
         if len(found := dict(pairs)) < len(pairs):
@@ -286,7 +286,7 @@ class Rows:
     Attributes
     ----------
     X, y, s, who
-        Inputs, labels, weights, and whom a row is about.
+        Inputs, labels, weights, and the person of a row.
     member, mass
         Which rows are in which group of the constraint (sparse), and their weight.
     in_risk, share
@@ -436,8 +436,8 @@ class Rows:
 
         A person's t is weight/s_max and x the loss/M: means over the person's rows.
         """
-        alike, people, logs = len((stated["levels"] or [[]])[0]) == 2, [], []
-        t = self.s / (1.0 if alike else self.e["terms"]["weight_bound"])
+        unweighted, people, logs = len((stated["levels"] or [[]])[0]) == 2, [], []
+        t = self.s / (1.0 if unweighted else self.e["terms"]["weight_bound"])
         ends = self.member.indptr[1:-1]
         for z, own in enumerate(np.split(self.member.indices, ends)):
             who = np.unique(self.who[own], return_inverse=True)[1]
@@ -476,11 +476,11 @@ def root_of(function: Callable[[float], float], low: float, high: float) -> floa
 class GroupTest:
     """What the rows of one group say of new people: n, bets, log-sums at levels.
 
-    Where rows count alike, levels do not matter: 0 and M.
+    Where rows are unweighted, levels do not matter: 0 and M.
     """
 
     def __init__(self, sample: Json, z: int, M: float) -> None:
-        self.M, self.alike = M, len(sample["levels"][z]) == 2
+        self.M, self.unweighted = M, len(sample["levels"][z]) == 2
         self.bets, self.weights = (
             np.array(sample[key][z]) for key in ("bets", "bet_weights")
         )
@@ -506,13 +506,13 @@ class GroupTest:
     def upper(self, delta: float) -> float:
         """Return what the mean loss is at most, with probability 1 − δ.
 
-        Of rows that count alike: the log-sum bound at 0.8 δ or Chernoff's at 0.2 δ.
+        Of unweighted rows: the log-sum bound at 0.8 δ or Chernoff's at 0.2 δ.
         """
         if self.n == 0:
             return self.M
-        term = math.log((0.8 if self.alike else 1.0) * delta)
+        term = math.log((0.8 if self.unweighted else 1.0) * delta)
         top = root_of(lambda z: self.log_wealth(z) + term, 0.0, 1.0)
-        if self.alike:
+        if self.unweighted:
             p = min(max(float(self.mean[0]), 0.0), 1.0)
             budget = math.log(5 / delta) / self.n
 
@@ -551,7 +551,7 @@ def upper_ends(sample: Json, groups: int, M: float, delta: float) -> Any:
 
 
 def means_of(sample: Json, column: str) -> Any:
-    """Return the mean of a column per group of the constraint; NaN where nobody is."""
+    """Return the mean of a column per group of the constraint; NaN without people."""
     total, mass = (np.array(sample["cells"][c], float) for c in (column, "weight"))
     return np.divide(total, mass, out=np.full(len(mass), np.nan), where=mass > 0)
 
@@ -643,7 +643,7 @@ def check_declared(e: Json, model: SavedModel, run_file: Json) -> Iterator[Check
 
 
 def check_cells(e: Json) -> Iterator[Check]:
-    """Find in every bounded group whom its name says, and every row in some group.
+    """Find in every bounded group the rows of its name, and every row in some group.
 
     A name is made of values of its people: of attributes, the label, the silo.
     """
@@ -870,8 +870,8 @@ def check_bets(
     two promise the same, rounding may choose either. δ of an earlier look (None) is
     told by the smallest bet.
     """
-    alike = len(held["levels"][0]) == 2
-    counts, part = held["cells"]["count"], 0.8 if alike else 1.0
+    unweighted = len(held["levels"][0]) == 2
+    counts, part = held["cells"]["count"], 0.8 if unweighted else 1.0
     if delta is None:
         z = int(np.argmax(counts))
         smallest = min(held["bets"][z][0 if moments_of(seen, z, M) is None else 1 :])
@@ -881,7 +881,7 @@ def check_bets(
         steps = np.linspace(0, 1, 9 if m is None else 8)
         spread = min(math.sqrt(8 * term / n), 0.495) ** (1 - steps) * 0.99**steps
         plan: Json = {"bets": spread.tolist(), "bet_weights": [1 / 9] * 9}
-        beside = [0.05, 0.15, 0.3, 0.6]
+        near = [0.05, 0.15, 0.3, 0.6]
         if m is not None:
             ends, end = best_ends(m, (term - math.log(0.6)) / n)
             j = int(np.argmin(np.abs(TRIED - held["bets"][z][0])))
@@ -891,8 +891,8 @@ def check_bets(
             level = min(m[1] / m[0], 1.0)
             square = m[4] - 2 * level * m[3] + level**2 * m[2]
             step = max(math.sqrt(max(square, 0.0) / m[2]) / 4, (end - level) / 2)
-            beside = [level + step * k for k in (-1, 0, 1, 3)]
-        inner = [] if alike else np.clip([*beside, bounds[z] / M], 0, 1)
+            near = [level + step * k for k in (-1, 0, 1, 3)]
+        inner = [] if unweighted else np.clip([*near, bounds[z] / M], 0, 1)
         plan["levels"] = (M * np.sort([0.0, *inner, 1.0])).tolist()
         stated = {key: held[key][z] for key in plan}
         yield from compare(f"{name}, group {z}", stated, plan)
@@ -939,7 +939,7 @@ def shown_up_to(path: Json, bounds: Any, delta: float) -> int:
 
 
 def separate(e: Json, sample: Json, overlap: Any) -> bool:
-    """Whether rows may speak of new people: nobody in them was trained on."""
+    """Whether rows may speak of new people: none of their people was trained on."""
     trained_on, own = e["data"]["trained_on"], e["data"]["fingerprint"]
     other = None not in (trained_on, own) and trained_on != own
     ours = (known(e["training"]) or trained_on is not None) and not other

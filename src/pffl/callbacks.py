@@ -19,7 +19,7 @@ class Callback:
     """Override what you need; `after_round` may return True to stop the run."""
 
     def after_round(self, row: Round) -> bool:
-        """After each round; of a run that goes on, also after those of before."""
+        """After each round; of a resumed run, also after those of before."""
         return False
 
     def releasing(self, lines: Sequence[str]) -> None:

@@ -242,7 +242,7 @@ class Log:
 
     @property
     def seed(self) -> int | None:
-        """Seed of the run that was stopped; None if there is none."""
+        """Seed of the run that was stopped; None without one."""
         seed = self._header.get("identity", {}).get("run", {}).get("seed")
         return seed if isinstance(seed, int) else None
 
@@ -325,7 +325,7 @@ class Log:
         if self._full or self._size + len(body) > MAX_LOG_BYTES:
             if not self._full:
                 warnings.warn(
-                    f"'{self.path}' is full: if this run is stopped, it goes on after "
+                    f"'{self.path}' is full: if this run is stopped, it resumes after "
                     f"message {self.messages}",
                     stacklevel=2,
                 )

@@ -1,6 +1,6 @@
 """Files that appear whole or not at all, logs that lose no line, and one way to hash.
 
-A file is written beside its target, forced to the disk, and takes its name last, so a
+A file is written next to its target, forced to the disk, and takes its name last, so a
 crash, a full disk or `kill -9` leaves what was there (faults 65 and 69). Errors name
 the path. Files of a site are for the site's own user alone (`private`).
 """
@@ -40,15 +40,15 @@ def write_all(
 ) -> None:
     """Write files so that a crash leaves either all old ones or whole new ones.
 
-    All are first written beside their targets; only then do they take their names, one
+    All are first written next to their targets; only then do they take their names, one
     by one. A file named in `previous` that is there already takes that other name just
     before.
     """
-    beside = {name: directory / f".{name}.tmp" for name in files}
+    pending = {name: directory / f".{name}.tmp" for name in files}
     path = directory
     try:
         for name, content in files.items():
-            path = beside[name]
+            path = pending[name]
             if private:
                 make_private(path)
             write_through(path, content)
@@ -57,12 +57,12 @@ def write_all(
             if previous and name in previous:
                 with suppress(FileNotFoundError):
                     os.replace(path, directory / previous[name])
-            os.replace(beside[name], path)
+            os.replace(pending[name], path)
         _force(directory)
     except OSError as error:
         raise cannot_write(path, error, "; earlier results are intact") from error
     finally:
-        for path in beside.values():
+        for path in pending.values():
             with suppress(OSError):
                 path.unlink(missing_ok=True)
 
@@ -112,27 +112,27 @@ def folder(path: Path, *, private: bool = False) -> Path:
 def whole_folder(place: Path) -> Iterator[Path]:
     """Give a folder to fill, which takes the name `place` last (fault 100).
 
-    An empty folder of that name gives way to it; one that holds something is refused.
-    What a crash left unfinished beside it goes away the next time.
+    An empty folder of that name is replaced; one that holds something is refused.
+    What a crash left unfinished next to it is removed the next time.
     """
     place = place.absolute()
-    beside, held = (place.with_name(f".{place.name}.{end}") for end in ("tmp", "lock"))
+    pending, held = (place.with_name(f".{place.name}.{end}") for end in ("tmp", "lock"))
     _refuse_used(place)
     folder(place.parent)
     with lock(held, private=True):
         try:
             _refuse_used(place)
-            if beside.exists():
-                shutil.rmtree(beside)
-            yield folder(beside)
-            for path in (beside, *beside.rglob("*")):
+            if pending.exists():
+                shutil.rmtree(pending)
+            yield folder(pending)
+            for path in (pending, *pending.rglob("*")):
                 _force(path)
-            os.rename(beside, place)
+            os.rename(pending, place)
             _force(place.parent)
         except OSError as error:
             raise cannot_write(Path(error.filename or place), error) from error
         finally:
-            shutil.rmtree(beside, ignore_errors=True)
+            shutil.rmtree(pending, ignore_errors=True)
             held.unlink(missing_ok=True)
 
 

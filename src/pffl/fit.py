@@ -150,7 +150,7 @@ def fit(
 
 
 def _joined(first: Run, then: Run) -> Run:
-    """Return a run that went on, with the rounds of both."""
+    """Return a run that was resumed, with the rounds of both."""
     rows = [replace(row, number=first.rounds + row.number) for row in then.history]
     asked = first.rounds + then.rounds
     return replace(then, history=(*first.history, *rows), rounds=asked)

@@ -98,7 +98,7 @@ class Round:
 
 @dataclass(frozen=True, eq=False)
 class Finished:
-    """Where a method ended, and what it knows of it, so that nobody asks again.
+    """Where a method ended, and what it knows of it, so that it is not asked again.
 
     Attributes
     ----------
@@ -238,7 +238,7 @@ class Start:
     point
         The pair (w, λ).
     expansion, bounds
-        The expansion there, if it is at hand: what it tells need not be asked. And the
+        The expansion there, if it is known: what it tells need not be asked. And the
         bounds under which it was taken.
     """
 
@@ -252,7 +252,7 @@ class Start:
         return cls(run.point, run.expansion, problem.cells.bounds)
 
     def sharing(self, total: float, cells: int) -> Start:
-        """Return it with multipliers that have a sum; alike where none is above 0."""
+        """Return it with multipliers that have a sum; equal where none is above 0."""
         lam = self.point.multipliers
         if len(lam) != cells or not lam.sum() > 0:
             lam = np.ones(cells)
@@ -267,7 +267,7 @@ class Start:
         return Start(Point(self.point.w, none), at, none)
 
     def under(self, problem: Problem) -> Expansion | None:
-        """Return the expansion under the bounds of a problem; None if not at hand.
+        """Return the expansion under the bounds of a problem; None if unknown.
 
         What a bound far above its loss has rounded off is not to be had again.
         """
@@ -454,7 +454,7 @@ class Gap:
 
 
 def observe(problem: Problem, query: Query[Any], total: Total) -> Round | None:
-    """Read risk and violation at the w that was sent; None if there is none to read."""
+    """Read risk and violation at the w that was sent; None without one."""
     heard = True  # whether a silo that counts was among those asked
     lam = np.zeros(problem.n_cells)
     if isinstance(query, Train) and isinstance(total, TrainTotal):

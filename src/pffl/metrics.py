@@ -3,7 +3,7 @@
     GridSearchCV(clf, grid, scoring=worst_group_loss_scorer)
         .fit(X, y, sensitive_features=A)
 
-A scorer asks for `sensitive_features` by itself where scikit-learn routes metadata
+A scorer asks for `sensitive_features` where scikit-learn routes metadata
 (``sklearn.set_config(enable_metadata_routing=True)``).
 """
 
@@ -24,7 +24,7 @@ from pffl.typing import FloatArray, IntArray
 if TYPE_CHECKING:
     import pandas as pd
 
-EVERYONE = Attribute("group", ("everyone",))  # where nobody says who is who
+EVERYONE = Attribute("group", ("everyone",))  # without sensitive features
 Loss: TypeAlias = Literal["log", "squared"]
 
 
@@ -173,7 +173,7 @@ def codes_of(values: NDArray[Any], classes: NDArray[Any]) -> IntArray:
     if unknown.any():
         found = np.unique(values[unknown])[:5].tolist()
         raise DataError(
-            f"[unknown-label] labels {found} are none of the classes {classes.tolist()}"
+            f"[unknown-label] labels {found} are not in the classes {classes.tolist()}"
         )
     return np.asarray(codes, dtype=np.int64)
 

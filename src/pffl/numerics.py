@@ -18,7 +18,7 @@ def is_number(value: object) -> bool:
 
 
 def divisors(weights: FloatArray) -> FloatArray:
-    """Return weights to divide by: 1 for those of nobody, whose sums are 0."""
+    """Return weights to divide by: 1 for empty cells, whose sums are 0."""
     return np.where(weights > 0, weights, 1.0)
 
 
@@ -127,7 +127,7 @@ def log_softmax(scores: FloatArray) -> FloatArray:
 
 
 def row_lengths(rows: FloatArray) -> FloatArray:
-    """Return the length of each row, which hangs on no other row, to the last bit.
+    """Return the length of each row, which depends on no other row, to the last bit.
 
     Column by column: sums along rows can depend on where rows stand in memory.
     """

@@ -51,7 +51,7 @@ class Options:
         near it.
     weight_bound
         What no row's weight is above, seen or unseen, where rows have weights. None:
-        nothing is said of unseen people.
+        no statement on new people.
     confidence
         Of the statements about unseen people.
     l2
@@ -158,7 +158,7 @@ class Setting:
     access
         How the silos are reached, and what they show.
     calibration_overlap
-        Rows set apart for a promise that are training rows, too; None if nobody could
+        Rows set apart for a promise that are training rows, too; None if they could not
         look.
     """
 
@@ -205,7 +205,7 @@ def prepare(
     check_pooled(setting, constraint, method, options)
     if options.l2 == "auto":
         raise UsageError(
-            "[auto-refused] l2 = 'auto' is for one run over rows that are at hand: "
+            "[auto-refused] l2 = 'auto' is for one run over rows in one process: "
             "give a number"
         )
     if options.error_at_most is not None:
@@ -236,7 +236,7 @@ def prepare(
     )
     if np.isnan(cells.bounds).any():
         raise UsageError(
-            "[auto-refused] bound = 'auto' is for one run over rows that are at hand: "
+            "[auto-refused] bound = 'auto' is for one run over rows in one process: "
             "give a number"
         )
     cells, counts, notes = _covered(cells, census, options, setting.access)
@@ -282,7 +282,7 @@ class Counted:
 
 
 def count(schema: Schema) -> Flow[Counted]:
-    """Ask the census; and for sums about the means that are large beside the spread."""
+    """Ask the census; and for sums about means that are large against the spread."""
     census = yield from ask(Census(schema, "train"))
     mass, target = float(census.weight.sum()), census.target.sum(axis=0)
     first, second = target if len(target) else np.zeros(2)
@@ -463,8 +463,8 @@ def _covered(
         few = " (sites leave out small groups)" if access.elsewhere else ""
         raise DataError(
             f"[empty-cells] no training rows in any silo for {listing(empty)}{few}: a "
-            "promise to nobody cannot be kept or broken (`empty_cells='remove'` "
-            "leaves these cells out and says so)"
+            "bound on no people cannot be met or missed (`empty_cells='remove'` "
+            "leaves these cells out and reports it)"
         )
     kept = np.flatnonzero(counts)
     if len(kept) == 0:

@@ -75,7 +75,7 @@ class Expansion:
 
 
 class SaddleTerms(Protocol):
-    """What G is beside F and r: β, B, βμ and, where that is 0, the ball's R."""
+    """What G has besides F and r: β, B, βμ and, where that is 0, the ball's R."""
 
     @property
     def risk_weight(self) -> float:
@@ -107,7 +107,7 @@ class Access:
     elsewhere
         Whether answers come as messages from other machines.
     pooled
-        How many sites answer as one, under secure sums; 0 where silos are told apart.
+        How many sites answer as one, under secure sums; 0 where silos are kept apart.
     """
 
     elsewhere: bool = False
@@ -209,7 +209,7 @@ class Problem:
 
     @cached_property
     def scales(self) -> FloatArray:
-        """What a loss is large or small beside in each cell, shape (Z,).
+        """What a loss is large or small against in each cell, shape (Z,).
 
         The cell's mean loss under the best constant model of all rows; no less than a
         thousandth of the unit.
@@ -226,7 +226,7 @@ class Problem:
 
     @cached_property
     def constants(self) -> FloatArray:
-        """Mean loss of each cell under the best constant of its own, shape (Z,)."""
+        """Mean loss of each cell under its own best constant, shape (Z,)."""
         schema, cells = self.schema, self.cells
         if not schema.labels:
             total, squares = (cells.totals(self.silo_targets) / self.counts[:, None]).T

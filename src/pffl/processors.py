@@ -2,7 +2,7 @@
 
 A server's matrices are small: BLAS with a thread for each processor spends most of its
 time waiting for itself (four to seven times the work at 100 to 1,000 parameters), and
-the local engine has threads of its own. So a run is driven with BLAS held to one.
+the local engine has its own threads. So a run is driven with BLAS held to one.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Threads:
 
 @contextmanager
 def blas_threads(limit: int) -> Iterator[None]:
-    """Hold BLAS to so many threads; fewer stay fewer."""
+    """Hold BLAS to n threads; fewer stay fewer."""
     known = _libraries(len(sys.modules))  # a module may have brought a library
     more = [
         library.filepath

@@ -2,7 +2,7 @@
 
 Rounds of a run, runs of a study and bytes of a download are all shown in this way, in
 words such as ``round 12 of 300: risk 0.61``. A bar fills only where it is known how
-much there is to do; otherwise it moves to and fro.
+much there is to do; otherwise it oscillates.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pffl.queries import Query
 
 LINE_SECONDS = 5.0  # between two lines
-#: What is asked beside rounds, by the kind of the query.
+#: What is asked besides rounds, by the kind of the query.
 KINDS = {"census": "counting rows", "evaluate": "evaluating the model"}
 GRADIENTS = "losses and gradients"  # of all others
 MAX_NAME = 30

@@ -57,7 +57,7 @@ SCALARS: dict[object, str] = {
     str: "text",
     bool: "true or false",
 }
-#: An entry of a docstring: names of parameters, and what is said of them.
+#: An entry of a docstring: names of parameters, and their descriptions.
 ENTRY = re.compile(r"^([a-z_0-9]+(?:, [a-z_0-9]+)*)\n((?: {4}.*\n?|\n)+)", re.MULTILINE)
 LONGEST = 80  # characters of a value in a message
 MOST_NAMED = 30  # names in a message
@@ -111,7 +111,7 @@ def _refuse(name: str) -> NoReturn:
 
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
-    # A dataclass has a configuration of its own.
+    # A dataclass has its own configuration.
     return TypeAdapter(kind, config=None if is_dataclass(kind) else STRICT)
 
 
@@ -269,7 +269,7 @@ def construct(
 
 
 def table(values: object, owner: str, problems: Problems) -> Mapping[str, Any]:
-    """Return what must be a table; an empty one, with a note, if it is none."""
+    """Return what must be a table; otherwise an empty one, with a note."""
     if isinstance(values, Mapping):
         return values
     problems.add(f"[wrong-value] {owner} must be a table. Got {values!r} instead.")
@@ -288,7 +288,7 @@ def unknown_key(
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Say what may have been meant, or what there is."""
+    """Say what may have been meant, or list the choices."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
     if close:
@@ -304,7 +304,7 @@ def reasons(error: PFFLError) -> list[str]:
 
 
 def plain_type(hint: Any) -> Any:
-    """Return the part of a type that a TOML file can express; None if there is none."""
+    """Return the part of a type that a TOML file can express; None without one."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint in (*SCALARS, types.NoneType) or origin is Literal:
         return hint

@@ -147,8 +147,8 @@ def is_declared(method: Method, setting: Setting) -> None:
 def follows_from_totals(method: Method, setting: Setting) -> None:
     """Told the same totals again, it asks the same and ends at the same bits.
 
-    So a run that was stopped goes on (`Log`). Nor does it change a total, ask more
-    than it planned, or end with numbers that are none.
+    So a run that was stopped resumes (`Log`). Nor does it change a total, ask more
+    than it planned, or end with numbers that are not finite.
     """
     engine = Reference(setting.federation)
     problem, heard = setting.problem(engine, method), list[Heard]()
@@ -173,7 +173,7 @@ def follows_from_totals(method: Method, setting: Setting) -> None:
         f"it asked {asked} queries, and planned {planned}",
     )
     finite = bool(np.isfinite(whole.point.w).all())
-    _demand(finite, method, "it ends with numbers that are none")
+    _demand(finite, method, "it ends with numbers that are not finite")
 
 
 def _told(
@@ -206,7 +206,7 @@ def ignores_order(method: Method, setting: Setting) -> None:
 
 
 def counts_copies_once(method: Method, setting: Setting) -> None:
-    """Silos alike are one silo, with step sizes that do not depend on them."""
+    """Equal silos are one silo, with step sizes that do not depend on them."""
     silo, steady = setting.federation.silos[0], _fixed(method)
     one = setting.with_silos([silo])
     copies = [replace(silo, name=f"copy {k}") for k in range(3)]

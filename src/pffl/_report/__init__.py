@@ -13,7 +13,7 @@ from pffl.errors import MissingExtraError
 
 
 def packaged(name: str) -> str:
-    """Return a file that lies beside this one."""
+    """Return a file of this folder."""
     return files("pffl._report").joinpath(name).read_text("utf-8")
 
 

@@ -33,7 +33,7 @@ COLOURS = {
     "c6": ("#444444", "#d0d4d9"),
     "c7": ("#6d7a00", "#c6d26a"),
 }
-MAX_LINES = 8  # as there are colours: no two lines look alike
+MAX_LINES = 8  # as there are colours: no two lines look the same
 PADDING = 0.06  # of an axis beyond its marks
 MIN_WIDTH = 1e-4  # of the largest value: no axis is narrower
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -93,7 +93,7 @@ class Axis:
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
-        """Return round numbers between the ends, no two written alike."""
+        """Return round numbers between the ends, all written differently."""
         if self.log:
             return _decades(self.low, self.high)
         raw = (self.high - self.low) / 6

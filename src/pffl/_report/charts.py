@@ -32,7 +32,7 @@ UPPER_BOUND_ROOM = 0.5  # of the largest loss: upper bounds are drawn so far bey
 MIN_LOSS_AXIS = 0.1  # of the largest loss
 MIN_SHARE_AXIS = 0.05  # five points
 MIN_DIFFERENCE_AXIS = 0.01
-MIN_E_VALUE, MAX_ALARMS = 1e-6, 1e3  # e-values drawn: up to so many times an alarm
+MIN_E_VALUE, MAX_ALARMS = 1e-6, 1e3  # e-values drawn: up to n times an alarm
 CELL_SERIES = {
     "known": Series("training rows, interval from noise", "range", "after", -1),
     "change": Series("", "arrow", "before", -1),
@@ -64,7 +64,7 @@ def rows_of(table: Table, attribute: str = "") -> list[dict[str, Any]]:
 
 
 def known(value: Any) -> float | None:
-    """Return a number; None where there is none, also in text."""
+    """Return a number; None where it is missing, also in text."""
     if value is None or value == "":
         return None
     return float(value) if math.isfinite(float(value)) else None

@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  // What terms mean: on focus and on tap (a mouse shows the title by itself).
+  // What terms mean: on focus and on tap (a mouse shows the title anyway).
   const tip = document.getElementById("tip");
   const hide = () => { tip.hidden = true; };
   const show = (at, text) => {

@@ -2,7 +2,7 @@
 
 Names and numbers are text of the page, so they keep their size on a telephone and wrap
 where they are long; only marks and lines are drawn, placed by percent. Everything that
-a chart shows also stands in a table beside it.
+a chart shows also stands in a table next to it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ENDS = {  # of a line: within the axis, beyond it
     "arrow": ("M-12-4L-6 0L-12 4", "M-12-4L-6 0L-12 4"),
 }
 LANE_OFFSET = 8  # pixels from the middle of a row
-BACKWARD = "M12-4L6 0L12 4"  # the head of an arrow to the left, beside a dot
+BACKWARD = "M12-4L6 0L12 4"  # the head of an arrow to the left, next to a dot
 STRETCHED = '<svg viewBox="0 0 100 100" preserveAspectRatio="none">'
 MIN_ARROW = 5.0  # percent: a shorter arrow has no head
 

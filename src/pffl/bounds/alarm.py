@@ -19,7 +19,7 @@ that the mean of every single batch is within the bound. A probability of 0 for 
 happened is an infinite loss, and E infinite from then on.
 
 A long good time would delay an alarm: what was lost must be won back first. So the b-th
-batch with rows of the cell also begins an E of its own, with the weight 1/(b(b + 1)).
+batch with rows of the cell also begins another E, with the weight 1/(b(b + 1)).
 These add up to 1; what has not begun counts as it is. With V_j the sum over starts of
 weight × exp(S_j), a batch turns V_j into
 

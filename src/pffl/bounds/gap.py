@@ -11,7 +11,7 @@ is therefore an upper bound of the true gap, whoever found the pair, and however
 **Rounding.** What floating-point arithmetic can have done to it is charged. A row's
 score z = xᵀw is a sum of p products, and so off by at most γ_k·|x|ᵀ|w|, with
 γ_k = k·u/(1 − k·u), u = 2⁻⁵³ and k a little more than p; a residual likewise, with the
-target beside the products. What that does to a loss is its slope times that, and a
+target next to the products. What that does to a loss is its slope times that, and a
 little for its curvature; sums add their own. For a mean Σ c_i ℓ_i with Σ c_i = 1 and no
 weight above c, Minkowski's and Cauchy's inequalities turn rows into what is known:
 
@@ -145,7 +145,7 @@ def gap(upper_value: float, *lower_values: float) -> float:
 
 
 def gap_unit(loss: float, unit: float, least: float = 1e-6) -> float:
-    """Return what a gap is small beside: the unit of losses, or the loss at hand.
+    """Return what a gap is small against: the unit of losses, or the loss itself.
 
     The latter where it is much smaller, as where one wild value makes the unit; but not
     below a part `least` of the unit, where rounding begins. (Log losses have no wild
@@ -346,5 +346,5 @@ class Errors:
 
 
 def gamma(operations: Number) -> Number:
-    """Return γ_k = k·u/(1 − k·u): the relative error of so many operations."""
+    """Return γ_k = k·u/(1 − k·u): the relative error of k operations."""
     return operations * UNIT / (1.0 - operations * UNIT)

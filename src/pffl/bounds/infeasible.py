@@ -29,7 +29,7 @@ BLOCK = 128
 UNIT = 2.0**-53  # rounding of one operation
 FAR = 1e6  # times the longest w seen: then no model is longer, for any purpose
 SHARP = 1e-5  # of the smallest bound: what reaching further may cost
-NEAR = 10.0  # times the longest w: a proof that reaches less far is none
+NEAR = 10.0  # times the longest w: a proof must reach further
 
 
 @dataclass(frozen=True)

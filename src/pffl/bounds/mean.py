@@ -12,7 +12,7 @@ is at most (1 − γū)ⁿ, ū the mean of E[u_i]. So if μ ≥ ζ, by Markov's 
 
     e(z) = Σ_j π_j Π_i (1 − γ_j u_i(z))/(1 − γ_j z) ≥ 1/δ
 
-with probability at most δ. Rows must be independent, not alike: μ is that of the
+with probability at most δ. Rows must be independent, not identical: μ is that of the
 mixture of silos that the cell's rows are. It is a test of one ζ. It tells of all:
 
 1.  A factor is 1 − t + t(1 − γx)v with v = 1/(1 − γz), and grows with z. Whatever is
@@ -55,11 +55,11 @@ from pffl.typing import FloatArray
 BETS = 9  # per cell
 LARGEST = 0.99  # of a bet: no row can change a sum by more than −log(0.01)
 PLANNED = 0.6  # weight of the planned bet; the rest is spread
-LOG_SUM, CHERNOFF = 0.8, 0.2  # parts of δ, where rows count alike
+LOG_SUM, CHERNOFF = 0.8, 0.2  # parts of δ, without weights
 TRIED = np.geomspace(1e-6, LARGEST, 200)  # bets that a plan compares
 MOST_ROWS = 10**12
 EPS = float(np.finfo(np.float64).eps)
-#: Levels beside the mean of the training rows, in steps of at least `STEP` standard
+#: Levels near the mean of the training rows, in steps of at least `STEP` standard
 #: deviations of their losses, or half of what is promised.
 BESIDE, STEP = (-1.0, 0.0, 1.0, 3.0), 0.25
 BLIND = (0.05, 0.15, 0.3, 0.6)  # times M, where nothing is known
@@ -96,14 +96,14 @@ class Moments:
 
     @classmethod
     def of(cls, sums: FloatArray, count: float) -> Moments | None:
-        """Return the means of so many people; None where nobody has a weight."""
+        """Return the means of n people; None without weights."""
         if count <= 0 or sums[0] <= 0:
             return None
         return cls(*(sums / count).tolist())
 
     @classmethod
     def alike(cls, mean: float, variance: float, M: float) -> Moments:
-        """Return those of people who count alike, from mean and variance of ℓ."""
+        """Return those of unweighted people, from mean and variance of ℓ."""
         x = mean / M
         return cls(1.0, x, 1.0, x, variance / M**2 + x * x)
 
@@ -144,7 +144,7 @@ def plan(
     Parameters
     ----------
     counts
-        Held-out people per cell: about so many are expected.
+        Held-out people per cell: the number expected.
     delta
         Probability of being wrong, per cell.
     loss_bound
@@ -153,8 +153,8 @@ def plan(
         Moments of each cell's *training* rows; None where nothing is known: all weight
         is then spread.
     bounds
-        ζ of each cell, where rows have weights: a level of its own, at which the test
-        is exact; infinite or NaN where there is none. None: rows count alike, and the
+        ζ of each cell, where rows have weights: a separate level, at which the test
+        is exact; infinite or NaN without one. None: rows are unweighted, and the
         levels are 0 and M.
     """
     M, risk = positive("loss_bound", loss_bound), probability("delta", delta)
@@ -168,15 +168,15 @@ def plan(
     for z, cell in enumerate(known or [None] * len(n)):
         steps = np.linspace(0.0, 1.0, BETS if cell is None else BETS - 1)
         spread = few[z] ** (1 - steps) * LARGEST**steps
-        share, beside = np.full(BETS, 1.0 / BETS), np.array(BLIND)
+        share, near = np.full(BETS, 1.0 / BETS), np.array(BLIND)
         if cell is not None:
             one, end = best(float(n[z]), log_term, cell)
             spread = np.append(one, spread)
             share[:] = (1.0 - PLANNED) / (BETS - 1)
             share[0] = PLANNED
             step = max(STEP * cell.deviation, 0.5 * (end - cell.mean))
-            beside = cell.mean + step * np.array(BESIDE)
-        inner = [] if bounds is None else np.clip([*beside, own[z]], 0.0, 1.0)
+            near = cell.mean + step * np.array(BESIDE)
+        inner = [] if bounds is None else np.clip([*near, own[z]], 0.0, 1.0)
         gammas.append(np.minimum(spread, LARGEST))
         weights.append(share)
         levels.append(M * np.sort([0.0, *inner, 1.0]))
@@ -257,7 +257,7 @@ def upper(
 ) -> FloatArray:
     """Return, per cell, the log-sum bound on the mean loss of unseen people.
 
-    Each entry holds with probability ≥ 1 − δ **by itself**. Found by bisection in
+    Each entry holds with probability ≥ 1 − δ **alone**. Found by bisection in
     logarithms, and rounded up; M means that nothing is known.
 
     Parameters
@@ -272,7 +272,7 @@ def upper(
     loss_bound, delta
         M, and the probability of being wrong.
     levels
-        ζ of shape (Z, G), from 0 to M, as planned; None where rows count alike.
+        ζ of shape (Z, G), from 0 to M, as planned; None without weights.
     """
     n, M = whole("counts", counts), positive("loss_bound", loss_bound)
     target, S = -np.log(probability("delta", delta)), np.asarray(sums, np.float64)
@@ -321,10 +321,10 @@ def upper_bounds(
     loss_bound: float,
     delta: float,
 ) -> FloatArray:
-    """Return, per cell, a bound on the mean loss of unseen people who count alike.
+    """Return, per cell, a bound on the mean loss of unseen unweighted people.
 
     The log-sum bound at 0.8 δ or Chernoff's at 0.2 δ, whichever is smaller: each entry
-    holds with probability ≥ 1 − δ by itself. `totals` are Σℓ; the rest as for `upper`.
+    holds with probability ≥ 1 − δ alone. `totals` are Σℓ; the rest as for `upper`.
     """
     share = probability("delta", delta)
     found = upper(bets, sums, counts, loss_bound=loss_bound, delta=LOG_SUM * share)
@@ -338,7 +338,7 @@ def chernoff_upper(
     """Return the largest mean that the sample does not contradict at level δ.
 
     ``sup{q : n·kl(mean/M ‖ q/M) ≤ log(1/δ)}`` by bisection, rounded up; M for an empty
-    cell. It holds for rows that are independent, not alike, and count alike.
+    cell. It holds for rows that are independent, not identical, and unweighted.
     """
     from scipy.special import rel_entr
 
@@ -360,7 +360,7 @@ def split_delta(delta: float, cells: int = 1, candidates: int = 1) -> float:
     """Return ``δ/(cells · candidates)``: the union bound.
 
     If the model was picked among s candidates by looking at the same held-out rows,
-    each candidate gets 1/s of δ. Rows that nobody looked at need no such division.
+    each candidate gets 1/s of δ. Rows that were not used need no such division.
     """
     parts = whole("cells", cells, least=1) * whole("candidates", candidates, least=1)
     return probability("delta", delta) / float(parts)

@@ -8,7 +8,7 @@ smallest; if every rate lies in its interval, so does the spread.
 A group without rows has an undefined rate. It is reported, the point estimate is
 None, and the interval still counts that group as anything between 0 and 1.
 
-Rows of different silos are independent but not alike, and then the binomial tail is
+Rows of different silos are independent but not identical, and then the binomial tail is
 an upper bound only for k ≤ np − 1 (Hoeffding 1956). For δ ≤ 1/4 the one place where
 the bounds of Clopper and Pearson need the other case is k = n − 1 (k = 1 below); there
 ``Pr[any success] ≤ np`` replaces ``1 − (1 − p)ⁿ``, which costs at most δ²/n.

@@ -46,12 +46,12 @@ def excess_risk(
     delta: float,
     risk_weight: float = 1.0,
 ) -> float:
-    """Bound F(w) − F(w*), with probability at least 1 − δ; rows count alike.
+    """Bound F(w) − F(w*), with probability at least 1 − δ; rows are unweighted.
 
     Parameters
     ----------
     training_risk, heldout_risk
-        F̂(w) and F̂′(w), both with the ridge term (or both without, if there is none).
+        F̂(w) and F̂′(w), both with the ridge term (or both without).
     gap, multipliers, risk_weight
         ν, λ and β of the pair.
     cell_rows

@@ -151,7 +151,7 @@ def join(
         bool, flag("--changed-rows", "Few rows may have changed.")
     ] = False,
 ) -> None:
-    """Show what a federation asks and from whom it protects; agree, and take the rows.
+    """Show what a federation asks and protects against; agree, and take the rows.
 
     Example: pffl site join federation.json --rows table.csv --peer south="7507 …"
     """

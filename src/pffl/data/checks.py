@@ -2,9 +2,9 @@
 
 Rows that are on both sides of a split, or in two silos (fault 15): with an id column
 the answer is exact. Without one, equal rows may be different people: discrete data are
-full of twins. So rows are compared only where at most a tenth of the training rows have
-a twin among themselves, and twins on both sides of a split count only where they are
-more than such chance explains.
+full of them. So rows are compared only where at most a tenth of the training rows equal
+another one, and equal rows on both sides of a split count only where they are more than
+such chance explains.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def check_whole(problems: Problems, *, least: int = 1, **values: float) -> None:
 def check_choice(
     problems: Problems, name: str, value: object, choices: Sequence[str]
 ) -> None:
-    """Note an option that is none of the choices."""
+    """Note an option outside the choices."""
     if value not in choices:
         wanted = f"one of {tuple(choices)}. Got '{value}' instead."
         problems.add(f"[wrong-value] '{name}' must be {wanted}")
@@ -100,7 +100,7 @@ def check_silos(
     if bare and not empty:
         problems.add(
             f"[no-training-rows] silos without training rows: {listing(bare)} "
-            "(`drop_empty=True` leaves them out and says so)"
+            "(`drop_empty=True` leaves them out and reports it)"
         )
     for silo in silos:
         for split, rows in silo.splits.items():
@@ -210,7 +210,7 @@ def equal_rows(train: Sequence[Rows], test: Sequence[Rows]) -> int:
 def repeated_rows(train: Sequence[Rows], test: Sequence[Rows]) -> int:
     """Number of test rows that are also training rows; 0 if none, or if unknowable."""
     share, found = _share_with_twin(row_hashes(train)), equal_rows(train, test)
-    # A training row has a twin among the others as often as an honest test row has one.
+    # Training rows equal others as often as honest test rows do.
     chance = share * sum(map(len, test))
     return found if share <= MOST_TWINS and found > chance + 4 * chance**0.5 else 0
 
@@ -232,7 +232,7 @@ def shared_ids(ids: NDArray[np.generic], silo: IntArray) -> int:
 
 
 def repeated_people(train: Sequence[Rows], test: Sequence[Rows]) -> int | None:
-    """Number of test rows of people who are in training; None if nobody is known."""
+    """Number of test rows of people who are in training; None without ids."""
     seen = [rows.person for rows in train if rows.person is not None]
     asked = [rows.person for rows in test if rows.person is not None]
     if len(seen) < len(train) or len(asked) < len(test):

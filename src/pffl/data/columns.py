@@ -228,7 +228,7 @@ def word_counter(width: int) -> HashingVectorizer:
 def count_words(series: pd.Series, width: int) -> csr_array:
     """Return how many words of each text belong to each input; a missing one has none.
 
-    A number is called alike however it is written: ``007`` is ``7``.
+    A number has one name however it is written: ``007`` is ``7``.
     """
     from scipy.sparse import csr_array
 
@@ -562,7 +562,7 @@ class TableEncoding:
     label_type
         Type of its values, in which predictions come back.
     weight
-        Column that says how much each row counts; None: all alike.
+        Column that says how much each row counts; None: equally.
     """
 
     schema: Schema
@@ -625,7 +625,7 @@ class TableEncoding:
         )
 
     def as_dict(self) -> dict[str, object]:
-        """Plain form, for files: all that is needed to read a table alike."""
+        """Plain form, for files: all that is needed to read a table the same way."""
         return {
             "target": self.schema.target,
             "label": self.label,
@@ -699,7 +699,7 @@ class TableEncoding:
 def present_numbers(
     series: pd.Series, what: str, problems: Problems, place: Place = in_row
 ) -> FloatArray:
-    """Return a column's numbers; note values that are none, and missing ones."""
+    """Return a column's numbers; note other values, and missing ones."""
     numbers, wrong = read_numbers(series)
     absent = np.isnan(numbers) & ~wrong
     if wrong.any():
@@ -715,7 +715,7 @@ def present_numbers(
 def weights_of(
     series: pd.Series, problems: Problems, place: Place = in_row
 ) -> FloatArray:
-    """Return a column's weights; note everything that is none."""
+    """Return a column's weights; note all that are not."""
     what = f"weight '{series.name}'"
     numbers = present_numbers(series, what, problems, place)
     known = np.where(np.isnan(numbers), 1.0, numbers)

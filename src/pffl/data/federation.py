@@ -59,7 +59,7 @@ def encode_group(
 
 
 def as_weights(values: NDArray[np.generic], problems: Problems) -> FloatArray:
-    """Return weights given as an array; note everything that is none."""
+    """Return weights given as an array; note all that are not."""
     weights = np.ones(len(values))
     with noted(problems):
         weights = np.asarray(_floats(values, "sample_weight"), dtype=np.float64)
@@ -71,7 +71,7 @@ def as_weights(values: NDArray[np.generic], problems: Problems) -> FloatArray:
 
 
 def _floats(values: Any, what: str) -> Matrix:
-    """Return numbers in a type of inputs, or say what is none."""
+    """Return numbers in a type of inputs, or say what is not a number."""
     try:
         return as_inputs(values)
     except (TypeError, ValueError) as error:
@@ -149,7 +149,7 @@ class Federation:
         What numeric inputs are between, by their names, as far as that is known by what
         they mean: with noise they need not be given again.
     test_fraction
-        Share of people whom a private run holds out: see `keyed`.
+        Share of people that a private run holds out: see `keyed`.
     simulated
         Whether rows were shared out over silos, and do not live there.
     sites
@@ -162,7 +162,7 @@ class Federation:
     Raises
     ------
     DataError
-        The rows cannot be used as they are; all that is wrong is said at once.
+        The rows cannot be used as they are; all problems are reported at once.
 
     Examples
     --------
@@ -244,7 +244,7 @@ class Federation:
             all columns in use.
         id
             Column that says who a row is about: not an input. All rows of a person are
-            then in one split, in all silos: nobody is on both sides.
+            then in one split, in all silos: no person is on both sides.
         weight
             Column that says how much a row counts in every mean, ≥ 0: not an input.
             Rows of weight 0 are left out.
@@ -375,7 +375,7 @@ class Federation:
         silo
             Silo of each row (any values). Default: all rows are in one silo.
         sample_weight
-            How much each row counts in every mean, ≥ 0 (default: all alike). Rows of
+            How much each row counts in every mean, ≥ 0 (default: equally). Rows of
             weight 0 are left out.
         features
             Names of the columns of `X`, if it has none.
@@ -469,7 +469,7 @@ class Federation:
         seed
             Seed of the split.
         people
-            Ids, and whom each row is about: all rows of a person stay in one split.
+            Ids, and the person of each row: all rows of a person stay in one split.
         notes, known
             Fields of the `Federation`: name, synthetic, encoding, ranges, …
         """
@@ -509,7 +509,7 @@ class Federation:
         One person more, less or changed changes that person's row and no other. Of
         several rows with an id one counts; it, and the part it is in, are hashes of
         the person's own id and rows, or of the row where there are no ids. Simulated
-        silos are dealt anew, alike: only totals over silos are released.
+        silos are dealt anew, too: only totals over silos are released.
 
         Raises
         ------
@@ -535,9 +535,9 @@ class Federation:
                 )
         share = self.test_fraction if "test" in self.splits else 0.0
         there = {silo.name: silo for silo in self.silos}
-        nobody = self.silos[0].rows("train").take(np.zeros(0, np.int64))
+        empty = self.silos[0].rows("train").take(np.zeros(0, np.int64))
         silos = [
-            there.get(name, Silo(name, k, {"train": nobody}))
+            there.get(name, Silo(name, k, {"train": empty}))
             for k, name in enumerate(self.sites or there)
         ]
         dealt = partition.keyed_silos(silos, share, self.ids, simulated=self.simulated)
@@ -633,8 +633,8 @@ class Federation:
     def export(self, path: str | os.PathLike[str]) -> None:
         """Write all rows as a plain table, which `pffl.verify` reads.
 
-        Its columns are split, silo, group, label, whom a row is about (`person`, where
-        an id told), how much it counts (`weight`, where rows do not count alike), and
+        Its columns are split, silo, group, label, the person of a row (`person`, where
+        an id told), how much it counts (`weight`, where rows have weights), and
         the inputs before scaling; an npz file by its ending, otherwise CSV. Sparse
         inputs need the first, where they are compressed rows. Rows stay in order.
         """
@@ -687,7 +687,7 @@ class Federation:
 
     @property
     def by_person(self) -> bool:
-        """Whether an id says whom each row is about."""
+        """Whether an id names the person of each row."""
         return all(rows.person is not None for rows in self._parts)
 
     @cached_property
@@ -707,7 +707,7 @@ class Federation:
         """Count the rows of a split that are also training rows.
 
         By ids, where an id column was named. Otherwise rows that equal a training row,
-        which may be of another person who is alike.
+        which may be of another person with equal values.
         """
         train = [silo.rows("train") for silo in self.silos]
         asked = [silo.rows(split) for silo in self.silos]
@@ -758,11 +758,11 @@ def _described(weight: FloatArray) -> str:
     """
     if np.ptp(weight) == 0:
         return f"every row weighs {weight[0]:g}"
-    alike = float(weight.sum()) ** 2 / float(weight @ weight)
+    effective = float(weight.sum()) ** 2 / float(weight @ weight)
     low, high = float(weight.min()), float(weight.max())
     if 2 * high > float(weight.sum()) and len(weight) > 2:
         warn(f"one row of {len(weight):,} has most of the weight ({high:g})")
     return (
         f"rows weigh {low:g} to {high:g}: by Kish's rule, their means are about as "
-        f"sure as those of {alike:,.0f} rows that count alike (of {len(weight):,})"
+        f"sure as those of {effective:,.0f} unweighted rows (of {len(weight):,})"
     )

@@ -78,7 +78,7 @@ class Distinct:
 
     @property
     def is_identifier(self) -> bool:
-        """Whether (nearly) every one of many rows has a value of its own."""
+        """Whether (nearly) every one of many rows has a different value."""
         known = int(self.counts.sum())
         numbers = self.series.dtype.kind in "iuf"
         enough = len(self.values) >= known * (1.0 if numbers else 0.9)
@@ -212,7 +212,7 @@ def _category(found: Distinct, name: str, rare: int, problems: Problems) -> Find
         problems.add(f"[too-many-categories] {what}: {told}")
         return Finding("text")
     if len(values) > MANY_CATEGORIES:
-        told = f"{len(values):,} categories, each an input of its own; {advice}"
+        told = f"{len(values):,} categories, one input each; {advice}"
         warnings.append(f"{what}: {told}")
     kind = "categories" if len(found.values) <= FEW_VALUES else "text"
     column = Column(name, "category", values, other=bool(few.any()))
@@ -236,17 +236,18 @@ def kinds_of(columns: Sequence[Column]) -> list[str]:
 
 def spellings(where: str, values: Sequence[str]) -> list[str]:
     """Say which values may be several spellings of one: "M", "male" and "M "."""
-    alike: dict[str, list[str]] = {}
+    spellings: dict[str, list[str]] = {}
     for value in [value for value in values if value != MISSING]:
-        alike.setdefault(" ".join(value.split()).casefold(), []).append(value)
-    for short in [word for word in alike if len(word) == 1 and word.isalpha()]:
-        longer = [w for w in alike if len(w) > 2 and w.startswith(short)]
+        spellings.setdefault(" ".join(value.split()).casefold(), []).append(value)
+    for short in [word for word in spellings if len(word) == 1 and word.isalpha()]:
+        longer = [w for w in spellings if len(w) > 2 and w.startswith(short)]
         if len(longer) == 1:
-            alike[longer[0]] += alike.pop(short)
-    twins = [" and ".join(map(repr, same)) for same in alike.values() if len(same) > 1]
+            spellings[longer[0]] += spellings.pop(short)
+    several = [same for same in spellings.values() if len(same) > 1]
+    twins = [" and ".join(map(repr, same)) for same in several]
     if not twins:
         return []
-    told = "count as different values: if they mean the same, write them alike"
+    told = "count as different values: if they mean the same, write them the same way"
     return [f"{where}: {listing(twins)} {told}"]
 
 

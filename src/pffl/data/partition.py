@@ -26,7 +26,7 @@ Partition: TypeAlias = tuple[IntArray, tuple[str, ...]]
 #: out of one run is held out of all, so that training and held-out people have a
 #: budget each. It need not be secret.
 KEY = b"pffl parts"
-CALIBRATION = "calibration"  # rows that a promise for people not seen is tested on
+CALIBRATION = "calibration"  # rows that a promise for new people is tested on
 People: TypeAlias = tuple[tuple[str, ...], IntArray]  # their ids, and who each row is
 
 
@@ -47,7 +47,7 @@ def dirichlet(values: ArrayLike, alpha: float, silos: int, seed: int = 0) -> Par
     """Share out the rows of each distinct value by a draw from Dirichlet(α, …, α).
 
     The usual way to make silos differ: a small α gives each value to few silos, a large
-    α makes all silos alike. `values` may be any column: the label, a group, a category.
+    α makes all silos equal. `values` may be any column: the label, a group, a category.
 
     Parameters
     ----------
@@ -266,7 +266,7 @@ def check_fractions(fractions: Mapping[str, float]) -> None:
 def keyed_silos(
     silos: Sequence[Silo], share: float, ids: Sequence[str] | None, *, simulated: bool
 ) -> tuple[Silo, ...]:
-    """Deal all rows anew, each person by a keyed hash that depends on nobody else.
+    """Deal all rows anew, each person by a keyed hash of that person alone.
 
     One person more, less or changed changes that person's row and no other. Of several
     rows with an id one counts. About `share` of the people are held out. Silos that
@@ -319,7 +319,7 @@ def keyed_draws(
 ) -> tuple[FloatArray, FloatArray]:
     """Return two numbers in [0, 1) for each row, which one row more changes for none.
 
-    They are HMAC-SHA256 of the person's id, by the key. Where nobody knows whom rows
+    They are HMAC-SHA256 of the person's id, by the key. Where no id tells whose rows
     are about, each is a person, and they are those of the row, its mark, and how many
     equal ones came before: so equal rows go different ways, as people do who are drawn
     one by one, and m + 1 equal rows go where m of them went, and one more.

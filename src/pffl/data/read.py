@@ -38,7 +38,7 @@ Table: TypeAlias = "pd.DataFrame | str | os.PathLike[str]"
 
 PARQUET = (".parquet", ".pq")
 JSON = {"dtype": False, "precise_float": True}
-#: By suffix: the reader of pandas, and what it is told.
+#: By suffix: the reader of pandas, and its options.
 READERS: dict[str, tuple[str, dict[str, Any]]] = {
     **dict.fromkeys(PARQUET, ("read_parquet", {})),
     **dict.fromkeys((".feather", ".arrow"), ("read_feather", {})),

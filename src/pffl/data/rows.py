@@ -159,7 +159,7 @@ class Rows:
     group
         Group codes of the schema.
     person
-        Code of whom each row is about, where an id told; equal in all silos and splits
+        Code of the person of each row, with ids; equal in all silos and splits
         of a federation.
     weight
         How much each row counts in every mean, s_i ≥ 0; None: as much as any other.

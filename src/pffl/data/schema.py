@@ -122,7 +122,7 @@ def names_in(parts: Iterable[str | Numbered]) -> tuple[str, ...] | Names:
 
 
 def named(column: str, values: Sequence[str]) -> tuple[str, ...]:
-    """Call values by their column, too, where one says nothing by itself.
+    """Call values by their column, too, where one says nothing alone.
 
     >>> named("sex", ("f", "m")), named("nonwhite", ("0", "1"))
     (('f', 'm'), ('nonwhite = 0', 'nonwhite = 1'))
@@ -277,15 +277,15 @@ def counted_alike(
 ) -> IntArray:
     """Count the rows of each stratum, for floors.
 
-    Of rows that do not count alike, as many as would count as much together: one heavy
+    Of rows that have weights, as many as would count as much together: one heavy
     row among many light ones is nearly alone in their sums.
     """
     counts = np.bincount(stratum, minlength=n_strata)
     if weight is None:
         return counts
     first, second = (np.bincount(stratum, weight**power, n_strata) for power in (1, 2))
-    alike = first**2 / np.where(counts > 0, second, 1.0)  # Kish
-    return np.minimum(counts, np.floor(alike * (1 + 1e-9)).astype(np.int64))
+    effective = first**2 / np.where(counts > 0, second, 1.0)  # Kish
+    return np.minimum(counts, np.floor(effective * (1 + 1e-9)).astype(np.int64))
 
 
 def withheld(counts: IntArray, few: BoolArray, floor: int) -> BoolArray:

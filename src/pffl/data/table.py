@@ -1,7 +1,7 @@
 """Any table → encoded rows: columns as declared or inferred, all flaws at once.
 
 What is read off the rows tells of them: that a category is there, say, tells that
-somebody has it. So a run with a privacy budget takes only tables of which all columns
+someone has it. So a run with a privacy budget takes only tables of which all columns
 in use are declared (`columns=`).
 """
 
@@ -261,7 +261,7 @@ def _check_letters(notes: Sequence[str]) -> None:
 def _people(
     frame: pd.DataFrame, options: TableOptions, notes: list[str]
 ) -> partition.People | None:
-    """Return ids and whom each row is about, where an id says so."""
+    """Return ids and the person of each row, where ids are known."""
     if options.id is None:
         return None
     people = category_codes(frame[options.id])
@@ -344,7 +344,7 @@ def _texts(options: TableOptions) -> list[str]:
 
 
 def _as_declared(series: pd.Series, column: Column) -> pd.Series:
-    """Return the values of a declared category, each read by itself.
+    """Return the values of a declared category, each read alone.
 
     What pandas makes of a column depends on all of its values: with one letter among
     them, ``01`` is no longer 1. Values that are not declared are ``other``, where that

@@ -49,7 +49,7 @@ class Frames(NamedTuple):
     sensitive_features
         The protected attributes, in words.
     about
-        The ``silo`` and ``split`` of each row; also whom it is about (``person``) and
+        The ``silo`` and ``split`` of each row; also the person (``person``) and
         its ``weight``, where they are known.
     """
 

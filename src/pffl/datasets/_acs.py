@@ -9,8 +9,8 @@ whose filter column is missing is left out; only then do missing values become 0
 Per-state archives are ``csv_p{st}.zip`` with ``psam_p{FIPS}.csv`` inside. Column names
 changed over the years; here they all have the older name and coding. Codes are those of
 the Census data dictionaries. The vocabulary of a category is fixed (it does not depend
-on the rows at hand), so models of different states and years have the same inputs.
-Where a question is not put to everyone, 0 is a category of its own.
+on the rows given), so models of different states and years have the same inputs.
+Where a question is not put to everyone, 0 is a separate category.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ FIPS = {
 STATE_OF = {code: state for state, code in FIPS.items()}
 FIFTY_STATES = tuple(state for state in FIPS if state not in ("DC", "PR"))
 # RELSHIPP (from 2019) in the words of RELP. Spouses and partners of either sex are
-# one code in RELP; "roomer or boarder" (11) has no code of its own any more.
+# one code in RELP; "roomer or boarder" (11) no longer has a code.
 RELP_OF_RELSHIPP = {
     20: 0, 21: 1, 22: 13, 23: 1, 24: 13, 25: 2, 26: 3, 27: 4, 28: 5, 29: 6,
     30: 7, 31: 8, 32: 9, 33: 10, 34: 12, 35: 14, 36: 15, 37: 16, 38: 17,
@@ -121,7 +121,7 @@ OLDEST = 130
 
 @dataclass(frozen=True)
 class AcsTask:
-    """What is predicted of whom, from what.
+    """Target, people and inputs of a task.
 
     Attributes
     ----------
@@ -292,7 +292,7 @@ def acs(
     Parameters
     ----------
     task, filter
-        What is predicted of whom.
+        What is predicted, and for which people.
     year
         Survey year, 2017 or later; there is no 1-year file for 2020.
     states
@@ -301,7 +301,7 @@ def acs(
     group
         ``"race"``, ``"sex"`` or both; races and sexes that do not occur are left out.
     people
-        At most so many of each state's persons, drawn at random. Default: all.
+        At most this number of each state's persons, drawn at random. Default: all.
     weight
         ``"PWGTP"``: each person counts as often as the survey says that there are such
         people. Default: once.
@@ -315,7 +315,7 @@ def acs(
         What you already have: a folder of the Census's files (``csv_pca.zip``,
         ``psam_p06.csv``; also in ``{year}/1-Year`` below it), one such file, or an
         *extract*: a CSV or Parquet table with the label, the protected attribute and
-        some of the inputs under their ACS names. What an extract lacks is said in
+        some of the inputs under their ACS names. What an extract lacks is listed in
         `Federation.notes`; without ST, name its one state in `states`.
     cache_dir, progress
         Where to keep downloads, and a function to call: see `pffl.datasets`.
@@ -504,7 +504,7 @@ def _read(
     if lacking:
         notes.append(f"inputs that the source does not have: {', '.join(lacking)}")
     if unfiltered:
-        notes.append(f"not applied, for want of the column: {', '.join(unfiltered)}")
+        notes.append(f"not applied, as the column is missing: {', '.join(unfiltered)}")
     negative, positive = task.labels
     notes.append(f"label: '{negative}' → 0, '{positive}' → 1 (positive)")
     return found, absent, notes

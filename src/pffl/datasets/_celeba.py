@@ -99,8 +99,8 @@ def celeba(
         How many people, drawn with `seed`; None for all. "auto": all if they are joined
         into `silos`, otherwise 472, as in the paper.
     silos
-        Join people into so many silos of about as many pictures, mostly of one group,
-        and split by person: test pictures show nobody of the training pictures. None:
+        Join people into as many silos of about equal size, mostly of one group,
+        and split by person: test pictures show no one of the training pictures. None:
         each person is a silo, whose pictures are split, so that nothing can be
         certified for new people.
     least_images
@@ -110,7 +110,7 @@ def celeba(
     test_fraction, validation_fraction
         Share of people, or of each person's pictures, for testing and validation.
     edition
-        "official" checks the MD5 of the files, and wants every picture of the people
+        "official" checks the MD5 of the files, and needs every picture of the people
         drawn. "any" reads what is there: it draws, from the pictures that the folder
         holds, as many of `clients` as have enough of them. Name and notes then say how
         many those are.
@@ -241,7 +241,7 @@ def _choose(
 
 
 def _find_lists(source: Path, *, official: bool) -> tuple[Path, list[Path]]:
-    """Find the lists of attributes and of people; all that is wrong is said at once."""
+    """Find the lists of attributes and of people; all problems are reported at once."""
     found: list[list[Path]] = []
     with Problems("CelebA", DataError) as problems:
         for name, others in ((ATTRIBUTES, ()), (IDENTITIES, LEAF)):

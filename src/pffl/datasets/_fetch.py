@@ -82,7 +82,7 @@ def fetch(
     cache_dir: PathLike | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """Return the path of a checked local copy, downloading it if there is none.
+    """Return the path of a checked local copy, downloading it if needed.
 
     Parameters
     ----------

@@ -115,7 +115,7 @@ def compas(
     Parameters
     ----------
     silos, alpha
-        Number of silos, and how alike they are.
+        Number of silos, and how similar they are.
     seed, split_seed
         Seeds of the silos and of the split; by default the same.
     group
@@ -194,7 +194,7 @@ def adult(
 
     Inputs are age, capital gain and loss and weekly hours as numbers, and one input for
     each value of every category. ``?``, which stands for an unknown work class,
-    occupation or country, is kept as a value of its own (``occupation=?``): no row is
+    occupation or country, is kept as a separate value (``occupation=?``): no row is
     dropped and nothing is guessed. The survey weight (fnlwgt) and education-num (a
     numbering of education) are not inputs, nor is the protected attribute; note that
     relationship (husband, wife) still tells the sex of many.
@@ -208,7 +208,7 @@ def adult(
         as in AFL (Mohri et al., 2019) and q-FFL. ``"equal"``: `silos` silos of equal
         size, drawn at random.
     silos, alpha
-        Number of silos and how alike they are, where they are drawn.
+        Number of silos and how similar they are, where they are drawn.
     seed, split_seed
         Seeds of the silos and of the split; by default the same.
     group
@@ -323,7 +323,7 @@ def read_adult(path: Path) -> pd.DataFrame:
 
 
 def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Join Adult's two files; all that is wrong with their values is said at once."""
+    """Join Adult's two files; all problems of their values are reported at once."""
     import pandas as pd
 
     table = pd.concat(tables, ignore_index=True)

@@ -73,7 +73,7 @@ def synthetic(
         How far the weights w_a of different groups point apart: 0 one model suits all,
         1 they have nothing in common.
     label_noise
-        Share of labels replaced at random, in all groups alike (standard deviation of
+        Share of labels replaced at random, in all groups equally (standard deviation of
         the noise for a regression).
     heterogeneity
         How silos differ in size, group mix and inputs; 0: not at all, equal sizes.

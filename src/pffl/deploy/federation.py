@@ -55,7 +55,7 @@ class Agreement:
     keys
         The sites' public keys, by name, which check signatures.
     secure_sum
-        Whether answers are added under masks, so that nobody reads a single site's.
+        Whether answers are added under masks, so that no single site's can be read.
     floor
         Fewest people of a cell that a site of a secure sum answers about.
     run
@@ -92,7 +92,7 @@ class Agreement:
 
     @property
     def counts_sites(self) -> bool:
-        """Whether a run begins by counting the sites that have enough of whom.
+        """Whether a run begins by counting sites with enough people of each group.
 
         With noise that count would tell of single people.
         """
@@ -117,7 +117,7 @@ class Agreement:
     def of(
         cls, federation: Federation, sites: Sequence[str] | None = None
     ) -> Agreement:
-        """Take the names, and no rows, from data that are at hand.
+        """Take the names, and no rows, from data in this process.
 
         `sites` renames the silos, in order.
         """
@@ -201,7 +201,7 @@ class Agreement:
             if keys and set(keys) != set(self.sites):
                 odd = sorted(set(keys) ^ set(self.sites))
                 problems.add(
-                    f"[wrong-keys] keys of some of the sites only, or of others: {odd}"
+                    f"[wrong-keys] keys of some sites only, or of other sites: {odd}"
                 )
             if len(set(keys.values())) < len(keys):
                 problems.add(

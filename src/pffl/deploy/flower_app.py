@@ -258,7 +258,7 @@ def _ended(record: Record, code: int, message: str, status: str | None = None) -
 
 @dataclass
 class Live(Callback):
-    """Write a line and an entry after each round, and for what is measured beside them.
+    """Write a line and an entry after each round, and for what is measured with them.
 
     The figures are totals over all sites; none is of one site.
     """

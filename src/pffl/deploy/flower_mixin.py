@@ -106,7 +106,7 @@ UNGUARDED = (
 NOISE = (
     "differential privacy of the strategy covers the model's updates only: the sums of "
     "groups were sent without noise, and the weights of examples and the choice of the "
-    "model follow from them. Neither these sums nor the model as it came about is "
+    "model follow from them. Neither these sums nor the model itself is "
     "differentially private"
 )
 
@@ -235,7 +235,7 @@ class GroupSums:
         Flower's context: who this client is, by ``silo="…"`` in its node's
         configuration, or by its partition in a simulation.
     floor
-        Fewest rows of a group and label that are told of.
+        Fewest rows of a group and label that are reported.
 
     Attributes
     ----------
@@ -484,7 +484,7 @@ class Reports:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """Splits in which somebody has rows."""
+        """Splits that have rows."""
         return tuple(s for s in SPLITS if self.ask(Census(self.schema, s)).rows.any())
 
     @property
@@ -588,7 +588,7 @@ class Reports:
             twice = sorted({name for name in names if names.count(name) > 1})
             raise FederationError(
                 f"[repeated-name] several nodes call themselves {listing(twice)}: give "
-                "each a name of its own, --node-config \"silo='…'\""
+                "each a different name, --node-config \"silo='…'\""
             )
         if absent := [name for name in wanted if name not in found]:
             raise FederationError(
@@ -599,7 +599,7 @@ class Reports:
         return found
 
     def _nodes(self, many: int) -> list[int]:
-        """Wait until so many nodes are there."""
+        """Wait until n nodes are there."""
         deadline = time.monotonic() + self._seconds
         while len(nodes := sorted(self._grid.get_node_ids())) < many:
             if time.monotonic() >= deadline:
@@ -626,7 +626,7 @@ class Reports:
         told: dict[int, ConfigRecord] = {}
         lacking = dict.fromkeys(orders, "it did not answer in time")
         for reply in replies:
-            # The sender of an error is the SuperLink: the message tells whom it asked.
+            # The sender of an error is the SuperLink: the message names the node.
             node = sent[reply.metadata.reply_to_message_id]
             if reply.has_error():
                 reason = " ".join((reply.error.reason or "no reason was given").split())
@@ -672,7 +672,7 @@ class BoundedGroupLossMixin:
     Parameters
     ----------
     constraint
-        What is promised to whom: `BoundedGroupLoss`, `ConditionalBoundedGroupLoss`,
+        What is bounded: `BoundedGroupLoss`, `ConditionalBoundedGroupLoss`,
         `PerSilo`, `MinMax`, and such with ``&``.
     groups
         Names of the groups in the order of the clients' codes; of several attributes a

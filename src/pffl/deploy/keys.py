@@ -67,7 +67,7 @@ class PublicKey:
 
 @dataclass(frozen=True)
 class SiteKey:
-    """A site's private key: nobody else ever sees it.
+    """A site's private key: no one else ever sees it.
 
     Attributes
     ----------
@@ -195,7 +195,7 @@ def node_key() -> tuple[bytes, str]:
 
 
 def announced(secret: bytes) -> bytes:
-    """Return what others are told of a run's secret of 32 bytes (X25519)."""
+    """Return the public part of a run's secret of 32 bytes (X25519)."""
     own = _primitives("x25519").X25519PrivateKey.from_private_bytes(secret)
     found: bytes = own.public_key().public_bytes_raw()
     return found

@@ -1,12 +1,12 @@
 """Messages between server and sites: one frame, judged before memory is given.
 
 A message is a parcel (safetensors with a JSON header). A request carries queries of one
-step of a run; an answer their totals, or why there are none. Steps are numbered from 1,
+step of a run; an answer their totals, or why not. Steps are numbered from 1,
 and a step that is asked again, byte for byte, has the same answer. Step 0 is the
 greeting: who is there, with which key of the run? A step without queries ends the run.
 
 Under secure sums a request brings what all sites answered to the step before, and the
-transcript, a chain of hashes over all of it, says what was said so far. An answer is
+transcript, a chain of hashes over all of it, says what came before. An answer is
 signed over all that it says, the digest of what was asked included.
 """
 
@@ -87,7 +87,7 @@ class Request:
 
 @dataclass(frozen=True, eq=False, config=CHECKED)
 class Answer:
-    """What a site sends back: totals, or why there are none.
+    """What a site sends back: totals, or why they are missing.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ def query_body(query: Query[Any], index: int) -> Parcel:
 
 
 def total_body(query: Query[T], total: T, withheld: int = 0) -> Parcel:
-    """Write one silo's answer, which leaves out so many (group, label)s."""
+    """Write one silo's answer, which leaves out n (group, label)s."""
     return Parcel({"total": query.kind, "withheld": withheld}, total.sent())
 
 
@@ -146,7 +146,7 @@ def masked_body(flat: NDArray[np.uint64]) -> Parcel:
 
 
 def read_masked(answer: Answer, length: int | None = None) -> NDArray[np.uint64]:
-    """Read one site's masked words, of which there are so many, if it is said."""
+    """Read one site's masked words, n of them if given."""
     body = answer.bodies[0] if len(answer.bodies) == 1 else Parcel({})
     found = body.arrays.get(MASKED)
     if dict(body.header) != {"total": MASKED} or [*body.arrays] != [MASKED]:
@@ -164,7 +164,7 @@ def bodies_digest(bodies: Sequence[Parcel]) -> str:
 
 
 def framed_digest(*parts: bytes | str) -> str:
-    """Hash parts with their lengths: no two lists of parts read alike."""
+    """Hash parts with their lengths: no two lists of parts read the same."""
     plain = [part.encode() if isinstance(part, str) else part for part in parts]
     return files.digest(*(x for p in plain for x in (len(p).to_bytes(8, "big"), p)))
 
@@ -268,7 +268,7 @@ def _read(content: bytes, kind: type[M], largest: int) -> M:
 
 
 def _cut(lengths: list[int], joined: NDArray[Any] | None) -> tuple[bytes, ...]:
-    """Return relayed answers, each as long as it is said to be."""
+    """Return relayed answers, each as long as announced."""
     content = np.zeros(0, np.uint8) if joined is None else joined
     if any(type(n) is not int or n < 0 for n in lengths):
         raise TypeError

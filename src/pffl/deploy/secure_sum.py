@@ -1,8 +1,8 @@
 """Secure sums: numbers on a grid, added under masks that cancel.
 
 A number v is one integer round(v·2^e) mod 2^128, in two words with carry. Every pair
-of sites derives a stream of such integers that nobody else knows; the site whose name
-comes first adds it, the other takes it off. So each masked answer by itself is
+of sites derives a stream of such integers that no one else knows; the site whose name
+comes first adds it, the other takes it off. So each masked answer alone is
 uniformly random. The sum of all is the sum of the answers, and tells nothing else: no
 carry and no sign of a single site (words masked one by one would tell carries).
 
@@ -59,7 +59,7 @@ def encode(query: Query[T], total: T, sites: int) -> Words:
 
 
 def decode(query: Query[T], flat: Words, sites: int) -> T:
-    """Read the sum of so many sites' answers, as that of one silo."""
+    """Read the sum of n sites' answers, as that of one silo."""
     _check_sites(sites)
     if flat.shape != (size(query),):
         raise Malformed(f"{len(flat)} words are not an answer to {query.kind}")
@@ -86,7 +86,7 @@ def encode_all(
 
 
 def decode_all(queries: Sequence[Query[Any]], flat: Words, sites: int) -> list[Total]:
-    """Read the sum of so many sites' answers to the queries of a message."""
+    """Read the sum of n sites' answers to the queries of a message."""
     ends = np.cumsum([size(query) for query in queries])
     parts = np.split(flat, ends[:-1])
     return [decode(q, part, sites) for q, part in zip(queries, parts, strict=True)]
@@ -100,7 +100,7 @@ def write_counts(present: BoolArray) -> Words:
 
 
 def read_counts(flat: Words, sites: int) -> IntArray:
-    """Read how many of so many sites have each."""
+    """Read how many of n sites have each."""
     counts, high = flat[::2].astype(np.int64), flat[1::2]
     if counts[-1] != sites or high.any() or (counts > sites).any():
         raise Refused(LEFT_OVER)
@@ -120,7 +120,7 @@ def add(flats: Sequence[Words]) -> Words:
 def mask(
     secret: bytes, own: str, others: Mapping[str, bytes], info: bytes, length: int
 ) -> Words:
-    """Return what a site adds to an answer of so many words.
+    """Return what a site adds to an answer of n words.
 
     `secret` is its own of the run, `others` what the others announced. `info` says what
     the answer is of: a mask is used for one content only.
@@ -134,13 +134,13 @@ def mask(
 
 
 def _stream(secret: bytes, info: bytes, names: list[str], length: int) -> Words:
-    """Return what two sites know, and nobody else: uniform integers."""
+    """Return what two sites know, and no one else: uniform integers."""
     from cryptography.hazmat.primitives.ciphers import Cipher
     from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-    # Hashed, so that no two lists of parts read alike.
+    # Hashed, so that no two lists of parts read the same.
     parts = [hashlib.sha256(part).digest() for part in (info, *map(str.encode, names))]
     context = b"pffl mask" + b"".join(parts)
     key = HKDF(SHA256(), length=32, salt=None, info=context).derive(secret)

@@ -5,7 +5,7 @@ secure sums), and needs all of their answers: those who did not answer are asked
 byte for byte, and a site that stays away or refuses ends the run, by its name. Under
 secure sums the sites are one silo to everybody above, and only totals are read.
 
-A server that was stopped goes on: the last answers are on disk before anybody uses
+A server that was stopped resumes: the last answers are on disk before anybody uses
 them, and the driver's log tells all that came before.
 """
 
@@ -77,11 +77,11 @@ from pffl.typing import BoolArray
 STATE = "steps.json"
 PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks
 GRACE = 15.0  # seconds for other sites' first answers, once one has refused
-LAST = 30.0  # seconds to wait for the last answers, which nobody needs
+LAST = 30.0  # seconds to wait for the last answers, which are not needed
 KEPT = 1000  # entries of the record in memory
 ALL_SITES = "every site answers every step: participation = 1 over sites"
 LOST = (
-    "Under secure sums nobody can tell whose answer is at fault: compare the sites' "
+    "Under secure sums the site at fault cannot be identified: compare the sites' "
     "logs and versions"
 )
 T = TypeVar("T", bound=Total)
@@ -89,7 +89,7 @@ T = TypeVar("T", bound=Total)
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back from an address: bytes, or why there are none."""
+    """What came back from an address: bytes, or why they are missing."""
 
     address: str
     content: bytes | None
@@ -103,7 +103,7 @@ class Transport(Protocol):
         """Return the nodes that are there now."""
 
     def send(self, requests: Mapping[str, bytes], seconds: float) -> None:
-        """Send all requests at once; each is good for so many seconds."""
+        """Send all requests at once; each is good for `seconds`."""
 
     def receive(self) -> Iterable[Reply]:
         """Return the replies that have come since, also late and repeated ones."""
@@ -115,7 +115,7 @@ class InMemory:
     Parameters
     ----------
     sites
-        From address to function. It may be changed while a run goes on.
+        From address to function. It may be changed while a run is in progress.
     """
 
     def __init__(self, sites: Mapping[str, Callable[[bytes], bytes]]) -> None:
@@ -280,7 +280,7 @@ class Remote:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What to know of the sites, for the result: who leaves out whom (fault 23)."""
+        """What to know of the sites, for the result: who leaves out people."""
         agreed, many = self.agreement, len(self.sites)
         if self.noisy:
             shared = " of a secure sum" if self.pooled else ""
@@ -306,7 +306,7 @@ class Remote:
         return (floor,) if any(self.gate.withheld.values()) else ()
 
     def _held_by_few(self) -> list[str]:
-        """Say whom all sites left out, since too few sites have enough of them."""
+        """Say who was left out everywhere, since too few sites have enough of them."""
         agreed, sets = self.agreement, self.sets
         held = np.array(self._last.holders).reshape(-1, int(sets.max()) + 1)
         names = [self.schema.stratum_name(stratum) for stratum in range(len(sets))]
@@ -364,7 +364,7 @@ class Remote:
     # One step
 
     def _count(self) -> None:
-        """Count rows of all splits: before, under masks, the sites that have whom."""
+        """Count rows of all splits: before, under masks, the sites of each group."""
         if self.agreement.counts_sites and not self._last.holders:
             bodies = dict.fromkeys(self.sites, (HOLDERS,))
             told = self._told(bodies, HOLDERS.header["query"], "holders", read_masked)
@@ -605,7 +605,7 @@ class Remote:
             if new:
                 before = len(entry.refused)
                 self._greet(sorted(new), entry)
-                if failed := entry.refused[before:]:  # nobody waits without a word
+                if failed := entry.refused[before:]:  # say at once who failed
                     self.record.write({"event": "waiting", "refused": failed})
                 lacking = [site for site in wanted if site not in self._address]
             left = deadline - time.monotonic()
@@ -860,7 +860,7 @@ def _rebuilding(model: Model | None) -> Rebuild | None:
 
 
 def _heaviest(federation: Federation) -> float | None:
-    """Return the largest weight of any row; None where all count alike."""
+    """Return the largest weight of any row; None without weights."""
     if not federation.weighted:
         return None
     parts = [rows for silo in federation.silos for rows in silo.splits.values()]

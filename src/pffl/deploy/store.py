@@ -7,8 +7,8 @@ the chain stands; answers carry it, signed, and a server brings the last one bac
 its greeting. So a site whose folder was restored from an older copy stops.
 
 For each run a site draws a secret key (X25519) and a seed of its noise. They lie in a
-file of their own, mode 600, beside the hash of the rows, of the federation and the
-floor; the file goes away when the run ends, and is no part of `site.db`. An answer,
+file of their own, mode 600, with the hash of the rows, of the federation and the
+floor; the file is removed when the run ends, and is no part of `site.db`. An answer,
 noise included, is a function of this record and of the transcript. So a folder that is
 restored from a copy can only repeat itself: the same request has the same answer, and
 another one another mask.
@@ -243,7 +243,7 @@ class SiteMemory:
         return f"{text}:{key.sign(_head(name, text))}"
 
     def check_head(self, name: str, key: SiteKey, brought: str) -> None:
-        """Stop where a head of its own shows that this memory is older."""
+        """Stop where its own head shows that this memory is older."""
         text, _, signature = brought.rpartition(":")
         if not key.public.verify(_head(name, text), signature):
             return  # not its own: nothing is known from it
@@ -323,7 +323,7 @@ def _head(name: str, text: str) -> bytes:
 def _broken(why: str) -> ArtefactError:
     return ArtefactError(
         f"[bad-memory] the site's memory ({FILE}) is not whole: {why}. Nothing is "
-        "answered any more: nobody knows what was. Put it back from a copy"
+        "answered any more: the record is lost. Put it back from a copy"
     )
 
 
@@ -348,7 +348,7 @@ class RunRecord:
         What all sites announced, in their order, once that was heard.
     shared_sets
         Of each split, which sets of people enough sites have; None before that is
-        known, or where nobody asks.
+        known, or without a question.
     """
 
     transcript: str
@@ -414,7 +414,7 @@ class Records:
     name, agreement
         Which of the sites it is, and what they agreed on.
     known
-        What answers follow from, beside the run's secrets and what was said: the hash
+        What answers follow from, besides the run's secrets and what was said: the hash
         of the rows, the floor. A run does not go on over others.
     folder
         The site's folder; None for the memory of this process.
@@ -530,7 +530,7 @@ class Records:
             except Malformed as error:
                 raise Refused(
                     f"[wrong-relay] what was relayed as the answer of '{site}' to "
-                    f"step {step} is none: {error}"
+                    f"step {step} is not readable: {error}"
                 ) from error
         if not np.array_equal(flats[self.index], own):
             raise Refused(

@@ -33,7 +33,7 @@ ALIKE = 4 * np.finfo(np.float64).eps  # relative: p_k/m_k that differ by roundin
 FEW = 1 << 15  # rows: so few are not worth merging
 WORTH = 0.5  # of the rows: more distinct ones are not merged
 PRINTED = 2048  # rows whose prints are one product
-MIX, SHARE = np.uint64(0x9E3779B97F4A7C15), 32  # one of so many prints is counted
+MIX, SHARE = np.uint64(0x9E3779B97F4A7C15), 32  # one of n prints is counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +88,7 @@ class InRisk:
 class Layout:
     """All rows of one split, scaled, in one array.
 
-    Silos that are told apart stand in order of size, so that those of equal size form a
+    Silos that are kept apart stand in order of size, so that those of equal size form a
     block without padding; a unit is then a silo's position × strata + stratum.
 
     Attributes
@@ -102,9 +102,9 @@ class Layout:
     masses
         m_k: what the rows of each silo weigh together, in the federation's order.
     weight
-        How much each row counts, s_i > 0; None: all alike.
+        How much each row counts, s_i > 0; None: equally.
     apart
-        Whether silos are told apart.
+        Whether silos are kept apart.
     order, first
         Which silo stands at each position, and its first row, with N at the end; of
         silos that are mixed, 0 and all rows.
@@ -133,7 +133,7 @@ class Layout:
     def of(
         cls, federation: Federation, split: str, inputs: Inputs, *, apart: bool
     ) -> Layout:
-        """Lay out one split; where it does not pay to mix silos they are told apart."""
+        """Lay out one split; where it does not pay to mix silos they are kept apart."""
         parts = [silo.rows(split).counting for silo in federation.silos]
         rows, sizes = Rows.joined(parts), np.array([len(part) for part in parts])
         strata, n_strata = (
@@ -183,7 +183,7 @@ class Layout:
 
     @property
     def n_silos(self) -> int:
-        """Number of silos that are told apart."""
+        """Number of silos that are kept apart."""
         return len(self.order)
 
     @property
@@ -268,7 +268,7 @@ class Layout:
         return InRisk(by_row=weighed(rows, self.weight))
 
     def weights(self, rows: slice) -> FloatArray | None:
-        """Return s_i of some consecutive rows; None where all count alike."""
+        """Return s_i of some consecutive rows; None without weights."""
         return None if self.weight is None else self.weight[rows]
 
     def times(self, rows: slice) -> FloatArray | float:
@@ -284,9 +284,9 @@ class Layout:
     # Which rows are read together
 
     def pieces(self, columns: int = 1, *, least: int = 1) -> list[Piece]:
-        """All rows, cut into pieces that fit in cache with so many score columns.
+        """All rows, cut into pieces that fit in cache with n score columns.
 
-        A piece has at least so many rows, if there are as many.
+        A piece has at least n rows, if there are as many.
         """
         width, d = self.X.shape[1], self.X.shape[1]
         rows = piece_rows(width, columns)
@@ -306,7 +306,7 @@ class Layout:
         """Where another unit begins."""
         return np.flatnonzero(np.diff(self.units)) + 1
 
-    # One silo's rows, where silos are told apart
+    # One silo's rows, where silos are kept apart
 
     def places(self, position: int) -> IntArray:
         """Where each of a silo's own rows stands in `X`."""
@@ -376,7 +376,7 @@ def row_prints(X: FloatArray, y: FloatArray, scale: FloatArray) -> FloatArray:
     """Return one number for each row; equal rows have equal ones."""
     directions = np.random.default_rng(0).normal(size=len(scale) + 1)
     prints, along = np.empty(len(y)), directions[:-1] / scale
-    # Of one shape always: a product sums the last rows in an order of its own.
+    # Of one shape always: a product sums the last rows in its own order.
     block = np.zeros((PRINTED, len(scale)))
     for rows in in_pieces(len(y), PRINTED):
         many = rows.stop - rows.start

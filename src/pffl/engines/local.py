@@ -171,7 +171,7 @@ def census(federation: Federation, query: Census) -> CensusTotal:
 
 
 def _batches(sizes: IntArray, most: int) -> Iterator[slice]:
-    """Yield consecutive silos that have at most so many rows together, or are one."""
+    """Yield consecutive silos that have at most n rows together, or are one."""
     ends, first = np.cumsum(sizes), 0
     while first < len(sizes):
         before = ends[first] - sizes[first]

@@ -31,7 +31,7 @@ class Reference:
     """Ask one silo after the other, in this process."""
 
     notes: tuple[str, ...] = ()
-    pooled = 0  # silos are told apart
+    pooled = 0  # silos are kept apart
 
     def __init__(self, federation: Federation) -> None:
         self.federation, self.name = federation, federation.name

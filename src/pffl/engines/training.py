@@ -26,7 +26,7 @@ from pffl.queries.train import TINY
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 R = TypeVar("R")
-GROUP_COST = 3000  # a group of silos costs as much as so many scores
+GROUP_COST = 3000  # a group of silos costs as much as n scores
 # of silos of one group: (silos, n, features), (silos, n) and weights (silos, n, models)
 LocalRows = tuple[FloatArray, FloatArray, FloatArray]
 
@@ -243,7 +243,7 @@ class OneStep(Stack):
 
 
 class LocalSteps(Stack):
-    """Several steps, or steps on batches: each silo has a w of its own."""
+    """Several steps, or steps on batches: each silo has its own w."""
 
     def totals(self) -> list[TrainTotal]:
         """Answer all queries."""
@@ -311,7 +311,7 @@ class LocalSteps(Stack):
         """Positions that take local steps together.
 
         Silos of one group are padded to the largest of them. A group is closed when
-        padding would cost more than a group of its own does, or when it would not fit
+        padding would cost more than a separate group does, or when it would not fit
         in cache; a large silo stands alone.
         """
         layout, columns = self.layout, len(self.columns.w)
@@ -379,7 +379,7 @@ class LocalSteps(Stack):
         """Stack each silo's rows; short ones are padded with rows of weight 0."""
         layout, lengths = self.layout, np.array([len(index) for index in rows])
         if lengths.min() == lengths.max() == sizes.max() == sizes.min():
-            # All rows of silos of one size stand beside each other: no copy.
+            # All rows of silos of one size stand side by side: no copy.
             here, shape = slice(rows[0][0], rows[-1][-1] + 1), (len(rows), -1)
             weights = layout.weigh(unit_weights[layout.units[here]], here)
             X, y = np.asarray(layout.X[here]), layout.y[here].reshape(shape)

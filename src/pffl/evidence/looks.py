@@ -109,7 +109,7 @@ def _rows(e: Evidence, sample: Sample) -> list[str]:
     rows = [e.data.splits[s] for s in sample.splits if s in e.data.splits]
     if len(rows) < len(sample.splits):  # out of reach: known by their counts
         rows = [hashed("rows", e.data.schema, [*sample.splits, counts])]
-    if not e.trained:  # models of others have inputs of their own
+    if not e.trained:  # models from elsewhere have their own inputs
         rows.append(hashed("people", e.groups, e.labels, counts))
     return rows
 
@@ -171,7 +171,7 @@ class Looks:
         return replace(e, terms=terms)
 
     def added(self, e: Evidence) -> tuple[Look, ...] | None:
-        """Return a run's own entries, this one among them; None where it is none."""
+        """Return a run's own entries, this one among them; None where it is missing."""
         now = look(e)
         if now is None:
             return None
@@ -187,7 +187,7 @@ class Looks:
 
 
 def read_looks(path: Path) -> tuple[Look, ...]:
-    """Read a log; an empty one where there is none."""
+    """Read a log; an empty one if it is missing."""
     if not path.is_file():
         return ()
     whole, _, _ = files.read(path).rpartition(b"\n")  # a crash may cut the last line

@@ -139,7 +139,7 @@ def compare(
         Parameters to try, every combination; each method takes those that it has.
         ``bound`` is the constraint's, ``l2`` the model's.
     trials
-        Without a grid: how many points of its own search space each method tries. 0:
+        Without a grid: how many points of its search space each method tries. 0:
         its defaults alone.
     seeds
         Seeds, or how many. Fewer than 29 give intervals and no word.
@@ -272,7 +272,7 @@ def name_methods(
 def points_of(
     method: AnyMethod, model: Model, grid: Grid | None, trials: int
 ) -> list[dict[str, Any]]:
-    """Return what a method tries: of the grid, or of its own search space."""
+    """Return what a method tries: of the grid, or of its search space."""
     kind: Any = METHODS[method] if isinstance(method, str) else type(method)
     linear = isinstance(model, LinearModel)
     if grid is None:
@@ -295,7 +295,7 @@ def _combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def _drawn(points: list[Any], number: int) -> list[Any]:
-    """Return so many points: the first, then drawn without repeat, in order."""
+    """Return n points: the first, then drawn without repeat, in order."""
     if len(points) <= number:
         return points
     others = 1 + np.random.default_rng(0).permutation(len(points) - 1)
@@ -411,7 +411,7 @@ def _correlation(seen: Sequence[Any]) -> float | None:
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Record):
-    """All records of a comparison; everything that is said follows from them.
+    """All records of a comparison; every statement follows from them.
 
     Attributes
     ----------

@@ -8,7 +8,7 @@ interval is drawn, and that interval decides:
 t is Student's quantile with n − 1 degrees of freedom. t* is the quantile of the
 bootstrapped t statistic (Efron 1981), one for each end: it is larger than t on the side
 on which the differences are skewed, e.g. by seeds on which a method fails. With fewer
-than 29 seeds, where no word is said, t stands alone.
+than 29 seeds, where no word is given, t stands alone.
 
 ρ is 0 in the column "conditional": these data, other splits. In the column "population"
 ρ = (share of people that two seeds have in common) · (test rows / training rows), the
@@ -97,7 +97,7 @@ class Judgement:
     seeds, pairs
         How many seeds there are, and on how many both methods have a value.
     reason
-        Why no word is said, where it is not the interval's doing.
+        Why no word is given, where it is not the interval's doing.
     """
 
     conditional: Decision
@@ -394,7 +394,7 @@ def overlap(seeds: Sequence[ArrayLike], *, test: float, train: float) -> float:
 def people(federation: Federation) -> NDArray[Any]:
     """Return a number for each row's person: its id, or a hash of all that it says.
 
-    People without an id who are alike count as one, which overstates an overlap.
+    People without an id with equal values count as one, which overstates an overlap.
     """
     parts = [rows for silo in federation.silos for rows in silo.splits.values()]
     if federation.by_person:

@@ -1,4 +1,4 @@
-"""λ where somebody else trains: projected ascent, from 0.
+"""λ where another program trains: projected ascent, from 0.
 
     λ ← [λ + η (r(w) + margin)]₊ within Σλ ≤ B      after every round, r at the w sent
 
@@ -13,7 +13,7 @@ rows, β + Σλ. The model follows the shares of that sum, so steps grow with it
 of what a constant guess loses. There is no proof for a model of any kind: the pair is
 measured at the end, and whether losses still swing tells a step that was too long.
 
-A server's momentum goes on where λ has pushed, and swings by itself: Flower's FedAdam
+A server's momentum continues where λ has pushed, and swings alone: Flower's FedAdam
 does, with its defaults, under weights that never change. So a step of our own looks
 ahead. If what losses changed by in a round is c times what they changed by in the one
 before, they will go on by c/(1 − c) of the last change, and λ is moved by a step along
@@ -93,7 +93,7 @@ class Ascent:
         return project_capped_simplex(self.own + self.ahead, self.bound)
 
     def after(self, violation: FloatArray) -> Ascent:
-        """Take a step; a cell that nobody reported does not move its λ."""
+        """Take a step; a cell that no silo reported does not move its λ."""
         counts = ~np.isnan(violation) & ((violation > 0) | (self.own > 0))
         r = np.nan_to_num(violation / self.unit) + MARGIN * counts
         squares = self.squares + float(np.square(r[counts]).max(initial=0.0))

@@ -118,20 +118,20 @@ class FairFed(Descent):
 def distances(positive: FloatArray, counts: FloatArray) -> FloatArray:
     """|F − F_k| per silo, from sums per (silo, group); NaN where F_k is undefined."""
     pooled = ratio(positive.sum(axis=0), counts.sum(axis=0), np.nan)
-    order = np.argsort(pooled)  # NaN last; two groups also where all are alike
+    order = np.argsort(pooled)  # NaN last; two groups also where all are equal
     low, high = order[0], order[(~np.isnan(pooled)).sum() - 1]
     local, gap = ratio(positive, counts, np.nan), pooled[high] - pooled[low]  # F
     return np.asarray(np.abs(gap - (local[:, high] - local[:, low])))
 
 
 def reweighing(counts: FloatArray) -> FloatArray:
-    """P(a)P(y)/P(a, y) per (silo, label, group); 0 where nobody is."""
+    """P(a)P(y)/P(a, y) per (silo, label, group); 0 without people."""
     rows = counts.sum(axis=(1, 2), keepdims=True)
     expected = counts.sum(axis=1, keepdims=True) * counts.sum(axis=2, keepdims=True)
     return ratio(expected / rows, counts, 0.0)
 
 
 def ratio(numerator: FloatArray, denominator: FloatArray, empty: float) -> FloatArray:
-    """Divide; `empty` where there is nobody."""
+    """Divide; `empty` without people."""
     out = np.full_like(denominator, empty)
     return np.divide(numerator, denominator, out=out, where=denominator > 0)

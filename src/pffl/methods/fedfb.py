@@ -1,4 +1,4 @@
-"""FedFB: the weights of (label, group) sets move until the groups are treated alike.
+"""FedFB: the weights of (label, group) sets move until the groups are treated equally.
 
 Yuchen Zeng, Hongxu Chen, Kangwook Lee. *Improving Fairness via Federated Learning*,
 2021; FairBatch: Roh et al. 2021. Rows m_z of group z, m_{y,z} with label y, N in all.

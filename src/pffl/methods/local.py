@@ -11,7 +11,7 @@ is scaled by K/n, so its expectation is that of all silos.
 Drift correction (SCAFFOLD, Karimireddy et al. 2020; FedLin, Mitra et al. 2021): local
 steps on silos that differ lead each to its own optimum, and their mean is not that of
 all. Each local gradient loses the silo's own at the last round's w and gains that of
-all silos there, so that at the optimum nobody moves. Silos keep nothing: that w, its
+all silos there, so that at the optimum no silo moves. Silos keep nothing: that w, its
 weights and its gradient come with the next query.
 Steps by mass (`by_mass`; Agnostic FedAvg, Ro et al. 2021): under bounds a silo of few
 groups has a heavy objective, and steps that suit FedAvg are too long for it. It takes
@@ -46,7 +46,7 @@ MIN_SCALE = 1e-3  # τ of Adam and Yogi
 UNTUNED_STEP = 0.1  # η_w where neither the user nor the model's curvature says anything
 
 Iterate = Literal["average", "recent", "last", "best"]
-#: Round t counts t^power: all alike, or hardly any but the last eighth.
+#: Round t counts t^power: all equal, or hardly any but the last eighth.
 POWERS: dict[str, int] = {"average": 0, "recent": 7}
 
 R = TypeVar("R")
@@ -138,7 +138,7 @@ class LocalTraining(Method):
 
 @dataclass(frozen=True, kw_only=True)
 class Descent(LocalTraining):
-    """Rounds of local training, all alike.
+    """Rounds of local training, all equal.
 
     Parameters
     ----------
@@ -211,7 +211,7 @@ class Objective:
 
 
 class Trainer:
-    """Local training of one run: its state that is none of the method's.
+    """Local training of one run: its state, apart from the method's.
 
     Parameters
     ----------
@@ -261,7 +261,7 @@ class Trainer:
     def round(self, w: FloatArray, lam: FloatArray) -> Part[tuple[FloatArray, Any]]:
         """Descend G(·; λ) for a round; return the next w, and r at the w sent.
 
-        r is NaN for cells that nobody reported.
+        r is NaN for cells that no silo reported.
         """
         problem = self.problem
         if self._weighed is None or self._weighed[0] is not lam:
@@ -419,7 +419,7 @@ class Best(Last):
 
 
 def kept_iterate(trainer: Trainer) -> Averages | Last:
-    """Return what a run is to return, which is told of every round."""
+    """Return what a run is to return, which sees every round."""
     kind = trainer.method.returned(trainer.problem)
     if kind in POWERS:
         return Averages(POWERS[kind])
@@ -460,7 +460,7 @@ class DualStep:
         self.before: FloatArray | None = None  # θ and r of the last dual round
 
     def __call__(self, theta: FloatArray, violation: FloatArray) -> float:
-        """Return η_θ; a cell that nobody reported has the r that it had."""
+        """Return η_θ; a cell that no silo reported has the r that it had."""
         if len(violation) and np.isnan(violation).all():
             return 0.0
         known = np.zeros_like(violation) if self.before is None else self.before[1]
@@ -483,7 +483,7 @@ class DualStep:
 
 
 def mirror_length(lam: FloatArray, v: FloatArray, bound: float) -> float:
-    """Return √(Σλv² − (Σλv)²/B): how far λ moves with θ, beside λ itself."""
+    """Return √(Σλv² − (Σλv)²/B): how far λ moves with θ, relative to λ."""
     return math.sqrt(max(0.0, float(lam @ v**2) - float(lam @ v) ** 2 / bound))
 
 

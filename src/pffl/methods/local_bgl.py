@@ -62,7 +62,7 @@ class LocalBGL(PrimalDual):
     grid: ClassVar[Grid] = {"multiplier_bound": MULTIPLIER_BOUNDS}
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
-        """Algorithm 1 with the cells (k, z), and a λ of its own in every silo."""
+        """Algorithm 1 with the cells (k, z), and a separate λ in every silo."""
         cells = silo_cells(problem)
         local = SiloBounds(problem, cells)
         trainer, w = Trainer(problem, self, problem.over(cells)), problem.start()

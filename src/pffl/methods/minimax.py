@@ -32,7 +32,7 @@ STRETCH = 25  # rounds until losses have answered to a step of their weights
 CAREFUL = 0.4  # part of the step that their answer allows: w is still on its way
 SWING_RATIO = 3.0  # way of λ over the distance that it came: above, it swings
 MIN_FALL = 0.9  # of the gap before it, at most: less is no fall
-MAX_OPEN_GAP = 1e-2  # in parts of the largest loss; a run that ends above says so
+MAX_OPEN_GAP = 1e-2  # in parts of the largest loss; a run that ends above reports it
 FAR = 10.0  # times as long as the last w: what is compared with, without a ridge
 
 
@@ -92,7 +92,7 @@ class Stretch:
 
     @property
     def swings(self) -> bool:
-        """Whether λ went to and fro, several times as far as it came."""
+        """Whether λ oscillated, several times as far as it moved."""
         return self.path > SWING_RATIO * float(np.linalg.norm(self.last - self.first))
 
     def gap(self, ridge: float, radius: float) -> float:
@@ -188,7 +188,7 @@ class WeightStep:
             return None
         fixed = method.dual_step_size is not None and stretch.swings
         advice = "leave out 'dual_step_size'" if fixed else "raise 'rounds'"
-        swings = "its weights swing to and fro, and " if stretch.swings else ""
+        swings = "its weights oscillate, and " if stretch.swings else ""
         return (
             f"{method.name} has not converged: {swings}the duality gap of its last "
             f"rounds is {up(gap, digits=2)}: {advice}"

@@ -16,7 +16,7 @@ How curvature will change along the next step, learnt from the last one.
 A logistic loss flattens as it is fitted; Newton's method, which believes that curvature
 stays, then takes many short steps. Two Hessians of G(·; λ) tell more. In the basis V in
 which both are diagonal,  Vᵀ H_before V = I  and  Vᵀ H_here V = diag(κ):  while
-coordinate i moved by a_i, its curvature changed by the factor κ_i. If it goes on like
+coordinate i moved by a_i, its curvature changed by the factor κ_i. If it continues like
 that, then after a step b_i = t_i a_i it is κ_i^{t_i}, and its mean on the way is
 
     θ_i = (κ_i^{t_i} − 1) / (t_i log κ_i).
@@ -27,7 +27,7 @@ kept, and slow phases are left in few rounds. After a step that went too far, th
 back has t < 0, and the same formula interpolates.
 
 Here is one step of `exact.py`, from expansions to the next w: mathematics without
-rounds, states or bounds, which can be read and tested by itself.
+rounds, states or bounds, which can be read and tested alone.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from pffl.numerics import (
 from pffl.records import Record
 from pffl.typing import FloatArray, IntArray
 
-LOSS_BOUNDS = (3.0, 5.0, 8.0, 12.0, 20.0, 35.0)  # M; e⁻³⁸ and less is lost beside 1
+LOSS_BOUNDS = (3.0, 5.0, 8.0, 12.0, 20.0, 35.0)  # M; e⁻³⁸ and less is lost next to 1
 NO_GAPS = np.zeros((2, 0), dtype=np.int64)
 CONSTANT = 1e-12  # of the mean square: a smaller variance is rounding
 
@@ -299,7 +299,7 @@ class Model(ABC):
 
     @property
     def mu(self) -> float:
-        """Weight of (·/2)‖w‖² beside losses: μ, in their unit."""
+        """Weight of (·/2)‖w‖² next to losses: μ, in their unit."""
         return self.l2 * self.unit
 
     @abstractmethod

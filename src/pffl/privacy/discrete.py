@@ -34,11 +34,11 @@ class Source(Protocol):
         """Return a whole number from 0 up to `stop`, without that."""
 
     def getrandbits(self, bits: int, /) -> int:
-        """Return so many random bits."""
+        """Return n random bits."""
 
 
 def secret_source() -> Source:
-    """Return the operating system's randomness, which nobody can repeat."""
+    """Return the operating system's randomness, which cannot be repeated."""
     return secrets.SystemRandom()
 
 
@@ -56,7 +56,7 @@ class keyed_source(random.Random):
         self._stream = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
 
     def getrandbits(self, bits: int, /) -> int:
-        """Return so many bits of the stream; `randrange` is made of them, too."""
+        """Return n bits of the stream; `randrange` is made of them, too."""
         size = -(-bits // 8)
         found = int.from_bytes(self._stream.update(bytes(size)), "little")
         return found >> (8 * size - bits)

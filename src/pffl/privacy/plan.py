@@ -265,7 +265,7 @@ def uniform_of(encoding: TableEncoding) -> tuple[FloatArray, FloatArray]:
 
 
 def bets_of(people: FloatArray, noise: float, delta: float) -> FloatArray:
-    """Return bets γ for cells of about so many held-out people, noise allowed for.
+    """Return bets γ for cells of about n test people, noise allowed for.
 
     Each minimises (log 1/δ + s²/2 + s)/(nγ) + γv/2 with s = noise·√J·|log(1 − γ)|, as
     the width of the bound is about that: for the smallest cell, for the largest, and

@@ -29,10 +29,10 @@ class Privacy:
     ----------
     epsilon, delta
         ε and δ of everything that is released about one person, training rows and
-        held-out rows each: nobody is in both.
+        test rows each: no person is in both.
     clip
         What bounds a person's gradient: rows are shortened to ‖(x, 1)‖ ≤ clip, x
-        scaled, and the shipped predictor shortens its inputs alike.
+        scaled, and the shipped predictor shortens its inputs, too.
     loss_bound
         M: losses count up to M, and the shipped predictor's are.
     ranges

@@ -97,7 +97,7 @@ class Pool:
     def uneven(self, split: str) -> float:
         """Return how many times the mean a row of a split weighs in F at most.
 
-        Shares are those of training rows: of others, nothing is known.
+        Shares are those of training rows: of other rows, nothing is known.
         """
         if split != "train":
             return math.inf
@@ -125,8 +125,8 @@ class Task:
     shares
         p_k: the weight of each silo in the risk F, shape (K,), sum 1.
     pool
-        The silos behind what answers as one: all are told the same, and each finds its
-        own share. None where silos are told apart.
+        The silos behind what answers as one: all receive the same, and each finds its
+        own share. None where silos are kept apart.
     """
 
     model: Model
@@ -153,7 +153,7 @@ class Task:
 
     @cached_property
     def scoring(self) -> str:
-        """Hash of what the losses of rows depend on, beside w."""
+        """Hash of what the losses of rows depend on, besides w."""
         model = self.model
         plain = {k: v for k, v in model.describe().items() if k != "l2"}
         text = json.dumps(plain, sort_keys=True, default=str).encode()
@@ -251,8 +251,8 @@ def _share_of(index: int, share: float) -> FloatArray:
 class View:
     """One silo's rows of one split, as the model sees them.
 
-    `person` says whom each row is about, where that is known; `weight` how much it
-    counts, s_i > 0, where rows do not count alike.
+    `person` names the person of each row, where that is known; `weight` how much it
+    counts, s_i > 0, where rows have weights.
     """
 
     index: int
@@ -400,7 +400,7 @@ class Query(Generic[T_co]):
         return {}
 
     def pooled(self, total: Any, views: Sequence[View]) -> Any:
-        """Return the total of silos whose rows are all at hand, put right by that."""
+        """Return the total of silos in this process, put right by their rows."""
         return total
 
     def addend(self, total: Any) -> Any:
@@ -408,7 +408,7 @@ class Query(Generic[T_co]):
         return total
 
     def summed(self, total: Any, sites: int) -> Any:
-        """Return the sum of so many sites' `addend` as the total of one silo."""
+        """Return the sum of n sites' `addend` as the total of one silo."""
         return total
 
     @property

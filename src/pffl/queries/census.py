@@ -1,6 +1,6 @@
 """`census`: rows per stratum, sums of features and target.
 
-It is asked once. Σx² − (Σx)²/n cancels where a mean is large beside the spread, as that
+It is asked once. Σx² − (Σx)²/n cancels where means are large against spreads, as that
 of a date in milliseconds is: then it is asked a second time, for sums about a `centre`
 close to the mean, where nothing cancels. That tells nothing new, but for rounding.
 """
@@ -172,7 +172,7 @@ class Census(Releasable[CensusTotal], RowsQuery[CensusTotal]):
         )
 
     def addend(self, total: CensusTotal) -> CensusTotal:
-        """Write beside `stored`, which does not add, whether rows are sparse."""
+        """Write with `stored`, which does not add, whether rows are sparse."""
         if self.released:
             return total
         stored = total.stored
@@ -181,7 +181,7 @@ class Census(Releasable[CensusTotal], RowsQuery[CensusTotal]):
     def summed(self, total: CensusTotal, sites: int) -> CensusTotal:
         """Return the sum of what rows store, which is no less than the most.
 
-        Where some sites' rows are dense, and those of others not, it is all inputs.
+        Where some sites' rows are dense, and others' sparse, it is all inputs.
         """
         if self.released:
             return total

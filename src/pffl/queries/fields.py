@@ -1,7 +1,7 @@
 """Fields of requests and answers, declared once.
 
 An answer's field says its shape (in p, z, strata, …), what one row adds to it, and
-whether silos' values add or stand beside each other. Addition, bytes, and checks of
+whether silos' values add or stand side by side. Addition, bytes, and checks of
 shape and range follow from that. A request's field says how it travels.
 """
 
@@ -81,9 +81,9 @@ class AnswerField:
     axes
         Length of each axis, as a number or the name of one; `K` is that of silos.
     rows
-        What one row adds: alike for all numbers, or one for each of the last axis.
+        What one row adds: equal for all numbers, or one for each of the last axis.
     per_silo
-        Whether silos stand beside each other, along the first axis, or add.
+        Whether silos stand side by side, along the first axis, or add.
     symmetric
         Whether the last two axes are a symmetric matrix: it travels as a triangle.
     """
@@ -219,10 +219,10 @@ class Total:
         scales: Mapping[str, float],
         weights: Mapping[str, FloatArray] | None = None,
     ) -> None:
-        """Refuse sums that so many rows cannot have, and parts of whole numbers.
+        """Refuse sums that n rows cannot have, and parts of whole numbers.
 
         `rows` says how many there are for each entry of an axis, and of all ("");
-        `weights` what they weigh together, where they do not count alike.
+        `weights` what they weigh together, where they have weights.
         """
         for name, of in self.declared.items():
             values = np.asarray(getattr(self, name), np.float64)

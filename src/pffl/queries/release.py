@@ -6,7 +6,7 @@ the last bit; who else is there changes nothing about it. Its length is held in 
 numbers, after rounding: a row that is longer than declared, or is no number, adds
 nothing. Only gradients are shortened, by the clip of the inputs; counts, losses and
 log-sums are what they are, since their largest length is proved. Losses are rounded up
-and log-sums down, so that what is said of them is never too good.
+and log-sums down, so that statements are never too good.
 
 `noise` says for each field how many times Δ, the declared length, the noise's standard
 deviation is (0: not asked for). A release costs μ² = Σ 1/noise². Noise is added to the
@@ -40,7 +40,7 @@ HALF = 12  # and inputs and slopes are times 2^−12, before they are multiplied
 QUARTER_SQUARES = 2 * HALF + 2  # the unit of ¼xxᵀ
 CHUNK_ROWS = 1 << 16  # multiplied at once: sums below 2^53 are exact in BLAS
 MAX_SCORE = 1e6  # no score is further from 0
-MIN_NOISE = 2.0**-8  # of Δ: less noise is none
+MIN_NOISE = 2.0**-8  # of Δ: less noise counts as no noise
 
 
 class ReleasedSums(Total):
@@ -214,7 +214,7 @@ class Releasable(Query[T_co]):
         if not self.released:
             return super().pooled(total, views)
         if self.adding is None or self.adding.source is None:
-            raise UsageError("[no-noise] a release with noise, and nobody adds any")
+            raise UsageError("[no-noise] a release with noise, and no one adds any")
         return self.noised(total, self.adding.source, factor=self.adding.total)
 
     def real(self, total: ReleasedSums, name: str) -> FloatArray:
@@ -251,7 +251,7 @@ def refuse(what: str) -> None:
 
 
 def first_rows(view: View) -> View:
-    """Return the first row of each person; all rows where nobody knows whose they are.
+    """Return the first row of each person; all rows where no id is known.
 
     What others' rows are changes nothing about it.
     """
@@ -308,7 +308,7 @@ def longest_gradient(model: Any) -> float:
 
 @dataclass(frozen=True, eq=False)
 class ScoredRows:
-    """Some rows as a linear model sees them, each by itself.
+    """Some rows as a linear model sees them, each alone.
 
     Attributes
     ----------
@@ -330,7 +330,7 @@ class ScoredRows:
         for start in range(0, len(view), CHUNK_ROWS):
             rows = slice(start, start + CHUNK_ROWS)
             # What overflows by a scaling or a model that was asked for counts as 0, or
-            # as surest: a number that is none would be the lowest whole number.
+            # as surest: a NaN would be the lowest whole number.
             X = np.ascontiguousarray(dense(view.X[rows]), np.float64)
             X = np.nan_to_num(X, nan=0.0, posinf=0.0, neginf=0.0)
             with np.errstate(over="ignore", invalid="ignore"):

@@ -168,7 +168,7 @@ class Train(TrainingQuery[TrainTotal]):
     def read(
         cls, header: dict[str, Any], arrays: Arrays, schema: Schema, build: Rebuild
     ) -> tuple[Self, int]:
-        """Take a query out of a message; the anchor is whole, or there is none."""
+        """Take a query out of a message; the anchor is whole or absent."""
         query, index = super().read(header, arrays, schema, build)
         z = len(query.cell_weights) if query.corrected else 0
         found = len(query.anchor_gradient), len(query.anchor_weights)

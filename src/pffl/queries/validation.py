@@ -103,7 +103,7 @@ def lengths(
 def sparse_sizes(
     stored: int, inputs: Inputs, columns: int, mass: float
 ) -> Sparse | None:
-    """Return what rounding does otherwise to rows that store so many inputs at most.
+    """Return what rounding does otherwise to rows that store n inputs at most.
 
     None where rows are dense, and store 0.
     """
@@ -190,7 +190,7 @@ class Policy:
         Rows of a silo.
     weight_bound
         What no row weighs more than, where the sites' rows have weights. None: all
-        rows count alike, and a site whose rows do not is refused.
+        rows are unweighted, and a site whose rows have weights is refused.
     """
 
     seconds: float = 300.0
@@ -254,12 +254,12 @@ class Gate:
         return known
 
     def _check_weights(self, total: CensusTotal) -> None:
-        """Demand weights that so many rows can have: of each stratum, and of all."""
+        """Demand weights that n rows can have: of each stratum, and of all."""
         rows = np.append(total.rows, total.counts[0]).astype(np.float64)
         weights = np.append(total.weight, total.weights[0])
         if self.policy.weight_bound is None:
-            alike = np.allclose(weights, rows)
-            require(alike, "weights that are not those of the rows")
+            equal = np.allclose(weights, rows)
+            require(equal, "weights that are not those of the rows")
             return
         there = (weights > 0) == (rows > 0)
         require(bool(there.all()), "weights of no rows, or none")
@@ -320,7 +320,7 @@ class Gate:
             agreed = 0 <= share <= whole * (1 + POOLED_ROUNDING)
         require(agreed, "another share than the agreed one")
         require(risk >= 0 and (share > 0 or risk == 0), "a risk")
-        # No row weighs more than so many times the mean in the F of a pool.
+        # No row weighs more than n times the mean in the F of a pool.
         uneven = 1.0 if pool is None else pool.uneven(query.split)
         if share > 0 and math.isfinite(uneven):
             mass = np.array([float(census.weight[0]) / uneven])
