@@ -156,7 +156,7 @@ def test_rates_of_groups_are_those_of_the_rows_with_exact_intervals():
     assert set(found) == set(federation.schema.groups)
     for a, group in enumerate(federation.schema.groups):
         one = found[group]
-        assert one.rows == "held-out"
+        assert one.rows == "test"
         for rate, among in (
             (one.error, rows.group == a),
             (one.false_positive, (rows.group == a) & (rows.y == 0)),

@@ -369,12 +369,14 @@ class Conclusions(Judged):
         if noisy:
             return Verdict(self.say("test.within.noise", rows=rows), more)
         worst = int(np.argmax(np.where(enough, cells.violation, -np.inf)))
-        many = int(over.sum())
-        key = "test.exceeded" + ".one" * (many == 1) if many else "test.within"
-        key += ".few" * bool(small)
-        figures = {"rows": rows, "worst": self.standing_of(cells, worst), "few": few}
-        word = "not measured" if key == "test.within.few" else ""
-        return Verdict(self.say(key, **figures, above=many), more, word)
+        many, told = int(over.sum()), f" {few}" if small else ""
+        figures = {"rows": rows, "worst": self.standing_of(cells, worst), "few": told}
+        if not many:
+            said = self.say("test.within", other="other " * bool(small), **figures)
+            return Verdict(said, more, "not measured" if small else "")
+        above = f"{many:,} groups are above their bounds"
+        above = "one group is above its bound" if many == 1 else above
+        return Verdict(self.say("test.exceeded", above=above, **figures), more)
 
     @property
     def _test_rows(self) -> str:
@@ -445,7 +447,7 @@ class Conclusions(Judged):
         """Why nothing is stated of the losses of new people."""
         if self.noise is not None:
             none = self.noise.heldout is None
-            return "there are no held-out rows" if none else "not available under noise"
+            return "there are no test rows" if none else "not available under noise"
         grounds = self.people.loss_grounds
         return "; ".join(one.text for one in grounds if one.state == "failed")
 
@@ -477,7 +479,7 @@ class Conclusions(Judged):
             return None
         never = [name for name, many in lacking.items() if many is None]
         name = never[0] if never else max(lacking, key=lambda n: lacking[n] or 0)
-        many, z, left = lacking[name], self.e.names.index(name), len(lacking) - 1
+        many, z = lacking[name], self.e.names.index(name)
         return {
             "key": "more" if many else "never" if rows.of_cells("count")[z] else "none",
             "cell": name,
@@ -486,23 +488,14 @@ class Conclusions(Judged):
             "loss": float(self.e.means(rows)[z]),
             "more": round(float(up(many or 0, digits=2))),
             "who": "people" if self.e.data.several else "rows",
-            "others": f" ({left:,} other cell{'s' * (left > 1)} would need fewer)"
-            * (left > 0),
+            "rows": "test" if isinstance(self.e.path, Missing) else "calibration",
         }
-
-    def _lacking_of(self, key: str) -> Said | str:
-        found = self._most_lacking
-        return "" if found is None else self.say(f"{key}.{found['key']}", **found)
 
     @property
     def lacking(self) -> Said | str:
         """About how many more rows would show the bounds that are not shown."""
-        return self._lacking_of("lacking")
-
-    @property
-    def in_the_way(self) -> Said | str:
-        """The cell that stands in the way, and the rows that it would take."""
-        return self._lacking_of("in the way")
+        found = self._most_lacking
+        return "" if found is None else self.say(f"lacking.{found['key']}", **found)
 
     @property
     def idle(self) -> Said | str:

@@ -604,9 +604,9 @@ class Judged:
         aimed = (e.bounds - e.aimed).max()
         if terms.multiplier_bound <= 0 or e.risk is None or room < aimed:
             return None
-        prices = {"risk_weight": terms.risk_weight}
-        prices["multiplier_bound"] = terms.multiplier_bound
-        return slack_of(least.risk, self.gap, e.risk, **prices)
+        weights = {"risk_weight": terms.risk_weight}
+        weights["multiplier_bound"] = terms.multiplier_bound
+        return slack_of(least.risk, self.gap, e.risk, **weights)
 
     @cached_property
     def smallest_bound(self) -> float | None:
@@ -894,7 +894,7 @@ class GroupRates(Record):
     Attributes
     ----------
     rows
-        "held-out", or "training" where nothing can be said by held-out rows.
+        "test", or "training" where nothing can be said by test rows.
     error
         Wrong predictions.
     false_positive, false_negative, selected
@@ -930,7 +930,7 @@ def rates(j: Judged) -> list[GroupRates]:
     side = j.heldout.delta / 2 if apart and alike else None
     counted, out = _events(sample, e), []
     for a in j.reported_groups:
-        rows = "held-out" if apart else "training"
+        rows = "test" if apart else "training"
         found = {
             kind: _rate(events[:, a], side, old[kind][:, a] if kind in old else None)
             for kind, events in counted.items()

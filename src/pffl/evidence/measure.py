@@ -300,7 +300,7 @@ def heldout_sample(
     """
     splits, M = wanted.present, wanted.cap(shown)
     if not splits:
-        return Missing("needs held-out rows, and there are none")
+        return Missing("needs test rows, and there are none")
     plan = _planned(shown, wanted, seen, rows)
     asked: dict[str, Any] = {"weight_bound": wanted.heaviest(shown)}
     if plan is not None:

@@ -274,7 +274,7 @@ def unmeasurable(problem: Problem) -> Missing | None:
         reason = "needs convexity, and the loss is not convex in the weights of this "
         return Missing(f"{reason}model")
     if not isinstance(model, LinearModel):
-        return Missing("needs gradients per cell, and the model is not linear")
+        return Missing("needs gradients per group, and the model is not linear")
     return None
 
 

@@ -24,8 +24,8 @@ SENTENCES = {
     "{excess:up} above it",
     "cell.below": "{cell:'} has a mean loss of {loss} against a bound of {bound}: "
     "{room:down} below it",
-    "cell.at": "{cell:'} has a mean loss of {loss} against a bound of {bound}: right "
-    "at it",
+    "cell.at": "{cell:'} has a mean loss of {loss} against a bound of {bound}: at "
+    "the bound",
     "cell.between": "{cell:'} has a mean loss between {low:down} and {high:up} against "
     "a bound of {bound}",
     "cell.at most": "in {cell:'} at most {high:up} against {bound}",
@@ -99,14 +99,9 @@ SENTENCES = {
     "{low:down} and {high:up}.",
     "test.few": "Fewer than {fewest} rows, too few to judge by: {cells}.",
     "test.few.noise": "About fewer than {fewest} test rows: {cells}.",
-    "test.within": "On {rows} no group is above its bound; {worst}.",
-    "test.within.few": "On {rows} no other group is above its bound; {worst}. {few}",
+    "test.within": "On {rows} no {other}group is above its bound; {worst}.{few}",
     "test.within.noise": "{rows} no group is above its bound.",
-    "test.exceeded": "On {rows} {above:,} groups are above their bounds; {worst}.",
-    "test.exceeded.one": "On {rows} one group is above its bound; {worst}.",
-    "test.exceeded.few": "On {rows} {above:,} groups are above their bounds; {worst}. "
-    "{few}",
-    "test.exceeded.one.few": "On {rows} one group is above its bound; {worst}. {few}",
+    "test.exceeded": "On {rows} {above}; {worst}.{few}",
     "test.exceeded.noise": "{rows} {cells}.",
     "test.not decided": "{rows} it is not decided whether a group is above its bound: "
     "{cells}.",
@@ -126,23 +121,23 @@ SENTENCES = {
     "new_people.certified": "With confidence {confidence:%}{who}{standing}",
     "new_people.not certified": "With confidence {confidence:%}{who}{standing}",
     "new_people.certified.noise": "With confidence {confidence:%} the mean loss of new "
-    "people is within its bound in every cell, noise allowed for.",
+    "people is within its bound in every group, noise allowed for.",
     "new_people.not certified.noise": "Not certified at ε = {epsilon:g} of the test "
     "rows: with confidence {confidence:%}, the mean loss of new people is {cells}.",
     "new_people.certified.path": "With confidence {confidence:%} the {counted}mean "
-    "loss of new people is within its bound in every cell{mixture}: tested on "
+    "loss of new people is within its bound in every group{mixture}: tested on "
     "{rows:,} calibration rows{which}.{idle}",
-    "new_people.not certified.path": "{failed}{in_the_way}",
+    "new_people.not certified.path": "{failed}{lacking}",
     "which": ", model {model} of {models} from the safest on",
     "standing": "{head}; the one with the least room is {cell:'}, at most {high:up} "
     "against a bound of {bound}.{lacking}{idle}",
     "standing.all": "every group is within its bound",
     "standing.some": "{kept} of {many} bounds are certified, taken one at a time",
-    "lacking.none": " There are no test rows of {cell:'}.",
-    "lacking.never": " The test rows of {cell:'} have a mean loss of {loss}: more rows "
-    "like these would not show its bound.",
-    "lacking.more": " About {more:,} more test {who} of {cell:'} would show its bound, "
-    "if they were like these.",
+    "lacking.none": " There are no {rows} rows of {cell:'}.",
+    "lacking.never": " {cell:'} is at most {high:up} against a bound of {bound}: its "
+    "{rows} rows have a mean loss of {loss}, and more rows like these would not help.",
+    "lacking.more": " {cell:'} is at most {high:up} against a bound of {bound}: about "
+    "{more:,} more {rows} {who} would show its bound, if they were like these.",
     "idle": " In {idle} group{s} the bound is not below {loss_bound}, the largest loss "
     "of the shipped predictor: true, and trivial.",
     "mixture.test": ", for the mixture of silos in the test rows of the group",
@@ -152,14 +147,6 @@ SENTENCES = {
     "bound.",
     "failed.later": "Model {model} of {models} on the path was shown with confidence "
     "{confidence:%} when it was chosen, and is not with the risk of this certificate.",
-    "in the way.none": " In the way stands {cell:'}: there are no calibration rows of "
-    "it.",
-    "in the way.never": " In the way stands {cell:'}, with confidence {confidence:%} "
-    "at most {high:up} against a bound of {bound}: its calibration rows have a mean "
-    "loss of {loss}, and more rows like these would not show it.",
-    "in the way.more": " In the way stands {cell:'}, with confidence {confidence:%} at "
-    "most {high:up} against a bound of {bound}: about {more:,} more calibration {who} "
-    "of it would show its bound, if they were like these{others}.",
     # Beside the verdicts
     "warning": "On {rows} the model is no better than a guess: {told}.",
     "binding.none": "No {kind} is binding.",

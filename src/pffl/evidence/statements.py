@@ -71,12 +71,12 @@ TITLES = {
     "empirical": "Bounds, on the rows at hand",
     "infeasible": "Impossible bounds",
     "attainable": "Smallest bound",
-    "holdout": "Unseen people: loss",
+    "holdout": "New people: loss",
     "implied": "Whole groups",
-    "holdout_error": "Unseen people: errors",
-    "dp_gap": "Unseen people: demographic parity",
-    "eo_gap": "Unseen people: equal opportunity",
-    "equalised_odds": "Unseen people: equalised odds",
+    "holdout_error": "New people: errors",
+    "dp_gap": "New people: demographic parity",
+    "eo_gap": "New people: equal opportunity",
+    "equalised_odds": "New people: equalised odds",
 }
 #: What stands before a statement that holds, and that does not.
 MARKS = {
@@ -507,7 +507,7 @@ def holdout(c: Conclusions) -> Statement:
         if e.promise:
             said = c.say("holdout", mixture=c.mixture("test"))
         if path is not None:
-            short = f"{c.failed}{c.in_the_way}"
+            short = f"{c.failed}{c.lacking}"
             said = c.say("holdout.path", short=short, how=said)
     return Statement.of(
         "holdout",
