@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NUMBER = r"(-?\d[\d.,]*(?:e[+-]?\d+)?)"
 FACTS = (
     rf"'([^']+)' has a mean loss of {NUMBER} against a bound of {NUMBER}: "
-    rf"(?:{NUMBER} (above|below) it|right at it)"
+    rf"(?:{NUMBER} (above|below) it|at the bound)"
 )
 FEWEST = 10  # held-out rows of a cell that are enough to judge by
 ENDED = ("diverged", "interrupted")
@@ -58,7 +58,7 @@ def _facts(text: str, names: list[str], means: np.ndarray, case: Case) -> list[s
         if not close or side < -case.noise[z]:
             out.append(f"{shown} {said[5]} is {true:.6g}: {text!r}")
     elif abs(excess) > case.tolerance[z] + case.noise[z]:
-        out.append(f"'right at it' is {excess:.3g}")
+        out.append(f"'at the bound' is {excess:.3g}")
     worst = float(np.nanmax((means - bounds).astype(float)))
     if excess < worst - case.noise.max():
         out.append(f"another cell stands worse, by {worst - excess:.3g}: {text!r}")
