@@ -57,7 +57,8 @@ def test_a_run_leaves_everything_and_keeps_its_confidence(place):
 
 def test_a_solution_and_its_directory_are_certified_alike(place):
     own = job()
-    solution = pffl.solve(own.federation, own.constraint, options=own.options, seed=1)
+    asked = own.spec.constraint
+    solution = pffl.solve(own.federation, asked, options=own.spec.options, seed=1)
     assert (
         pffl.certify(runs.read_run(place)).as_dict() == pffl.certify(solution).as_dict()
     )

@@ -22,8 +22,9 @@ import operator
 import os
 import re
 import tomllib
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date
 from functools import cache, reduce
 from pathlib import Path
@@ -60,11 +61,11 @@ from pffl.records import (
     required,
     suggestion,
     table,
-    unknown_key,
 )
 from pffl.registry import Registry
 
 F = TypeVar("F", Federation, Engine)
+OPTIONS = fields(Options)
 
 SPEC = "run.toml"  # the run file of a run directory
 AUTO = "auto"  # l2 that is chosen on training rows set aside
@@ -76,12 +77,12 @@ SECTIONS = (*TABLES, "constraint")
 MODELS: dict[str, Callable[..., LinearModel | Recipe]] = {**LINEAR_MODELS, **RECIPES}
 
 
-# Sections that are nobody else's
+# What is trained, and how
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunSettings:
-    """The [run] section, but for what `Options` holds.
+@dataclass(frozen=True)
+class RunSettings(Options):
+    """The [run] section: options of `solve`, engine and seed.
 
     Parameters
     ----------
@@ -95,6 +96,7 @@ class RunSettings:
     seed: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         with Problems("run", UsageError) as problems:
             known = (*ENGINES, DEPLOYED)
             if self.engine not in known:
@@ -102,89 +104,6 @@ class RunSettings:
                 problems.add(f"[unknown-engine] no engine '{self.engine}': {hint}")
             if self.seed is not None and self.seed < 0:
                 problems.add(wrong("seed", "[run]", "a whole number ≥ 0", self.seed))
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrivacySettings:
-    """The [privacy] section.
-
-    Parameters
-    ----------
-    secure_sum
-        Whether silos' answers are added under masks, so that nobody reads a single
-        one's. None: in deployed federations of three sites and more. With noise the
-        sites then share it; without, each adds all of it.
-    epsilon, delta
-        A budget: noise is added to all that is released, so that it is (ε, δ)-private
-        for each person. None: no noise.
-    clip, loss_bound
-        With noise: length to which scaled inputs are shortened, and the largest loss.
-    range
-        With noise: what each numeric input is between, as NAME=LOW,HIGH.
-    rounds, colluding
-        With noise: rounds of the method; sites of a secure sum whose noise is not
-        counted on.
-    noise_seed
-        With noise: repeats it, for experiments; nothing is private then.
-    scaling
-        With noise: whether inputs are scaled by released sums of theirs ("sums", paid
-        for) or by their ranges ("ranges", free).
-    """
-
-    secure_sum: bool | None = None
-    epsilon: float | None = None
-    delta: float | None = None
-    clip: float | None = None
-    loss_bound: float | None = None
-    range: tuple[str, ...] = ()
-    rounds: int | None = None
-    colluding: int | None = None
-    noise_seed: int | None = None
-    scaling: Literal["sums", "ranges"] | None = None
-
-    def __post_init__(self) -> None:
-        given = [key for key, value in self._noise().items() if value not in (None, ())]
-        if self.epsilon is None and given:
-            raise UsageError(
-                f"[needs-epsilon] [privacy] {', '.join(given)} goes with a budget, "
-                "epsilon = …"
-            )
-        self.terms  # noqa: B018
-
-    def _noise(self) -> dict[str, Any]:
-        ours = ("secure_sum", "epsilon")
-        return {k: v for k, v in vars(self).items() if k not in ours}
-
-    @property
-    def terms(self) -> Privacy | None:
-        """The budget; None without one."""
-        if self.epsilon is None:
-            return None
-        given = {k: v for k, v in self._noise().items() if v is not None}
-        named = dict(_range(text) for text in given.pop("range"))
-        return Privacy(epsilon=self.epsilon, ranges=named, **given)
-
-    def section(self) -> dict[str, Any] | None:
-        """Return the section as a run file has it; None if nothing is asked for."""
-        plain = {k: v for k, v in vars(self).items() if v not in (None, ())}
-        return {**plain, "range": list(self.range)} if self.range else plain or None
-
-
-def _range(text: str) -> tuple[str, tuple[float, float]]:
-    """Read NAME=LOW,HIGH."""
-    name, found, ends = text.rpartition("=")
-    try:
-        low, high = (float(end) for end in ends.split(","))
-    except ValueError:
-        found = ""
-    if not (name and found):
-        raise UsageError(
-            f"[privacy] a range is NAME=LOW,HIGH, such as 'age=18,90'. Got {text!r}"
-        )
-    return name.strip(), (low, high)
-
-
-# What is trained, and how
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,21 +117,26 @@ class TrainingPlan:
         whose sizes are the data's.
     any_model
         Whether the kind of the model is left to the labels.
-    constraint, method, options
+    constraint, method, privacy
         As for `pffl.solve`.
     settings
-        Engine and seed.
-    privacy
-        What is kept from whom.
+        Options of `solve`, engine and seed.
+    secure_sum
+        Whether answers are added under masks. None: over three machines and more.
     """
 
     model: LinearModel | Recipe
     any_model: bool
     constraint: Constraint | None
     method: Method
-    options: Options
     settings: RunSettings
-    privacy: PrivacySettings = field(default_factory=PrivacySettings)
+    secure_sum: bool | None = None
+    privacy: Privacy | None = None
+
+    @property
+    def options(self) -> Options:
+        """Options of `solve`."""
+        return Options(**{f.name: getattr(self.settings, f.name) for f in OPTIONS})
 
     def model_for(self, schema: Schema) -> AnyModel:
         """Return the model, of the kind that the labels ask for if none was named."""
@@ -253,18 +177,26 @@ def read_plan(
     usual = PFFL.name if isinstance(model, Recipe) else linear
     method = _read_kind(tables["method"], "method", usual, problems)
     constraint = read_constraint(sections.get("constraint"), problems)
-    options, settings = _read_run(tables["run"], problems)
-    privacy = _read(tables["privacy"], PrivacySettings, "[privacy]", problems)
-    if problems.found or not (model and method and options and settings and privacy):
+    settings = _read(tables["run"], RunSettings, "[run]", problems)
+    budget = dict(tables["privacy"])
+    secure_sum: Any = budget.pop("secure_sum", None)
+    if secure_sum not in (None, True, False):
+        problems.add(wrong("secure_sum", "[privacy]", "true or false", secure_sum))
+    if budget and "epsilon" not in budget:
+        given = ", ".join(budget)
+        problems.add(f"[needs-epsilon] [privacy] {given} goes with a budget, epsilon")
+    elif budget:
+        privacy = _read(budget, Privacy, "[privacy]", problems)
+    if problems.found or not (model and method and settings):
         return None
     return TrainingPlan(
         model=model,
         any_model="kind" not in tables["model"],
         constraint=constraint,
         method=method,
-        options=options,
         settings=settings,
-        privacy=privacy,
+        secure_sum=secure_sum,
+        privacy=privacy if budget else None,
     )
 
 
@@ -328,21 +260,6 @@ def _read(
     return construct(source, found, problems)
 
 
-def _read_run(
-    values: Mapping[str, object], problems: Problems
-) -> tuple[Options | None, RunSettings | None]:
-    """Read [run]: the fields of `Options` and of `RunSettings`."""
-    kinds: tuple[Any, ...] = (Options, RunSettings)
-    known = [name for kind in kinds for name in parameters(kind)]
-    for key in values:
-        if key not in known:
-            problems.add(unknown_key(key, "[run]", known, {}))
-    good = {key: value for key, value in values.items() if key in known}
-    parts = [{k: good[k] for k in good if k in parameters(kind)} for kind in kinds]
-    settings = _read(parts[1], RunSettings, "[run]", problems)
-    return _read(parts[0], Options, "[run]", problems), settings
-
-
 # Where the rows come from
 
 
@@ -380,12 +297,14 @@ def named(data: str) -> tuple[dict[str, Any], str | None, Path]:
     A data set, a table, a run file or a run directory; the first two are in no file.
     """
     path = Path(data)
-    if (path / SPEC).is_file():
+    if data in DATASETS and path.exists():
+        warnings.warn(f"'{data}' is the data set; the file is ./{data}", stacklevel=2)
+    elif (path / SPEC).is_file():
         path = path / SPEC
-    if path.suffix == ".toml":
-        return read_toml(path), str(path), path.parent
     if data in DATASETS or not (path.exists() or path.suffix or os.sep in data):
         return {"data": {"name": data}}, None, Path()
+    if path.suffix == ".toml":
+        return read_toml(path), str(path), path.parent
     if not path.is_file():
         raise DataError(f"[file-missing] '{data}' is not a file")
     return {"data": {"path": data}}, None, Path()
@@ -549,71 +468,6 @@ def _relative(path: str, directory: Path) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job(Generic[F]):
-    """Everything that `solve` takes, and where it came from.
-
-    Attributes
-    ----------
-    federation, constraint, model, method, options, engine, seed
-        As for `pffl.solve`.
-    source
-        Where the data came from.
-    policy
-        What a deployed run asks of its sites.
-    privacy
-        What is kept from whom.
-    about
-        Purpose, owner and date of the model.
-    """
-
-    federation: F
-    constraint: Constraint | None
-    model: AnyModel
-    method: Method
-    options: Options
-    engine: str
-    seed: int | None
-    source: DataSource
-    policy: Policy | None = None
-    privacy: PrivacySettings = field(default_factory=PrivacySettings)
-    about: About = field(default_factory=About)
-
-    @property
-    def secure_sum(self) -> bool:
-        """Whether answers are added under masks; over machines, as sites agreed on."""
-        if isinstance(self.federation, Federation):
-            return bool(self.privacy.secure_sum)
-        return self.federation.pooled > 0
-
-    def dump(self, directory: str | os.PathLike[str], *, seed: int) -> str:
-        """Write the run file of this job, every default spelt out.
-
-        Parameters
-        ----------
-        directory
-            Where the file will lie: paths are written relative to it.
-        seed
-            The seed that was used.
-        """
-        options, model = run_section(self.options), section_of(self.model)
-        if options.pop("l2") == AUTO:
-            model = {**model, "l2": AUTO}
-        masked = True if self.secure_sum else None
-        return dumps(
-            {
-                **self.source.sections(directory),
-                "model": model,
-                "constraint": constraint_sections(self.constraint),
-                "method": self.method.describe(),
-                "run": {"engine": self.engine, "seed": seed, **options},
-                "policy": None if self.policy is None else asdict(self.policy),
-                "privacy": replace(self.privacy, secure_sum=masked).section(),
-                "about": about_section(self.about),
-            }
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class RunSpec(TrainingPlan):
     """A run file that was checked; `build` opens the data.
 
@@ -637,25 +491,56 @@ class RunSpec(TrainingPlan):
 
     def over(self, federation: F) -> Job[F]:
         """Fit the pieces together over rows that are open, or an engine's."""
-        return Job(
-            federation=federation,
-            constraint=self.constraint,
-            model=self.model_for(federation.schema),
-            method=self.method,
-            options=self.options,
-            engine=self.settings.engine,
-            seed=self.settings.seed,
-            source=self.data,
-            policy=None if isinstance(federation, Federation) else self.policy,
-            privacy=self.privacy,
-            about=self.about,
+        return Job(self, federation, self.model_for(federation.schema))
+
+
+@dataclass(frozen=True)
+class Job(Generic[F]):
+    """A run file, its rows (or an engine that reaches them), and its model."""
+
+    spec: RunSpec
+    federation: F
+    model: AnyModel
+
+    @property
+    def secure_sum(self) -> bool:
+        """Whether answers are added under masks; over machines, as sites agreed on."""
+        if isinstance(self.federation, Federation):
+            return bool(self.spec.secure_sum)
+        return self.federation.pooled > 0
+
+    def dump(self, directory: str | os.PathLike[str], *, seed: int) -> str:
+        """Write the run file of this job, every default spelt out.
+
+        Parameters
+        ----------
+        directory
+            Where the file will lie: paths are written relative to it.
+        seed
+            The seed that was used.
+        """
+        spec, model = self.spec, section_of(self.model)
+        options = asdict(spec.options)
+        if options.pop("l2") == AUTO:
+            model = {**model, "l2": AUTO}
+        if not options["certify"]:
+            del options["certify"]
+        masked = {"secure_sum": True} if self.secure_sum else {}
+        noise = {} if spec.privacy is None else asdict(spec.privacy)
+        noise = {key: value for key, value in noise.items() if value != {}}
+        here = isinstance(self.federation, Federation)
+        return dumps(
+            {
+                **spec.data.sections(directory),
+                "model": model,
+                "constraint": constraint_sections(spec.constraint),
+                "method": spec.method.describe(),
+                "run": {"engine": spec.settings.engine, "seed": seed, **options},
+                "policy": None if here else asdict(spec.policy),
+                "privacy": {**masked, **noise} or None,
+                "about": about_section(spec.about),
+            }
         )
-
-
-def run_section(options: Options) -> dict[str, Any]:
-    """Return options as [run] has them, all of them."""
-    plain = asdict(options)
-    return plain if options.certify else {k: plain[k] for k in plain if k != "certify"}
 
 
 def about_section(about: About) -> dict[str, str] | None:
@@ -876,8 +761,8 @@ def _sources() -> dict[str, list[tuple[str, Any]]]:
     return {
         "data": [("tables", TableOptions), *sets],
         **{name: list(_own(name).items()) for name in KINDS},
-        "run": [("", Options), ("", RunSettings)],
-        "privacy": [("", PrivacySettings)],
+        "run": [("", RunSettings)],
+        "privacy": [("", Privacy)],
         "policy": [("", Policy)],
         "about": [("", About)],
     }
@@ -896,6 +781,9 @@ def keys() -> Mapping[str, Key]:
         "data.federation": Key(str, None, "federation.json: rows stay with sites."),
         f"data.{APART}": Key(
             float, None, f"Training rows to certify on; with certify {SHARE}."
+        ),
+        "privacy.secure_sum": Key(
+            bool, None, "Whether answers are added under masks; default: from 3 sites."
         ),
     }
     for section, kinds in _sources().items():

@@ -535,32 +535,33 @@ def run(
     from pffl._report.page import write_report
 
     fresh = not (place.directory / driver.SPEC).exists()
-    checkpoint, seed = driver.Log(place.directory), job.seed
+    checkpoint, spec = driver.Log(place.directory), job.spec
+    seed, engine = spec.settings.seed, spec.settings.engine
     if checkpoint.seed is not None:
         seed = checkpoint.seed
         say(f"going on after message {checkpoint.messages}")
     seed = secrets.randbits(32) if seed is None else seed
-    if job.constraint is not None and job.constraint.open:
+    if spec.constraint is not None and spec.constraint.open:
         say("choosing the bound on training rows that are set aside")
-    local = job.method.saddle and job.engine == "local"
-    planned = (job.method.planned_rounds or 0) if local else 0
+    local = spec.method.saddle and engine == "local"
+    planned = (spec.method.planned_rounds or 0) if local else 0
     text = job.dump(place.directory, seed=seed)
     place.begin(text)
     try:
         solution = solve(
             job.federation,
-            job.constraint,
+            spec.constraint,
             model=job.model,
-            method=job.method,
-            engine=job.engine,
-            options=job.options,
+            method=spec.method,
+            engine=engine,
+            options=spec.options,
             seed=seed,
             callbacks=callbacks,
             gap_every=math.ceil(planned / GAPS_SHOWN),
             checkpoint=checkpoint,
-            about=job.about,
+            about=spec.about,
             secure_sum=job.secure_sum,
-            privacy=job.privacy.terms,
+            privacy=spec.privacy,
         )
         looks = Looks.of(place.directory)
         solution = replace(solution, evidence=looks.counted(solution.evidence))

@@ -65,7 +65,7 @@ def test_a_run_with_a_budget(table, tmp_path, capsys):
     [
         (["--epsilon", "1", "--columns", "no.toml"], "cannot-read"),
         (["--delta", "1e-6"], "needs-epsilon"),
-        (["--epsilon", "1", "--range", "age"], "wrong-value"),
+        (["--epsilon", "1", "--set", "privacy.ranges.age=1"], "wrong-value"),
         (["--epsilon", "1", "--l2", "auto"], "not-under-noise"),
         (["--epsilon", "1", "--delta", "2"], "wrong-value"),
     ],

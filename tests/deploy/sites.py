@@ -230,7 +230,7 @@ def run(
     with Problems("run", UsageError) as problems:
         plan = read_plan(sections or agreed.run, problems)
     assert plan is not None
-    k, terms = len(agreed.sites), plan.privacy.terms
+    k, terms = len(agreed.sites), plan.privacy
     setting = Setting.pooled(agreed.name, agreed.encoding, agreed.splits, k)
     known: dict[str, Any] = {
         "model": plan.model_for(agreed.schema),
@@ -329,7 +329,7 @@ def budget(data: Federation, epsilon: float = EPSILON, **more: Any) -> Privacy:
 def sections(terms: Privacy, method: str = "exact") -> dict[str, Any]:
     """The agreed run of a budget, as federation.json has it."""
     privacy = {"epsilon": terms.epsilon, "colluding": terms.colluding}
-    privacy |= {"delta": terms.delta, "range": [f"{n}=-6,6" for n in terms.ranges]}
+    privacy |= {"delta": terms.delta, "ranges": {n: [-6, 6] for n in terms.ranges}}
     return {
         "model": {},
         "constraint": {"kind": "bgl", "bound": BOUND},

@@ -51,8 +51,9 @@ def local(text: str, tmp_path: Path) -> pffl.Solution:
     path = tmp_path / "local.toml"
     path.write_text(text)
     job = config.load(path).build()
-    known = {"model": job.model, "method": job.method, "options": job.options}
-    return pffl.solve(job.federation, job.constraint, secure_sum=True, seed=0, **known)
+    spec = job.spec
+    known = {"model": job.model, "method": spec.method, "options": spec.options}
+    return pffl.solve(job.federation, spec.constraint, secure_sum=True, seed=0, **known)
 
 
 @pytest.mark.skipif(

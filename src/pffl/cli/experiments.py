@@ -71,19 +71,22 @@ def compare(
     if not bounded and "bound" not in values:
         given = given.where("constraint.bound", "auto")
     job = given.build()
-    if (constraint := job.constraint) is None:
+    if (constraint := job.spec.constraint) is None:
         raise UsageError("[needs-constraint] a comparison needs a constraint")
-    folder, several = out or Path("runs") / f"compare-{job.source.name}", bool(values)
+    folder = out or Path("runs") / f"compare-{job.spec.data.name}"
+    validation = bool(values) or trials > 0
     with counted("trial") as report:
         found = run(
-            Seeded(draft.sections, draft.source, draft.base, several or trials > 0),
+            Seeded(
+                draft.sections, draft.source, draft.base, bool(values) or trials > 0
+            ),
             constraint,
             methods=None if methods is None else listed(methods),
             grid=values or None,
             trials=trials,
             seeds=seeds,
             model=job.model,
-            options=job.options,
+            options=job.spec.options,
             budget=budget,
             measure=measure,
             allowance=allowance,

@@ -255,7 +255,7 @@ OPTIONS_GONE = {
     "--partition-by": "--set data.by=COLUMN",
     "--promise": "--certify [CONFIDENCE]",
     "--quiet": "2> /dev/null",
-    "--range": "--set 'privacy.range=[\"NAME=LOW,HIGH\"]'",
+    "--range": "--set privacy.ranges.NAME=[LOW,HIGH]",
     "--reach": "pffl feasible DATA",
     "--require": "--certify [CONFIDENCE]",
 }
@@ -437,8 +437,8 @@ class Draft:
 
         spec = self.check()
         for asked, text in (
-            (spec.privacy.secure_sum, "[no-secure-sums] secure sums are"),
-            (spec.privacy.terms, "[not-under-noise] a privacy budget is"),
+            (spec.secure_sum, "[no-secure-sums] secure sums are"),
+            (spec.privacy, "[not-under-noise] a privacy budget is"),
         ):
             if asked:
                 raise UsageError(f"{text} for 'pffl run' and 'pffl deploy' alone")

@@ -294,15 +294,16 @@ def feasible(
     from pffl._feasible import feasible as search
 
     job = draft.build()
+    spec, options = job.spec, job.spec.options
     found = search(
         job.federation,
-        job.constraint,
+        spec.constraint,
         bounded=bounded,
         cells=only or (),
-        certify=None if certify is None else job.options.confidence,
+        certify=None if certify is None else options.confidence,
         model=job.model,
-        engine=job.engine,
-        options=job.options,
+        engine=spec.settings.engine,
+        options=options,
     )
     code = 4 if found.impossible else 0
     if json:
@@ -329,16 +330,16 @@ def _show_releases(draft: Draft, *, json: bool) -> None:
 
     spec = draft.check()
     job = build(spec)
-    if (terms := spec.privacy.terms) is None:
+    if (terms := spec.privacy) is None:
         raise UsageError("[needs-epsilon] what is released needs a budget: --epsilon")
     lines, rows = noise_forecast(
         job.federation,
-        job.constraint,
+        spec.constraint,
         model=job.model,
-        method=job.method,
-        options=job.options,
+        method=spec.method,
+        options=spec.options,
         privacy=terms,
-        secure_sum=bool(spec.privacy.secure_sum),
+        secure_sum=bool(spec.secure_sum),
     )
     if json:
         terminal.print_json({"releases": lines, "margins": rows})
@@ -347,5 +348,5 @@ def _show_releases(draft: Draft, *, json: bool) -> None:
     terminal.print_rows(rows)
     terminal.show(
         "margin: what noise adds to a group's mean training loss, for so many people, "
-        f"{100 * job.options.confidence:.4g} % sure for all groups together"
+        f"{100 * spec.options.confidence:.4g} % sure for all groups together"
     )

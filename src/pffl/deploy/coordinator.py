@@ -224,7 +224,7 @@ def agreed_run(spec: RunSpec, sections: Mapping[str, Any]) -> dict[str, Any]:
     on by itself.
     """
     found = {name: sections[name] for name in RUN if name in sections}
-    section, terms = found.pop("privacy", {}), spec.privacy.terms
+    section, terms = found.pop("privacy", {}), spec.privacy
     if terms is None:
         return found
     given = {key: value for key, value in section.items() if key != "secure_sum"}
@@ -235,8 +235,8 @@ def agreed_run(spec: RunSpec, sections: Mapping[str, Any]) -> dict[str, Any]:
 
 def _secured(spec: RunSpec, agreed: Agreement) -> bool:
     """Whether answers are added under masks: from three sites on, unless refused."""
-    asked, many = spec.privacy.secure_sum, len(agreed.sites)
-    terms = spec.privacy.terms
+    asked, many = spec.secure_sum, len(agreed.sites)
+    terms = spec.privacy
     if asked is False or (asked is None and many < MIN_SITES):
         return False
     if many < MIN_SITES:

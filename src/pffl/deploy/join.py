@@ -441,7 +441,7 @@ def noise_of(agreed: Agreement) -> tuple[float, tuple[str, ...]]:
     """
     adding_of(agreed)
     plan = plan_of(agreed)
-    assert plan is not None and plan.privacy.terms is not None  # noqa: S101, PT018
+    assert plan is not None and plan.privacy is not None  # noqa: S101, PT018
     names = (agreed.name, agreed.encoding, agreed.splits)
     noise, _ = planned(
         Setting.pooled(*names, len(agreed.sites)),
@@ -449,7 +449,7 @@ def noise_of(agreed: Agreement) -> tuple[float, tuple[str, ...]]:
         plan.model_for(agreed.schema),
         plan.method,
         plan.options,
-        plan.privacy.terms,
+        plan.privacy,
     )
     mu = composed([noise.mu("train"), noise.mu("test")])
     return mu, tuple(noise.lines())

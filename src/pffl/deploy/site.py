@@ -675,7 +675,7 @@ def adding_of(agreed: Agreement) -> Adding | None:
         return None
     from pffl.privacy.run import sharing
 
-    terms, many = plan.privacy.terms, len(agreed.sites)
+    terms, many = plan.privacy, len(agreed.sites)
     if terms is None:
         raise UsageError("[needs-epsilon] the agreed run has noise, and no budget")
     if terms.repeatable:
