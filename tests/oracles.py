@@ -572,9 +572,8 @@ def solve(*args: Any, **kwargs: Any) -> Solved:
 def main(arguments: Sequence[str]) -> None:
     """Run the command line; it ends with SystemExit."""
     from pffl.cli import main
-    from tests.cli.helpers import argv
 
-    main(argv(*arguments))
+    main([*map(str, arguments)])
 
 
 class Said(NamedTuple):
@@ -995,23 +994,21 @@ def noisy_upper(
 #: A run of the command line that takes some seconds; `--out` is left to the caller.
 LONG_RUN = (
     *("run", "synthetic", "--set", "data.rows=900", "--silos", "3", "--seed", "1"),
-    *("--method", "pffl", "--bound", "0.6", "--no-extras"),
-    *("--batch-size", "20", "--dual-rounds", "60"),
+    *("--method", "pffl", "--bound", "0.6"),
+    *("--set", "method.batch_size=20", "--set", "method.dual_rounds=60"),
 )
 
 
 def resuming(place: str) -> tuple[str, ...]:
     """Arguments that go on with a stopped run."""
-    return ("run", "--resume", place, "--no-extras")
+    return ("run", "--resume", place)
 
 
 def start_command(*arguments: object, cwd: Path, **more: Any) -> Popen[str]:
     """Start the command line in a process of its own."""
-    from tests.cli.helpers import argv
-
     code = (sys.executable, "-c", "from pffl.cli import main; main()")
     pipes = {"stdout": PIPE, "stderr": PIPE, "text": True}
-    return Popen([*code, *argv(*arguments)], cwd=cwd, **pipes, **more)
+    return Popen([*code, *map(str, arguments)], cwd=cwd, **pipes, **more)
 
 
 def end_command(process: Popen[str]) -> tuple[int, str, str]:

@@ -385,14 +385,22 @@ def test_calibration_rows_of_people_in_training_are_refused():
 
 
 def test_on_the_command_line(capsys, tmp_path):
-    asked = (*SMALL, "--bound", "0.68", "--promise", "unseen", "--models", "3")
-    asked = (*asked, "--no-extras")
-    out = command(capsys, "run", *asked, "--out", tmp_path / "a", "--quiet", "--json")
+    asked = (
+        *SMALL,
+        "--bound",
+        "0.68",
+        "--certify",
+        "--set",
+        "data.calibration_fraction=0",
+        "--set",
+        "run.models=3",
+    )
+    out = command(capsys, "run", *asked, "--out", tmp_path / "a", "--json")
     assert out.code in (0, 4)
     told = out.json["verdicts"]["new_people"]
     assert told["models"] == 3
     assert (out.code == 0) is (told["verdict"] == "certified")
-    wrong = command(capsys, "run", *asked, "--calibration-fraction", "1.5")
+    wrong = command(capsys, "run", *asked, "--set", "data.calibration_fraction=1.5")
     assert (wrong.code, wrong.error) == (2, "wrong-value")
     wrong = command(capsys, "run", *SMALL, "--certify", "1.5", "--bound", "0.7")
     assert wrong.code == 2

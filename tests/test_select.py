@@ -311,17 +311,17 @@ def test_run_files_and_the_command_line(
     assert shown[0]["bound tried"] == "none"
     assert sum("◀" in row["bound tried"] for row in shown) == 1
     assert command(capsys, "verify", out).code == 0
-    done = command(
-        capsys, "run", out / "run.toml", "--no-extras", "--out", tmp_path / "two"
-    )
+    done = command(capsys, "run", out / "run.toml", "--out", tmp_path / "two")
     assert done.code == 0, done.err
     np.testing.assert_array_equal(
         runs.read_run(out).w, runs.read_run(tmp_path / "two").w
     )
-    none = command(capsys, "run", *SMALL, "--bound", "auto", "--error-at-most", "0.001")
+    none = command(
+        capsys, "run", *SMALL, "--bound", "auto", "--set", "run.error_at_most=0.001"
+    )
     assert (none.code, none.error) == (4, "no-such-bound")
     for wrong in (
-        ("--bound", "0.6", "--error-at-most", "0.2"),
+        ("--bound", "0.6", "--set", "run.error_at_most=0.2"),
         ("--bound", "atuo"),
         ("--bound", "0.9", "--l2", "much"),
     ):

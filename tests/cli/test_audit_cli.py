@@ -58,7 +58,18 @@ def test_probabilities_in_a_folder_of_its_own_with_a_page(people, command):
     assert '<td data-title="rows of">training</td>' not in page
     assert command("report", place, "-o", "again.html").code == 0
     assert Path("again.html").read_text("utf-8") == page
-    assert command("card", place, "--purpose", "Triage", "--owner", "We").code == 0
+    assert (
+        command(
+            "report",
+            place,
+            "--card",
+            "--set",
+            "about.purpose=Triage",
+            "--set",
+            "about.owner=We",
+        ).code
+        == 0
+    )
     assert command("audit", "p.csv", *TABLE, "--json").code == 0
     assert Path("audits/people-002").is_dir()
     checked = command("verify", place, "--model", "p.csv")
@@ -103,7 +114,7 @@ def test_probabilities_are_joined_by_an_id(people, command):
 
 
 def test_own_models_on_rows_that_have_a_name(people, command):
-    run = ("run", *SMALL, "--bound", "0.9", "--out", "met", "-q", "--no-extras")
+    run = ("run", *SMALL, "--bound", "0.9", "--out", "met")
     assert command(*run).code == 0
     trained = command("audit", "met", *SMALL, "--split", "train", "--json").json
     assert not statement(trained, "holdout")["available"]
@@ -116,7 +127,7 @@ def test_own_models_on_rows_that_have_a_name(people, command):
 def test_runs_with_a_cell_that_can_be_told_apart_or_silos_of_one_are_verified(
     people, command
 ):
-    run = ("run", *TABLE, "--seed", "0", "--no-extras")
+    run = ("run", *TABLE, "--seed", "0")
     people.assign(home=np.arange(300) % 250).to_csv("people.csv", index=False)
     assert command(*run, "--silo", "home", "--bound", "0.8", "--out", "a").code == 0
     assert "no test rows" in Path("a/card.md").read_text("utf-8")
@@ -157,4 +168,4 @@ def test_a_pickle_is_never_opened_and_its_probabilities_are_audited(
 
 def test_a_folder_that_is_no_audit_gets_no_card(people, command):
     for place in ("people.csv", "nowhere"):
-        assert command("card", place).code == 6
+        assert command("report", place, "--card").code == 6

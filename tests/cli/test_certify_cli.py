@@ -10,7 +10,7 @@ import pytest
 
 from pffl.cli import main
 from pffl.runs import read_run
-from tests.cli.helpers import SMALL, argv
+from tests.cli.helpers import SMALL
 
 
 @pytest.fixture(scope="module")
@@ -18,9 +18,9 @@ def runs(tmp_path_factory):
     """One run that meets its bounds and one whose bounds are impossible."""
     place = tmp_path_factory.mktemp("runs")
     for name, bound in (("met", "0.9"), ("infeasible", "0.2")):
-        more = ("--radius", "100", "--out", str(place / name), "-q", "--no-extras")
+        more = ("--set", "run.radius=100", "--out", str(place / name))
         with pytest.raises(SystemExit):
-            main(argv("run", *SMALL, "--bound", bound, *more))
+            main(["run", *SMALL, "--bound", bound, *more])
     return place
 
 

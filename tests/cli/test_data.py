@@ -40,22 +40,22 @@ def test_data_sets_are_listed_and_fetched_by_name(command):
 
 
 def test_info_of_a_file(command, people):
-    seen = command("data", "info", people, *COLUMNS)
+    seen = command("data", people, *COLUMNS)
     text = one_line(seen.out)
     assert seen.code == 0
     assert "48 train, 12 test" in text
     assert "without training rows anywhere: b, label = yes" in text
     assert "without rows: 1 of 6" in text
     plain = subprocess.run(
-        program("data", "info", people, *COLUMNS),
+        program("data", people, *COLUMNS),
         capture_output=True,
         env={**os.environ, "PYTHONIOENCODING": "ascii"},
         timeout=60,
         check=True,
     )
     assert b"48 train, 12 test" in plain.stdout
-    constraint = ("--constraint", "cbgl", "--labels", "yes")
-    text = one_line(command("data", "info", people, *COLUMNS, *constraint).out)
+    constraint = ("--constraint", "cbgl", "--set", "constraint.labels=yes")
+    text = one_line(command("data", people, *COLUMNS, *constraint).out)
     assert "constraint without training rows anywhere: b, label = yes" in text
 
 
@@ -63,7 +63,7 @@ def test_info_of_a_file(command, people):
 def test_info_adds_up_what_it_does_not_show(command, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", width)
     sizes = ("--set", "data.rows=3000", "--set", "data.groups=40")
-    seen = command("data", "info", "synthetic", "--silos", "60", *sizes)
+    seen = command("data", "synthetic", "--silos", "60", *sizes)
     assert "35 more" in seen.out
     totals = next(line for line in seen.out.splitlines() if line.startswith("all "))
     *counts, total, _ = totals.replace(",", "").split()[1:]

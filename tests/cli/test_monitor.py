@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from pffl.cli import main
-from tests.cli.helpers import argv
 from tests.test_monitoring import people
 
 RUN = ("--label", "y", "--group", "sex", "--id", "who", "--seed", "0", "--out", "run")
@@ -24,7 +23,7 @@ def place(tmp_path_factory):
         wrong = 0.0 if week <= 4 else 0.5
         people(150, week, wrong).to_csv(folder / f"week{week}.csv", index=False)
     with contextlib.chdir(folder), pytest.raises(SystemExit):
-        main(argv("run", "people.csv", "--bound", "0.55", "--no-extras", "-q", *RUN))
+        main(["run", "people.csv", "--bound", "0.55", *RUN])
     return folder
 
 
@@ -107,7 +106,7 @@ def test_what_is_wrong_is_named(trained):
         seen = trained("monitor", model, rows)
         assert (seen.code, seen.error) == (code, error), seen.err
     assert not Path("run/monitor.jsonl").exists()
-    trained("run", "people.csv", "--l2", "0.3", "--no-extras", "-q", *RUN[:-1], "free")
+    trained("run", "people.csv", "--l2", "0.3", *RUN[:-1], "free")
     assert trained("monitor", "free", "week1.csv").error == "needs-bound"
     assert trained("monitor", "free", "week1.csv", "--bound", "0.6").code == 0
     seen = trained("monitor", "run", "week1.csv", "--state", "free/monitor.jsonl")

@@ -12,7 +12,14 @@ from tests.cli.helpers import pffl
 from tests.helpers import make_federation
 
 FACES = ("faces", "--set", "data.clients=8", "--set", "data.size=12", "--seed", "1")
-SHORT = ("--dual-rounds", "2", "--rounds-per-dual", "2", "--step-size", "0.05")
+SHORT = (
+    "--set",
+    "method.dual_rounds=2",
+    "--set",
+    "method.rounds_per_dual=2",
+    "--set",
+    "method.step_size=0.05",
+)
 FILES = ("certificate.json", "report.html", "model.safetensors", "run.toml")
 
 

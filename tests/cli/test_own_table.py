@@ -10,7 +10,7 @@ from tests.cli.helpers import one_line
 
 HEADER = ["âge", "revenu", "métier", "sexe", "race", "branche", "embauché"]
 COLUMNS = ("--label", "embauché", "--group", "sexe,race", "--silo", "branche")
-RUN = ("run", "people.csv", *COLUMNS, "--bound", "0.9", "--seed", "0", "--no-extras")
+RUN = ("run", "people.csv", *COLUMNS, "--bound", "0.9", "--seed", "0")
 
 
 def people(number=300):
@@ -91,7 +91,7 @@ def test_names_may_be_repeated_or_joined_by_commas(command):
     write(people())
     apart = ("--group", "sexe", "--group", "race", "--drop", "âge", "--drop", "métier")
     joined = ("--group", "sexe, race", "--drop", "âge,métier")
-    info = ("data", "info", "people.csv", *COLUMNS[:2], *COLUMNS[4:])
+    info = ("data", "people.csv", *COLUMNS[:2], *COLUMNS[4:])
     outs = [command(*info, *way).out for way in (apart, joined)]
     assert outs[0] == outs[1]
     assert "1 inputs" in outs[0]
@@ -101,7 +101,7 @@ def test_nobody_is_on_both_sides_with_an_id(command):
     rows = [row for row in people(150) for _ in range(2)]
     lines = [["pid", *HEADER], *([str(i // 2), *row] for i, row in enumerate(rows))]
     Path("people.csv").write_text("\n".join(map(",".join, lines)) + "\n", "utf-8")
-    assert command(*RUN, "--id", "pid", "--quiet").code == 0
+    assert command(*RUN, "--id", "pid").code == 0
     record = runs.read_run("runs/people-001")
     assert record.evidence.data.by_person
     assert record.evidence.data.overlap == 0

@@ -37,13 +37,13 @@ def table(tmp_path_factory):
 
 def command(table, *more):
     columns = ["--label", "hired", "--group", "sex", "--silo", "site"]
-    columns += ["--columns", str(table.with_suffix(".toml"))]
+    columns += ["--set", f"columns={table.with_suffix('.toml')}"]
     return ["run", str(table), *columns, "--bound", "0.69", "--method", "exact", *more]
 
 
 def test_a_run_with_a_budget(table, tmp_path, capsys):
     out = tmp_path / "run"
-    budget = ["--epsilon", "4", "--secure-sum"]
+    budget = ["--epsilon", "4", "--set", "privacy.secure_sum=true"]
     found = pffl(capsys, *command(table, *budget, "--out", str(out)))
     assert found.code in (0, 4), found.err
     result = json.loads((out / "result.json").read_text())
@@ -63,11 +63,11 @@ def test_a_run_with_a_budget(table, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("more", "error"),
     [
-        (["--epsilon", "1", "--columns", "no.toml"], "cannot-read"),
-        (["--delta", "1e-6"], "needs-epsilon"),
+        (["--epsilon", "1", "--set", "columns=no.toml"], "cannot-read"),
+        (["--set", "privacy.delta=1e-6"], "needs-epsilon"),
         (["--epsilon", "1", "--set", "privacy.ranges.age=1"], "wrong-value"),
         (["--epsilon", "1", "--l2", "auto"], "not-under-noise"),
-        (["--epsilon", "1", "--delta", "2"], "wrong-value"),
+        (["--epsilon", "1", "--set", "privacy.delta=2"], "wrong-value"),
     ],
     ids=["no file", "no budget", "no ends", "chosen ridge", "delta"],
 )
@@ -77,13 +77,13 @@ def test_what_is_missing_or_wrong_is_said(table, tmp_path, capsys, more, error):
 
 
 def test_the_plan_is_shown_before_anything_is_released(table, capsys):
-    found = pffl(capsys, "plan", *command(table, "--epsilon", "2")[1:])
+    found = pffl(capsys, "feasible", *command(table, "--epsilon", "2")[1:])
     assert found.code == 0, found.err
     assert "ε = 2, δ = 1e-06" in one_line(found.out)
-    more = ("--epsilon", "2", "--secure-sum", "--json")
-    shared = json.loads(pffl(capsys, "plan", *command(table, *more)[1:]).out)
+    more = ("--epsilon", "2", "--set", "privacy.secure_sum=true", "--json")
+    shared = json.loads(pffl(capsys, "feasible", *command(table, *more)[1:]).out)
     apart = json.loads(
-        pffl(capsys, "plan", *command(table, "--epsilon", "2", "--json")[1:]).out
+        pffl(capsys, "feasible", *command(table, "--epsilon", "2", "--json")[1:]).out
     )
     margins = [
         float(plan["margins"][2]["margin"]) for plan in (shared, apart)

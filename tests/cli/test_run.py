@@ -15,7 +15,7 @@ from pffl.files import json_text
 from pffl.text import up
 from tests.cli.helpers import SMALL, one_line
 
-RUN = ("run", *SMALL, "--no-extras")
+RUN = ("run", *SMALL)
 
 
 def test_a_run_is_saved_numbered_and_shown(command):
@@ -50,10 +50,10 @@ def test_a_mistake_leaves_no_directory(command):
 
 def test_a_run_file_repeats_the_run(command):
     first = command(*RUN, "--bound", "0.66", "--json", "--out", "a")
-    again = command("run", "a/run.toml", "--json", "--out", "b", "--no-extras")
+    again = command("run", "a/run.toml", "--json", "--out", "b")
     assert first.json["cells"] == again.json["cells"]
     assert Path("a/run.toml").read_text() == Path("b/run.toml").read_text()
-    third = command("run", "a", "--json", "--no-extras")
+    third = command("run", "a", "--json")
     assert third.json["cells"] == again.json["cells"]
 
 
@@ -61,15 +61,15 @@ def test_a_table_is_found_again_from_the_run_directory(command):
     rows = (f"{i % 7},{'ab'[i % 2]},{'nm'[i // 2 % 2]},{i % 3 % 2}" for i in range(80))
     Path("people.csv").write_text("\n".join(["x,g,site,y", *rows]) + "\n")
     columns = ("--label", "y", "--group", "g", "--silo", "site", "--seed", "0")
-    out = ("--bound", "0.9", "--out", "deep/down/here", "--no-extras")
+    out = ("--bound", "0.9", "--out", "deep/down/here")
     assert command("run", "people.csv", *columns, *out).code == 0
     spec = tomllib.loads(Path("deep/down/here/run.toml").read_text())
     assert spec["data"]["path"] == "../../../people.csv"
-    assert command("run", "deep/down/here", "--quiet", "--no-extras").code == 0
+    assert command("run", "deep/down/here").code == 0
 
 
 def test_options_fall_back_to_the_defaults_of_the_method(command):
-    options = ("--method", "pffl", "--dual-rounds", "2", "--bound", "0.8")
+    options = ("--method", "pffl", "--set", "method.dual_rounds=2", "--bound", "0.8")
     seen = command(*RUN, *options, "--json", "--out", "here")
     expected = library.PFFL(dual_rounds=2)
     assert seen.json["method"] == {"kind": "pffl", **vars(expected)}
@@ -79,8 +79,8 @@ def test_options_fall_back_to_the_defaults_of_the_method(command):
 
 
 def test_exit_code_of_bounds_that_are_not_met(command):
-    options = ("--method", "fedavg", "--rounds", "2", "--bound", "0.55")
-    seen = command(*RUN, *options, "--json", "--quiet")
+    options = ("--method", "fedavg", "--set", "method.rounds=2", "--bound", "0.55")
+    seen = command(*RUN, *options, "--json")
     assert seen.json["status"] in ("not met", "impossible")
     assert seen.code == 4
 
@@ -89,7 +89,7 @@ def test_exit_code_of_bounds_that_are_not_met(command):
 def test_constraints(command, kind):
     options = ("--constraint", kind) if kind else ()
     options += ("--bound", "0.9") if kind not in (None, "minmax") else ()
-    seen = command(*RUN, *options, "--json", "--quiet")
+    seen = command(*RUN, *options, "--json")
     assert seen.code == 0
     assert (seen.json["constraint"] or {}).get("kind") == kind
 
@@ -97,7 +97,7 @@ def test_constraints(command, kind):
 def test_a_bound_for_each_cell(command):
     bounds = {"A": 0.7, "B": 0.8, "C": 0.9}
     options = [f"--bound={cell}={bound}" for cell, bound in bounds.items()]
-    seen = command(*RUN, *options, "--json", "--quiet")
+    seen = command(*RUN, *options, "--json")
     assert {c["cell"]: c["bound"] for c in seen.json["cells"]} == bounds
 
 
@@ -112,7 +112,7 @@ def test_numbers_are_never_cut(command, monkeypatch, width):
 
 
 def test_many_cells_show_the_tightest(command):
-    options = ("--set", "data.groups=50", "--set", "data.rows=4000", "--no-extras")
+    options = ("--set", "data.groups=50", "--set", "data.rows=4000")
     many = ("--set", f"data.group_sizes={[1] * 50}", "--bound", "1.5", "--out", "here")
     seen = command("run", "synthetic", "--silos", "2", *options, *many, "-v")
     assert "20 more" in seen.out

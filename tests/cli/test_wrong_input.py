@@ -11,7 +11,7 @@ import pytest
 from tests.cli.helpers import one_line
 
 COLUMNS = ("--label", "y", "--group", "sex")
-RUN = ("run", "people.csv", "--seed", "0", "--no-extras", "--quiet")
+RUN = ("run", "people.csv", "--seed", "0")
 
 
 def people(rows=200):
@@ -276,9 +276,7 @@ def test_what_is_odd_is_said_and_what_is_wrong_refused(command, name):
     change(people()).to_csv("people.csv", index=False)
     asked = ("people.csv", *COLUMNS, *options.split())
     model = "--model" in options
-    seen = command(
-        *(("run", *asked, "--bound=1") if model else ("data", "info", *asked))
-    )
+    seen = command(*(("run", *asked, "--bound=1") if model else ("data", *asked)))
     text = one_line(seen.err + seen.out)
     assert (seen.error, bool(seen.code)) == (error, bool(error)), seen.err
     assert [part for part in said if part not in text] == [], text
@@ -287,7 +285,7 @@ def test_what_is_odd_is_said_and_what_is_wrong_refused(command, name):
 
 def test_nothing_is_said_of_what_is_usual(command):
     people().to_csv("people.csv", index=False)
-    text = one_line(command("data", "info", "people.csv", *COLUMNS).out)
+    text = one_line(command("data", "people.csv", *COLUMNS).out)
     assert not [w for w in ("classes;", "look like", "gives") if w in text]
 
 
@@ -345,7 +343,7 @@ def test_a_file_is_shown_before_anything_is_named(command):
     frame["weight"] = frame["age"].astype(str).where(frame.index != 9, "12x")
     frame.loc[:9, "score"] = None
     frame.to_csv("people.csv", index=False)
-    seen = command("data", "info", "people.csv")
+    seen = command("data", "people.csv")
     lines = [" ".join(line.split()) for line in seen.out.splitlines()]
     assert "200 rows, 9 columns" in lines
     shown = ("age numbers 5", "score numbers 190 10 (5.0 %) ", "sex categories 2 ")
@@ -359,7 +357,7 @@ def test_a_file_is_shown_before_anything_is_named(command):
 
 def test_the_next_command_says_what_is_left_to_say(command):
     people().to_csv("my people.csv", index=False)
-    seen = command("data", "info", "my people.csv", "--group", "sex")
+    seen = command("data", "my people.csv", "--group", "sex")
     pasted = shlex.split(seen.out.splitlines()[-1])
     assert pasted == shlex.split("pffl data 'my people.csv' --group sex --label COLUMN")
     assert command(*pasted[1:-1], "y").code == 0

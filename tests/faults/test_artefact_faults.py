@@ -266,7 +266,7 @@ def test_fault_75_odd_names_go_through_everything(
     monkeypatch.setenv("COLUMNS", width)
     columns = ("--label", "y", "--group", "group", "--silos", "2", "--seed", "0")
     bounds = [f"--bound={name.strip()}=0.9" for name in NASTY]
-    info = command(capsys, "data", "info", nasty_file, *columns)
+    info = command(capsys, "data", nasty_file, *columns)
     seen = command(capsys, "run", nasty_file, *columns, *bounds, "--out", "here")
     assert (info.code, seen.code) == (0, 0), seen.err
     for text in (info.out, info.err, seen.out, seen.err):
@@ -279,7 +279,7 @@ def test_fault_75_odd_names_go_through_everything(
     assert set(record.predictor.schema.groups) == set(NASTY)
     bound = tomllib.loads(record.spec_text)["constraint"]["bound"]
     assert set(bound) == set(NASTY)
-    assert command(capsys, "run", "here", "--quiet").code == 0
+    assert command(capsys, "run", "here").code == 0
 
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", " @"])

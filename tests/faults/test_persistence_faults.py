@@ -31,7 +31,7 @@ from pffl.engines import Local
 from pffl.errors import ArtefactError
 from pffl.prepare import Options
 from pffl.tensors import Parcel, pack, unpack
-from tests.cli.helpers import SMALL, argv
+from tests.cli.helpers import SMALL
 from tests.cli.helpers import pffl as command
 from tests.interrupting import Stopping, assert_same_outcome
 from tests.oracles import LONG_RUN, end_command, finished_run, start_command
@@ -221,7 +221,7 @@ def test_fault_69_a_directory_that_cannot_be_made(tmp_path):
 def start(place: Path, rounds: int = 100_000) -> subprocess.Popen[str]:
     """Start a long run, and wait until its first round is saved."""
     process = start_command(
-        *LONG_RUN, "--dual-rounds", str(rounds), "--out", "run", cwd=place
+        *LONG_RUN, "--set", f"method.dual_rounds={rounds}", "--out", "run", cwd=place
     )
     wait_for_a_round(place / "run", process)
     return process
@@ -266,9 +266,7 @@ def test_fault_71_a_signal_ends_cleanly_and_the_run_goes_on(
     found = runs.read_run(place, require_verified=True)
     assert found.result["status"] == "interrupted"
     assert Log(place).seed == 1
-    ended, _, err = end_command(
-        start_command("run", "--resume", "run", "--no-extras", cwd=tmp_path)
-    )
+    ended, _, err = end_command(start_command("run", "--resume", "run", cwd=tmp_path))
     assert ended in (0, 4), err
     assert finished_run(place) == uninterrupted
 
@@ -291,7 +289,7 @@ main()
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_fault_71_the_second_signal_ends_at_once(number, tmp_path):
-    arguments = argv(*LONG_RUN, "--dual-rounds", "100000", "--out", "run")
+    arguments = [*LONG_RUN, "--set", "method.dual_rounds=100000", "--out", "run"]
     process = subprocess.Popen(
         [sys.executable, "-c", HANGS, *arguments],
         cwd=tmp_path,
@@ -317,13 +315,13 @@ def test_fault_71_interrupted_while_measuring(tmp_path, capsys, monkeypatch):
         os.kill(os.getpid(), signal.SIGINT)
         return measured(*parts, **more)
 
-    options = ("run", *SMALL, "--bound", "0.7", "--no-extras", "--out")
+    options = ("run", *SMALL, "--bound", "0.7", "--out")
     monkeypatch.setattr(fit, "measure", interrupt)
     seen = command(capsys, *options, tmp_path / "run")
     monkeypatch.undo()
     assert seen.code == 130
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    again = command(capsys, "run", "--resume", tmp_path / "run", "--no-extras")
+    again = command(capsys, "run", "--resume", tmp_path / "run")
     assert command(capsys, *options, tmp_path / "whole").code == again.code == 0
     assert finished_run(tmp_path / "run") == finished_run(tmp_path / "whole")
     assert "run.toml" in finished_run(tmp_path / "run")["files"]

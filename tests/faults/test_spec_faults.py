@@ -83,25 +83,32 @@ def test_on_the_command_line(command):
     assert (seen.code, seen.error, seen.out) == (2, "unknown-key", "")
     assert "multiplier_bound" in seen.err
     assert "Traceback" not in seen.err
-    bad = ("--bound", "-1", "--multiplier-bound", "nan", "--risk-weight", "-2")
+    bad = (
+        "--bound",
+        "-1",
+        "--set",
+        "method.multiplier_bound=nan",
+        "--set",
+        "method.risk_weight=-2",
+    )
     seen = command("run", *SMALL, *bad)
     assert (seen.code, seen.error, seen.err.count(" must be ")) == (2, "wrong-value", 3)
 
 
 def test_fault_26_a_bound_of_zero_is_warned_of(command):
-    seen = command("run", *SMALL, "--bound", "0", "--json", "--quiet")
+    seen = command("run", *SMALL, "--bound", "0", "--json")
     assert seen.err.startswith("note: a bound of 0")
     assert (seen.code, seen.json["status"]) == (4, "impossible")
 
 
 def test_fault_27_an_impossible_bound_says_what_is_possible(command):
-    seen = command("run", *SMALL, "--bound", "0.5", "--out", "here", "--no-extras")
+    seen = command("run", *SMALL, "--bound", "0.5", "--out", "here")
     result = runs.read_run("here").result
     assert (seen.code, result["status"]) == (4, "impossible")
     assert sum(result["witness"].values()) == pytest.approx(1)
     (least,) = re.findall(r"a bound of ([\d.]+) can be met", " ".join(seen.out.split()))
     assert 0 <= float(least) - result["smallest_bound"] <= 1e-4
-    again = command("run", "here", "--bound", least, "--json", "--no-extras")
+    again = command("run", "here", "--bound", least, "--json")
     assert (again.code, again.json["status"]) == (0, "met")
 
 
@@ -109,7 +116,7 @@ def test_fault_31_a_seed_is_drawn_shown_and_recorded(command):
     data = ("synthetic", "--set", "data.rows=300", "--silos", "2")
     seeds = []
     for name in ("a", "b"):
-        typed = ("run", *data, "--bound", "0.9", "--out", name, "--no-extras", "-v")
+        typed = ("run", *data, "--bound", "0.9", "--out", name, "-v")
         seen = command(*typed)
         seed = runs.read_run(name).result["seed"]
         assert f"seed {seed}" in " ".join(seen.out.split())
@@ -122,7 +129,7 @@ def test_fault_33_without_a_loss_bound_there_is_no_statement(command):
     numeric = (*SMALL, "--set", "data.task=regression", "--bound", "10", "--json")
     seen = command("run", *numeric)
     assert [cell["test_upper"] for cell in seen.json["cells"]] == [None] * 3
-    known = command("run", *numeric, "--target-range=-100,100")
+    known = command("run", *numeric, "--set", "model.target_range=[-100,100]")
     assert all(cell["test_upper"] > 0 for cell in known.json["cells"])
 
 

@@ -135,7 +135,7 @@ def table(rows=400, *, coarse=False):
 
 
 COLUMNS = ("people.csv", "--label", "y", "--group", "sex", "--silo", "site")
-RUN = ("run", *COLUMNS, "--seed", "0", "--no-extras", "--bound")
+RUN = ("run", *COLUMNS, "--seed", "0", "--bound")
 
 
 def grounds(place):
@@ -167,7 +167,7 @@ def test_fault_85_twins_could_not_be_checked(command):
 )
 def test_fault_89_what_gives_the_answer_away_is_named(command, column, told):
     table().assign(**column).to_csv("people.csv", index=False)
-    seen = command("data", "info", *COLUMNS)
+    seen = command("data", *COLUMNS)
     text = one_line(seen.err + seen.out)
     assert all(part in text for part in told)
     assert "AUC 1.000" in text

@@ -23,7 +23,6 @@ import numpy as np
 import pffl
 from pffl.cli import main
 from pffl.methods import METHODS
-from tests.cli.helpers import argv
 from tests.golden import people
 from tests.golden.compare import plain
 from tests.golden.surfaces import normal, page_text
@@ -45,8 +44,8 @@ ACCOUNT = (
     "sites", "colluding", "shared", "repeatable",
 )  # fmt: skip
 PROMISED = (
-    "--constraint", "cbgl", "--bound", "0.7", "--promise", "unseen",
-    "--calibration-fraction", "0.3", "--seed", "0",
+    "--constraint", "cbgl", "--bound", "0.7", "--certify",
+    "--set", "data.calibration_fraction=0.3", "--seed", "0",
 )  # fmt: skip
 
 
@@ -139,7 +138,7 @@ def command(folder: Path, *arguments: str) -> Outcome:
     width = mock.patch.dict(os.environ, {"COLUMNS": "80", "NO_COLOR": "1"})
     with chdir(folder), width, redirect_stdout(out), redirect_stderr(err):
         try:
-            main(argv(*arguments))
+            main([*map(str, arguments)])
         except SystemExit as ending:
             code = (
                 ending.code if isinstance(ending.code, int) else int(ending.code or 0)
@@ -277,7 +276,7 @@ def compas_cbgl(data: Data) -> Figures:
     solution = pffl.solve(data.compas, pffl.ConditionalBoundedGroupLoss(0.7), seed=0)
     outcome = command(
         data.folder, "run", "compas", "--constraint", "cbgl", "--bound", "0.7",
-        "--seed", "0", "--json", "--quiet", "--no-extras", *data.settings("compas"),
+        "--seed", "0", "--json", *data.settings("compas"),
     )  # fmt: skip
     by_command = {"exit_code": outcome.code, "agrees": _agrees(outcome, solution)}
     again = pffl.certify(solution, candidates=5, confidence=0.9)
@@ -299,7 +298,7 @@ def compas_impossible(data: Data) -> Figures:
     solution = pffl.solve(data.compas, pffl.BoundedGroupLoss(0.6), seed=0)
     outcome = command(
         data.folder, "run", "compas", "--bound", "0.6", "--seed", "0",
-        "--json", "--quiet", "--no-extras", *data.settings("compas"),
+        "--json", *data.settings("compas"),
     )  # fmt: skip
     by_command = {"exit_code": outcome.code, "agrees": _agrees(outcome, solution)}
     search = pffl.feasible(data.compas, pffl.BoundedGroupLoss(0.6))

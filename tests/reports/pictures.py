@@ -23,7 +23,7 @@ return [top(arguments[0]) + scrollY, top(arguments[1]) + scrollY]"""
 def main() -> None:
     """Make it."""
     with tempfile.TemporaryDirectory() as place, opened() as window:
-        subprocess.run(program(*command(), "-q"), cwd=place, check=True)
+        subprocess.run(program(*command()), cwd=place, check=True)
         window.show(Path(place, "runs", "adult-001", "report.html"), WIDE)
         low, high = window.run(BETWEEN, "h1", "nav")
         window.picture(FIGURES / "page-run.png", low, high - low)

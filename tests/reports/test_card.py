@@ -160,15 +160,22 @@ def test_about_is_read_and_written_back(tmp_path):
 
 def test_from_the_command_line_and_later(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    made = command(capsys, "run", *SMALL, "--bound", "0.9", "--owner", "Unit 7", "-q")
+    made = command(
+        capsys, "run", *SMALL, "--bound", "0.9", "--set", "about.owner=Unit 7"
+    )
     assert made.code == 0
     place = Path("runs/synthetic-001")
     first = (place / "card.md").read_text("utf-8")
     assert "| Owner | Unit 7 |" in first
-    again = command(capsys, "run", place, "--out", "again", "-q")
+    again = command(capsys, "run", place, "--out", "again")
     assert (again.code, (Path("again") / "card.md").read_text("utf-8")) == (0, first)
-    stated = ("--purpose", "a trial of 12 weeks", "--date", "2026-11-16")
-    full = command(capsys, "card", place, *stated, "-o", "README.md")
+    stated = (
+        "--set",
+        "about.purpose=a trial of 12 weeks",
+        "--set",
+        "about.date=2026-11-16",
+    )
+    full = command(capsys, "report", place, "--card", *stated, "-o", "README.md")
     assert (full.code, full.err) == (0, "")
     card = (place / "card.md").read_text("utf-8")
     assert card == Path("README.md").read_text("utf-8")
@@ -177,14 +184,14 @@ def test_from_the_command_line_and_later(tmp_path, monkeypatch, capsys):
     assert runs.read_run(place).verified
     assert load(place / "run.toml").about.purpose == "a trial of 12 weeks"
     assert command(capsys, "verify", place).code == 0
-    refused = command(capsys, "card", place, "--date", "soon")
+    refused = command(capsys, "report", place, "--card", "--set", "about.date=soon")
     assert (refused.code, refused.error) == (2, "wrong-value")
     # A figure that was changed, with the manifest made to fit.
     figure = next(iter(re.findall(r"0\.\d{4}", card)))
     forge(place, "card.md", card.replace(figure, "0.4321", 1))
     assert "model card" in command(capsys, "verify", place, "--arithmetic").out
     (place / "certificate.json").write_bytes(b"{}")
-    edited = command(capsys, "card", place, "--owner", "x")
+    edited = command(capsys, "report", place, "--card", "--set", "about.owner=x")
     assert (edited.code, edited.error) == (6, "changed-file")
 
 

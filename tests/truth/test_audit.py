@@ -212,7 +212,7 @@ def test_an_audit_of_a_run_has_its_constraint_and_its_predictor(
     people: Command,
 ) -> None:
     data = ("synthetic", "--set", "data.rows=900", "--silos", "3", "--seed", "1")
-    asked = ("--constraint", "cbgl", "--bound", "0.9", "--no-extras", "--out", "run")
+    asked = ("--constraint", "cbgl", "--bound", "0.9", "--out", "run")
     assert people("run", *data, *asked).code == 0
     for k, model in enumerate(("run", "run/model.safetensors")):
         assert people("audit", model, "synthetic", "--out", f"a{k}").code == 0
@@ -229,9 +229,9 @@ def test_an_audit_of_a_run_has_its_constraint_and_its_predictor(
 
 
 def test_an_audit_of_a_private_model_warns(people: Command) -> None:
-    private = ("--epsilon", "2", "--no-extras", "--out", "run")
+    private = ("--epsilon", "2", "--out", "run")
     known = columns_file(Path("c.toml"), pd.read_csv("people.csv"))
-    table = (*TABLE, "--columns", known, "--seed", "0")
+    table = (*TABLE, "--set", f"columns={known}", "--seed", "0")
     people("run", *table, "--bound", "0.7", *private)
     for k, model in enumerate(("run", "run/model.safetensors")):
         seen = people("audit", model, *TABLE, "--bound", "3", "--out", f"a{k}")

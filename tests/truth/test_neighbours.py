@@ -311,7 +311,7 @@ def private_run(here: Command, frame: pd.DataFrame, out: str, *more: str) -> Pat
     frame.to_csv("people.csv", index=False)
     data = ("people.csv", "--label", "hired", "--group", "sex", "--id", "pid")
     asked = ("--bound", "0.8", "--epsilon", "8", "--seed", "1", "--out", out, *more)
-    fixed = ("--columns", "c.toml", "--set", "privacy.noise_seed=1")
+    fixed = ("--set", "columns=c.toml", "--set", "privacy.noise_seed=1")
     found = here("run", *data, *fixed, *asked)
     assert found.code in (0, 4), found.err
     return Path(out)
@@ -395,7 +395,9 @@ def test_the_attack_on_the_cut_into_silos_fails(here: Command) -> None:
     columns_file(Path("c.toml"), frame, leave=["pid"], ranges={"z": (-4, 4)})
     means = []
     for rows, out in ((frame, "w0"), (pd.concat([new, frame]), "w1")):
-        run = private_run(here, rows, out, "--silos", str(silos), "--secure-sum")
+        run = private_run(
+            here, rows, out, "--silos", str(silos), "--set", "privacy.secure_sum=true"
+        )
         means.append(load_file(run / "model.safetensors")["input_mean"])
         stated = json.loads((run / "certificate.json").read_text())["statements"][0]
         assert stated["kind"] == "privacy"
@@ -410,9 +412,7 @@ def test_columns_are_declared_from_a_table(here: Command) -> None:
     frame.loc[10:, "age"] = np.arange(len(frame) - 10) % 70
     frame.to_csv("made_up.csv", index=False)
     said = ("--label", "hired", "--group", "sex", "--drop", "pid")
-    found = here(
-        "data", "info", "made_up.csv", *said, "--missing", "indicator", "--columns"
-    )
+    found = here("data", "made_up.csv", *said, "--missing", "indicator", "--columns")
     assert found.code == 0, found.err
     assert found.out.startswith("# declared from a public or made-up table")
     Path("c.toml").write_text(found.out)

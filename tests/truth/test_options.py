@@ -163,7 +163,7 @@ def test_an_option_that_is_gone_names_the_new_one(name: str, command: Command) -
 
 def command_of(command: Command, *arguments: str) -> Any:
     """Run a command as it is typed, whatever tests call it."""
-    return command(*arguments, as_typed=True)
+    return command(*arguments)
 
 
 def test_certify_stands_with_and_without_its_confidence(command: Command) -> None:

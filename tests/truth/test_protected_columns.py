@@ -49,7 +49,7 @@ def test_the_command_line_leaves_them_out_too(command: Command) -> None:
     given = ("loans.csv", "--label", "approved", "--group", "Gender", "--bound", "0.7")
     assert command("run", *given, "--out", "one").code == 0
     assert "Ethnicity" in Path("one/card.md").read_text()
-    more = ("--input", "Religion", "--out", "two", "--no-extras")
+    more = ("--set", "data.inputs=Religion", "--out", "two")
     assert command("run", *given, *more).code == 0
     names = [pffl.load(place).schema.features for place in ("one", "two")]
     assert list(names[0]) == ["income", "terrace"]

@@ -147,8 +147,8 @@ def test_rates_of_the_model_without_bounds_are_those_of_a_run_without(
     command: Command,
 ) -> None:
     table()
-    command(*about("two", "--bound", "0.6", "--out", "here", "-q"))
-    command(*about("two", "--out", "free", "-q"))
+    command(*about("two", "--bound", "0.6", "--out", "here"))
+    command(*about("two", "--out", "free"))
     for bound, free in zip(result()["groups"], result("free")["groups"], strict=True):
         for kind in KINDS.values():
             assert bound[kind]["unconstrained"] == pytest.approx(free[kind]["value"])
@@ -156,7 +156,7 @@ def test_rates_of_the_model_without_bounds_are_those_of_a_run_without(
 
 def test_a_screen_is_one_screen_and_details_are_asked_for(command: Command) -> None:
     table()
-    bound = ("--constraint", "cbgl", "--bound", "0.75", "--no-extras")
+    bound = ("--constraint", "cbgl", "--bound", "0.75")
     short = command(*about("two", *bound))
     long = command(*about("two", *bound, "--verbose"))
     assert len(lines_of(short)) <= 24
@@ -170,9 +170,9 @@ def test_several_classes_have_errors_only_and_numbers_no_rates(
     command: Command,
 ) -> None:
     table()
-    seen = command(*about("three", "--bound", "1.2", "--no-extras"))
+    seen = command(*about("three", "--bound", "1.2"))
     assert set(rates(seen)) == {"errors"}
-    model = ("--model", "least-squares", "--bound", "9", "--no-extras")
+    model = ("--model", "least-squares", "--bound", "9")
     seen = command(*about("amount", *model, "--out", "here"))
     assert rates(seen) == {}
     assert set(losses(seen)) == {"a", "b"}
@@ -181,7 +181,7 @@ def test_several_classes_have_errors_only_and_numbers_no_rates(
 
 def test_without_test_rows_nothing_is_said_of_them(command: Command) -> None:
     table()
-    seen = command(*about("two", "--bound", "0.7", "--test-fraction", "0"))
+    seen = command(*about("two", "--bound", "0.7", "--set", "data.test_fraction=0"))
     assert {row: verdicts(seen)[row] for row in ROWS[1:]} == {
         "test": ("–", "not measured"),
         "new people": ("–", "not measured"),
@@ -192,7 +192,7 @@ def test_without_test_rows_nothing_is_said_of_them(command: Command) -> None:
 
 def test_an_impossible_bound_names_one_that_can_be_met(command: Command) -> None:
     table()
-    seen = command(*about("two", "--bound", "0.3", "--out", "here", "--no-extras"))
+    seen = command(*about("two", "--bound", "0.3", "--out", "here"))
     assert (seen.code, verdicts(seen)["training"]) == (4, ("✗", "impossible"))
     line = next(line for line in lines_of(seen) if "impossible" in line)
     numbers = [
@@ -202,13 +202,13 @@ def test_an_impossible_bound_names_one_that_can_be_met(command: Command) -> None
     (least,) = [number for number in numbers if number >= result()["smallest_bound"]][
         :1
     ]
-    again = command(*about("two", "--bound", str(least), "--no-extras"))
+    again = command(*about("two", "--bound", str(least)))
     assert verdicts(again)["training"][1] == "met"
 
 
 def test_many_groups_stay_on_the_screen(command: Command) -> None:
     sizes = ("--set", "data.groups=40", "--set", f"data.group_sizes={[1] * 40}")
-    more = ("--set", "data.rows=4000", "--bound", "1.5", "--no-extras")
+    more = ("--set", "data.rows=4000", "--bound", "1.5")
     seen = command("run", "synthetic", "--silos", "2", *sizes, *more)
     assert len(lines_of(seen)) <= 40
     assert max(map(len, lines_of(seen))) <= 80
@@ -219,8 +219,8 @@ def test_noise_is_shown_as_intervals_and_names_nobody(command: Command) -> None:
     table()
     people = pd.read_csv("people.csv").drop(columns=["three", "amount"])
     ends = {"x": (-4, 4), "z": (-4, 4)}
-    limits = ("--columns", columns_file(Path("c.toml"), people, ranges=ends))
-    limits += ("--no-extras",)
+    columns = columns_file(Path("c.toml"), people, ranges=ends)
+    limits = ("--set", f"columns={columns}")
     budget = ("--bound", "0.62", "--epsilon", "3", *limits, "--out", "here")
     seen = command(*about("two", *budget))
     ends = {cell: figures[1:] for cell, figures in losses(seen).items()}
@@ -232,7 +232,7 @@ def test_noise_is_shown_as_intervals_and_names_nobody(command: Command) -> None:
 
 
 def test_json_has_the_verdicts_beside_it(command: Command) -> None:
-    seen = command("run", *SMALL, "--bound", "0.8", "--no-extras", "--json")
+    seen = command("run", *SMALL, "--bound", "0.8", "--json")
     said = [one["verdict"] for one in seen.json["verdicts"].values()]
     beside = Outcome(seen.code, seen.err, "")
     assert [verdicts(beside)[row][1] for row in ROWS] == said

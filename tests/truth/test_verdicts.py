@@ -322,7 +322,16 @@ def test_every_noisy_figure_has_its_ends(
     monkeypatch.chdir(tmp_path)
     hired(tmp_path)
     table = ("people.csv", "--label", "hired", "--group", "sex", "--silos", "1")
-    asked = ("--bound", "0.67", "--epsilon", "1", "--columns", "c.toml", "--seed", "0")
+    asked = (
+        "--bound",
+        "0.67",
+        "--epsilon",
+        "1",
+        "--set",
+        "columns=c.toml",
+        "--seed",
+        "0",
+    )
     out = command("run", *table, *asked, "--out", "run").out
     result = of(Path("run"), "result.json")
     page = Path("run/report.html").read_text("utf-8").split("</svg>")[-1]

@@ -77,9 +77,7 @@ def compare(
     validation = bool(values) or trials > 0
     with counted("trial") as report:
         found = run(
-            Seeded(
-                draft.sections, draft.source, draft.base, bool(values) or trials > 0
-            ),
+            Seeded(draft.sections, draft.source, draft.base, validation),
             constraint,
             methods=None if methods is None else listed(methods),
             grid=values or None,
