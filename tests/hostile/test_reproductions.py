@@ -84,7 +84,7 @@ def test_2_1_on_the_command_line(command: Command) -> None:
     assert smallest == pytest.approx(1.9e8, rel=0.3)
     run = ("run", *columns, "--bound", f"{1.001 * smallest:.9g}", "--seed", "0")
     for extra in ((), ("--l2", "0")):
-        seen = command(*run, *extra, "--no-extras")
+        seen = command(*run, *extra)
         assert seen.code == 0
         assert not says_no_model(seen)
     impossible = command(*run[:-3], f"{0.99 * smallest:.9g}", "--seed", "0", "--json")
@@ -179,7 +179,8 @@ def test_2_2_rare_confident_errors_are_in_the_figures() -> None:
 
 
 def test_2_3_one_round_of_pffl_has_not_converged(command: Command) -> None:
-    one = ("--method", "pffl", "--dual-rounds", "1", "--rounds-per-dual", "1")
+    short = ("method.dual_rounds=1", "method.rounds_per_dual=1")
+    one = ("--method", "pffl", "--set", short[0], "--set", short[1])
     seen = command("run", *SMALL, "--bound", "0.62", *one, "--json")
     assert seen.code == 4
     assert said_in(seen).status == "not converged"
@@ -330,7 +331,7 @@ def test_2_7_what_exact_advises_can_be_done() -> None:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("finished") / "run"
     with pytest.raises(SystemExit):
-        main(["run", *SMALL, "--bound", "0.7", "--out", str(place), "-q"])
+        main(["run", *SMALL, "--bound", "0.7", "--out", str(place)])
     return place
 
 
