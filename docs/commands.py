@@ -13,7 +13,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from pffl.cli.app import app
+from pffl.cli import app
 from pffl.cli.options import COMMANDS_GONE, OPTIONS
 from pffl.config import SECTIONS, keys
 from pffl.records import words
@@ -107,7 +107,7 @@ def cell(text: object) -> str:
 def parts() -> dict[str, Any]:
     """Every command, by its name."""
     found = {}
-    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+    for name, command in get_command(app()).commands.items():  # type: ignore[attr-defined]
         inner = getattr(command, "commands", None)
         found |= (
             {f"{name} {n}": c for n, c in inner.items()} if inner else {name: command}

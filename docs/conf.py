@@ -46,7 +46,7 @@ MEMBERS = {
     "pffl.Federation": "from_table, from_arrays, with_calibration, export",
     "pffl.data.TableEncoder": "encode, transform, to_json, from_json",
     "pffl.Solution": "status, message, gap, cells, history, certificate, notes, "
-    "predictor, predict, predict_proba, save, metric_frame, as_dict",
+    "predictor, predict, predict_proba, plot, report, card, save, as_dict",
     "pffl.Feasible": "sentence, table, alone, forecast, as_dict",
     "pffl.Certificate": "of_kind, holds, insist, as_dict",
     "pffl.Predictor": "predict, predict_proba, decision_function, save, coefficients, "

@@ -28,7 +28,7 @@ HOMES = {
     "bounds.mean": ":mean BETS:mean_BETS Bets Moments",
     "bounds.rates": ":bounds_rates clopper_pearson_upper spread",
     "bounds.risk": "excess_risk",
-    "cli.app": "app",
+    "cli": "app",
     "cli.terminal": ":terminal",
     "cli.options": "COMMANDS_GONE Draft OPTIONS OPTIONS_GONE bound in_options",
     "constraints": "EVERY_SILO",

@@ -16,8 +16,9 @@ import os
 import warnings
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -25,15 +26,26 @@ import numpy as np
 from pffl._certify import chosen_among, overlap_of
 from pffl._solve import open_engine, prepared, setting_of
 from pffl.bounds.checks import whole
-from pffl.constraints import Constraint
+from pffl.config import (
+    APART,
+    SPEC,
+    DataSource,
+    RunSpec,
+    about_section,
+    constraint_sections,
+    dumps,
+    set_apart,
+)
+from pffl.constraints import AUTO, Constraint, settled
 from pffl.data.columns import TableEncoding, as_column, encode_values
 from pffl.data.federation import Federation
 from pffl.data.read import read_table
 from pffl.data.schema import Schema
+from pffl.data.table import TableOptions
 from pffl.driver import drive
 from pffl.engines.base import Engine
-from pffl.errors import DataError, Problems, UsageError
-from pffl.evidence.conclude import Conclusions, conclude
+from pffl.errors import ArtefactError, DataError, Problems, UsageError
+from pffl.evidence.conclude import Conclusions
 from pffl.evidence.figures import named
 from pffl.evidence.looks import Looks
 from pffl.evidence.measure import (
@@ -44,17 +56,26 @@ from pffl.evidence.measure import (
     measure,
     terms_of,
 )
-from pffl.evidence.record import Evidence, Missing
-from pffl.evidence.statements import Certificate
+from pffl.evidence.record import Evidence, Missing, Training
 from pffl.methods.auto import Auto
 from pffl.models.base import Inputs, Model
 from pffl.models.external import Probabilities
 from pffl.models.linear import LeastSquares, LogisticRegression, SoftmaxRegression
+from pffl.models.model_file import read_model
 from pffl.models.predictor import PROBABILITY, Predictor
 from pffl.prepare import Options
 from pffl.problem import Point
 from pffl.queries.evaluate import IMPOSSIBLE
-from pffl.solution import Solution
+from pffl.records import read_toml
+from pffl.runs import (
+    CERTIFICATE,
+    MODEL,
+    RESULT,
+    RunDirectory,
+    read_evidence,
+    read_run,
+)
+from pffl.solution import Result
 from pffl.typing import FloatArray
 
 OURS = Missing("the certificate of its own run speaks of them")
@@ -124,21 +145,21 @@ class Audited:
         return cls(model, model.start(0), notes=notes)
 
 
-@dataclass(frozen=True, eq=False)
-class Audit:
+@dataclass(frozen=True, eq=False, repr=False)
+class Audit(Result):
     """What an audit found: the model, and the evidence that all of it follows from."""
 
     audited: Audited
-    encoding: TableEncoding
+    preparation: TableEncoding
     evidence: Evidence
 
-    @property
-    def predictor(self) -> Predictor:
+    @cached_property
+    def predictor(self) -> Predictor:  # type: ignore[override]
         """The model as it was measured: bounded, on tables like that of its rows."""
         e = self.evidence
         cells = e.cells if e.promise else []
         return Predictor(
-            self.encoding,
+            self.preparation,
             self.audited.model,
             self.audited.w,
             None if e.terms.clipping == "range" else e.terms.loss_bound,
@@ -148,21 +169,10 @@ class Audit:
             multipliers=np.zeros(len(cells)),
         )
 
-    @cached_property
-    def conclusions(self) -> Conclusions:
-        """Every figure, verdict and statement that follows from the evidence."""
-        return conclude(self.evidence)
-
     @property
-    def certificate(self) -> Certificate:
-        """Everything that is claimed of the model, with its grounds."""
-        return self.conclusions.certificate
-
-    def __repr__(self) -> str:
-        return str(self.certificate)
-
-    def _repr_html_(self) -> str:
-        return self.certificate._repr_html_()
+    def looks(self) -> Looks:
+        """Certificates of the run that made the model."""
+        return self.audited.looks
 
 
 def audit(
@@ -220,8 +230,7 @@ def audit(
     Returns
     -------
     Audit
-        Its ``certificate`` and ``evidence``; `pffl.report`, `pffl.card` and `pffl.save`
-        take it.
+        It has what a `Solution` has, but for rounds.
 
     Raises
     ------
@@ -369,7 +378,7 @@ def _bound(audited: Any, schema: Schema) -> Audited:
     match audited:
         case Audited():
             return audited
-        case Solution():
+        case Result():
             own = _bound(audited.predictor, schema)
             return replace(own, evidence=audited.evidence)
         case Predictor() if audited.schema.features == schema.features:
@@ -701,3 +710,156 @@ def read_coefficients(path: str | os.PathLike[str], schema: Schema) -> Audited:
     scaled = Inputs(np.asarray(mean, float), np.asarray(scale, float))
     model = kind(0.0, inputs=scaled, n_outputs=len(w))
     return Audited(model, w.reshape(-1), notes=tuple(notes))
+
+
+# Files
+
+
+def open_model(
+    path: Path, source: DataSource, id: str | None = None, column: str | None = None
+) -> tuple[Audited, Federation]:
+    """Read a model from elsewhere, and open the data that it is to be measured on.
+
+    Parameters
+    ----------
+    path
+        A run directory, a model.safetensors, coefficients, or a table of predicted
+        probabilities.
+    source
+        The data.
+    id, column
+        Of predictions: the column that joins them to rows, and the one to use.
+    """
+    if not path.exists():
+        raise ArtefactError(f"[file-missing] '{path}' does not exist")
+    if path.is_dir() or path.suffix == ".safetensors":
+        predictor = read_model(path / MODEL if path.is_dir() else path)
+        ours, table = ("path", APART), source.values.get("path")
+        if not isinstance(table, str):
+            federation = source.open()
+        else:  # a table is read as the one that the model was trained on
+            given: Any = {k: v for k, v in source.values.items() if k not in ours}
+            federation = Federation.alike(
+                table,
+                predictor.preparation,
+                TableOptions(**given),
+                unseen=given.get("unseen"),
+                name=source.name,
+            )
+            federation = set_apart(federation, source.values)
+        return _ours(path, predictor, federation.schema), federation
+    first = read_table(path)[0].columns
+    if str(first[0]).lower() in ("feature", "features", "name"):
+        federation = source.open()
+        audited = read_coefficients(path, federation.schema)
+        return replace(audited, notes=(_named(path), *audited.notes)), federation
+    options: dict[str, Any] = {"name": source.name, **source.values}
+    table = options.pop("path", None)
+    if not isinstance(table, str):
+        raise UsageError(
+            "[needs-rows] predicted probabilities are joined to the rows of a table: "
+            "give the data as a CSV or Parquet file"
+        )
+    known = options.get("id")
+    joined = id or (known if known in first else None)
+    options.pop(APART, None)
+    federation = with_probabilities(table, path, options, id=joined, column=column)
+    federation = set_apart(federation, source.values)
+    return Audited.by_probabilities(federation, (_named(path),)), federation
+
+
+def _named(path: Path) -> str:
+    return f"the model audited: '{path.name}'"
+
+
+def _in_numbers(constraint: Any, model: Path, predictor: Predictor) -> Any:
+    """Return a run's constraint with bounds on losses as its run found them."""
+    if isinstance(constraint, Mapping):
+        bound = constraint.get("bound")
+        numbers = bound.values() if isinstance(bound, Mapping) else [bound]
+        if AUTO not in numbers:
+            return constraint
+        found = zip(predictor.cells, predictor.bounds.tolist(), strict=True)
+        return {**constraint, "bound": dict(found)}
+    run = read_evidence(model).training
+    choice = run.choice if isinstance(run, Training) else None
+    if choice is None:
+        return constraint
+    return [
+        {**part, "bound": settled(part["bound"], choice.bound)}
+        if "bound" in part
+        else part
+        for part in constraint
+    ]
+
+
+def as_trained(model: Path, sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Fill in what a model of ours knows of a table: label, groups, silos, bounds.
+
+    Parameters
+    ----------
+    model
+        A run directory or a file of a predictor; of other models nothing is known.
+    sections
+        A run file, of which some is not said.
+    """
+    out = {**sections}
+    given: Any = out.get("data", {})
+    if not (model.is_dir() or model.suffix == ".safetensors"):
+        return out
+    folder = model if model.is_dir() else model.parent
+    whole = (model.is_dir() or model.name == MODEL) and (folder / SPEC).is_file()
+    run = read_toml(folder / SPEC) if whole else {}
+    first: dict[str, Any] = dict(run.get("data", {}))
+    predictor = read_model(folder / MODEL if model.is_dir() else model)
+    if "path" in given:
+        if first.pop("path", None) is None:
+            known = predictor.preparation
+            groups = [attribute.name for attribute in known.schema.attributes]
+            first = {"label": known.label, "group": groups}
+            first |= {} if known.schema.labels else {"classification": False}
+        first.pop("name", None)
+        out["data"] = {**first, **given}
+    elif first.get("name", "") == given.get("name"):
+        out["data"] = {**first, **given}
+    if not out.get("constraint") and "constraint" in run:
+        out["constraint"] = _in_numbers(run["constraint"], folder, predictor)
+    return out
+
+
+def _ours(path: Path, predictor: Predictor, schema: Schema) -> Audited:
+    """Return a model that was saved here; of a run also what it was trained on."""
+    directory = path if path.is_dir() else path.parent
+    if predictor.schema.features != schema.features:
+        raise DataError("[other-inputs] the model and the data have different inputs")
+    if predictor.schema.labels != schema.labels:
+        raise DataError("[other-labels] the model and the data have different labels")
+    audited = Audited.of(predictor)
+    if not (directory / RESULT).is_file():
+        return audited
+    record = read_run(directory)
+    facts: Any = record.result.get("data", {})
+    notes = tuple(f"not verified: {text}." for text in record.mismatches)
+    return replace(
+        audited,
+        trained_on=facts.get("fingerprint"),
+        notes=notes,
+        looks=Looks(own=record.looks.own),
+        evidence=record.evidence if (directory / CERTIFICATE).is_file() else None,
+    )
+
+
+def save_audit(found: Audit, spec: RunSpec, place: RunDirectory) -> None:
+    """Write what was found, and the run file that opens the same data again."""
+    from pffl._report.page import write_report
+
+    promised = spec.constraint if found.evidence.promise else None
+    sections = {
+        **spec.data.sections(place.directory),
+        "constraint": constraint_sections(promised),
+        "run": {"engine": spec.settings.engine, **asdict(spec.options)},
+        "about": about_section(spec.about),
+    }
+    found = replace(found, evidence=replace(found.evidence, about=spec.about))
+    place.save(found, dumps(sections))
+    write_report(place, found.conclusions)

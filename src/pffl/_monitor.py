@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from pffl import files, records
-from pffl._audit import Audit
 from pffl._solve import open_engine
 from pffl.bounds import alarm
 from pffl.bounds.checks import positive, probability
@@ -44,8 +43,8 @@ from pffl.models.predictor import Predictor
 from pffl.prepare import task_of
 from pffl.problem import Access
 from pffl.queries import Census, Evaluate
-from pffl.runs import CERTIFICATE, MODEL, SavedRun, load, read_evidence
-from pffl.solution import Solution
+from pffl.runs import CERTIFICATE, MODEL, load
+from pffl.solution import Result
 from pffl.text import decimals, down, element, few, text_table, words
 from pffl.typing import FloatArray, IntArray
 
@@ -491,8 +490,8 @@ def _read(path: Path) -> tuple[Monitor | None, int]:
             found = (plain.pop("format", None), plain.pop("version", None))
             if found != (FORMAT, VERSION):
                 raise ArtefactError(
-                    f"[other-format] '{path}' is a state of version {found[1]}, not "
-                    f"{VERSION}: begin a new one (--state FILE)"
+                    f"[other-format] '{path}' is a state of version {found[1]} (pffl "
+                    f"0.2 had 2), not {VERSION}: begin a new one (--state FILE)"
                 )
             monitor = Monitor.begin(records.read(Settings, plain, source=source))
             continue
@@ -529,16 +528,13 @@ class Deployed:
         match model:
             case Deployed():
                 return model
-            case Solution() | Audit() | SavedRun():
+            case Result():
                 return cls(model.predictor, model.evidence)
             case Predictor():
                 return cls(model)
             case str() | os.PathLike():
-                predictor, folder = load(Path(model)), run_of(Path(model))
-                e = None if folder is None else read_evidence(folder)
-                own = predictor.model.fingerprint(predictor.w)
-                same = e is not None and e.model.fingerprint == own
-                return cls(predictor, e if same else None)
+                place = Path(model)
+                return cls.of(load(run_of(place) or place))
         raise UsageError(
             f"[not-a-model] a {type(model).__name__} cannot be monitored: give a "
             "solution, an audit, a predictor, or the path of one"

@@ -46,7 +46,7 @@ from pffl.methods.auto import Auto, check_memory
 from pffl.methods.base import Method
 from pffl.methods.pffl import PFFL
 from pffl.models.base import Model
-from pffl.models.linear import LinearModel, default_model
+from pffl.models.linear import LinearModel, default_model, model_of
 from pffl.prepare import (
     Options,
     Setting,
@@ -69,7 +69,7 @@ def solve(
     data: Federation | Engine | Table,
     constraint: Constraint | Bound | str | None,
     *,
-    model: Model | None = None,
+    model: Model | str | None = None,
     method: Method | str | None = None,
     engine: str = "local",
     options: Options | None = None,
@@ -94,7 +94,8 @@ def solve(
         constraint ("bgl", "cbgl", "minmax", "per-silo", with the bound "auto"), or a
         constraint; None for a model without bounds.
     model
-        Default: logistic, softmax or least squares, as the labels ask for.
+        One, or the name of a linear one ("logistic", "huber", …) with its own
+        defaults; by default logistic, softmax or least squares, as the labels ask for.
     method
         One, or the name of one with its own defaults; the one that fits, see `Auto`.
     engine
@@ -153,10 +154,9 @@ def solve(
     >>> impossible.status, round(impossible.smallest_bound, 3)
     ('impossible', 0.622)
     """
-    federation, constraint = (
-        as_federation(data, columns, seed),
-        as_constraint(constraint),
-    )
+    federation = as_federation(data, columns, seed)
+    constraint = as_constraint(constraint)
+    model = model_of(model) if isinstance(model, str) else model
     if privacy is not None:
         privacy, federation = known_ranges(federation, privacy), dealt(federation)
     asker = (
@@ -335,11 +335,8 @@ def solving(
         notes=[*notes, *([] if run.remark is None else [run.remark])],
         aimed=solved.cells.bounds,
     )
-    evidence, (w, lam) = (
-        replace(evidence, path=path),
-        (run.point.w, run.point.multipliers),
-    )
-    return Solution(w, lam, problem, run.history, evidence, setting.encoding)
+    evidence = replace(evidence, path=path)
+    return Solution.of(run.point, problem, run.history, evidence, setting.encoding)
 
 
 def known_ranges(federation: Federation | Engine, privacy: Privacy) -> Privacy:

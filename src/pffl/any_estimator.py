@@ -203,7 +203,8 @@ def fit_bounded(
     # It has no weights of ours: it is known by what it predicts.
     facts = replace(evidence.model, fingerprint=digest_arrays(shipped))
     evidence = replace(evidence, model=facts)
-    solution = Solution(w, lam, problem, tuple(history), evidence, engine.encoding)
+    point = Point(w, lam)
+    solution = Solution.of(point, problem, history, evidence, engine.encoding)
     return Bounded(estimators, solution)
 
 

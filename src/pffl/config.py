@@ -28,7 +28,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date
 from functools import cache, reduce
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 import tomli_w
 
@@ -728,10 +729,16 @@ def _with_lists(sections: dict[str, Any]) -> dict[str, Any]:
     for section, values in sections.items():
         for key in values if isinstance(values, dict) else ():
             known = keys().get(f"{section}.{key}")
-            only = known is not None and get_origin(known.kind) is list
+            only = known is not None and _is_list(known.kind)
             if only and isinstance(text := values[key], str):
                 values[key] = [part.strip() for part in text.split(",")]
     return sections
+
+
+def _is_list(kind: Any) -> bool:
+    """Whether a type is that of lists alone, or of lists and None."""
+    both = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return all(get_origin(one) is list for one in both if one is not NoneType)
 
 
 def merge(

@@ -286,9 +286,8 @@ class ExternalTraining:
                 *notes,
             ],
         )
-        rows, (w, lam) = tuple(self.history), (point.w, point.multipliers)
-        solution = Solution(w, lam, problem, rows, evidence, engine.encoding)
-        return noted(solution, engine.notes)
+        found = Solution.of(point, problem, self.history, evidence, engine.encoding)
+        return noted(found, engine.notes)
 
     def _measured(self, wanted: Wanted) -> Flow[tuple[Point, float | None, Measured]]:
         """Choose the model, M on training rows, and measure test rows once, at last."""

@@ -2,7 +2,6 @@
 
 result.json         the verdict and its numbers
 certificate.json    verdicts and statements, with the evidence that all follow from
-certificate.json    every claim with its grounds, figures and evidence
 model.safetensors   parameters, multipliers, scaling, schema
 history.csv         one line per round
 run.toml            the run file that repeats the run
@@ -14,6 +13,7 @@ Audits of other models are saved alike, so that both can be verified.
 
 from __future__ import annotations
 
+import csv
 import itertools
 import math
 import os
@@ -21,39 +21,23 @@ import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from pffl import driver, files, records
-from pffl._audit import Audit, Audited, read_coefficients, with_probabilities
 from pffl._solve import solve
 from pffl.callbacks import Callback
-from pffl.config import (
-    APART,
-    DataSource,
-    Job,
-    RunSpec,
-    about_section,
-    constraint_sections,
-    dumps,
-    set_apart,
-)
 from pffl.config import SPEC as SPEC
-from pffl.constraints import AUTO, settled
-from pffl.data.federation import Federation
-from pffl.data.read import read_table
-from pffl.data.schema import Schema
-from pffl.data.table import TableOptions
-from pffl.errors import ArtefactError, DataError, UsageError
+from pffl.config import Job, about_section, dumps
+from pffl.errors import ArtefactError, UsageError
 from pffl.evidence.conclude import Conclusions, conclude
 from pffl.evidence.looks import LOOKS, Looks
-from pffl.evidence.record import About, Evidence, Training
+from pffl.evidence.record import About, Evidence
 from pffl.models.model_file import read_model, write_model
 from pffl.models.predictor import Predictor
-from pffl.solution import Solution
-from pffl.typing import FloatArray
+from pffl.solution import Result, Solution
 
 RESULT = "result.json"
 MODEL = "model.safetensors"
@@ -81,16 +65,15 @@ class RunDirectory:
 
     directory: Path
 
-    def save(self, found: Solution | Audit, spec_text: str) -> Path:
+    def save(self, found: Result, spec_text: str) -> Path:
         """Write a run or an audit; what a stopped run left under its manifest goes."""
         stale = self._known()
-        looks = found.audited.looks if isinstance(found, Audit) else Looks()
         written = {
-            **derived(found.conclusions, looks),
+            **derived(found.conclusions, found.looks),
             MODEL: write_model(found.predictor),
             SPEC: spec_text.encode(),
         }
-        if isinstance(found, Solution):
+        if found.evidence.trained:
             written[HISTORY] = files.csv_text(found.history_rows()).encode()
         self._write(written, {})
         files.remove(self.directory / n for n in sorted(set(stale) - set(written)))
@@ -142,7 +125,7 @@ def derived(found: Conclusions, looks: Looks) -> dict[str, bytes]:
 
 
 def save(
-    solution: Solution | Audit, directory: str | os.PathLike[str], spec_text: str = ""
+    solution: Result, directory: str | os.PathLike[str], spec_text: str = ""
 ) -> Path:
     """Write the run directory of a solution, or of an audit.
 
@@ -332,9 +315,9 @@ def read_manifest(directory: Path) -> dict[str, str]:
     return found.files
 
 
-@dataclass(frozen=True, eq=False)
-class SavedRun:
-    """A run that was saved.
+@dataclass(frozen=True, eq=False, repr=False)
+class SavedRun(Result):
+    """A run or an audit that was saved: it has what a `Solution` has.
 
     Attributes
     ----------
@@ -362,7 +345,7 @@ class SavedRun:
         return not self.mismatches
 
     @cached_property
-    def evidence(self) -> Evidence:
+    def evidence(self) -> Evidence:  # type: ignore[override]
         """What was declared and measured, from `certificate.json`."""
         return read_evidence(self.directory)
 
@@ -371,10 +354,27 @@ class SavedRun:
         """The looks at test rows that its folder counts."""
         return Looks.of(self.directory)
 
-    @property
-    def w(self) -> FloatArray:
-        """Parameters of the model."""
-        return self.predictor.w
+    def history_rows(self) -> list[dict[str, Any]]:
+        """Return `history.csv` as plain rows."""
+        return read_history(self.directory / HISTORY)
+
+
+def read_history(path: Path) -> list[dict[str, Any]]:
+    """Read a file of rounds: numbers, names, None where nothing was measured."""
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return [
+            {name: _number(text) for name, text in row.items()}
+            for row in csv.DictReader(file)
+        ]
+
+
+def _number(text: str) -> Any:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return text
 
 
 def read_evidence(directory: Path) -> Evidence:
@@ -451,22 +451,25 @@ def _mismatch(path: Path, known: str | None) -> str | None:
     return None if same else f"{path.name} was changed after the run"
 
 
-def load(path: str | os.PathLike[str], *, module: object = None) -> Predictor:
-    """Read a predictor: what `Solution.save` wrote, or that of a run directory.
+def load(
+    path: str | os.PathLike[str], *, module: object = None
+) -> SavedRun | Predictor:
+    """Read what was saved: a run or an audit, or the file of a model.
 
     Parameters
     ----------
     path
-        The file, or the directory of a run. A model that was changed after its run is
-        refused, unless its file is named.
+        The directory of a run, or a file of `Predictor.save`. A model that was changed
+        after its run is refused, unless its file is named.
     module
         Of a network with a module of your own: one of that class, built as it was for
         training. Its weights are those of the file; no code is ever loaded from one.
 
     Returns
     -------
-    Predictor
-        The model, with the preparation of its tables.
+    SavedRun or Predictor
+        Of a directory all that a `Solution` has; of a file the model, with the
+        preparation of its tables.
 
     Raises
     ------
@@ -480,27 +483,27 @@ def load(path: str | os.PathLike[str], *, module: object = None) -> Predictor:
     >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
     >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = solution.save(f"{folder}/model.pffl")
-    ...     predictor = pffl.load(path)
-    >>> predictor.cells
-    ('f', 'm')
+    ...     again = pffl.load(solution.save(f"{folder}/run"))
+    ...     again.status, bool((again.w == solution.w).all())
+    ('met', True)
     """
     place = Path(path)
     if not place.exists():
         raise ArtefactError(f"[file-missing] '{place}' does not exist")
     if not place.is_dir():
         return read_model(place, module=module)
-    hashes, file = read_manifest(place), place / MODEL
-    if not file.is_file():
+    if not (place / MODEL).is_file():
+        read_manifest(place)
         raise ArtefactError(
             f"[file-missing] '{place}' holds no {MODEL}: a run that ended writes one"
         )
-    if _mismatch(file, hashes.get(MODEL)):
+    found = read_run(place, module=module)
+    if any(MODEL in text for text in found.mismatches):
         raise ArtefactError(
-            f"[changed-file] '{file}' was changed after the run, whose certificate "
-            "speaks of another model: name the file itself to use it"
+            f"[changed-file] '{place / MODEL}' was changed after the run, whose "
+            "certificate speaks of another model: name the file itself to use it"
         )
-    return read_model(file, module=module)
+    return found
 
 
 # Training in a directory
@@ -601,156 +604,3 @@ def describe(directory: Path, about: About) -> Evidence:
             place.add(SPEC, dumps(sections).encode())
         write_report(place, found, page=(directory / REPORT).is_file())
     return evidence
-
-
-# Models of others
-
-
-def open_model(
-    path: Path, source: DataSource, id: str | None = None, column: str | None = None
-) -> tuple[Audited, Federation]:
-    """Read a model from elsewhere, and open the data that it is to be measured on.
-
-    Parameters
-    ----------
-    path
-        A run directory, a model.safetensors, coefficients, or a table of predicted
-        probabilities.
-    source
-        The data.
-    id, column
-        Of predictions: the column that joins them to rows, and the one to use.
-    """
-    if not path.exists():
-        raise ArtefactError(f"[file-missing] '{path}' does not exist")
-    if path.is_dir() or path.suffix == ".safetensors":
-        predictor = read_model(path / MODEL if path.is_dir() else path)
-        ours, table = ("path", APART), source.values.get("path")
-        if not isinstance(table, str):
-            federation = source.open()
-        else:  # a table is read as the one that the model was trained on
-            given: Any = {k: v for k, v in source.values.items() if k not in ours}
-            federation = Federation.alike(
-                table,
-                predictor.preparation,
-                TableOptions(**given),
-                unseen=given.get("unseen"),
-                name=source.name,
-            )
-            federation = set_apart(federation, source.values)
-        return _ours(path, predictor, federation.schema), federation
-    first = read_table(path)[0].columns
-    if str(first[0]).lower() in ("feature", "features", "name"):
-        federation = source.open()
-        audited = read_coefficients(path, federation.schema)
-        return replace(audited, notes=(_named(path), *audited.notes)), federation
-    options: dict[str, Any] = {"name": source.name, **source.values}
-    table = options.pop("path", None)
-    if not isinstance(table, str):
-        raise UsageError(
-            "[needs-rows] predicted probabilities are joined to the rows of a table: "
-            "give the data as a CSV or Parquet file"
-        )
-    known = options.get("id")
-    joined = id or (known if known in first else None)
-    options.pop(APART, None)
-    federation = with_probabilities(table, path, options, id=joined, column=column)
-    federation = set_apart(federation, source.values)
-    return Audited.by_probabilities(federation, (_named(path),)), federation
-
-
-def _named(path: Path) -> str:
-    return f"the model audited: '{path.name}'"
-
-
-def _in_numbers(constraint: Any, model: Path, predictor: Predictor) -> Any:
-    """Return a run's constraint with bounds on losses as its run found them."""
-    if isinstance(constraint, Mapping):
-        bound = constraint.get("bound")
-        numbers = bound.values() if isinstance(bound, Mapping) else [bound]
-        if AUTO not in numbers:
-            return constraint
-        found = zip(predictor.cells, predictor.bounds.tolist(), strict=True)
-        return {**constraint, "bound": dict(found)}
-    run = read_evidence(model).training
-    choice = run.choice if isinstance(run, Training) else None
-    if choice is None:
-        return constraint
-    return [
-        {**part, "bound": settled(part["bound"], choice.bound)}
-        if "bound" in part
-        else part
-        for part in constraint
-    ]
-
-
-def as_trained(model: Path, sections: Mapping[str, Any]) -> dict[str, Any]:
-    """Fill in what a model of ours knows of a table: label, groups, silos, bounds.
-
-    Parameters
-    ----------
-    model
-        A run directory or a file of a predictor; of other models nothing is known.
-    sections
-        A run file, of which some is not said.
-    """
-    out = {**sections}
-    given: Any = out.get("data", {})
-    if not (model.is_dir() or model.suffix == ".safetensors"):
-        return out
-    folder = model if model.is_dir() else model.parent
-    whole = (model.is_dir() or model.name == MODEL) and (folder / SPEC).is_file()
-    run = records.read_toml(folder / SPEC) if whole else {}
-    first: dict[str, Any] = dict(run.get("data", {}))
-    predictor = read_model(folder / MODEL if model.is_dir() else model)
-    if "path" in given:
-        if first.pop("path", None) is None:
-            known = predictor.preparation
-            groups = [attribute.name for attribute in known.schema.attributes]
-            first = {"label": known.label, "group": groups}
-            first |= {} if known.schema.labels else {"classification": False}
-        first.pop("name", None)
-        out["data"] = {**first, **given}
-    elif first.get("name", "") == given.get("name"):
-        out["data"] = {**first, **given}
-    if not out.get("constraint") and "constraint" in run:
-        out["constraint"] = _in_numbers(run["constraint"], folder, predictor)
-    return out
-
-
-def _ours(path: Path, predictor: Predictor, schema: Schema) -> Audited:
-    """Return a model that was saved here; of a run also what it was trained on."""
-    directory = path if path.is_dir() else path.parent
-    if predictor.schema.features != schema.features:
-        raise DataError("[other-inputs] the model and the data have different inputs")
-    if predictor.schema.labels != schema.labels:
-        raise DataError("[other-labels] the model and the data have different labels")
-    audited = Audited.of(predictor)
-    if not (directory / RESULT).is_file():
-        return audited
-    record = read_run(directory)
-    facts: Any = record.result.get("data", {})
-    notes = tuple(f"not verified: {text}." for text in record.mismatches)
-    return replace(
-        audited,
-        trained_on=facts.get("fingerprint"),
-        notes=notes,
-        looks=Looks(own=record.looks.own),
-        evidence=record.evidence if (directory / CERTIFICATE).is_file() else None,
-    )
-
-
-def save_audit(found: Audit, spec: RunSpec, place: RunDirectory) -> None:
-    """Write what was found, and the run file that opens the same data again."""
-    from pffl._report.page import write_report
-
-    promised = spec.constraint if found.evidence.promise else None
-    sections = {
-        **spec.data.sections(place.directory),
-        "constraint": constraint_sections(promised),
-        "run": {"engine": spec.settings.engine, **asdict(spec.options)},
-        "about": about_section(spec.about),
-    }
-    found = replace(found, evidence=replace(found.evidence, about=spec.about))
-    place.save(found, dumps(sections))
-    write_report(place, found.conclusions)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl._report.charts import group_losses
+from pffl._report import charts
 from pffl.data.columns import TableEncoding, Unseen
 from pffl.data.schema import Schema
 from pffl.errors import NotMetError, UsageError
@@ -24,54 +25,25 @@ from pffl.evidence.statements import Certificate, Status
 from pffl.flow import Round
 from pffl.models.base import Model
 from pffl.models.predictor import Predictor
-from pffl.problem import Problem
+from pffl.problem import Point, Problem
 from pffl.text import element, text_table, visible
 from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from pffl._report.chart import Chart
     from pffl.models.predictor import Table
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Solution:
-    """A trained model with its verdict; everything but the model is its `evidence`.
+class Result:
+    """A model with its verdicts: trained here, audited, or read from a run directory.
 
-    Attributes
-    ----------
-    w, multipliers
-        Parameters and λ.
-    problem
-        What was solved: model, cells, bounds on multipliers.
-    rows
-        One entry per round.
-    evidence
-        All that was declared and measured.
-    encoding
-        How tables become inputs.
-
-    Examples
-    --------
-    >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
-    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
-    >>> solution.status, solution.ok, solution.exit_code
-    ('met', True, 0)
-    >>> solution.cells["train_loss"].round(2).to_dict()
-    {'f': 0.56, 'm': 0.65}
+    Everything but the model follows from the evidence.
     """
 
-    w: FloatArray
-    multipliers: FloatArray
-    problem: Problem
-    rows: tuple[Round, ...]
-    evidence: Evidence
-    encoding: TableEncoding
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what a pickle holds: no conclusions, which follow from the rest."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+    predictor: Predictor  # the model with the preparation of its tables
+    evidence: Evidence  # all that was declared and measured
 
     @cached_property
     def conclusions(self) -> Conclusions:
@@ -174,12 +146,27 @@ class Solution:
     @property
     def model(self) -> Model:
         """The model, bound to its schema and scaling."""
-        return self.problem.task.model
+        return self.predictor.model
 
     @property
     def schema(self) -> Schema:
         """Names of inputs, groups and labels."""
-        return self.problem.schema
+        return self.predictor.schema
+
+    @property
+    def encoding(self) -> TableEncoding:
+        """How tables become inputs."""
+        return self.predictor.preparation
+
+    @property
+    def w(self) -> FloatArray:
+        """Parameters of the model."""
+        return self.predictor.w
+
+    @property
+    def multipliers(self) -> FloatArray:
+        """λ of the cells."""
+        return self.predictor.multipliers
 
     @property
     def cell_results(self) -> tuple[CellResult, ...]:
@@ -215,7 +202,7 @@ class Solution:
         """Whether every bound was met."""
         return self.status == "met"
 
-    def or_raise(self) -> Solution:
+    def or_raise(self) -> Self:
         """Return self if every bound was met, and raise the message otherwise."""
         if not self.ok:
             raise NotMetError(self.message)
@@ -230,6 +217,54 @@ class Solution:
         rows = [vars(row) for row in self.cell_results]
         return pd.DataFrame(rows, columns=names).set_index("cell")
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return what `result.json` holds."""
+        return self.conclusions.result()
+
+    def __repr__(self) -> str:
+        """Return the three verdicts and the table of cells, in plain lines."""
+        lines = [f"{type(self).__name__} of '{visible(self.data.name)}'"]
+        for found in tables.verdicts(self.conclusions):
+            lines.append(f"{found.sign} {found.title}: {found.word}")
+            lines.append(f"  {visible(found.sentence)}")
+        return "\n".join([*lines, "", *text_table(self._table)]).rstrip()
+
+    @property
+    def _table(self) -> list[dict[str, str]]:
+        return tables.table(self.conclusions, tables.by_urgency(self.cell_results))
+
+    @property
+    def _picture(self) -> str:
+        return charts.group_losses(map(vars, self.cell_results))._repr_html_()
+
+    def _repr_html_(self) -> str:
+        """Show the verdicts in a notebook; every text is escaped."""
+        c = self.conclusions
+        return element(
+            "solution",
+            f"{type(self).__name__} of '{self.data.name}'",
+            [*([] if c.binding is None else [c.binding]), *self.evidence.notes],
+            self._table,
+            tables.rate_table(c),
+            lead=tables.as_html(tables.verdicts(c)) + self._picture,
+        )
+
+    def predict(self, table: Table, *, unseen: Unseen | None = None) -> NDArray[Any]:
+        """Labels in their own type, or numbers; see `Predictor.predict`."""
+        return self.predictor.predict(table, unseen=unseen)
+
+    def predict_proba(
+        self, table: Table, *, unseen: Unseen | None = None
+    ) -> FloatArray:
+        """Class probabilities; see `Predictor.predict_proba`."""
+        return self.predictor.predict_proba(table, unseen=unseen)
+
+    def decision_function(
+        self, table: Table, *, unseen: Unseen | None = None
+    ) -> FloatArray:
+        """Scores; see `Predictor.decision_function`."""
+        return self.predictor.decision_function(table, unseen=unseen)
+
     @cached_property
     def history(self) -> pd.DataFrame:
         """Per round: risk, worst cell, violation, gap, seconds, λ and loss of cells."""
@@ -237,10 +272,99 @@ class Solution:
 
         return pd.DataFrame(self.history_rows())
 
-    def history_rows(self) -> list[dict[str, object]]:
+    def history_rows(self) -> list[dict[str, Any]]:
+        """Return the history as plain rows; nothing where nothing was trained."""
+        return []
+
+    def plot(self, kind: str = "group_losses") -> Chart:
+        """Return a chart: ``group_losses``, ``group_rates`` or ``convergence``."""
+        made: Chart | None = None
+        if kind in ("group_losses", "group_rates", "convergence"):
+            made = getattr(charts, kind)(self)
+        if made is None:
+            raise UsageError(f"[not-available] there is no chart '{kind}' of this")
+        return made
+
+    def save(self, directory: str | os.PathLike[str]) -> Path:
+        """Write a run directory, which `pffl.load` reads; see `pffl.save`."""
+        from pffl.runs import save
+
+        return save(self, directory)
+
+    def report(self, out: str | os.PathLike[str] | None = None) -> str:
+        """Return the page, and write it to a file if one is named."""
+        from pffl._report.page import report
+
+        return report(self, out=out)
+
+    def card(self, out: str | os.PathLike[str] | None = None, **about: str) -> str:
+        """Return the model card in Markdown, with what `pffl.About` says of a model."""
+        from pffl._report.card import card
+
+        return card(self, out=out, **about)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Solution(Result):
+    """What `pffl.solve` returns: a trained model with its verdicts.
+
+    Attributes
+    ----------
+    predictor
+        The model with the preparation of its tables: what is exported.
+    evidence
+        All that was declared and measured.
+    problem
+        What was solved: model, cells, bounds on multipliers.
+    rows
+        One entry per round.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
+    >>> solution.status, solution.ok, solution.exit_code
+    ('met', True, 0)
+    >>> solution.cells["train_loss"].round(2).to_dict()
+    {'f': 0.56, 'm': 0.65}
+    """
+
+    predictor: Predictor
+    evidence: Evidence
+    problem: Problem
+    rows: tuple[Round, ...]
+
+    @classmethod
+    def of(
+        cls,
+        point: Point,
+        problem: Problem,
+        rows: Sequence[Round],
+        evidence: Evidence,
+        encoding: TableEncoding,
+    ) -> Solution:
+        """Return what came of a problem."""
+        predictor = Predictor(
+            encoding,
+            problem.task.model,
+            point.w,
+            evidence.terms.loss_bound,
+            evidence.data.trained_on,
+            problem.cells.names,
+            problem.cells.bounds,
+            point.multipliers,
+        )
+        return cls(predictor, evidence, problem, tuple(rows))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a pickle holds: no conclusions, which follow from the rest."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def history_rows(self) -> list[dict[str, Any]]:
         """Return the history as plain rows."""
         names, bounds = self.problem.cells.names, self.problem.cells.bounds
-        out: list[dict[str, object]] = []
+        out: list[dict[str, Any]] = []
         for row in self.rows:
             known = np.nan_to_num(row.violation, nan=-np.inf)
             worst = int(known.argmax()) if np.isfinite(known).any() else None
@@ -265,109 +389,3 @@ class Solution:
                 }
             )
         return out
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return what `result.json` holds."""
-        return self.conclusions.result()
-
-    def __repr__(self) -> str:
-        """Return the three verdicts and the table of cells, in plain lines."""
-        lines = [f"Solution of '{visible(self.data.name)}'"]
-        for found in tables.verdicts(self.conclusions):
-            lines.append(f"{found.sign} {found.title}: {found.word}")
-            lines.append(f"  {visible(found.sentence)}")
-        return "\n".join([*lines, "", *text_table(self._table)]).rstrip()
-
-    @property
-    def _table(self) -> list[dict[str, str]]:
-        return tables.table(self.conclusions, tables.by_urgency(self.cell_results))
-
-    @property
-    def _picture(self) -> str:
-        return group_losses(map(vars, self.cell_results))._repr_html_()
-
-    def _repr_html_(self) -> str:
-        """Show the verdicts in a notebook; every text is escaped."""
-        c = self.conclusions
-        return element(
-            "solution",
-            f"Solution of '{self.data.name}'",
-            [*([] if c.binding is None else [c.binding]), *self.evidence.notes],
-            self._table,
-            tables.rate_table(c),
-            lead=tables.as_html(tables.verdicts(c)) + self._picture,
-        )
-
-    @cached_property
-    def predictor(self) -> Predictor:
-        """The model with the preparation of its tables: what is saved and exported."""
-        return Predictor(
-            self.encoding,
-            self.model,
-            self.w,
-            self.loss_bound,
-            self.data.trained_on,
-            self.problem.cells.names,
-            self.problem.cells.bounds,
-            self.multipliers,
-        )
-
-    def predict(self, table: Table, *, unseen: Unseen | None = None) -> NDArray[Any]:
-        """Labels in their own type, or numbers; see `Predictor.predict`."""
-        return self.predictor.predict(table, unseen=unseen)
-
-    def predict_proba(
-        self, table: Table, *, unseen: Unseen | None = None
-    ) -> FloatArray:
-        """Class probabilities; see `Predictor.predict_proba`."""
-        return self.predictor.predict_proba(table, unseen=unseen)
-
-    def decision_function(
-        self, table: Table, *, unseen: Unseen | None = None
-    ) -> FloatArray:
-        """Scores; see `Predictor.decision_function`."""
-        return self.predictor.decision_function(table, unseen=unseen)
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the predictor into a new file, which `pffl.load` reads."""
-        return self.predictor.save(path)
-
-    def metric_frame(
-        self,
-        table: Table,
-        y: object,
-        *,
-        sensitive_features: object,
-        metrics: object = None,
-    ) -> object:
-        """Return a fairlearn `MetricFrame` of the predictions for some rows.
-
-        Parameters
-        ----------
-        table, y
-            As for `predict`, and labels in their own type (or numbers).
-        sensitive_features, metrics
-            As for fairlearn; the metric is the accuracy by default, or the mean squared
-            error of a numeric target.
-        """
-        try:
-            from fairlearn.metrics import MetricFrame
-        except ImportError as error:
-            raise UsageError(
-                "[missing-package] a MetricFrame needs fairlearn: pip install fairlearn"
-            ) from error
-        default = _accuracy if self.schema.labels else _squared_error
-        return MetricFrame(
-            metrics=default if metrics is None else metrics,
-            y_true=y,
-            y_pred=self.predict(table),
-            sensitive_features=sensitive_features,
-        )
-
-
-def _accuracy(y_true: Any, y_pred: Any) -> float:
-    return float(np.mean(np.asarray(y_true) == np.asarray(y_pred)))
-
-
-def _squared_error(y_true: Any, y_pred: Any) -> float:
-    return float(np.mean(np.square(np.asarray(y_true) - np.asarray(y_pred))))

@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pffl import __version__, _verify
+from pffl._audit import open_model
 from pffl._report.card import markdown, own_model
 from pffl._report.page import render
 from pffl._verify import Check, compare, read_json
@@ -22,7 +23,7 @@ from pffl.evidence.conclude import Conclusions, conclude
 from pffl.evidence.looks import LOOKS, Looks, read_looks
 from pffl.evidence.record import Evidence
 from pffl.models.external import Probabilities
-from pffl.runs import CARD, CERTIFICATE, MODEL, REPORT, derived, open_model
+from pffl.runs import CARD, CERTIFICATE, MODEL, REPORT, derived
 
 PREPARED = "split,silo,group,label"  # how a CSV of prepared rows begins
 

@@ -110,7 +110,7 @@ CASES = {
     ),
     "one that is wanted": (
         cells("Ethnicity", lambda i: "ab"[i % 2]),
-        "--input Ethnicity", None, "Ethnicity (2)",
+        "--set data.inputs=Ethnicity", None, "Ethnicity (2)",
     ),
     "a date of birth": (
         cells("DOB", lambda i: f"19{50 + i % 40}-02-03"), "", None, "protected: 'DOB'",
@@ -171,9 +171,9 @@ CASES = {
     ),
     "rare": (
         cells("place", lambda i: f"z{i % 50 if i > 99 else i % 3}"),
-        "--rare 20", None, "47 of 50 values", "place (4)",
+        "--set data.rare=20", None, "47 of 50 values", "place (4)",
     ),
-    "rare, or not": (at("y", [], ""), "--rare 0", "wrong-value", "rare"),
+    "rare, or not": (at("y", [], ""), "--set data.rare=0", "wrong-value", "rare"),
     "an id": (cells("who", lambda i: f"person {i}"), "", None, "'who' has a different"),
     "letters of others": (
         lambda f: f.rename(columns={"score": "Größe in cm", "site": "地点"}),
@@ -223,14 +223,15 @@ CASES = {
     "both silos": (at("y", [], ""), "--silo site --silos 3", "needs-silos", "--silos"),
     "bands of what": (
         at("y", [], ""),
-        "--silos 3 --partition quantile_bands", "needs-column", "bands",
+        "--silos 3 --set data.partition=quantile_bands", "needs-column", "bands",
     ),
     "silos by chance": (
-        at("y", [], ""), "--silos 3 --partition round", "wrong-value", "dirichlet",
+        at("y", [], ""), "--silos 3 --set data.partition=round", "wrong-value",
+        "dirichlet",
     ),
     "a silo for every second row": (
         cells("site", lambda i: f"place {i % 100:04d}"),
-        "--silo site", None, "100 silos", "75 more",
+        "--silo site", None, "silos: 100", "75 more",
     ),
     "several rows of one": (
         cells("who", lambda i: f"person {i // 3}"),
@@ -243,15 +244,18 @@ CASES = {
     "the id as label": (at("y", [], ""), "--id y", "wrong-column", "'y'"),
     "one heavy row": (
         cells("w", lambda i: 1e12 if i == 3 else 1.0),
-        "--weight w", None, "one row of 200 has most of the weight",
+        "--set data.weight=w", None, "one row of 200 has most of the weight",
     ),
     "weights below 0": (
         cells("w", lambda i: -1.0 if i == 3 else 1.0),
-        "--weight w", "bad-weights", "line 5",
+        "--set data.weight=w", "bad-weights", "line 5",
     ),
-    "no weights": (cells("w", lambda i: 0), "--weight w", "bad-weights", "zero"),
+    "no weights": (
+        cells("w", lambda i: 0), "--set data.weight=w", "bad-weights", "zero",
+    ),
     "weights in words": (
-        cells("w", lambda i: "heavy"), "--weight w", "not-numbers", "'heavy' (200",
+        cells("w", lambda i: "heavy"), "--set data.weight=w", "not-numbers",
+        "'heavy' (200",
     ),
     # Files
     "an index without a name": (

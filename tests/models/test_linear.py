@@ -147,9 +147,9 @@ def test_numbers_have_no_probabilities_and_no_classes(kind):
 @pytest.mark.parametrize(
     ("kind", "labels", "advice"),
     [
-        ("logistic", 3, "SoftmaxRegression"),
-        ("logistic", 0, "LeastSquares"),
-        ("softmax", 0, "LeastSquares"),
+        ("logistic", 3, "softmax"),
+        ("logistic", 0, "least-squares"),
+        ("softmax", 0, "least-squares"),
         ("least-squares", 2, "classes"),
         ("huber", 2, "classes"),
     ],

@@ -74,7 +74,7 @@ def test_a_raw_table_gives_what_encoded_rows_give() -> None:
 
 def test_a_saved_predictor_is_the_same_one(tmp_path: Path) -> None:
     table, solution = people(), solved()
-    path = solution.save(tmp_path / "model.pffl")
+    path = solution.predictor.save(tmp_path / "model.pffl")
     loaded = pffl.load(path)
     sent = pickle.loads(pickle.dumps(solution.predictor))  # noqa: S301
     for one in (loaded, sent):
@@ -89,26 +89,35 @@ def test_a_saved_predictor_is_the_same_one(tmp_path: Path) -> None:
     assert "hired" in repr(loaded)
     assert "job" in repr(loaded)
     with raises(ArtefactError, "file-exists"):
-        solution.save(path)
+        solution.predictor.save(path)
 
 
 def test_the_same_run_gives_the_same_bytes(tmp_path: Path) -> None:
-    one, two = (fit(people()).save(tmp_path / name) for name in "ab")
+    one, two = (fit(people()).predictor.save(tmp_path / name) for name in "ab")
     assert one.read_bytes() == two.read_bytes()
     again = pffl.load(one).save(tmp_path / "c")
     assert again.read_bytes() == one.read_bytes()
 
 
 def test_a_run_directory_is_loaded_unless_its_model_was_changed(tmp_path: Path) -> None:
-    place, solution = tmp_path / "run", solved()
-    pffl.save(solution, place)
-    np.testing.assert_array_equal(pffl.load(place).w, solution.w)
-    with raises(UsageError, "no-evidence"):
-        pffl.certify(pffl.load(place))  # type: ignore[arg-type]
+    solution = solved()
+    place = solution.save(tmp_path / "run")
+    again = pffl.load(place)
+    assert again.as_dict() == solution.as_dict()
+    assert again.report() == solution.report()
+    assert again.card(owner="Unit 7") == solution.card(owner="Unit 7")
+    pd.testing.assert_frame_equal(again.cells, solution.cells)
+    pd.testing.assert_frame_equal(again.history, solution.history, check_dtype=False)
+    np.testing.assert_array_equal(again.w, solution.w)
+    np.testing.assert_array_equal(again.predict(people()), solution.predict(people()))
+    assert again.plot()._repr_html_() == solution.plot()._repr_html_()
+    with raises(UsageError, "not-available"):
+        again.plot("spectrum")
+    assert again.save(tmp_path / "copy").is_dir()
     other = fit(people().assign(age=1.0 * people()["age"][::-1].to_numpy()))
     file = place / "model.safetensors"
     file.unlink()
-    other.save(file)
+    other.predictor.save(file)
     with raises(ArtefactError, "changed-file"):
         pffl.load(place)
     np.testing.assert_array_equal(pffl.load(file).w, other.w)

@@ -49,7 +49,7 @@ def commands() -> dict[str, Any]:
             else:
                 found[words] = one
 
-    walk(typer.main.get_command(app), "")
+    walk(typer.main.get_command(app()), "")
     return found
 
 

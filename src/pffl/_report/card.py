@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 
 from pffl import files
-from pffl._audit import Audit
 from pffl._report import render_template
 from pffl.errors import ArtefactError
 from pffl.evidence import tables
@@ -31,7 +30,7 @@ from pffl.models.linear import LeastSquares, LinearModel
 from pffl.models.model_file import read_model
 from pffl.models.predictor import Predictor
 from pffl.runs import MODEL, read_evidence
-from pffl.solution import Solution
+from pffl.solution import Result
 from pffl.text import decimals, down, few, up, visible
 
 FLOOR = 10  # counts below it are withheld
@@ -44,7 +43,7 @@ BLOCK = re.compile(r"^(\s*)([-+](?=[\s-]|$)|=|\d+(?=[.)](?:\s|$)))")
 
 
 def card(
-    subject: Solution | Audit | Evidence | str | os.PathLike[str],
+    subject: Result | Evidence | str | os.PathLike[str],
     *,
     out: str | os.PathLike[str] | None = None,
     purpose: str | None = None,
@@ -86,10 +85,9 @@ def card(
     """
     predictor = None
     match subject:
-        case Solution():
-            e, predictor = subject.evidence, subject.predictor
-        case Audit():
+        case Result():
             e = subject.evidence
+            predictor = subject.predictor if e.trained else None
         case Evidence():
             e = subject
         case _:

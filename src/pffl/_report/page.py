@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import os
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pffl import __version__
-from pffl._audit import Audit
 from pffl._monitor import STATE, Monitor
 from pffl._monitor import read as read_monitor
 from pffl._report import card, charts, packaged, render_template
@@ -35,8 +33,9 @@ from pffl.runs import (
     RESULT,
     SPEC,
     read_evidence,
+    read_history,
 )
-from pffl.solution import Solution
+from pffl.solution import Result
 from pffl.text import LOWER, UPPER, decimals, figure, up, visible, words
 
 if TYPE_CHECKING:
@@ -55,9 +54,7 @@ MEASURES = {
     "eo_gap": "EO gap",
 }
 COSTS = {"rounds": "rounds", "seconds": "seconds"}
-Subject: TypeAlias = (
-    "Solution | Audit | Evidence | Comparison | Monitor | str | os.PathLike[str]"
-)
+Subject: TypeAlias = "Result | Evidence | Comparison | Monitor | str | os.PathLike[str]"
 
 
 # Tables
@@ -459,13 +456,11 @@ def render(
     found, every = Contents(), list(subjects)
     for subject in every:
         match subject:
-            case Solution():
+            case Result():
                 c, history = subject.conclusions, subject.history_rows()
-                name, model = c.evidence.data.name, subject.predictor
+                model = subject.predictor if c.evidence.trained else None
+                name = c.evidence.data.name
                 found.runs.append(RunView(name, c, history, predictor=model))
-            case Audit():
-                c = subject.conclusions
-                found.runs.append(RunView(c.evidence.data.name, c))
             case Evidence():
                 found.runs.append(RunView(subject.data.name, conclude(subject)))
             case Comparison():
@@ -511,7 +506,7 @@ def _read(
         view = RunView(
             c.evidence.data.name if alone else name,
             c,
-            _history(place / HISTORY),
+            read_history(place / HISTORY),
             (place / SPEC).read_text("utf-8") if (place / SPEC).is_file() else "",
             card.own_model(place, c.evidence),
             json.loads(stored.read_bytes()) if stored.is_file() else None,
@@ -530,13 +525,6 @@ def _read(
             f"[unknown-folder] {place}: neither a run, nor an audit, a "
             "comparison or a monitor"
         )
-
-
-def _history(path: Path) -> list[dict[str, str]]:
-    if not path.is_file():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def write_report(place: RunDirectory, c: Conclusions, *, page: bool = True) -> None:

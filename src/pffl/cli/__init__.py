@@ -2,26 +2,82 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import sys
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    import typer
 
 INTERRUPTED = 130
+ABOUT = "Federated learning that keeps the loss of every group under a bound."
+
+
+@cache
+def app() -> typer.Typer:
+    """Return the commands, in the order in which the help lists them."""
+    import typer
+
+    from pffl.cli import deploy, experiments, models, run
+
+    more: dict[str, Any] = {"no_args_is_help": True, "pretty_exceptions_enable": False}
+    more["context_settings"] = {"help_option_names": ["-h", "--help"]}
+    whole = typer.Typer(name="pffl", help=ABOUT, add_completion=False, **more)
+    site = typer.Typer(help="A site of a deployed federation.", **more)
+    commands = {
+        whole: (
+            *(run.run, run.feasible, models.predict, models.audit, models.verify),
+            *(models.monitor, experiments.compare, experiments.reproduce),
+            *(experiments.report, run.data, deploy.deploy),
+        ),
+        site: (deploy.init, deploy.join, deploy.serve, deploy.show),
+    }
+    for group, own in commands.items():
+        for command in own:
+            group.command(help=flowing(command.__doc__ or ""))(command)
+    whole.add_typer(site, name="site")
+
+    @whole.callback()
+    def pffl(
+        version: bool = typer.Option(False, "--version", help="Show the version."),
+        debug: bool = typer.Option(
+            False, "--debug", help="Show where an error came from."
+        ),
+    ) -> None:  # `main` sees to both
+        pass
+
+    pffl.__doc__ = ABOUT
+    return whole
+
+
+def flowing(text: str) -> str:
+    r"""Return a docstring with its paragraphs in one line each; indented lines stay.
+
+    >>> flowing("First.\n\n    One line,\n    and one more.\n\n        kept\n")
+    'First.\n\nOne line, and one more.\n\n    kept'
+    """
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(
+        one if "\n " in f"\n{one}" else one.replace("\n", " ") for one in paragraphs
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run `pffl`; a user's mistake ends in one message and an exit code."""
     arguments = [_as_typed(a) for a in (sys.argv[1:] if argv is None else argv)]
-    if arguments == ["--version"]:  # asked by scripts, and often
-        print(version())
+    if arguments[:1] == ["--version"]:
+        from pffl import __version__
+
+        print(f"pffl {__version__}")
         sys.exit(0)
     import typer
 
     from pffl.cli import terminal
-    from pffl.cli.app import app
     from pffl.cli.options import now_called
     from pffl.errors import FederationError, PFFLError
 
@@ -34,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     wrong: Any = typer.BadParameter.__base__  # whatever is wrong with what was typed
     try:
         with terminal.warnings_as_notes():
-            code = app(arguments, prog_name="pffl", standalone_mode=False)
+            code = app()(arguments, prog_name="pffl", standalone_mode=False)
     except wrong as error:
         _show_usage(error)
         raise SystemExit(2) from error
@@ -54,13 +110,6 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         )
         raise SystemExit(1) from error
     sys.exit(code if isinstance(code, int) else 0)
-
-
-def version() -> str:
-    """Return the name and the version of this package."""
-    from pffl import __version__
-
-    return f"pffl {__version__}"
 
 
 def _show_usage(error: Any) -> None:

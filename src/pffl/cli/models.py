@@ -70,10 +70,13 @@ def predict(
     """
     from pffl import load
     from pffl.models.predictor import score_file
+    from pffl.solution import Result
 
     target = sys.stdout.buffer if out is None else out
     try:
-        found = score_file(load(model), rows, target, keep=keep or (), unseen=unseen)
+        saved = load(model)
+        own = saved.predictor if isinstance(saved, Result) else saved
+        found = score_file(own, rows, target, keep=keep or (), unseen=unseen)
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read the scores has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -120,11 +123,11 @@ def audit(
     Example: pffl audit probabilities.csv people.csv --label y --group sex
     """
     from pffl import runs
+    from pffl._audit import as_trained, open_model, save_audit
     from pffl._audit import audit as audit_model
     from pffl.cli.run import print_result
     from pffl.engines import ENGINES
     from pffl.evidence.looks import Looks
-    from pffl.runs import as_trained, open_model, save_audit
 
     if unseen is not None:
         draft = draft.where("data.unseen", unseen)

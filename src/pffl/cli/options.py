@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typer.models import ArgumentInfo
@@ -30,6 +30,23 @@ if TYPE_CHECKING:
 RESUME = "resume"  # option of a command that can go on with a stopped run
 CERTIFY_ALONE = "yes"  # what `--certify` says where no confidence follows
 KINDS = ("model", "constraint", "method")
+TABLE = """
+Data     | label      | data.label          | COLUMN       | Column to predict.
+Data     | group      | data.group          | NAMES…       | Protected columns; several cross.
+Data     | silo       | data.silo           | COLUMN       | Column that names the silo.
+Data     | silos      | data.silos          | N            | Number of silos to simulate.
+Data     | id         | data.id             | COLUMN       | Person identifier.
+Data     | drop       | data.drop           | NAMES…       | Columns to exclude.
+Data     | missing    | data.missing        | HOW          | Missing: refuse, indicator, drop_column.
+Fairness | constraint | constraint.kind     | KIND         | bgl, cbgl, minmax or per-silo.
+Fairness | bound      | constraint.bound    | NUMBER…      | Largest mean loss; GROUP=NUMBER; auto.
+Fairness | certify    | run.certify         | [CONFIDENCE] | Certify bounds for new people (0.95).
+Training | model      | model.kind          | KIND         | logistic, softmax, least-squares, huber, …
+Training | method     | method.kind         | KIND         | auto, exact, first-order, pffl, fedavg, …
+Training | l2         | model.l2            | NUMBER       | Ridge term; or auto.
+Training | seed       | data.seed, run.seed | N            | Seed of silos, split and training.
+Training | epsilon    | privacy.epsilon     | NUMBER       | Privacy budget: adds noise.
+"""  # noqa: E501
 
 
 def option(help: str, metavar: str | None = None, *flags: str, **more: Any) -> Any:
@@ -47,8 +64,7 @@ Json = Annotated[bool, flag("--json", "Print JSON, and nothing else.")]
 Open = Annotated[bool, flag("--open", "Open the report in the browser.")]
 
 
-@dataclass(frozen=True)
-class SharedOption:
+class SharedOption(NamedTuple):
     """An option, the keys of the run file that it sets, and its heading."""
 
     panel: str
@@ -60,47 +76,25 @@ class SharedOption:
     def parameter(self, name: str, *, panels: bool) -> inspect.Parameter:
         """Return the parameter that typer makes an option of; under its heading."""
         kind: Any = list[str] | None if self.several else str | None
-        panel = self.panel if panels else None
-        made = typer.Option(
-            None,
+        made = option(
+            self.help,
+            self.metavar,
             f"--{name}",
-            help=self.help,
-            metavar=self.metavar,
-            rich_help_panel=panel,
+            rich_help_panel=self.panel if panels else None,
             show_default=False,
         )
+        made.default = None
         return _parameter(name, kind, made)
 
 
-def _options() -> dict[str, SharedOption]:
-    """Read the table of shared options; a metavar with … may be repeated."""
-    table = """
-    Data     | label      | data.label          | COLUMN       | Column to predict.
-    Data     | group      | data.group          | NAMES…       | Protected columns; several cross.
-    Data     | silo       | data.silo           | COLUMN       | Column that names the silo.
-    Data     | silos      | data.silos          | N            | Number of silos to simulate.
-    Data     | id         | data.id             | COLUMN       | Person identifier.
-    Data     | drop       | data.drop           | NAMES…       | Columns to exclude.
-    Data     | missing    | data.missing        | HOW          | Missing: refuse, indicator, drop_column.
-    Fairness | constraint | constraint.kind     | KIND         | bgl, cbgl, minmax or per-silo.
-    Fairness | bound      | constraint.bound    | NUMBER…      | Largest mean loss; GROUP=NUMBER; auto.
-    Fairness | certify    | run.certify         | [CONFIDENCE] | Certify bounds for new people (0.95).
-    Training | model      | model.kind          | KIND         | logistic, softmax, least-squares, huber, …
-    Training | method     | method.kind         | KIND         | auto, exact, first-order, pffl, fedavg, …
-    Training | l2         | model.l2            | NUMBER       | Ridge term; or auto.
-    Training | seed       | data.seed, run.seed | N            | Seed of silos, split and training.
-    Training | epsilon    | privacy.epsilon     | NUMBER       | Privacy budget: adds noise.
-    """  # noqa: E501
-    found = {}
-    for line in table.strip().splitlines():
-        panel, name, keys, metavar, help = map(str.strip, line.split("|"))
-        several, metavar = metavar.endswith("…"), metavar.rstrip("…")
-        named = tuple(keys.split(", "))
-        found[name] = SharedOption(panel, named, metavar, help, several)
-    return found
+def _shared(line: str) -> tuple[str, SharedOption]:
+    """Read a line of the table; a metavar with … may be repeated."""
+    panel, name, keys, metavar, help = (part.strip() for part in line.split("|"))
+    several, metavar = metavar.endswith("…"), metavar.rstrip("…")
+    return name, SharedOption(panel, tuple(keys.split(", ")), metavar, help, several)
 
 
-OPTIONS = _options()
+OPTIONS = dict(map(_shared, TABLE.strip().splitlines()))
 COLUMNS = ("label", "group", "silo", "silos", "id", "drop", "missing")
 
 
@@ -192,11 +186,6 @@ def listed(text: str) -> list[str]:
 
 # Words
 
-CLASSES = {
-    "FirstOrder()": "first-order",
-    "LeastSquares()": "least-squares",
-    "SoftmaxRegression()": "softmax",
-}
 OWN_OPTIONS = ("clip", "p_min", "unseen")  # of audit, predict and monitor
 
 
@@ -213,7 +202,6 @@ def _as_option(found: re.Match[str]) -> str:
     from pffl.config import keys
 
     key, value = found[1], found[2].strip("'")
-    value = CLASSES.get(value, value)
     if key == "columns" and value.startswith("{"):
         ((column, entry),) = ast.literal_eval(value).items()
         ((key, given),) = entry.items()
@@ -352,7 +340,7 @@ class Draft:
             now = there.get("kind") if isinstance(there, Mapping) else None
             if there is not None and kind not in (None, now):
                 sections = {**sections, name: {}}
-        merged, of_run = merge(sections, options), Path(data).is_dir()
+        merged, of_run = merge(sections, options), bool(file) and Path(data).is_dir()
         return cls(merged, file or "command line", base, frozenset(typed), of_run)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""`pffl run`, and before it `pffl feasible`: one model under bounds, with a verdict."""
+"""`pffl run`: one model under bounds; before it `pffl feasible` and `pffl data`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 import shlex
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,15 +23,26 @@ from pffl.cli.options import (
     Verbose,
     build,
     certified,
+    flag,
+    in_options,
     option,
     takes,
 )
 from pffl.errors import FederationError, UsageError
+from pffl.text import few, shorten, visible
 
 if TYPE_CHECKING:
     from pffl.config import RunSpec
+    from pffl.constraints import Constraint
+    from pffl.data import Federation
     from pffl.evidence.conclude import Conclusions
     from pffl.runs import RunDirectory
+    from pffl.typing import IntArray
+
+DECLARE = "Write [columns] for private runs, from a public or made-up table."
+MAX_SILOS, MAX_GROUPS, MAX_EMPTY = 25, 6, 10
+MAX_COLUMNS, MAX_REMARKS = 200, 10
+EXAMPLES, MAX_EXAMPLE = 3, 16
 
 
 @takes(*OPTIONS)
@@ -350,3 +361,191 @@ def _show_releases(draft: Draft, *, json: bool) -> None:
         "margin: what noise adds to a group's mean training loss, for so many people, "
         f"{100 * spec.options.confidence:.4g} % sure for all groups together"
     )
+
+
+# What data there are
+
+
+@takes(
+    *COLUMNS,
+    "constraint",
+    optional=True,
+    unused="data.unseen model.* method.* run.* privacy.* policy.* about.*",
+)
+def data(
+    draft: Draft | None,
+    columns: Annotated[bool, flag("--columns", DECLARE)] = False,
+) -> None:
+    """List data sets; or fetch one, or look into a table: columns, groups, silos.
+
+    Without DATA, the data sets there are. Of a table without --label and --group, what
+    its columns hold; with them, rows by silo and group, and what gives the label away.
+
+    Example: pffl data people.csv --label income --group sex --silo state
+    """
+    if draft is None:
+        from pffl.datasets import DATASETS
+
+        terminal.show(*(f"{name:10} {text}" for name, (_, text) in DATASETS.items()))
+        return
+    given = draft.sections.get("data", {})
+    path = given.get("path") if isinstance(given, Mapping) else None
+    if isinstance(path, str) and not {"label", "group"} <= set(given):
+        _show_columns(str(draft.base / path), given)
+        return
+    if "constraint" in draft.sections:  # it names groups here
+        draft, _ = draft.with_a_bound()
+    from pffl.progress import arriving
+
+    spec = draft.check()
+    with arriving() as progress:
+        federation = spec.data.open(progress=progress)
+    if columns:
+        typer.echo(_declared(federation, spec.data.values))
+    else:
+        _show_counts(federation, spec.constraint)
+
+
+def _declared(federation: Federation, values: Mapping[str, object]) -> str:
+    """Return [columns] as a run file has it."""
+    from pffl.config import dumps
+    from pffl.data.read import read_table
+    from pffl.data.table import declare
+
+    if not isinstance(path := values.get("path"), str):
+        raise UsageError("[needs-rows] --columns declares the columns of a table")
+    silo = [str(values["silo"])] if "silo" in values else []
+    columns = declare(read_table(path)[0], federation.encoding, *silo)
+    text = "# declared from a public or made-up table: never from the private one"
+    return f"{text}\n{dumps({'columns': columns})}"
+
+
+def _head(title: str, notes: Sequence[str]) -> None:
+    target = terminal.stdout()
+    target.print()
+    target.print(shorten(visible(title), terminal.MAX_TITLE), style="bold")
+    target.print(terminal.remarks(notes))
+
+
+def _show_counts(federation: Federation, constraint: Constraint | None) -> None:
+    """Show training rows per silo and group, groups without rows, and notes."""
+    import numpy as np
+
+    schema = federation.schema
+    counts = np.array(
+        [
+            np.bincount(schema.strata(r.group, r.y), minlength=schema.n_strata)
+            for r in (silo.rows("train") for silo in federation.silos)
+        ]
+    )
+    kind = f"{len(schema.labels)} classes" if schema.labels else "a number"
+    splits = ", ".join(f"{federation.rows(s):,} {s}" for s in federation.splits)
+    facts = [
+        f"silos: {len(federation):,}; rows: {splits}",
+        f"{schema.n_features:,} inputs; '{visible(schema.target)}' is {kind}",
+        *federation.notes,
+        f"fingerprint {federation.fingerprint[:16]}",
+    ]
+    _head(federation.name, facts)
+    cube = counts.reshape(len(counts), len(schema.groups), schema.n_labels)
+    terminal.print_rows(_count_rows(federation, cube))
+    if constraint is None:
+        empty = np.flatnonzero(counts.sum(axis=0) == 0).tolist()
+        names = [schema.stratum_name(z) for z in empty]
+        what = "groups with a label" if schema.labels else "groups"
+    else:
+        cells = constraint.cells(schema, federation.silo_names)
+        totals = cells.totals(counts.astype(np.float64))
+        names = [n for n, total in zip(cells.names, totals, strict=True) if total == 0]
+        what = "groups of the constraint"
+    shown = few([shorten(visible(n), terminal.MAX_NAME) for n in names], MAX_EMPTY)
+    terminal.show("", f"{what} without training rows anywhere: {shown or 'none'}")
+    pairs = cube.sum(axis=2) == 0
+    if lacking := int(pairs.sum()):
+        many = f"{lacking:,} of {pairs.size:,}"
+        terminal.show(f"pairs of silo and group without rows: {many}")
+
+
+def _count_rows(federation: Federation, counts: IntArray) -> list[dict[str, Any]]:
+    """Return rows per silo and group; the largest, and the others added up."""
+    import numpy as np
+
+    def largest(sizes: IntArray, most: int) -> list[int]:
+        return sorted(np.argsort(-sizes, kind="stable")[:most].tolist())
+
+    names, binary = federation.schema.groups, len(federation.schema.labels) == 2
+    groups = largest(counts.sum(axis=(0, 2)), MAX_GROUPS)
+    silos = largest(counts.sum(axis=(1, 2)), MAX_SILOS)
+    others = np.setdiff1d(np.arange(len(counts)), silos)
+
+    def row(title: str, part: IntArray) -> dict[str, Any]:
+        total, sizes = int(part.sum()), part.sum(axis=1)
+        out: dict[str, Any] = {"training rows": title}
+        out |= {visible(names[g]): int(sizes[g]) for g in groups}
+        if (left := len(names) - len(groups)) > 0:
+            out[f"{left} more"] = total - int(sizes[groups].sum())
+        out["all"] = total
+        if binary:
+            out["positive"] = f"{part[:, 1].sum() / max(1, total):.1%}"
+        return out
+
+    rows = [row(federation.silos[k].name, counts[k]) for k in silos]
+    if len(others):
+        rows.append(row(f"{len(others):,} more", counts[others].sum(axis=0)))
+    return [*rows, row("all", counts.sum(axis=0))]
+
+
+def _show_columns(path: str, options: Mapping[str, object]) -> None:
+    """Show the columns of a file, what is odd about them, and the next command.
+
+    Parameters
+    ----------
+    path
+        The file.
+    options
+        Of the section [data], as far as they are known.
+    """
+    from pffl.data.infer import Distinct, infer, looks_protected
+    from pffl.data.read import place_of, read_table
+    from pffl.errors import DataError, Problems
+
+    frame, notes = read_table(path)
+    names = list(map(str, frame.columns))
+    problems, rows, told = Problems("table", DataError), [], list[str]()
+    for name in names[:MAX_COLUMNS]:
+        found = Distinct(frame[name])
+        inferred = infer(found, name, problems, lambda row: place_of(path, row))
+        absent = int((found.codes < 0).sum())
+        share = f"{absent:,} ({100 * absent / max(1, len(found.codes)):.1f} %)"
+        often = found.counts.argsort(kind="stable")[::-1][:EXAMPLES]
+        examples = [shorten(str(found.values[k]), MAX_EXAMPLE) for k in often]
+        told += inferred.warnings
+        rows.append(
+            {
+                "column": name,
+                "holds": inferred.kind,
+                "values": len(found.values),
+                "missing": share if absent else "",
+                "such as": ", ".join(examples),
+            }
+        )
+    facts = [f"{len(frame):,} rows, {len(names):,} columns", *notes]
+    _head(Path(path).name, facts)
+    terminal.print_rows(rows, MAX_COLUMNS, left=("holds", "such as"))
+    remarks = [*problems.found, *told]
+    if len(remarks) > MAX_REMARKS:
+        remarks = [*remarks[:MAX_REMARKS], f"and {len(remarks) - MAX_REMARKS} more"]
+    if protected := [name for name in names if looks_protected(name)]:
+        remarks.append(f"look protected, by name: {few(protected)}")
+    words: list[str] = []
+    for key, value in options.items():
+        if key != "path":
+            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            words += in_options(f"`{key}={text}`").split(maxsplit=1)
+    for role in ("label", "group"):
+        words += [] if role in options else [f"--{role}", "COLUMN"]
+    target = terminal.stdout()
+    target.print()
+    target.print(terminal.remarks(remarks))
+    command = shlex.join(["pffl", "data", path, *words])
+    terminal.show("", "Next:", f"  {command}")

@@ -6,7 +6,6 @@ else that was measured is shown with --verbose. Both are read off `Conclusions`.
 
 from __future__ import annotations
 
-import codecs
 import math
 import re
 import sys
@@ -34,8 +33,6 @@ MAX_ROWS, MAX_ON_SCREEN = 30, 8  # of a table, and of one of the first screen
 MAX_NAME, MAX_CELL, MAX_TITLE = 40, 120, 80
 MIN_NAMES = 12  # columns for names
 ROOMY = 76
-SIGNS = "≤ ≥ × → − – … · ‖ λ ζ β ν Σ ≈"  # and how they are spelt out:
-SPELT = "<= >= x -> - - ... | || lambda zeta beta nu sum ~"
 STYLES = {
     "good": "bold green",
     "caution": "bold yellow",
@@ -122,19 +119,10 @@ def warnings_as_notes() -> Iterator[None]:
 
 
 def tolerate_any_encoding() -> None:
-    """Spell out what the terminal's encoding does not have, instead of failing."""
-    known = dict(zip(SIGNS.split(), SPELT.split(), strict=True))
-
-    def spell_out(error: UnicodeError) -> tuple[str, int]:
-        if not isinstance(error, UnicodeEncodeError):
-            raise error
-        unknown = error.object[error.start : error.end]
-        return "".join(known.get(c, "?") for c in unknown), error.end
-
-    codecs.register_error("pffl", spell_out)
+    """Escape what the terminal's encoding does not have, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if not _takes_unicode(stream) and hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="pffl")
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _takes_unicode(stream: TextIO) -> bool:
@@ -171,16 +159,22 @@ def text_rows(
     most: int = MAX_ROWS,
     *,
     rule: bool = True,
+    left: Sequence[str] = (),
 ) -> Table:
-    """A row per mapping; the first ones of many."""
+    """A row per mapping; the first ones of many. Columns `left` hold text."""
     first, *titles = dict.fromkeys(key for row in rows for key in row)
     heads = [shorten(clean(title), MAX_NAME) for title in titles]
     heads = [head.replace(" ", "\n") for head in heads] if rule else heads
     table = plain_table(width, first, *heads, rule=rule)
+    for title, column in zip(titles, table.columns[1:], strict=True):
+        if title in left:
+            column.justify, column.no_wrap = "left", False
     for row in rows[:most]:
         figures = (_entry(title, row.get(title)) for title in titles)
         table.add_row(name(str(row[first]), MAX_CELL), *figures)
-    return _ended(table, len(rows) - most)
+    if len(rows) > most:
+        table.add_row(f"… {len(rows) - most:,} more", style="dim")
+    return table
 
 
 def _entry(title: str, value: object) -> str | Text:
@@ -193,19 +187,14 @@ def _entry(title: str, value: object) -> str | Text:
     return f"{value:,}" if type(value) is int else figure(title, value)
 
 
-def _ended(table: Table, more: int) -> Table:
-    """Add how many rows are left out."""
-    if more > 0:
-        table.add_row(f"… {more:,} more", style="dim")
-    return table
-
-
-def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
+def print_rows(
+    rows: Sequence[Mapping[str, Any]], most: int = MAX_ROWS, left: Sequence[str] = ()
+) -> None:
     """Print a table of results below an empty line; nothing for no rows."""
     if rows:
         target = stdout()
         target.print()
-        print_whole(target, text_rows(rows, target.width))
+        print_whole(target, text_rows(rows, target.width, most, left=left))
 
 
 def print_whole(console: Console, table: Table) -> None:

@@ -133,9 +133,9 @@ def check_memory(problem: Problem, method: Method) -> None:
     needed = 8.0 * (rows * (problem.stored or p) + kept)
     free = free_memory()
     if needed > 2.0 * free:
-        instead = "" if isinstance(method, FirstOrder) else "`method=FirstOrder()`, or "
+        other = "" if isinstance(method, FirstOrder) else "`method='first-order'`, or "
         raise UsageError(
             f"[too-little-memory] {rows:,} training rows, {p:,} parameters and {z:,} "
             f"cells need about {needed / 1e9:,.2g} GB of memory, and "
-            f"{free / 1e9:,.2g} GB are free: use {instead}fewer inputs or cells"
+            f"{free / 1e9:,.2g} GB are free: use {other}fewer inputs or cells"
         )

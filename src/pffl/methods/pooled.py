@@ -99,7 +99,7 @@ class Pooled(Method):
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
         """Newton's method on the mean loss of all rows."""
-        check_hessians(self, problem, "`method=FirstOrder()` without bounds")
+        check_hessians(self, problem, "`method='first-order'` without bounds")
         search = Newton.at(linear(problem.task).start(problem.seed))  # line 1
         task, none = by_rows(problem), np.zeros(problem.n_cells)
         for _ in range(self.max_rounds):  # line 2

@@ -327,7 +327,7 @@ class LogisticRegression(LinearModel):
             raise DataError(
                 "[wrong-model] LogisticRegression needs two classes; "
                 f"'{schema.target}' has {len(schema.labels) or 'numeric values'}: use "
-                f"`model={'SoftmaxRegression' if schema.labels else 'LeastSquares'}()`"
+                f"`model='{'softmax' if schema.labels else 'least-squares'}'`"
             )
         return 1
 
@@ -429,7 +429,7 @@ class SoftmaxRegression(LinearModel):
         if len(schema.labels) < 2:
             raise DataError(
                 f"[wrong-model] SoftmaxRegression needs classes; '{schema.target}' is "
-                "numeric: use `model=LeastSquares()`"
+                "numeric: use `model='least-squares'`"
             )
         return len(schema.labels)
 
@@ -730,6 +730,14 @@ LINEAR_MODELS: dict[str, type[LinearModel]] = {
     model.name: model
     for model in (LogisticRegression, SoftmaxRegression, LeastSquares, HuberRegression)
 }
+
+
+def model_of(name: str) -> LinearModel:
+    """Return a linear model by its name, with its own defaults."""
+    if name not in LINEAR_MODELS:
+        there = ", ".join(LINEAR_MODELS)
+        raise UsageError(f"[unknown-model] no linear model '{name}': there are {there}")
+    return LINEAR_MODELS[name]()
 
 
 def default_model(schema: Schema) -> LinearModel:

@@ -308,10 +308,7 @@ def run(
         privacy=_account(releasing, seen, held, setting.data.by_person),
         sites=Missing("under noise nothing is known of single sites"),
     )
-    encoding = setting.encoding
-    return Solution(
-        point.w, point.multipliers, problem, tuple(rounds), evidence, encoding
-    )
+    return Solution.of(point, problem, rounds, evidence, setting.encoding)
 
 
 def private_data(data: Data) -> Data:
