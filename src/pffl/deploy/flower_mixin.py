@@ -14,7 +14,6 @@ of their own.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +35,6 @@ from flwr.app import (
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
-from pffl._report.page import write_report
 from pffl._solve import noted
 from pffl.constraints import Constraint
 from pffl.data.checks import listing
@@ -52,7 +50,6 @@ from pffl.errors import (
     Refused,
     UsageError,
 )
-from pffl.evidence.looks import Looks
 from pffl.external import (
     ExternalSettings,
     ExternalTraining,
@@ -75,7 +72,6 @@ from pffl.queries import (
     read_query,
 )
 from pffl.queries.validation import Gate, Policy
-from pffl.runs import lock
 from pffl.solution import Solution
 from pffl.tensors import Parcel, pack, unpack
 from pffl.typing import FloatArray, IntArray
@@ -780,19 +776,6 @@ class BoundedGroupLossMixin:
         LOG.log(INFO, "%s", self.solution)
         self._run = None
         return result
-
-    def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write the run directory: certificate, report, card, model, history."""
-        if self.solution is None:
-            raise UsageError(
-                "[not-started] there is nothing to save before `start` has ended"
-            )
-        with lock(directory) as place:
-            looks = Looks.of(place.directory)
-            evidence = looks.counted(self.solution.evidence)
-            self.solution = replace(self.solution, evidence=evidence)
-            place.save(self.solution, "")
-            write_report(place, self.solution.conclusions)
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
