@@ -239,11 +239,13 @@ def solve(
             )
         )
     began = time.monotonic() - (0.0 if log is None else log.seconds)
-    solution = drive(asker, flow, callbacks=callbacks, log=log)
+    meter = Meter()
+    solution = drive(asker, flow, callbacks=callbacks, log=log, meter=meter)
     e = replace(solution.evidence, about=about or About())
-    if e.noise is None and not isinstance(e.training, Missing):  # time tells of rows
-        took = time.monotonic() - began
-        e = replace(e, training=replace(e.training, seconds=took, choice=choice))
+    if not isinstance(e.training, Missing):
+        took = time.monotonic() - began if e.noise is None else 0.0  # it tells of rows
+        training = replace(e.training, queries=meter.cost, seconds=took, choice=choice)
+        e = replace(e, training=training)
     if privacy is None or asker.pooled or asker.federation is None:
         notes += asker.notes
     solution = noted(replace(solution, evidence=e), notes)
@@ -266,13 +268,12 @@ def solving(
 ) -> Flow[Solution]:
     """Solve, as a flow: census, training, every measurement.
 
-    How long it took is for its driver to say.
+    How much was asked, and how long it took, is for its driver to say.
     """
     settings, bare = options or Options(), model or default_model(setting.schema)
     asked = default_method(bare) if method is None else method
-    meter = Meter()
-    problem, notes = yield from meter.watch(
-        prepare(setting, constraint, bare, asked, settings, seed)
+    problem, notes = yield from prepare(
+        setting, constraint, bare, asked, settings, seed
     )
     if settings.certify:
         check_certifiable(setting, constraint, problem)
@@ -291,7 +292,7 @@ def solving(
     )
     path: ModelPath | Missing = NOT_ASKED
     if settings.certify:
-        walked = fit_path(
+        found, path = yield from fit_path(
             problem,
             chosen,
             wanted,
@@ -299,10 +300,8 @@ def solving(
             gap_every=gap_every,
             overlap=calibration_overlap(setting),
         )
-        found, path = yield from meter.watch(walked)
     else:
-        flow = fit(problem, chosen, wanted, gap_every=gap_every)
-        found = yield from meter.watch(flow)
+        found = yield from fit(problem, chosen, wanted, gap_every=gap_every)
     run, solved = found.run, found.problem
     data = replace(setting.data, trained_on=setting.data.fingerprint)
     held = found.measured.heldout
@@ -326,7 +325,7 @@ def solving(
             problem.seed,
             run.rounds,
             run.stopped,
-            meter.cost,
+            {},
             0.0,
             chosen=f"{chosen.name} was chosen: {why}" if why else None,
         ),

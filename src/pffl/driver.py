@@ -58,6 +58,7 @@ def drive(
     *,
     callbacks: Sequence[Callback] = (),
     log: Log | None = None,
+    meter: Meter | None = None,
 ) -> R:
     """Carry a flow's queries to an engine; return what the flow returns.
 
@@ -109,6 +110,8 @@ def drive(
                         log.compare(totals, ask(list(once.values())))
                     found = dict(zip(once, totals, strict=True))
                     value = [found[query.digest] for query in told]
+                    if meter is not None:
+                        meter.count(told)
                 except KeyboardInterrupt as stop:
                     # What is asked from here on is about a model that is unfinished.
                     log, value, step = None, stop, flow.throw
@@ -167,49 +170,23 @@ class DeferredSignals:
 
 
 class Meter:
-    """Counts what flows ask, the census left out.
-
-    Attributes
-    ----------
-    asked
-        Digests of the queries.
-    messages
-        Times that queries went out together.
-    """
+    """Counts what is asked, the census left out."""
 
     def __init__(self) -> None:
-        self.asked: list[bytes] = []
-        self.messages = 0
+        self._asked: list[bytes] = []
+        self._messages = 0
+
+    def count(self, queries: Sequence[Query[Any]]) -> None:
+        """Count a message."""
+        new = {query.digest for query in queries if not query.counts_rows}
+        self._asked += new
+        self._messages += bool(new)
 
     @property
     def cost(self) -> dict[str, int]:
         """Queries, different ones among them, and messages."""
-        distinct = len(set(self.asked))
-        asked = len(self.asked)
-        return {"asked": asked, "distinct": distinct, "messages": self.messages}
-
-    def watch(self, flow: Flow[R]) -> Flow[R]:
-        """Run a flow, and count what it asks."""
-        step: Callable[[Any], Signal] = flow.send
-        value: Any = None
-        while True:
-            try:
-                told = step(value)
-            except StopIteration as done:
-                result: R = done.value
-                return result
-            try:
-                value, step = (yield told), flow.send
-            except GeneratorExit:
-                flow.close()
-                raise
-            except BaseException as error:
-                value, step = error, flow.throw
-                continue
-            if not isinstance(told, Round):
-                new = {q.digest for q in told if not q.counts_rows}
-                self.asked += new
-                self.messages += bool(new)
+        asked, distinct = len(self._asked), len(set(self._asked))
+        return {"asked": asked, "distinct": distinct, "messages": self._messages}
 
 
 # The log

@@ -19,8 +19,8 @@ import numpy as np
 
 from pffl.data.federation import Federation
 from pffl.data.rows import Rows, stored_width
+from pffl.engines.base import Reference
 from pffl.engines.layout import Layout, Piece
-from pffl.engines.reference import Reference
 from pffl.engines.training import in_one_step, one_by_one, train
 from pffl.models.base import Inputs
 from pffl.models.linear import LinearModel

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from pffl.engines.reference import naming
+from pffl.engines.base import naming
 from pffl.errors import UsageError
 from pffl.models.network import Network, join
 from pffl.models.scaled import dense

@@ -32,7 +32,6 @@ import numpy as np
 
 from pffl.constraints import Cells, Constraint
 from pffl.data.checks import listing
-from pffl.driver import Meter
 from pffl.errors import DataError, UsageError
 from pffl.evidence.figures import fieller, possible
 from pffl.evidence.measure import Measured, Wanted, evidence_of, reported, terms_of
@@ -250,7 +249,7 @@ def run(
     adding: Adding,
 ) -> Flow[Solution]:
     """Ask every release of the plan, and put together what came back."""
-    meter, releasing, M = Meter(), Releasing(plan, adding), plan.privacy.loss_bound
+    releasing, M = Releasing(plan, adding), plan.privacy.loss_bound
     by_rows = replace(options, weighting="rows")
     one = replace(setting, silo_names=(f"all {len(setting.silo_names)} silos",))
 
@@ -271,7 +270,7 @@ def run(
         notes = [*said, *_notes(plan, adding), *_at_ends(plan, problem)]
         return problem, point, rounds, seen, held, notes
 
-    problem, point, rounds, seen, held, notes = yield from meter.watch(released())
+    problem, point, rounds, seen, held, notes = yield from released()
     shown = reported(problem)
     test: Sample | Missing = Missing("needs held-out rows, and there are none")
     if held is not None:
@@ -295,7 +294,7 @@ def run(
             seed,
             plan.rounds,
             None,
-            meter.cost,
+            {},
             0.0,
         ),
         promise=problem.n_cells > 0,
