@@ -205,42 +205,6 @@ def ignores_order(method: Method, setting: Setting) -> None:
     _same(method, setting.run(method), turned.run(method), "the order of silos matters")
 
 
-def counts_copies_once(method: Method, setting: Setting) -> None:
-    """Equal silos are one silo, with step sizes that do not depend on them."""
-    silo, steady = setting.federation.silos[0], _fixed(method)
-    one = setting.with_silos([silo])
-    copies = [replace(silo, name=f"copy {k}") for k in range(3)]
-    for weighting in ("rows", "silos"):
-        point = one.run(steady, weighting=weighting)
-        three = setting.with_silos(copies).run(steady, weighting=weighting)
-        _same(method, point, three, "three copies of a silo differ from one")
-
-
-def ignores_the_split(method: Method, setting: Setting) -> None:
-    """With one step a round and weights by rows, who has which rows does not matter.
-
-    Methods that weigh silos apart say so (`weighs_silos`).
-    """
-    if method.weighs_silos:
-        return
-    pooled, steady = setting.federation.pooled("train"), _fixed(method, local_steps=1)
-    rng = np.random.default_rng(1)
-    part = rng.permutation(np.arange(len(pooled.y)) % 4)
-    rows = Rows.of(pooled.X, pooled.y, pooled.group)
-    first = setting.federation.silos[0]
-    silos = [
-        replace(
-            first,
-            name=f"part {k}",
-            splits={**first.splits, "train": rows.take(np.flatnonzero(part == k))},
-        )
-        for k in range(4)
-    ]
-    other = setting.with_silos(silos).run(steady)
-    what = "rows shared out otherwise give another model (does it weigh silos apart?)"
-    _same(method, setting.run(steady), other, what)
-
-
 def hears_every_silo(method: Method, setting: Setting) -> None:
     """Other labels in one silo, the first or the last, give another model."""
     before, steady = setting.run(_fixed(method)).w, _fixed(method)
@@ -267,8 +231,6 @@ METHOD_CHECKS: tuple[Callable[[Method, Setting], None], ...] = (
     is_declared,
     follows_from_totals,
     ignores_order,
-    counts_copies_once,
-    ignores_the_split,
     hears_every_silo,
     runs_on_every_engine,
 )
@@ -394,32 +356,22 @@ def is_described(constraint: Constraint, federation: Federation) -> None:
 
 def cells_come_from_the_schema(constraint: Constraint, federation: Federation) -> None:
     """Cells are the same each time, have bounds and members, and follow silos."""
-    schema, names = federation.schema, _names(federation)
+    schema, names = federation.schema, federation.silo_names
     cells = _cells(constraint, federation)
     _demand(
         _bits(_cells(constraint, federation)) == _bits(cells),
         constraint,
         "asked for twice, its cells differ",
     )
-    shapes = {
-        "bounds": (cells.bounds, (len(cells),), np.float64),
-        "membership": (cells.membership, (len(cells), schema.n_strata), np.bool_),
-        "silo": (cells.silo, (len(cells),), np.int64),
-    }
-    for name, (array, shape, kind) in shapes.items():
-        _demand(
-            array.shape == shape and array.dtype == kind,
-            constraint,
-            f"'{name}' of its cells must be of shape {shape} and type {kind.__name__}, "
-            f"and is of {array.shape} and {array.dtype}",
-        )
-    good = np.isfinite(cells.bounds).all() and (cells.bounds >= 0).all()
-    _demand(bool(good), constraint, "a bound is not a finite number ≥ 0")
-    _demand(len(set(cells.names)) == len(cells), constraint, "two cells have one name")
-    _demand(
-        bool(cells.membership.any(axis=1).all()), constraint, "a cell has no strata"
-    )
-    known = (cells.silo >= -1) & (cells.silo < len(names))
+    bounds, member, silo = cells.bounds, cells.membership, cells.silo
+    Z = len(cells)
+    good = (bounds >= 0).all() and np.isfinite(bounds).all() and bounds.shape == (Z,)
+    _demand(bool(good), constraint, "its bounds are not finite numbers ≥ 0, one a cell")
+    good = member.dtype == np.bool_ and member.shape == (Z, schema.n_strata)
+    _demand(good, constraint, "its membership is not a table of truth values")
+    _demand(len(set(cells.names)) == Z, constraint, "two cells have one name")
+    _demand(bool(member.any(axis=1).all()), constraint, "a cell has no strata")
+    known = (silo >= -1) & (silo < len(names))
     _demand(bool(known.all()), constraint, "a cell is of a silo that there is not")
     turned = constraint.cells(schema, tuple(reversed(names)))
     one, other = _by_name(cells, names), _by_name(turned, names[::-1])
@@ -544,11 +496,7 @@ def _same(method: Method, one: Point, other: Point, what: str) -> None:
 
 
 def _cells(constraint: Constraint, federation: Federation) -> Cells:
-    return constraint.cells(federation.schema, _names(federation))
-
-
-def _names(federation: Federation) -> tuple[str, ...]:
-    return tuple(silo.name for silo in federation.silos)
+    return constraint.cells(federation.schema, federation.silo_names)
 
 
 def _by_name(cells: Cells, silos: Sequence[str]) -> dict[str, tuple[Any, ...]]:

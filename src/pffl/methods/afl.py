@@ -51,7 +51,6 @@ class AFL(DescentAscent):
     iterate: Literal["average", "last"] | None = None
     name: ClassVar[str] = "afl"
     ignores_cells: ClassVar[bool] = True
-    weighs_silos: ClassVar[bool] = True
     looks_at_silos: ClassVar[bool] = True
     weighs_updates: ClassVar[bool] = True
 

@@ -62,9 +62,6 @@ class Method(ABC):
     ----------
     name
         What run files and the command line call it.
-    weighs_silos
-        Whether silos have weights or losses of their own in it, so that it matters
-        which silo has which rows.
     looks_at_silos
         Whether the server needs figures of single silos, which secure sums do not show.
     ignores_cells
@@ -78,7 +75,6 @@ class Method(ABC):
     """
 
     name: ClassVar[str]
-    weighs_silos: ClassVar[bool] = False
     looks_at_silos: ClassVar[bool] = False
     ignores_cells: ClassVar[bool] = False
     resumes: ClassVar[bool] = False

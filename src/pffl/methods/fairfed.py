@@ -66,7 +66,6 @@ class FairFed(Descent):
     name: ClassVar[str] = "fairfed"
     queries_per_round: ClassVar[int] = 2
     ignores_cells: ClassVar[bool] = True
-    weighs_silos: ClassVar[bool] = True
     looks_at_silos: ClassVar[bool] = True
     weighs_updates: ClassVar[bool] = True
 

@@ -102,7 +102,6 @@ class FCFL(Method):
     by: str | tuple[str, ...] | None = None
     name: ClassVar[str] = "fcfl"
     ignores_cells: ClassVar[bool] = True
-    weighs_silos: ClassVar[bool] = True
     looks_at_silos: ClassVar[bool] = True
 
     @classmethod

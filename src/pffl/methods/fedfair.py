@@ -65,7 +65,6 @@ class FedFair(Descent):
     local_steps: Count = 1
     name: ClassVar[str] = "fedfair"
     ignores_cells: ClassVar[bool] = True
-    weighs_silos: ClassVar[bool] = True
     looks_at_silos: ClassVar[bool] = True
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:

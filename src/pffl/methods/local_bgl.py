@@ -57,7 +57,6 @@ class LocalBGL(PrimalDual):
 
     iterate: Literal["average", "recent", "last"] | None = None
     name: ClassVar[str] = "local-bgl"
-    weighs_silos: ClassVar[bool] = True
     looks_at_silos: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"multiplier_bound": MULTIPLIER_BOUNDS}
 

@@ -55,7 +55,6 @@ class QFFL(FedAvg):
     rounds: Count = 300
     name: ClassVar[str] = "qffl"
     ignores_cells: ClassVar[bool] = True
-    weighs_silos: ClassVar[bool] = True
     weighs_updates: ClassVar[bool] = True
     one_objective: ClassVar[bool] = False
     grid: ClassVar[Grid] = {"q": (1.0, 0.1, 5.0)}
