@@ -13,7 +13,7 @@ from pffl.engines import Engine
 from pffl.flow import Flow, Run
 from pffl.methods import Method
 from pffl.problem import Expansion, Point, Problem
-from tests.inside import Least, Pair, find_lowest, proofs
+from tests.inside import Least, Pair, find_alone, proofs
 
 __all__ = ["drive", "prepare"]
 
@@ -63,8 +63,8 @@ def least(engine: Engine, problem: Problem) -> Least:
 
 
 def lowest(engine: Engine, problem: Problem, cell: int) -> Any:
-    """Enclose how low the bound of one cell can go."""
-    return drive(engine, find_lowest(problem, cell))
+    """Enclose how low the bound of one cell alone can go."""
+    return drive(engine, find_alone(problem, cell))
 
 
 def answered(engine: Engine, conversation: Flow[Any]) -> Any:

@@ -14,7 +14,7 @@ HOMES = {
     "_audit": "Audited read_coefficients with_probabilities",
     "_certify": "INSIDE MAX_MARGIN",
     "_monitor": ":monitor Batch Monitor Settings Watched held read:read_monitor",
-    "_feasible": "find_lowest",
+    "_feasible": "find_alone",
     "privacy.run": ":running",
     "_report.card": "MAX_INPUTS input_effects plain table:reports_card_table",
     "_report.chart": "Axis axis_of",

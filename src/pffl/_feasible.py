@@ -1,8 +1,7 @@
 """`feasible`: the smallest bounds that can be met, and the rows a certificate needs.
 
-One minimax problem for all cells together, and for each cell a search for how low its
-own bound can go: alone, and with the others' bounds kept. They are independent, so
-their queries go out together. See `evidence.proofs`.
+One minimax problem for all cells together, and one for each cell alone. They are
+independent, so their queries go out together. See `evidence.proofs`.
 
 **How many rows a certificate needs** is a forecast. A fifth of the training rows is set
 aside; on the others the safest model of a path is trained (`find_safest`). From mean
@@ -15,7 +14,6 @@ number is looked at: a bound, or a split, may be chosen by the forecast.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,7 +24,6 @@ from scipy.special import ndtr
 from pffl._certify import calibration_split, check_bounded, find_safest
 from pffl._solve import as_federation, open_engine, prepared, setting_of
 from pffl.bounds.checks import Interval, probability
-from pffl.bounds.infeasible import Support
 from pffl.bounds.mean import LOG_SUM, Moments, best
 from pffl.constraints import (
     Bound,
@@ -38,15 +35,12 @@ from pffl.constraints import (
 from pffl.data.checks import listing
 from pffl.data.federation import Federation
 from pffl.driver import drive
-from pffl.engines import Local
 from pffl.engines.base import Engine
 from pffl.errors import NotMetError, UsageError
 from pffl.evidence.measure import Wanted, expected_rows, heldout_sample
 from pffl.evidence.proofs import (
-    expand,
     find_common,
     find_least,
-    longest_of,
     of_cells,
     unmeasurable,
 )
@@ -54,10 +48,10 @@ from pffl.evidence.record import Least, Missing, Sample
 from pffl.flow import Flow, gather
 from pffl.methods.auto import Auto
 from pffl.models.base import Model
-from pffl.prepare import Options, prepare
+from pffl.prepare import Options, Setting, prepare
 from pffl.problem import Problem
-from pffl.select import set_aside
-from pffl.text import decimals, down, element, text_table, up, words
+from pffl.select import try_aside
+from pffl.text import decimals, down, element, text_table, up
 
 if TYPE_CHECKING:
     from pffl.models.predictor import Table
@@ -65,34 +59,22 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 EQUAL = 1e-12  # bounds this close are one
 MOST_CELLS = 30  # whose own smallest bounds are searched for unasked
-CLOSE = 1e-9  # φ this small relative to the cell's scale: at the root
-STEPS = 30  # of Newton's method on φ
-ROOM = 1e-8  # of the scale: first step beyond the root, to keep the other bounds
 FEWEST = 8  # people set aside, for a forecast of their cell
 POWER = 0.8  # a forecast names the rows that are enough in 4 of 5 cases
 MOST_ROWS = 10**9
 
 
 @dataclass(frozen=True)
-class Lowest:
-    """How low the bound of one cell can go; `upper` is None if no model attains it.
-
-    `impossible`: no model keeps the other bounds.
-    """
-
-    lower: float = 0.0
-    upper: float | None = None
-    impossible: bool = False
-
-
-@dataclass(frozen=True)
 class CellRange:
-    """How low the bound of one cell can go: on its own, and with the others kept."""
+    """How low the bound of one cell can go, whatever the others'.
+
+    `upper` is None if no model is known to attain it.
+    """
 
     cell: str
     rows: int
-    alone: Lowest
-    kept: Lowest
+    lower: float = 0.0
+    upper: float | None = None
 
 
 @dataclass(frozen=True)
@@ -188,8 +170,6 @@ class Feasible:
         Encloses what all given bounds have to rise by; None without bounds.
     impossible
         Whether it is proved that the given bounds cannot be met.
-    others
-        The bound of the other cells in `cells`; None where they keep the given ones.
     cells
         The cells that were looked at.
     left
@@ -214,7 +194,6 @@ class Feasible:
     everywhere: bool
     excess: Interval | None
     impossible: bool
-    others: float | None
     cells: tuple[CellRange, ...]
     left: int
     notes: tuple[str, ...]
@@ -223,7 +202,7 @@ class Feasible:
     @property
     def alone(self) -> dict[str, float]:
         """The smallest mean loss that each cell can reach alone: a proved lower end."""
-        return {row.cell: row.alone.lower for row in self.cells}
+        return {row.cell: row.lower for row in self.cells}
 
     @property
     def sentence(self) -> str:
@@ -252,15 +231,13 @@ class Feasible:
     @property
     def table(self) -> list[dict[str, object]]:
         """A row per cell: how low its bound can go."""
-        others = "as given"
-        if self.others is not None:
-            others = f"at {words(self.others, digits=7)}"
         return [
             {
                 "group": row.cell,
                 "rows": row.rows,
-                "lowest alone": _figure(row.alone),
-                f"lowest, the others {others}": _figure(row.kept),
+                "lowest alone": f"≥ {down(row.lower, digits=7)}"
+                if row.upper is None
+                else up(row.upper, digits=7),
             }
             for row in self.cells
         ]
@@ -274,14 +251,11 @@ class Feasible:
             "common": _ends(self.common),
             "rise": _ends(self.excess),
             "impossible": self.impossible,
-            "others_at": self.others,
             "cells": [
                 {
                     "cell": row.cell,
                     "rows": row.rows,
-                    "alone": _ends(row.alone),
-                    "with_others": _ends(row.kept),
-                    "others_impossible": row.kept.impossible,
+                    "alone": _ends(row),
                 }
                 for row in self.cells
             ],
@@ -390,9 +364,7 @@ def feasible(
     bounds = problem.cells.bounds
     least, rise = drive(asker, _whole(_together(problem, given)))
     low, reach = least.enclosed()
-    others = None if given else float(up(low.upper, digits=5))
-    if others is not None:
-        problem = problem.with_bounds(np.full(len(names), others))
+    flows = [find_alone(problem, z) for z in places]
     return Feasible(
         setting_of(asker).data.name,
         low,
@@ -400,8 +372,7 @@ def feasible(
         least.everywhere or low.lower <= 0,
         None if rise is None else rise.excess(bounds),
         rise is not None and rise.proof(bounds) is not None,
-        others,
-        drive(asker, _whole(_each(problem, places))),
+        tuple(drive(asker, _whole(gather(*flows)))) if flows else (),
         len(names) - len(places),
         notes,
         forecast,
@@ -437,18 +408,14 @@ def _whole(flow: Flow[R]) -> Flow[R]:
         value = yield signal
 
 
-def _each(problem: Problem, places: Sequence[int]) -> Flow[tuple[CellRange, ...]]:
-    """Search for every cell's own smallest bounds side by side."""
-    if not places:
-        return ()
-    alone, others = yield from gather(
-        gather(*(find_alone(problem, z) for z in places)),
-        gather(*(find_lowest(problem, z) for z in places)),
-    )
-    return tuple(
-        CellRange(problem.cells.names[z], int(problem.rows[z]), *pair)
-        for z, *pair in zip(places, alone, others, strict=True)
-    )
+def find_alone(problem: Problem, cell: int) -> Flow[CellRange]:
+    """Enclose the lowest mean loss that one cell can have."""
+    name, rows = problem.cells.names[cell], int(problem.rows[cell])
+    found = yield from find_common(of_cells(problem, np.array([cell])))
+    if isinstance(found, Missing):
+        return CellRange(name, rows)
+    ends, _ = found.enclosed()
+    return CellRange(name, rows, ends.lower, ends.upper)
 
 
 def askable(problem: Problem) -> list[int]:
@@ -459,59 +426,6 @@ def askable(problem: Problem) -> list[int]:
     """
     enough = problem.rows > (problem.n_parameters if problem.access.elsewhere else 0)
     return np.flatnonzero(enough).tolist()
-
-
-def find_alone(problem: Problem, cell: int) -> Flow[Lowest]:
-    """Enclose the lowest mean loss that one cell can have, whatever the others'."""
-    found = yield from find_common(of_cells(problem, np.array([cell])))
-    if isinstance(found, Missing):
-        return Lowest()
-    ends, _ = found.enclosed()
-    return Lowest(ends.lower, ends.upper)
-
-
-def find_lowest(problem: Problem, cell: int) -> Flow[Lowest]:
-    """Enclose how low the bound of one cell c can go with the others fixed.
-
-    t* = min R_c(w) subject to r_z(w) ≤ 0 for z ≠ c is the root of
-    ``φ(t) = min_w max(R_c(w) − t, max_{z≠c} r_z(w))``, which is convex and falls with
-    slope −λ_c: Newton's iterates ``t + φ(t)/λ_c`` come up to t* from below. What proves
-    φ(t) ≥ e proves R_c ≥ t + e/λ_c, where the others keep their bounds.
-    """
-    others = np.delete(np.arange(problem.n_cells), cell)
-    if len(others):
-        rest = of_cells(problem, others)
-        found = yield from find_least(rest)
-        if isinstance(found, Missing):
-            return Lowest()
-        if found.proof(rest.cells.bounds) is not None:
-            return Lowest(impossible=True)
-    lower, proved, at = -np.inf, Support(0.0, 0.0), np.zeros(problem.n_parameters)
-    size = float(problem.scales[cell])
-    t, room, close = 0.0, ROOM * size, CLOSE * size
-    for _ in range(STEPS):
-        bounds = problem.cells.bounds.copy()
-        bounds[cell] = t
-        found = yield from find_least(problem.with_bounds(bounds))
-        if isinstance(found, Missing):
-            break
-        share, excess = found.multipliers[cell], found.excess(bounds)
-        if share > 1e-12 and t + excess.lower / share > lower:
-            lower, slope = t + excess.lower / share, found.slope / share
-            proved, at = Support(lower + found.reach * slope, slope), np.array(found.at)
-        if excess.upper <= 0:  # beyond the root: this model keeps the others
-            here = yield from expand(problem, np.array(found.model))
-            if (np.delete(here.violation, cell) > 0).any():
-                break
-            reached = float(here.violation[cell] + problem.cells.bounds[cell])
-            reach = proved.reach(longest_of(problem, here.w, at), reached)
-            return Lowest(min(max(0.0, proved.within(reach)), reached), reached)
-        if excess.upper > close and share > 1e-12:
-            sharp = excess.lower + found.reach * found.slope
-            t += max(sharp, close) / share
-        else:
-            t, room = t + room, 4.0 * room
-    return Lowest(max(0.0, lower))
 
 
 def _forecast(
@@ -539,9 +453,8 @@ def _forecast(
     check_bounded(constraint, problem)
     split = calibration_split(setting.splits)
     counts = drive(engine, expected_rows(problem, (split,)))
-    apart = set_aside(engine.federation, 0)
     wanted = Wanted(
-        apart.splits,
+        ("train", "validation"),
         heldout=("validation",),
         weighted=weighted,
         weight_bound=options.weight_bound,
@@ -551,8 +464,9 @@ def _forecast(
         smallest=False,
     )
 
-    def fitted() -> Flow[tuple[tuple[str, ...], Sample | Missing, float | None]]:
-        here = replace(setting, splits=apart.splits)
+    def fitted(
+        here: Setting,
+    ) -> Flow[tuple[tuple[str, ...], Sample | Missing, float | None]]:
         some = replace(plain, empty_cells="remove")
         part, _ = yield from prepare(here, constraint, model, method, some, 0)
         rows = yield from expected_rows(part, ("validation",))
@@ -562,9 +476,7 @@ def _forecast(
         held = yield from heldout_sample(part, w, bounded, seen, rows)
         return part.cells.names, held, M
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the run itself will warn
-        names, held, M = drive(Local(apart), fitted())
+    _, (names, held, M) = try_aside(engine.federation, setting, 0, fitted)
     if isinstance(held, Missing) or M is None:
         raise NotMetError(
             "[unbounded-loss] the loss of the safest model has no bound: how many rows "
@@ -628,16 +540,8 @@ def _percent(chance: float) -> str:
     return f"about {100 * chance:.0f} %"
 
 
-def _ends(found: Interval | Lowest | None) -> list[float] | None:
+def _ends(found: Interval | CellRange | None) -> list[float] | None:
     """Return both ends; None where no model attains the upper one."""
     if found is None or found.upper is None:
         return None
     return [found.lower, found.upper]
-
-
-def _figure(found: Lowest) -> str:
-    if found.impossible:
-        return "others impossible"
-    if found.upper is None:
-        return f"≥ {down(found.lower, digits=7)}"
-    return up(found.upper, digits=7)

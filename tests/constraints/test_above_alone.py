@@ -81,8 +81,8 @@ def test_it_is_the_best_model_with_that_excess_and_no_other(labels):
     excess = 1.3 * smallest
     found = pffl.feasible(federation)
     for low, row in zip(alone, found.cells, strict=True):
-        assert found.alone[row.cell] == row.alone.lower <= low + 1e-7 * unit
-        assert low - 1e-7 * unit <= row.alone.upper < row.alone.lower + 1e-4 * unit
+        assert found.alone[row.cell] == row.lower <= low + 1e-7 * unit
+        assert low - 1e-7 * unit <= row.upper < row.lower + 1e-4 * unit
     asked = above(found.alone, excess)
     solution = pffl.solve(federation, asked, options=FEW, seed=0)
     assert solution.status == "met"

@@ -284,9 +284,9 @@ def feasible(
 ) -> None:
     """Find the smallest bounds that any model can meet; nothing is trained or saved.
 
-    First for all groups together, then how low each could go alone, with the others
-    kept. With --certify, how many rows a certificate takes; with --epsilon, what a run
-    with noise releases and what the noise costs. Exit code 4: bounds are impossible.
+    First for all groups together, then how low each could go alone. With --certify, how
+    many rows a certificate takes; with --epsilon, what a run with noise releases and
+    what the noise costs. Exit code 4: bounds are impossible.
 
     Example: pffl feasible compas --bound 0.61
     """
