@@ -35,8 +35,7 @@ from pffl.errors import ArtefactError, UsageError
 from pffl.evidence.conclude import Conclusions, conclude
 from pffl.evidence.looks import LOOKS, Looks
 from pffl.evidence.record import About, Evidence
-from pffl.models.model_file import read_model, write_model
-from pffl.models.predictor import Predictor
+from pffl.models.predictor import Predictor, read_model, write_model
 from pffl.solution import Result, Solution
 
 RESULT = "result.json"

@@ -27,8 +27,7 @@ from pffl.evidence.conclude import Conclusions, conclude
 from pffl.evidence.record import About, Evidence, Missing, Training
 from pffl.models.coefficients import RawForm, coefficients_of
 from pffl.models.linear import LeastSquares, LinearModel
-from pffl.models.model_file import read_model
-from pffl.models.predictor import Predictor
+from pffl.models.predictor import Predictor, read_model
 from pffl.runs import MODEL, read_evidence
 from pffl.solution import Result
 from pffl.text import decimals, down, few, up, visible

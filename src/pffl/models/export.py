@@ -14,7 +14,6 @@ import json
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.pipeline import Pipeline
 
+from pffl import __version__
 from pffl.data.columns import OTHER, Unseen
 from pffl.data.schema import MISSING
 from pffl.errors import UsageError
@@ -163,7 +163,7 @@ def onnx_model(predictor: Predictor, unseen: Unseen | None = None) -> ModelProto
         opset_imports=[helper.make_opsetid(*opset) for opset in OPSETS.items()],
         ir_version=8,
         producer_name="pffl",
-        producer_version=version("pffl"),
+        producer_version=__version__,
         doc_string=__doc__,
     )
     bounds = zip(predictor.cells, predictor.bounds.tolist(), strict=True)

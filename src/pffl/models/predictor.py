@@ -2,13 +2,16 @@
 
 This is what a run makes, and what is saved, loaded and exported. It takes tables as
 they are, and its answers are in the labels' own type.
+
+Everything that its file announces is judged from its bytes before memory is given to
+anything; no code is ever loaded from it (fault 68). The same run gives the same bytes.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, get_args
 
@@ -16,13 +19,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pffl import files
-from pffl.data.columns import TableEncoding, Unseen
+from pffl.data.columns import TableEncoding, Unseen, typed_labels
 from pffl.data.read import is_table, read_chunks
 from pffl.data.rows import Matrix, as_inputs, rows_not_finite
 from pffl.data.schema import Schema
-from pffl.errors import ArtefactError, DataError, MissingExtraError, UsageError
-from pffl.models.base import Inputs, Model
+from pffl.errors import (
+    ArtefactError,
+    DataError,
+    Malformed,
+    MissingExtraError,
+    PFFLError,
+    UsageError,
+)
+from pffl.models.base import UNSCALED, Inputs, Model, Target
+from pffl.models.external import Probabilities, Reported
+from pffl.models.linear import rebuild
 from pffl.models.scaled import Design
+from pffl.records import Record, read
+from pffl.tensors import MAX_BYTES, Parcel, judge, pack, unpack
 from pffl.text import few, visible
 from pffl.typing import FloatArray
 
@@ -36,6 +50,9 @@ if TYPE_CHECKING:
 
 PREDICTION, PROBABILITY = "prediction", "probability"  # columns of scores
 MAX_SCALED_NUMBERS = 1 << 22  # at once
+FORMAT = "pffl model"
+VERSION = 6
+ARRAYS = ("w", "multipliers", "input_mean", "input_scale", "input_fill", "bounds")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -158,8 +175,6 @@ class Predictor:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it into a new file, which `pffl.load` reads."""
-        from pffl.models.model_file import write_model
-
         place = _new(path)
         files.write(place, write_model(self))
         return place
@@ -368,3 +383,139 @@ def _checked_rule(unseen: Unseen | None) -> Unseen | None:
     if unseen not in (None, *get_args(Unseen)):
         raise UsageError(f"'unseen' must be one of {get_args(Unseen)}. Got {unseen}.")
     return unseen
+
+
+# Its file
+
+
+@dataclass(frozen=True)
+class _Header(Record):
+    """What the header holds; `target_scaling` is None of classes."""
+
+    format: str
+    version: int
+    model: dict[str, Any]
+    schema: Schema
+    cells: tuple[str, ...]
+    preparation: dict[str, Any]
+    target_scaling: Target | None = None
+    loss_bound: float | None = None
+    fingerprint: str | None = None
+
+
+def write_model(predictor: Predictor) -> bytes:
+    """Return the content of `model.safetensors`."""
+    target, inputs = predictor.model.target, predictor.inputs
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": dict(predictor.model.describe()),
+        "schema": asdict(predictor.schema),
+        "cells": list(predictor.cells),
+        "preparation": predictor.preparation.as_dict(),
+        "target_scaling": None if target == UNSCALED else asdict(target),
+        "loss_bound": predictor.loss_bound,
+        "fingerprint": predictor.fingerprint,
+    }
+    arrays = (predictor.w, predictor.multipliers, inputs.mean, inputs.scale)
+    named = zip(ARRAYS, (*arrays, inputs.fill, predictor.bounds), strict=True)
+    numbers = {name: np.asarray(a, dtype=np.float64) for name, a in named}
+    return pack(Parcel(header, numbers))
+
+
+def read_model(path: str | os.PathLike[str], *, module: object = None) -> Predictor:
+    """Read a predictor from a file; refuse whatever is not one, with the reason.
+
+    Parameters
+    ----------
+    path
+        A `model.safetensors`, or what `Predictor.save` wrote.
+    module
+        Of a network with a module of your own: one of that class, built as it was for
+        training. Its weights are those of the file; no code is ever loaded from one.
+    """
+    place = Path(path)
+    content = files.read(place, largest=MAX_BYTES)
+    try:
+        header, arrays = _opened(content)
+        return _assemble(header, arrays, module)
+    except PFFLError as error:
+        if error.code == "old-model-file":
+            raise ArtefactError(f"[old-model-file] '{place}': {error}") from error
+        raise ArtefactError(
+            f"[bad-model-file] '{place}' cannot be read as a model: {error}"
+        ) from error
+
+
+def _opened(content: bytes) -> tuple[_Header, dict[str, FloatArray]]:
+    """Return header and arrays, of the right names and kinds."""
+    metadata, arrays = judge(content)
+    oldest = metadata.get("format") == FORMAT  # 0.1.0 wrote it elsewhere
+    plain = {"format": FORMAT, "version": 1} if oldest else unpack(content).header
+    found = plain.get("format"), plain.get("version")
+    if found in [(FORMAT, version) for version in range(1, VERSION)]:
+        raise Malformed(
+            f"[old-model-file] pffl 0.2 or before wrote this model (format {found[1]}, "
+            f"not {VERSION}): predict with that version, or train the model again"
+        )
+    if found != (FORMAT, VERSION):
+        raise Malformed(
+            f"[other-format] format and version are {found}, not {(FORMAT, VERSION)}"
+        )
+    bad = set(ARRAYS) ^ set(arrays)
+    for name, array in arrays.items():
+        numbers = array if array.dtype == np.float64 else np.full(1, np.nan)
+        finite = numbers > -np.inf if name == "bounds" else np.isfinite(numbers)
+        if array.ndim != 1 or not finite.all():
+            bad.add(name)
+    if bad:
+        raise Malformed(
+            f"[wrong-arrays] it must hold vectors of finite 64-bit numbers, {ARRAYS}; "
+            f"wrong or missing: {sorted(bad)}"
+        )
+    return read(_Header, plain, source="header", error=Malformed), arrays
+
+
+def _assemble(
+    header: _Header, arrays: Mapping[str, NDArray[np.float64]], module: object
+) -> Predictor:
+    """Bind the model to its schema, and check every length against it."""
+    schema, cells = header.schema, header.cells
+    # Views of the file's bytes cannot be written to.
+    w, multipliers, mean, scale, fill, bounds = (np.array(arrays[n]) for n in ARRAYS)
+    unbound: Model
+    if header.model == Probabilities().describe():
+        unbound = Probabilities()  # of an audit: no silo is ever asked to rebuild it
+    elif header.model.get("kind") == Reported.name:
+        unbound = Reported.rebuilt(header.model)  # of an app: likewise
+    else:
+        unbound = rebuild(header.model, parameters=len(w), module=module)
+    target = header.target_scaling or UNSCALED
+    gaps = schema.gaps[:, : len(fill)]  # none of a model from elsewhere
+    inputs = Inputs(mean, scale, fill=fill, gaps=gaps)
+    model = unbound.bind(schema, inputs).with_target(target)
+    d, k = schema.n_features, len(cells)
+    filled = gaps.shape[1] and len(schema.indicators)
+    expected = (model.n_parameters, k, d, d, filled, k)
+    for name, length in zip(ARRAYS, expected, strict=True):
+        if len(arrays[name]) != length:
+            raise Malformed(
+                f"[wrong-arrays] '{name}' has {len(arrays[name])} numbers, not {length}"
+            )
+    if (scale <= 0).any() or target.scale <= 0 or (multipliers < 0).any():
+        raise Malformed(
+            "[bad-metadata] a scale is not positive, or a multiplier is negative"
+        )
+    try:
+        encoding = TableEncoding.from_dict(header.preparation)
+        typed_labels(encoding.schema.labels, encoding.label_type)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Malformed(
+            f"[bad-preparation] its preparation cannot be read: {error!r}"
+        ) from error
+    if encoding.schema != schema:
+        raise Malformed(
+            "[bad-preparation] its preparation leads to other names than the model has"
+        )
+    bound, data = model.loss_bound(header.loss_bound), header.fingerprint
+    return Predictor(encoding, model, w, bound, data, cells, bounds, multipliers)
