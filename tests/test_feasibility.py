@@ -78,15 +78,6 @@ def test_minimax_has_no_bounds_to_judge(people) -> None:
     assert found.left == 2
 
 
-def test_it_prints_and_shows_itself_in_a_notebook(people) -> None:
-    found = pffl.feasible(people, pffl.BoundedGroupLoss(0.4))
-    assert len(repr(found)) < 1500
-    assert found._repr_html_().startswith("<article")
-    plain = found.as_dict()
-    assert plain["impossible"]
-    assert np.isfinite(plain["rise"]).all()
-
-
 def test_an_unknown_cell_is_refused(people) -> None:
     with raises(UsageError, "unknown-cell", "Z"):
         pffl.feasible(people, cells=["Z"])

@@ -18,8 +18,6 @@ from pffl.data import Federation, Rows
 from pffl.engines import Local
 from pffl.errors import DataError, UsageError
 from pffl.prepare import Options
-from tests.cli.helpers import SMALL
-from tests.cli.helpers import pffl as command
 from tests.helpers import make_federation
 from tests.inside import (
     INSIDE,
@@ -242,17 +240,6 @@ def test_not_shown_says_what_can_be_and_exits_with_4():
     assert needed is None or needed > 0
 
 
-def test_another_confidence_later_is_a_test_of_the_same_sequence():
-    found = certified(unlike(), 0.76)
-    assert found.exit_code == 0
-    e = found.evidence
-    sure = replace(e, terms=replace(e.terms, confidence=0.999999))
-    assert conclude(sure).exit_code == 4
-    uppers = Judged(sure).upper
-    assert (uppers > e.bounds).any()
-    np.testing.assert_array_equal(Judged(e).upper, e.bounds)
-
-
 def test_a_cell_without_calibration_rows():
     federation = unlike(rows=300)
     silos = []
@@ -262,11 +249,6 @@ def test_a_cell_without_calibration_rows():
         silos.append(replace(silo, splits={**silo.splits, "test": held}))
     found = certified(replace(federation, silos=tuple(silos)), 0.9)
     assert found.exit_code == 4
-
-
-def test_a_method_without_bounds_has_one_model():
-    found = certified(unlike(rows=300), 0.9, method="fedavg")
-    assert len(path_of(found).candidates) == 1
 
 
 def test_a_network_along_tightened_bounds():
@@ -382,25 +364,3 @@ def test_calibration_rows_of_people_in_training_are_refused():
         silos.append(replace(silo, splits=splits))
     with raises(DataError, "people-shared"):
         certified(replace(federation, silos=tuple(silos)), 0.7)
-
-
-def test_on_the_command_line(capsys, tmp_path):
-    asked = (
-        *SMALL,
-        "--bound",
-        "0.68",
-        "--certify",
-        "--set",
-        "data.calibration_fraction=0",
-        "--set",
-        "run.models=3",
-    )
-    out = command(capsys, "run", *asked, "--out", tmp_path / "a", "--json")
-    assert out.code in (0, 4)
-    told = out.json["verdicts"]["new_people"]
-    assert told["models"] == 3
-    assert (out.code == 0) is (told["verdict"] == "certified")
-    wrong = command(capsys, "run", *asked, "--set", "data.calibration_fraction=1.5")
-    assert (wrong.code, wrong.error) == (2, "wrong-value")
-    wrong = command(capsys, "run", *SMALL, "--certify", "1.5", "--bound", "0.7")
-    assert wrong.code == 2

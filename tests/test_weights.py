@@ -18,8 +18,6 @@ from pffl import (
     SoftmaxRegression,
     solve,
 )
-from pffl.config import parse
-from pffl.data import Rows
 from pffl.deploy import Agreement, Limits, Site
 from pffl.engines import Local, Reference
 from pffl.errors import DataError
@@ -28,8 +26,8 @@ from pffl.models import Inputs
 from pffl.queries import Census, Evaluate, Expand, Task, Train, Witness
 from tests.deploy.sites import alone, remote
 from tests.driving import iterate
-from tests.helpers import make_problem, train_query
-from tests.inside import Network, conclude
+from tests.helpers import make_problem
+from tests.inside import conclude
 from tests.inside import prepared_rows as store
 from tests.raising import raises
 
@@ -162,16 +160,6 @@ def _comparable(value, name):
     return value[:, 1:] if name in ("strata", "cells") else np.asarray(value)
 
 
-def test_batches_of_weighted_rows_are_alike_in_both_engines():
-    weighted, _ = pair()
-    model = LogisticRegression().bind(weighted.schema, _scaling(weighted))
-    cells = overlapping(0.5).cells(weighted.schema, weighted.silo_names)
-    task = Task(model, cells, np.full(3, 1 / 3))
-    ask = Train(task, np.ones(4), 1.0, np.full(len(cells), 0.01), np.full(3, 0.1), 16)
-    one, other = (engine(weighted).ask(ask).update for engine in (Reference, Local))
-    np.testing.assert_allclose(one, other, rtol=1e-12)
-
-
 def test_without_bounds_it_is_scikit_learns_sample_weight():
     from sklearn.linear_model import LogisticRegression as Theirs
 
@@ -228,13 +216,6 @@ def place(weights: np.ndarray, value: float) -> np.ndarray:
     return weights
 
 
-def test_joined_rows_without_weights_count_once():
-    one = Rows(np.ones((2, 1)), np.zeros(2), np.zeros(2, int), weight=np.full(2, 3.0))
-    other = Rows(np.ones((1, 1)), np.zeros(1), np.zeros(1, int))
-    assert Rows.joined([one, other]).weights.tolist() == [3.0, 3.0, 1.0]
-    assert Rows.joined([other, other]).weight is None
-
-
 SHORT = {"rounds": 3, "dual_rounds": 2, "rounds_per_dual": 2, "local_steps": 2}
 SHORT |= {"stage_one_rounds": 4, "stage_two_rounds": 2, "iterations": 3}
 
@@ -253,34 +234,6 @@ def test_every_method_takes_weights_in_any_unit(name):
     for w, multipliers in found:
         np.testing.assert_allclose(w, found[1][0], rtol=1e-7, atol=1e-8)
         np.testing.assert_allclose(multipliers, found[1][1], rtol=1e-6, atol=1e-7)
-
-
-def test_networks_take_weights():
-    torch = pytest.importorskip("torch", reason="networks need the extra 'torch'")
-
-    torch.manual_seed(0)
-    module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh())
-    module.append(torch.nn.Linear(4, 2))
-    weighted, copied = pair()
-    totals = []
-    for one, engine in ((weighted, Reference), (weighted, Local), (copied, Local)):
-        asked = engine(one)
-        model = Network(module.double(), l2=0.01)
-        problem = make_problem(asked, overlapping(0.5), model=model)
-        lam = np.linspace(0.1, 0.5, problem.n_cells)
-        w = problem.task.model.start(3)
-        totals.append(
-            (
-                asked.ask(train_query(problem, w, lam, steps=[0.1, 0.05])),
-                asked.ask(Evaluate(problem.task, w, "train", 3.0)),
-            )
-        )
-    for trained, evaluated in totals:
-        np.testing.assert_allclose(trained.update, totals[0][0].update, 1e-4, 1e-6)
-        np.testing.assert_allclose(trained.cell_losses, totals[0][0].cell_losses, 1e-5)
-        np.testing.assert_allclose(
-            evaluated.cells[:, 1:], totals[0][1].cells[:, 1:], 1e-5
-        )
 
 
 def test_sites_weigh_rows_where_the_federation_says_how_much():
@@ -401,13 +354,3 @@ def test_a_site_prepares_weights_as_the_federation_agreed(tmp_path):
     weights = np.concatenate([rows.weight for rows in silo.splits.values()])
     expected = arrays(n=40)["s"]
     assert sorted(weights) == sorted(expected[expected > 0])
-
-
-def test_what_is_assumed_of_weights_is_asked_of_sites():
-    data = {"name": "compas"}
-    said = parse({"data": data, "run": {"weight_bound": 7.0}})
-    elsewhere = {"run": {"engine": "flower"}, "policy": {"weight_bound": 5.0}}
-    other = parse({"data": data, **elsewhere})
-    assert said.policy.weight_bound == 7.0
-    assert other.policy.weight_bound == 5.0
-    assert parse({"data": data}).policy.weight_bound is None

@@ -61,8 +61,7 @@ from pffl.methods.auto import Auto
 from pffl.models.base import Inputs, Model
 from pffl.models.external import Probabilities
 from pffl.models.linear import LeastSquares, LogisticRegression, SoftmaxRegression
-from pffl.models.model_file import read_model
-from pffl.models.predictor import PROBABILITY, Predictor
+from pffl.models.predictor import PROBABILITY, Predictor, read_model
 from pffl.prepare import Options
 from pffl.problem import Point
 from pffl.queries.evaluate import IMPOSSIBLE

@@ -73,12 +73,6 @@ def test_lemma_1_when_some_model_is_feasible(
     assert max(0.0, worst) <= tight + 1e-9 * (1 + abs(tight))
 
 
-def test_the_slack_grows_with_the_gap_and_with_nothing_else_of_the_run() -> None:
-    prices = {"risk_weight": 2.0, "multiplier_bound": 4.0}
-    assert e.slack(0.7, 0.0, 0.7, **prices) == 0.0
-    assert e.slack(0.7, 0.02, 0.6, **prices) == pytest.approx(0.055)
-
-
 @pytest.mark.parametrize(
     "call",
     [

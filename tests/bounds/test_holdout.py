@@ -33,13 +33,6 @@ def test_chernoff_against_root_finding(mean: float, n: int) -> None:
         assert got == pytest.approx(brentq(excess, mean, 1 - 1e-15), rel=1e-9)
 
 
-def test_chernoff_is_never_above_hoeffding() -> None:
-    n = np.array([1, 5, 50, 5000])[:, None]
-    s = n * np.linspace(0, 4, 33)
-    high = s / n + 4.0 * np.sqrt(np.log(20) / (2 * n))
-    assert (h.chernoff_upper(n, s, 4.0, 0.05) <= high + 1e-12).all()
-
-
 @pytest.mark.parametrize("n", [1, 2, 5, 17, 60, 200])
 def test_exact_coverage_for_two_point_losses(n: int) -> None:
     """Losses 0 or M: the worst case of a given mean. Coverage by enumeration."""
@@ -80,10 +73,6 @@ def test_empty_and_tiny_cells_are_vacuous_not_hidden() -> None:
     upper = h.chernoff_upper([0, 1], [0, 0.2], 1.0, 0.05)
     assert upper[0] == 1.0
     assert 0.2 < upper[1] <= 1.0
-
-
-def test_union_bound() -> None:
-    assert h.split_delta(0.05, 5, 2) == pytest.approx(0.005)
 
 
 @pytest.mark.parametrize(

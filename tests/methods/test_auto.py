@@ -21,26 +21,6 @@ from tests.test_solve import Squashed
 BOUND = pffl.BoundedGroupLoss(0.62)
 
 
-def test_small_problems_are_solved_by_exact_to_the_bit() -> None:
-    federation = make_federation(0)
-    auto = pffl.solve(federation, BOUND, seed=0)
-    exact = pffl.solve(federation, BOUND, method=pffl.Exact(), seed=0)
-    assert np.array_equal(auto.w, exact.w)
-    assert np.array_equal(auto.multipliers, exact.multipliers)
-    assert auto.as_dict()["method"] == exact.as_dict()["method"]
-    assert exact.as_dict()["chosen"] is None
-    assert auto.as_dict()["chosen"].startswith("exact was chosen: ")
-
-
-def test_it_hands_its_parameters_on() -> None:
-    problem = make_problem(Local(make_federation(0)), BOUND)
-    given = {"multiplier_bound": 3.0, "risk_weight": 0.5, "max_rounds": 7}
-    found, _ = Auto(**given, target_gap=1e-4).resolved(problem)
-    assert found == pffl.Exact(**given, target_gap=1e-4)
-    assert Auto().resolved(problem)[0] == pffl.Exact()
-    assert pffl.Exact(max_rounds=3).resolved(problem) == (pffl.Exact(max_rounds=3), "")
-
-
 def test_other_models_get_algorithm_1() -> None:
     problem = make_problem(Local(make_federation(0)), BOUND, model=Squashed())
     found, why = Auto(multiplier_bound=3.0).resolved(problem)

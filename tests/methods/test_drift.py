@@ -19,7 +19,6 @@ from tests.helpers import (
     setting,
     train_query,
 )
-from tests.inside import curvature
 from tests.oracles import MODELS
 
 
@@ -69,15 +68,6 @@ def test_at_the_optimum_corrected_steps_do_not_move(kind, batch):
     np.testing.assert_allclose(engine.ask(still).update, 0.0, atol=1e-12)
 
 
-RECIPE = pffl.PFFL(
-    multiplier_bound=5.0,
-    rounds_per_dual=3,
-    drift_correction=True,
-    iterate="recent",
-    target_gap=1e-3,
-)
-
-
 def test_fedavg_reaches_the_optimum_with_many_local_steps():
     engine = Local(differing(), threads=1)
     problem = make_problem(engine, None, model=pffl.LogisticRegression(l2=0.05))
@@ -91,18 +81,6 @@ def test_fedavg_reaches_the_optimum_with_many_local_steps():
     ]
     assert off[0] > 0.01
     assert off[1] < 1e-6
-
-
-@pytest.mark.parametrize(("n", "p"), [(30, 200), (200, 30), (300, 150)])
-def test_smoothness_bounds_the_largest_eigenvalue_and_not_by_much(n, p):
-    rng = np.random.default_rng(n)
-    X = rng.normal(size=(n, p)) * np.linspace(0.1, 2.0, p) + 0.3
-    weights = rng.random(n) * (rng.random(n) < 0.8)
-    model = pffl.LogisticRegression()
-    found = curvature(model, X, np.zeros(n), weights)
-    rows = np.column_stack([X, np.ones(n)])
-    largest = np.linalg.eigvalsh(0.25 * (rows * weights[:, None]).T @ rows)[-1]
-    assert largest <= found <= 1.6 * largest
 
 
 @pytest.mark.parametrize("kind", list(MODELS))

@@ -118,22 +118,6 @@ def test_the_model_is_solved_as_by_cvxpy(seed, beta, l2):
         assert np.linalg.norm(at.w + d) <= problem.radius * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_the_dual_has_the_derivatives_it_claims(seed):
-    at, problem = draw_model(seed, l2=0.0, beta=1.0)
-    model = saddle.SecondOrderModel.at(at, problem, damping=1e-3)
-    rng = np.random.default_rng(seed)
-    lam = rng.random(problem.n_cells + 1)
-    here, eps = saddle.respond(model, lam), 1e-5
-    for i, unit in enumerate(np.eye(len(lam))):
-        up = saddle.respond(model, lam + eps * unit)
-        down = saddle.respond(model, lam - eps * unit)
-        slope = (up.dual - down.dual) / (2 * eps)
-        assert slope == pytest.approx(here.values[i], abs=1e-6)
-        curve = (up.values - down.values) / (2 * eps)
-        np.testing.assert_allclose(curve, -here.sensitivity[i], rtol=1e-4, atol=1e-5)
-
-
 def exponential(w, rates):
     """The expansion of Σ exp(−rate_i w_i), and nothing else."""
     value = np.exp(-rates * w)

@@ -11,7 +11,7 @@ from scipy.special import expit
 
 from pffl.methods import FCFL
 from tests.inside import Gaps, guarded_step, least_norm, stage_one, stage_two
-from tests.methods.biased import Raw, biased, fit, set_up, states, without
+from tests.methods.biased import Raw, biased, set_up, states, without
 
 L2 = 0.02
 
@@ -153,31 +153,3 @@ def test_a_guarded_step_keeps_gaps_under_their_bound():
     assert down == 2.0
     still = guarded_step(0 * d, at_w, 0.01, loss_bend=0.0, gap_bend=0.5)
     assert still == 2.0
-
-
-@pytest.mark.parametrize(
-    ("pooled", "groups", "notion"),
-    [
-        (False, 2, "eo"),
-        (True, 3, "dp"),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in [
-                (False, 2, "dp"),
-                (True, 2, "dp"),
-                (True, 2, "eo"),
-                (True, 3, "eo"),
-            ]
-        ),
-    ],
-)
-def test_gaps_stay_under_the_bound(pooled, groups, notion):
-    federation = biased(12, sizes=(150, 120, 200), groups=groups, pull=4.0)
-    raw = Raw.of(federation)
-    parameters = {"notion": notion, "pooled": pooled}
-    rounds = {"stage_one_rounds": 100, "stage_two_rounds": 50}
-    free = fit(federation, FCFL(gap_bound=10.0, **parameters, **rounds))
-    held = fit(federation, FCFL(gap_bound=0.1, **parameters, **rounds))
-    assert smooth_gaps(raw, free, **parameters).max() > 0.2
-    assert smooth_gaps(raw, held, **parameters).max() <= 0.11
-    assert raw.losses(held).mean() < 0.67, "and there is something to show for it"

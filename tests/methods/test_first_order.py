@@ -43,24 +43,6 @@ def test_each_function_has_its_own_bfgs(m):
     np.testing.assert_allclose(found @ steps[-1], changes[-1], rtol=1e-9, atol=1e-9)
 
 
-def test_learning_in_a_span_is_learning_and_projecting():
-    rng = np.random.default_rng(0)
-    roots = rng.normal(size=(2, 9, 9))
-    steps, changes = pairs(rng, roots @ roots.mT, 3, 9)
-    sizes = rng.uniform(0.5, 2.0, size=9)
-    span = first_order.Span.of([*steps, rng.normal(size=9), np.zeros(9)])
-    assert span.size == 4
-    inside = first_order.learnt(
-        [span.seen(s) for s in steps],
-        [span.seen(y) for y in changes],
-        span.diagonal(sizes),
-    )
-    everywhere = first_order.learnt(steps, changes, np.diag(sizes))
-    wanted = span.basis.T @ everywhere @ span.basis
-    np.testing.assert_allclose(inside, wanted, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(span.back(span.seen(steps[0])), steps[0], atol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("kind", "l2"), [("plain", 0.0), ("plain", 1e-2), ("wild", 1e-6)]
 )
@@ -121,22 +103,6 @@ def _widened(federation, width):
         X = rng.normal(size=(len(rows.y), width)) * np.geomspace(1, 1e-3, width)
         silos.append(replace(silo, splits={"train": replace(rows, X=X)}))
     return replace(federation, schema=schema, silos=tuple(silos))
-
-
-def test_of_many_cells_few_are_in_the_model():
-    rng = np.random.default_rng(4)
-    X, group = rng.normal(size=(900, 3)), rng.integers(50, size=900)
-    y = (X[:, 0] + 0.1 * (group % 7) + rng.logistic(size=900) > 0).astype(float)
-    federation = pffl.Federation.from_arrays(
-        X, y, sensitive_features=group, test_fraction=0.0
-    )
-    engine = Local(federation)
-    problem = make_problem(engine, pffl.BoundedGroupLoss(0.6), budget=20.0)
-    runs = [iterate(engine, problem, m) for m in (pffl.Exact(), pffl.FirstOrder())]
-    ends = [measure(engine, problem, run.point).upper for run in runs]
-    weight = 1.0 + runs[0].point.multipliers.sum()
-    assert problem.n_cells == 50
-    assert abs(ends[0] - ends[1]) <= 1e-6 * weight
 
 
 def test_a_direction_that_only_rounding_draws_is_none(monkeypatch):

@@ -71,14 +71,3 @@ def test_nobody_asks_for_a_hessian_unasked(name: str) -> None:
     assert isinstance(e.proofs.least, Least) == all_of_it
     assert isinstance(e.before, Before) == all_of_it
     assert np.isfinite(solution.w).all()
-
-
-def test_pffl_with_a_step_size_sends_gradients_only() -> None:
-    method = pffl.PFFL(step_size=1e-3, dual_rounds=2, rounds_per_dual=3)
-    solution = pffl.solve(
-        Watched(wide()), pffl.BoundedGroupLoss(0.6), method=method, seed=0, gap_every=3
-    )
-    assert solution.history["gap"].notna().sum() == 2
-    first, *_, last = solution.history["risk"]
-    assert np.isfinite(last)
-    assert last < first

@@ -23,7 +23,6 @@ from tests.driving import iterate
 from tests.helpers import group_masks, make_federation, make_problem, make_schema
 from tests.inside import MIN_SCALE as FLOOR
 from tests.inside import SECOND_MOMENT_DECAY as DECAY
-from tests.inside import Newton
 from tests.methods.biased import states
 from tests.oracles import MODELS, with_groups
 from tests.saddle import Oracle
@@ -398,17 +397,6 @@ def test_reductions(kind):
     close(point.multipliers, np.mean(lams, axis=0), 1e-6)
 
 
-@WEIGHTINGS
-@pytest.mark.parametrize("bounds", [(0.9, 0.9), (0.66, 0.645), (0.55, 0.62)])
-def test_reductions_reach_the_saddle_point(bounds, weighting):
-    terms = {"budget": 4.0, "weighting": weighting, "sizes": (60, 15, 90)}
-    at = arena(bounds=bounds, **terms)
-    point = at.point(Reductions(iterations=1000, target_gap=6e-4))
-    best = at.oracle.saddle()[0]
-    # The oracle, of another kind, is itself only near the saddle.
-    assert best - 1e-8 <= at.oracle.upper(point.w) <= best + 3e-3
-
-
 @pytest.mark.parametrize("method", [Reductions(), Pooled()])
 @WEIGHTINGS
 @KINDS
@@ -437,14 +425,3 @@ def test_directions_without_curvature_are_left_alone():
     w = at.point(Pooled()).w
     assert w[0] == pytest.approx(w[1], abs=1e-9)
     assert np.linalg.norm(at.oracle.gradient(w, np.zeros(0))) < 1e-10
-
-
-def test_newton_takes_back_steps_that_do_not_help():
-    # From |x| > 1, undamped Newton on √(1 + x²) goes to −x³ and never comes back.
-    search, asked = Newton.at(np.array([3.0])), 0
-    while not search.done:
-        x, asked = search.w, asked + 1
-        size = np.sqrt(1 + x @ x)
-        search = search.told(size, x / size, np.eye(1) / size**3, 1e-10)
-        assert asked < 30
-    assert abs(search.w[0]) < 1e-10

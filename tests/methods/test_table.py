@@ -233,21 +233,6 @@ def test_over_all_draws_asking_some_silos_is_asking_all(method, weighting):
     np.testing.assert_allclose(np.mean(lams, axis=0), weights, atol=1e-13)
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        *[FairGrad(notion=notion, rounds=5) for notion in ("accuracy", "eo", "eodds")],
-        FedFair(rounds=10, local_steps=4),
-    ],
-)
-def test_many_classes(method):
-    engine = Local(make_federation(8, labels=3))
-    problem = make_problem(engine, None, model=pffl.SoftmaxRegression())
-    *_, last = states(engine, problem, method)
-    assert np.isfinite(last.w).all()
-    assert np.abs(last.w).max() > 0.01
-
-
 def without_everywhere(federation, **who):
     for k in range(len(federation.silos)):
         federation = without(federation, k, **who)
@@ -297,8 +282,6 @@ def test_the_solution_is_a_start_that_needs_one_round(kind):
 
 # ------------------------------------------------------------------ the saddle point
 
-AIMING = {"exact", "first-order", "pffl", "reductions"}
-
 
 def priced(budget: float = 5.0, beta: float = 1.0):
     engine = Local(make_federation(3))
@@ -307,14 +290,6 @@ def priced(budget: float = 5.0, beta: float = 1.0):
     return engine, make_problem(
         engine, constraint, model=model, budget=budget, beta=beta
     )
-
-
-def test_only_methods_that_aim_at_the_saddle_have_a_target():
-    for name, kind in METHODS.items():
-        if name == "auto":  # takes that of the method that it names
-            continue
-        assert kind.saddle is (name in AIMING), name
-        assert (kind().target_gap is not None) is kind.saddle, name
 
 
 @pytest.mark.parametrize(
@@ -332,14 +307,6 @@ def test_methods_that_aim_at_the_saddle_get_there(method):
     weight = problem.risk_weight + point.multipliers.sum()
     assert weight > 1.05  # the bound binds
     assert measure(engine, problem, point).gap <= method.target_gap * weight
-
-
-@pytest.mark.parametrize("method", [FedAvg(), LocalBGL(dual_rounds=40)])
-def test_methods_that_do_not_aim_at_it_are_not_there(method):
-    engine, problem = priced()
-    point = iterate(engine, problem, method).point
-    weight = problem.risk_weight + point.multipliers.sum()
-    assert measure(engine, problem, point).gap > 1e-2 * weight
 
 
 def test_an_open_price_starts_at_ten_and_a_constraint_sets_its_own():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -38,24 +36,6 @@ def test_scaling_is_by_mean_and_standard_deviation(seed, centre, spread):
     scaled = inputs.apply(X)
     np.testing.assert_allclose(scaled.mean(axis=0), 0.0, atol=1e-6)
     np.testing.assert_allclose(scaled.std(axis=0), 1.0, rtol=1e-4)
-
-
-@pytest.mark.parametrize("constant", [0.0, 0.1, 1.0, -7.3, 1e9, 1e-9])
-@pytest.mark.parametrize("rows", [1, 3, 1000])
-def test_a_constant_column_becomes_zero(constant, rows):
-    X = np.full((rows, 1), constant)
-    inputs = of_rows(X)
-    assert inputs.scale == pytest.approx([1.0])
-    np.testing.assert_allclose(inputs.apply(X), 0.0, atol=1e-12 * max(1, abs(constant)))
-
-
-def test_scalings_are_the_same_if_they_do_the_same():
-    one = Inputs(np.zeros(3), np.ones(3))
-    assert one.same(one)
-    assert one.same(Inputs.identity(3))
-    assert not one.same(replace(one, mean=np.array([0.0, 0.0, 1e-9])))
-    assert not one.same(replace(one, scale=np.full(3, 2.0)))
-    assert not one.same(replace(one, deferred=True))
 
 
 class Constant(Model):

@@ -270,12 +270,6 @@ def test_a_graph_says_what_it_is(tmp_path):
     assert [one.name for one in model.graph.output] == outputs.split()
 
 
-def test_outputs_give_way_to_columns():
-    model = predictor_of(table(seasons), pffl.SoftmaxRegression()).to_onnx()
-    outputs = [one.name for one in model.graph.output]
-    assert outputs == ["pffl_label", "probabilities", "pffl_decision"]
-
-
 @pytest.mark.parametrize("unseen", ["refuse", "ignore"])
 def test_values_that_were_not_seen(unseen):
     frame = table(credit)

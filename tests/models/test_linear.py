@@ -131,19 +131,6 @@ def test_softmax_with_two_classes_is_logistic_regression():
     )
 
 
-@pytest.mark.parametrize("kind", ["least-squares", "huber"])
-def test_numbers_have_no_probabilities_and_no_classes(kind):
-    schema = make_schema(labels=0)
-    model = LINEAR_MODELS[kind]().bind(schema, Inputs.identity(3))
-    rng, X, *_ = draw("least-squares", 7)
-    w = parameters(model, rng)
-    assert model.classes(w, X) is None
-    expected = X @ w[:3] + w[3]
-    np.testing.assert_allclose(model.predict_values(w, X), expected, rtol=1e-13)
-    with raises(UsageError, "not-available"):
-        model.predict_proba(w, X)
-
-
 @pytest.mark.parametrize(
     ("kind", "labels", "advice"),
     [

@@ -84,32 +84,6 @@ def test_gradient_agrees_with_differences(loss):
     np.testing.assert_allclose(gradient, numeric, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("rows", [1, 7])
-@pytest.mark.parametrize("loss", LOSSES)
-def test_batches_of_evaluation_change_nothing(loss, rows, monkeypatch):
-    whole, parts = network(loss), network(loss)
-    monkeypatch.setattr(
-        type(parts),
-        "rows_at_once",
-        property(lambda self: rows if self is parts else 1000),
-    )
-    rng, X, y, weights = draw(loss, 2)
-    w = rng.normal(size=whole.n_parameters)
-    for name, arguments in (
-        ("losses", (X, y)),
-        ("classes", (X,)),
-        ("predict_values", (X,)),
-        ("losses_and_gradient", (X, y, weights)),
-    ):
-        found = getattr(parts, name)(w, *arguments)
-        expected = getattr(whole, name)(w, *arguments)
-        if expected is None:
-            assert found is None
-        else:
-            for a, b in zip(found, expected, strict=True):
-                np.testing.assert_allclose(a, b, rtol=1e-11, atol=1e-12)
-
-
 def test_probabilities_and_classes():
     for loss in ("cross_entropy", "binary"):
         model = network(loss)

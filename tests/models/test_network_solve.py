@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl._solve import default_method
 from pffl.engines import Local
 from pffl.errors import ArtefactError
 from pffl.queries import Evaluate
@@ -121,25 +120,6 @@ def test_every_loss_end_to_end(loss):
         assert all(row.test_upper >= row.test_loss for row in solution.cell_results)
     else:
         assert solution.predict(rows).shape == (len(rows),)
-
-
-def test_the_default_method_and_iterate():
-    federation = make_federation(0)
-    model = Network(mlp(3, (4,), 2))
-    assert isinstance(default_method(model), pffl.PFFL)
-    engine = Local(federation)
-    problem = make_problem(engine, pffl.BoundedGroupLoss(0.6), model=model)
-    runs = {
-        choice: iterate(engine, problem, pffl.PFFL(**FEW, iterate=choice)).point.w
-        for choice in (None, "best", "last", "average")
-    }
-    np.testing.assert_array_equal(runs[None], runs["best"])
-    assert not np.array_equal(runs["best"], runs["average"])
-    # With some silos in each round, the best of them is only the luckiest draw.
-    some = pffl.PFFL(**FEW, participation=0.5)
-    assert some.returned(problem) == "last"
-    convex = make_problem(engine, pffl.BoundedGroupLoss(0.6))
-    assert pffl.PFFL().returned(convex) == "recent"
 
 
 def test_a_run_is_repeated_by_its_seed_and_changed_by_another():

@@ -9,10 +9,9 @@ import pytest
 
 import pffl
 from pffl.data import Rows, Silo
-from pffl.engines import Reference
 from pffl.models import Target
 from pffl.prepare import Options
-from tests.helpers import from_silos, make_federation, make_problem
+from tests.helpers import from_silos, make_federation
 
 UNITS = [1e-4, 5e4, 1e9]
 QUICK = Options(baseline=False)
@@ -118,29 +117,6 @@ def test_the_ball_comes_from_the_data_and_grows_unless_declared():
     design = np.column_stack([X[:, :2] - X[:, :2].mean(axis=0), np.ones(len(y))])
     least = np.linalg.lstsq(design, y, rcond=None)[1][0] / len(y)
     assert long.train.risk == pytest.approx(least, rel=1e-5)
-
-
-def test_scales_and_constants_are_those_of_the_rows():
-    for labels in (0, 2, 3):
-        federation = make_federation(3, sizes=(50, 40), labels=labels)
-        rows = federation.pooled("train")
-        constraints = [pffl.BoundedGroupLoss(1.0), pffl.PerSilo(1.0)]
-        for constraint in constraints:
-            problem = make_problem(Reference(federation), constraint)
-            by = rows.group if constraint is constraints[0] else rows.silo
-            for z in range(2):
-                y = rows.y[by == z]
-                if labels == 0:
-                    scale, own = np.mean((y - rows.y.mean()) ** 2), y.var()
-                else:
-                    codes = range(labels)
-                    rates = np.array([(rows.y == c).mean() for c in codes])
-                    shares = np.array([(y == c).mean() for c in codes])
-                    scale = -shares @ np.log(rates)
-                    shown = shares[shares > 0]
-                    own = -shown @ np.log(shown)
-                assert problem.scales[z] == pytest.approx(scale)
-                assert problem.constants[z] == pytest.approx(own)
 
 
 def test_a_target_is_scaled_by_its_sums():
