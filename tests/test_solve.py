@@ -537,27 +537,6 @@ def test_a_radius_and_a_confidence_are_taken_over():
         assert narrow.test_upper < wide.test_upper
 
 
-def test_a_metric_frame_agrees_with_our_own_metrics():
-    from fairlearn.metrics import selection_rate
-
-    federation = make_federation(3)
-    solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.7), seed=0)
-    rows = federation.pooled("test")
-    labels = np.asarray(federation.schema.labels)[rows.y.astype(int)]
-    groups = np.asarray(federation.schema.groups)[rows.group]
-    frame = solution.metric_frame(rows.X, labels, sensitive_features=groups)
-    assert 1 - frame.overall == pytest.approx(solution.test.error, abs=1e-12)
-    frame = solution.metric_frame(
-        rows.X,
-        labels,
-        sensitive_features=groups,
-        metrics=lambda y_true, y_pred: selection_rate(
-            y_true, y_pred, pos_label=federation.schema.labels[1]
-        ),
-    )
-    assert frame.difference() == pytest.approx(solution.test.dp_gap, abs=1e-12)
-
-
 def test_counts_of_silos_that_are_elsewhere_are_shown_as_totals():
     from tests.deploy.sites import remote
 
