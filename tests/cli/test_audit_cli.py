@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from pffl.runs import read_run
 from tests.cli.helpers import SMALL, one_line
 
-AUDIT = (Path(__file__).parents[2] / "docs" / "audit.md").read_text("utf-8")
+AUDIT = (Path(__file__).parents[2] / "docs" / "using.md").read_text("utf-8")
 PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 TABLE = ("people.csv", "--label", "y", "--group", "sex")
 X = ["age", "income"]
