@@ -46,8 +46,8 @@ from pffl.methods import METHODS, Method
 from pffl.methods.pffl import PFFL
 from pffl.models import LINEAR_MODELS, LeastSquares, LinearModel, LogisticRegression
 from pffl.models import Model as AnyModel
+from pffl.models.external import RECIPES, Recipe, section_of
 from pffl.models.linear import NumericModel, default_model
-from pffl.models.recipes import RECIPES, Recipe, section_of
 from pffl.numerics import is_number
 from pffl.prepare import Options
 from pffl.privacy.terms import Privacy

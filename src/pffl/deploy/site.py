@@ -50,7 +50,7 @@ from pffl.errors import (
     wrong,
 )
 from pffl.models import LinearModel, Model
-from pffl.models.recipes import Recipe
+from pffl.models.external import Recipe
 from pffl.queries import ModelQuery, Place, Query, Total, View, read_query
 from pffl.queries.base import Rebuild
 from pffl.queries.release import Adding
