@@ -15,7 +15,7 @@ HOMES = {
     "_certify": "INSIDE MAX_MARGIN",
     "_monitor": ":monitor Batch Monitor Settings Watched held read:read_monitor",
     "_feasible": "find_alone",
-    "privacy.run": ":running",
+    "privacy.run": ":running planned run:private_run",
     "_report.card": "MAX_INPUTS input_effects plain table:reports_card_table",
     "_report.chart": "Axis axis_of",
     "_report.page": "embedded render write_report",

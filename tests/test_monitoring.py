@@ -13,7 +13,7 @@ import pytest
 
 import pffl
 from pffl import runs
-from pffl.data import Federation, Rows, Silo
+from pffl.data import DataWarning, Federation, Rows, Silo
 from pffl.engines import Local, Reference
 from pffl.errors import ArtefactError, DataError, UsageError
 from tests.bounds.test_alarm import plain_values
@@ -407,7 +407,9 @@ def test_a_file_of_rows_is_named_by_itself(tmp_path):
 
 
 def test_unseen_values_are_ignored_when_told_so():
-    found = pffl.monitor(of_people(), people(60, 3).assign(job="zz"), unseen="ignore")
+    batch = people(60, 3).assign(job="zz")
+    with pytest.warns(DataWarning, match="'zz'"):
+        found = pffl.monitor(of_people(), batch, unseen="ignore")
     assert any("'zz'" in note for note in found.notes)
 
 

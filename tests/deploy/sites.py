@@ -24,8 +24,6 @@ from pffl.engines import Reference
 from pffl.errors import Problems, UsageError
 from pffl.prepare import Options, Setting
 from pffl.privacy import Privacy
-from pffl.privacy.run import planned
-from pffl.privacy.run import run as private_run
 from pffl.problem import Problem
 from pffl.queries import Census, Policy, Query, Total
 from pffl.solution import Solution
@@ -37,6 +35,8 @@ from tests.inside import (
     Answer,
     Request,
     SiteMemory,
+    planned,
+    private_run,
     query_body,
     read_answer,
     read_masked,

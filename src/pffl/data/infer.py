@@ -150,12 +150,12 @@ def infer(
         return _number(found, name, numbers, problems, place, indicator=marked)
     mixed = 2 * int(wrong.sum()) < int(found.counts.sum())
     if mixed or found.mostly(WRITTEN.fullmatch):
-        code, told = "[written-numbers]", "no plain numbers:"
-        if mixed:
-            code, told = "[mixed-types]", "numbers mixed with"
         shown = kinds.shown_values(series, wrong, place)
-        remedy = f"write plain numbers, or say {as_category}"
-        problems.add(f"{code} {what}: {told} {shown}: {remedy}")
+        told = f"{shown}: write plain numbers, or say {as_category}"
+        if mixed:
+            problems.add(f"[mixed-types] {what}: numbers mixed with {told}")
+        else:
+            problems.add(f"[written-numbers] {what}: no plain numbers: {told}")
         return Finding("mixed" if mixed else "numbers as text")
     if not found.is_identifier:
         return _category(found, name, rare, problems)
