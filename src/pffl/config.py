@@ -800,7 +800,10 @@ def keys() -> Mapping[str, Key]:
         for kind, source in kinds:
             for name, key in _keys_of(source).items():
                 if (section, name) != ("run", "l2"):
-                    known = found.setdefault(f"{section}.{name}", key)
+                    called = f"{section}.{name}"
+                    known = found.setdefault(called, key)
+                    if known.kind != key.kind:  # one data set's text, another's list
+                        found[called] = replace(known, kind=known.kind | key.kind)
                     known.kinds.append(kind)
     l2 = found["model.l2"]
     found["model.l2"] = replace(l2, kind=float | Literal["auto"])
