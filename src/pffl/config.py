@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import date
 from functools import cache, reduce
 from pathlib import Path
-from types import NoneType, UnionType
+from types import UnionType
 from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 import tomli_w
@@ -736,9 +736,9 @@ def _with_lists(sections: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_list(kind: Any) -> bool:
-    """Whether a type is that of lists alone, or of lists and None."""
-    both = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    return all(get_origin(one) is list for one in both if one is not NoneType)
+    """Whether a type is that of lists, and not of text as well."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    return str not in kinds and any(get_origin(one) is list for one in kinds)
 
 
 def merge(
