@@ -58,8 +58,8 @@ HEAD_ROWS = 20  # by which a batch is known that begins as another one did
 MAX_LOG_E = 700.0  # of a logarithm whose number can be written
 #: What an alarm stands on, in words; the rows alone cannot show it.
 ASSUMPTIONS = (
-    "People are independent of each other, given their group and silo, and nobody is "
-    "in two batches. Rows are people, unless an id says whom they are about: then a "
+    "People are independent of each other, given their group and silo, and no one is "
+    "in two batches. Rows are people, unless an id names the person: then a "
     "person counts once in a batch, with the mean of their rows.",
     "Who has a label by now does not depend on how wrong the model is about them.",
     "No row was trained on, and which batches were given was not chosen by their "
@@ -826,9 +826,9 @@ def _open_table(
     unseen: Unseen | None,
     name: str | None,
 ) -> tuple[Federation, str]:
-    """Read a table as the model's own was, in one split; also tell whom it is about.
+    """Read a table as the model's own was, in one split; also tell which people.
 
-    The mark is a hash of ids, where there are any: people may be alike.
+    The mark is a hash of ids, where there are any: people may be equal.
     """
     encoding, frame = predictor.preparation, read_table(table)[0]
     weight, id = columns["weight"] or encoding.weight, columns["id"]

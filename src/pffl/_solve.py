@@ -108,14 +108,14 @@ def solve(
         Shown between rounds; see `flow.iterate`.
     checkpoint
         A directory in which to keep the log of the run. If the same run was stopped
-        there, by an interruption, an error or a crash, it goes on, and ends as if it
-        had not been; the seed may be left out. The log goes away once the run is
+        there, by an interruption, an error or a crash, it resumes, and ends as if it
+        had not been; the seed may be left out. The log is removed once the run is
         finished; that of a `Log` stays, until its owner removes it. With a privacy
-        budget there is none for rows at hand, since it would tell of them.
+        budget there is none for rows in one process, since it would tell of them.
     about
         Purpose, owner and date of the model, for its card.
     secure_sum
-        Whether silos' answers are added under masks, so that nobody reads a single
+        Whether silos' answers are added under masks, so that no one reads a single
         silo's: what a federation of three sites and more does over machines.
     certify
         Find the model with the least risk whose bounds hold for new people, with this
@@ -347,7 +347,7 @@ def known_ranges(federation: Federation | Engine, privacy: Privacy) -> Privacy:
 
 
 def dealt(federation: Federation | Engine) -> Federation | Engine:
-    """Deal rows that are at hand by a keyed hash; sites elsewhere do so themselves."""
+    """Deal rows in this process by a keyed hash; sites elsewhere do so themselves."""
     if isinstance(federation, Federation):
         return federation.keyed()
     here = federation.federation

@@ -6,7 +6,7 @@
 
 Groups are needed for training and for certificates, never for predictions. All rows
 given to `fit` are trained on. A saved estimator holds arrays, numbers and texts only:
-``evidence_`` is the evidence of the training as JSON, from which `certificate` goes on.
+``evidence_`` is the evidence of the training as JSON, which `certificate` starts from.
 """
 
 from __future__ import annotations
@@ -385,7 +385,7 @@ class _Fair(BaseEstimator):
             ``looks_``.
         weight_bound
             What no row's weight is above, where rows have weights. Without it nothing
-            is said of new people.
+            is stated of new people.
         """
         check_is_fitted(self)
         if self.estimator is not None:
@@ -398,7 +398,7 @@ class _Fair(BaseEstimator):
         if evidence.data.weighted and sample_weight is None:
             raise UsageError(
                 "[needs-weights] sample_weight is needed: the model was trained with "
-                "weights (ones, where rows count alike)"
+                "weights (ones, if rows are unweighted)"
             )
         names = self.schema_["attributes"].items()
         schema = Schema(
@@ -505,7 +505,7 @@ class FairClassifier(ClassifierMixin, _Fair):
     multiplier_bound, risk_weight
         B and β. None leaves B open: it grows until the bounds are met or impossible.
     weighting
-        Of silos in the risk: "silos" counts all alike, "rows" by their rows.
+        Of silos in the risk: "silos" counts all equally, "rows" by their rows.
     infeasible
         Where the bounds are missed: "raise" an error, "warn", or keep the "nearest"
         model without a word (``status_`` has it).
@@ -516,7 +516,7 @@ class FairClassifier(ClassifierMixin, _Fair):
         `predict_proba`, and its `fit` takes `sample_weight`. It is fitted again and
         again with other weights, and the mean of its last fits is shipped. The verdict
         on training rows is of rows that a fit has not seen (cross-fitting). Rows of
-        all silos count alike, and `l2`, `fit_intercept` and `method` do not apply.
+        all silos count equally, and `l2`, `fit_intercept` and `method` do not apply.
     dual_rounds
         How often weights are changed. Each time costs two fits on half the rows.
     random_state
@@ -805,7 +805,7 @@ class FairRegressor(RegressorMixin, _Fair):
 
 
 def _weights(sample_weight: object, rows: int) -> FloatArray | None:
-    """Return the weight of each row; None where rows count alike."""
+    """Return the weight of each row; None without weights."""
     if sample_weight is None:
         return None
     values = as_column(sample_weight)

@@ -106,7 +106,7 @@ class ExternalSettings:
                 problems.add(wrong("constraint", owner, "a constraint", constraint))
             elif constraint.open:
                 problems.add(
-                    "[auto-refused] bound = 'auto' needs rows at hand: give a number"
+                    "[auto-refused] bound = 'auto' needs rows here: give a number"
                 )
             if self.iterate not in get_args(Iterate):
                 allowed = f"one of {', '.join(get_args(Iterate))}"

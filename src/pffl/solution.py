@@ -135,7 +135,7 @@ class Result:
 
     @property
     def confidence(self) -> float:
-        """1 − δ of `test_upper` of a cell, each by itself."""
+        """1 − δ of `test_upper` of a cell, each alone."""
         return self.evidence.terms.confidence
 
     @property

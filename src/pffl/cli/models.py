@@ -57,7 +57,7 @@ def predict(
     ] = None,
     keep: Annotated[
         list[str] | None,
-        option("Column of ROWS to write beside the scores; repeatable.", "COLUMN"),
+        option("Column of ROWS to write with the scores; repeatable.", "COLUMN"),
     ] = None,
     unseen: Unseen = None,
 ) -> None:
@@ -136,7 +136,7 @@ def audit(
     sections = as_trained(model, draft.sections)
     data, typed = sections.get("data", {}), draft.sections.get("data", {})
     ours = model.is_dir() or model.suffix == ".safetensors"
-    # All rows are judged alike, but those that a model of ours was trained on.
+    # All rows are judged the same way, but those that a model of ours was trained on.
     whole = "path" in data and not (split or "test_fraction" in typed)
     if whole and not ours:
         sections["data"] = {**data, **WHOLE}
@@ -305,8 +305,8 @@ def monitor(
     from pffl.runs import SPEC
 
     deployed, folder = Deployed.of(model), run_of(model)
-    beside = model.with_suffix(".monitor.jsonl")
-    path = state or (beside if folder is None else folder / STATE)
+    nearby = model.with_suffix(".monitor.jsonl")
+    path = state or (nearby if folder is None else folder / STATE)
     limits, run = read_bound(bound) if bound else None, dict[str, Any]()
     if folder is not None and (folder / SPEC).is_file():
         run = read_toml(folder / SPEC).get("data", {})

@@ -105,7 +105,7 @@ def takes(
 
     `unused` are patterns of keys that the command makes no use of: typed, they are
     refused. The command's own arguments come before DATA, which may be `optional`. A
-    command with an option of its own named `resume` takes DATA and options, or the
+    command with an own option named `resume` takes DATA and options, or the
     directory of a run that was stopped.
     """
 
@@ -359,7 +359,7 @@ class Draft:
         others += [*([] if data is None else [f"DATA {data}"]), *settings]
         if others:
             raise UsageError(
-                f"[options-conflict] --resume goes on with the run of '{place}' as it "
+                f"[options-conflict] --resume continues the run of '{place}' as it "
                 f"was: leave out {', '.join(others)}"
             )
         if not (place / STOPPED).is_file():

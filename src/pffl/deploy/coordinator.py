@@ -221,7 +221,7 @@ def agreed_run(spec: RunSpec, sections: Mapping[str, Any]) -> dict[str, Any]:
     """Return the run that sites join; [privacy] is part of it if noise is added.
 
     Then what it relies on is spelt out. Whether answers are added under masks is agreed
-    on by itself.
+    on alone.
     """
     found = {name: sections[name] for name in RUN if name in sections}
     section, terms = found.pop("privacy", {}), spec.privacy
@@ -562,7 +562,7 @@ def told(entry: Mapping[str, Any]) -> str:
 def line(entry: Mapping[str, Any]) -> str:
     """One line about a round, from its entry in the record.
 
-    Without planned rounds a method ends when its gap is small: nobody knows when.
+    Without planned rounds a method ends when its gap is small: its end is unknown.
 
     >>> line({"round": 3, "planned": 10, "what": "risk 0.63", "left": 45.0})
     'round 3 of 10: risk 0.63, 45 s left'
@@ -582,7 +582,7 @@ def line(entry: Mapping[str, Any]) -> str:
 def follow(path: Path, *, run_begun: bool) -> Iterator[dict[str, Any] | None]:
     """Yield the entries that a record gets from now on; None when there is no more.
 
-    A run that begins writes a file of its own; one that goes on adds to what is there.
+    A run that begins writes a new file; one that resumes adds to what is there.
     """
     place = 0 if run_begun or not path.exists() else path.stat().st_size
     if run_begun:
@@ -667,10 +667,10 @@ def server_seen(agreed: Agreement) -> Iterator[tuple[bool, str]]:
 
 
 def _closed(address: str) -> str:
-    """Return why nobody listens at an address; empty if somebody does."""
+    """Return why an address does not answer; empty if it does."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=10.0):
             return ""
     except OSError as error:
-        return f"nobody listens ({type(error).__name__}): start it, or open the port"
+        return f"no answer ({type(error).__name__}): start it, or open the port"

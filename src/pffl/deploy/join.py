@@ -1,6 +1,6 @@
 """A site's folder: made by `pffl site init`, filled by `join`, opened by `serve`.
 
-    site.key    the site's key; nobody else ever sees it
+    site.key    the site's key; no one else ever sees it
     site.db     what it remembers: consents, answers, privacy account
     rows.npz    prepared rows
     runs/       secrets of runs that have not ended
@@ -245,7 +245,7 @@ class Joining:
         return found
 
     def check(self, peers: Mapping[str, str] | None, flags: Sequence[str] = ()) -> None:
-        """Refuse what needs a word of its own; all of it at once.
+        """Refuse what needs a flag; all of it at once.
 
         Parameters
         ----------
@@ -572,7 +572,7 @@ class SiteServer:
         return answer
 
     def _bound(self) -> socket.socket:
-        """Listen on the socket, which others may reach and nobody may replace."""
+        """Listen on the socket, which others may reach and no one may replace."""
         if len(os.fsencode(self.path)) > LONGEST_SOCKET:
             raise UsageError(
                 f"[long-path] '{self.path}' is too long for a socket "

@@ -1,4 +1,4 @@
-"""Evidence: what was measured of a model, once, and all that is said of it.
+"""Evidence: what was measured of a model, once, and all statements on it.
 
     record       Evidence: what was declared and measured, plain sums
     proofs       what is proved of all models: gaps, and how low bounds can go

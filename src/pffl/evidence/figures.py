@@ -4,7 +4,7 @@ A mean loss has two ends, which are one number unless noise was added. So there 
 judge: a bound is met if the upper end is within it, and missed if the lower end is
 above; what noise leaves open is not decided.
 
-**New people.** The one number of a cell is its upper end at δ, each by itself. Every
+**New people.** The one number of a cell is its upper end at δ, each alone. Every
 cell within its bound by that figure shows all bounds at once with the same confidence,
 whatever the number of cells: to be wrong, the one cell that is above its bound must
 have been misjudged. Joint figures hold for all cells at once, together with all else
@@ -70,11 +70,11 @@ from pffl.records import Record
 from pffl.text import down, up, words
 from pffl.typing import BoolArray, FloatArray, IntArray
 
-#: A loss this little above its bound, beside the cell's scale, counts as met.
+#: A loss this little above its bound, relative to the cell's scale, counts as met.
 TOLERANCE = 1e-6
 ROUNDING = 1e-6  # of the tolerance: what the addition of a million losses leaves
 MOVED = 1e-3  # part of a mean training loss that the predictor's limits may change
-SMALL = 1e-6  # of the unit of losses: a smaller change is none
+SMALL = 1e-6  # of the unit of losses: a smaller change does not count
 CROSSED = 1e-4  # part of a bound by which the shipped predictor may be above it
 FEWEST = 10  # rows of a cell, for its mean loss to be held against its bound
 COUNTED = 0.1  # under noise: part of δ for the number of held-out people
@@ -128,7 +128,7 @@ class Losses:
 def tolerance(scales: FloatArray, bounds: FloatArray) -> FloatArray:
     """Return what a loss may be above its bound and count as met, cell by cell.
 
-    It is small beside the loss of a constant guess, and beside the bound itself.
+    It is small against the loss of a constant guess, and against the bound.
     """
     return TOLERANCE * np.maximum(np.minimum(scales, bounds), 0.0)
 
@@ -143,7 +143,7 @@ def harmless(
     """Whether limits change no mean loss by much, and carry none across its bound.
 
     `own` and `kept` are mean training losses of the model and of the predictor that is
-    kept within limits; a bound of 0 or less is none.
+    kept within limits; a bound of 0 or less does not count.
     """
     near = np.abs(kept - own) <= np.maximum(MOVED * own, SMALL * unit)
     met = own - bounds <= allowed
@@ -167,7 +167,7 @@ def unmoved(seen: Sample, bounds: FloatArray, allowed: FloatArray, unit: float) 
 
 
 def deviations(delta: float, sets: int = 1) -> float:
-    """Return z: none of so many sets is further off, but with probability δ."""
+    """Return z: none of n sets is further off, but with probability δ."""
     from scipy.special import ndtri
 
     return float(-ndtri(delta / (2 * max(1, sets))))
@@ -215,7 +215,7 @@ def possible(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return people, loss sums and correct predictions per stratum, as they can be.
 
-    People are whole numbers, nobody's loss is below 0 or above `most`, and no more are
+    People are whole numbers, no loss is below 0 or above `most`, and no more are
     right than there are. So tables have released sums; margins come from the sums as
     they were released.
     """
@@ -259,7 +259,7 @@ def later_part(e: Evidence) -> int:
 def shares(e: Evidence) -> dict[str, float]:
     """Return the part of δ that each kind of joint statement may spend.
 
-    A union over the candidates comes on top. Of weighted rows nothing is said but
+    A union over the candidates comes on top. Of weighted rows nothing is stated but
     losses.
     """
     delta, others = 1.0 - e.terms.confidence, []
@@ -276,7 +276,7 @@ class Unseen:
     Attributes
     ----------
     sample
-        The rows; missing where there are none.
+        The rows; missing without them.
     candidates
         Models that share δ: those that were compared on these rows.
     overlap
@@ -295,7 +295,7 @@ class Unseen:
 
     @property
     def delta(self) -> float:
-        """The risk of each figure by itself."""
+        """The risk of each figure alone."""
         return split_delta(1.0 - self.j.e.terms.confidence, 1, self.parts)
 
     def joint_delta(self, kind: str) -> float:
@@ -400,13 +400,13 @@ class Unseen:
     def upper(self) -> FloatArray | None:
         """The one number per cell: its mean loss for unseen people is at most this.
 
-        Each by itself; None where nothing may be said.
+        Each alone; None where nothing may be said.
         """
         return self.bounds(self.delta)
 
     @cached_property
     def joint(self) -> FloatArray | None:
-        """Figures that hold for all cells, and for all else that is said."""
+        """Figures that hold for all cells, and for all other statements."""
         return self.bounds(self.joint_delta("holdout"))
 
     @cached_property
@@ -415,7 +415,7 @@ class Unseen:
 
         (Or people, where some have several rows.) If they were like those that there
         are; None where they would not, because the mean of these is not below the
-        bound, or there are none.
+        bound, or are missing.
         """
         e, M, found = self.j.e, self.j.e.terms.loss_bound, self.upper
         if self.usable is None or M is None or found is None or not e.promise:
@@ -520,7 +520,7 @@ class Judged:
         counts = [s.of_strata("count", len(e.groups)).sum(axis=1) for s in samples]
         return [int(a) for a in np.flatnonzero(np.sum(counts, axis=0))]
 
-    # Rows at hand
+    # Rows given
 
     def losses_of(self, sample: Sample, *, trained: bool = True) -> Losses:
         """Mean losses of the cells against their bounds.
@@ -643,9 +643,9 @@ class Judged:
 
     @cached_property
     def people(self) -> Unseen:
-        """What is said of new people, and by which rows: after a path calibration rows.
+        """The statement on new people, and its rows: after a path calibration rows.
 
-        The first model was fixed before; another is one of so many that were.
+        The first model was fixed before; another is one of several that were.
         """
         path = known(self.e.path)
         if path is None:
@@ -775,7 +775,7 @@ class Judged:
         return 1.0 - high, 1.0 - low
 
     def noisy_upper(self, noise: Noise, delta: float) -> FloatArray | None:
-        """Bound the mean losses of people not seen, each with probability 1 − δ."""
+        """Bound the mean losses of new people, each with probability 1 − δ."""
         held = noise.heldout
         if held is None or not held.logs:
             return None
@@ -788,7 +788,7 @@ class Judged:
 
 
 # Error, risk and rates of groups, from `evaluate` totals. Names follow the literature
-# and fairlearn. A rate of nobody is undefined, never 0.
+# and fairlearn. A rate of no people is undefined, never 0.
 
 #: The sums of an `evaluate` total, or of a sample.
 Sums: TypeAlias = Any
@@ -864,16 +864,16 @@ def metrics(
 
 @dataclass(frozen=True)
 class Rate(Record):
-    """How often something happens among so many people, and what that says of others.
+    """How often something happens among n people, and in the population.
 
     Attributes
     ----------
     people
         Rows among which it was counted.
     value
-        The rate there, by weight; None for nobody.
+        The rate there, by weight; None without people.
     lower, upper
-        Hold the rate among unseen people, by itself, with the confidence of the run;
+        Hold the rate among new people, alone, with the confidence of the run;
         None where the rows are those that the model was trained on, some people have
         several, or rows have weights. Under noise they hold the rate of the rows.
     unconstrained
@@ -913,7 +913,7 @@ class GroupRates(Record):
 def rates(j: Judged) -> list[GroupRates]:
     """Return the error rates of all groups, with intervals; none for numeric targets.
 
-    The intervals are Clopper and Pearson's: each holds by itself. There are none where
+    The intervals are Clopper and Pearson's: each holds alone. There are none where
     people have several rows, or rows have weights. Under noise they are what it leaves.
     """
     e = j.e
@@ -990,7 +990,7 @@ def mean_losses(total: Sums, judged: str = "bounded_loss") -> FloatArray:
 def group_losses(
     total: Sums, schema: Named, judged: str = "bounded_loss"
 ) -> FloatArray:
-    """Mean loss per group; NaN where nobody is."""
+    """Mean loss per group; NaN without people."""
     by_label = (len(schema.groups), -1)
     losses = total.column(judged).reshape(by_label).sum(axis=1)
     return ratio(losses, total.column("weight").reshape(by_label).sum(axis=1))
@@ -999,7 +999,7 @@ def group_losses(
 def group_rates(total: Sums, schema: Named, *, label: int | None = None) -> FloatArray:
     """Share of positive predictions per group, among one label if given.
 
-    NaN where nobody is.
+    NaN without people.
     """
     by_label = (len(schema.groups), -1)
     positive = total.column("positive").reshape(by_label)
@@ -1009,7 +1009,7 @@ def group_rates(total: Sums, schema: Named, *, label: int | None = None) -> Floa
 
 
 def ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
-    """Divide; NaN where nobody is."""
+    """Divide; NaN without people."""
     out = np.full_like(numerator, np.nan)
     return np.divide(numerator, denominator, out=out, where=denominator > 0)
 

@@ -88,7 +88,7 @@ class Wanted:
         Whether to enclose the smallest bound that all cells can meet, and what bounds
         that differ must rise by. None: where a bound is missed.
     lockstep
-        Whether the model without bounds is trained beside the one with them: that
+        Whether the model without bounds is trained with the one with them: that
         takes fewer messages, and more passes over the rows.
     """
 
@@ -125,7 +125,7 @@ class Wanted:
         return problem.weighted if self.weighted is None else self.weighted
 
     def heaviest(self, problem: Problem) -> float:
-        """Return s_max; infinite where it, or M, is not known, or rows count alike."""
+        """Return s_max; infinite where it, or M, is unknown, or rows are unweighted."""
         known = self.weight_bound is not None and np.isfinite(self.cap(problem))
         most = self.weight_bound if known and self.weighs(problem) else None
         return np.inf if most is None else most
@@ -154,7 +154,7 @@ class Known:
     gap, least, excess
         As in `Proofs`.
     free
-        Weights of the model without bounds, or why there are none.
+        Weights of the model without bounds, or why they are missing.
     """
 
     seen: Sample | None = None
@@ -182,7 +182,7 @@ def measure(
     """Ask all that is wanted of a pair and not known yet, in two messages.
 
     `asked` are the bounds that were asked for, where the problem has tighter ones. Of a
-    model that was not `trained` here the rows at hand are the held-out ones.
+    model that was not `trained` here the rows given are the held-out ones.
     """
     known, w = known or Known(), point.w
     shown = reported(problem if asked is None else problem.with_bounds(asked))
@@ -230,7 +230,7 @@ def unchanged(w: FloatArray, seen: Sample, held: Sample | Missing) -> Before:
 def measure_before(
     shown: Problem, free: FloatArray | Missing, wanted: Wanted
 ) -> Flow[Before | Missing]:
-    """Measure the model without bounds on the same cells, bounded alike."""
+    """Measure the model without bounds on the same cells, bounded the same way."""
     if isinstance(free, Missing):
         return (yield from given(free))
     M = np.inf if wanted.loss_bound is None else wanted.loss_bound
@@ -376,7 +376,7 @@ def expected_rows(problem: Problem, splits: Sequence[str]) -> Flow[FloatArray]:
 def columns(table: FloatArray) -> dict[str, list[float]]:
     """Return the columns of `evaluate` by name."""
     out = _named(COLUMNS, table)
-    # Nothing is said of a square that is beyond all numbers, and JSON has no infinity.
+    # Squares beyond all numbers are left out: JSON has no infinity.
     out["loss_squared"] = [min(v, LARGEST) for v in out["loss_squared"]]
     return out
 
@@ -472,7 +472,7 @@ def evidence_of(
 def data_card(data: Data, problem: Problem) -> dict[str, Any] | None:
     """Rows per silo and group, small ones withheld; None for very many silos.
 
-    No totals stand beside the counts, so a single withheld one cannot be recovered. Of
+    No totals go with the counts, so a single withheld one cannot be recovered. Of
     silos that are elsewhere only totals are shown: what one of them has is its own.
     """
     silos: Sequence[str] = problem.silo_names

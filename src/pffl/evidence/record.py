@@ -61,7 +61,7 @@ class Missing(Record):
 
 
 NOT_ASKED = Missing("not asked for")
-AT_HAND = Missing("the silos were in one process: nobody else answered")
+AT_HAND = Missing("the silos were in one process: no one else answered")
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,10 @@ class Cell(Record):
     of
         Pairs of group and label; the label is None for a numeric target.
     scale
-        Its mean loss under the best constant model of all rows: what is small beside
+        Its mean loss under the best constant model of all rows: what is small against
         it is small.
     constant
-        The loss of its own best constant guess, where known.
+        The loss of its best constant guess, where known.
     aimed
         The bound that the solver was given: the cell's own, less the margin of the
         model on a path; None where they are the same.
@@ -109,15 +109,15 @@ class Sample(Record):
         The columns of `evaluate`, one number per cell, and per group and label.
     bets, bet_weights
         γ and π of each cell, planned before these rows were looked at; none where they
-        stand for nobody else.
+        stand for no others.
     people
         Sums over the people of each cell, of `STAKES`: how many they are, how many rows
         are above s_max, and moments of t = weight / s_max and x = bounded loss / M. A
-        person's are the means of theirs; rows are people where nobody knows whom they
-        are about. Of rows that count alike t and s_max are 1.
+        person's are the means of theirs; rows are people where no id is
+        known. Of unweighted rows t and s_max are 1.
     levels, logs
         The losses at which bets are tested, and Σ log(1 − γu) over a cell's people for
-        each bet and level, u = tx + (1 − t)·level/M. Where rows count alike: 0 and M.
+        each bet and level, u = tx + (1 − t)·level/M. Of unweighted rows: 0 and M.
     """
 
     splits: list[str]
@@ -209,7 +209,7 @@ class Sample(Record):
         return good and np.shape(self.logs) == (*bets, levels[1])
 
     def moments(self, cell: int) -> Moments | None:
-        """Moments of a cell's people; None where there are none."""
+        """Moments of a cell's people; None without any."""
         if not self.people:
             return None
         sums = np.array([self.people[name][cell] for name in MOMENTS])
@@ -217,12 +217,12 @@ class Sample(Record):
 
     @property
     def alike(self) -> bool:
-        """Whether bets are on rows that count alike: levels do not matter."""
+        """Whether bets are on unweighted rows: levels do not matter."""
         return bool(self.levels) and len(self.levels[0]) == 2
 
     @property
     def planned(self) -> Bets | None:
-        """The bets, as the log-sum bound takes them; None where there are none."""
+        """The bets, as the log-sum bound takes them; None without any."""
         if not self.bets:
             return None
         return Bets(np.array(self.bets), np.array(self.bet_weights))
@@ -257,7 +257,7 @@ class ModelFacts(Record):
 
     @property
     def mu(self) -> float:
-        """Weight of (·/2)‖w‖² beside losses: μ, in their unit."""
+        """Weight of (·/2)‖w‖² next to losses: μ, in their unit."""
         return self.l2 * self.unit
 
 
@@ -268,24 +268,24 @@ class Data(Record):
     Attributes
     ----------
     synthetic
-        Whether no real person is described; None if nobody here knows.
+        Whether no real person is described; None if unknown.
     fingerprint
-        Hash of the rows, where they are at hand.
+        Hash of the rows, where they are known.
     trained_on
         Hash of the rows that the model was trained on, if known.
     overlap
-        Held-out rows that are training rows, too; None if nobody could look.
+        Held-out rows that are training rows, too; None if unknown.
     by_person
-        Whether an id says whom each row is about: then `overlap` counts rows of people
+        Whether an id names the person of each row: then `overlap` counts rows of people
         who are in training as well, otherwise rows that equal a training row.
     splits
         Hash of the rows of each split but ``train``, inputs and labels, where rows are
-        at hand.
+        in one process.
     several
         Whether an id says that some people have several rows: those are no independent
         draws.
     weighted, weights
-        Whether held-out rows do not count alike, where rows are at hand; then the
+        Whether held-out rows have weights, where rows are in one process; then the
         smallest and largest weight of a training row.
     card
         Rows per silo and group, small ones withheld.
@@ -320,7 +320,7 @@ class Declared(Record):
     Attributes
     ----------
     weighting
-        Of silos in the risk: all alike, or by rows.
+        Of silos in the risk: equally, or by rows.
     risk_weight, multiplier_bound, radius
         β, B and R of the norm ball.
     fixed_ball
@@ -331,7 +331,7 @@ class Declared(Record):
         if it is not.
     clipping
         How M was found: declared, or chosen on training rows. Of a model from
-        elsewhere: asked for (``clip``), or the declared range of its own outputs.
+        elsewhere: asked for (``clip``), or the declared range of its outputs.
     weight_bound
         s_max: no weight is above it, where rows have weights; as declared.
     target_gap
@@ -394,7 +394,7 @@ class Least(Record):
     Attributes
     ----------
     offsets
-        What each bound has beside the common part: 0 for all, if the bounds are equal.
+        What each bound has besides the common part: 0 for all, if the bounds are equal.
     lower, upper
         Enclose s*; `lower` among all w with ‖w‖ ≤ `reach`.
     multipliers, at, direction
@@ -500,7 +500,7 @@ class Choice(Record):
         The error that was allowed, and whether it was asked for; otherwise it follows
         from that of the first trial.
     aside, rows
-        How many of so many training rows were set aside.
+        How many of n training rows were set aside.
     """
 
     bound: float
@@ -574,12 +574,12 @@ class ModelPath(Record):
 
 @dataclass(frozen=True)
 class Settling(Record):
-    """Whether losses had settled at the end of a run whose gap nobody can measure.
+    """Whether losses had settled at the end of a run whose gap cannot be measured.
 
     Attributes
     ----------
     rounds
-        The last so many rounds: half of all.
+        The last n rounds: half of all.
     cell, swing
         The cell whose mean training loss swung most over them, and its standard
         deviation, in parts of the cell's scale; None where it was not known in every
@@ -613,7 +613,7 @@ class Training(Record):
     chosen
         Why this method, in words, where it was chosen.
     settling
-        How losses swung at the end, where somebody else's app trained.
+        How losses swung at the end, where another app trained.
     """
 
     method: dict[str, Any]
@@ -653,7 +653,7 @@ class Released(Record):
 
 @dataclass(frozen=True)
 class Figures(Record):
-    """What was released of one split, per stratum, as it came: with noise, not rounded.
+    """What was released of one split, per stratum, unchanged: with noise, not rounded.
 
     Attributes
     ----------
@@ -813,11 +813,11 @@ class Evidence(Record):
     before
         The same model fitted without bounds, on training and test rows.
     about
-        Purpose, owner and date, as somebody stated them.
+        Purpose, owner and date, as they were stated.
     sites
         Who answered, where rows are elsewhere.
     path
-        The models among which one was chosen, where a promise for people not seen was
+        The models among which one was chosen, where a certificate was
         asked for in advance.
     privacy
         What noise was added, what it protects, and the figures that were released with

@@ -1,4 +1,4 @@
-"""Tables and remarks, alike wherever they are shown: written from `Conclusions`.
+"""Tables and remarks, the same wherever they are shown: written from `Conclusions`.
 
 Terminal, page, card and notebook differ in how they draw; what they say is made here.
 """
@@ -34,9 +34,9 @@ COLOURS: dict[Tone, str] = {
     "bad": "#d4401c",
     "plain": "inherit",
 }
-ABOVE = "▲"  # beside a figure that is above its bound
+ABOVE = "▲"  # next to a figure that is above its bound
 NOTHING = "–"
-HERE = "◀"  # beside the model that is shipped, or the bound that was chosen
+HERE = "◀"  # next to the model that is shipped, or the bound that was chosen
 PASSED, FAILED, UNTRIED = "certified", "not certified", "not tested"
 
 
@@ -45,7 +45,7 @@ PASSED, FAILED, UNTRIED = "certified", "not certified", "not tested"
 
 @dataclass(frozen=True)
 class VerdictLine:
-    """A verdict as it is shown: whom it speaks of, in a word, in a sentence."""
+    """A verdict as it is shown: who it is about, in a word, in a sentence."""
 
     title: str
     word: str
@@ -115,7 +115,7 @@ def _sure(e: Evidence) -> str:
 
 
 def splits(e: Evidence) -> tuple[str, str]:
-    """Return what the rows at hand are called, and those that stand for new people."""
+    """Return what the rows given are called, and those that stand for new people."""
     held, path = known(e.heldout), known(e.path)
     chosen = held is not None and path is not None and path.split in held.splits
     apart = "calibration" if chosen else "test"

@@ -289,7 +289,7 @@ class Draw:
     def _stack(
         self, trials: Sequence[Trial], start: Point | None
     ) -> list[tuple[Run | None, TrialRecord]]:
-        """Train trials side by side; where one fails, each by itself."""
+        """Train trials side by side; where one fails, each alone."""
         flows = [self.training_of(trial, start, len(trials)) for trial in trials]
         try:
             with warnings.catch_warnings():
@@ -302,7 +302,7 @@ class Draw:
         return [self._stack([trial], start)[0] for trial in trials]
 
     def training_of(
-        self, trial: Trial, start: Point | None = None, beside: int = 1
+        self, trial: Trial, start: Point | None = None, parallel: int = 1
     ) -> Flow[tuple[Run, TrialRecord]]:
         """Train, say what it cost, and measure on all splits."""
         method, model = trial.build(self.budget), self.model
@@ -313,7 +313,7 @@ class Draw:
         near = None if start is None or not method.resumes else Start(start)
         began = time.monotonic()
         run = yield from rounds(problem, method, start=near)
-        seconds = (time.monotonic() - began) / beside
+        seconds = (time.monotonic() - began) / parallel
         costs = dict(zip(COSTS, (float(run.rounds), seconds), strict=True))
         head = (trial.name, self.seed, dict(trial.parameters))
         if run.stopped == "interrupted":

@@ -125,7 +125,7 @@ def check_memory(problem: Problem, method: Method) -> None:
         return
     p, z = problem.n_parameters, problem.n_cells
     rows = int(problem.silo_counts.sum())
-    # What is measured beside other methods is measured by the one that fits.
+    # What is measured for other methods is measured by the one that fits.
     measured = not isinstance(method, FirstOrder) and choose(problem)[0]
     kept = float(room(p, z) + COPIES) * (z + 2) * p
     if isinstance(method, Exact) or measured:

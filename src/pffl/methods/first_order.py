@@ -20,8 +20,8 @@ refused w is remembered as well, and on the way to it every function is known by
 and slopes at both ends, which tells where the merit is least. See docs/methods.md.
 
 **Hessians learnt from gradients.** A pair is a step s and how the gradients of F's
-losses and of every cell changed along it: ΔJ, with 1 + Z rows. Each row by itself is a
-BFGS pair of one function, so that the curvature of each bound is known beside that of
+losses and of every cell changed along it: ΔJ, with 1 + Z rows. Each row alone is a
+BFGS pair of one function, so that the curvature of each bound is known besides that of
 G(·; λ) for any λ:
 
     B_z ← B_z − B_z s sᵀB_z / sᵀB_z s + y yᵀ / sᵀy        y = row z of ΔJ

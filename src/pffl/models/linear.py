@@ -641,7 +641,7 @@ class HuberRegression(NumericModel):
     """A numeric target; ``ℓ = r²`` for residuals ``|r| ≤ δ``, else ``2δ|r| − δ²``.
 
     It is `LeastSquares` for small residuals, and one wild value cannot decide a group's
-    mean loss. The curvature is 2 up to δ and 0 beyond. Second-order methods are told a
+    mean loss. The curvature is 2 up to δ and 0 beyond. Second-order methods receive a
     little more than 0 there: a tenth of that of the parabola ``2(δ/|r|)·½r²`` + … which
     touches ℓ at r from above. With 0 a model of all-large residuals would be flat, and
     its minimum anywhere; certificates rest on values and gradients, which are exact.
@@ -751,7 +751,7 @@ def rebuild(described: object, parameters: int, *, module: object = None) -> Mod
     """Return the unbound model that a `describe()` stands for; refuse anything else.
 
     Only names of our own tables are looked up: no code is ever loaded, and a network
-    that would not have exactly so many `parameters` is refused before memory is given
+    that would not have exactly n `parameters` is refused before memory is given
     to it. One with a module of the user's own needs that `module`, which must be what
     was described.
     """

@@ -174,7 +174,7 @@ def sharing(sites: int, privacy: Privacy, site: str = "") -> Adding:
         raise UsageError(
             f"[wrong-colluding] colluding = {privacy.colluding}, and inside a secure "
             f"sum of {sites} sites it is from 1 to {sites - 1}: every site sees the "
-            "totals and can take its own noise off, and somebody's must be left"
+            "totals and can take its own noise off, and some noise must be left"
         )
     source = None if privacy.noise_seed is None else _source(privacy, site)
     return Adding(source, sites, True, privacy.colluding)
@@ -311,14 +311,14 @@ def run(
 
 
 def private_data(data: Data) -> Data:
-    """Return what may be said of rows beside releases: no figure, no hash of them."""
+    """Return what may be said of rows besides releases: no figure, no hash of them."""
     return Data(data.name, data.silos, data.schema, data.synthetic)
 
 
 def _notes(plan: Plan, adding: Adding) -> list[str]:
     out = [
         "all figures of rows were released with noise, counts too; the risk weighs "
-        "rows alike, as what single silos have is not told"
+        "rows equally, as what single silos have is not told"
     ]
     if plan.privacy.repeatable:
         out.append(
@@ -442,7 +442,7 @@ def _by_rounds(
             value = None
             continue
         if not isinstance(signal, Train):
-            refuse("what the method asks beside its steps")
+            refuse("what the method asks besides its steps")
         named = {"gradient": "gradients", "losses": "losses" if fair else ""}
         given = {"loss_bound": releasing.plan.privacy.loss_bound}
         people = float(problem.masses.sum())
@@ -459,7 +459,7 @@ def _pair(point: Point) -> tuple[FloatArray, FloatArray]:
 
 
 def _step(problem: Problem, query: Train, total: Any) -> TrainTotal:
-    """Return a released gradient as one step of all rows, divided by nobody's mass."""
+    """Return a released gradient as one step of all rows, not divided by a mass."""
     gradient = query.heaviest * query.real(total, "gradient")
     losses = _set_sums(problem, query, total, "losses")
     in_cells = query.cell_weights * problem.counts

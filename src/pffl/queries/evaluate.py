@@ -46,7 +46,7 @@ from pffl.typing import BoolArray, FloatArray, IntArray
 STAKES = ("count", "above", *MOMENTS)
 RISES = ("count", "above", "impossible", "t", "tx")
 IMPOSSIBLE = 744.0  # log loss of a probability that a 64-bit number cannot tell from 0
-MOST = 1e290  # a loss beside its bound: a larger one counts as this
+MOST = 1e290  # a loss next to its bound: a larger one counts as this
 MAX_TRIALS, MAX_BETS, MAX_LEVELS = 8, 16, 8
 PREDICTED = RowRange(
     0.0, 1.0, whole=True, weighted=True, called="a count of predictions"
@@ -90,7 +90,7 @@ class EvaluateTotal(Total):
         Σ s_i × bounded loss per cell, at each M that was to be tried.
     people
         Where a bound on weights was given: sums of `STAKES` over the people of each
-        cell. Rows are people where nobody knows whom they are about.
+        cell. Rows are people where no id is known.
     logs
         Σ log(1 − γu) over a cell's people, per bet and level; see `bounds.mean`.
     rises
@@ -121,14 +121,14 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
     Attributes
     ----------
     loss_bound
-        M of the bounded predictor; infinite where there is none.
+        M of the bounded predictor; infinite without one.
     trials
         Other values of M, to be tried.
     bets
         γ of each cell, shape (Z, J), for confidence statements about unseen people.
     weight_bound, levels
         s_max, and losses of each cell at which bets are to be tested, shape (Z, G), in
-        order. Bets without them are on rows that count alike: 1, and from 0 to M.
+        order. Bets without them are on unweighted rows: 1, and from 0 to M.
     rising
         1 asks for the sums of an alarm: `levels` are then the bounds of the cells, and
         losses need none; see `bounds.alarm`.
@@ -192,8 +192,8 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
     def check_release(self) -> None:
         """Refuse what has no declared length, and log-sums without bets."""
         check_linear(self.task.model, self.loss_bound)
-        alike = bool((self.bets == self.bets[:1]).all())
-        if not alike or ("logs" in self.asked_for) != bool(self.bets.size):
+        same = bool((self.bets == self.bets[:1]).all())
+        if not same or ("logs" in self.asked_for) != bool(self.bets.size):
             raise Malformed(
                 "[wrong-bets] under noise bets are those of all cells, and go with "
                 "log-sums"
@@ -319,7 +319,7 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
 
         ``member(z)`` says which rows are in a cell. Rows of one person are no
         independent draws: each person counts once in a cell, with their mean. `times`
-        says for how many rows each stands, where nobody knows whom they are about.
+        says for how many rows each stands, where no id is known.
         """
         shapes = {n: EvaluateTotal.declared[n].sent_shape(self.dims) for n in BY_ROW}
         out = {name: np.zeros(shape) for name, shape in shapes.items()}
@@ -445,12 +445,12 @@ class Stakes:
 
     def log_sums(self, bets: FloatArray, levels: FloatArray) -> FloatArray:
         """Return Σ log(1 − γu), u = tx + (1 − t)z, shape (bets, levels)."""
-        out, alike = np.zeros((len(bets), len(levels))), bool((self.t == 1.0).all())
-        for place, z in enumerate(levels[:1] if alike else levels):
+        out, same = np.zeros((len(bets), len(levels))), bool((self.t == 1.0).all())
+        for place, z in enumerate(levels[:1] if same else levels):
             u = self.tx + (1.0 - self.t) * z
             for j, bet in enumerate(bets):
                 out[j, place] = self.times @ np.log1p(-bet * u)
-        return np.repeat(out[:, :1], len(levels), axis=1) if alike else out
+        return np.repeat(out[:, :1], len(levels), axis=1) if same else out
 
     def rises(self, impossible: float) -> FloatArray:
         """Return the sums of `RISES`."""
