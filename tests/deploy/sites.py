@@ -41,6 +41,7 @@ from tests.inside import (
     read_answer,
     read_masked,
     read_total,
+    running,
     secure_sum,
     write_request,
 )
@@ -243,10 +244,10 @@ def run(
     else:
         adding = Adding(None, k, True, terms.colluding)
         about = (known["method"], known["options"])
-        releases, clipped = planned(
+        releases, clipped = running.planned(
             setting, plan.constraint, known["model"], *about, terms
         )
-        flow = private_run(
+        flow = running.run(
             setting, plan.constraint, releases, clipped, *about, known["seed"], adding
         )
     splits = () if terms is not None else agreed.splits
