@@ -41,7 +41,6 @@ from tests.inside import (
     read_answer,
     read_masked,
     read_total,
-    running,
     secure_sum,
     write_request,
 )
@@ -244,10 +243,10 @@ def run(
     else:
         adding = Adding(None, k, True, terms.colluding)
         about = (known["method"], known["options"])
-        releases, clipped = running.planned(
+        releases, clipped = planned(
             setting, plan.constraint, known["model"], *about, terms
         )
-        flow = running.run(
+        flow = private_run(
             setting, plan.constraint, releases, clipped, *about, known["seed"], adding
         )
     splits = () if terms is not None else agreed.splits
