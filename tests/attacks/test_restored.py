@@ -51,6 +51,7 @@ RUN = {
 NAME = "monday"
 DURING = 3  # messages of the run before the copy is made: the second step
 Log = list[tuple[bytes, bytes]]
+Monday = tuple[Path, Log]
 
 
 @cache
@@ -152,7 +153,7 @@ REFUSED, SAME, NOTHING, ROWS = (
 
 
 @pytest.fixture(scope="module")
-def monday(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Log]:
+def monday(tmp_path_factory: pytest.TempPathFactory) -> Monday:
     """An honest run, its copies, and what was said."""
     folder = tmp_path_factory.mktemp("monday")
     return folder, honest_run(folder)
@@ -161,7 +162,7 @@ def monday(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Log]:
 @pytest.mark.parametrize("changed", [False, True], ids=["same rows", "one row more"])
 @pytest.mark.parametrize("copy", ["before", "during", "after", "ended"])
 def test_a_folder_that_is_put_back_never_sends_two_messages_under_one_mask(
-    monday: tuple[Path, Log], copy: str, changed: bool
+    monday: Monday, copy: str, changed: bool
 ) -> None:
     folder, log = monday
     put_back(folder, copy)
@@ -188,7 +189,7 @@ def test_a_folder_that_is_put_back_never_sends_two_messages_under_one_mask(
 
 @pytest.mark.parametrize("changed", [False, True], ids=["same rows", "one row more"])
 def test_a_folder_that_is_put_back_begins_anew_under_other_masks(
-    monday: tuple[Path, Log], changed: bool
+    monday: Monday, changed: bool
 ) -> None:
     """The server relays the new key with the others' of then, and asks the same."""
     folder, log = monday
@@ -201,7 +202,7 @@ def test_a_folder_that_is_put_back_begins_anew_under_other_masks(
     assert read_from(folder, data, log[1], said) == NOTHING
 
 
-def test_another_query_at_a_step_has_another_mask(monday: tuple[Path, Log]) -> None:
+def test_another_query_at_a_step_has_another_mask(monday: Monday) -> None:
     """A copy of before the step does not know that it was answered."""
     folder, log = monday
     put_back(folder, "during")
@@ -214,9 +215,7 @@ def test_another_query_at_a_step_has_another_mask(monday: tuple[Path, Log]) -> N
     assert read_from(folder, people(), (write_request(other), before), said) == NOTHING
 
 
-def test_the_attack_reads_the_row_where_nothing_stops_it(
-    monday: tuple[Path, Log],
-) -> None:
+def test_the_attack_reads_the_row_where_nothing_stops_it(monday: Monday) -> None:
     """A site that does not look at the hash of its rows: the instrument works."""
     folder, log = monday
     put_back(folder, "during")
@@ -226,18 +225,14 @@ def test_the_attack_reads_the_row_where_nothing_stops_it(
     assert read_from(folder, with_one_more(), log[DURING], said) == ROWS
 
 
-def test_secrets_of_a_run_are_for_the_site_alone_and_go_with_it(
-    monday: tuple[Path, Log],
-) -> None:
+def test_secrets_of_a_run_are_for_the_site_alone_and_go_with_it(monday: Monday) -> None:
     folder, _ = monday
     (path,) = (folder / "after" / "runs").glob("*.safetensors")
     assert path.stat().st_mode & 0o777 == 0o600
     assert not list((folder / "ended" / "runs").glob("*.safetensors"))
 
 
-def test_a_run_that_never_ended_is_forgotten_in_time(
-    monday: tuple[Path, Log],
-) -> None:
+def test_a_run_that_never_ended_is_forgotten_in_time(monday: Monday) -> None:
     folder, log = monday
     name = people().silo_names[0]
     put_back(folder, "during")
@@ -284,49 +279,34 @@ def swapped(content: bytes, key: bytes) -> bytes:
 
 
 OWN = os.urandom(32)  # a key of the server's, in the middle
+SIGN, RELAY, TWICE = "not-signed", "wrong-relay", "repeated-key"
+said = announcing
 KEYS: dict[str, tuple[str, Callable[..., tuple[bytes, ...]]]] = {
-    "the server's own key": ("not-signed", lambda a, b, c: (a, swapped(b, OWN), c)),
-    "a key without a signature": ("not-signed", lambda a, b, c: (a, unsigned(b), c)),
-    "a key that another signed": (
-        "not-signed",
-        lambda a, b, c: (a, announcing(b, "mallory", OWN), c),
+    "the server's own key": (SIGN, lambda a, b, c: (a, swapped(b, OWN), c)),
+    "no signature": (SIGN, lambda a, b, c: (a, unsigned(b), c)),
+    "a key that another signed": (SIGN, lambda a, b, c: (a, said(b, "x", OWN), c)),
+    "another run": (RELAY, lambda a, b, c: (a, said(b, "site 1", run="x"), c)),
+    "another federation": (
+        RELAY,
+        lambda a, b, c: (a, said(b, "site 1", transcript="0" * 64), c),
     ),
-    "a key of another run": (
-        "wrong-relay",
-        lambda a, b, c: (a, announcing(b, "site 1", run="tuesday"), c),
-    ),
-    "a key for another federation": (
-        "wrong-relay",
-        lambda a, b, c: (a, announcing(b, "site 1", transcript="0" * 64), c),
-    ),
-    "one site's key twice": ("wrong-relay", lambda a, b, c: (a, b, b)),
-    "two sites with one key": (
-        "repeated-key",
-        lambda a, b, c: (a, b, announcing(c, "site 2", key_of(b))),
-    ),
-    "the site's own key at another": (
-        "repeated-key",
-        lambda a, b, c: (a, b, announcing(c, "site 2", key_of(a))),
-    ),
+    "one site's key twice": (RELAY, lambda a, b, c: (a, b, b)),
+    "one key of two": (TWICE, lambda a, b, c: (a, b, said(c, "site 2", key_of(b)))),
+    "its own at another": (TWICE, lambda a, b, c: (a, b, said(c, "site 2", key_of(a)))),
     "a key that agrees with everybody": (
         "wrong-keys",
-        lambda a, b, c: (a, b, announcing(c, "site 2", bytes(32))),
+        lambda a, b, c: (a, b, said(c, "site 2", bytes(32))),
     ),
-    "one key less": ("wrong-relay", lambda a, b, c: (a, b)),
-    "one key more": ("wrong-relay", lambda a, b, c: (a, b, c, c)),
-    "no keys": ("wrong-relay", lambda a, b, c: ()),
-    "another key of this site": (
-        "wrong-relay",
-        lambda a, b, c: (announcing(a, "site 0", OWN), b, c),
-    ),
-    "the order of sites changed": ("wrong-relay", lambda a, b, c: (a, c, b)),
+    "one key less": (RELAY, lambda a, b, c: (a, b)),
+    "one key more": (RELAY, lambda a, b, c: (a, b, c, c)),
+    "no keys": (RELAY, lambda a, b, c: ()),
+    "another key of this site": (RELAY, lambda a, b, c: (said(a, "site 0", OWN), b, c)),
+    "the order of sites changed": (RELAY, lambda a, b, c: (a, c, b)),
 }
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_keys_that_are_not_the_sites_own_are_refused(
-    monday: tuple[Path, Log], name: str
-) -> None:
+def test_keys_that_are_not_the_sites_own_are_refused(monday: Monday, name: str) -> None:
     code, lie = KEYS[name]
     sites = sites_of(people(), agree(people(), run=RUN), rules=Rules())
     hello, asked = (read_request(monday[1][k][0]) for k in (0, 1))
@@ -338,7 +318,7 @@ def test_keys_that_are_not_the_sites_own_are_refused(
     tell(f"server relays {name}", "–", f"refused ({code})")
 
 
-def test_every_run_has_keys_of_its_own(monday: tuple[Path, Log]) -> None:
+def test_every_run_has_keys_of_its_own(monday: Monday) -> None:
     sites = sites_of(people(), agree(people(), run=RUN), rules=Rules())
     hello = read_request(monday[1][0][0])
     found = {

@@ -43,15 +43,15 @@ seed = 0
 baseline = false
 """
 
-RANGES = [
-    f"{name} {k}={ends}"
-    for name, ends in (("number", "0,100"), ("flag", "0,1"), ("count", "0,10"))
-    for k in range(1, 4)
-]
+HIGHEST = {"number": 100, "flag": 1, "count": 10}
+RANGES = [f'"{name} {k}" = [0, {HIGHEST[name]}]' for name in HIGHEST for k in (1, 2, 3)]
 PRIVATE = f"""{RUN_FILE.replace("rows = 1500", "rows = 6000")}
 [privacy]
 epsilon = 4.0
-range = {json.dumps([*RANGES, "number 4=0,100"])}
+
+[privacy.ranges]
+"number 4" = [0, 100]
+{chr(10).join(RANGES)}
 """
 
 

@@ -61,13 +61,16 @@ def study(typed, tmp_path):
     return tmp_path / "study"
 
 
-def joined(typed, *names: str, **more: Any) -> str:
-    said = ""
+def join(typed, *options: str, name: str = "north", rows: str = "", code: int = 0):
+    """What a site is told that joins, or tries to."""
+    rows = rows or f"study/rows/{name}.csv"
+    given = ("--rows", rows, "--site", name, *options)
+    return typed("site", "join", "study/federation.json", *given, code=code)
+
+
+def joined(typed, *names: str) -> None:
     for name in names or NAMES:
-        rows = f"study/rows/{name}.csv"
-        given = ("--rows", rows, "--site", name, *more.get("options", JOIN))
-        said = typed("site", "join", "study/federation.json", *given)
-    return said
+        join(typed, *JOIN, name=name)
 
 
 def edited(study: Path, **parts: Any) -> Agreement:
@@ -165,9 +168,8 @@ def test_two_sites_are_not_masked_and_that_is_said(study, typed, tmp_path):
 
 
 def test_join_says_what_it_means_and_asks_for_fingerprints(study, typed):
-    agreed = Agreement.read(study / "federation.json")
-    bare = ("--rows", "study/rows/north.csv", "--site", "north", "--split", "split")
-    said = typed("site", "join", "study/federation.json", *bare, "--yes", code=2)
+    agreed, bare = Agreement.read(study / "federation.json"), ("--split=split", "--yes")
+    said = join(typed, *bare, code=2)
     assert said.startswith("Masked mode: a curious server or site")
     for text in (
         "promises nothing against a server or site that cheats",
@@ -181,12 +183,9 @@ def test_join_says_what_it_means_and_asks_for_fingerprints(study, typed):
     peers = {name: agreed.keys[name].fingerprint for name in ("south", "west")}
     right = [f"--peer={name}={value}" for name, value in peers.items()]
     wrong = [right[0], f"--peer=west={peers['south']}"]
-    refused = typed(
-        "site", "join", "study/federation.json", *bare, "--yes", *wrong, code=2
-    )
-    assert "do not join" in refused
+    assert "do not join" in join(typed, *bare, *wrong, code=2)
     weak = ("--floor", "3", "--radius", "1e9", "--batches")
-    said = typed("site", "join", "study/federation.json", *bare, "--yes", *right, *weak)
+    said = join(typed, *bare, *right, *weak)
     assert said.count("WEAKER THAN THE DEFAULT") == 3
     assert "flower-supernode" in said
     assert "Masked mode" in typed("site", "show", "--site", "north")
@@ -215,62 +214,39 @@ def test_no_field_of_an_agreement_changes_silently(study):
         assert other.hash != agreed.hash, name
 
 
-def test_what_gets_worse_needs_a_word_of_its_own(study, typed, tmp_path):
+def test_what_gets_worse_needs_a_word_of_its_own(study, typed):
     joined(typed)
-    again = ("--rows", "study/rows/north.csv", "--site", "north", *JOIN)
     agreed = Agreement.read(study / "federation.json")
-    edited(study, secure_sum=False)
-    said = typed("site", "join", "study/federation.json", *again, code=2)
-    assert "--end-secure-sums" in said
-    edited(study, secure_sum=True)
-    other = {**agreed.keys, "west": SiteKey.generate().public}
-    edited(study, keys=other)
-    said = typed("site", "join", "study/federation.json", *again, code=2)
-    assert "--new-keys" in said
-    assert "NEW KEY" in said
-    edited(study, keys={**agreed.keys, "north": SiteKey.generate().public})
-    said = typed("site", "join", "study/federation.json", *again, code=2)
-    assert "another key of 'north'" in said
-    edited(study, keys=dict(agreed.keys), queries=10**6)
-    said = typed("site", "join", "study/federation.json", *again, code=2)
-    assert "--queries" in said
-    edited(study, queries=5, run={**agreed.run, "run": {"seed": 9}})
-    said = typed("site", "join", "study/federation.json", *again)
-    assert "CHANGES: run.run.seed: 0 becomes 9" in said
+    keys, key = dict(agreed.keys), SiteKey.generate().public
+    seed = {**agreed.run, "run": {"seed": 9}}
+    for changed, words in (
+        ({"secure_sum": False}, ["--end-secure-sums"]),
+        ({"keys": {**keys, "west": key}}, ["--new-keys", "NEW KEY"]),
+        ({"keys": {**keys, "north": key}}, ["another key of 'north'"]),
+        ({"queries": 10**6}, ["--queries"]),
+        ({"queries": 5, "run": seed}, ["CHANGES: run.run.seed: 0 becomes 9"]),
+    ):
+        edited(study, **{"secure_sum": True, "keys": keys, **changed})
+        said = join(typed, *JOIN, code=0 if "run" in changed else 2)
+        assert all(word in said for word in words), said
 
 
 def test_other_columns_and_few_changed_rows_are_refused(study, typed, tmp_path):
-    given = ("--site", "north", *JOIN)
     table = pd.read_csv("study/rows/north.csv")
     table.rename(columns={"flag 1": "flag_1"}).to_csv("other.csv", index=False)
-    told = typed(
-        "site", "join", "study/federation.json", "--rows", "other.csv", *given, code=3
-    )
-    assert "no column 'flag 1'" in told
+    assert "no column 'flag 1'" in join(typed, *JOIN, rows="other.csv", code=3)
     joined(typed, "north")
     memory = SiteFolder.find(tmp_path / "north").memory()
     memory.add("answer", {"task": {}}, queries=1)  # something was answered
     memory.close()
-    fewer = table.drop(index=[0])
-    fewer.to_csv("fewer.csv", index=False)
-    told = typed(
-        "site", "join", "study/federation.json", "--rows", "fewer.csv", *given, code=2
-    )
-    assert "--changed-rows" in told
-    typed(
-        "site",
-        *("join", "study/federation.json", "--rows", "fewer.csv", *given),
-        "--changed-rows",
-    )
+    table.drop(index=[0]).to_csv("fewer.csv", index=False)
+    assert "--changed-rows" in join(typed, *JOIN, rows="fewer.csv", code=2)
+    join(typed, *JOIN, "--changed-rows", rows="fewer.csv")
     # Rows that were put there without consent, and a table that nobody agreed to.
     place = SiteFolder.find(tmp_path / "north")
     kept = (place.path / prepared_rows.FILE).read_bytes()
-    refused = ("--rows", "study/rows/north.csv", "--site", "north", "--changed-rows")
-    typed(
-        *("site", "join", "study/federation.json", *refused, "--trust-keys"),
-        *("--split", "split"),
-        code=1,  # nobody answered "Join?"
-    )
+    unasked = [word for word in JOIN if word != "--yes"]
+    join(typed, *unasked, "--changed-rows", code=1)  # nobody answered "Join?"
     assert (place.path / prepared_rows.FILE).read_bytes() == kept
     site = place.open()
     silo = replace(site.silo, splits={"train": site.silo.rows("test")})
@@ -287,22 +263,13 @@ def test_private_mode_names_its_cost_and_needs_a_budget(typed, tmp_path):
     (tmp_path / "run.toml").write_text(PRIVATE)
     given = ("--sites", "lines.txt", "-o", "study", "--trial-rows")
     assert "private mode" in typed("deploy", "run.toml", *given)
-    bare = (
-        "--rows",
-        "study/rows/north.csv",
-        "--site",
-        "north",
-        "--trust-keys",
-        "--yes",
-    )
-    said = typed("site", "join", "study/federation.json", *bare, code=2)
+    bare = ("--trust-keys", "--yes")
+    said = join(typed, *bare, code=2)
     assert said.startswith("Private mode: (ε, δ) = (4, 1e-06)")
     assert "--epsilon" in said
-    split = (*bare, "--epsilon", "9", "--split", "split")
-    assert "from that row alone" in typed(
-        "site", "join", "study/federation.json", *split, code=3
-    )
-    typed("site", "join", "study/federation.json", *bare, "--epsilon", "9")
+    told = join(typed, *bare, "--epsilon", "9", "--split", "split", code=3)
+    assert "from that row alone" in told
+    join(typed, *bare, "--epsilon", "9")
     assert "privacy account: ε = 0 of 9" in typed("site", "show", "--site", "north")
 
 
@@ -366,6 +333,18 @@ def test_a_run_over_sockets_is_written_and_forgotten(study, typed, tmp_path, cap
     entries = json.loads(typed("site", "show", "--site", "north", "--json"))
     assert [e["number"] for e in entries] == list(range(1, len(entries) + 1))
     assert typed("verify", tmp_path / "run")
+    lines = (tmp_path / "run/record.jsonl").read_text().splitlines()
+    said = [json.loads(line) for line in lines]
+    assert [e["seconds"] for e in said if e.get("event") == "round"][-1] > 0
+
+    class Gone(InMemory):
+        def addresses(self):
+            raise SystemExit(1)  # as Flower ends a ServerApp without a SuperLink
+
+    with pytest.raises(SystemExit):
+        flower_app.run(Gone({}), study, tmp_path / "gone")
+    last = (tmp_path / "gone/record.jsonl").read_text().splitlines()[-1]
+    assert json.loads(last)["code"] == 5
     # Another run file than the sites joined.
     text = (study / "run.toml").read_text().replace("bound = 0.68", "bound = 0.9")
     (study / "run.toml").write_text(text)

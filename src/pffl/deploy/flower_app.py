@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
+import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +197,8 @@ def run(
                 say=lambda text: print(text, flush=True),
             )
         except BaseException as error:
+            if isinstance(error, SystemExit):  # by which Flower ends a ServerApp
+                error = FederationError("[server-gone] the SuperLink ended the run")
             ours = isinstance(error, PFFLError)
             code = error.exit_code if isinstance(error, PFFLError) else 1
             _ended(record, code, str(error) if ours else type(error).__name__)
@@ -264,7 +267,8 @@ class Live(Callback):
     """
 
     record: Record
-    _first: Round | None = None
+    begun: float = field(default_factory=time.monotonic)
+    _first: tuple[int, float] | None = None
 
     def asking(self, queries: Sequence[Query[Any]]) -> None:
         """Write what is asked."""
@@ -272,17 +276,17 @@ class Live(Callback):
 
     def after_round(self, row: Round) -> bool:
         """Tell how the run goes."""
-        first = self._first = self._first or row
-        left = None
-        if row.planned is not None and row.number > first.number:
-            pace = (row.seconds - first.seconds) / (row.number - first.number)
+        seconds, left = time.monotonic() - self.begun, None
+        number, at = self._first = self._first or (row.number, seconds)
+        if row.planned is not None and row.number > number:
+            pace = (seconds - at) / (row.number - number)
             left = round((row.planned - row.number) * pace, 1)
         entry = {
             "event": ROUND,
             "round": row.number,
             "planned": row.planned,
             "what": describe(row),
-            "seconds": round(row.seconds, 1),
+            "seconds": round(seconds, 1),
             "left": left,
         }
         self.record.write(entry)
