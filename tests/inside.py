@@ -33,23 +33,22 @@ HOMES = {
     "cli.options": "COMMANDS_GONE Draft OPTIONS OPTIONS_GONE bound in_options",
     "constraints": "EVERY_SILO",
     "data.checks": "repeated_rows row_hashes shared_ids shared_rows",
-    "data.columns": ":columns Column count_words encode_values match_names",
+    "data.columns": ":columns Column count_words encode_values",
     "data.infer": ":infer",
     "data.partition": ":partition draw_parts split_index",
     "data.read": (
         ":reading find_delimiter open_member place_of read_chunks read_table"
     ),
     "data.rows": "as_csr as_inputs",
-    "data.schema": "Names Numbered named repeated withheld",
+    "data.schema": "Names Numbered named withheld",
     "data.table": "TableOptions",
     "datasets._acs": (
-        ":datasets_acs CODES:acs_codes FIFTY_STATES FIPS RACES RELP_OF_RELSHIPP SEXES "
-        "TASKS archive_name"
+        ":datasets_acs FIPS RACES RELP_OF_RELSHIPP SEXES TASKS archive_name"
     ),
     "datasets._celeba": ":datasets_celeba",
     "datasets._fetch": ":datasets_fetch RemoteFile cache_folder fetch",
     "datasets._people": (
-        ":datasets_people ADULT_COLUMNS ADULT_FILES COMPAS_FILE read_adult read_compas"
+        "ADULT_COLUMNS ADULT_FILES COMPAS_FILE read_adult read_compas"
     ),
     "deploy.coordinator": (
         ":coordinator Address Launch deploy follow line planned_queries server_seen "

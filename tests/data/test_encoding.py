@@ -15,9 +15,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from pffl.data import Column, DataWarning, TableEncoder
-from pffl.errors import DataError, Problems
+from pffl.errors import DataError
 from tests.data.tables import people
-from tests.inside import encode_values, match_names
+from tests.inside import encode_values
 from tests.raising import raises
 
 
@@ -58,18 +58,6 @@ def test_missing_values_of_every_kind(column, found):
         encode_values(column, "column")
     with raises(DataError, "wrong-shape"):
         encode_values(np.zeros((2, 2)), "silo")
-
-
-def test_match_names_lists_the_unknown():
-    problems = Problems("table", DataError)
-    codes = match_names(pd.Series(["x", "y", "x", None]), ("y",), "sex", problems)
-    assert codes.tolist() == [-1, 0, -1, -1]
-    assert sorted(problems.codes) == ["missing-values", "unknown-category"]
-    assert "'x' (2, first: row 0)" in problems.found[-1]
-    codes = match_names(pd.Series(["y", None]), ("y", "missing"), "sex", problems)
-    assert codes.tolist() == [0, 1]
-    match_names(pd.Series([], dtype=object), ("y",), "sex", problems)
-    assert len(problems.found) == 2
 
 
 @pytest.mark.parametrize(

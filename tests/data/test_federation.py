@@ -40,17 +40,6 @@ def test_every_row_is_in_one_split_of_its_silo():
     np.testing.assert_array_equal(names[order], given["silo"][expected])
 
 
-def test_split_depends_on_the_seed_and_the_silo_only():
-    assert build(seed=1).fingerprint == build(seed=1).fingerprint
-    assert build(seed=1).fingerprint != build(seed=2).fingerprint
-    given = arrays()
-    alone = given["silo"] == "a"
-    some = build(**{name: value[alone] for name, value in given.items()})
-    np.testing.assert_array_equal(
-        some.silos[0].rows("test").X, build().silos[0].rows("test").X
-    )
-
-
 @given(count=st.integers(0, 50), test=st.floats(0, 0.9), seed=st.integers(0, 99))
 def test_parts_cover_each_row_once_and_leave_one_for_training(count, test, seed):
     parts = draw_parts(
@@ -75,13 +64,6 @@ def test_silos_are_views_of_one_copy_in_single_precision_too():
         assert parts[0].base is not None
         assert all(part.base is parts[0].base for part in parts)
         assert parts[0].dtype == kind
-
-
-def test_several_attributes_combine_to_groups():
-    given = arrays()
-    both = {"sex": given["sensitive_features"], "old": given["y"] == 1}
-    names = [f"{sex} × old = {old}" for sex in "fm" for old in (False, True)]
-    assert build(sensitive_features=both).schema.groups == tuple(names)
 
 
 def test_all_problems_of_arrays_are_raised_together():
@@ -113,13 +95,6 @@ def test_wrong_codes_and_shapes_are_named_with_their_place():
         Federation(SCHEMA, (wide, short))
     with raises(DataError, "no-training-rows", "train"):
         Federation(SCHEMA, (Silo("a", 0, {"test": rows()}),))
-
-
-def test_fingerprint_with_empty_splits_and_of_changed_rows():
-    one = Federation(SCHEMA, (silo(), silo("two", 1, test=1)))
-    empty = Silo("one", 0, {"train": rows(), "test": rows(0)})
-    assert len(Federation(SCHEMA, (empty,)).fingerprint) == 64
-    assert one.fingerprint != Federation(SCHEMA, (silo(), silo("two", 1))).fingerprint
 
 
 def test_inputs_named_like_a_protected_attribute():

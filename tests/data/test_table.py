@@ -3,10 +3,9 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from pffl.data import DataWarning, Federation, TableEncoding
+from pffl.data import Federation, TableEncoding
 from pffl.errors import DataError, UsageError
 from tests.data.tables import build, people
 from tests.inside import infer
@@ -111,45 +110,6 @@ def test_missing_inputs():
     assert not any(f.startswith(("age", "job")) for f in dropped.schema.features)
 
 
-def test_mixed_and_infinite_values():
-    frame = people().astype({"age": object, "income": float})
-    frame.loc[0, "age"] = "?"
-    frame.loc[1, "income"] = np.inf
-    with raises(DataError, "mixed-types", "'age'", "'?' (1, row 0)", "'income': 1"):
-        build(frame)
-
-
-def test_flags_dates_and_empty_columns():
-    frame = people().assign(
-        flag=lambda d: d["age"] > 40, when=pd.Timestamp("2020-01-01"), nothing=np.nan
-    )
-    with pytest.warns(DataWarning, match="'when' holds dates .* was left out"):
-        federation = build(frame, missing="indicator")
-    assert federation.schema.features[-1] == "flag"
-
-
-def test_protected_columns_that_are_no_groups():
-    with raises(DataError, "too-many-groups"):
-        build(people(400), group="income")
-    frame = people().assign(who=[f"p{i}" for i in range(120)])
-    with raises(DataError, "looks-like-id"):
-        build(frame, group="who")
-
-
-def test_a_column_that_repeats_the_protected_one():
-    frame = people().assign(title=lambda d: (d["sex"] == "m") * 1)
-    with pytest.warns(DataWarning, match="'title' alone predicts the prot") as seen:
-        build(frame)
-    assert len(seen) == 1
-
-
-def test_missing_silos_labels_and_ids_are_refused_together():
-    frame = people().assign(who=lambda d: d.index.astype(float))
-    frame.loc[0, ["who", "branch", "hired"]] = None
-    with raises(DataError, "missing-values", "'branch': 1", "'hired': 1", "'who': 1"):
-        build(frame, id="who")
-
-
 def test_new_rows_are_encoded_alike():
     frame = people()
     federation = build(frame, test_fraction=0.0)
@@ -241,15 +201,6 @@ def test_rare_values_are_one_category_by_a_stated_rule():
     np.testing.assert_array_equal(both.sum(axis=1), 1)
     total = federation.pooled().X[:, names.index("zip=other")].sum()
     assert total == few.sum()
-
-
-def test_a_missing_value_is_never_a_rare_one():
-    frame = zipped()
-    frame.loc[0, "zip"] = None
-    federation = build(frame, rare=20, missing="indicator")
-    column = next(c for c in federation.encoding.columns if c.name == "zip")
-    assert "missing" in column.values
-    assert len(federation.encoding.inputs(frame[:1])) == 1
 
 
 def test_too_many_categories_come_with_the_figure_and_a_remedy(monkeypatch):

@@ -11,8 +11,8 @@ import pytest
 
 import pffl
 from pffl import runs
-from pffl.data import Attribute, DataWarning, Schema, TableEncoding
-from pffl.errors import DataError, UsageError
+from pffl.data import Attribute, TableEncoding
+from pffl.errors import UsageError
 from pffl.models import Inputs
 from tests.data import tables
 from tests.helpers import without_zeros
@@ -23,7 +23,6 @@ from tests.inside import (
     Predictor,
     columns,
     count_words,
-    repeated,
     score_file,
     verifier,
 )
@@ -90,11 +89,6 @@ def predictor_of(encoding, seed=0):
 # Words
 
 
-def test_known_hashes():
-    assert murmur3(b"hello") == 0x248BFA47
-    assert murmur3(b"") == 0
-
-
 @pytest.mark.parametrize("width", [2, 1000, WIDTH])
 def test_a_word_counts_where_its_hash_says(width):
     texts = [*WORDS, "fever Fever, FEVER!", "", "---"]
@@ -133,14 +127,6 @@ def test_numbered_names_are_those_of_a_list():
         names[len(names)]
 
 
-def test_names_that_are_there_twice_are_found():
-    twice = Names(("b", "notes#3", "b", Numbered("notes", 4), Numbered("x", 2)))
-    assert repeated(twice) == ["b", "notes#3"]
-    assert repeated(Names((Numbered("x", 2), Numbered("x", 3)))) == ["x#0"]
-    with raises(DataError, "repeated-name", "notes#3"):
-        Schema(Names(("notes#3", Numbered("notes", 4))), SEX, ("no", "yes"))
-
-
 def test_a_million_names_are_a_few_bytes():
     encoding = build(columns={"notes": {"hash": WIDTH}}).encoding
     text = json.dumps(encoding.as_dict(), ensure_ascii=False)
@@ -156,16 +142,6 @@ def test_a_million_names_are_a_few_bytes():
 
 
 # Tables
-
-
-def test_a_text_is_words_beside_the_other_columns():
-    frame = notes()
-    federation = build(frame, columns={"notes": {"hash": 4096}})
-    rows = federation.encoding.rows(frame)
-    assert federation.schema.n_features == 1 + 50 + 4096
-    expected = count_words(frame["notes"], 4096).toarray()
-    assert np.array_equal(rows.X[:, -4096:].toarray(), expected)
-    assert np.array_equal(rows.X[:, [0]].toarray()[:, 0], frame["year"])
 
 
 @pytest.mark.parametrize("hashed", [False, True])
@@ -208,33 +184,6 @@ def test_wide_and_mostly_zero_is_sparse_and_all_else_as_ever():
     assert all("hash" not in column for column in plain["columns"])
 
 
-@pytest.mark.parametrize(
-    ("name", "width", "code", "said"),
-    [
-        ("notes", 0, "bad-column", "'notes'"),
-        ("notes", 3.5, "wrong-value", "3.5"),
-        ("notes", True, "wrong-value", "True"),
-        ("notes", 2**24 + 1, "bad-column", "16,777,216"),
-        ("hired", 64, "bad-column", "'hired'"),
-        ("sex", 64, "bad-column", "'sex'"),
-        ("branch", 64, "bad-column", "'branch'"),
-    ],
-)
-def test_what_cannot_be_hashed_is_refused(name, width, code, said):
-    with raises((UsageError, DataError), code, said):
-        build(columns={name: {"hash": width}})
-
-
-def test_a_missing_text_is_refused_where_none_was_missing():
-    frame = notes()
-    encoding = build(frame, columns={"notes": {"hash": 512}}).encoding
-    frame.loc[2, "notes"] = None
-    with raises(DataError, "missing-values", "notes", "1"):
-        encoding.inputs(frame)
-    with raises(DataError, "missing-values", "notes", "1"):
-        build(frame, columns={"notes": {"hash": 512}})
-
-
 # Models
 
 
@@ -270,26 +219,6 @@ def test_predictions_of_tables_files_and_exports_agree(tmp_path, missing):
     pytest.importorskip("onnx")
     with raises(UsageError, "not-exportable", "notes"):
         predictor.to_onnx()
-
-
-def test_a_wide_category_in_the_exports():
-    frame = notes(600).assign(code=lambda d: [f"E{k}" for k in np.arange(600) % 300])
-    with pytest.warns(DataWarning, match="300 categories"):
-        encoding = build(frame, drop=["notes"]).encoding
-    assert encoding.encoder.keeps_sparse
-    predictor = predictor_of(encoding)
-    expected = predictor.predict_proba(frame)
-    pipeline = predictor.to_sklearn()
-    np.testing.assert_allclose(pipeline.predict_proba(frame), expected, rtol=1e-12)
-    frame.loc[0, "code"] = "new"
-    with raises(DataError, "unknown-category", "new"):
-        predictor.predict(frame)
-    pipeline = predictor.to_sklearn(unseen="ignore")
-    with pytest.warns(DataWarning, match="unknown values, taken as no value"):
-        ignored = pipeline.predict_proba(frame)
-    with pytest.warns(DataWarning, match="unknown values, taken as no value"):
-        own = predictor.predict_proba(frame, unseen="ignore")
-    np.testing.assert_allclose(ignored, own, rtol=1e-12)
 
 
 def test_the_inputs_of_a_text_share_a_scale():

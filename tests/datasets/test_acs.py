@@ -25,10 +25,8 @@ from tests.datasets.server import serve
 from tests.inside import (
     FIPS,
     RACES,
-    RELP_OF_RELSHIPP,
     SEXES,
     TASKS,
-    acs_codes,
     archive_name,
 )
 from tests.inside import datasets_acs as _acs
@@ -160,11 +158,6 @@ def test_layouts_of_all_years_give_the_same_persons(tmp_path, whole, year):
     assert one.schema.features == whole.schema.features
 
 
-def test_every_relshipp_code_has_its_relp_code():
-    assert sorted(RELP_OF_RELSHIPP) == list(range(20, 39))
-    assert set(RELP_OF_RELSHIPP.values()) == set(acs_codes["RELP"]) - {11}
-
-
 def test_occupations_and_birthplaces_become_groups(zips):
     people = [p for p in EVERYONE if KEPT["income", "folktables"](p)]
     X = inputs(load(zips, "income"))
@@ -195,12 +188,6 @@ def test_the_protected_attribute_is_no_input_and_the_other_is(zips, group, count
     if group == "sex":
         words = [federation.schema.groups[g] for g in federation.pooled().group]
         assert words == [SEXES[int(p["SEX"])] for p in EVERYONE]
-
-
-def test_races_that_do_not_occur_are_not_declared(tmp_path):
-    two = [{**p, "RAC1P": "1" if n % 3 else "6"} for n, p in enumerate(PEOPLE["WY"])]
-    archive(tmp_path, 2018, "WY", two)
-    assert load(tmp_path).schema.groups == ("White", "Asian")
 
 
 def test_archives_plain_files_and_folktables_folders_agree(tmp_path, whole):
@@ -246,17 +233,6 @@ def extract_csv(path, columns, delimiter=",", newline="\n", prefix=b""):
     return path
 
 
-@pytest.mark.parametrize(
-    ("delimiter", "newline", "prefix"),
-    [(",", "\n", b""), (";", "\r\n", b"\xef\xbb\xbf"), ("\t", "\r\n", b"")],
-)
-def test_a_csv_extract_in_any_dialect(tmp_path, zips, delimiter, newline, prefix):
-    columns = [*TASKS["employment", "folktables"].inputs, "ESR"]
-    path = extract_csv(tmp_path / "ny.csv", columns, delimiter, newline, prefix)
-    own = load(zips, states=["NY"])
-    assert load(path, states=["NY"]).fingerprint == own.fingerprint
-
-
 def test_what_an_extract_lacks_is_said(tmp_path):
     path = extract_csv(tmp_path / "ny.csv", ["AGEP", "SCHL", "SEX", "RAC1P", "ESR"])
     federation = load(path, filter="filtered", states=["NY"])
@@ -274,14 +250,6 @@ def test_an_extract_needs_label_attribute_and_state(tmp_path):
     path = extract_csv(tmp_path / "b.csv", ["AGEP", "SEX"])
     with raises(DataError, "missing-column", "ESR", "RAC1P"):
         load(path, states=["NY"])
-
-
-def test_the_employment_label_of_an_extract_is_no_input(tmp_path):
-    """ESR1 is 0 or 1; the task public_coverage wants the six codes of ESR."""
-    path = tmp_path / "a.csv"
-    path.write_text("AGEP,ESR1,PUBCOV,RAC1P\n30,1,1,1\n31,0,2,2\n")
-    federation = load(path, "public_coverage", states=["NY"])
-    assert federation.schema.features == ("AGEP", "AGEP²")
 
 
 def test_loading_takes_little_more_memory_than_the_inputs(tmp_path, monkeypatch):
@@ -418,15 +386,6 @@ def test_wrong_files_are_refused_with_the_place(tmp_path, name):
         load(tmp_path, filter="filtered" if name == "nobody passes" else "folktables")
 
 
-def test_other_encodings_and_empty_lines_do_no_harm(tmp_path):
-    (tmp_path / WYOMING).write_bytes(DATA)
-    whole = load(tmp_path).fingerprint
-    latin = changed("SOCP", "café").decode().encode("latin-1")
-    for data in (latin, DATA.replace(b"\n", b"\r\n") + b"\r\n\n"):
-        (tmp_path / WYOMING).write_bytes(data)
-        assert load(tmp_path).fingerprint == whole
-
-
 def test_files_of_other_years_and_states_are_refused(tmp_path):
     (tmp_path / "us").mkdir()
     (tmp_path / "us" / "psam_pusa.csv").write_bytes(changed("ST", "3"))
@@ -462,18 +421,6 @@ def test_bad_archives_are_refused(tmp_path, name):
     for source in (tmp_path, tmp_path / "csv_pwy.zip"):
         with raises(DataError, code):
             load(source)
-
-
-def test_parquet_files_that_are_none(tmp_path):
-    pytest.importorskip("pyarrow")
-    path = tmp_path / "a.parquet"
-    path.write_bytes(b"PAR1")
-    with raises(DataError, "cannot-read"):
-        load(path)
-    columns = {"ST": [1, 1], "AGEP": ["old", "young"], "RAC1P": [1, 2], "ESR1": [0, 1]}
-    pd.DataFrame(columns).to_parquet(path)
-    with raises(DataError, "not-numbers", "AGEP", "old"):
-        load(path)
 
 
 # --------------------------------------------------------------------------- downloads

@@ -99,12 +99,6 @@ def test_pictures_are_squeezed_as_leaf_does_with_colours_last(tmp_path):
     assert picture[14, 8, 2] > 230 > 30 > picture[14, 8, 0]
 
 
-def test_any_attributes(drawn, load):
-    federation = load(drawn.zipped(), label="Young", group="Eyeglasses")
-    assert federation.schema.groups == ("not Eyeglasses", "Eyeglasses")
-    assert federation.schema.target == "Young"
-
-
 def test_the_sample_of_people_is_seeded(drawn, load):
     folder = drawn.zipped()
     first, again = load(folder, clients=4, seed=1), load(folder, clients=4, seed=1)

@@ -13,7 +13,7 @@ from pffl.errors import DataError
 from tests.datasets.acs_files import zip_file
 from tests.datasets.compas_file import sha256
 from tests.datasets.server import serve
-from tests.inside import RemoteFile, cache_folder, fetch, in_options, open_member
+from tests.inside import RemoteFile, fetch, in_options, open_member
 from tests.inside import datasets_fetch as _fetch
 from tests.raising import raises
 
@@ -162,14 +162,6 @@ def test_offline_says_what_to_put_where(tmp_path):
     (tmp_path / "taken").write_text("a file")
     with raises(DataError, "cannot-write", "taken"):
         fetch(file, cache_dir=tmp_path / "taken")
-
-
-def test_cache_folder_by_argument_variable_and_default(tmp_path, monkeypatch):
-    monkeypatch.setenv("PFFL_CACHE_DIR", str(tmp_path / "named"))
-    assert cache_folder(tmp_path / "given") == tmp_path / "given"
-    assert cache_folder() == tmp_path / "named"
-    monkeypatch.delenv("PFFL_CACHE_DIR")
-    assert cache_folder().name == "pffl"
 
 
 def test_two_processes_may_fetch_one_file(tmp_path):

@@ -13,13 +13,10 @@ from pffl.datasets import adult, compas
 from pffl.errors import DataError, UsageError
 from reproduction import fedfb
 from tests.datasets.compas_file import HEADER, compas_file, is_cached, sha256
-from tests.datasets.server import serve
 from tests.inside import (
     ADULT_COLUMNS,
     ADULT_FILES,
-    RemoteFile,
     cache_folder,
-    datasets_people,
     read_adult,
     read_compas,
 )
@@ -59,13 +56,6 @@ def test_compas_values_are_as_recorded(given):
     assert len(X) == 9
     assert federation.schema.labels == ("no recidivism", "recidivism")
     assert set(federation.ranges) == set(X)
-
-
-def test_silos_and_splits_are_seeded(given):
-    first = compas(silos=3, seed=3, **given)
-    assert first.fingerprint == compas(silos=3, seed=3, **given).fingerprint
-    assert first.fingerprint != compas(silos=3, seed=4, **given).fingerprint
-    assert first.rows("train") + first.rows("test") == 270
 
 
 def test_names_and_birth_dates_never_leave_the_reader(given):
@@ -209,23 +199,6 @@ def test_silos(load):
     np.testing.assert_array_equal(doctorate, two.pooled().silo == 0)
 
 
-def test_windows_line_ends_and_byte_order_marks(load):
-    again = load(lambda d: b"\xef\xbb\xbf" + d.replace(b"\n", b"\r\n"))
-    assert again.fingerprint == load().fingerprint
-
-
-def test_downloaded_once(tmp_path, monkeypatch):
-    with serve({f"/{name}": data for name, data in FILES.items()}) as web:
-        own = tuple(
-            RemoteFile(name, sha256(data), (f"{web.address}/{name}",))
-            for name, data in FILES.items()
-        )
-        monkeypatch.setattr(datasets_people, "ADULT_FILES", own)
-        first = adult(cache_dir=tmp_path)
-        assert adult(cache_dir=tmp_path).fingerprint == first.fingerprint
-        assert len(web.requests) == 2
-
-
 def test_a_model_takes_the_raw_table(load, tmp_path):
     federation = load(partition="equal", silos=2, test_fraction=0.0)
     solution = pffl.solve(federation, None, seed=0)
@@ -255,19 +228,6 @@ def test_requests_of_both_that_make_no_sense(given, load, wrong, code):
     with raises(UsageError, code, *wrong):
         compas(**{**given, **wrong})
     with raises(UsageError, code, *wrong):
-        load(**wrong)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({"partition": "zodiac"}, "partition"),
-        ({"sha256": "abc"}, "sha256"),
-        ({"validation_fraction": 1.0}, "validation"),
-    ],
-)
-def test_requests_of_adult_that_make_no_sense(load, wrong, said):
-    with raises(UsageError, "wrong-value", said):
         load(**wrong)
 
 

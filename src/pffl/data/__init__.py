@@ -5,7 +5,7 @@ from pffl.data.columns import Column as Column
 from pffl.data.columns import TableEncoder as TableEncoder
 from pffl.data.columns import TableEncoding as TableEncoding
 from pffl.data.federation import Federation as Federation
-from pffl.data.federation import Pooled as Pooled
+from pffl.data.federation import PooledRows as PooledRows
 from pffl.data.rows import Rows as Rows
 from pffl.data.rows import Silo as Silo
 from pffl.data.schema import Attribute as Attribute

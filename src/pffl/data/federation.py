@@ -113,7 +113,7 @@ def _check_order(X: object, **others: object) -> None:
             )
 
 
-class Pooled(NamedTuple):
+class PooledRows(NamedTuple):
     """All rows of one split, for simulations and comparisons only."""
 
     X: Matrix
@@ -608,7 +608,7 @@ class Federation:
         """Total number of rows of a split."""
         return sum(len(silo.rows(split)) for silo in self.silos)
 
-    def pooled(self, split: str = "train") -> Pooled:
+    def pooled(self, split: str = "train") -> PooledRows:
         """All rows of a split as `X, y, group, silo` arrays.
 
         For simulations and comparisons: a real federation cannot do this.
@@ -616,7 +616,7 @@ class Federation:
         parts = [silo.rows(split) for silo in self.silos]
         rows = Rows.joined(parts)
         silo = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        return Pooled(rows.X, rows.y, rows.group, silo)
+        return PooledRows(rows.X, rows.y, rows.group, silo)
 
     def stacked(self) -> tuple[dict[str, NDArray[Any]], Rows]:
         """Return all rows, and of each its silo and split.

@@ -7,7 +7,6 @@ group is from the best model of another (a fair model can), and how silos differ
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
 from typing import Literal
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from pffl.data import Attribute, Federation, Rows, Schema
 from pffl.data.checks import check_choice, check_whole
 from pffl.data.partition import fill_empty, silo_names
-from pffl.errors import Problems, UsageError
+from pffl.errors import Problems, UsageError, wrong
 from pffl.numerics import sigmoid
 from pffl.typing import FloatArray, IntArray
 
@@ -46,7 +45,6 @@ def synthetic(
     classes: int = 2,
     test_fraction: float = 0.2,
     validation_fraction: float = 0.0,
-    dtype: Literal["float64", "float32"] = "float64",
     seed: int = 0,
     split_seed: int | None = None,
 ) -> Federation:
@@ -83,8 +81,6 @@ def synthetic(
         What is predicted.
     test_fraction, validation_fraction
         Share of each silo's rows kept for testing and validation.
-    dtype
-        Floating type of the inputs.
     seed, split_seed
         The same seed, the same rows and silos; by default also the same split.
     """
@@ -96,24 +92,18 @@ def synthetic(
     )
     total = int(np.prod([len(attribute.values) for attribute in attributes]))
     sizes = np.array(0.5 ** np.arange(total) if group_sizes is None else group_sizes)
+    shares = {"group_conflict": (group_conflict, 1), "label_noise": (label_noise, 1)}
+    shares["heterogeneity"] = (heterogeneity, 1e6)
     with Problems("synthetic", UsageError) as problems:
         check_whole(problems, rows=rows, silos=silos, features=features)
-        for name, share in (
-            ("group_conflict", group_conflict),
-            ("label_noise", label_noise),
-        ):
-            if not 0 <= share <= 1:
-                problems.add(f"[wrong-value] '{name}' must be in [0, 1]")
+        check_whole(problems, least=2, classes=classes)
         check_choice(problems, "task", task, ("classification", "regression"))
+        for name, (value, most) in shares.items():
+            if not 0 <= value <= most:
+                problems.add(wrong(name, "synthetic", f"in [0, {most:g}]", value))
         if sizes.shape != (total,) or not (np.isfinite(sizes) & (sizes > 0)).all():
-            problems.add(
-                f"[wrong-value] 'group_sizes' must be {total} positive numbers, one "
-                "per group"
-            )
-        if not 0 <= heterogeneity < np.inf:
-            problems.add("[wrong-value] 'heterogeneity' must be a number ≥ 0")
-        if classes < 2:
-            problems.add("[wrong-value] 'classes' must be at least 2")
+            wanted = f"{total} positive numbers, one per group"
+            problems.add(wrong("group_sizes", "synthetic", wanted, group_sizes))
         if rows < silos:
             problems.add(f"[too-few-rows] {rows} rows are too few for {silos} silos")
     generator = np.random.default_rng(seed)
@@ -130,7 +120,7 @@ def synthetic(
         u = generator.random(len(group[block]))
         group[block] = (u[:, None] >= mix[silo[block], :-1]).sum(axis=1)
     group = fill_empty(group, total)
-    X, y = np.empty((rows, features), dtype=dtype), np.empty(rows)
+    X, y = np.empty((rows, features)), np.empty(rows)
     for block in blocks:
         z = generator.standard_normal((len(y[block]), features), dtype=np.float32)
         z += shift.astype(np.float32)[silo[block]]
@@ -156,17 +146,13 @@ def synthetic(
 
 
 def _values(values: int | Sequence[str]) -> tuple[str, ...]:
-    """Names of an attribute's values: A, B, …, AA, AB, … where a number is given."""
+    """Names of an attribute's values: A, B, …, AA, AB, … ZZ where a number is given."""
     if not isinstance(values, int):
         return tuple(values)
     if values < 1:
         raise UsageError(f"'groups' must be at least 1. Got {values} instead.")
-    letters = (
-        "".join(word)
-        for length in itertools.count(1)
-        for word in itertools.product(ascii_uppercase, repeat=length)
-    )
-    return tuple(itertools.islice(letters, values))
+    single = list(ascii_uppercase)
+    return tuple([*single, *(a + b for a in single for b in single)][:values])
 
 
 def _to_units(
