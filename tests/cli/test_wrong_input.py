@@ -85,7 +85,7 @@ CASES = {
     ),
     # Groups
     "one group": (lambda f: f.assign(sex="f"), "", None, "one value only ('f')"),
-    "M and male": (at("sex", range(30), "Male"), "", None, "'Male' and 'm'", "same way"),
+    "M and male": (at("sex", range(30), "Male"), "", None, "'Male' and 'm'", "same"),
     "M and M with a blank": (at("sex", range(9), " M "), "", None, "'M ' and 'm'"),
     "blood groups": (
         cells("blood", lambda i: ["A", "B", "AB", "O"][i % 4]),
