@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pffl import files
 from pffl._certify import calibration_overlap, check_certifiable, fit_path
 from pffl.callbacks import Callback
-from pffl.constraints import Bound, Cells, Constraint, as_constraint
+from pffl.constraints import Bound, Constraint, as_constraint
 from pffl.data.federation import Federation
 from pffl.data.partition import CALIBRATION
 from pffl.driver import Log, Meter, drive, identity
@@ -359,7 +359,7 @@ def dealt(federation: Federation | Engine) -> Federation | Engine:
     return federation
 
 
-def noise_forecast(
+def planned_releases(
     federation: Federation,
     constraint: Constraint | None,
     *,
@@ -367,21 +367,12 @@ def noise_forecast(
     method: Method,
     options: Options,
     privacy: Privacy,
-    secure_sum: bool,
-) -> tuple[list[str], list[dict[str, str]]]:
-    """Return what a run with noise would release, and margins by the size of a cell.
-
-    Nothing is asked of the rows.
-    """
+) -> list[str]:
+    """Return what a run with noise would release; nothing is asked of the rows."""
     setting = setting_of(open_engine(federation.keyed(), "local"))
     terms = known_ranges(federation, privacy)
     plan, _ = private.planned(setting, constraint, model, method, options, terms)
-    cells = Cells.none(setting.schema)
-    if constraint is not None:
-        cells = constraint.cells(setting.schema, setting.silo_names)
-    adding = private.adding_of(setting, terms, shared=secure_sum)
-    rows = private.margins(plan, cells, adding, options.confidence)
-    return plan.lines(), rows
+    return plan.lines()
 
 
 def noted(solution: Solution, more: Iterable[str]) -> Solution:

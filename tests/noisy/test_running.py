@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl._solve import noise_forecast
 from pffl.engines import Local
 from pffl.errors import DataError, UsageError
 from pffl.prepare import Options
@@ -159,12 +158,9 @@ def test_without_a_secure_sum_each_site_adds_all_of_it(data):
     assert many["shared"] == pytest.approx([math.sqrt(4 / 3)] * len(many["shared"]))
     assert apart.evidence.privacy.mu == shared.evidence.privacy.mu
     with raises(UsageError, "too-few-sites", "3", "2"):
-        noise_forecast(
+        pffl.solve(
             federation(silos=2),
             None,
-            model=None,
-            method=pffl.Exact(),
-            options=Options(),
             privacy=Privacy(1.0, ranges=ranges_for(data)),
             secure_sum=True,
         )

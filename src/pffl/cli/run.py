@@ -337,30 +337,24 @@ def feasible(
 
 def _show_releases(draft: Draft, *, json: bool) -> None:
     """Show what a run with noise would release, before anything is."""
-    from pffl._solve import noise_forecast
+    from pffl._solve import planned_releases
 
     spec = draft.check()
     job = build(spec)
     if (terms := spec.privacy) is None:
         raise UsageError("[needs-epsilon] what is released needs a budget: --epsilon")
-    lines, rows = noise_forecast(
+    lines = planned_releases(
         job.federation,
         spec.constraint,
         model=job.model,
         method=spec.method,
         options=spec.options,
         privacy=terms,
-        secure_sum=bool(spec.secure_sum),
     )
     if json:
-        terminal.print_json({"releases": lines, "margins": rows})
+        terminal.print_json({"releases": lines})
         return
     terminal.show("", *lines)
-    terminal.print_rows(rows)
-    terminal.show(
-        "margin: what noise adds to a group's mean training loss, for so many people, "
-        f"{100 * spec.options.confidence:.4g} % sure for all groups together"
-    )
 
 
 # What data there are

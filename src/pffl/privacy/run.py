@@ -33,7 +33,7 @@ import numpy as np
 from pffl.constraints import Cells, Constraint
 from pffl.data.checks import listing
 from pffl.errors import DataError, UsageError
-from pffl.evidence.figures import fieller, possible
+from pffl.evidence.figures import possible
 from pffl.evidence.measure import Measured, Wanted, evidence_of, reported, terms_of
 from pffl.evidence.proofs import unmeasurable
 from pffl.evidence.record import (
@@ -79,8 +79,6 @@ LIFT = 3.0  # z of the curvature's noise
 CURVATURE = 0.25  # h·4/clip² of Noisy FirstOrder, of a row whose length is the clip
 STEP_SIZE, DUAL_STEP_SIZE = 0.5, 2.0  # η and η_θ of gradient steps
 SADDLE_STEPS = 30  # of the small problem's own search
-SIZES = (300, 1_000, 3_000, 10_000, 30_000, 100_000)  # of a cell, for forecasts
-TYPICAL_LOSS = 0.6  # by which the noise of a count matters
 NOT_AVAILABLE = "not available under noise"
 EXACT = Missing(f"{NOT_AVAILABLE}: it needs exact sums")
 R = TypeVar("R", bound=Releasable[Any])
@@ -185,27 +183,6 @@ def _source(privacy: Privacy, *site: str) -> Source:
     if seed is None:
         return secret_source()
     return seeded_source("pffl noise", seed, *filter(None, site))
-
-
-def margins(
-    plan: Plan, cells: Cells, adding: Adding, confidence: float
-) -> list[dict[str, str]]:
-    """Return what noise adds to the mean training loss of a cell, by its size.
-
-    How many people a cell has is not looked up: that would tell of them.
-    """
-    from scipy.special import ndtri
-
-    strata = int(cells.membership.sum(axis=1).max()) if len(cells) else 1
-    z = float(-ndtri((1 - confidence) / (2 * max(1, len(cells)))))
-    M, root = plan.privacy.loss_bound, math.sqrt(adding.total * strata)
-    s, t = plan.noise("final losses") * M * root, plan.noise("counts") * root
-    out = []
-    for people in SIZES:
-        high = fieller(TYPICAL_LOSS * people, people, s, t, z, M)[1]
-        margin = f"{high - TYPICAL_LOSS:.4f}" if high < M else "none"
-        out.append({"people of a group": f"{people:,}", "margin": margin})
-    return out
 
 
 # The run
