@@ -249,7 +249,7 @@ def print_screen(console: Console, c: Conclusions) -> None:
         rows = tables.splits(c.evidence)[_is_test(groups)]
         rows = rows.replace("train", "training")
         noise = ", with noise" * (c.evidence.noise is not None)
-        console.print(f"on {rows} rows{noise}{both}")
+        console.print(f"on {rows} rows{noise}{tables.threshold(c)}{both}")
         print_whole(console, _rate_table(console, c, groups))
         console.print()
     print_verdicts(console, c)

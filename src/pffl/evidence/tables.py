@@ -299,12 +299,18 @@ def rate_table(c: Conclusions) -> list[dict[str, str]]:
     ]
 
 
+def threshold(c: Conclusions) -> str:
+    """Say above which probability people are selected, where it is not 0.5."""
+    found = c.evidence.model.described.get("threshold")
+    return "" if found is None else f", threshold {found:g}"
+
+
 def rates_in_words(c: Conclusions) -> str:
     """Say what the table of rates is about."""
     e, found, rows = c.evidence, c.rates, "all rows used"
     if e.trained and found:
         rows = "training rows" if found[0].rows == "training" else "test rows"
-    text = f"Error rates, {rows}"
+    text = f"Error rates, {rows}{threshold(c)}"
     if len(e.labels) == 2:
         text += (
             f"; false positive: '{e.labels[1]}' predicted where '{e.labels[0]}' is "
