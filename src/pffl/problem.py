@@ -353,10 +353,6 @@ class Problem:
             total.hessians[1:] / self.counts[:, None, None],
         )
 
-    def products(self, total: ExpandTotal) -> FloatArray:
-        """Turn products with Hessians into those of means, F's first, without ridge."""
-        return total.products / np.append(1.0, self.counts)[:, None, None]
-
     def errors(self, at: Expansion) -> Errors:
         """Bound what rounding can have done to an expansion.
 
