@@ -23,7 +23,7 @@ from pffl.typing import FloatArray, IntArray
 if TYPE_CHECKING:
     from scipy.sparse import csc_array, csr_array
 
-KEPT = 1024  # parts
+MAX_CACHED_PARTS = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ class ScaledRows:
         known = self._parts.get((start, stop))
         if known is None:
             known = ScaledRows(_consecutive(self.rows, start, stop), self.shift)
-            if len(self._parts) < KEPT:
+            if len(self._parts) < MAX_CACHED_PARTS:
                 self._parts[start, stop] = known
         return known
 
