@@ -133,7 +133,8 @@ def check_memory(problem: Problem, method: Method) -> None:
     needed = 8.0 * (rows * (problem.stored or p) + kept)
     free = free_memory()
     if needed > 2.0 * free:
-        other = "" if isinstance(method, FirstOrder) else "`method='first-order'`, or "
+        other = "`method='first-order'` (FirstOrder), or "
+        other = "" if isinstance(method, FirstOrder) else other
         raise UsageError(
             f"[too-little-memory] {rows:,} training rows, {p:,} parameters and {z:,} "
             f"cells need about {needed / 1e9:,.2g} GB of memory, and "

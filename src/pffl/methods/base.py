@@ -48,7 +48,7 @@ Count = Annotated[int, "a whole number ≥ 1"]
 
 MAX_HESSIAN_PARAMETERS = 2000  # beyond, Hessians are too large to send
 MAX_HESSIAN_NUMBERS = 4_000_000  # of all cells: 32 MB in a message
-GRADIENTS_ONLY = "`method='first-order'` asks for gradients only"
+GRADIENTS_ONLY = "`method='first-order'` (FirstOrder) asks for gradients only"
 MULTIPLIER_BOUNDS = (10.0, 1.0, 100.0)  # B to try; the first is where an open B starts
 
 
