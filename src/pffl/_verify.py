@@ -280,7 +280,7 @@ def read_rows(path: Path, e: Json, model: SavedModel) -> Json:
 # Rows: losses, slopes and sums, from their definitions
 
 
-class Rows:
+class SplitRows:
     """The rows of some splits, as the model sees them.
 
     Attributes
@@ -706,7 +706,7 @@ def check_rows(e: Json, model: SavedModel, rows: Json) -> Iterator[Check]:
         yield Check(f"{UNCHECKED}losses of a network, and what follows", note=True)
         return
     yield from check_sums(e, model, rows)
-    train = Rows(rows, ["train"], e, model)
+    train = SplitRows(rows, ["train"], e, model)
     if run and train.mass.all():
         yield from check_caps(e, model.w, train)
         if e["model"]["linear"]:
@@ -728,12 +728,12 @@ def overlap(rows: Json, splits: Sequence[str]) -> int:
 def check_sums(e: Json, model: SavedModel, rows: Json) -> Iterator[Check]:
     """Compare all sums with the rows: of the model, the unconstrained one, the path."""
     own, old, path = e["terms"]["loss_bound"], known(e["before"]), known(e["path"])
-    by_split: dict[str, Rows] = {}
+    by_split: dict[str, SplitRows] = {}
 
     def sums(stated: Json, w: Any, M: float | None = own) -> Json:
         key = "+".join(splits := stated["splits"])
         if key not in by_split:
-            by_split[key] = Rows(rows, splits, e, model)
+            by_split[key] = SplitRows(rows, splits, e, model)
         return by_split[key].sums(np.array(w), M, stated)
 
     found: Json = {"seen": sums(e["seen"], model.w)}
@@ -751,7 +751,7 @@ def check_sums(e: Json, model: SavedModel, rows: Json) -> Iterator[Check]:
     yield from compare("sums", e, found, 1.0)
 
 
-def check_caps(e: Json, w: Any, rows: Rows) -> Iterator[Check]:
+def check_caps(e: Json, w: Any, rows: SplitRows) -> Iterator[Check]:
     """Choose M again: the smallest that changes no mean loss, and no verdict."""
     bounds = np.array([c["bound"] * e["promise"] for c in e["cells"]] + [0.0])
     scales = np.array([c["scale"] for c in e["cells"]] + [0.0])
@@ -781,7 +781,7 @@ def check_caps(e: Json, w: Any, rows: Rows) -> Iterator[Check]:
         yield Check("M, by its rule", M, f"of {caps}", good)
 
 
-def check_gap(e: Json, w: Any, rows: Rows) -> Iterator[Check]:
+def check_gap(e: Json, w: Any, rows: SplitRows) -> Iterator[Check]:
     """Prove the duality gap again; what is stated may be weaker, no stronger.
 
     Upper end: β F(w) + B max(0, r(w)). Lower end: β F + λᵀr at a point, less what
@@ -813,7 +813,7 @@ def check_gap(e: Json, w: Any, rows: Rows) -> Iterator[Check]:
     yield Check("duality gap", ends, [upper, lower], bool(good))
 
 
-def check_planes(e: Json, rows: Rows) -> Iterator[Check]:
+def check_planes(e: Json, rows: SplitRows) -> Iterator[Check]:
     """Prove again how low bounds can go: no plane too high, and a model that attains.
 
     All together: λ on the simplex.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -78,36 +77,6 @@ def test_gap_over_a_ball_is_at_least_the_true_one(seed, radius):
     true = oracle.upper(point.w) - oracle.least(point.multipliers, radius)
     assert gap.gap >= true - 1e-9
     assert gap.gap <= 1.05 * true + 1e-6
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_gap_bounds_the_distance_to_the_saddle_value(seed):
-    rng, engine, problem, oracle = drawn(seed)
-    saddle, w = oracle.saddle()
-    for point in (
-        random_pair(rng, problem, 2.0),
-        Point(w, draw_multipliers(rng, problem)),
-    ):
-        gap = measure(engine, problem, point)
-        assert gap.lower <= saddle + 1e-6
-        assert gap.upper >= saddle - 1e-6
-        assert gap.gap >= oracle.upper(point.w) - saddle - 1e-6
-
-
-def test_the_gap_closes_at_the_saddle_point():
-    _, engine, problem, oracle = drawn(1, bound=0.62)
-    method = pffl.Exact(multiplier_bound=problem.multiplier_bound, target_gap=1e-9)
-    solution = pffl.solve(
-        engine,
-        pffl.BoundedGroupLoss(0.62),
-        model=pffl.LogisticRegression(l2=0.05),
-        method=method,
-        seed=0,
-    )
-    point = Point(solution.w, solution.multipliers)
-    gap = measure(engine, problem, point)
-    assert 0 < gap.gap <= 2e-10
-    assert gap.upper == pytest.approx(oracle.saddle()[0], abs=1e-6)
 
 
 def test_a_gap_is_never_zero_or_negative():

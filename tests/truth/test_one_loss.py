@@ -6,7 +6,6 @@ Own losses are computed here from coefficients, shipped ones from `predict_proba
 from __future__ import annotations
 
 import json
-import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,6 @@ from sklearn.exceptions import ConvergenceWarning
 
 import pffl
 from pffl.errors import NotMetError
-from tests.cli.helpers import SMALL
-from tests.cli.helpers import pffl as command
 from tests.golden.people import adult_files, sha256
 from tests.raising import raises
 
@@ -153,17 +150,6 @@ def test_no_price_is_paid_for_a_bound_that_is_not_reached():
     assert (model.multipliers_ == 0).all()
     own, without = own_losses(model, rows), own_losses(free, rows)
     np.testing.assert_allclose(own, without, rtol=1e-3)
-
-
-def test_a_screen_shows_the_smallest_bound_once(tmp_path, capsys):
-    place = tmp_path / "run"
-    told = command(capsys, "run", *SMALL, "--bound", "0.5", "--out", place)
-    assert told.code == 4
-    result = json.loads((place / "result.json").read_text())
-    shown = " ".join(told.out.split())
-    (least,) = re.findall(r"([\d.]+) can be met", shown)
-    assert 0 <= float(least) - result["smallest_bound"] <= 1e-4
-    assert shown.count(least) == 1
 
 
 # ------------------------------------------------------- what is shipped keeps verdicts

@@ -318,6 +318,40 @@ def seal(place: Path) -> None:
     path.write_text(json.dumps(manifest), "utf-8")
 
 
+def leaves(plain: Any, way: tuple[Any, ...] = ()) -> Any:
+    """Every value of a JSON file, and the way to it."""
+    if isinstance(plain, dict | list):
+        items = plain.items() if isinstance(plain, dict) else enumerate(plain)
+        for key, part in items:
+            yield from leaves(part, (*way, key))
+    else:
+        yield way, plain
+
+
+def test_page_and_stored_figures_are_one_conclusion(shelf: Any, tmp_path: Path) -> None:
+    """Why the page is made again from the evidence, and not from stored figures.
+
+    A page that does not fit stored figures is another page. Stored figures and words
+    that do not follow from the evidence are noticed by themselves, each of them, even
+    without rows. So a page from either is the same page, or something is noticed.
+    """
+    forged = shutil.copytree(shelf("certified")[0], tmp_path / "forged")
+    path = forged / C
+    before = json.loads(path.read_text("utf-8"))
+    found = [one for one in leaves(before) if one[0][0] not in ("evidence", "format")]
+    rng = np.random.default_rng(0)
+    for place in rng.choice(len(found), 25, replace=False):
+        way, value = found[place]
+        plain = inner = json.loads(json.dumps(before))
+        for key in way[:-1]:
+            inner = inner[key]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        inner[way[-1]] = 1.01 * value + 1e-6 if number else "other"
+        path.write_text(json.dumps(plain), "utf-8")
+        seal(forged)
+        assert any(C in one for one in wrong(forged, None)), way
+
+
 # All files, as pffl would write them
 
 
