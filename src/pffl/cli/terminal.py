@@ -510,7 +510,7 @@ def print_details(console: Console, c: Conclusions) -> None:
     notes = [tables.meanings(tables.columns(c, c.cells)), *e.notes]
     notes += ["synthetic data: no real person is described"] * bool(e.data.synthetic)
     notes += [tables.rates_in_words(c)] * bool(e.labels)
-    notes += [c.limits] if c.noticed and c.limits else []
+    notes += [c.limits] if c.limits else []
     if isinstance(e.training, Training):
         run, gap = e.training, "not available" if c.gap is None else f"{c.gap:.2g}"
         notes.append(

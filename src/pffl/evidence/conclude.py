@@ -38,7 +38,7 @@ from pffl.evidence.record import Evidence, Missing, ModelPath, Sample, Settling,
 from pffl.evidence.sentences import Said, names_in
 from pffl.evidence.statements import Certificate, Statement, Status, sharing, statements
 from pffl.records import Record
-from pffl.text import decimals, up
+from pffl.text import up
 from pffl.typing import BoolArray, FloatArray
 
 EXIT_CODES: dict[str, int] = {
@@ -584,13 +584,6 @@ class Conclusions(Judged):
         if ends is None:
             return str(self.say("limits.none", reason=unbounded(self.e)))
         return str(self.say("limits", low=ends[0], high=ends[1]))
-
-    @property
-    def noticed(self) -> bool:
-        """Whether limits change a printed digit of a loss, or there are none."""
-        pairs = zip(self.e.seen.own_means, self.e.seen.means, strict=True)
-        changed = any(decimals(a) != decimals(b) for a, b in pairs if not np.isnan(a))
-        return changed or limits(self.e) is None
 
     @property
     def remarks(self) -> list[str]:

@@ -170,7 +170,6 @@ SENTENCES = {
     "smaller than this one's by more than {gap:up}.{aim}",
     "gap.target": " The target was {target}.",
     "empirical": "On {rows}, {worst}; no group stands worse.{slack}",
-    "empirical.one": "On {rows}, {worst}; it is the only group.{slack}",
     "empirical.slack": " A model that meets all bounds was found; that this one was "
     "trained under the multiplier bound {multiplier_bound} explains up to {slack:up} "
     "above them.",
@@ -183,16 +182,10 @@ SENTENCES = {
     "{counted}mean loss of new people{kept} is at most the figure in the "
     "table{mixture}. By these figures {standing}",
     "holdout.path": "{short} {how}",
-    "how.one": "One model was fixed on the training rows, and every group of it tested "
-    "with the full risk, {risk:.6g}. Of each group at most its bound is certified, "
-    "and no smaller figure.",
-    "how.many": "{models} models from the safest to the least constrained were fixed "
-    "on the training rows, and tested in this order, each with the full risk, "
-    "{risk:.6g}; this is {end}. Of each group at most its bound is certified, and no "
-    "smaller figure.",
-    "end.some": "one of those that were shown",
-    "end.last": "the last of all",
-    "end.before": "the last before the first that could not be shown, number {number}",
+    "how": "{models} {many} fixed on the training rows, safest first, and tested in "
+    "this order, every group with the full risk, {risk:.6g}; the first that is not "
+    "shown ends the test. Of each group at most its bound is certified, and no smaller "
+    "figure.",
     "implied": "Bounds on all labels of a group bound its loss as a whole: on {rows} "
     "by their mean, weighted with the labels' shares, in every group at most "
     "{largest:up}.{unseen}",
@@ -305,18 +298,12 @@ SENTENCES = {
     "with each other or with the server: every site sees the totals, and can take its "
     "own noise off.",
     # How sure all of it is
-    "sharing": "On new people: the figure 'at most' of a group holds by itself with "
-    "confidence {confidence:%}, and so does that every bound is kept, if no figure is "
-    "above its bound. Joint figures and all else hold together: their risk, "
-    "{delta:.6g}, goes {parts}, and in each to all groups alike{more}.",
-    "sharing.path": "On new people: that every bound is kept, if the path shows it, "
-    "holds by itself with confidence {confidence:%}. All else holds together: its "
-    "risk, {delta:.6g}, goes {parts}, and in each to all groups alike{more}.",
+    "sharing": "On new people: each figure 'at most' holds by itself with confidence "
+    "{confidence:%}, and so does a certificate that every bound is kept. Joint figures "
+    "and all else hold together: their risk, {delta:.6g}, goes {parts}, and in each to "
+    "all groups alike.",
     "sharing.losses": "to the losses",
     "sharing.parts": "half to the losses and half in {many} equal parts to the others",
-    "sharing.candidates": ". All of it is shared among {candidates} candidates",
-    "sharing.later": ". Of all of it this certificate, number {number} on these test "
-    "rows, has 1/{part}: all later ones together spend as much as the first",
 }
 
 

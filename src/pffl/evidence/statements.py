@@ -17,7 +17,7 @@ import numpy as np
 
 from pffl.bounds import rates
 from pffl.errors import NotMetError, UsageError
-from pffl.evidence.figures import METRICS, later_part, shares
+from pffl.evidence.figures import METRICS, shares
 from pffl.evidence.record import (
     Evidence,
     Missing,
@@ -418,7 +418,7 @@ def empirical(c: Conclusions) -> Statement:
     more = c.say("empirical.slack") if excused else ""
     return Statement.of(
         "empirical",
-        c.say("empirical" if len(cells.names) > 1 else "empirical.one", slack=more),
+        c.say("empirical", slack=more),
         value=worst,
         holds=not cells.above.any(),
         assumptions=(Assumption.of("filled", "checked", rows=rows), HONEST),
@@ -499,7 +499,10 @@ def holdout(c: Conclusions) -> Statement:
         figures["rows spent"] = path.shipped.calibration.rows
     if path is not None and c.by_path:
         figures["delta"] = c.risk
-        said = c.say("holdout.path", short=said, how=_how(c, path))
+        models = len(path.candidates)
+        many = "model was" if models == 1 else "models were"
+        how = c.say("how", models=models, many=many)
+        said = c.say("holdout.path", short=said, how=how)
         grounds = _path_grounds(c, path)
     elif c.noise is None:
         figures["delta"] = rows.delta
@@ -544,19 +547,6 @@ def _loss_rows(c: Conclusions) -> tuple[dict[str, Any], ...]:
             row["shown"] = bool(found[z] <= e.bounds[z])
         out.append(row)
     return tuple(out)
-
-
-def _how(c: Conclusions, path: ModelPath) -> Said:
-    """Say how the model was chosen, and what rows were spent."""
-    many, place = len(path.candidates), path.chosen + 1
-    if many == 1:
-        return c.say("how.one")
-    end = c.say("end.some")
-    if place == many:
-        end = c.say("end.last")
-    elif len(c.tested) == place + 1 and not c.tested[-1]:
-        end = c.say("end.before", number=place + 1)
-    return c.say("how.many", models=many, end=end)
 
 
 def _path_grounds(c: Conclusions, path: ModelPath) -> tuple[Assumption, ...]:
@@ -765,13 +755,7 @@ def _adding(c: Conclusions, noise: Noise, here: State) -> Sequence[Assumption]:
 
 def sharing(c: Conclusions) -> Said:
     """Say in words how sure the statements on unseen people are."""
-    e, kinds, many = c.e, shares(c.e), c.heldout.candidates
-    parts, more = c.say("sharing.losses"), ""
+    kinds, parts = shares(c.e), c.say("sharing.losses")
     if len(kinds) > 1:
         parts = c.say("sharing.parts", many=len(kinds) - 1)
-    if many > 1:
-        more += str(c.say("sharing.candidates", candidates=many))
-    if later := e.terms.later:
-        more += str(c.say("sharing.later", number=later + 1, part=later_part(e)))
-    key = "sharing.path" if isinstance(e.path, ModelPath) else "sharing"
-    return c.say(key, delta=1.0 - e.terms.confidence, parts=parts, more=more)
+    return c.say("sharing", delta=1.0 - c.e.terms.confidence, parts=parts)
