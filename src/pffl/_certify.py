@@ -53,7 +53,7 @@ from pffl.evidence.record import (
 )
 from pffl.evidence.statements import Certificate
 from pffl.fit import Fitted, fit
-from pffl.flow import Flow, Round, Start, gather, rounds
+from pffl.flow import Flow, Start, gather, rounds
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
 from pffl.prepare import Setting
@@ -190,7 +190,11 @@ def fit_path(
     )
     if not others:
         measured = replace(measured, heldout=found.shipped.calibration)
-    run = replace(shipped.run, **_history(trained, problem.cells.bounds))
+    # Rounds are those of all models; shown are those of the shipped one.
+    shift = shipped.problem.cells.bounds - problem.cells.bounds
+    rows = [replace(r, violation=r.violation + shift) for r in shipped.run.history]
+    rounds = sum(one.run.rounds for one in trained)
+    run = replace(shipped.run, history=tuple(rows), rounds=rounds)
     return replace(shipped, run=run, measured=measured), found
 
 
@@ -215,20 +219,6 @@ def find_safest(
     path = CandidatePath.near(first, problem, method, on_training_rows, rows)
     trained = yield from path.fits(first, 2)
     return max(trained, key=path.safety)
-
-
-def _history(trained: Sequence[Fitted], bounds: FloatArray) -> dict[str, Any]:
-    """Return the rounds of all models, in order, against the bounds asked for."""
-    rows: list[Round] = []
-    before = 0
-    for one in trained:
-        shift = one.problem.cells.bounds - bounds
-        rows += [
-            replace(row, number=before + row.number, violation=row.violation + shift)
-            for row in one.run.history
-        ]
-        before += one.run.rounds
-    return {"history": tuple(rows), "rounds": before}
 
 
 def max_models(problem: Problem, models: int | None) -> int:

@@ -30,11 +30,11 @@ from pffl import driver, files, records
 from pffl._solve import solve
 from pffl.callbacks import Callback
 from pffl.config import SPEC as SPEC
-from pffl.config import Job, about_section, dumps
+from pffl.config import Job
 from pffl.errors import ArtefactError, UsageError
-from pffl.evidence.conclude import Conclusions, conclude
+from pffl.evidence.conclude import Conclusions
 from pffl.evidence.looks import LOOKS, Looks
-from pffl.evidence.record import About, Evidence
+from pffl.evidence.record import Evidence
 from pffl.models.predictor import Predictor, read_model, write_model
 from pffl.solution import Result, Solution
 
@@ -578,28 +578,3 @@ def run(
             checkpoint.remove()
         raise
     return solution
-
-
-def describe(directory: Path, about: About) -> Evidence:
-    """State purpose, owner, date of a run or an audit, in all files that have them.
-
-    Nothing that was measured changes. What was stated before and is not stated now
-    stays.
-    """
-    from pffl._report.page import write_report
-
-    if _mismatch(directory / CERTIFICATE, read_manifest(directory).get(CERTIFICATE)):
-        raise ArtefactError(
-            f"[changed-file] '{directory}': {CERTIFICATE} was changed after the run"
-        )
-    evidence = read_evidence(directory)
-    evidence = replace(evidence, about=evidence.about.with_more(about))
-    found = conclude(evidence)
-    with lock(directory, finished=True) as place:
-        place.add(CERTIFICATE, files.json_text(found.certified()).encode())
-        if (directory / SPEC).is_file():
-            sections = records.read_toml(directory / SPEC)
-            sections["about"] = about_section(evidence.about)
-            place.add(SPEC, dumps(sections).encode())
-        write_report(place, found, page=(directory / REPORT).is_file())
-    return evidence

@@ -161,7 +161,7 @@ def check_rendered(folder: Path, c: Conclusions) -> Iterator[Check]:
         yield Check("model card", "as stored", "as made again: another", good)
     if page.is_file():
         try:
-            good = page.read_bytes() == render([folder], known=c).encode()
+            good = page.read_bytes() == render(folder, known=c).encode()
         except MissingExtraError as error:
             yield Check(f"page not compared: {error}", note=True)
             return

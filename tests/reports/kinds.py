@@ -20,7 +20,7 @@ BOUND = pffl.BoundedGroupLoss
 
 def _saved(place: Path, solution: pffl.Solution) -> str:
     runs.save(solution, place, "[data]\n")
-    return render([place])
+    return render(place)
 
 
 def infeasible(place: Path) -> str:
@@ -44,7 +44,7 @@ def deployed(place: Path) -> str:
     found = pffl.solve(remote(data), BOUND(0.69), seed=0)
     runs.save(found, place)
     _recorded(place, list(data.silo_names))
-    return render([place])
+    return render(place)
 
 
 def _recorded(place: Path, sites: list[str]) -> None:
@@ -81,7 +81,7 @@ def comparison(place: Path) -> str:
     named = {"fedavg": "fedavg", NASTY: "exact", "q": "qffl"}
     grid = {"bound": [0.5, 0.6, 0.69], "q": [0.1, 1.0]}
     pffl.compare(data, methods=named, grid=grid, seeds=3, budget=10, out=place)
-    return render([place])
+    return render(place)
 
 
 def _promised(place: Path, bound: float, *, shown: bool) -> str:
@@ -106,7 +106,7 @@ def monitor_alarm(place: Path) -> str:
         found = pffl.monitor(of_people(), table, state=found, id="who")
     assert found is not None
     assert found.alarms
-    return render([found])
+    return render(found)
 
 
 def regression(place: Path) -> str:

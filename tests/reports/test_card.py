@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl import runs
 from pffl.config import load, parse
 from pffl.errors import UsageError
 from pffl.files import digest
@@ -169,20 +168,12 @@ def test_from_the_command_line_and_later(tmp_path, monkeypatch, capsys):
     assert "| Owner | Unit 7 |" in first
     again = command(capsys, "run", place, "--out", "again")
     assert (again.code, (Path("again") / "card.md").read_text("utf-8")) == (0, first)
-    stated = (
-        "--set",
-        "about.purpose=a trial of 12 weeks",
-        "--set",
-        "about.date=2026-11-16",
-    )
-    full = command(capsys, "report", place, "--card", *stated, "-o", "README.md")
-    assert (full.code, full.err) == (0, "")
+    purpose, day = "about.purpose=a trial of 12 weeks", "about.date=2026-11-16"
+    stated = ("--card", "--set", purpose, "--set", day)
+    assert command(capsys, "report", place, *stated, "-o", "README.md").code == 0
+    assert "a trial of 12 weeks" in Path("README.md").read_text("utf-8")
     card = (place / "card.md").read_text("utf-8")
-    assert card == Path("README.md").read_text("utf-8")
-    for name in ("card.md", "report.html"):
-        assert "a trial of 12 weeks" in (place / name).read_text("utf-8")
-    assert runs.read_run(place).verified
-    assert load(place / "run.toml").about.purpose == "a trial of 12 weeks"
+    assert card == first  # the run stays as it was
     assert command(capsys, "verify", place).code == 0
     refused = command(capsys, "report", place, "--card", "--set", "about.date=soon")
     assert (refused.code, refused.error) == (2, "wrong-value")
@@ -190,9 +181,6 @@ def test_from_the_command_line_and_later(tmp_path, monkeypatch, capsys):
     figure = next(iter(re.findall(r"0\.\d{4}", card)))
     forge(place, "card.md", card.replace(figure, "0.4321", 1))
     assert "model card" in command(capsys, "verify", place, "--arithmetic").out
-    (place / "certificate.json").write_bytes(b"{}")
-    edited = command(capsys, "report", place, "--card", "--set", "about.owner=x")
-    assert (edited.code, edited.error) == (6, "changed-file")
 
 
 def forge(place: Path, name: str, text: str) -> None:

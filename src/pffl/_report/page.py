@@ -354,7 +354,7 @@ def _cost(line: Mapping[str, Any], key: str) -> str:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a page shows."""
+    """What a page shows: a run with its monitor, comparisons, or a monitor."""
 
     runs: list[RunView] = field(default_factory=list)
     comparisons: list[ComparisonView] = field(default_factory=list)
@@ -363,14 +363,12 @@ class Contents:
     @property
     def certificate(self) -> str:
         """What the page of one run can be verified by: certificate.json, embedded."""
-        one = self.runs[0].certificate if len(self.runs) == 1 else None
+        one = self.runs[0].certificate if self.runs else None
         return embedded(one) if one else ""
 
     @property
     def title(self) -> str:
         """What the page is called."""
-        if len(self.runs) > 1:
-            return f"{len(self.runs)} runs side by side"
         first = [
             *((run.result["data"]["name"], run.kind) for run in self.runs),
             *((found.name, "comparison") for found in self.comparisons),
@@ -379,31 +377,13 @@ class Contents:
         name, kind = first[0] if first else ("", "nothing to show")
         return f"{name}: {kind}" if name not in ("", kind) else kind.capitalize()
 
-    @property
-    def glance(self) -> Grid | None:
-        """Several runs in a table."""
-        rows = []
-        for run in self.runs:
-            found = run.result["test"] or run.result["train"]
-            words = [Shown(f"{v.sign} {v.word}") for v in tables.verdicts(run.c)[:3]]
-            error = found["error"]
-            rows.append(
-                {
-                    "run": run.name,
-                    **dict(zip(("training", "test", "new people"), words, strict=True)),
-                    "errors": "–" if error is None else f"{100 * error:.1f} %",
-                    "worst group": found["worst_cell_loss"],
-                    "risk": found["risk"],
-                }
-            )
-        return Grid("Runs at a glance", rows) if len(rows) > 1 else None
-
 
 # The page
 
 
 def report(
-    *subjects: Subject,
+    subject: Subject,
+    *,
     out: str | os.PathLike[str] | None = None,
     title: str | None = None,
 ) -> str:
@@ -411,9 +391,9 @@ def report(
 
     Parameters
     ----------
-    subjects
-        Solutions, audits, evidence, comparisons, monitors, or folders that hold one of
-        them or a deployed run that goes on; or the file of a monitor.
+    subject
+        A solution, an audit, evidence, a comparison, a monitor; a folder that holds one
+        of them, or the file of a monitor.
     out
         A file to write the page to.
     title
@@ -439,11 +419,11 @@ def report(
     >>> pffl.report(solution)[:15]
     '<!doctype html>'
     """
-    return card.written(render(subjects, title=title), out)
+    return card.written(render(subject, title=title), out)
 
 
 def render(
-    subjects: Iterable[Subject],
+    subject: Subject,
     *,
     title: str | None = None,
     known: Conclusions | None = None,
@@ -453,22 +433,21 @@ def render(
     `known` are the conclusions of the run that a folder holds, where they were drawn.
     Then its page is made as the run made it: without a monitor, which came later.
     """
-    found, every = Contents(), list(subjects)
-    for subject in every:
-        match subject:
-            case Result():
-                c, history = subject.conclusions, subject.history_rows()
-                model = subject.predictor if c.evidence.trained else None
-                name = c.evidence.data.name
-                found.runs.append(RunView(name, c, history, predictor=model))
-            case Evidence():
-                found.runs.append(RunView(subject.data.name, conclude(subject)))
-            case Comparison():
-                found.comparisons.append(ComparisonView("methods", subject))
-            case Monitor():
-                found.monitors.append(("rows so far", subject))
-            case _:
-                _read(Path(subject), found, known, alone=len(every) == 1)
+    found = Contents()
+    match subject:
+        case Result():
+            c, history = subject.conclusions, subject.history_rows()
+            model = subject.predictor if c.evidence.trained else None
+            name = c.evidence.data.name
+            found.runs.append(RunView(name, c, history, predictor=model))
+        case Evidence():
+            found.runs.append(RunView(subject.data.name, conclude(subject)))
+        case Comparison():
+            found.comparisons.append(ComparisonView("methods", subject))
+        case Monitor():
+            found.monitors.append(("rows so far", subject))
+        case _:
+            _read(Path(subject), found, known)
     filters = {
         "chart": as_html,  # with every name escaped
         "titled": lambda text: text[:1].upper() + text[1:],
@@ -491,9 +470,7 @@ def render(
     )
 
 
-def _read(
-    place: Path, found: Contents, known: Conclusions | None, *, alone: bool
-) -> None:
+def _read(place: Path, found: Contents, known: Conclusions | None) -> None:
     """Lay out what a folder holds, or the file of a monitor."""
     name = place.resolve().name
     watched = place / STATE if place.is_dir() else place
@@ -504,7 +481,7 @@ def _read(
     if (place / CERTIFICATE).is_file():
         c, stored = known or conclude(read_evidence(place)), place / CERTIFICATE
         view = RunView(
-            c.evidence.data.name if alone else name,
+            c.evidence.data.name,
             c,
             read_history(place / HISTORY),
             (place / SPEC).read_text("utf-8") if (place / SPEC).is_file() else "",
@@ -533,7 +510,7 @@ def write_report(place: RunDirectory, c: Conclusions, *, page: bool = True) -> N
         own = card.own_model(place.directory, c.evidence)
         place.add(CARD, card.markdown(c, own).encode())
         if page:
-            place.add(REPORT, render([place.directory], known=c).encode())
+            place.add(REPORT, render(place.directory, known=c).encode())
     except MissingExtraError as error:
         warnings.warn(str(error), stacklevel=2)
 

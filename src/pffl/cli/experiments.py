@@ -245,61 +245,44 @@ def _show_front(found: Comparison) -> None:
 
 
 def report(
-    directories: Annotated[
-        list[Path],
+    subject: Annotated[
+        Path,
         typer.Argument(
-            metavar="RUN...", help="Runs, audits, comparisons; files of monitors."
+            metavar="RUN", help="A run, audit, comparison; or monitor.jsonl."
         ),
     ],
     out: Annotated[
         Path | None,
-        option("Where to write. Default: report.html.", None, "--out", "-o"),
+        option("Default: report.html, or card.md.", None, "--out", "-o"),
     ] = None,
     title: Annotated[str | None, option("Title of the page.")] = None,
-    card: Annotated[
-        bool, flag("--card", "The model card (Markdown) of one run.")
-    ] = False,
+    card: Annotated[bool, flag("--card", "The model card (Markdown).")] = False,
     settings: Annotated[
         list[str] | None,
-        option(
-            "With --card: about.purpose, owner, date, contact, license.",
-            "KEY=VALUE",
-            "--set",
-        ),
+        option("With --card: about.owner, purpose, date, …", "KEY=VALUE", "--set"),
     ] = None,
     show: Open = False,
 ) -> None:
     """Write one self-contained page that opens without a network; or a model card.
 
-    What --card states is kept in the run: nothing that was measured changes.
+    What a card states beside the run's own facts does not change the run.
 
     Example: pffl report runs/compas-001 --card --set about.owner='Unit 7'
     """
-    from pffl._report.card import missing_of, written
-    from pffl._report.page import report as write
+    from pffl._report.card import card as write_card
+    from pffl._report.page import report as write_page
     from pffl.cli.run import open_page
     from pffl.config import stated
-    from pffl.runs import CARD, describe
 
-    if not card:
-        if settings:
-            raise UsageError("[no-effect] --set has an effect with --card alone")
-        place = out or Path("report.html")
-        write(*directories, out=place, title=title)
-        terminal.show(f"Report: {place}")
-        if show:
-            open_page(place)
-        return
-    if len(directories) != 1 or title or show:
-        raise UsageError(
-            "[options-conflict] --card is of one run, without --title and --open"
-        )
-    evidence, own = (
-        describe(directories[0], stated(settings or [])),
-        directories[0] / CARD,
-    )
-    written(own.read_text("utf-8"), out)
-    terminal.show(f"Card: {own if out is None else out}")
-    if missing := missing_of(evidence):
-        keys = " ".join(f"--set about.{key}=…" for key in missing)
-        terminal.note(f"the card says 'not stated' of {', '.join(missing)}: {keys}")
+    if settings and not card:
+        raise UsageError("[no-effect] --set has an effect with --card alone")
+    if card and (title or show):
+        raise UsageError("[options-conflict] --card is without --title and --open")
+    place = out or Path("card.md" if card else "report.html")
+    if card:
+        write_card(subject, out=place, **vars(stated(settings or [])))
+    else:
+        write_page(subject, out=place, title=title)
+    terminal.show(f"{'Card' if card else 'Report'}: {place}")
+    if show:
+        open_page(place)
