@@ -192,9 +192,9 @@ def fit_path(
         measured = replace(measured, heldout=found.shipped.calibration)
     # Rounds are those of all models; shown are those of the shipped one.
     shift = shipped.problem.cells.bounds - problem.cells.bounds
-    rows = [replace(r, violation=r.violation + shift) for r in shipped.run.history]
+    past = [replace(r, violation=r.violation + shift) for r in shipped.run.history]
     rounds = sum(one.run.rounds for one in trained)
-    run = replace(shipped.run, history=tuple(rows), rounds=rounds)
+    run = replace(shipped.run, history=tuple(past), rounds=rounds)
     return replace(shipped, run=run, measured=measured), found
 
 
