@@ -6,7 +6,7 @@ from pffl.experiments.comparison import compare as compare
 from pffl.experiments.comparison import figures as figures
 from pffl.experiments.comparison import reproduce as reproduce
 from pffl.experiments.statistics import Decision as Decision
-from pffl.experiments.statistics import Interval as Interval
+from pffl.experiments.statistics import DifferenceInterval as DifferenceInterval
 from pffl.experiments.statistics import Judgement as Judgement
 from pffl.experiments.statistics import choose as choose
 from pffl.experiments.statistics import chosen_front as chosen_front

@@ -43,7 +43,7 @@ from pffl.data.federation import Federation
 from pffl.errors import NotMetError, UsageError
 from pffl.evidence.looks import LOOKS, Look, hashed
 from pffl.experiments.statistics import (
-    Interval,
+    DifferenceInterval,
     Judgement,
     choose,
     judge,
@@ -536,7 +536,7 @@ class Comparison(Record):
                 ("", found.conditional),
                 ("population_", found.population),
             ):
-                ends = one.interval or Interval(math.nan, math.nan, math.nan)
+                ends = one.interval or DifferenceInterval(math.nan, math.nan, math.nan)
                 line |= {"mean": ends.mean} if not prefix else {}
                 told = (ends.low, ends.high, one.adjusted, one.word)
                 names = (f"{prefix}{name}" for name in ("low", "high", "p", "word"))

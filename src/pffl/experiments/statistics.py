@@ -54,7 +54,7 @@ Better: TypeAlias = Literal["lower", "higher"]
 
 
 @dataclass(frozen=True)
-class Interval:
+class DifferenceInterval:
     """A mean difference and its interval; the confidence is that of Holm's step."""
 
     mean: float
@@ -79,7 +79,7 @@ class Decision:
     """
 
     word: Word
-    interval: Interval | None
+    interval: DifferenceInterval | None
     p: float | None
     adjusted: float | None
 
@@ -158,7 +158,7 @@ class _Paired:
         beyond = np.searchsorted(self._ratios, t, side="right")
         return max(self._tail(-t), (1 + beyond) / (1 + RESAMPLES))
 
-    def interval(self, level: float) -> Interval:
+    def interval(self, level: float) -> DifferenceInterval:
         """Return the interval that leaves out what is refused at this level."""
         from scipy.special import stdtrit
 
@@ -169,7 +169,7 @@ class _Paired:
             least, most = self._ratios[[outside - 1, -outside]].tolist()
         low = self.mean - max(t, most) * self.error
         high = self.mean - min(-t, least) * self.error
-        return Interval(self.mean, low, high, 1 - level)
+        return DifferenceInterval(self.mean, low, high, 1 - level)
 
     def p(self) -> float:
         """Return the two-sided p-value of "no difference"."""
@@ -280,14 +280,14 @@ def _decide(
         if name not in tests:
             equal = len(d) > 1 and not d.any()
             same = equal and margins.get(name) is not None and not reasons[name]
-            interval_or_none = Interval(0.0, 0.0, 0.0) if equal else None
+            interval_or_none = DifferenceInterval(0.0, 0.0, 0.0) if equal else None
             out[name] = Decision(
                 "same" if same else "open", interval_or_none, None, None
             )
     return {name: out[name] for name in pairs}
 
 
-def _word(interval: Interval, margin: float | None, better: Better) -> Word:
+def _word(interval: DifferenceInterval, margin: float | None, better: Better) -> Word:
     if margin is not None and -margin < interval.low and interval.high < margin:
         return "same"
     if interval.low > 0:
