@@ -75,6 +75,7 @@ from pffl.runs import (
     read_run,
 )
 from pffl.solution import Result
+from pffl.text import few
 from pffl.typing import FloatArray
 
 OURS = Missing("the certificate of its own run speaks of them")
@@ -652,62 +653,43 @@ def _columns(there: list[str], labels: Sequence[str], column: str | None) -> lis
 def read_coefficients(path: str | os.PathLike[str], schema: Schema) -> Audited:
     """Read a linear model for these data: a row per input, by its name.
 
-    The first column has names; `coef` the coefficients of raw inputs, and in a row
-    (intercept) the constant. Instead of `coef`: one column per class, named after it
-    (of two classes the column of one will do). Optional: `mean` and `scale` of a scaler
-    in front of the model.
+    The first column has names; the others are coefficients of raw inputs, and in a row
+    (intercept) the constant: `coef` for a number or for the second of two classes, else
+    one column per class, named after it.
     """
     import pandas as pd
 
-    frame, labels, notes = read_table(path)[0], schema.labels, list[str]()
+    frame, labels = read_table(path)[0], schema.labels
     names = frame.iloc[:, 0].astype(str).str.strip()
     table = frame.iloc[:, 1:].apply(pd.to_numeric, errors="coerce").set_axis(names)
     constant = names.str.lower().isin(["(intercept)", "intercept"]).to_numpy()
-    columns = [str(name) for name in table if name not in ("mean", "scale")]
-    classes = [label for label in labels if label in columns]
     inputs = [name for name in names[~constant] if name in schema.features]
+    needed = ["coef"] if len(labels) < 3 else list(labels)
     with Problems(f"'{path}'", DataError) as problems:
         if unknown := [name for name in names[~constant] if name not in inputs]:
-            there = ", ".join(schema.features[:20])
             problems.add(
                 f"[other-inputs] the data do not have the inputs {unknown}: they have "
-                f"{there}{', …' if schema.n_features > 20 else ''}"
+                f"{few(list(schema.features), 20)}"
             )
         if names.duplicated().any():
             problems.add("[repeated-name] an input is named twice")
-        finite = np.isfinite(table[columns]).all(axis=None)
-        if not finite or not np.isfinite(table[~constant]).all(axis=None):
+        if not np.isfinite(table).all(axis=None):
             problems.add("[not-numbers] some coefficients are not finite numbers")
-        if "scale" in table and not (table["scale"][~constant] > 0).all():
-            problems.add("[bad-scale] a 'scale' is not positive")
-        if columns != ["coef"] and {*columns} != {*classes}:
+        if {*map(str, table)} != {*needed}:
             problems.add(
-                f"[other-labels] the columns must be 'coef', or classes: {columns}, "
-                f"not {list(labels)}"
+                f"[other-labels] the columns must be {needed}; they are {list(table)}"
             )
-        elif len(columns) != len(labels) and (len(columns) != 1 or len(labels) > 2):
-            problems.add(
-                f"[wrong-shape] {len(columns)} columns of coefficients, and "
-                f"'{schema.target}' has {len(labels)} classes"
-            )
+    notes = []
     if unused := [name for name in schema.features if name not in inputs]:
         notes.append(f"inputs that the model does not use: {', '.join(unused)}")
-    if labels and not classes:
-        notes.append(f"the coefficients are taken as those of '{labels[-1]}'")
-    coef = table[classes or columns]
-    if len(labels) == 2 and len(classes) == 2:  # the same probabilities by a difference
-        coef = coef[[labels[1]]] - coef[[labels[0]]].to_numpy()
-    elif len(classes) == 1 and classes[0] == labels[0]:
-        coef = -coef
+    if len(labels) == 2:
+        notes.append(f"the coefficients are taken as those of '{labels[1]}'")
+    coef = table[needed]
     own = coef[~constant].reindex(list(schema.features), fill_value=0.0)
     w = np.vstack([own, coef[constant].sum()]).T
-    scaler = table.reindex(list(schema.features))
-    mean = scaler["mean"].fillna(0.0) if "mean" in scaler else np.zeros(len(scaler))
-    scale = scaler["scale"].fillna(1.0) if "scale" in scaler else np.ones(len(scaler))
-    kinds = {0: LeastSquares, 1: LogisticRegression, 2: LogisticRegression}
+    kinds = {0: LeastSquares, 2: LogisticRegression}
     kind = kinds.get(len(labels), SoftmaxRegression)
-    scaled = Inputs(np.asarray(mean, float), np.asarray(scale, float))
-    model = kind(0.0, inputs=scaled, n_outputs=len(w))
+    model = kind(0.0, inputs=Inputs.identity(schema.n_features), n_outputs=len(w))
     return Audited(model, w.reshape(-1), notes=tuple(notes))
 
 
