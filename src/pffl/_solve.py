@@ -111,7 +111,7 @@ def solve(
         there, by an interruption, an error or a crash, it resumes, and ends as if it
         had not been; the seed may be left out. The log is removed once the run is
         finished; that of a `Log` stays, until its owner removes it. With a privacy
-        budget there is none for rows in one process, since it would tell of them.
+        budget nothing is kept of rows in one process, since it would tell of them.
     about
         Purpose, owner and date of the model, for its card.
     secure_sum

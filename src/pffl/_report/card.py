@@ -35,7 +35,7 @@ from pffl.text import decimals, down, few, up, visible
 FLOOR = 10  # counts below it are withheld
 MAX_INPUT_NAMES = 40
 MAX_INPUTS = 15  # of the table of inputs that matter
-REQUIRED = ("purpose", "owner", "date")  # of `About`: a card without them says so
+REQUIRED = ("purpose", "owner", "date")  # of `About`: a card without them reports it
 SPECIAL = re.compile(r"([\\`*_\[\]|~$#])|(?<=www)(\.)|(:)(?=//)|(@)")
 #: What would begin a list, or make a heading, at the start of a line.
 BLOCK = re.compile(r"^(\s*)([-+](?=[\s-]|$)|=|\d+(?=[.)](?:\s|$)))")

@@ -22,7 +22,7 @@ mixture of silos that the cell's rows are. It is a test of one ζ. It tells of a
     in v, so their geometric mean is concave: between two levels it is at least the
     chord, and a chord that rejects shows that the product does.
 
-**Rows that count alike** are the case t = 1: u = x whatever the level, the chord from 0
+**Unweighted rows** are the case t = 1: u = x whatever the level, the chord from 0
 to M is exact, and Σ_i log(1 − γ_j x_i) is all that is needed. Nearly Bernoulli losses
 are then better served by Chernoff's bound, which gets a part of δ (`upper_bounds`).
 

@@ -61,7 +61,7 @@ def run(
     """Train one model over all silos, with a bound on the loss of every group.
 
     Exit code 4: the bounds are not met on the training rows, or --certify was asked
-    for and not given. A run that was stopped goes on with --resume DIR.
+    for and not given. A run that was stopped resumes with --resume DIR.
 
     Example: pffl run adult --constraint cbgl --bound 0.7 --certify --seed 0
     """
@@ -71,7 +71,7 @@ def run(
     spec = draft.check()
     if resume is not None and out is not None:
         raise UsageError(
-            "[options-conflict] --resume goes on in the directory it names: leave out "
+            "[options-conflict] --resume continues in its own directory: leave out "
             "--out"
         )
     if spec.settings.engine == DEPLOYED:
@@ -135,7 +135,7 @@ def _run_deployed(
     place = resume or out
     if place is None:
         with runs.lock_next("runs", folder.resolve().name) as held:
-            place = held.directory  # empty, so it goes away again
+            place = held.directory  # empty, so it is removed again
     planned = Launch(folder, place.resolve(), resume is not None)
     with interruptible():
         planned.agreed  # noqa: B018 - a folder of another kind is refused here
@@ -207,11 +207,11 @@ def print_result(
 
 
 def open_page(path: Path) -> None:
-    """Open a page in the browser, or say that there is none."""
+    """Open a page in the browser, or say that it is missing."""
     import webbrowser
 
     if not webbrowser.open(path.resolve().as_uri()):
-        terminal.note(f"no browser is at hand: open {path} yourself")
+        terminal.note(f"no browser was found: open {path} yourself")
 
 
 # Ctrl-C and SIGTERM
@@ -255,7 +255,7 @@ def _code_of(seen: list[int]) -> int:
 
 
 def _say_how_to_go_on(directory: Path) -> None:
-    """Name the command that goes on with a run, if there is something to go on with."""
+    """Name the command that resumes a run, if there is something to go on with."""
     from pffl.driver import SPEC
 
     if (directory / SPEC).is_file():

@@ -253,7 +253,7 @@ def _check_letters(notes: Sequence[str]) -> None:
     """Refuse text of which one odd letter says how all of it is read."""
     if LATIN in notes:
         raise DataError(
-            "[not-text] declared columns are read from UTF-8 text: nobody's letters "
+            "[not-text] declared columns are read from UTF-8 text: no one's letters "
             "may change how others' are read: save the file as UTF-8"
         )
 

@@ -296,7 +296,7 @@ class Remote:
         )
         if self.pooled:
             return (
-                f"every answer is a secure sum of {many} sites, and shows nobody the "
+                f"every answer is a secure sum of {many} sites, and does not show the "
                 "figures of a single one: whether the sums can be true was checked, "
                 "whether a single site's answers can was not, and what one site could "
                 "have done to a bound is not known",

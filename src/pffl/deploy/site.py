@@ -291,7 +291,7 @@ class Site:
         Rebuilds models with a module of the user's own.
     sets
         Of each stratum, the set that the floor acts on; those of the agreed constraint
-        unless it is said.
+        unless stated.
     """
 
     def __init__(
@@ -342,7 +342,7 @@ class Site:
         return reply
 
     def refuse(self, error: Exception) -> bytes:
-        """Return the answer that says why there is none."""
+        """Return the answer that says why it is missing."""
         return self._signed(self._refusal(None, error))
 
     def counts(self, split: str) -> IntArray:

@@ -237,7 +237,7 @@ def upper_ends(sample: Sample, loss_bound: float, delta: float) -> FloatArray | 
         return None
     count, t = sample.of_people("count"), sample.of_people("t")
     sums, levels = np.array(sample.logs), np.array(sample.levels)
-    if not sample.alike:
+    if not sample.unweighted:
         return mean.upper(bets, sums, count, levels=levels, **risk)
     if not np.allclose(t, count):
         return None
@@ -308,7 +308,7 @@ class Unseen:
         """Whether these rows were used in training.
 
         Rows that equal a training row may be of the same person or of another: only ids
-        tell. Where there are none, such rows stay, and are counted.
+        tell. Without ids, such rows stay, and are counted.
         """
         e, many, data = self.j.e, self.overlap, self.j.e.data
         if isinstance(self.sample, Missing):
@@ -354,7 +354,7 @@ class Unseen:
             return (Assumption.of("weights.none", "failed"),)
         if seen is not None and seen[1] > most:
             return (Assumption.of("weights.train", "failed", weight=seen[1]),)
-        if sample.alike:  # bets were planned before anybody knew of weights
+        if sample.unweighted:  # bets were planned before anybody knew of weights
             return (Assumption.of("alike", "failed"),)
         over = np.array(sample.people.get("above", []))
         if over.any():
@@ -426,7 +426,7 @@ class Unseen:
         for z in np.flatnonzero(found > e.bounds).tolist():
             moments, needed = self.usable.moments(z), None
             if moments is not None:
-                known = {"known": moments, "weighted": not self.usable.alike}
+                known = {"known": moments, "weighted": not self.usable.unweighted}
                 risk: Any = {"loss_bound": M, "delta": self.delta, **known}
                 needed = mean.rows_needed(float(e.bounds[z]), **risk)
             there = int(self.usable.people["count"][z])
@@ -926,8 +926,8 @@ def rates(j: Judged) -> list[GroupRates]:
     samples = {} if before is None else before.samples
     free = samples.get("+".join(sample.splits))
     old = {} if free is None else _events(free, e)
-    alike = not (e.data.several or e.heldout_weighted)
-    side = j.heldout.delta / 2 if apart and alike else None
+    single = not (e.data.several or e.heldout_weighted)
+    side = j.heldout.delta / 2 if apart and single else None
     counted, out = _events(sample, e), []
     for a in j.reported_groups:
         rows = "test" if apart else "training"

@@ -216,7 +216,7 @@ class Sample(Record):
         return Moments.of(sums, self.people["count"][cell])
 
     @property
-    def alike(self) -> bool:
+    def unweighted(self) -> bool:
         """Whether bets are on unweighted rows: levels do not matter."""
         return bool(self.levels) and len(self.levels[0]) == 2
 

@@ -235,7 +235,7 @@ class GapMethod(Method, Generic[S]):
         """Return the state after a total has come in."""
 
     def successor(self, problem: Problem, state: S) -> GapMethod[Any] | None:
-        """Return the method that goes on from here, should this one be slow."""
+        """Return the method that continues from here, should this one be slow."""
         return None
 
     def started(self, problem: Problem, start: Point | None, kind: type[S]) -> S:

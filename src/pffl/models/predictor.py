@@ -311,7 +311,7 @@ def score_file(
     out
         A new CSV file, which appears when it is whole; or a stream.
     keep
-        Columns of the table to write beside the scores.
+        Columns of the table to write with the scores.
     unseen
         As for `Predictor.predict`.
     """
