@@ -1,7 +1,7 @@
 """`audit`: a model from elsewhere, measured and certified without training.
 
 The silos answer `evaluate`, and nothing else is asked. What the model's makers did is
-not known, so nothing is said about gaps, multipliers or slack; what is said holds for
+not known, so nothing is stated about gaps, multipliers or slack; the rest holds for
 the rows given and for new people, as for any other model.
 
 A model is anything with ``predict_proba`` (or ``predict``, for numbers), a table of its
@@ -78,10 +78,10 @@ from pffl.solution import Result
 from pffl.text import few
 from pffl.typing import FloatArray
 
-OURS = Missing("the certificate of its own run speaks of them")
+OURS = Missing("the certificate of its run speaks of them")
 UNKNOWN = (
-    "nobody could check that the model was not trained on these rows: if it was, they "
-    "say nothing about people not seen"
+    "it is unknown whether the model was trained on these rows: if it was, they "
+    "say nothing about new people"
 )
 PRIVATE = (
     "the model was trained with a privacy budget, and its run keeps no fingerprint of "
@@ -388,7 +388,7 @@ def _bound(audited: Any, schema: Schema) -> Audited:
                 "[other-inputs] the model and the data have different inputs"
             )
     raise UsageError(
-        f"[needs-rows] a {type(audited).__name__} has inputs of its own: audit it on "
+        f"[needs-rows] a {type(audited).__name__} has its own inputs: audit it on "
         "rows, pffl.audit(model, X=X, y=y, sensitive_features=A)"
     )
 

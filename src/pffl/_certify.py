@@ -118,7 +118,7 @@ def calibration_split(splits: Sequence[str]) -> str:
 
 
 def calibration_overlap(setting: Setting) -> int | None:
-    """Return how many of these rows are trained on, too; None if nobody could look."""
+    """Return how many of these rows are trained on, too; None if unknown."""
     if calibration_split(setting.splits) == CALIBRATION:
         return setting.calibration_overlap
     return setting.data.overlap
@@ -142,7 +142,7 @@ def fit_path(
     models
         Of the path, at most. More cost time, and no confidence.
     overlap
-        Calibration rows that are training rows, too; None if nobody could look.
+        Calibration rows that are training rows, too; None if unknown.
     """
     split, shown = calibration_split(wanted.splits), reported(problem)
     on_training_rows = replace(wanted, splits=("train",))
@@ -283,7 +283,7 @@ class CandidatePath:
         return out
 
     def _margins(self, first: Fitted, many: int) -> Flow[list[float]]:
-        """Return the margins to train for, beside that of the first model."""
+        """Return the margins to train for, besides that of the first model."""
         low = max(self.safety(first), 0.0)
         if many < 2 or not self.problem.multiplier_bound > 0:
             return []
@@ -416,7 +416,7 @@ def certify(
 def chosen_among(evidence: Evidence, data: Data, splits: Sequence[str]) -> int:
     """Return among how many models some of these rows chose the one of a run.
 
-    Whatever else is said of it by the same rows has to pay for that.
+    Any other statement on it by the same rows has to pay for that.
     """
     path = known(evidence.path)
     if path is None:
@@ -431,7 +431,7 @@ def chosen_among(evidence: Evidence, data: Data, splits: Sequence[str]) -> int:
 def overlap_of(
     here: Federation | None, splits: Sequence[str], recorded: str | None
 ) -> int | None:
-    """Rows of the splits that were trained on; None if nobody can know."""
+    """Rows of the splits that were trained on; None if unknown."""
     if here is None or (recorded is not None and recorded != here.fingerprint):
         return None
     found = 0

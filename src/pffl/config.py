@@ -202,7 +202,7 @@ def read_plan(
 
 
 def read_constraint(given: object, problems: Problems) -> Constraint | None:
-    """Read [constraint], or all of several [[constraint]]; None if there is none."""
+    """Read [constraint], or all of several [[constraint]]; None without one."""
     if given is None:
         return None
     tables: list[Any] = given if isinstance(given, list) else [given]
@@ -811,7 +811,7 @@ def keys() -> Mapping[str, Key]:
 
 
 def read_text(text: Any, kind: Any) -> Any:
-    """Read what was typed as the type of its key wants it; else it stays text."""
+    """Read what was typed as the type of its key; else it stays text."""
     if not isinstance(text, str):
         return text
     for number in (int, float):

@@ -8,7 +8,7 @@ run.toml            the run file that repeats the run
 card.md, report.html
 manifest.json       SHA-256 of each of these
 
-Audits of other models are saved alike, so that both can be verified.
+Audits of other models are saved the same way, so that both can be verified.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ CARD = "card.md"
 MANIFEST = "manifest.json"
 LOCK = ".lock"
 RECORD, SESSION = "record.jsonl", "session.json"  # of a deployed run
-STEPS = "steps"  # what its server goes on from, under secure sums
+STEPS = "steps"  # where its server resumes, under secure sums
 STOPPED = {driver.SPEC, driver.LOG}
 FORMAT, VERSION = "pffl run directory", 2
 RESULT_FORMAT = "pffl.result"
@@ -518,7 +518,7 @@ def run(
 ) -> Solution:
     """Train what a run file describes, and save it in a directory that is held.
 
-    A run that was stopped there goes on. One that stops before it has anything to go on
+    A run that was stopped there resumes. One that stops before it has anything to go on
     with leaves nothing behind.
 
     Parameters
@@ -532,7 +532,7 @@ def run(
     report
         Whether to also write a page to open.
     say
-        Told where a run that was stopped goes on, and what takes its time before it.
+        Told where a run that was stopped resumes, and what takes its time before it.
     """
     from pffl._report.page import write_report
 

@@ -108,7 +108,7 @@ def check_again(
 ) -> Iterator[Check]:
     """Make certificate, page and card again from the evidence that is stored.
 
-    `rows` and `audited` are the fingerprints of rows and model at hand.
+    `rows` and `audited` are the fingerprints of the rows and the model given.
     """
     e = Evidence.from_dict(stated["evidence"])  # type: ignore[arg-type]
     folder, page = place if place.is_dir() else place.parent, place.suffix == ".html"

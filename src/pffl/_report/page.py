@@ -111,7 +111,7 @@ def as_shown(name: str, value: Any) -> Shown:
 
 @dataclass(frozen=True)
 class RunView:
-    """A run or an audit: what its templates need beside its conclusions."""
+    """A run or an audit: what its templates need besides its conclusions."""
 
     name: str
     c: Conclusions

@@ -285,7 +285,7 @@ def _headline(c: Conclusions, width: int) -> str:
 
 
 def _fixed(number: float | None, digits: int, rounding: str = ROUND_HALF_EVEN) -> str:
-    """Write a number with so many decimals."""
+    """Write a number with n decimals."""
     if number is None or math.isnan(number):
         return "–"
     if not abs(number) < 1e9:
@@ -294,7 +294,7 @@ def _fixed(number: float | None, digits: int, rounding: str = ROUND_HALF_EVEN) -
 
 
 def _digits_of(cells: Sequence[CellResult]) -> int:
-    """Return the decimals that losses need: three, or more beside a close bound."""
+    """Return the decimals that losses need: three, or more near a close bound."""
     pairs = [
         (loss, cell.bound or 0.0)
         for cell in cells
@@ -310,7 +310,7 @@ def _digits_of(cells: Sequence[CellResult]) -> int:
 
 
 def _loss_table(c: Conclusions, width: int) -> Table:
-    """Return the mean loss of each group, the worst first, beside its bound.
+    """Return the mean loss of each group, the worst first, next to its bound.
 
     Under noise groups stay as they are: it may have chosen the worst.
     """
@@ -454,11 +454,11 @@ def _reasons(c: Conclusions, found: Sequence[VerdictLine]) -> list[str]:
     e, words = c.evidence, [one.word for one in found]
     out = [re.split(r"(?<=\.) (?=[A-Z])", one.sentence)[0] for one in found]
     out = [one.partition(": ")[0] if len(one) > MAX_CELL else one for one in out]
-    least, alike = c.smallest_bound, len(set(e.bounds.tolist())) == 1
+    least, equal = c.smallest_bound, len(set(e.bounds.tolist())) == 1
     if words[0] == "met":
         out[0] = "every group is at or below its bound"
     if words[0] == "impossible" and least is not None:
-        rise = f"a bound of {up(least)}" if alike else f"bounds higher by {up(least)}"
+        rise = f"a bound of {up(least)}" if equal else f"bounds higher by {up(least)}"
         out[0] = f"no linear model can meet the bounds; {rise} can be met"
     if words[0] == "no bounds" and not e.minimax:
         out[0] = "--bound 0.6 would set one for every group"

@@ -1,4 +1,4 @@
-"""`conclude`: from evidence to everything that is said of it, once.
+"""`conclude`: from evidence to all statements on it, once.
 
 Terminal, page, card, result.json, certificate.json and exit code read `Conclusions`;
 none of them computes a figure. What a sentence names is a figure of `Judged`, or a
@@ -100,7 +100,7 @@ class CellResult(Record):
     """One cell's row of the verdict table.
 
     `bound` and `violation` are None where no bound was asked for. `test_upper` bounds
-    the mean loss of unseen people, each cell by itself; the losses `before` are those
+    the mean loss of unseen people, each cell alone; the losses `before` are those
     of the same model fitted without bounds, and `constant` is that of guessing the
     cell's own rates (or mean) for everyone in it.
     """
@@ -161,7 +161,7 @@ class Conclusions(Judged):
 
     @property
     def rows(self) -> str:
-        """The rows at hand. Who audits a model does not know what trained it."""
+        """The rows given. Who audits a model does not know what trained it."""
         run = known(self.e.training)
         if run is not None and run.method.get("kind") == "any_estimator":
             return "the training rows, cross-fitted"
@@ -174,7 +174,7 @@ class Conclusions(Judged):
 
     @property
     def kept(self) -> str:
-        """By whom losses are had, where it is a model clipped for an audit."""
+        """Which model's losses, where it is a model clipped for an audit."""
         return f" by {name}," if (name := named(self.e)) else ""
 
     def standing_of(self, cells: Losses, z: int) -> Said:
@@ -188,7 +188,7 @@ class Conclusions(Judged):
 
     @property
     def worst(self) -> Said:
-        """How the worst cell stands on the rows at hand."""
+        """How the worst cell stands on the rows given."""
         cells = self.losses["train"]
         return self.standing_of(cells, cells.worst)
 
@@ -217,7 +217,7 @@ class Conclusions(Judged):
             return self._unsettled(run.rounds, run.settling)
         if run is None or self.gap is None or self.target is None:
             return self.say("unfinished")
-        if run.rounds < run.method.get("max_rounds", 0):  # it saw that more are in vain
+        if run.rounds < run.method.get("max_rounds", 0):  # it saw that more do not help
             return self.say("unfinished.rounding")
         for name in EFFORT:
             if name in run.method:
@@ -259,7 +259,7 @@ class Conclusions(Judged):
 
     @cached_property
     def judged(self) -> Verdict:
-        """The verdict on the rows at hand."""
+        """The verdict on the rows given."""
         e, cells = self.e, self.losses["train"]
         if e.stopped is not None:
             return Verdict(self.say(f"training.{e.stopped}"))
@@ -308,7 +308,7 @@ class Conclusions(Judged):
     def verdicts(self) -> dict[str, Verdict]:
         """On training rows, on test rows, for new people."""
         first, run = self.judged, self.e.training
-        if isinstance(run, Missing):  # of a model from elsewhere there are none
+        if isinstance(run, Missing):  # a model from elsewhere has none
             first = Verdict(self._reason("training.not measured.audit", run.missing))
         return {"training": first, "test": self._test, "new_people": self._new_people}
 
@@ -317,7 +317,7 @@ class Conclusions(Judged):
 
     @property
     def status(self) -> Status:
-        """The verdict on the rows at hand, in a word."""
+        """The verdict on the rows given, in a word."""
         return self.judged.word  # type: ignore[return-value]
 
     @property
@@ -397,7 +397,7 @@ class Conclusions(Judged):
 
     @cached_property
     def _new_people(self) -> Verdict:
-        """What is certified for people not seen."""
+        """What is certified for new people."""
         path, found = known(self.e.path), self._short
         more: dict[str, Any] = {} if self.by_path else self.people.more_rows
         more = {"more_rows": more}
@@ -519,11 +519,11 @@ class Conclusions(Judged):
 
     @cached_property
     def warning(self) -> str | None:
-        """For whom the model is no better than a constant guess, of test rows.
+        """Groups for which the model is no better than a constant guess, of test rows.
 
         Groups with a bound, and all rows together. The guess is that of their own
         rates, for losses, or their most frequent label, for errors. None where there is
-        nobody, or noise would choose the names.
+        no one, or noise would choose the names.
         """
         e, held = self.e, known(self.e.heldout)
         sample = held or e.seen

@@ -47,8 +47,8 @@ Status: TypeAlias = Literal[
     "interrupted",
 ]
 
-#: The three verdicts, whom each speaks of, and their words, the same wherever they are
-#: shown; a run that was broken off, or without bounds, has a word of its own.
+#: The three verdicts, who each is about, and their words, the same wherever they are
+#: shown; a run that was broken off, or without bounds, has another word.
 VERDICTS = {
     "training": ("Training rows", get_args(Status)),
     "test": (
@@ -62,7 +62,7 @@ VERDICTS = {
 }
 FORMAT = "pffl.certificate"
 VERSION = 4
-#: What a file has beside the claims: every figure, and what all of it follows from.
+#: What a file has besides the claims: every figure, and what all of it follows from.
 INSIDE = ("figures", "evidence")
 TITLES = {
     "measured": "Measured",
@@ -171,7 +171,7 @@ class Statement(Record):
     def not_available(
         cls, kind: str, reason: str, assumptions: Sequence[Assumption] = ()
     ) -> Statement:
-        """Build the statement that says why there is none."""
+        """Build the statement that says why it is missing."""
         return cls(kind, "", assumptions=tuple(assumptions), reason=reason)
 
     def as_dict(self) -> dict[str, Json]:
@@ -207,7 +207,7 @@ class Certificate(Record):
         ``verdict``, in a word, the ``sentence`` that says it, and its ``key`` and
         ``figures``.
     date
-        As somebody stated it; None if nobody did.
+        As stated; None if it was not.
     data
         The name of the data.
     groups, bounds
@@ -343,7 +343,7 @@ def statements(c: Conclusions) -> list[Statement]:
     return out + ([metric(kind, c) for kind in METRICS] if len(e.labels) == 2 else [])
 
 
-# Rows at hand
+# Rows given
 
 
 def measured(c: Conclusions) -> Statement:
@@ -524,7 +524,7 @@ def holdout(c: Conclusions) -> Statement:
 
 
 def _loss_rows(c: Conclusions) -> tuple[dict[str, Any], ...]:
-    """One row per cell; without bounds there is none to compare with."""
+    """One row per cell; without bounds nothing is compared."""
     e, found, joint = c.e, c.upper, None if c.by_path else c.people.joint
     sample, M, out = known(c.people.sample), c.e.terms.loss_bound or math.inf, []
     if found is None or sample is None:
@@ -563,8 +563,8 @@ def _path_grounds(c: Conclusions, path: ModelPath) -> tuple[Assumption, ...]:
 def implied(c: Conclusions, promised: Statement) -> list[Statement]:
     """State what bounds on every label of a group imply for the group as a whole.
 
-    On the rows at hand L_a = Σ_y share_{a,y} L_{a,y} ≤ Σ_y share_{a,y} ζ_{a,y}; for
-    unseen people, where nobody knows the shares, L_a ≤ max_y ζ_{a,y}. It is stated
+    On the rows given L_a = Σ_y share_{a,y} L_{a,y} ≤ Σ_y share_{a,y} ζ_{a,y}; for
+    unseen people, where the shares are unknown, L_a ≤ max_y ζ_{a,y}. It is stated
     where the bounds are met, and (`promised`) shown for unseen people.
     """
     e, cells, whole = c.e, c.losses["train"], groups_of(c.e)
@@ -705,8 +705,8 @@ def empirical_noise(c: Conclusions, noise: Noise) -> Statement:
 
 
 def privacy(c: Conclusions, noise: Noise) -> Statement:
-    """State what was spent, and for whom it holds."""
-    # Whether rows were at hand: who asks sites elsewhere does not see what they do.
+    """State what was spent, and who it protects."""
+    # Whether rows were in one process: sites elsewhere are not seen.
     here: State = "assumed" if c.e.data.synthetic is None else "checked"
     test, figures = "", {"mu": noise.mu, "delta": noise.delta}
     if noise.heldout_mu is not None:
@@ -736,7 +736,7 @@ def privacy(c: Conclusions, noise: Noise) -> Statement:
 
 
 def _adding(c: Conclusions, noise: Noise, here: State) -> Sequence[Assumption]:
-    """Say who added the noise, and on whom that relies."""
+    """Say who added the noise, and who it relies on."""
     sites, colluding = noise.sites, noise.colluding
     if sites < 2:
         return [Assumption.of("noise.one", here)]

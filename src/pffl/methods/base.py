@@ -99,7 +99,7 @@ class Method(ABC):
 
     @property
     def target_gap(self) -> float | None:
-        """Gap, in parts of β + Σλ, at which it counts as converged; None if it is none.
+        """Gap, in parts of β + Σλ, at which it counts as converged; None without one.
 
         (And of the target's variance, for numeric targets.)
         """
