@@ -20,10 +20,19 @@ from tests.inside import COMMANDS_GONE, OPTIONS, OPTIONS_GONE, app, keys
 ONE_RUN = {"run.certify": "true", "run.models": "4", "run.smallest_bound": "true"}
 ELSEWHERE = ["feasible", "compare", "audit"]
 UNUSED = {
-    "feasible": {"l2", "certify"},
-    "compare": {"method", "l2", "certify", "seed", "epsilon"},
-    "audit": {"model", "method", "l2", "seed", "epsilon", "missing"},
-    "data": {"bound", "certify", "model", "method", "l2", "seed", "epsilon"},
+    "feasible": {"l2", "certify", "threshold"},
+    "compare": {"method", "l2", "certify", "seed", "epsilon", "threshold"},
+    "audit": {"model", "method", "l2", "seed", "epsilon", "missing", "threshold"},
+    "data": {
+        "bound",
+        "certify",
+        "model",
+        "method",
+        "l2",
+        "seed",
+        "epsilon",
+        "threshold",
+    },
     "run": set[str](),
 }
 FILE = """
