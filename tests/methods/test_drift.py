@@ -19,6 +19,7 @@ from tests.helpers import (
     setting,
     train_query,
 )
+from tests.inside import curvature
 from tests.oracles import MODELS
 
 
@@ -99,3 +100,15 @@ def test_smoothness_is_above_every_silos_hessian(kind):
         tops = np.linalg.eigvalsh(hessians)[:, -1]
         peaks = problem.unit * total.peaks ** (1 / 8)
         assert (tops <= peaks * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize(("n", "p"), [(30, 200), (200, 30), (300, 150)])
+def test_smoothness_bounds_the_largest_eigenvalue_and_not_by_much(n, p):
+    rng = np.random.default_rng(n)
+    X = rng.normal(size=(n, p)) * np.linspace(0.1, 2.0, p) + 0.3
+    weights = rng.random(n) * (rng.random(n) < 0.8)
+    model = pffl.LogisticRegression()
+    found = curvature(model, X, np.zeros(n), weights)
+    rows = np.column_stack([X, np.ones(n)])
+    largest = np.linalg.eigvalsh(0.25 * (rows * weights[:, None]).T @ rows)[-1]
+    assert largest <= found <= 1.6 * largest

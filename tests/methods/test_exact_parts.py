@@ -150,3 +150,19 @@ def test_exponential_tails_are_forecast_exactly():
     np.testing.assert_allclose(
         here.risk_gradient + bent @ d, there.risk_gradient, rtol=1e-6
     )
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_dual_has_the_derivatives_it_claims(seed):
+    at, problem = draw_model(seed, l2=0.0, beta=1.0)
+    model = saddle.SecondOrderModel.at(at, problem, damping=1e-3)
+    rng = np.random.default_rng(seed)
+    lam = rng.random(problem.n_cells + 1)
+    here, eps = saddle.respond(model, lam), 1e-5
+    for i, unit in enumerate(np.eye(len(lam))):
+        up = saddle.respond(model, lam + eps * unit)
+        down = saddle.respond(model, lam - eps * unit)
+        slope = (up.dual - down.dual) / (2 * eps)
+        assert slope == pytest.approx(here.values[i], abs=1e-6)
+        curve = (up.values - down.values) / (2 * eps)
+        np.testing.assert_allclose(curve, -here.sensitivity[i], rtol=1e-4, atol=1e-5)

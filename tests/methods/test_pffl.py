@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import pffl
+from pffl.data import Rows, Silo
 from pffl.engines import Local
-from tests.driving import iterate, measure
+from pffl.queries import Expand
+from tests.driving import expand, iterate, measure
 from tests.helpers import (
+    draw_multipliers,
+    from_silos,
     make_federation,
     make_problem,
+    setting,
 )
+from tests.inside import curvatures, smoothness
 from tests.methods.biased import states
+from tests.oracles import MODELS
 
 
 def test_multipliers_may_follow_rows_that_are_not_trained_on():
@@ -50,6 +58,52 @@ def test_with_one_dual_round_the_gap_never_closes():
     assert gaps[1, 300] > 0.7 * gaps[1, 50]
     assert gaps[20, 10] < 0.5 * gaps[1, 300]
     assert gaps[100, 4] < 0.85 * gaps[20, 10]
+
+
+@pytest.mark.parametrize("kind", list(MODELS))
+def test_smoothness_is_above_the_curvature_of_g(kind):
+    _, engine, problem, _, w, _ = setting(kind)
+    rng = np.random.default_rng(0)
+    found = curvatures(problem, engine.ask(Expand(problem.task, w, 0)))
+    for _ in range(5):
+        lam = draw_multipliers(rng, problem)
+        L = smoothness(found, problem, lam)
+        at = expand(engine, problem, rng.normal(size=len(w)))
+        hessian = problem.risk_weight * at.risk_hessian
+        hessian = hessian + np.tensordot(lam, at.hessians, axes=1)
+        assert np.linalg.eigvalsh(hessian)[-1] <= L * (1 + 1e-12)
+
+
+def one_silo_in_other_units(labels):
+    """Ten silos of 100 rows; the inputs of the first are about 60 times larger."""
+    base = make_federation(0, sizes=(100,) * 10, labels=labels)
+    silos = []
+    for k, silo in enumerate(base.silos):
+        rows = silo.rows("train")
+        X = rows.X * (20.0 if k == 0 else 0.3)
+        train = Rows.of(X, rows.y, rows.group)
+        silos.append(Silo(silo.name, k, {"train": train, "test": silo.rows("test")}))
+    return from_silos(base, silos)
+
+
+@pytest.mark.parametrize("method", [pffl.PFFL(dual_rounds=10), pffl.FedAvg(rounds=50)])
+def test_the_default_step_size_does_not_diverge(method):
+    federation = one_silo_in_other_units(labels=0)
+    solution = pffl.solve(federation, pffl.BoundedGroupLoss(2.0), method=method, seed=0)
+    assert solution.status != "diverged"
+
+
+def test_batches_come_from_the_seed_alone():
+    federation = make_federation(4)
+    method = pffl.PFFL(dual_rounds=4, rounds_per_dual=2, batch_size=7)
+    constraint = pffl.BoundedGroupLoss(0.6)
+    runs = [
+        pffl.solve(federation, constraint, method=method, seed=seed, engine=engine)
+        for seed, engine in [(5, "local"), (5, "local"), (5, "reference"), (6, "local")]
+    ]
+    np.testing.assert_array_equal(runs[0].w, runs[1].w)
+    np.testing.assert_allclose(runs[0].w, runs[2].w, atol=1e-12)
+    assert np.abs(runs[0].w - runs[3].w).max() > 1e-4
 
 
 def test_partial_participation_still_approaches_the_saddle_point():

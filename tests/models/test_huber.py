@@ -118,3 +118,27 @@ def saddle(federation, solution, delta, zeta, price, l2):
     problem = cp.Problem(cp.Minimize(risk + price * worst), limits)
     problem.solve(solver=cp.CLARABEL)
     return float(problem.value)
+
+
+@pytest.mark.filterwarnings("ignore:the bounds ask for nothing")
+@pytest.mark.parametrize("delta", [0.05, 0.5, 3.0])
+@pytest.mark.parametrize("share", [0.5, 0.97])
+def test_exact_reaches_the_saddle_point_of_bounded_group_loss(delta, share):
+    federation = make_federation(6, sizes=(50, 40, 30), labels=0)
+    model = pffl.HuberRegression(l2=0.01, delta=delta)
+    free = pffl.solve(federation, pffl.BoundedGroupLoss(1e6), model=model, seed=0)
+    zeta = share * max(row.train_loss for row in free.cell_results)
+    solution = pffl.solve(
+        federation,
+        pffl.BoundedGroupLoss(zeta),
+        model=model,
+        method=pffl.Exact(multiplier_bound=5.0),
+        seed=0,
+    )
+    expected = saddle(federation, solution, delta, zeta, 5.0, 0.01)
+    worst = max(row.violation for row in solution.cell_results)
+    ridge = 0.005 * solution.problem.unit
+    reached = solution.train.risk + ridge * solution.w @ solution.w
+    reached += 5.0 * max(0.0, worst)
+    assert reached == pytest.approx(expected, abs=1e-6)
+    assert solution.gap < 1e-6
