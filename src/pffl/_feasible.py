@@ -360,7 +360,7 @@ def feasible(
             "sites are not asked for one"
         )
     if not places and len(names) <= MOST_CELLS:
-        places = allowed
+        places = [z for z in allowed if z in _mixed(problem)]
     bounds = problem.cells.bounds
     least, rise = drive(asker, _whole(_together(problem, given)))
     low, reach = least.enclosed()
@@ -377,6 +377,14 @@ def feasible(
         notes,
         forecast,
     )
+
+
+def _mixed(problem: Problem) -> list[int]:
+    """Return the cells with more than one label: of others a guess loses nothing."""
+    labels = problem.schema.n_labels
+    shape = (problem.n_cells, -1, labels)
+    several = problem.cells.membership.reshape(shape).any(axis=1).sum(axis=1) > 1
+    return np.flatnonzero(several | (labels == 1)).tolist()
 
 
 def _together(problem: Problem, given: bool) -> Flow[tuple[Least, Least | None]]:

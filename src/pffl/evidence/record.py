@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pffl.flow import Bounds
 
 FORMAT = "pffl.evidence"
-VERSION = 1
+VERSION = 2
 WEIGHTED = "needs rows that count alike, and these have weights"
 COUNTED_COLUMNS = {"count", "weight", "loss", "bounded_loss"}
 

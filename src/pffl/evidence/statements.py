@@ -61,7 +61,7 @@ VERDICTS = {
     ),
 }
 FORMAT = "pffl.certificate"
-VERSION = 4
+VERSION = 5
 #: What a file has besides the claims: every figure, and what all of it follows from.
 INSIDE = ("figures", "evidence")
 TITLES = {
