@@ -135,7 +135,7 @@ def sharp(seed: int, n: int = 2000) -> pd.DataFrame:
 def people(command: Command) -> Command:
     sharp(0).to_csv("people.csv", index=False)
     for k, slope in enumerate((1000.0, 900.0, 800.0)):
-        Path(f"sharp{k}.csv").write_text(f"feature,y\nx,{slope}\n", "utf-8")
+        Path(f"sharp{k}.csv").write_text(f"feature,coef\nx,{slope}\n", "utf-8")
     return command
 
 
