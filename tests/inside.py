@@ -68,7 +68,7 @@ HOMES = {
     ),
     "deploy.rows": ":prepared_rows",
     "deploy.secure_sum": ":secure_sum",
-    "deploy.server": "InMemory LastStep Record Remote Reply STATE secured",
+    "deploy.server": "InMemory LastStep RunLog Remote Reply STATE secured",
     "deploy.site": "adding_of reason_of",
     "deploy.store": "MemoryEntry Records RunRecord SiteMemory",
     "engines.layout": ":layout equal_rows",

@@ -41,7 +41,7 @@ FIXED = {"step_size": 0.1, "dual_step_size": 0.5}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class KitSetting:
     """Where a method is tried.
 
     Attributes
@@ -79,7 +79,7 @@ class Setting:
         problem = self.problem(asker, method, weighting)
         return drive(asker, rounds(problem, method)).point
 
-    def with_silos(self, silos: Sequence[Silo]) -> Setting:
+    def with_silos(self, silos: Sequence[Silo]) -> KitSetting:
         """Return the setting with other silos, numbered anew."""
         numbered = tuple(replace(silo, index=k) for k, silo in enumerate(silos))
         return replace(self, federation=replace(self.federation, silos=numbered))
@@ -129,7 +129,7 @@ def check_method(
         Rows and model to try it on; by default `sample_federation` and what its labels
         ask for.
     """
-    setting = Setting(
+    setting = KitSetting(
         federation=federation or sample_federation(),
         constraint=constraint or BoundedGroupLoss(0.6, by="sex"),
         model=model,
@@ -138,13 +138,13 @@ def check_method(
         check(method, setting)
 
 
-def is_declared(method: Method, setting: Setting) -> None:
+def is_declared(method: Method, setting: KitSetting) -> None:
     """It is a frozen dataclass that its plain form describes in full."""
     _frozen(method, METHODS, Method)
     _described(method)
 
 
-def follows_from_totals(method: Method, setting: Setting) -> None:
+def follows_from_totals(method: Method, setting: KitSetting) -> None:
     """Told the same totals again, it asks the same and ends at the same bits.
 
     So a run that was stopped resumes (`Log`). Nor does it change a total, ask more
@@ -198,14 +198,14 @@ def _told(
         return run
 
 
-def ignores_order(method: Method, setting: Setting) -> None:
+def ignores_order(method: Method, setting: KitSetting) -> None:
     """The order of silos does not matter."""
     silos = setting.federation.silos
     turned = setting.with_silos([*silos[1:], silos[0]])
     _same(method, setting.run(method), turned.run(method), "the order of silos matters")
 
 
-def hears_every_silo(method: Method, setting: Setting) -> None:
+def hears_every_silo(method: Method, setting: KitSetting) -> None:
     """Other labels in one silo, the first or the last, give another model."""
     before, steady = setting.run(_fixed(method)).w, _fixed(method)
     for k, silo in enumerate(setting.federation.silos):
@@ -221,13 +221,13 @@ def hears_every_silo(method: Method, setting: Setting) -> None:
         )
 
 
-def runs_on_every_engine(method: Method, setting: Setting) -> None:
+def runs_on_every_engine(method: Method, setting: KitSetting) -> None:
     """The fast engine and the plain loop give the same model."""
     fast, plain = (setting.run(method, engine=engine) for engine in (Local, Reference))
     _same(method, fast, plain, "the engines Local and Reference disagree")
 
 
-METHOD_CHECKS: tuple[Callable[[Method, Setting], None], ...] = (
+METHOD_CHECKS: tuple[Callable[[Method, KitSetting], None], ...] = (
     is_declared,
     follows_from_totals,
     ignores_order,
@@ -237,7 +237,7 @@ METHOD_CHECKS: tuple[Callable[[Method, Setting], None], ...] = (
 
 
 @dataclass(frozen=True, eq=False)
-class Sample:
+class PlainRows:
     """All training rows in one place, for formulas that know nothing of silos' answers.
 
     Attributes
@@ -288,17 +288,17 @@ class Sample:
         return cells.membership[z][stratum] & here
 
 
-def sample(setting: Setting, method: Method, weighting: Weighting) -> Sample:
+def sample(setting: KitSetting, method: Method, weighting: Weighting) -> PlainRows:
     """Put the training rows of a setting in one place."""
     problem = setting.problem(Reference(setting.federation), method, weighting)
     rows = setting.federation.pooled("train")
     X = problem.task.model.inputs.apply(rows.X)
-    return Sample(problem, X, rows.y, rows.group, rows.silo)
+    return PlainRows(problem, X, rows.y, rows.group, rows.silo)
 
 
 def check_optimum(
     method: Method,
-    value: Callable[[Sample, FloatArray], float],
+    value: Callable[[PlainRows, FloatArray], float],
     *,
     tolerance: float = 1e-3,
     constraint: Constraint | None = None,
@@ -311,7 +311,7 @@ def check_optimum(
     Parameters
     ----------
     value
-        What the method is to minimise, written down from the rows (`Sample`).
+        What the method is to minimise, written down from the rows (`PlainRows`).
     constraint, federation, model
         As for `check_method`.
     weighting
@@ -319,7 +319,7 @@ def check_optimum(
     """
     from scipy.optimize import minimize
 
-    setting = Setting(
+    setting = KitSetting(
         federation=federation or sample_federation(),
         constraint=constraint or BoundedGroupLoss(0.6, by="sex"),
         model=model,
@@ -381,7 +381,7 @@ def cells_come_from_the_schema(constraint: Constraint, federation: Federation) -
 def sums_are_pooled(constraint: Constraint, federation: Federation) -> None:
     """Counts and losses over silos are those of the rows in one place."""
     method = Exact(max_rounds=3)
-    setting = Setting(federation=federation, constraint=constraint)
+    setting = KitSetting(federation=federation, constraint=constraint)
     rows = sample(setting, method, "silos")
     w = np.linspace(-0.4, 0.5, rows.problem.n_parameters)
     losses, cells = rows.losses(w), rows.problem.cells
@@ -414,7 +414,7 @@ def is_solved(constraint: Constraint, federation: Federation) -> None:
     )
     check_optimum(
         Exact(),
-        Sample.saddle,
+        PlainRows.saddle,
         tolerance=1e-6,
         constraint=constraint,
         federation=federation,

@@ -37,7 +37,7 @@ from tests.helpers import (
     make_federation,
     make_problem,
 )
-from tests.inside import STATE, Record, read_request
+from tests.inside import STATE, RunLog, read_request
 from tests.methods.biased import biased
 from tests.raising import raises
 
@@ -217,7 +217,7 @@ def test_no_single_sites_figures_are_at_the_server(tmp_path):
     sites = sites_of(federation, agreed)
     for site in sites.values():
         overheard(site, told)
-    record = Record(tmp_path / "record.jsonl")
+    record = RunLog(tmp_path / "record.jsonl")
     engine = engine_of(sites, agreed, record=record, folder=tmp_path)
     found = pffl.solve(engine, LOOSE, method=pffl.Exact(), seed=0, checkpoint=tmp_path)
     secret = single_figures(told)
@@ -533,7 +533,7 @@ def test_sites_whose_rows_are_all_below_the_floor_refuse_by_name():
 
 
 def test_a_record_that_cannot_be_written_stops_the_run(tmp_path):
-    engine = remote(biased(0), record=Record(tmp_path / "missing" / "record.jsonl"))
+    engine = remote(biased(0), record=RunLog(tmp_path / "missing" / "record.jsonl"))
     with raises(ArtefactError, "cannot-write"):
         counted(engine)
 

@@ -19,8 +19,8 @@ from pffl.queries import Train, TrainTotal
 from pffl.testing import (
     CONSTRAINT_CHECKS,
     METHOD_CHECKS,
-    Sample,
-    Setting,
+    PlainRows,
+    KitSetting,
     check_constraint,
     check_method,
     check_optimum,
@@ -31,8 +31,8 @@ BUDGET = 10  # gradients per silo
 
 
 @cache
-def setting() -> Setting:
-    return Setting(
+def setting() -> KitSetting:
+    return KitSetting(
         federation=sample_federation(), constraint=pffl.BoundedGroupLoss(0.6, by="sex")
     )
 
@@ -105,11 +105,11 @@ def test_every_registered_method_passes(name, check):
 @pytest.mark.parametrize(
     ("method", "value", "constraint", "tolerance"),
     [
-        (pffl.Exact(), Sample.saddle, None, 1e-6),
-        (pffl.Exact(), Sample.saddle, pffl.MinMax(by="sex"), 1e-6),
-        (pffl.PFFL(dual_rounds=60, local_steps=1), Sample.saddle, None, 0.02),
-        (METHODS["reductions"](), Sample.saddle, None, 2e-3),
-        (FedAvg(rounds=300, local_steps=1), Sample.risk, None, 1e-5),
+        (pffl.Exact(), PlainRows.saddle, None, 1e-6),
+        (pffl.Exact(), PlainRows.saddle, pffl.MinMax(by="sex"), 1e-6),
+        (pffl.PFFL(dual_rounds=60, local_steps=1), PlainRows.saddle, None, 0.02),
+        (METHODS["reductions"](), PlainRows.saddle, None, 2e-3),
+        (FedAvg(rounds=300, local_steps=1), PlainRows.risk, None, 1e-5),
         (
             METHODS["group-weighted"](rounds=300, local_steps=1),
             lambda s, w: s.means(w).mean() + s.ridge(w),
@@ -143,7 +143,7 @@ def test_known_optima_are_reached(method, value, constraint, tolerance):
 
 def test_an_optimum_that_is_not_reached_is_told():
     with pytest.raises(AssertionError, match=r"FedAvg: it ends .* above a model"):
-        check_optimum(FedAvg(rounds=1), Sample.risk, tolerance=1e-5)
+        check_optimum(FedAvg(rounds=1), PlainRows.risk, tolerance=1e-5)
 
 
 @pytest.mark.parametrize("labels", [2, 3])

@@ -28,7 +28,7 @@ from pffl.deploy.coordinator import ASKING, BEGUN, ENDED, ROUND, agreed_run, lin
 from pffl.deploy.federation import FILE as FEDERATION
 from pffl.deploy.federation import Agreement
 from pffl.deploy.messages import shown
-from pffl.deploy.server import Record, Remote, Reply, Transport
+from pffl.deploy.server import Remote, Reply, RunLog, Transport
 from pffl.errors import ArtefactError, FederationError, PFFLError, UsageError
 from pffl.flow import Round
 from pffl.progress import describe, measured
@@ -174,7 +174,7 @@ def run(
         if not resume:
             (held.directory / RECORD).unlink(missing_ok=True)
             shutil.rmtree(steps, ignore_errors=True)
-        record = Record(held.directory / RECORD)
+        record = RunLog(held.directory / RECORD)
         name = _run_name(held.directory, resume=resume)
         try:
             job, agreed = load_spec(place / SPEC), Agreement.read(place / FEDERATION)
@@ -213,7 +213,7 @@ def run(
 
 def check(transport: Transport, folder: Path, out: Path) -> None:
     """See which sites are there, and whether they would take part; ask nothing."""
-    record = Record(out / RECORD)
+    record = RunLog(out / RECORD)
     agreed = Agreement.read(folder / FEDERATION)
     policy = replace(load_spec(folder / SPEC).policy, join_seconds=30.0, seconds=60.0)
     engine = Remote(transport, agreed, policy=policy, heads=folder / HEADS)
@@ -253,7 +253,7 @@ def _run_name(directory: Path, *, resume: bool) -> str:
     return name
 
 
-def _ended(record: Record, code: int, message: str, status: str | None = None) -> None:
+def _ended(record: RunLog, code: int, message: str, status: str | None = None) -> None:
     """Write the last entry of a run, and its last line in the log."""
     record.write({"event": ENDED, "code": code, "status": status, "message": message})
     print(f"pffl: exit status {code}: {message}", flush=True)
@@ -266,7 +266,7 @@ class Live(Callback):
     The figures are totals over all sites; none is of one site.
     """
 
-    record: Record
+    record: RunLog
     begun: float = field(default_factory=time.monotonic)
     _first: tuple[int, float] | None = None
 

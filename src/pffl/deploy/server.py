@@ -140,7 +140,7 @@ class InMemory:
                 yield Reply(address, None, type(error).__name__)
 
 
-class Record:
+class RunLog:
     """What happened, message by message: in memory (the last ones) and in a file.
 
     It says who was asked, who answered, and what was refused and why; no figure of a
@@ -246,7 +246,7 @@ class Remote:
         agreement: Agreement,
         *,
         policy: Policy | None = None,
-        record: Record | None = None,
+        record: RunLog | None = None,
         run: str | None = None,
         folder: Path | None = None,
         heads: Path | None = None,
@@ -255,7 +255,7 @@ class Remote:
         self.name, self.schema = agreement.name, agreement.schema
         self.encoding, self.splits = agreement.encoding, agreement.splits
         self.sites = agreement.sites
-        self.policy, self.record = policy or Policy(), record or Record()
+        self.policy, self.record = policy or Policy(), record or RunLog()
         self.run = run or secrets.token_hex(8)
         self.gate = Gate(self.policy, agreement.schema)
         self.pooled = len(self.sites) if agreement.secure_sum else 0
