@@ -19,8 +19,8 @@ from pffl.queries import Train, TrainTotal
 from pffl.testing import (
     CONSTRAINT_CHECKS,
     METHOD_CHECKS,
-    PlainRows,
     KitSetting,
+    PlainRows,
     check_constraint,
     check_method,
     check_optimum,

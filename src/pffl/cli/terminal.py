@@ -529,6 +529,6 @@ def print_details(console: Console, c: Conclusions) -> None:
     console.print()
     sentences = (f"{one.title}: {one.sentence}" for one in tables.verdicts(c))
     overall = tables.overall_in_words(c)
-    for text in filter(None, (overall, c.binding, *sentences)):
+    for text in filter(None, (overall, c.binding, *c.changes, *sentences)):
         console.print(visible(text))
     console.print()

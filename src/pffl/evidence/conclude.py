@@ -58,6 +58,7 @@ EFFORT = ("dual_rounds", "rounds", "max_rounds", "iterations")
 ROUNDING = 1e-9  # of a figure
 SHARP = 1e-5  # of a smallest bound: its ends are one figure if they are this close
 TOLD = 3  # cells that a sentence names
+MIN_CHANGE = 1e-3  # of a mean loss, for a group to gain or lose
 NO_MULTIPLIER = 1e-9  # multipliers whose sum is this small are 0
 
 
@@ -576,6 +577,22 @@ class Conclusions(Judged):
         return str(self.say(key, kind=kind, cell=cell, told=told))
 
     @cached_property
+    def changes(self) -> list[str]:
+        """Who gains most by the bounds, and who loses most; nobody under noise."""
+        pairs = [
+            (cell.train_loss - cell.before_train_loss, cell)
+            for cell in self.cells
+            if cell.before_train_loss is not None and self.noise is None
+        ]
+        told = []
+        for key, sign in (("gains", -1), ("loses", 1)):
+            change, cell = max(pairs, key=lambda p: sign * p[0], default=(0.0, None))
+            if cell is not None and sign * change >= MIN_CHANGE:
+                ends = {"before": cell.before_train_loss, "after": cell.train_loss}
+                told.append(str(self.say(key, cell=cell.cell, **ends)))
+        return told
+
+    @cached_property
     def limits(self) -> str | None:
         """Between which limits the shipped predictor keeps its predictions."""
         ends = limits(self.e)
@@ -781,6 +798,7 @@ def _figures(c: Conclusions) -> dict[str, Any]:
         "slack": c.slack,
         "cells": [asdict(cell) for cell in c.cells],
         "binding": c.binding,
+        "changes": c.changes,
         "groups": [asdict(group) for group in c.rates],
         "train": asdict(c.train),
         "test": None if c.test is None else asdict(c.test),

@@ -152,6 +152,10 @@ SENTENCES = {
     "binding.none": "No {kind} is binding.",
     "binding.one": "Only the {kind} on {cell:'} is binding.",
     "binding": "Binding {kind}s, by their multipliers: {told}.",
+    "gains": "{cell:'} gains most by the bounds: its mean training loss falls from "
+    "{before} to {after}.",
+    "loses": "{cell:'} loses most: its mean training loss rises from {before} to "
+    "{after}.",
     "limits": "Predictions are kept between {low:down} and {high:up}; this changes no "
     "group's training loss by more than 0.1 %.",
     "limits.none": "Predictions have no limits: the statement on new people {reason}.",
