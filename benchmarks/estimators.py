@@ -75,10 +75,7 @@ def own_table() -> pffl.Federation:
 
 def acs(path: str) -> pffl.Federation:
     """3,000 rows of each state: employed or not, by sex."""
-    table = (
-        pd.read_parquet(path).groupby("ST").sample(3000, random_state=0, replace=True)
-    )
-    table = table.drop_duplicates()
+    table = pd.read_parquet(path).groupby("ST").sample(3000, random_state=0)
     return pffl.Federation.from_table(
         table.drop(columns=["PUMA", "RAC1P"]).assign(SEX=table["SEX"].astype(str)),
         label="ESR1",

@@ -36,6 +36,10 @@ def test_rates_of_groups(threshold):
         y_pred=(p > threshold).astype(int),
         sensitive_features=groups,
     ).by_group
+    shares = expected["selected"]
+    ratio = solution.conclusions.selection_ratio
+    assert ratio["value"] == pytest.approx(shares.min() / shares.max(), abs=1e-12)
+    assert f"{ratio['value']:.4g} of the largest" in solution.conclusions.selection
     for found in solution.conclusions.rates:
         for name in METRICS:
             rate = getattr(found, name)

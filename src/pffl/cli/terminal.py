@@ -380,10 +380,9 @@ def _rate_table(
         elif kind == "error" and new is not None:
             free = old[split].error if split in old else None
             row["all"] = _arrow(_percent(free, 1), _percent(new.error, 1))
-        if kind == "selected" and noise is None:
-            ratio = _ratio([rate.unconstrained for rate in found.values()])
-            now = _ratio([rate.value for rate in found.values()])
-            row["all"] = f"ratio {_arrow(ratio, now)}"
+        if kind == "selected" and (ratio := c.selection_ratio) is not None:
+            shown = [None if x is None else f"{x:.2f}" for x in ratio.values()]
+            row["all"] = f"ratio {_arrow(*shown)}"
         rows.append(row)
     table = text_rows(rows, console.width, rule=False)
     if _width_of(console, table) <= console.width:
@@ -414,12 +413,6 @@ def _percent(share: float | None, digits: int = 0) -> str | None:
         return None
     least = 0 < share < 0.005 and not digits
     return "<1 %" if least else f"{100 * share:.{digits}f} %"
-
-
-def _ratio(shares: Sequence[float | None]) -> str | None:
-    known = [share for share in shares if share is not None]
-    whole = len(known) == len(shares) and any(known)
-    return f"{min(known) / max(known):.2f}" if whole else None
 
 
 def _arrow(old: str | None, new: str | None) -> str:

@@ -593,6 +593,31 @@ class Conclusions(Judged):
         return told
 
     @cached_property
+    def selection_ratio(self) -> dict[str, float | None] | None:
+        """The smallest selection rate of a group over the largest.
+
+        None under noise, and where there are not two classes.
+        """
+        found = [group.selected for group in self.rates if group.selected is not None]
+        if self.noise is not None or not found or len(found) < len(self.rates):
+            return None
+        ratios: dict[str, float | None] = {}
+        for name in ("unconstrained", "value"):
+            known = [x for rate in found if (x := getattr(rate, name)) is not None]
+            whole = len(known) == len(found) and max(known) > 0
+            ratios[name] = min(known) / max(known) if whole else None
+        return ratios
+
+    @property
+    def selection(self) -> str | None:
+        """The same in a sentence."""
+        found = self.selection_ratio
+        if found is None or found["value"] is None:
+            return None
+        key = "selection" + ".free" * (found["unconstrained"] is not None)
+        return str(self.say(key, now=found["value"], free=found["unconstrained"]))
+
+    @cached_property
     def limits(self) -> str | None:
         """Between which limits the shipped predictor keeps its predictions."""
         ends = limits(self.e)
@@ -799,6 +824,7 @@ def _figures(c: Conclusions) -> dict[str, Any]:
         "cells": [asdict(cell) for cell in c.cells],
         "binding": c.binding,
         "changes": c.changes,
+        "selection_ratio": c.selection_ratio,
         "groups": [asdict(group) for group in c.rates],
         "train": asdict(c.train),
         "test": None if c.test is None else asdict(c.test),

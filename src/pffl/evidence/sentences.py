@@ -156,6 +156,10 @@ SENTENCES = {
     "{before} to {after}.",
     "loses": "{cell:'} loses most: its mean training loss rises from {before} to "
     "{after}.",
+    "selection": "The smallest selection rate of a group is {now} of the largest (the "
+    "four-fifths rule asks for 0.8).",
+    "selection.free": "The smallest selection rate of a group is {now} of the largest, "
+    "and {free} without bounds (the four-fifths rule asks for 0.8).",
     "limits": "Predictions are kept between {low:down} and {high:up}; this changes no "
     "group's training loss by more than 0.1 %.",
     "limits.none": "Predictions have no limits: the statement on new people {reason}.",
