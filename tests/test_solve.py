@@ -98,7 +98,6 @@ def test_pffl_averages_approach_the_saddle_value_within_the_gap(seed):
 # Same run, same result
 
 
-@pytest.mark.quick
 def test_both_engines_give_the_same_run():
     federation = make_federation(4, sizes=(1, 2, 80, 33, 60))
     method = pffl.PFFL(dual_rounds=20, rounds_per_dual=4, local_steps=3)
@@ -122,7 +121,6 @@ def test_both_engines_give_the_same_run():
         assert a.train_loss == pytest.approx(b.train_loss, abs=1e-9)
 
 
-@pytest.mark.quick
 @pytest.mark.parametrize("method", [pffl.Exact(), pffl.PFFL(dual_rounds=5)])
 def test_the_same_seed_gives_the_same_result(method):
     federation, constraint = make_federation(5), pffl.BoundedGroupLoss(0.6)
@@ -243,7 +241,6 @@ def attainable():
     return oracle.saddle(radius=100)[0]
 
 
-@pytest.mark.quick
 def test_met(attainable):
     bound = attainable + 0.005
     solution = conflict(bound, pffl.Exact(multiplier_bound=1000))
@@ -255,7 +252,6 @@ def test_met(attainable):
     assert solution.multipliers.max() > 0, "the bound was felt"
 
 
-@pytest.mark.quick
 def test_infeasible(attainable):
     bound = attainable - 0.005
     solution = conflict(bound)
@@ -274,7 +270,6 @@ def test_infeasible(attainable):
         solution.or_raise()
 
 
-@pytest.mark.quick
 def test_not_met(attainable):
     solution = conflict(attainable + 0.002, pffl.FedAvg(rounds=100))
     assert solution.status == "not met"
@@ -310,7 +305,6 @@ class StopAt(Callback):
         self.seen.append("ended")
 
 
-@pytest.mark.quick
 def test_interrupted():
     callback = StopAt(4, KeyboardInterrupt)
     method = pffl.PFFL(dual_rounds=10, step_size=0.2, dual_step_size=1.0)
@@ -370,7 +364,6 @@ def solution():
     )
 
 
-@pytest.mark.quick
 def test_cells_is_a_table_of_the_bounds(solution):
     cells = solution.cells
     assert isinstance(cells, pd.DataFrame)
@@ -434,7 +427,6 @@ def test_predictions_are_for_raw_features(solution):
 # Without a constraint, without test rows, with another model
 
 
-@pytest.mark.quick
 def test_without_a_constraint():
     solution = pffl.solve(
         make_federation(0), None, method=pffl.FedAvg(rounds=2), seed=0
@@ -522,7 +514,6 @@ def test_a_model_without_convexity_gets_no_gap():
 # Options
 
 
-@pytest.mark.quick
 def test_bad_options_are_listed_at_once():
     wrong = {"weighting": "people", "radius": -1.0, "weight_bound": float("nan")}
     wrong |= {"confidence": 1.0, "empty_cells": "Refuse"}
