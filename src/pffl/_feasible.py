@@ -380,7 +380,7 @@ def feasible(
 
 
 def _mixed(problem: Problem) -> list[int]:
-    """Return the cells with more than one label: of others a guess loses nothing."""
+    """Return the cells with several labels: with one, a guess loses nothing."""
     labels = problem.schema.n_labels
     shape = (problem.n_cells, -1, labels)
     several = problem.cells.membership.reshape(shape).any(axis=1).sum(axis=1) > 1

@@ -44,7 +44,7 @@ from pffl.evidence.record import Missing, Sample, Training
 from pffl.files import digest_arrays
 from pffl.fit import shipped_sample
 from pffl.flow import Round
-from pffl.methods.ascent import Ascent, example_weights
+from pffl.methods.ascent import Ascent, example_weights, rank
 from pffl.methods.pffl import PFFL
 from pffl.models.base import Model
 from pffl.prepare import Options
@@ -102,13 +102,9 @@ def fit_bounded(
     rounds
         Dual rounds. Each fits the estimator on both halves of the rows.
     """
-    started, method = (
-        time.monotonic(),
-        PFFL(
-            multiplier_bound=multiplier_bound or LARGEST_MULTIPLIER,
-            risk_weight=risk_weight,
-        ),
-    )
+    started = time.monotonic()
+    B = multiplier_bound or LARGEST_MULTIPLIER
+    method = PFFL(multiplier_bound=B, risk_weight=risk_weight)
     options = replace(options, weighting="rows")
     rows = _Rows.of(base, len(y), seed)
     empty = np.zeros((len(y), len(model.inputs.mean)))
@@ -157,7 +153,14 @@ def fit_bounded(
             )
         )
         ascent = None if ascent is None else ascent.after(r)
-    first = _best_start(crossed, sample_of, problem, constraint)
+    minimax = constraint is not None and constraint.minimax
+    tails = [sample_of(np.mean(crossed[t:], axis=0)) for t in range(len(crossed))]
+    values = [
+        rank(problem, one.risk / one.share, _violation(one, problem), minimax=minimax)
+        for _, one in tails
+    ]
+    first = values.index(min(values))
+    M, seen = tails[first]
     lam = np.mean([row.multipliers for row in history[first:]], axis=0)
     everyone = np.flatnonzero(rows.stratum >= 0)
     estimators = [
@@ -165,7 +168,6 @@ def fit_bounded(
         for row in history[first:]
     ]
     engine = Local(rows.with_outputs(np.mean(crossed[first:], axis=0)))
-    M, seen = drive(engine, shipped_sample(shown, w, wanted))
     declared = replace(wanted, loss_bound=M)
     known = replace(Known.nothing(NO_GAP, seen=seen), free=NO_GAP)
     measured = drive(engine, measure(problem, Point(w, lam), declared, known))
@@ -196,8 +198,8 @@ def fit_bounded(
         replace(measured, before=before),
         terms_of(problem, declared, options.weighting),
         training=training,
-        promise=constraint is not None and not constraint.minimax,
-        minimax=constraint is not None and constraint.minimax,
+        promise=constraint is not None and not minimax,
+        minimax=minimax,
         notes=[*notes, CROSS_FITTED],
     )
     # It has no weights of ours: it is known by what it predicts.
@@ -206,24 +208,6 @@ def fit_bounded(
     point = Point(w, lam)
     solution = Solution.of(point, problem, history, evidence, engine.encoding)
     return Bounded(estimators, solution)
-
-
-def _best_start(
-    crossed: list[FloatArray],
-    sample_of: Callable[[FloatArray], tuple[float | None, Sample]],
-    problem: Problem,
-    constraint: Constraint | None,
-) -> int:
-    """Return the first round to average: bounds met first, then βF + B·max(0, r)."""
-    found = []
-    for first in range(len(crossed)):
-        _, seen = sample_of(np.mean(crossed[first:], axis=0))
-        r = _violation(seen, problem)
-        missed = (
-            constraint is not None and not constraint.minimax and bool((r > 0).any())
-        )
-        found.append((missed, upper_value(seen.risk / seen.share, r, problem)))
-    return found.index(min(found))
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,7 +37,7 @@ from pffl.evidence.measure import (
 from pffl.evidence.record import Missing, Settling, Training
 from pffl.fit import shipped_sample
 from pffl.flow import Flow, Round
-from pffl.methods.ascent import Ascent, example_weights
+from pffl.methods.ascent import Ascent, example_weights, rank
 from pffl.methods.pffl import PFFL
 from pffl.models.external import CLASSES, NUMBERS, Reported
 from pffl.numerics import bounded_probabilities, is_number
@@ -228,8 +228,8 @@ class ExternalTraining:
 
     def value(self, risk: float, violation: FloatArray) -> tuple[bool, float]:
         """Return whether a bound is missed, and βF + B·max(0, max r): less is best."""
-        missed = not (violation <= 0).all() and not self.settings.constraint.minimax
-        return bool(missed), upper_value(risk, violation, self.problem)
+        minimax = self.settings.constraint.minimax
+        return rank(self.problem, risk, violation, minimax=minimax)
 
     def settling(self) -> Settling:
         """Say whether losses settled over the last half of the rounds."""

@@ -578,7 +578,7 @@ class Conclusions(Judged):
 
     @cached_property
     def changes(self) -> list[str]:
-        """Who gains most by the bounds, and who loses most; nobody under noise."""
+        """Who gains most by the bounds, and who loses most; no one under noise."""
         pairs = [
             (cell.train_loss - cell.before_train_loss, cell)
             for cell in self.cells

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pffl.numerics import project_capped_simplex
-from pffl.problem import Problem
+from pffl.problem import Problem, upper_value
 from pffl.typing import FloatArray
 
 STEP = 0.8
@@ -135,3 +135,11 @@ def example_weights(problem: Problem, multipliers: FloatArray) -> FloatArray:
     own = problem.cells.spread(problem.cell_weights(multipliers), silos)
     found = (beta + mass * own) / (beta + float(multipliers.sum()))
     return found.reshape(silos, len(schema.groups), schema.n_labels)
+
+
+def rank(
+    problem: Problem, risk: float, violation: FloatArray, *, minimax: bool
+) -> tuple[bool, float]:
+    """Return whether a bound is missed, and βF + B·max(0, max r): less is best."""
+    missed = not (violation <= 0).all() and not minimax
+    return bool(missed), upper_value(risk, violation, problem)
