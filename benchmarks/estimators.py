@@ -147,8 +147,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     with threadpool_limits(1):
         compare("made up", own_table())
-        compare("COMPAS", pffl.datasets.compas(seed=0))
-        compare("Adult", pffl.datasets.adult(seed=0))
+        compare("COMPAS", pffl.datasets.compas(random_state=0))
+        compare("Adult", pffl.datasets.adult(random_state=0))
         if given.acs:
             compare("ACS", acs(given.acs))
 

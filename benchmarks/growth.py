@@ -50,7 +50,7 @@ def measured(size: Size) -> dict[str, tuple[float, float, int]]:
         _, run = ready(engine, bound, method)
         run()
         rounds = min((spent(run) for _ in range(2)), key=lambda one: one.cpu)
-        given = {"method": method, "model": model(), "seed": 0}
+        given = {"method": method, "model": model(), "random_state": 0}
         whole = spent(lambda given=given: pffl.solve(data, constraint, **given))
         out[kind.__name__] = (rounds.cpu, whole.cpu, rounds.found.rounds)
     return out

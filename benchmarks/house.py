@@ -143,9 +143,9 @@ def solve_once() -> None:
     """Solve once, in Python."""
     import pffl
 
-    federation = pffl.datasets.synthetic(1500, silos=3, features=3, seed=0)
+    federation = pffl.datasets.synthetic(1500, silos=3, features=3, random_state=0)
     with traced() as seen:
-        pffl.solve(federation, pffl.BoundedGroupLoss(0.68), seed=0)
+        pffl.solve(federation, pffl.BoundedGroupLoss(0.68), random_state=0)
     LAST.append(seen)
 
 

@@ -210,7 +210,7 @@ def bounds(repeats: int, python: str) -> list[Line]:
     bound = bound_for(X, y, group)
     works: dict[str, Callable[[], Any]] = {
         "pffl": lambda: pffl.solve(
-            data, pffl.BoundedGroupLoss(bound), model=model(), seed=0
+            data, pffl.BoundedGroupLoss(bound), model=model(), random_state=0
         ),
         "scikit-learn, no bounds": lambda: plain_fit(X, y),
     }
@@ -331,7 +331,7 @@ def rounds_and_solve(
     works = {
         "pffl": ready(Local(data), bound, method)[1],
         "pffl, whole solve": lambda: pffl.solve(
-            data, constraint, method=method, model=model(), seed=0
+            data, constraint, method=method, model=model(), random_state=0
         ),
         "scikit-learn, no bounds": lambda: plain_fit(X, y),
     }
@@ -398,7 +398,7 @@ def sparse(repeats: int, python: str) -> list[Line]:
     X, y, group = one_hot(rows, p, 5)
     data, bound = federation(X, y, group, 10), bound_for(X, y, group, l2)
     method = pffl.FirstOrder(multiplier_bound=10.0, target_gap=GAP)
-    given = {"method": method, "model": model(l2), "seed": 0}
+    given = {"method": method, "model": model(l2), "random_state": 0}
     found = turns(
         {
             "pffl": ready(Local(data), bound, method, l2)[1],

@@ -29,8 +29,7 @@ from pffl.errors import DataError
 from pffl.methods import METHODS
 from pffl.prepare import Options
 from pffl.privacy import run as running
-from pffl.privacy.plan import WIDE
-from pffl.privacy.run import adding_of
+from pffl.privacy.run import WIDE, adding_of
 
 HERE = Path(__file__).parent
 OUT = HERE / "privacy.jsonl"
@@ -60,12 +59,12 @@ def tasks(name: str) -> tuple[Any, Any, Any]:
     """
     bound = BOUNDS[name]
     if name.startswith("compas"):
-        data = pffl.datasets.compas(silos=10, seed=0)
+        data = pffl.datasets.compas(silos=10, random_state=0)
         if name == "compas-bgl":
             return data, pffl.BoundedGroupLoss(bound), data.ranges
         return data, pffl.ConditionalBoundedGroupLoss(bound), data.ranges
     if name.startswith("adult"):
-        data = pffl.datasets.adult(seed=0)
+        data = pffl.datasets.adult(random_state=0)
         return data, pffl.ConditionalBoundedGroupLoss(bound), data.ranges
     data = few(pffl.datasets.acs(year=2024, filter="filtered", source=ACS), 3000)
     parts = [s.rows("train").group for s in data.silos]

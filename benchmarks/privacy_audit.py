@@ -59,11 +59,11 @@ class Halved(Adding):
 
 def federations(far: float = 4.0) -> tuple[object, object]:
     """Return neighbours: without and with the canary, in the first silo."""
-    data = pffl.datasets.synthetic(3000, silos=3, groups=["f", "m"], seed=0)
+    data = pffl.datasets.synthetic(3000, silos=3, groups=["f", "m"], random_state=0)
     first = data.silos[0]
     rows = first.splits["train"]
     # Where the model is surest, and of the other label: the steepest loss there is.
-    w = pffl.solve(data, None, method="exact", seed=0).w[: rows.X.shape[1]]
+    w = pffl.solve(data, None, method="exact", random_state=0).w[: rows.X.shape[1]]
     x = far * np.sign(w)[None]
     one = Rows(x, np.array([0.0]), np.array([0]), None, None)
     joined = Rows.joined([rows, one])

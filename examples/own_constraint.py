@@ -51,12 +51,17 @@ class BoundedLabelLoss(Constraint):
 
 def main() -> None:
     """Bound the loss of both labels, alone and together with a bound per group."""
-    federation = pffl.datasets.synthetic(3000, silos=5, groups=2, features=6, seed=2)
+    federation = pffl.datasets.synthetic(
+        3000, silos=5, groups=2, features=6, random_state=2
+    )
     labels = BoundedLabelLoss({"class 0": 0.6, "class 1": 0.53})
     groups = pffl.BoundedGroupLoss(0.63)
     for constraint in (labels, groups & labels):
         solution = pffl.solve(
-            federation, constraint, method=pffl.Exact(multiplier_bound=50), seed=0
+            federation,
+            constraint,
+            method=pffl.Exact(multiplier_bound=50),
+            random_state=0,
         )
         print(f"{solution.status}: {solution.message}")
         print(solution.cells[["bound", "count", "train_loss", "multiplier"]], "\n")

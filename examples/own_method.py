@@ -59,10 +59,12 @@ class TiltedLoss(Descent):
 
 def main() -> None:
     """Compare the groups' losses with those of FedAvg."""
-    federation = pffl.datasets.synthetic(3000, silos=5, groups=2, features=6, seed=2)
+    federation = pffl.datasets.synthetic(
+        3000, silos=5, groups=2, features=6, random_state=2
+    )
     for method in (pffl.FedAvg(), TiltedLoss(tilt=2.0), TiltedLoss(tilt=20.0)):
         solution = pffl.solve(
-            federation, pffl.BoundedGroupLoss(0.63), method=method, seed=0
+            federation, pffl.BoundedGroupLoss(0.63), method=method, random_state=0
         )
         print(dict(method.describe())["kind"], solution.status)
         print(solution.cells[["count", "train_loss"]], "\n")

@@ -70,7 +70,7 @@ def library_pffl(federation):
             dual_step_size=ETA_THETA,
             iterate="average",
         ),
-        seed=0,
+        random_state=0,
     )
 
 
@@ -87,7 +87,9 @@ def scaled_silos(federation):
 
 def main() -> None:
     """Compare the two."""
-    federation = pffl.datasets.synthetic(1200, silos=5, groups=3, features=5, seed=0)
+    federation = pffl.datasets.synthetic(
+        1200, silos=5, groups=3, features=5, random_state=0
+    )
     w, lam = plain_pffl(scaled_silos(federation), groups=3)
     solution = library_pffl(federation)
     print("plain loop:", w.round(6), lam.round(6))

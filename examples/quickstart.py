@@ -12,12 +12,12 @@ import pffl
 def main() -> None:
     """Compare the model without a promise with the model that keeps it."""
     federation = pffl.datasets.synthetic(
-        4000, silos=4, groups=("A", "B"), group_conflict=0.8, features=6, seed=0
+        4000, silos=4, groups=("A", "B"), group_conflict=0.8, features=6, random_state=0
     )
     print(f"{federation.name}: {federation.rows('train')} training rows\n")
 
     # Nobody is promised anything: the larger group decides.
-    plain = pffl.solve(federation, pffl.BoundedGroupLoss(9.0), seed=0)
+    plain = pffl.solve(federation, pffl.BoundedGroupLoss(9.0), random_state=0)
     worst = plain.cells["train_loss"].max()
     print(f"Without a bound the worst group's loss is {worst:.3f}.")
 
@@ -27,7 +27,7 @@ def main() -> None:
         pffl.BoundedGroupLoss(0.68),
         model=pffl.LogisticRegression(l2=1e-3),
         method=pffl.Exact(multiplier_bound=100),
-        seed=0,
+        random_state=0,
     )
     print(f"{solution.status}: {solution.message}\n")
     columns = ["bound", "count", "train_loss", "multiplier", "test_loss", "test_upper"]

@@ -69,7 +69,7 @@ def draw(size: int, **options: Any) -> Callable[[Sources, int], pffl.Federation]
             sources.celeba,
             size=size,
             validation_fraction=studies.VALIDATION,
-            seed=seed,
+            random_state=seed,
             **given,
         )
 

@@ -245,7 +245,7 @@ def parity_panels(
 
 def compas(_: Sources, seed: int) -> pffl.Federation:
     """Draw silos and splits of COMPAS anew."""
-    return pffl.datasets.compas(seed=seed, validation_fraction=VALIDATION)
+    return pffl.datasets.compas(random_state=seed, validation_fraction=VALIDATION)
 
 
 def acs(people: int | None, two: bool = False) -> Callable[..., pffl.Federation]:
@@ -256,7 +256,7 @@ def acs(people: int | None, two: bool = False) -> Callable[..., pffl.Federation]
             source=sources.acs,
             year=sources.acs_year,
             people=people,
-            seed=seed,
+            random_state=seed,
             validation_fraction=VALIDATION,
             dtype="float64" if people else "float32",
         )

@@ -96,9 +96,9 @@ def add_table(name: str, spec: Mapping[str, Any]) -> None:
         if len(rows) > PEOPLE:
             rows = rows.sample(PEOPLE, random_state=seed).reset_index(drop=True)
         return pffl.Federation.from_table(
-            rows, label="_y", group="_group", silo=spec["silo"], positive=1, name=name,
+            rows, label="_y", group="_group", silo=spec["silo"],
             columns={n: {"kind": "category"} for n in spec.get("categorical", ())},
-            drop_empty=True, seed=seed,
+            random_state=seed,
             **SHARES,
         )  # fmt: skip
 
@@ -148,7 +148,7 @@ def redrawn(found: pffl.Federation, seed: int) -> pffl.Federation:
 
 def compas(seed: int) -> pffl.Federation:
     """ProPublica's people, split anew."""
-    return pffl.datasets.compas(seed=seed, **SHARES)
+    return pffl.datasets.compas(random_state=seed, **SHARES)
 
 
 add("compas", "recidivism, 10 drawn silos, sex", compas)

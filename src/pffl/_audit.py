@@ -39,7 +39,7 @@ from pffl.config import (
 from pffl.constraints import AUTO, Constraint, settled
 from pffl.data.columns import TableEncoding, as_column, encode_values
 from pffl.data.federation import Federation
-from pffl.data.read import read_table
+from pffl.data.read import read_table, require
 from pffl.data.schema import Schema
 from pffl.data.table import TableOptions
 from pffl.driver import drive
@@ -56,7 +56,7 @@ from pffl.evidence.measure import (
     measure,
     terms_of,
 )
-from pffl.evidence.record import Evidence, Missing, Training
+from pffl.evidence.record import Evidence, Missing
 from pffl.methods.auto import Auto
 from pffl.models.base import Inputs, Model
 from pffl.models.external import Probabilities
@@ -92,7 +92,6 @@ LEFT_OUT = (
     "the model was trained on these data: only the rows that its run held out are used"
 )
 ROUNDING = 1e-12  # of 1 − p, where p was written with few digits
-PROBABILITY_COLUMNS = ("probability", "prob", "proba")
 INPUT = "predicted probability"
 Clipping: TypeAlias = Literal["declared", "clip", "range"] | None
 
@@ -560,90 +559,69 @@ def with_probabilities(
         raise DataError(
             "[numeric-target] probabilities need classes, and the label is a number"
         )
-    ours = {*PROBABILITY_COLUMNS, column}
-    both = [str(name) for name in predicted if name in frame]
-    shared = [name for name in both if name not in ours]
-    predicted = _in_order(frame, predicted, id, shared)
-    there = [str(name) for name in predicted if name not in shared]
-    chosen = _columns(there, labels, column)
+    predicted = _in_order(frame, predicted, id)
+    chosen = _columns(list(map(str, predicted)), labels, column)
     numbers = [pd.to_numeric(predicted[name], errors="coerce") for name in chosen]
     values = np.column_stack(numbers).astype(np.float64)
     _check_probabilities(values, chosen)
-    inputs = ("features", "columns", "drop", "inputs", "missing")
-    others = {key: value for key, value in options.items() if key not in inputs}
     names = _inputs(labels)
+    values = values[:, -len(names) :]
+    inputs = ("columns", "drop", "inputs", "missing")
+    others = {key: value for key, value in options.items() if key not in inputs}
+    roles = {v for v in others.values() if isinstance(v, str)} | {*others["group"]}
+    others["drop"] = [str(name) for name in frame if name not in roles]
     joined = frame.assign(**dict(zip(names, values.T, strict=True)))
     with warnings.catch_warnings():  # that rows have the same output says nothing
         warnings.simplefilter("ignore")
-        made = Federation.from_table(joined, **others, features=names)
+        made = Federation.from_table(joined, **others)
     # That predictions tell of the label is what they are for.
     notes = [n for n in made.notes if not n.startswith(f"column '{INPUT}")]
-    if len(chosen) == 1 and chosen[0] not in labels:
+    if len(chosen) == 1:
         notes.append(
             f"predictions: column '{chosen[0]}' is taken as the probability of "
             f"'{labels[1]}'"
         )
-    return replace(made, notes=tuple(notes))
+    return replace(made, notes=tuple(notes), name=Path(table).stem)
 
 
-def _in_order(frame: Any, predicted: Any, id: str | None, shared: Sequence[str]) -> Any:
+def _in_order(frame: Any, predicted: Any, id: str | None) -> Any:
     """Return the predictions in the order of the rows."""
-    if id is None:
-        if len(predicted) != len(frame):
+    if id is not None:
+        for what, one in (("the data", frame), ("the predictions", predicted)):
+            require([id], list(one.columns), what)
+        if twice := int(predicted[id].duplicated().sum()):
             raise DataError(
-                f"[wrong-length] {len(predicted):,} predictions for {len(frame):,} "
-                "rows: give one per row in the same order, or name the column that "
-                "joins them (--id)"
+                f"[repeated-id] '{id}' is not unique in the predictions: {twice} repeat"
             )
-        for name in shared:
-            differ = frame[name].astype(str) != predicted[name].astype(str)
-            if differ.any():
-                raise DataError(
-                    f"[other-order] column '{name}' of the predictions differs from "
-                    f"that of the data in {differ.sum():,} rows: the order is another "
-                    f"one (--id {name} joins by it)"
-                )
-        return predicted
-    for what, one in (("data", frame), ("predictions", predicted)):
-        if id not in one.columns:
-            raise DataError(f"[missing-column] the {what} have no column '{id}'")
-    if twice := int(predicted[id].duplicated().sum()):
+        by_id = predicted.set_index(predicted[id].astype(str))
+        return by_id.reindex(frame[id].astype(str)).reset_index(drop=True)
+    if len(predicted) != len(frame):
         raise DataError(
-            f"[repeated-id] '{id}' is not unique in the predictions: {twice} repeat"
+            f"[wrong-length] {len(predicted):,} predictions for {len(frame):,} rows: "
+            "give one per row in the same order, or name the column that joins them "
+            "(--id)"
         )
-    by_id, wanted = (
-        predicted.set_index(predicted[id].astype(str)),
-        frame[id].astype(str),
-    )
-    if absent := wanted[~wanted.isin(by_id.index)].tolist():
-        raise DataError(
-            f"[missing-predictions] no prediction for {len(absent):,} rows: "
-            f"{', '.join(absent[:3])}, …"
-        )
-    return by_id.loc[list(wanted)].reset_index(drop=True)
+    for name in predicted.columns.intersection(frame.columns):
+        differ = frame[name].astype(str) != predicted[name].astype(str)
+        if differ.any():
+            raise DataError(
+                f"[other-order] column '{name}' of the predictions differs from that "
+                f"of the data in {differ.sum():,} rows: the order is another one "
+                f"(--id {name} joins by it)"
+            )
+    return predicted
 
 
 def _columns(there: list[str], labels: Sequence[str], column: str | None) -> list[str]:
     """Return the columns with the probabilities, in the order of the classes."""
-    if column is not None:
-        if column in there:
-            return [column]
-        raise DataError(
-            f"[missing-column] the predictions have no column '{column}': {there}"
-        )
-    for before in ("", f"{PROBABILITY}_"):  # the second: as `pffl predict` does
-        names = [f"{before}{label}" for label in labels]
-        if {*names} <= {*there}:
-            return names[1:] if len(labels) == 2 else names
-    single = [name for name in PROBABILITY_COLUMNS if name in there]
-    single += there if len(there) == 1 else []
-    if len(labels) == 2 and single:
-        return single[:1]
-    need = f"one column per class: {list(labels)}"
-    if len(labels) == 2:
-        need = f"a column 'probability' (or name it: --probability), or {need}"
+    by_class = list(labels), [f"{PROBABILITY}_{label}" for label in labels]
+    known = ([column or PROBABILITY], *(by_class if column is None else ()))
+    for names in known:
+        if {*names} <= {*there} and len(names) in (len(labels), 3 - len(labels)):
+            return names
     raise DataError(
-        f"[missing-column] the predictions have the columns {there}; needed: {need}"
+        f"[missing-column] the predictions have the columns {there}; needed: "
+        f"'{column or PROBABILITY}' for two classes, or one for each of {list(labels)}"
     )
 
 
@@ -660,36 +638,30 @@ def read_coefficients(path: str | os.PathLike[str], schema: Schema) -> Audited:
     import pandas as pd
 
     frame, labels = read_table(path)[0], schema.labels
-    names = frame.iloc[:, 0].astype(str).str.strip()
+    names = [str(name).strip() for name in frame.iloc[:, 0]]
     table = frame.iloc[:, 1:].apply(pd.to_numeric, errors="coerce").set_axis(names)
-    constant = names.str.lower().isin(["(intercept)", "intercept"]).to_numpy()
-    inputs = [name for name in names[~constant] if name in schema.features]
-    needed = ["coef"] if len(labels) < 3 else list(labels)
+    wanted = ["coef"] if len(labels) < 3 else list(labels)
     with Problems(f"'{path}'", DataError) as problems:
-        if unknown := [name for name in names[~constant] if name not in inputs]:
+        if unknown := sorted({*names} - {*schema.features, "(intercept)"}):
             problems.add(
                 f"[other-inputs] the data do not have the inputs {unknown}: they have "
                 f"{few(list(schema.features), 20)}"
             )
-        if names.duplicated().any():
+        if len({*names}) < len(names):
             problems.add("[repeated-name] an input is named twice")
         if not np.isfinite(table).all(axis=None):
             problems.add("[not-numbers] some coefficients are not finite numbers")
-        if {*map(str, table)} != {*needed}:
+        if {*map(str, table)} != {*wanted}:
             problems.add(
-                f"[other-labels] the columns must be {needed}; they are {list(table)}"
+                f"[other-labels] the columns must be {wanted}; they are {list(table)}"
             )
-    notes = []
-    if unused := [name for name in schema.features if name not in inputs]:
-        notes.append(f"inputs that the model does not use: {', '.join(unused)}")
-    if len(labels) == 2:
-        notes.append(f"the coefficients are taken as those of '{labels[1]}'")
-    coef = table[needed]
-    own = coef[~constant].reindex(list(schema.features), fill_value=0.0)
-    w = np.vstack([own, coef[constant].sum()]).T
-    kinds = {0: LeastSquares, 2: LogisticRegression}
-    kind = kinds.get(len(labels), SoftmaxRegression)
+    rows = [*schema.features, "(intercept)"]
+    w = table[wanted].reindex(rows, fill_value=0.0).to_numpy().T
+    kind = {0: LeastSquares, 2: LogisticRegression}.get(len(labels), SoftmaxRegression)
     model = kind(0.0, inputs=Inputs.identity(schema.n_features), n_outputs=len(w))
+    notes = [f"the coefficients are those of '{labels[1]}'"] if len(labels) == 2 else []
+    if unused := [name for name in schema.features if name not in names]:
+        notes.append(f"inputs that the model does not use: {', '.join(unused)}")
     return Audited(model, w.reshape(-1), notes=tuple(notes))
 
 
@@ -729,49 +701,36 @@ def open_model(
             )
             federation = set_apart(federation, source.values)
         return _ours(path, predictor, federation.schema), federation
-    first = read_table(path)[0].columns
+    told, first = (f"the model audited: '{path.name}'",), read_table(path)[0].columns
     if str(first[0]).lower() in ("feature", "features", "name"):
         federation = source.open()
         audited = read_coefficients(path, federation.schema)
-        return replace(audited, notes=(_named(path), *audited.notes)), federation
-    options: dict[str, Any] = {"name": source.name, **source.values}
+        return replace(audited, notes=told + audited.notes), federation
+    options: dict[str, Any] = dict(source.values)
     table = options.pop("path", None)
     if not isinstance(table, str):
         raise UsageError(
             "[needs-rows] predicted probabilities are joined to the rows of a table: "
             "give the data as a CSV or Parquet file"
         )
-    known = options.get("id")
-    joined = id or (known if known in first else None)
+    known = options.get("id") if id is None else id
+    joined = known if known in first else id
     options.pop(APART, None)
     federation = with_probabilities(table, path, options, id=joined, column=column)
     federation = set_apart(federation, source.values)
-    return Audited.by_probabilities(federation, (_named(path),)), federation
+    return Audited.by_probabilities(federation, told), federation
 
 
-def _named(path: Path) -> str:
-    return f"the model audited: '{path.name}'"
-
-
-def _in_numbers(constraint: Any, model: Path, predictor: Predictor) -> Any:
-    """Return a run's constraint with bounds on losses as its run found them."""
+def _in_numbers(constraint: Any, folder: Path, predictor: Predictor) -> Any:
+    """Return a run's constraint with the bounds that its run chose for "auto"."""
+    if AUTO not in str(constraint):
+        return constraint
     if isinstance(constraint, Mapping):
-        bound = constraint.get("bound")
-        numbers = bound.values() if isinstance(bound, Mapping) else [bound]
-        if AUTO not in numbers:
-            return constraint
         found = zip(predictor.cells, predictor.bounds.tolist(), strict=True)
         return {**constraint, "bound": dict(found)}
-    run = read_evidence(model).training
-    choice = run.choice if isinstance(run, Training) else None
-    if choice is None:
-        return constraint
-    return [
-        {**part, "bound": settled(part["bound"], choice.bound)}
-        if "bound" in part
-        else part
-        for part in constraint
-    ]
+    run: Any = read_evidence(folder).training
+    bounds = [settled(part.get("bound"), run.choice.bound) for part in constraint]
+    return [{**p, "bound": bound} for p, bound in zip(constraint, bounds, strict=True)]
 
 
 def as_trained(model: Path, sections: Mapping[str, Any]) -> dict[str, Any]:

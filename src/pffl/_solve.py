@@ -19,7 +19,7 @@ from pffl.callbacks import Callback
 from pffl.constraints import Bound, Constraint, as_constraint
 from pffl.data.federation import Federation
 from pffl.data.partition import CALIBRATION
-from pffl.driver import Log, Meter, drive, identity
+from pffl.driver import Log, Meter, drive
 from pffl.engines import DEPLOYED, ENGINES
 from pffl.engines.base import Engine
 from pffl.errors import UsageError
@@ -73,7 +73,7 @@ def solve(
     method: Method | str | None = None,
     engine: str = "local",
     options: Options | None = None,
-    seed: int | None = None,
+    random_state: int | None = None,
     callbacks: Sequence[Callback] = (),
     gap_every: int = 0,
     checkpoint: Log | str | os.PathLike[str] | None = None,
@@ -102,7 +102,7 @@ def solve(
         "local" or "reference", if a federation is given.
     options
         Silo weights, norm ball, confidence; see `Options`.
-    seed
+    random_state
         Seed of the run; drawn and recorded if None.
     callbacks, gap_every
         Shown between rounds; see `flow.iterate`.
@@ -146,15 +146,15 @@ def solve(
     Examples
     --------
     >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
-    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), random_state=0)
     >>> solution.status, bool(solution.cells["train_loss"].max() <= 0.65 + 1e-6)
     ('met', True)
-    >>> impossible = pffl.solve(people, pffl.BoundedGroupLoss(0.5), seed=0)
+    >>> impossible = pffl.solve(people, pffl.BoundedGroupLoss(0.5), random_state=0)
     >>> impossible.status, round(impossible.smallest_bound, 3)
     ('impossible', 0.622)
     """
-    federation = as_federation(data, columns, seed)
+    federation = as_federation(data, columns, random_state)
     constraint = as_constraint(constraint)
     model = model_of(model) if isinstance(model, str) else model
     if privacy is not None:
@@ -165,9 +165,10 @@ def solve(
         else open_engine(federation, engine)
     )
     log = checkpoint if isinstance(checkpoint, Log | None) else Log(checkpoint)
-    if seed is None and log is not None:
-        seed = log.seed
-    seed = secrets.randbits(32) if seed is None else int(seed)
+    if random_state is None and log is not None:
+        random_state = log.seed
+    drawn = secrets.randbits(32)
+    seed = drawn if random_state is None else int(random_state)
     setting, settings = setting_of(asker), options or Options()
     if certify:
         sure = settings.confidence if certify is True else certify
@@ -230,13 +231,11 @@ def solve(
         named = {"data": rows, "run": {"seed": seed, "gap_every": gap_every}}
     if log is not None:
         log.begin(
-            identity(
-                model=bare.describe(),
-                constraint=constraint and constraint.describe(),
-                method={"kind": used.name, **vars(used)},
-                options=settings,
-                **named,
-            )
+            model=bare.describe(),
+            constraint=constraint and constraint.describe(),
+            method={"kind": used.name, **vars(used)},
+            options=settings,
+            **named,
         )
     began = time.monotonic() - (0.0 if log is None else log.seconds)
     meter = Meter()
@@ -278,7 +277,7 @@ def solving(
     if settings.certify:
         check_certifiable(setting, constraint, problem)
     chosen, why = asked.resolved(problem)
-    check_memory(problem, chosen)
+    check_memory(problem)
     minimax = constraint is not None and constraint.minimax
     wanted = Wanted(
         setting.splits,
@@ -393,7 +392,7 @@ def as_federation(
 ) -> Federation | Engine:
     """Return silos as they are, and a table as a federation by its columns."""
     if not (isinstance(data, Federation) or hasattr(data, "ask_many")):
-        drawn: dict[str, Any] = {} if seed is None else {"seed": seed}
+        drawn: dict[str, Any] = {} if seed is None else {"random_state": seed}
         return Federation.from_table(cast("pd.DataFrame", data), **drawn, **columns)
     if columns:
         raise UsageError(

@@ -71,6 +71,7 @@ OPTIONS = fields(Options)
 SPEC = "run.toml"  # the run file of a run directory
 AUTO = "auto"  # l2 that is chosen on training rows set aside
 APART = "calibration_fraction"  # of the training rows: what bounds are certified on
+STATE = "random_state"  # of loaders and tables: `seed` in a run file
 SHARE = 0.3  # of them, unless told otherwise
 PATHS = ("path", "source", "cache_dir", "federation")
 TABLES = ("data", "columns", "model", "method", "run", "policy", "privacy", "about")
@@ -289,6 +290,7 @@ class DataSource:
         """Return [data] and [columns] as they read in a file in `directory`."""
         seen_from = Path(directory).resolve()
         data = _map_paths(self.values, lambda path: _relative(path, seen_from))
+        data = {"seed" if key == STATE else key: data[key] for key in data}
         return {"data": data, "columns": data.pop("columns", None)}
 
 
@@ -340,7 +342,7 @@ def set_apart(federation: Federation, values: Mapping[str, Any]) -> Federation:
     """Set calibration rows apart as the values of a [data] section say, if they do."""
     if not (share := values.get(APART)):
         return federation
-    return federation.with_calibration(float(share), seed=values.get("seed", 0))
+    return federation.with_calibration(float(share), random_state=values.get(STATE, 0))
 
 
 def read_data(
@@ -361,7 +363,7 @@ def read_data(
     if not (is_number(share) and 0 <= share < 1):
         problems.add(wrong(APART, "[data]", "a number from 0 to below 1", share))
         return None
-    whole, apart = found.open, {APART: share, "seed": values.get("seed", 0)}
+    whole, apart = found.open, {APART: share, STATE: values.get(STATE, 0)}
     return replace(
         found,
         open=lambda progress=None: set_apart(whole(progress=progress), apart),
@@ -415,7 +417,7 @@ def _tables(
         construct(TableOptions, options, problems)
     place = _map_paths({"path": path}, lambda path: str(base / path))
     return DataSource(
-        str(options.get("name", Path(path).stem if one else "tables")),
+        Path(path).stem if one else "tables",
         lambda progress=None: Federation.from_table(place["path"], **options),
         {**place, **options},
     )
@@ -648,7 +650,8 @@ def _declared(sections: Mapping[str, Any], base: Path) -> dict[str, Any]:
 
 def _data_section(tables: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return [data] with what other sections say of it."""
-    section = dict(tables["data"])
+    given = tables["data"]
+    section = {STATE if key == "seed" else key: given[key] for key in given}
     kind = MODELS.get(str(tables["model"].get("kind")))
     numeric = isinstance(kind, type) and issubclass(kind, NumericModel)
     if (numeric or "target_range" in tables["model"]) and "path" in section:
@@ -800,7 +803,7 @@ def keys() -> Mapping[str, Key]:
         for kind, source in kinds:
             for name, key in _keys_of(source).items():
                 if (section, name) != ("run", "l2"):
-                    called = f"{section}.{name}"
+                    called = f"{section}.{'seed' if name == STATE else name}"
                     known = found.setdefault(called, key)
                     if known.kind != key.kind:  # one data set's text, another's list
                         found[called] = replace(known, kind=known.kind | key.kind)

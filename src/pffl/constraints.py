@@ -371,9 +371,9 @@ class ConditionalBoundedGroupLoss(BoundConstraint):
     Examples
     --------
     >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
     >>> bounds = pffl.ConditionalBoundedGroupLoss(0.68, labels=["class 1"])
-    >>> solution = pffl.solve(people, bounds, seed=0)
+    >>> solution = pffl.solve(people, bounds, random_state=0)
     >>> list(solution.cells.index), solution.status
     (['f, class 1', 'm, class 1'], 'met')
     """
@@ -433,8 +433,8 @@ class MinMax(Constraint):
     Examples
     --------
     >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
-    >>> solution = pffl.solve(people, pffl.MinMax(), seed=0)
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
+    >>> solution = pffl.solve(people, pffl.MinMax(), random_state=0)
     >>> float(solution.cells["train_loss"].max().round(3))
     0.622
     """
@@ -477,8 +477,8 @@ class PerSilo(BoundConstraint):
     Examples
     --------
     >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
-    >>> solution = pffl.solve(people, pffl.PerSilo(0.65), seed=0)
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
+    >>> solution = pffl.solve(people, pffl.PerSilo(0.65), random_state=0)
     >>> solution.status, len(solution.cells)
     ('met', 3)
     """

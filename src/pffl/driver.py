@@ -19,6 +19,7 @@ import json
 import math
 import os
 import signal
+import struct
 import threading
 import time
 import warnings
@@ -45,11 +46,9 @@ R = TypeVar("R")
 LOG = "checkpoint.log"
 SPEC = "checkpoint.toml"
 FORMAT = "pffl checkpoint"
-VERSION = 5
+VERSION = 6
 MAX_LOG_BYTES = 2 << 30
-MAX_SHOWN = 60  # characters of a value in a message
 SYNC_SECONDS = 1.0  # between two times that it is forced to the disk
-FRAME_BYTES = 8  # before a record
 
 
 def drive(
@@ -210,17 +209,17 @@ class Log:
         self.directory = Path(directory)
         self.path = self.directory / LOG
         self.seconds = 0.0
-        self._header: Mapping[str, Any] = {}
+        self._identity: dict[str, Any] = {}
         self._records: list[bytes] = []
         self._size = self._recalled = 0
-        self._full = False
         self._forced = -math.inf
-        self._read()
+        if self.path.is_file():
+            self._read(files.read(self.path, largest=MAX_LOG_BYTES))
 
     @property
     def seed(self) -> int | None:
         """Seed of the run that was stopped; None without one."""
-        seed = self._header.get("identity", {}).get("run", {}).get("seed")
+        seed = self._identity.get("run", {}).get("seed")
         return seed if isinstance(seed, int) else None
 
     @property
@@ -228,24 +227,17 @@ class Log:
         """Messages that were recorded."""
         return len(self._records)
 
-    def begin(self, identity: Mapping[str, Any]) -> None:
-        """Say what the run is: a log of another one is refused (fault 67)."""
-        if not self._header:
-            self._header = {"format": FORMAT, "version": VERSION, "identity": identity}
-            return
-        found = differences(
-            {"version": self._header["version"], **self._header["identity"]},
-            {"version": VERSION, **identity},
-        )
-        if found:
-            listing = "\n".join(
-                f"  - {key}: {old} in the checkpoint, {new} now"
-                for key, old, new in found
-            )
+    def begin(self, **parts: Any) -> None:
+        """Say what the run follows from: a log of another one is refused (fault 67)."""
+        plain = json.dumps({"version": VERSION, **parts}, default=_plain)
+        now = dict(json.loads(plain, parse_constant=str))
+        listing = "\n".join(differences(self._identity or now, now))
+        if listing:
             raise ArtefactError(
                 f"[other-run] '{self.path}' is of another run:\n{listing}\nRepeat that "
                 "run exactly, or choose another directory"
             )
+        self._identity = now
 
     def recall(self, digest: bytes) -> list[Total] | None:
         """Return the totals of the next message, if it was recorded."""
@@ -255,33 +247,33 @@ class Log:
         kinds[ReleasedSums.__name__] = ReleasedSums
         try:
             parcel = unpack(self._records[self._recalled])
-            header, arrays = parcel.header, parcel.arrays
-            if header["digest"] != digest.hex():
-                raise ArtefactError(
-                    f"[other-run] '{self.path}': message {self._recalled + 1} asked "
-                    "something else. The data or the program have changed: repeat the "
-                    "run in another directory"
-                )
-            found: list[dict[str, NDArray[Any]]] = [{} for _ in header["kinds"]]
-            for key, array in arrays.items():
+            names = list(map(str, parcel.header["kinds"]))
+            found: list[dict[str, NDArray[Any]]] = [{} for _ in names]
+            for key, array in parcel.arrays.items():
                 place, name = key.split("/")
                 found[int(place)][name] = array
             totals = [
-                kinds[kind].from_arrays(own)
-                for kind, own in zip(header["kinds"], found, strict=True)
+                kinds[n].from_arrays(a) for n, a in zip(names, found, strict=True)
             ]
-            float(header["seconds"])
-        except (Malformed, LookupError, TypeError, ValueError, AttributeError) as error:
+            self.seconds = float(parcel.header["seconds"])
+            same = parcel.header["digest"] == digest.hex()
+        except (Malformed, LookupError, TypeError, ValueError) as error:
             raise ArtefactError(
                 f"[bad-checkpoint] '{self.path}' cannot be used: {error}"
             ) from error
+        if not same:
+            raise ArtefactError(
+                f"[other-run] '{self.path}': message {self._recalled + 1} asked "
+                "something else. The data or the program have changed: repeat the "
+                "run in another directory"
+            )
         self._recalled += 1
         return totals
 
     @property
     def counted(self) -> bool:
         """Whether the first message counts rows, and may be sent again to compare."""
-        return "privacy" not in self._header.get("identity", {})
+        return "privacy" not in self._identity
 
     def compare(self, recalled: Sequence[Total], heard: Sequence[Total]) -> None:
         """Refuse to go on where rows have changed that cannot be read here."""
@@ -292,38 +284,29 @@ class Log:
             )
 
     def record(self, digest: bytes, totals: Sequence[Total], seconds: float) -> None:
-        """Write down what was heard."""
+        """Write down what was heard, as long as there is room."""
         header = {
             "digest": digest.hex(),
             "kinds": [type(total).__name__ for total in totals],
             "seconds": seconds,
         }
-        body = pack(Parcel(header, _arrays(totals)))
-        if self._full or self._size + len(body) > MAX_LOG_BYTES:
-            if not self._full:
-                warnings.warn(
-                    f"'{self.path}' is full: if this run is stopped, it resumes after "
-                    f"message {self.messages}",
-                    stacklevel=2,
-                )
-            self._full = True
+        framed = _framed(pack(Parcel(header, _arrays(totals))))
+        if self._recalled > len(self._records):
             return
-        self._append(body)
-        self._records.append(b"")  # not read again
-        self._recalled, self.seconds = len(self._records), seconds
-
-    def remove(self) -> None:
-        """Remove the files: the run is over."""
-        files.remove([self.path, self.directory / SPEC])
-
-    def _append(self, body: bytes) -> None:
-        framed = _framed(body)
-        if not self._size:
-            files.folder(self.directory)
-            framed = _framed(pack(Parcel(self._header))) + framed
+        if self._size + len(framed) > MAX_LOG_BYTES:
+            self._recalled = len(self._records) + 1  # no record fits behind a gap
+            warnings.warn(
+                f"'{self.path}' is full: if this run is stopped, it resumes after "
+                f"message {self.messages}",
+                stacklevel=2,
+            )
+            return
         try:
             if not self._size:
+                files.folder(self.directory)
                 files.make_private(self.path)
+                known = {"format": FORMAT, "identity": self._identity}
+                framed = _framed(pack(Parcel(known))) + framed
             with open(self.path, "r+b") as stream:
                 stream.seek(self._size)
                 stream.truncate()  # what a crash left unfinished
@@ -337,43 +320,41 @@ class Log:
                 os.truncate(self.path, self._size)
             raise files.cannot_write(self.path, error) from error
         self._size += len(framed)
+        self._records.append(b"")  # not read again
+        self._recalled, self.seconds = len(self._records), seconds
 
-    def _read(self) -> None:
+    def remove(self) -> None:
+        """Remove the files: the run is over."""
+        files.remove([self.path, self.directory / SPEC])
+
+    def _read(self, content: bytes) -> None:
         """Read what a stopped run left, as far as it is whole."""
-        if not self.path.is_file():
-            return
-        content, bodies, place = files.read(self.path, largest=MAX_LOG_BYTES), [], 0
-        while place + FRAME_BYTES <= len(content):
-            size = int.from_bytes(content[place : place + 4], "little")
-            known = int.from_bytes(content[place + 4 : place + FRAME_BYTES], "little")
-            body = content[place + FRAME_BYTES : place + FRAME_BYTES + size]
+        bodies, place = [], 0
+        while place + 8 <= len(content):
+            size, known = struct.unpack_from("<II", content, place)
+            body = content[place + 8 : place + 8 + size]
             if len(body) < size or zlib.crc32(body) != known:
                 break
             bodies.append(body)
-            place += FRAME_BYTES + size
-        header = _header(bodies[0]) if bodies else None
-        if header is None:
-            warnings.warn(
-                f"'{self.path}' cannot be read: the run begins anew", stacklevel=3
-            )
-            return
-        self._header, self._records, self._size = header, bodies[1:], place
-        with suppress(Malformed, IndexError, KeyError, TypeError, ValueError):
-            self.seconds = float(unpack(bodies[-1]).header["seconds"])
-
-
-def _header(body: bytes) -> Mapping[str, Any] | None:
-    try:
-        header = unpack(body).header
-    except Malformed:
-        return None
-    known = header.get("format") == FORMAT and "version" in header
-    return header if known and isinstance(header.get("identity"), Mapping) else None
+            place += 8 + size
+        try:
+            header = unpack(bodies[0]).header
+            if header["format"] != FORMAT:
+                raise Malformed("another format")
+            self._identity = dict(header["identity"])
+            if len(bodies) > 1:
+                self.seconds = float(unpack(bodies[-1]).header["seconds"])
+        except (Malformed, LookupError, TypeError, ValueError):
+            if not self._identity:
+                warnings.warn(
+                    f"'{self.path}' cannot be read: the run begins anew", stacklevel=3
+                )
+                return
+        self._records, self._size = bodies[1:], place
 
 
 def _framed(body: bytes) -> bytes:
-    frame = len(body).to_bytes(4, "little") + zlib.crc32(body).to_bytes(4, "little")
-    return frame + body
+    return struct.pack("<II", len(body), zlib.crc32(body)) + body
 
 
 def _arrays(totals: Sequence[Total]) -> dict[str, NDArray[Any]]:
@@ -383,14 +364,6 @@ def _arrays(totals: Sequence[Total]) -> dict[str, NDArray[Any]]:
         for place, total in enumerate(totals)
         for name, array in total.arrays().items()
     }
-
-
-# What a log belongs to
-
-
-def identity(**parts: Any) -> dict[str, Any]:
-    """Return everything that a run follows from as plain values, by part and name."""
-    return dict(json.loads(json.dumps(parts, default=_plain), parse_constant=str))
 
 
 def _plain(value: Any) -> Any:
@@ -404,30 +377,16 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else str(value)
 
 
-def differences(
-    saved: Mapping[str, Any], now: Mapping[str, Any]
-) -> list[tuple[str, str, str]]:
-    """Return key, saved value and present value wherever two identities differ.
+def differences(saved: Any, now: Any, key: str = "") -> Iterator[str]:
+    """Yield a line for each value in which two tables differ.
 
-    >>> differences({"run": {"seed": 1}}, {"run": {"seed": 2}})
-    [('run.seed', '1', '2')]
+    >>> list(differences({"run": {"seed": 1}}, {"run": {"seed": 2}}))
+    ['  - run.seed: 1 in the checkpoint, 2 now']
     """
-    old, new = dict(_leaves(saved)), dict(_leaves(now))
-    return [
-        (key, _show(old.get(key)), _show(new.get(key)))
-        for key in sorted(old.keys() | new.keys())
-        if old.get(key) != new.get(key)
-    ]
-
-
-def _leaves(table: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in table.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{path}{key}.")
-        else:
-            yield f"{path}{key}", value
-
-
-def _show(value: object) -> str:
-    text = "nothing" if value is None else str(value)
-    return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 1] + "…"
+    if isinstance(saved, dict) and isinstance(now, dict):
+        for name in sorted(saved.keys() | now.keys()):
+            path = f"{key}.{name}" if key else name
+            yield from differences(saved.get(name), now.get(name), path)
+    elif saved != now:
+        old, new = (str(value)[:60] for value in (saved, now))
+        yield f"  - {key}: {old} in the checkpoint, {new} now"

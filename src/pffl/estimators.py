@@ -221,7 +221,7 @@ class _Fair(BaseEstimator):
             model=self._model(classes),
             method=method,
             options=options,
-            seed=seed,
+            random_state=seed,
         )
         model = solution.model
         assert isinstance(model, LinearModel)  # noqa: S101 - `_model` made it

@@ -370,7 +370,7 @@ def solve_loaders(
     rounds: int = 20,
     local_epochs: int = 1,
     split: SplitBatch | None = None,
-    seed: int = 0,
+    random_state: int = 0,
     name: str = "data",
     callbacks: Sequence[Callback] = (),
     **settings: Any,
@@ -405,7 +405,7 @@ def solve_loaders(
         mapping with ``label`` (``labels``, ``y``, ``target``) and ``group``, whose
         other entries go to the module by name. Inputs that are a mapping are passed as
         keywords; outputs may have ``.logits``.
-    seed
+    random_state
         Of the order of rows and of random draws in training.
     name, callbacks
         Name of the data; callbacks between rounds.
@@ -469,7 +469,7 @@ def solve_loaders(
                 weights[k].reshape(-1),
                 optimizer,
                 local_epochs,
-                (seed, number, k),
+                (random_state, number, k),
             )
         w = np.asarray(total / run.problem.masses.sum())
         run.reached = w
@@ -518,7 +518,7 @@ class LoaderEngine:
         name: str,
     ) -> None:
         try:
-            from pffl.models.network import LOSSES, Network
+            from pffl.models.network import Network, loss_for
         except ModuleNotFoundError as error:  # pragma: no cover
             raise MissingExtraError("torch", "solve_loaders") from error
         loss: Any = CLASSES if schema.labels else NUMBERS
@@ -526,8 +526,7 @@ class LoaderEngine:
             network = Network(network, loss)
         self.network, self.schema, self.rows = network, schema, rows
         self.split, self.name = split, name
-        self.loss = LOSSES[network.loss]
-        self.n_outputs = self.loss.outputs_for(schema)
+        self.link = loss_for(network.loss, schema)
         self.encoding = TableEncoding.of_numbers(schema)
         self.device = network.torch_device
         self.module = copy.deepcopy(network.module).to(self.device)
@@ -581,7 +580,7 @@ class LoaderEngine:
         """Return the model of one silo after its epochs from w; losses have weights."""
         import torch
 
-        from pffl.models.network import seeded
+        from pffl.models.network import numbers, seeded
 
         module = copy.deepcopy(self.network.module).to(self.device)
         self.load(module, w)
@@ -595,12 +594,12 @@ class LoaderEngine:
             for _ in range(epochs):
                 for batch in self._batches(index, "train", training=True):
                     inputs, labels, groups = self.split(batch)
-                    weight = torch.tensor(
-                        weights[self._strata(labels, groups)], dtype=torch.float32
-                    )
+                    weight = weights[self._strata(labels, groups)]
                     steps.zero_grad()
-                    losses = self._losses(self._scores(module, inputs), labels)
-                    (losses * weight.to(losses.device)).mean().backward()
+                    z = self._scores(module, inputs)
+                    slopes = self.link.score_slopes(numbers(z), numbers(labels))
+                    slopes = (slopes.T * weight).T / len(weight)
+                    z.backward(torch.as_tensor(slopes).to(z))
                     steps.step()
         return self.vector(module)
 
@@ -628,25 +627,17 @@ class LoaderEngine:
 
     def _scores(self, module: nn.Module, inputs: Any) -> Tensor:
         """Return a module's scores for inputs of any form, as the loss takes them."""
+        from pffl.models.network import scores_of
+
         inputs = _to_device(inputs, self.device)
         out = module(**inputs) if isinstance(inputs, Mapping) else module(inputs)
-        out = getattr(out, "logits", out)
-        self.loss.check_outputs(tuple(out.shape), len(out), self.n_outputs)
-        return self.loss.scores(out)
-
-    def _losses(self, scores: Tensor, labels: Any) -> Tensor:
-        import torch
-
-        y = torch.as_tensor(labels, device=self.device)
-        y = y.long() if self.loss.per_class else y.to(scores.dtype)
-        return self.loss.of_scores(scores, y)
+        return scores_of(getattr(out, "logits", out), self.link)
 
     def _strata(self, labels: Any, groups: Any) -> IntArray:
         """Return codes of (group, label); refuse codes that have no name."""
-        import torch
+        from pffl.models.network import numbers
 
-        group = np.asarray(torch.as_tensor(groups).cpu()).astype(np.int64).reshape(-1)
-        y = np.asarray(torch.as_tensor(labels).cpu()).astype(np.float64).reshape(-1)
+        group, y = numbers(groups).astype(np.int64).reshape(-1), numbers(labels)
         limits = [("group", group, len(self.schema.groups))]
         if self.schema.labels:
             limits.append(("label", y.astype(np.int64), len(self.schema.labels)))
@@ -667,17 +658,13 @@ class LoaderEngine:
         from pffl.models.network import numbers
 
         self.module.eval()
-        losses, strata, targets, classes = [], [], [], []
+        strata, targets, scores = [], [], []
         for batch in self._batches(index, split, training=False):
             inputs, labels, groups = self.split(batch)
             with torch.inference_mode():
-                scores = self._scores(self.module, inputs).float()
-                losses.append(numbers(self._losses(scores, labels)))
+                scores.append(numbers(self._scores(self.module, inputs)))
             strata.append(self._strata(labels, groups))
-            targets.append(np.asarray(torch.as_tensor(labels).cpu(), np.float64))
-            predicted = self.loss.classes(scores)
-            if predicted is not None:
-                classes.append(numbers(predicted))
+            targets.append(numbers(labels))
         stratum = np.concatenate([np.zeros(0, np.int64), *strata])
         counts = np.bincount(stratum, minlength=self.schema.n_strata)
         known = self._counts.setdefault((index, split), counts)
@@ -689,8 +676,10 @@ class LoaderEngine:
             )
         y = np.concatenate([np.zeros(0), *targets])
         view = View(index, np.zeros((len(stratum), 0)), y, stratum)
-        losses_of_rows = np.concatenate([np.zeros(0), *losses])
-        return view, losses_of_rows, np.concatenate(classes) if classes else None
+        if not scores:
+            return view, np.zeros(0), np.zeros(0) if self.schema.labels else None
+        z = np.concatenate(scores)
+        return view, self.link.score_losses(z, y), self.link.score_classes(z)
 
 
 def state_arrays(module: nn.Module) -> dict[str, Any]:

@@ -26,23 +26,16 @@ from pffl.errors import ArtefactError
 
 OWN_FILE = 0o600
 OWN_FOLDER = 0o700
-SMALL = 1 << 16  # bytes of an array that is hashed with others
-MANY = 256
 Content: TypeAlias = bytes | Callable[[BinaryIO], None]  # or what a function writes
 
 
 def write_all(
-    directory: Path,
-    files: Mapping[str, Content],
-    *,
-    previous: Mapping[str, str] | None = None,
-    private: bool = False,
+    directory: Path, files: Mapping[str, Content], *, private: bool = False
 ) -> None:
     """Write files so that a crash leaves either all old ones or whole new ones.
 
     All are first written next to their targets; only then do they take their names, one
-    by one. A file named in `previous` that is there already takes that other name just
-    before.
+    by one.
     """
     pending = {name: directory / f".{name}.tmp" for name in files}
     path = directory
@@ -54,9 +47,6 @@ def write_all(
             write_through(path, content)
         for name in files:
             path = directory / name
-            if previous and name in previous:
-                with suppress(FileNotFoundError):
-                    os.replace(path, directory / previous[name])
             os.replace(pending[name], path)
         _force(directory)
     except OSError as error:
@@ -206,22 +196,11 @@ def lock(path: Path, *, seconds: float = 0.0, private: bool = False) -> Iterator
         held.release()
 
 
-def append(
-    path: Path,
-    entry: Mapping[str, Any],
-    *,
-    private: bool = False,
-    largest: int | None = None,
-) -> None:
-    """Add an entry to a log as a line of JSON, on disk before this returns.
-
-    A log of more than `largest` bytes is put aside first, and an older one dropped.
-    """
+def append(path: Path, entry: Mapping[str, Any], *, private: bool = False) -> None:
+    """Add an entry to a log as a line of JSON, on disk before this returns."""
     line = json.dumps(entry, allow_nan=False).encode() + b"\n"
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
     try:
-        if largest is not None and path.exists() and path.stat().st_size > largest:
-            os.replace(path, path.with_name(f"{path.name}.1"))
         number = os.open(path, flags, OWN_FILE if private else 0o666)
         with os.fdopen(number, "ab") as stream:
             stream.write(line)
@@ -294,19 +273,11 @@ def key_of(*parts: object) -> str:
 def digest(*parts: str | bytes | NDArray[Any]) -> str:
     """SHA-256 of these one after another; of an array the bytes of its numbers."""
     found = hashlib.sha256()
-    held: list[bytes] = []
     for part in parts:
-        if isinstance(part, np.ndarray) and part.nbytes > SMALL:
-            found.update(b"".join(held))
-            held = []
+        if isinstance(part, np.ndarray):
             found.update(np.ascontiguousarray(part).reshape(-1).view(np.uint8).data)
-            continue
-        text = part.encode() if isinstance(part, str) else part
-        held.append(text.tobytes() if isinstance(text, np.ndarray) else text)
-        if len(held) == MANY:  # a call for each of many small ones would take longer
-            found.update(b"".join(held))
-            held = []
-    found.update(b"".join(held))
+        else:
+            found.update(part.encode() if isinstance(part, str) else part)
     return found.hexdigest()
 
 

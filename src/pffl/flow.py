@@ -162,37 +162,34 @@ def gather(*flows: Flow[Any]) -> Flow[tuple[Any, ...]]:
     An exception that is thrown in reaches every flow that waits for an answer.
     """
     results: list[Any] = [None] * len(flows)
-    waiting: dict[int, Sequence[Query[Any]]] = {}
-
-    def advance(i: int, step: Callable[[Any], Signal], value: Any) -> Flow[None]:
-        """Go on with one flow until it asks or ends."""
-        try:
-            while isinstance(signal := step(value), Round):
-                try:
-                    value = yield signal
-                    step = flows[i].send
-                except BaseException as error:
-                    value, step = error, flows[i].throw
-            waiting[i] = signal
-        except StopIteration as done:
-            results[i] = done.value
-
+    due: dict[int, tuple[Callable[[Any], Signal], Any]]
+    due = {i: (flow.send, None) for i, flow in enumerate(flows)}
     try:
-        for i, flow in enumerate(flows):
-            yield from advance(i, flow.send, None)
-        while waiting:
-            asked, waiting = waiting, {}
+        while due:
+            waiting: dict[int, Sequence[Query[Any]]] = {}
+            for i, (step, value) in due.items():
+                try:
+                    while isinstance(signal := step(value), Round):
+                        try:
+                            step, value = flows[i].send, (yield signal)
+                        except BaseException as error:
+                            step, value = flows[i].throw, error
+                    waiting[i] = signal
+                except StopIteration as done:
+                    results[i] = done.value
+            if not waiting:
+                break
             try:
-                totals = yield [q for part in asked.values() for q in part]
+                found = iter((yield [q for part in waiting.values() for q in part]))
             except GeneratorExit:
                 raise
             except BaseException as error:
-                for i in asked:
-                    yield from advance(i, flows[i].throw, error)
+                due = {i: (flows[i].throw, error) for i in waiting}
                 continue
-            found = iter(totals)
-            for i, part in asked.items():
-                yield from advance(i, flows[i].send, [next(found) for _ in part])
+            due = {
+                i: (flows[i].send, [next(found) for _ in part])
+                for i, part in waiting.items()
+            }
     finally:
         for flow in flows:
             flow.close()
@@ -203,30 +200,22 @@ def gather(*flows: Flow[Any]) -> Flow[tuple[Any, ...]]:
 
 
 @dataclass(frozen=True, eq=False)
-class Run:
-    """How a method's run went.
+class Run(Finished):
+    """How a method's run went, besides where it ended.
 
     Attributes
     ----------
-    point
-        The pair (w, λ) that the method stands for.
     history
         One entry per round.
     rounds
         Queries asked of the federation.
     stopped
         Why the run ended before the method was finished, if it did.
-    expansion, bounds, remark
-        What the method, or who measured, knows of the pair: see `Finished`.
     """
 
-    point: Point
-    history: tuple[Round, ...]
-    rounds: int
-    stopped: Literal["diverged", "interrupted"] | None
-    expansion: Expansion | None = None
-    bounds: Bounds | None = None
-    remark: str | None = None
+    history: tuple[Round, ...] = ()
+    rounds: int = 0
+    stopped: Literal["diverged", "interrupted"] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,12 +310,13 @@ def rounds(
             before, now = now, signal.point or now
             enough = yield from watch.show(replace(signal, point=now))
             if not enough and trained in gaps:
-                at = yield from watch.expand(now.w)
-                gap = Gap.of(problem, at, now.multipliers)
-                known = Round(now, gap.size, now.multipliers)
-                enough = yield from watch.show(known)
-                if gap.size <= (method.target_gap or 0.0) * gap.unit:
-                    end = Finished(now, None, gap.bounds)
+                total = yield from watch.ask(Expand(problem.task, now.w))
+                at = problem.expand(now.w, total)
+                bounds, unit = measured_gap(problem, at, now.multipliers)
+                gap = bounds[0] - bounds[1]
+                enough = yield from watch.show(Round(now, gap, now.multipliers))
+                if gap <= (method.target_gap or 0.0) * unit:
+                    end = Finished(now, None, bounds)
             if enough and end is None:
                 end = _left(steps) or now
     except Diverged:
@@ -336,15 +326,10 @@ def rounds(
     finally:
         steps.close()
     end = Finished(end) if isinstance(end, Point) else end
-    return Run(
-        end.point,
-        tuple(watch.history),
-        watch.asked,
-        stopped,
-        end.expansion,
-        end.bounds or (None if stopped == "diverged" else watch.bounds),
-        None if stopped else end.remark,
-    )
+    known = end.bounds or (None if stopped == "diverged" else watch.bounds)
+    remark = None if stopped else end.remark
+    seen = tuple(watch.history), watch.asked, stopped
+    return Run(end.point, end.expansion, known, remark, *seen)
 
 
 def _left(steps: Steps) -> Point | Finished | None:
@@ -389,11 +374,6 @@ class Watch:
             raise Diverged
         return total
 
-    def expand(self, w: FloatArray) -> Flow[Expansion]:
-        """Ask for values and gradients at w."""
-        total = yield from self.ask(Expand(self.problem.task, w))
-        return self.problem.expand(w, total)
-
     def show(self, told: Round) -> Flow[bool]:
         """Record a round, and show it to callbacks; return whether they stop the run.
 
@@ -418,39 +398,23 @@ class Watch:
         return bool(enough)
 
 
-@dataclass(frozen=True, eq=False)
-class Gap:
-    """The gap of a pair, from values and gradients at its w alone.
+def measured_gap(
+    problem: Problem, at: Expansion, multipliers: FloatArray
+) -> tuple[Bounds, float]:
+    """Return both ends of a pair's gap, and what a target is in parts of.
 
-    Attributes
-    ----------
-    bounds
-        Both ends, and for which ball they hold.
-    unit
-        What a target is in parts of: β + Σλ, times the losses' unit.
+    From values and gradients at its w alone, which is well inside the ball, if there is
+    one. The unit is β + Σλ, times that of the losses.
     """
-
-    bounds: Bounds
-    unit: float
-
-    @property
-    def size(self) -> float:
-        """ν."""
-        return self.bounds[0] - self.bounds[1]
-
-    @classmethod
-    def of(cls, problem: Problem, at: Expansion, multipliers: FloatArray) -> Gap:
-        """Measure it; w is well inside the ball, if there is one."""
-        radius = max(problem.radius, 10.0 * float(np.linalg.norm(at.w)))
-        inside, errors = replace(problem, radius=radius), problem.errors(at)
-        upper = upper_value(at.risk, at.violation, inside)
-        upper += errors.upper(problem.risk_weight, problem.multiplier_bound)
-        lower = lower_value(at, multipliers, inside, errors)
-        largest = float((at.violation + problem.cells.bounds).max(initial=at.risk))
-        weight = problem.risk_weight + float(multipliers.sum())
-        unit = weight * gap_unit(largest, problem.unit)
-        ball = np.inf if problem.modulus > 0 else radius
-        return cls((upper, lower, at.w, ball), unit)
+    radius = max(problem.radius, 10.0 * float(np.linalg.norm(at.w)))
+    inside, errors = replace(problem, radius=radius), problem.errors(at)
+    upper = upper_value(at.risk, at.violation, inside)
+    upper += errors.upper(problem.risk_weight, problem.multiplier_bound)
+    lower = lower_value(at, multipliers, inside, errors)
+    largest = float((at.violation + problem.cells.bounds).max(initial=at.risk))
+    weight = problem.risk_weight + float(multipliers.sum())
+    ball = np.inf if problem.modulus > 0 else radius
+    return (upper, lower, at.w, ball), weight * gap_unit(largest, problem.unit)
 
 
 def observe(problem: Problem, query: Query[Any], total: Total) -> Round | None:

@@ -1,9 +1,9 @@
-"""Losses and errors of groups, and scorers of the worst one for scikit-learn.
+"""Losses of groups, and a scorer of the worst one for scikit-learn.
 
     GridSearchCV(clf, grid, scoring=worst_group_loss_scorer)
         .fit(X, y, sensitive_features=A)
 
-A scorer asks for `sensitive_features` where scikit-learn routes metadata
+The scorer asks for `sensitive_features` where scikit-learn routes metadata
 (``sklearn.set_config(enable_metadata_routing=True)``).
 """
 
@@ -99,27 +99,30 @@ def group_losses(
     a         2     2.0  0.693147
     b         1     1.0  0.000000
     """
+    import pandas as pd
+
     if loss not in ("log", "squared"):
         raise UsageError(wrong("loss", "group_losses", "'log' or 'squared'", loss))
+    true, predicted = np.asarray(y_true), np.asarray(y_pred, float)
+    weight = np.ones(len(true)) if sample_weight is None else np.asarray(sample_weight)
+    if weight.shape != true.shape or not (weight >= 0).all():
+        raise DataError(
+            "[bad-weights] sample_weight must have one number ≥ 0 for each row"
+        )
     if loss == "log":
-        each = log_losses(y_true, y_pred, labels)
+        each = _log_losses(true, predicted, labels)
+    elif true.shape != predicted.shape:
+        raise _wrong_shape(true, predicted)
     else:
-        true, predicted = _rows(np.asarray(y_true, float), np.asarray(y_pred, float))
         each = np.square(true - predicted)
-    return _table(each, sensitive_features, sample_weight, "loss")
-
-
-def group_errors(
-    y_true: ArrayLike,
-    y_pred: ArrayLike,
-    *,
-    sensitive_features: object,
-    sample_weight: ArrayLike | None = None,
-) -> pd.DataFrame:
-    """Return a table of the groups: rows, weight and share of wrong labels of each."""
-    true, predicted = _rows(np.asarray(y_true), np.asarray(y_pred))
-    each = (true != predicted).astype(np.float64)
-    return _table(each, sensitive_features, sample_weight, "error")
+    attributes, codes = attributes_of(sensitive_features, len(each))
+    schema = Schema((), attributes, ())
+    table = pd.DataFrame({"rows": 1, "weight": weight, "loss": weight * each})
+    found = table.groupby(schema.combine(codes)).sum()
+    found["loss"] /= found["weight"].where(found["weight"] > 0)
+    return found.set_axis(
+        pd.Index([schema.groups[g] for g in found.index], name="group")
+    )
 
 
 def worst_group_loss(y_true: ArrayLike, y_pred: ArrayLike, **options: Any) -> float:
@@ -127,41 +130,30 @@ def worst_group_loss(y_true: ArrayLike, y_pred: ArrayLike, **options: Any) -> fl
     return float(group_losses(y_true, y_pred, **options)["loss"].max())
 
 
-def worst_group_error(y_true: ArrayLike, y_pred: ArrayLike, **options: Any) -> float:
-    """Return the largest share of wrong labels in a group, as for `group_errors`."""
-    return float(group_errors(y_true, y_pred, **options)["error"].max())
-
-
-def _rows(
-    true: NDArray[Any], predicted: NDArray[Any], columns: int | None = None
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return both, if there is one label and one prediction for each row."""
-    shape = (len(true),) if columns is None else (len(true), columns)
-    if true.ndim != 1 or predicted.shape != shape:
-        raise DataError(
-            f"[wrong-shape] y_true and y_pred have the shapes {true.shape} and "
-            f"{predicted.shape}, expected one label and one prediction for each row"
-            + (f", of {columns} classes (`labels` names them)" if columns else "")
-        )
-    return true, predicted
-
-
-def log_losses(
-    y_true: ArrayLike, y_pred: ArrayLike, labels: ArrayLike | None
+def _log_losses(
+    true: NDArray[Any], proba: FloatArray, labels: ArrayLike | None
 ) -> FloatArray:
     """Return minus the logarithm of the probability of each label."""
-    true, proba = np.asarray(y_true), np.asarray(y_pred, float)
     classes = np.unique(true) if labels is None else np.asarray(labels)
     if proba.ndim == 1:
         proba = np.stack([1.0 - proba, proba], axis=1)
-    true, proba = _rows(true, proba, len(classes))
+    if proba.shape != (len(true), len(classes)):
+        raise _wrong_shape(true, proba)
     if not ((proba >= 0) & (proba <= 1)).all():
         raise DataError(
             "[bad-probabilities] y_pred has values outside [0, 1]: probabilities are "
             "needed"
         )
     chosen = proba[np.arange(len(true)), codes_of(true, classes)]
-    return -np.log(np.clip(chosen, SMALLEST, 1.0))
+    return np.abs(np.log(np.clip(chosen, SMALLEST, 1.0)))
+
+
+def _wrong_shape(true: NDArray[Any], predicted: NDArray[Any]) -> DataError:
+    return DataError(
+        f"[wrong-shape] y_true and y_pred have the shapes {true.shape} and "
+        f"{predicted.shape}, expected one label and one prediction (of each class) for "
+        "each row"
+    )
 
 
 def codes_of(values: NDArray[Any], classes: NDArray[Any]) -> IntArray:
@@ -178,65 +170,26 @@ def codes_of(values: NDArray[Any], classes: NDArray[Any]) -> IntArray:
     return np.asarray(codes, dtype=np.int64)
 
 
-def _table(
-    each: FloatArray, sensitive_features: object, sample_weight: Any, what: str
-) -> pd.DataFrame:
-    """Average over the groups that have rows."""
-    import pandas as pd
-
-    attributes, codes = attributes_of(sensitive_features, len(each))
-    schema = Schema((), attributes, ())
-    group = schema.combine(codes)
-    weight = np.ones(len(each)) if sample_weight is None else np.asarray(sample_weight)
-    if weight.shape != each.shape or not (weight >= 0).all():
-        raise DataError(
-            "[bad-weights] sample_weight must have one number ≥ 0 for each row"
-        )
-    many = len(schema.groups)
-    rows, total = np.bincount(group, minlength=many), np.bincount(group, weight, many)
-    means = np.bincount(group, weight * each, many) / np.where(total > 0, total, np.nan)
-    found = np.flatnonzero(rows)
-    return pd.DataFrame(
-        {"rows": rows[found], "weight": total[found], what: means[found]},
-        index=pd.Index([schema.groups[g] for g in found], name="group"),
-    )
-
-
 class GroupScorer:
-    """A scorer of the worst group: minus its loss or error, so that larger is better.
+    """Minus the loss of the worst group, so that larger is better.
 
     It takes an estimator, rows and labels, as scikit-learn's own scorers do, and
     `sensitive_features`, which metadata routing brings along. Unlike `make_scorer`, it
     knows the estimator's classes: a fold may lack some of them.
     """
 
-    def __init__(self, measured: Literal["loss", "error"]) -> None:
-        self.measured = measured
-
-    def __call__(
-        self,
-        estimator: Any,
-        X: Any,
-        y: Any,
-        *,
-        sensitive_features: object = None,
-        sample_weight: Any = None,
-    ) -> float:
-        """Return minus the worst group's loss or error."""
-        if sensitive_features is None:
+    def __call__(self, estimator: Any, X: Any, y: Any, **given: Any) -> float:
+        """Return minus the worst group's loss."""
+        if given.get("sensitive_features") is None:
             raise UsageError(
                 f"[needs-groups] {self} needs sensitive_features: with "
                 "sklearn.set_config(enable_metadata_routing=True), GridSearchCV.fit "
                 "and cross_validate(params=…) pass them on"
             )
-        given = {"sensitive_features": sensitive_features}
-        more: dict[str, Any] = {**given, "sample_weight": sample_weight}
-        if self.measured == "error":
-            return -worst_group_error(y, estimator.predict(X), **more)
         if not hasattr(estimator, "predict_proba"):
-            return -worst_group_loss(y, estimator.predict(X), loss="squared", **more)
+            return -worst_group_loss(y, estimator.predict(X), loss="squared", **given)
         proba, classes = estimator.predict_proba(X), estimator.classes_
-        return -worst_group_loss(y, proba, labels=classes, **more)
+        return -worst_group_loss(y, proba, labels=classes, **given)
 
     def get_metadata_routing(self) -> Any:
         """Ask for sensitive features and sample weights."""
@@ -248,8 +201,7 @@ class GroupScorer:
         return requests
 
     def __repr__(self) -> str:
-        return f"worst_group_{self.measured}_scorer"
+        return "worst_group_loss_scorer"
 
 
-worst_group_loss_scorer = GroupScorer("loss")
-worst_group_error_scorer = GroupScorer("error")
+worst_group_loss_scorer = GroupScorer()

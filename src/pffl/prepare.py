@@ -23,7 +23,6 @@ from pffl.models.linear import LinearModel, default_model
 from pffl.numerics import divisors, is_number
 from pffl.problem import Access, Problem
 from pffl.queries import Census, CensusTotal, Pool, Task
-from pffl.queries.validation import lengths
 from pffl.text import up
 from pffl.typing import FloatArray
 
@@ -82,10 +81,10 @@ class Options:
     Examples
     --------
     >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
     >>> options = pffl.Options(weighting="rows", confidence=0.9)
     >>> bounds = pffl.BoundedGroupLoss(0.65)
-    >>> pffl.solve(people, bounds, options=options, seed=0).confidence
+    >>> pffl.solve(people, bounds, options=options, random_state=0).confidence
     0.9
     """
 
@@ -259,7 +258,7 @@ def prepare(
         options.radius or radius_of(counted, bound),
         seed,
         options.radius is not None,
-        stored=stored_of(census),
+        stored=stored_of(census, setting.access),
         access=setting.access,
     )
     return problem, notes if counting else notes + _idle(problem)
@@ -365,10 +364,26 @@ def sizes_of(counted: Counted, model: Model) -> tuple[FloatArray, float]:
     return columns, float(far[0]) / model.target.scale
 
 
-def stored_of(census: CensusTotal) -> int:
-    """Return the most inputs that any row stores; 0 where all rows are dense."""
+def lengths(
+    rows: int, mass: float, sums: FloatArray, squares: FloatArray, mean: FloatArray
+) -> FloatArray:
+    """Return an upper bound of √Σs(x − mean)² over n rows that weigh Σs together.
+
+    Σs(x − mean)² = Σsx² − 2·mean·Σsx + mean²·Σs cancels; what rounding of n additions
+    can do to it is added.
+    """
+    centred = squares - 2 * mean * sums + mass * mean**2
+    size = squares + 2 * np.abs(mean * sums) + mass * mean**2
+    return np.sqrt(np.maximum(centred, 0.0) + 4 * (rows + 8) * 2.0**-53 * size)
+
+
+def stored_of(census: CensusTotal, access: Access) -> int:
+    """Return the most inputs that any row stores; 0 where all rows are dense.
+
+    Where some are sparse, and others dense or in a pool that does not tell, all.
+    """
     dense = (census.stored == 0) & (census.rows > 0)
-    if dense.any() and census.stored.any():
+    if (access.pooled or dense.any()) and census.stored.any():
         return len(census.feature_sums)
     return int(census.stored.max())
 

@@ -8,6 +8,7 @@ with s_i = 1 where rows have no weights.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,15 +17,21 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from pffl.bounds import gap
-from pffl.bounds.gap import Errors, Sizes
+from pffl.bounds.gap import Errors, Sizes, Sparse
 from pffl.constraints import Cells
 from pffl.data.schema import Schema
+from pffl.models.base import Model
+from pffl.models.linear import (
+    HuberRegression,
+    LeastSquares,
+    LogisticRegression,
+    SoftmaxRegression,
+)
 from pffl.numerics import divisors
 from pffl.queries.base import Task
 from pffl.queries.evaluate import EvaluateTotal
 from pffl.queries.expand import ExpandTotal
 from pffl.queries.train import TrainTotal
-from pffl.queries.validation import SHAPES, sparse_sizes
 from pffl.typing import FloatArray, IntArray
 
 MOST_MADE = 32  # things that are made once for all rounds
@@ -359,10 +366,10 @@ class Problem:
         Nothing is known of linear models of one's own: they count as exact.
         """
         model = self.task.model
-        known = SHAPES.get(type(model))
+        known = loss_limits(model)
         if known is None:
             return Errors(0.0, np.zeros(self.n_cells), np.zeros(1 + self.n_cells))
-        shape, cells, columns = known(model), self.cells.bounds, self.column_sizes
+        cells, columns = self.cells.bounds, self.column_sizes
         in_risk, pool = (self.task.shares / self.masses).max(), self.task.pool
         if pool is not None:  # which does not say what a silo's rows weigh
             in_risk *= pool.uneven("train")
@@ -372,13 +379,40 @@ class Problem:
             np.append(float(self.silo_counts.sum()), self.rows),
             np.append(in_risk, 1 / self.counts),
             self.silo_counts.size * (1 if pool is None else pool.silos),
-            shape.slope,
-            shape.curvature,
+            *known,
             self.weighted,
-            sparse_sizes(self.stored, model.inputs, len(columns), self.masses.sum()),
+            self._sparse() if self.stored else None,
         )
         losses = np.append(at.risk - self.ridge(at.w), at.violation + cells)
         return sizes.errors(at.w, losses, cells, mu=self.mu)
+
+    def _sparse(self) -> Sparse:
+        """Return what rounding does otherwise to rows that store few inputs."""
+        inputs, columns = self.task.model.inputs, len(self.column_sizes)
+        shifts, mean = np.zeros(columns), np.abs(inputs.mean)
+        apart = mean < inputs.scale  # others are stored in every row, centred
+        shifts[: len(mean)] = np.where(apart, mean / inputs.scale, 0.0)
+        always = len(inputs.fill) + int((~apart).sum()) + columns - len(mean)
+        return Sparse(
+            min(self.stored + always, columns),
+            shifts * math.sqrt(self.masses.sum()),
+        )
+
+
+def loss_limits(model: Model) -> tuple[float | None, float] | None:
+    """Return the largest slope (None: none) and curvature of a loss in its scores.
+
+    None for models of one's own, of which nothing is known.
+    """
+    scale = model.target.scale
+    if type(model) is HuberRegression:
+        return 2 * model.delta * scale, 2.0 * scale**2
+    known = {
+        LogisticRegression: (1.0, 0.25),
+        SoftmaxRegression: (math.sqrt(2), 0.5),
+        LeastSquares: (None, 2.0 * scale**2),
+    }
+    return known.get(type(model))
 
 
 def value(

@@ -32,10 +32,9 @@ R = TypeVar("R")
 def processors(root: Path = Path("/")) -> int:
     """Return how many processors this process may use, at least 1.
 
-    The least of affinity and the container's quota (cgroup v2). ``PFFL_THREADS`` says
-    otherwise.
+    The least of affinity and the container's quota. ``PFFL_THREADS`` says otherwise.
     """
-    if (given := os.environ.get(OVERRIDE, "").strip()) != "":
+    if given := os.environ.get(OVERRIDE, "").strip():
         if not given.isdecimal() or int(given) < 1:
             raise UsageError(f"{OVERRIDE} must be a whole number ≥ 1. Got '{given}'.")
         return int(given)

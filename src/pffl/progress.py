@@ -84,25 +84,15 @@ def counted(noun: str) -> Progress:
 
 
 def arriving() -> Progress:
-    """Show files that are fetched, by name; or pictures that are read."""
-
-    def words(what: str, done: int, total: int | None) -> str:
-        amount = (lambda n: f"{n:,}") if what == PICTURES else size
-        of = "" if total is None else f" of {amount(total)}"
-        return f"{shorten(what, MAX_NAME)}: {amount(done)}{of}"
-
-    return Progress(words)
-
-
-def size(number: float) -> str:
-    """Bytes in words.
-
-    >>> size(999), size(2_546_489)
-    ('999 B', '2.5 MB')
-    """
+    """Show files that are fetched, in bytes; or pictures that are read."""
     from rich.filesize import decimal
 
-    return decimal(int(number)).replace("bytes", "B")
+    def words(what: str, done: int, total: int | None) -> str:
+        parts = [done] if total is None else [done, total]
+        shown = [f"{n:,}" if what == PICTURES else decimal(n) for n in parts]
+        return f"{shorten(what, MAX_NAME)}: {' of '.join(shown)}"
+
+    return Progress(words)
 
 
 class Rounds(Callback):

@@ -153,8 +153,8 @@ def save(
     --------
     >>> import tempfile
     >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
-    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), random_state=0)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = pffl.save(solution, f"{folder}/run")
     ...     (run / "certificate.json").exists()
@@ -479,8 +479,8 @@ def load(
     --------
     >>> import tempfile
     >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
-    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), random_state=0)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     again = pffl.load(solution.save(f"{folder}/run"))
     ...     again.status, bool((again.w == solution.w).all())
@@ -503,6 +503,27 @@ def load(
             "certificate speaks of another model: name the file itself to use it"
         )
     return found
+
+
+def run_of(model: Path) -> Path | None:
+    """Return the run directory that a path is, or that the file of a model is in."""
+    folder = model if model.is_dir() else model.parent
+    inside = model.name == MODEL and (folder / CERTIFICATE).is_file()
+    return folder if model.is_dir() or inside else None
+
+
+def model_of(model: object) -> tuple[Predictor, Evidence | None]:
+    """Return the predictor of a result or of a file, and the evidence of its run."""
+    if isinstance(model, str | os.PathLike):
+        model = load(run_of(Path(model)) or model)
+    if isinstance(model, Predictor):
+        return model, None
+    if isinstance(model, Result):
+        return model.predictor, model.evidence
+    raise UsageError(
+        f"[not-a-model] a {type(model).__name__} is no model of ours: give a solution, "
+        "an audit, a predictor, or the path of one"
+    )
 
 
 # Training in a directory
@@ -557,7 +578,7 @@ def run(
             method=spec.method,
             engine=engine,
             options=spec.options,
-            seed=seed,
+            random_state=seed,
             callbacks=callbacks,
             gap_every=math.ceil(planned / GAPS_SHOWN),
             checkpoint=checkpoint,

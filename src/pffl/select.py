@@ -170,7 +170,7 @@ def set_aside(federation: Federation, seed: int) -> Federation:
         test_fraction=0.0,
         validation_fraction=SET_ASIDE,
         people=people,
-        seed=seed,
+        random_state=seed,
     )
 
 

@@ -194,8 +194,7 @@ class Result:
     @property
     def witness(self) -> dict[str, float] | None:
         """Where infeasible: λ that proves it."""
-        found = self.conclusions.witness
-        return None if found is None else dict(found)
+        return self.conclusions.witness
 
     @property
     def ok(self) -> bool:
@@ -278,9 +277,8 @@ class Result:
 
     def plot(self, kind: str = "group_losses") -> Chart:
         """Return a chart: ``group_losses``, ``group_rates`` or ``convergence``."""
-        made: Chart | None = None
-        if kind in ("group_losses", "group_rates", "convergence"):
-            made = getattr(charts, kind)(self)
+        known = kind in ("group_losses", "group_rates", "convergence")
+        made: Chart | None = getattr(charts, kind)(self) if known else None
         if made is None:
             raise UsageError(f"[not-available] there is no chart '{kind}' of this")
         return made
@@ -322,8 +320,8 @@ class Solution(Result):
     Examples
     --------
     >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
-    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), random_state=0)
     >>> solution.status, solution.ok, solution.exit_code
     ('met', True, 0)
     >>> solution.cells["train_loss"].round(2).to_dict()
@@ -368,24 +366,14 @@ class Solution(Result):
         for row in self.rows:
             known = np.nan_to_num(row.violation, nan=-np.inf)
             worst = int(known.argmax()) if np.isfinite(known).any() else None
+            told: dict[str, Any] = {"round": row.number, "risk": row.risk}
+            told["worst_cell"] = None if worst is None else names[worst]
             at = None if worst is None else float(row.violation[worst])
-            out.append(
-                {
-                    "round": row.number,
-                    "risk": row.risk,
-                    "worst_cell": None if worst is None else names[worst],
-                    "worst_violation": at,
-                    "upper": row.upper,
-                    "gap": row.gap,
-                    "seconds": row.seconds,
-                    **{
-                        f"loss: {name}": float(r + b)
-                        for name, r, b in zip(names, row.violation, bounds, strict=True)
-                    },
-                    **{
-                        f"multiplier: {name}": float(lam)
-                        for name, lam in zip(names, row.multipliers, strict=True)
-                    },
-                }
-            )
+            told |= {"worst_violation": at, "upper": row.upper, "gap": row.gap}
+            told["seconds"] = row.seconds
+            columns = {"loss": row.violation + bounds, "multiplier": row.multipliers}
+            for title, values in columns.items():
+                for name, value in zip(names, values.tolist(), strict=True):
+                    told[f"{title}: {name}"] = value
+            out.append(told)
         return out

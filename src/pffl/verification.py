@@ -64,8 +64,8 @@ def verify(
     --------
     >>> import tempfile
     >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
-    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), random_state=0)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     run = pffl.save(solution, f"{folder}/run")
     ...     checks = pffl.verify(run, people)

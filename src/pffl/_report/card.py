@@ -25,9 +25,8 @@ from pffl.errors import ArtefactError
 from pffl.evidence import tables
 from pffl.evidence.conclude import Conclusions, conclude
 from pffl.evidence.record import About, Evidence, Missing, Training
-from pffl.models.coefficients import RawForm, coefficients_of
 from pffl.models.linear import LeastSquares, LinearModel
-from pffl.models.predictor import Predictor, read_model
+from pffl.models.predictor import Predictor, RawForm, coefficients_of, read_model
 from pffl.runs import MODEL, read_evidence
 from pffl.solution import Result
 from pffl.text import decimals, down, few, up, visible
@@ -77,8 +76,8 @@ def card(
     Examples
     --------
     >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
-    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), random_state=0)
     >>> pffl.card(solution, owner="Unit 7").splitlines()[0]
     '---'
     """

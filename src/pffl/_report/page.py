@@ -45,7 +45,7 @@ COMPARED = "comparison.json"
 MAX_TABLE_ROWS = 40  # a longer table scrolls in its own place
 MAX_CHART_GROUPS = 15  # of the first picture; the table below has all
 #: Statements of a certificate that stand elsewhere on the page.
-STATED_ABOVE = ("measured", "empirical", "privacy")
+STATED_ABOVE = ("empirical", "privacy")
 MEASURES = {
     "error": "errors",
     "worst_cell_loss": "worst group",
@@ -414,8 +414,8 @@ def report(
     Examples
     --------
     >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
-    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), random_state=0)
     >>> pffl.report(solution)[:15]
     '<!doctype html>'
     """

@@ -24,7 +24,7 @@ import numpy as np
 
 from pffl.bounds.checks import Numbers, finite, nonnegative, refuse
 
-#: Rows whose sums are plain; sums of blocks are exact (`queries.witness`).
+#: Rows whose sums are plain; sums of blocks are exact (`queries.expand`).
 BLOCK = 128
 UNIT = 2.0**-53  # rounding of one operation
 FAR = 1e6  # times the longest w seen: then no model is longer, for any purpose

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import re
 import sys
 from collections.abc import Sequence
@@ -69,7 +68,7 @@ def flowing(text: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run `pffl`; a user's mistake ends in one message and an exit code."""
-    arguments = [_as_typed(a) for a in (sys.argv[1:] if argv is None else argv)]
+    arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["--version"]:
         from pffl import __version__
 
@@ -139,12 +138,3 @@ def _whole(arguments: Sequence[str]) -> list[str]:
         alone = argument == "--certify" and not number
         found.append("--certify=yes" if alone else argument)
     return found
-
-
-def _as_typed(argument: str) -> str:
-    """Undo what a locale without Unicode does to an argument."""
-    try:
-        argument.encode()
-    except UnicodeEncodeError:
-        return os.fsencode(argument).decode(errors="replace")
-    return argument

@@ -133,9 +133,6 @@ def join(
     floor: Annotated[int, option("Fewest people of a group.")] = 10,
     queries: Annotated[int, option("Queries in all, over all runs.")] = 1000,
     radius: Annotated[float, option("Largest norm of a model.")] = 15.0,
-    batches: Annotated[
-        bool, flag("--batches", "Also answer steps on batches.")
-    ] = False,
     epsilon: Annotated[float, option("Privacy budget, over all runs.")] = 0.0,
     delta: Annotated[float, option("δ of the privacy budget.")] = 1e-6,
     end_secure_sums: Annotated[
@@ -163,7 +160,6 @@ def join(
         floor=floor,
         queries=queries,
         radius=radius,
-        batches=batches,
         epsilon=epsilon,
         delta=delta,
     )

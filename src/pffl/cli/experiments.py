@@ -44,12 +44,6 @@ def compare(
     measure: Annotated[
         str, option("To judge by (worst_cell_loss).", "NAME", **PLAIN)
     ] = "worst_cell_loss",
-    allowance: Annotated[
-        float, option("Error above FedAvg's allowed (0.01).", "N", min=0.0, **PLAIN)
-    ] = 0.01,
-    margin: Annotated[
-        float | None, option("Differences that do not matter.", "N", min=0.0, **PLAIN)
-    ] = None,
     budget: Annotated[
         int, option("Gradients per silo (1500).", "N", min=1, **PLAIN)
     ] = 1500,
@@ -87,8 +81,6 @@ def compare(
             options=job.spec.options,
             budget=budget,
             measure=measure,
-            allowance=allowance,
-            margin=margin,
             jobs=jobs,
             out=folder,
             report=report,
@@ -248,7 +240,7 @@ def report(
     subject: Annotated[
         Path,
         typer.Argument(
-            metavar="RUN", help="A run, audit, comparison; or monitor.jsonl."
+            metavar="RUN", help="A run, audit, comparison; or monitor.json."
         ),
     ],
     out: Annotated[

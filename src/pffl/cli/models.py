@@ -35,10 +35,6 @@ Saved = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A run directory or a model file.")
 ]
 Probability = Annotated[str | None, option("Column of the predictions.", "COLUMN")]
-Unseen = Annotated[
-    Literal["refuse", "ignore"] | None,
-    option("New categories. Default: as in training.", "HOW"),
-]
 
 
 def predict(
@@ -59,7 +55,10 @@ def predict(
         list[str] | None,
         option("Column of ROWS to write with the scores; repeatable.", "COLUMN"),
     ] = None,
-    unseen: Unseen = None,
+    unseen: Annotated[
+        Literal["refuse", "ignore"] | None,
+        option("New categories. Default: as in training.", "HOW"),
+    ] = None,
 ) -> None:
     """Score new rows with a saved model: prediction, and probability of each class.
 
@@ -111,7 +110,6 @@ def audit(
     ] = None,
     p_min: Annotated[float | None, option("Declare that none is below P.", "P")] = None,
     out: Annotated[Path | None, option("Folder. Default: audits/NAME-001, …")] = None,
-    unseen: Unseen = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
@@ -129,8 +127,6 @@ def audit(
     from pffl.engines import ENGINES
     from pffl.evidence.looks import Looks
 
-    if unseen is not None:
-        draft = draft.where("data.unseen", unseen)
     if certify is not None and (sure := certified(certify).get("run.confidence")):
         draft = draft.where("run.confidence", sure)
     sections = as_trained(model, draft.sections)
@@ -266,7 +262,7 @@ def monitor(
     ],
     state: Annotated[
         Path | None,
-        option("Where batches are counted. Default: monitor.jsonl in the run.", "FILE"),
+        option("Where batches are counted. Default: monitor.json in the run.", "FILE"),
     ] = None,
     confidence: Annotated[
         float | None,
@@ -279,16 +275,6 @@ def monitor(
     id: Annotated[
         str | None, option("Person identifier. Default: the run's.", "COLUMN")
     ] = None,
-    silo: Annotated[
-        str | None, option("Column that names the silo. Default: the run's.", "COLUMN")
-    ] = None,
-    weight: Annotated[
-        str | None, option("Column of sample weights. Default: the run's.", "COLUMN")
-    ] = None,
-    weight_bound: Annotated[
-        float | None, option("Upper bound on sample weights. Default: the run's.")
-    ] = None,
-    unseen: Unseen = None,
     json: Json = False,
 ) -> None:
     """Watch a model in use: an alarm where a group's mean loss is above its bound.
@@ -298,14 +284,14 @@ def monitor(
 
     Example: pffl monitor runs/people-001 march.csv
     """
-    from pffl._monitor import STATE, Deployed, run_of
+    from pffl._monitor import STATE
     from pffl._monitor import monitor as count
     from pffl.data.read import read_table
     from pffl.records import read_toml
-    from pffl.runs import SPEC
+    from pffl.runs import SPEC, run_of
 
-    deployed, folder = Deployed.of(model), run_of(model)
-    nearby = model.with_suffix(".monitor.jsonl")
+    folder = run_of(model)
+    nearby = model.with_suffix(".monitor.json")
     path = state or (nearby if folder is None else folder / STATE)
     limits, run = read_bound(bound) if bound else None, dict[str, Any]()
     if folder is not None and (folder / SPEC).is_file():
@@ -315,16 +301,13 @@ def monitor(
         there = list(map(str, frame.columns))
         known = {k: run[k] for k in ("silo", "id") if run.get(k) in there}
         found = count(
-            deployed,
+            model,
             frame,
             state=path,
             bound=limits,
             confidence=confidence,
-            silo=silo or known.get("silo"),
+            silo=known.get("silo"),
             id=id or known.get("id"),
-            weight=weight,
-            weight_bound=weight_bound,
-            unseen=unseen,
             name=place.name,
         )
         for note in (*notes, *found.notes):

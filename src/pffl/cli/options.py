@@ -124,9 +124,7 @@ def takes(
             made: Draft | None = None
             if place is not None:
                 made = Draft.resumed(place, data, given, settings)
-            elif data is None and optional:
-                _refuse_all(given, settings)
-            else:
+            elif data is not None or not optional or any(given.values()) or settings:
                 made = Draft.of(data, given, settings)
                 made.refuse(command.__name__, *unused.split())
             command(**{draft.name: made}, **values)
@@ -164,18 +162,6 @@ def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, place, default=default, annotation=kind)
 
 
-def _refuse_all(given: Mapping[str, Any], settings: Sequence[str]) -> None:
-    """Refuse options without data."""
-    from pffl.errors import UsageError
-
-    typed = [f"--{name}" for name, value in given.items() if value]
-    if typed or settings:
-        raise UsageError(
-            f"[missing-data] DATA is missing: {', '.join([*typed, *settings])} say "
-            "how to read it"
-        )
-
-
 def listed(text: str) -> list[str]:
     """Cut a list of names at its commas.
 
@@ -187,7 +173,7 @@ def listed(text: str) -> list[str]:
 
 # Words
 
-OWN_OPTIONS = ("clip", "p_min", "unseen")  # of audit, predict and monitor
+OWN_OPTIONS = ("clip", "p_min", "unseen")  # of audit and predict
 
 
 def in_options(message: str) -> str:
@@ -233,17 +219,13 @@ COMMANDS_GONE = {
     "data list": "pffl data",
 }
 OPTIONS_GONE = {
-    "--candidates": "pffl.audit(candidates=N) in Python",
     "--cell": "--only GROUP",
     "--columns": "--set columns=FILE",
     "--confidence": "--certify CONFIDENCE, or --set run.confidence=NUMBER",
-    "--extras": "a page is always written",
     "--hash": "--set columns.COLUMN.hash=INPUTS",
     "--input": "--set data.inputs=COLUMN",
-    "--no-extras": "a page is always written",
     "--partition-by": "--set data.by=COLUMN",
     "--promise": "--certify [CONFIDENCE]",
-    "--quiet": "2> /dev/null",
     "--range": "--set privacy.ranges.NAME=[LOW,HIGH]",
     "--reach": "pffl feasible DATA",
     "--require": "--certify [CONFIDENCE]",

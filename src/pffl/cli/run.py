@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,7 +24,6 @@ from pffl.cli.options import (
     build,
     certified,
     flag,
-    in_options,
     option,
     takes,
 )
@@ -37,10 +36,9 @@ if TYPE_CHECKING:
     from pffl.data import Federation
     from pffl.evidence.conclude import Conclusions
     from pffl.runs import RunDirectory
-    from pffl.typing import IntArray
 
 DECLARE = "Write [columns] for private runs, from a public or made-up table."
-MAX_SILOS, MAX_GROUPS, MAX_EMPTY = 25, 6, 10
+MAX_GROUPS, MAX_EMPTY = 6, 10
 MAX_COLUMNS, MAX_REMARKS = 200, 10
 EXAMPLES, MAX_EXAMPLE = 3, 16
 
@@ -385,7 +383,7 @@ def data(
     given = draft.sections.get("data", {})
     path = given.get("path") if isinstance(given, Mapping) else None
     if isinstance(path, str) and not {"label", "group"} <= set(given):
-        _show_columns(str(draft.base / path), given)
+        _show_columns(str(draft.base / path))
         return
     if "constraint" in draft.sections:  # it names groups here
         draft, _ = draft.with_a_bound()
@@ -424,14 +422,12 @@ def _head(title: str, notes: Sequence[str]) -> None:
 def _show_counts(federation: Federation, constraint: Constraint | None) -> None:
     """Show training rows per silo and group, groups without rows, and notes."""
     import numpy as np
+    import pandas as pd
+
+    from pffl.constraints import BoundedGroupLoss, ConditionalBoundedGroupLoss
 
     schema = federation.schema
-    counts = np.array(
-        [
-            np.bincount(schema.strata(r.group, r.y), minlength=schema.n_strata)
-            for r in (silo.rows("train") for silo in federation.silos)
-        ]
-    )
+    rows = [silo.rows("train") for silo in federation.silos]
     kind = f"{len(schema.labels)} classes" if schema.labels else "a number"
     splits = ", ".join(f"{federation.rows(s):,} {s}" for s in federation.splits)
     facts = [
@@ -441,105 +437,66 @@ def _show_counts(federation: Federation, constraint: Constraint | None) -> None:
         f"fingerprint {federation.fingerprint[:16]}",
     ]
     _head(federation.name, facts)
-    cube = counts.reshape(len(counts), len(schema.groups), schema.n_labels)
-    terminal.print_rows(_count_rows(federation, cube))
-    if constraint is None:
-        empty = np.flatnonzero(counts.sum(axis=0) == 0).tolist()
-        names = [schema.stratum_name(z) for z in empty]
-        what = "groups with a label" if schema.labels else "groups"
-    else:
-        cells = constraint.cells(schema, federation.silo_names)
-        totals = cells.totals(counts.astype(np.float64))
-        names = [n for n, total in zip(cells.names, totals, strict=True) if total == 0]
-        what = "groups of the constraint"
+    many = len(schema.groups)
+    counts = pd.DataFrame(
+        [np.bincount(part.group, minlength=many) for part in rows],
+        index=pd.Index(federation.silo_names, name="training rows"),
+        columns=[visible(group) for group in schema.groups],
+    )
+    largest = counts[counts.sum().nlargest(MAX_GROUPS).index]
+    table = largest.assign(all=counts.sum(axis=1)).sort_values("all", ascending=False)
+    table.loc["all"] = table.sum()
+    table = pd.concat([table.tail(1), table.iloc[:-1]])
+    records = table.rename_axis("training rows").reset_index().to_dict("records")
+    terminal.print_rows([{str(k): v for k, v in row.items()} for row in records])
+    if many > MAX_GROUPS:
+        terminal.show(f"and {many - MAX_GROUPS:,} more groups")
+    usual = ConditionalBoundedGroupLoss if schema.labels else BoundedGroupLoss
+    cells = (constraint or usual(0.0)).cells(schema, federation.silo_names)
+    strata = [
+        np.bincount(schema.strata(part.group, part.y), minlength=schema.n_strata)
+        for part in rows
+    ]
+    totals = cells.totals(np.array(strata, dtype=np.float64))
+    names = [n for n, total in zip(cells.names, totals, strict=True) if total == 0]
     shown = few([shorten(visible(n), terminal.MAX_NAME) for n in names], MAX_EMPTY)
-    terminal.show("", f"{what} without training rows anywhere: {shown or 'none'}")
-    pairs = cube.sum(axis=2) == 0
-    if lacking := int(pairs.sum()):
-        many = f"{lacking:,} of {pairs.size:,}"
-        terminal.show(f"pairs of silo and group without rows: {many}")
+    terminal.show("", f"groups without training rows anywhere: {shown or 'none'}")
 
 
-def _count_rows(federation: Federation, counts: IntArray) -> list[dict[str, Any]]:
-    """Return rows per silo and group; the largest, and the others added up."""
-    import numpy as np
-
-    def largest(sizes: IntArray, most: int) -> list[int]:
-        return sorted(np.argsort(-sizes, kind="stable")[:most].tolist())
-
-    names, binary = federation.schema.groups, len(federation.schema.labels) == 2
-    groups = largest(counts.sum(axis=(0, 2)), MAX_GROUPS)
-    silos = largest(counts.sum(axis=(1, 2)), MAX_SILOS)
-    others = np.setdiff1d(np.arange(len(counts)), silos)
-
-    def row(title: str, part: IntArray) -> dict[str, Any]:
-        total, sizes = int(part.sum()), part.sum(axis=1)
-        out: dict[str, Any] = {"training rows": title}
-        out |= {visible(names[g]): int(sizes[g]) for g in groups}
-        if (left := len(names) - len(groups)) > 0:
-            out[f"{left} more"] = total - int(sizes[groups].sum())
-        out["all"] = total
-        if binary:
-            out["positive"] = f"{part[:, 1].sum() / max(1, total):.1%}"
-        return out
-
-    rows = [row(federation.silos[k].name, counts[k]) for k in silos]
-    if len(others):
-        rows.append(row(f"{len(others):,} more", counts[others].sum(axis=0)))
-    return [*rows, row("all", counts.sum(axis=0))]
-
-
-def _show_columns(path: str, options: Mapping[str, object]) -> None:
-    """Show the columns of a file, what is odd about them, and the next command.
-
-    Parameters
-    ----------
-    path
-        The file.
-    options
-        Of the section [data], as far as they are known.
-    """
-    from pffl.data.infer import Distinct, infer, looks_protected
-    from pffl.data.read import place_of, read_table
+def _show_columns(path: str) -> None:
+    """Show the columns of a file, and what is odd about them."""
+    from pffl.data.infer import infer, looks_protected
+    from pffl.data.read import read_table
     from pffl.errors import DataError, Problems
 
-    frame, notes = read_table(path)
+    frame, notes = read_table(path, numbered=True)
     names = list(map(str, frame.columns))
     problems, rows, told = Problems("table", DataError), [], list[str]()
     for name in names[:MAX_COLUMNS]:
-        found = Distinct(frame[name])
-        inferred = infer(found, name, problems, lambda row: place_of(path, row))
-        absent = int((found.codes < 0).sum())
-        share = f"{absent:,} ({100 * absent / max(1, len(found.codes)):.1f} %)"
+        found = infer(frame[name], problems)
         often = found.counts.argsort(kind="stable")[::-1][:EXAMPLES]
         examples = [shorten(str(found.values[k]), MAX_EXAMPLE) for k in often]
-        told += inferred.warnings
+        told += found.warnings
         rows.append(
             {
                 "column": name,
-                "holds": inferred.kind,
+                "holds": found.kind,
                 "values": len(found.values),
-                "missing": share if absent else "",
+                "missing": int(found.absent.sum()),
                 "such as": ", ".join(examples),
             }
         )
-    facts = [f"{len(frame):,} rows, {len(names):,} columns", *notes]
-    _head(Path(path).name, facts)
+    _head(Path(path).name, [f"{len(frame):,} rows, {len(names):,} columns", *notes])
     terminal.print_rows(rows, MAX_COLUMNS, left=("holds", "such as"))
     remarks = [*problems.found, *told]
     if len(remarks) > MAX_REMARKS:
         remarks = [*remarks[:MAX_REMARKS], f"and {len(remarks) - MAX_REMARKS} more"]
     if protected := [name for name in names if looks_protected(name)]:
         remarks.append(f"look protected, by name: {few(protected)}")
-    words: list[str] = []
-    for key, value in options.items():
-        if key != "path":
-            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-            words += in_options(f"`{key}={text}`").split(maxsplit=1)
-    for role in ("label", "group"):
-        words += [] if role in options else [f"--{role}", "COLUMN"]
     target = terminal.stdout()
     target.print()
     target.print(terminal.remarks(remarks))
-    command = shlex.join(["pffl", "data", path, *words])
+    command = shlex.join(
+        ["pffl", "data", path, "--label", "COLUMN", "--group", "COLUMN"]
+    )
     terminal.show("", "Next:", f"  {command}")

@@ -1,10 +1,8 @@
 """What must hold before the first round; every problem is noted, none is repaired.
 
-Rows that are on both sides of a split, or in two silos (fault 15): with an id column
-the answer is exact. Without one, equal rows may be different people: discrete data are
-full of them. So rows are compared only where at most a tenth of the training rows equal
-another one, and equal rows on both sides of a split count only where they are more than
-such chance explains.
+Rows that are on both sides of a split (fault 15): with an id column the answer is
+exact. Without one, equal rows may be different people: discrete data are full of them.
+So they are an overlap only where they are more than chance explains.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.data.rows import Rows, Silo, is_canonical, is_sparse
+from pffl.data.rows import Rows, Silo
 from pffl.data.schema import Schema
 from pffl.errors import Problems
 from pffl.typing import FloatArray, IntArray
@@ -82,26 +80,20 @@ def check_silos(
     `labels`: whether there must be several, as there are to learn from; `empty`:
     whether silos may have no training rows.
     """
+    names = [silo.name for silo in silos]
     if not silos:
         problems.add("[no-silos] no silos")
-        return
-    repeated = [n for n, c in Counter(silo.name for silo in silos).items() if c > 1]
-    if repeated:
-        problems.add(
-            f"[repeated-name] repeated silo names: {listing(sorted(repeated))}"
-        )
-    untrained = [silo.name for silo in silos if "train" not in silo.splits]
-    if untrained:
-        problems.add(
-            f"[no-training-rows] silos without a 'train' split: {listing(untrained)}"
-        )
-        return
-    bare = [silo.name for silo in silos if len(silo.rows("train").counting) == 0]
-    if bare and not empty:
-        problems.add(
-            f"[no-training-rows] silos without training rows: {listing(bare)} "
-            "(`drop_empty=True` leaves them out and reports it)"
-        )
+    if repeated := sorted(n for n, count in Counter(names).items() if count > 1):
+        problems.add(f"[repeated-name] repeated silo names: {listing(repeated)}")
+    trained = [silo.splits["train"] for silo in silos if "train" in silo.splits]
+    bare = [
+        silo.name
+        for silo in silos
+        if "train" not in silo.splits
+        or not (empty or len(silo.splits["train"].counting))
+    ]
+    if bare:
+        problems.add(f"[no-training-rows] silos without training rows: {listing(bare)}")
     for silo in silos:
         for split, rows in silo.splits.items():
             problems.extend(
@@ -109,16 +101,12 @@ def check_silos(
                 for code, problem in _row_problems(schema, rows)
             )
     if labels and schema.labels and not problems.found:
-        seen = {int(code) for silo in silos for code in _ends(silo.rows("train").y)}
+        seen = {int(y) for rows in trained for y in (rows.y.min(), rows.y.max())}
         if len(seen) == 1:
             problems.add(
                 f"[one-class] all training rows have the label "
                 f"'{schema.labels[seen.pop()]}': there is nothing to learn"
             )
-
-
-def _ends(values: FloatArray) -> tuple[float, float]:
-    return float(values.min()), float(values.max())
 
 
 def _row_problems(schema: Schema, rows: Rows) -> list[tuple[str, str]]:
@@ -127,30 +115,27 @@ def _row_problems(schema: Schema, rows: Rows) -> list[tuple[str, str]]:
     if X.ndim != 2 or X.shape[1] != schema.n_features:
         expected = f"(rows, {schema.n_features})"
         return [("wrong-shape", f"inputs have shape {X.shape}, expected {expected}")]
-    if is_sparse(X) and not is_canonical(X):
+    if not isinstance(X, np.ndarray) and not X.has_canonical_format:
         return [("wrong-sparse", "sparse inputs must be as `Rows.of` makes them")]
     lengths = {"inputs": X.shape[0], "labels": len(y), "groups": len(group)}
-    if rows.weight is not None:
-        lengths["weights"] = rows.weight.size
+    lengths["weights"] = len(y) if rows.weight is None else rows.weight.size
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{count} {what}" for what, count in lengths.items())
         return [("wrong-length", told)]
     if not len(y):
         return []
     found = _number_problems(schema, rows)
-    missing = int((~np.isfinite(y)).sum())
-    if missing:
+    codes = (y == np.floor(y)) & (y >= 0) & (y < schema.n_labels)
+    if missing := int((~np.isfinite(y)).sum()):
         found.append(("missing-values", f"{missing} missing labels"))
     elif np.abs(y).max() > LARGEST:
         found.append(("too-large-numbers", f"labels beyond {LARGEST:g}"))
-    elif schema.labels and (
-        y.min() < 0 or y.max() >= schema.n_labels or (y != np.floor(y)).any()
-    ):
-        codes = f"label codes outside 0..{schema.n_labels - 1}"
-        found.append(("unknown-label", codes))
+    elif schema.labels and not codes.all():
+        told = f"label codes outside 0..{schema.n_labels - 1}"
+        found.append(("unknown-label", told))
     if group.min() < 0 or group.max() >= len(schema.groups):
-        codes = f"group codes outside 0..{len(schema.groups) - 1}"
-        found.append(("unknown-group", codes))
+        told = f"group codes outside 0..{len(schema.groups) - 1}"
+        found.append(("unknown-group", told))
     if rows.weight is not None:
         wrong = weight_problems(rows.weight)
         found += [("bad-weights", f"weight: {told}") for told in wrong]
@@ -160,9 +145,8 @@ def _row_problems(schema: Schema, rows: Rows) -> list[tuple[str, str]]:
 def _number_problems(schema: Schema, rows: Rows) -> list[tuple[str, str]]:
     """Name inputs that are no numbers, or whose powers no computer can add."""
     X = rows.X if isinstance(rows.X, np.ndarray) else rows.X.data
-    size = max(float(X.max(initial=0)), -float(X.min(initial=0)))
-    if size <= LARGEST:  # of a NaN nothing is
-        return []
+    if max(float(X.max(initial=0)), -float(X.min(initial=0))) <= LARGEST:
+        return []  # of a NaN nothing is
     dense = rows.X if isinstance(rows.X, np.ndarray) else rows.X.toarray()
     bad = (~np.isfinite(dense)).sum(axis=0)
     names = [f"'{schema.features[j]}' ({bad[j]})" for j in np.flatnonzero(bad)]
@@ -182,21 +166,15 @@ def weight_problems(
 
     ``place(row)`` says where a row is, counted from 0.
     """
-    wrong = {
-        "not finite": ~np.isfinite(weights),
-        "below 0": weights < 0,
-        f"beyond {LARGEST:g}": np.isfinite(weights) & (weights > LARGEST),
-    }
-    found = [
-        f"{int(rows.sum()):,} of {len(rows):,} are {kind}, the first "
-        f"({weights[rows.argmax()]:g}) in {place(int(rows.argmax()))}; a weight is a "
-        "number ≥ 0"
-        for kind, rows in wrong.items()
-        if rows.any()
-    ]
-    if len(weights) and not weights.any():
-        found.append("every weight is zero: no row counts")
-    return found
+    bad = ~((weights >= 0) & (weights <= LARGEST))
+    if bad.any():
+        first = int(bad.argmax())
+        return [
+            f"{int(bad.sum()):,} of {len(bad):,} are no number from 0 to {LARGEST:g}, "
+            f"the first ({weights[first]:g}) in {place(first)}"
+        ]
+    none = len(weights) and not weights.any()
+    return ["every weight is zero: no row counts"] if none else []
 
 
 # Rows and people that are in two places
@@ -207,29 +185,32 @@ def equal_rows(train: Sequence[Rows], test: Sequence[Rows]) -> int:
     return int(np.isin(row_hashes(test), row_hashes(train)).sum())
 
 
-def repeated_rows(train: Sequence[Rows], test: Sequence[Rows]) -> int:
-    """Number of test rows that are also training rows; 0 if none, or if unknowable."""
-    seen = row_hashes(train)
-    share, found = _share_with_twin(seen), int(np.isin(row_hashes(test), seen).sum())
-    # Training rows equal others as often as honest test rows do.
-    chance = share * sum(map(len, test))
-    return found if share <= MOST_TWINS and found > chance + 4 * chance**0.5 else 0
+def leaked_rows(train: Sequence[Rows], test: Sequence[Rows]) -> tuple[int, int]:
+    """Number of test rows that are training rows, and of rows in several silos.
 
-
-def shared_rows(silos: Sequence[Rows]) -> int:
-    """Number of rows that also occur in another silo; 0 if none, or if unknowable."""
-    hashes = row_hashes(silos)
-    if len(silos) < 2 or _share_with_twin(hashes) > MOST_TWINS:
-        return 0
-    return shared_ids(hashes, np.repeat(np.arange(len(silos)), [len(s) for s in silos]))
+    0 if they are no more than chance explains: training rows equal others as often as
+    honest test rows do.
+    """
+    hashes = row_hashes(train)
+    order = np.argsort(hashes)
+    seen = hashes[order]
+    same = np.append(False, seen[1:] == seen[:-1])
+    twins = order[same | np.append(same[1:], False)]
+    if len(twins) > MOST_TWINS * len(seen):
+        return 0, 0
+    silo = np.repeat(np.arange(len(train)), [len(rows) for rows in train])
+    asked = row_hashes(test)
+    found = int((seen[np.searchsorted(seen[:-1], asked)] == asked).sum())
+    chance = len(twins) / max(1, len(seen)) * len(asked)
+    leaked = found if found > chance + 4 * chance**0.5 else 0
+    return leaked, shared_ids(hashes[twins], silo[twins])
 
 
 def shared_ids(ids: NDArray[np.generic], silo: IntArray) -> int:
     """Number of rows whose id also occurs in another silo."""
     import pandas as pd
 
-    silos = pd.Series(silo).groupby(ids)
-    return int((silos.transform("min") != silos.transform("max")).sum())
+    return int((pd.Series(silo).groupby(ids).transform("nunique") > 1).sum())
 
 
 def repeated_people(train: Sequence[Rows], test: Sequence[Rows]) -> int | None:
@@ -239,12 +220,6 @@ def repeated_people(train: Sequence[Rows], test: Sequence[Rows]) -> int | None:
     if len(seen) < len(train) or len(asked) < len(test):
         return None
     return int(np.isin(np.concatenate(asked), np.concatenate(seen)).sum())
-
-
-def _share_with_twin(hashes: Hashes) -> float:
-    """Share of the rows whose hash occurs more than once."""
-    counts = np.unique(hashes, return_counts=True)[1]
-    return float(counts[counts > 1].sum()) / max(1, len(hashes))
 
 
 def row_hashes(parts: Sequence[Rows]) -> Hashes:

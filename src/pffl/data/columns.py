@@ -9,17 +9,17 @@ training, at a site, in prediction, and in a scikit-learn pipeline, by the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from datetime import date
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.data.checks import listing, warn, weight_problems
-from pffl.data.read import Chunk, Table, is_number, read_chunks, read_table, require
+from pffl.data.checks import LARGEST, listing, warn
+from pffl.data.read import LINE, Table, is_number, read_chunks, read_table, require
 from pffl.data.rows import Matrix, Rows, as_csr, is_sparse, stacked
 from pffl.data.schema import MISSING, Attribute, Numbered, Schema, names_in
 from pffl.errors import DataError, Problems
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 Unseen: TypeAlias = Literal["refuse", "ignore"]
 LabelType: TypeAlias = Literal["text", "integer", "number", "boolean"]
-Place: TypeAlias = Callable[[int], str]
 
 OTHER = "other"
 SPARSE_WIDTH, SPARSE_SHARE = 256, 0.25  # least inputs, most that are not 0 in a row
@@ -43,9 +42,48 @@ LARGEST_WHOLE = 2.0**53
 MOST_SHOWN = 5  # wrong values
 
 
-def in_row(row: int) -> str:
-    """Say where a row of a frame is."""
-    return f"row {row:,}"
+# What is wrong, and in which rows
+
+
+def note_rows(
+    problems: Problems,
+    problem: str,
+    series: pd.Series,
+    rows: BoolArray,
+    remedy: str = "",
+) -> None:
+    """Note how many rows of a column have a problem, and where the first is."""
+    if rows.any():
+        what, told = problem.rsplit(": ", 1)
+        count, first = f"{int(rows.sum()):,} {told}", _place(series, rows)
+        problems.add(f"{what}: {count} (first: {first}){remedy}")
+
+
+def note_values(
+    problems: Problems,
+    problem: str,
+    series: pd.Series,
+    rows: BoolArray,
+    remedy: str = "",
+) -> None:
+    """Note the values that some rows have, each with its count and first place."""
+    if not rows.any():
+        return
+    codes, values = factorize(series[rows])
+    counts, shown = np.bincount(codes), []
+    for k in np.argsort(-counts, kind="stable")[:MOST_SHOWN].tolist():
+        first = _place(series[rows], codes == k)
+        often = "first: " if counts[k] > 1 else ""
+        shown.append(f"'{values[k]}' ({counts[k]:,}, {often}{first})")
+    more = len(values) - len(shown)
+    ending = f" and {more:,} more" if more else ""
+    problems.add(f"{problem}: {', '.join(shown)}{ending}{remedy}")
+
+
+def _place(series: pd.Series, rows: BoolArray) -> str:
+    """Say where the first of some rows is: its line, in a text file."""
+    number = series.index[int(rows.argmax())]
+    return f"line {number:,}" if series.index.name == LINE else f"row {number:,}"
 
 
 # Values and their names
@@ -77,13 +115,11 @@ def encode_values(values: object, what: str) -> tuple[tuple[str, ...], IntArray]
     column = as_column(values)
     if column.ndim != 1:
         raise DataError(f"[wrong-shape] {what}: not one column: shape {column.shape}")
-    missing = pd.isna(column)
-    if missing.any():
-        raise DataError(
-            f"[missing-values] {what}: {int(missing.sum())} missing values (first at "
-            f"row {int(missing.argmax())}); give them a value of their own, such as "
-            "'missing', or remove these rows"
-        )
+    remedy = "; give them a value of their own, such as 'missing', or remove these rows"
+    with Problems("array", DataError) as problems:
+        series = pd.Series(column)
+        told, absent = f"[missing-values] {what}: missing values", series.isna()
+        note_rows(problems, told, series, absent.to_numpy(bool), remedy)
     return category_codes(column)
 
 
@@ -138,7 +174,6 @@ def match_names(
     what: str,
     problems: Problems,
     *,
-    place: Place = in_row,
     unknown: int | None = None,
     advice: str = "",
 ) -> IntArray:
@@ -150,24 +185,18 @@ def match_names(
     codes_of = {name: code for code, name in enumerate(names)}
     seen, codes = category_codes(series)
     known = [
-        codes_of.get(name, codes_of.get(plain_text(name.replace(",", "."))))
+        codes_of.get(name, codes_of.get(plain_text(name.replace(",", ".")), -1))
         for name in seen
     ]
-    found = np.array([-1 if code is None else code for code in known], np.int64)[codes]
-    strange = np.array([code is None for code in known], dtype=bool)[codes]
-    absent = strange & series.isna().to_numpy(dtype=bool)
-    odd = strange & ~absent
-    if absent.any():
-        first = place(int(absent.argmax()))
-        told = f"{int(absent.sum()):,} missing values (first: {first})"
-        problems.add(f"[missing-values] {what}: {told}")
-    if odd.any() and unknown is None:
-        problems.add(
-            f"[unknown-category] {what}: unknown values "
-            f"{shown_values(series, odd, place)}; known are "
-            f"{listing(map(repr, names))}{advice}"
-        )
-    elif unknown is not None and odd.any():
+    found = np.array(known, np.int64)[codes]
+    absent = (found < 0) & series.isna().to_numpy(dtype=bool)
+    odd = (found < 0) & ~absent
+    note_rows(problems, f"[missing-values] {what}: missing values", series, absent)
+    if unknown is None:
+        remedy = f"; known are {listing(map(repr, names))}{advice}"
+        told = f"[unknown-category] {what}: unknown values"
+        note_values(problems, told, series, odd, remedy)
+    elif odd.any():
         found[odd] = unknown
         if unknown == -1:  # the same words for every piece of a file
             shown = listing(f"'{seen[k]}'" for k in np.unique(codes[odd]))
@@ -190,19 +219,6 @@ def read_numbers(series: pd.Series) -> tuple[FloatArray, BoolArray]:
     numbers = pd.to_numeric(values.where(~odd), errors="coerce").to_numpy(np.float64)
     wrong = np.append(np.isnan(numbers), False)[codes]
     return np.append(numbers, np.nan)[codes], wrong
-
-
-def shown_values(series: pd.Series, chosen: BoolArray, place: Place) -> str:
-    """Name the chosen values of a column, each with its count and first place."""
-    codes, values = factorize(series[chosen])
-    counts, rows = np.bincount(codes), np.flatnonzero(chosen)
-    shown = []
-    for k in np.argsort(-counts, kind="stable")[:MOST_SHOWN].tolist():
-        first = place(int(rows[(codes == k).argmax()]))
-        often = "first: " if counts[k] > 1 else ""
-        shown.append(f"'{values[k]}' ({counts[k]:,}, {often}{first})")
-    more = len(values) - len(shown)
-    return ", ".join(shown) + (f" and {more:,} more" if more else "")
 
 
 # Texts
@@ -287,37 +303,31 @@ class Column(Record):
     range: tuple[float, float] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        wrong = None
-        if self.fill is not None and (self.kind != "number" or self.indicator):
-            wrong = "'fill' is for numbers without an indicator"
-        elif self.range is not None and self.kind != "number":
-            wrong = "only numbers have a range"
-        elif self.range is not None and not self.range[0] < self.range[1]:
-            wrong = "its range is two numbers, the lower first"
-        elif self.values and self.kind != "category":
-            wrong = "only categories have values"
-        elif self.other and OTHER not in self.values:
-            wrong = f"'{OTHER}' is not one of its values"
-        elif (self.kind == "text") != (self.hash is not None):
-            wrong = "texts, and they alone, are hashed"
-        elif self.hash is not None and not 2 <= self.hash <= MAX_HASH:
-            wrong = f"'hash' must be from 2 to {MAX_HASH:,} (2**24), not {self.hash!r}"
-        if wrong is not None:
-            raise DataError(f"[bad-column] column '{self.name}': {wrong}")
-
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Column:
-        """Rebuild from the plain form."""
-        return read(cls, plain, source="not a column", error=DataError)
+        number, low_high = self.kind == "number", self.range or (0, 1)
+        wrong = {
+            "'fill' is for numbers without an indicator": (
+                self.fill is not None and (not number or self.indicator)
+            ),
+            "only numbers have a range": self.range is not None and not number,
+            "its range is two numbers, the lower first": low_high[0] >= low_high[1],
+            "only categories have values": self.values and self.kind != "category",
+            f"'{OTHER}' is not one of its values": (
+                self.other and OTHER not in self.values
+            ),
+            "texts, and they alone, are hashed": (
+                (self.kind == "text") != (self.hash is not None)
+            ),
+            f"'hash' must be from 2 to {MAX_HASH:,} (2**24), not {self.hash!r}": (
+                not 2 <= (self.hash or 2) <= MAX_HASH or self.hash == 0
+            ),
+        }
+        if told := next((text for text, found in wrong.items() if found), None):
+            raise DataError(f"[bad-column] column '{self.name}': {told}")
 
     def as_dict(self) -> dict[str, object]:
         """Plain form: the name, the kind, and what is not as usual."""
-        plain = {**asdict(self), "values": list(self.values)}
-        del plain["range"]
-        named = ("name", "kind")
-        return {
-            k: v for k, v in plain.items() if k in named or v not in (None, False, [])
-        }
+        plain = {**asdict(self), "values": list(self.values), "range": None}
+        return {key: v for key, v in plain.items() if v not in (None, False, [])}
 
     @property
     def named(self) -> tuple[str | Numbered, ...]:
@@ -337,65 +347,45 @@ class Column(Record):
     @property
     def width(self) -> int:
         """Number of inputs that it becomes."""
-        return len(self.features)
+        return (len(self.values) or self.hash or 1) + self.indicator
 
     def encode(
-        self,
-        series: pd.Series,
-        problems: Problems,
-        *,
-        place: Place = in_row,
-        unseen: Unseen = "refuse",
+        self, series: pd.Series, problems: Problems, unseen: Unseen = "refuse"
     ) -> list[FloatArray | csr_array]:
         """Return the inputs of all rows; note whatever cannot be encoded."""
         what = f"column '{self.name}'"
         if self.kind == "category":
-            unknown = self.values.index(OTHER) if self.other else None
-            if unknown is None and unseen == "ignore":
-                unknown = -1
+            none = -1 if unseen == "ignore" else None
+            unknown = self.values.index(OTHER) if self.other else none
+            advice = "; `unseen='ignore'` takes them as none of these"
             codes = match_names(
-                series, self.values, what, problems, place=place, unknown=unknown,
-                advice="; `unseen='ignore'` takes them as none of these",
-            )  # fmt: skip
+                series, self.values, what, problems, unknown=unknown, advice=advice
+            )
             return [one_hot(codes, len(self.values))]
         missing = series.isna().to_numpy(dtype=bool)
-        blocks: list[FloatArray | csr_array] = []
         if self.hash is not None:
-            blocks.append(count_words(series, self.hash))
+            block: FloatArray | csr_array = count_words(series, self.hash)
         else:
             numbers, wrong = read_numbers(series)
-            note_infinite(numbers, what, problems, place)
-            if wrong.any():
-                shown = shown_values(series, wrong, place)
-                problems.add(f"[not-numbers] {what}: not a number: {shown}")
-            if self.fill is not None:
-                numbers, missing = np.where(missing, self.fill, numbers), wrong
-            blocks.append(np.where(missing, 0.0, numbers))
+            infinite = f"[not-finite] {what}: infinite values"
+            note_rows(problems, infinite, series, np.isinf(numbers))
+            told = f"[not-numbers] {what}: not a number"
+            note_values(problems, told, series, wrong)
+            block = np.where(missing, self.fill or 0.0, numbers)
         if self.indicator:
-            return [*blocks, missing.astype(np.float64)]
-        if missing.any():
-            first = place(int(missing.argmax()))
-            problems.add(
-                f"[missing-values] {what}: {int(missing.sum()):,} missing values, and "
-                f"none in training (first: {first}): fill them in, leave these rows "
-                "out, or train with such rows and `missing='indicator'`"
+            return [block, missing.astype(np.float64)]
+        if self.fill is None:
+            remedy = (
+                ", and none in training: fill them in, leave these rows out, or train "
+                "with such rows and `missing='indicator'`"
             )
-        return blocks
-
-
-def note_infinite(
-    numbers: FloatArray, what: str, problems: Problems, place: Place
-) -> None:
-    """Note numbers that are infinite."""
-    infinite = np.isinf(numbers)
-    if infinite.any():
-        first = place(int(infinite.argmax()))
-        told = f"{int(infinite.sum())} infinite values (first: {first})"
-        problems.add(f"[not-finite] {what}: {told}")
+            told = f"[missing-values] {what}: missing values"
+            note_rows(problems, told, series, missing, remedy)
+        return [block]
 
 
 @dataclass
-class TableEncoder:
+class TableEncoder(Record):
     """Turn tables into inputs: a scikit-learn transformer described by plain columns.
 
     It learns nothing from rows: all is declared, so any part of a table is encoded as
@@ -423,17 +413,14 @@ class TableEncoder:
     @property
     def keeps_sparse(self) -> bool:
         """Whether rows are kept without their zeros."""
-        filled, width = 0, len(self.names)
-        for column in self.columns:
-            filled += min(USUAL_WORDS, column.hash or 1)
+        filled = sum(min(USUAL_WORDS, column.hash or 1) for column in self.columns)
+        width = sum(column.width for column in self.columns)
         return width >= SPARSE_WIDTH and filled < SPARSE_SHARE * width
 
     def encode(
         self,
         frame: pd.DataFrame,
         problems: Problems | None = None,
-        *,
-        place: Place = in_row,
         unseen: Unseen | None = None,
     ) -> Matrix:
         """Return the inputs of all rows, shape (rows, inputs); raise all that is wrong.
@@ -444,8 +431,6 @@ class TableEncoder:
             The table; columns that are not needed may be there.
         problems
             Where to note what is wrong, if it is not to be raised.
-        place
-            Says where a row is, counted from 0.
         unseen
             Other than the encoder's own.
         """
@@ -454,28 +439,24 @@ class TableEncoder:
         noted = problems or Problems("table", DataError)
         before, blocks = len(noted.found), list[Any]()
         for column in self.columns:
-            rule = unseen or self.unseen
-            own = frame[column.name]
-            blocks += column.encode(own, noted, place=place, unseen=rule)
+            blocks += column.encode(frame[column.name], noted, unseen or self.unseen)
         if problems is None:
             noted.raise_if_any()
+        width = sum(column.width for column in self.columns)
         if len(noted.found) > before:
-            return np.empty((0, len(self.names)))
+            return np.empty((0, width))
         if self.keeps_sparse:
-            parts = [
-                csr_array(block[:, None]) if isinstance(block, np.ndarray) else block
-                for block in blocks
-            ]
+            parts = [csr_array(b[:, None]) if b.ndim == 1 else b for b in blocks]
             return as_csr(hstack(parts, format="csr"))
-        out, start = np.zeros((len(frame), len(self.names))), 0
+        out, start = np.zeros((len(frame), width)), 0
         for block in blocks:
-            if isinstance(block, np.ndarray):
+            if block.ndim == 1:
                 out[:, start] = block
-                start += 1
             else:
-                rows = np.repeat(np.arange(len(frame)), np.diff(block.indptr))
-                out[rows, start + block.indices] = block.data
-                start += block.shape[1]
+                rows = np.repeat(np.arange(len(frame)) * width, np.diff(block.indptr))
+                rows += start + block.indices
+                out.reshape(-1)[rows] = block.data
+            start += 1 if block.ndim == 1 else block.shape[1]
         return out
 
     def to_json(self) -> dict[str, object]:
@@ -486,8 +467,7 @@ class TableEncoder:
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> TableEncoder:
         """Rebuild from the plain form; refuse whatever is not one."""
-        columns = tuple(Column.from_dict(column) for column in plain["columns"])
-        return cls(columns, _read_choice(plain.get("unseen", "refuse"), Unseen))
+        return read(cls, plain, source="not an encoder", error=DataError)
 
     # What scikit-learn asks of a transformer. Its base classes would be imported with
     # every run, and cost more than most runs do.
@@ -502,11 +482,11 @@ class TableEncoder:
 
         names = [column.name for column in self.columns]
         if not hasattr(X, "columns"):
-            array = np.asarray(X)
-            if array.ndim != 2 or array.shape[1] != len(names):
-                shape = f"X has shape {array.shape}"
-                raise ValueError(f"{shape}, not {len(names)} features: {names}")
-            X = pd.DataFrame(array, columns=names)
+            shape = np.shape(X)
+            if shape[1:] != (len(names),):
+                told = f"X has shape {shape}, not {len(names)} features: {names}"
+                raise ValueError(told)
+            X = pd.DataFrame(np.asarray(X), columns=names)
         frame, _ = read_table(X)
         require(names, list(map(str, frame.columns)), "table")
         return self.encode(frame)
@@ -542,6 +522,20 @@ class TableEncoder:
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
+
+
+@dataclass(frozen=True)
+class _PlainEncoding(Record):
+    """A `TableEncoding` as files hold it."""
+
+    target: str
+    label: str
+    labels: tuple[str, ...]
+    attributes: tuple[tuple[str, tuple[str, ...]], ...]
+    columns: tuple[Column, ...]
+    label_type: LabelType = "text"
+    unseen: Unseen = "refuse"
+    weight: str | None = None
 
 
 # Tables with labels and groups
@@ -612,17 +606,12 @@ class TableEncoding:
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> TableEncoding:
         """Rebuild from the plain form; refuse whatever is not one."""
-        encoder, weight = TableEncoder.from_json(plain), plain.get("weight")
-        return cls.of(
-            encoder.columns,
-            [Attribute(read_name(n), read_names(v)) for n, v in plain["attributes"]],
-            read_names(plain["labels"]),
-            read_name(plain["label"]),
-            target=read_name(plain["target"]),
-            label_type=_read_choice(plain.get("label_type", "text"), LabelType),
-            unseen=encoder.unseen,
-            weight=None if weight is None else read_name(weight),
-        )
+        own = {f.name: plain[f.name] for f in fields(_PlainEncoding) if f.name in plain}
+        told = read(_PlainEncoding, own, source="not an encoding", error=DataError)
+        attributes = [Attribute(*pair) for pair in told.attributes]
+        keys = ("target", "label_type", "unseen", "weight")
+        more = {key: vars(told)[key] for key in keys}
+        return cls.of(told.columns, attributes, told.labels, told.label, **more)
 
     def as_dict(self) -> dict[str, object]:
         """Plain form, for files: all that is needed to read a table the same way."""
@@ -641,13 +630,7 @@ class TableEncoding:
         """The labels in their own type, in the order of their codes."""
         return typed_labels(self.schema.labels, self.label_type)
 
-    def rows(
-        self,
-        table: Table,
-        *,
-        place: Place = in_row,
-        unseen: Unseen | None = None,
-    ) -> Rows:
+    def rows(self, table: Table, unseen: Unseen | None = None) -> Rows:
         """Encode a table with labels, for instance for evaluation.
 
         Unknown groups, labels and categories are an error that lists them with their
@@ -657,71 +640,58 @@ class TableEncoding:
         ----------
         table
             A DataFrame, or a file.
-        place, unseen
+        unseen
             As for `TableEncoder.encode`.
         """
-        frame, _ = read_table(table)
-        groups = {a.name: a.values for a in self.schema.attributes}
-        needed = [*(c.name for c in self.columns), *groups, self.label]
-        weighed = [] if self.weight is None else [self.weight]
-        require([*needed, *weighed], list(map(str, frame.columns)), "table")
+        frame, _ = read_table(table, numbered=True)
+        groups, weight = self.schema.attributes, None
+        needed = [*(c.name for c in self.columns), *(a.name for a in groups)]
+        named = [*needed, self.label, *([self.weight] if self.weight else [])]
+        require(named, list(map(str, frame.columns)), "table")
         with Problems("table", DataError) as problems:
-            X = self.encoder.encode(frame, problems, place=place, unseen=unseen)
+            X = self.encoder.encode(frame, problems, unseen)
             codes = [
-                match_names(frame[name], values, f"protected attribute '{name}'",
-                            problems, place=place)
-                for name, values in groups.items()
-            ]  # fmt: skip
+                match_names(
+                    frame[a.name], a.values, f"protected attribute '{a.name}'", problems
+                )
+                for a in groups
+            ]
             what, series = f"label '{self.label}'", frame[self.label]
             if self.schema.labels:
-                labels = self.schema.labels
-                codes_of = match_names(series, labels, what, problems, place=place)
-                y = codes_of.astype(np.float64)
+                found = match_names(series, self.schema.labels, what, problems)
+                y = found.astype(np.float64)
             else:
-                y = present_numbers(series, what, problems, place)
-            weights = [weights_of(frame[name], problems, place) for name in weighed]
-        group = self.schema.combine(np.stack(codes, axis=1))
-        return Rows(X, y, group, None, *weights)
+                y = present_numbers(series, what, problems)
+            if self.weight is not None:
+                weight = weights_of(frame[self.weight], problems)
+        return Rows(X, y, self.schema.combine(np.stack(codes, 1)), weight=weight)
 
     def inputs(self, table: Table, unseen: Unseen | None = None) -> Matrix:
         """Encode the inputs alone, for prediction; see `TableEncoder.encode`."""
         chunks = read_chunks(table, self.columns)
-        return stacked([self.encode(chunk, unseen) for chunk in chunks])
-
-    def encode(self, chunk: Chunk, unseen: Unseen | None = None) -> Matrix:
-        """Encode some rows; of a file, rows that cannot be are named with a line."""
-        with Problems(chunk.subject, DataError) as problems:
-            return self.encoder.encode(
-                chunk.frame, problems, place=chunk.place, unseen=unseen
-            )
+        return stacked([self.encoder.encode(c, unseen=unseen) for c in chunks])
 
 
-def present_numbers(
-    series: pd.Series, what: str, problems: Problems, place: Place = in_row
-) -> FloatArray:
+def present_numbers(series: pd.Series, what: str, problems: Problems) -> FloatArray:
     """Return a column's numbers; note other values, and missing ones."""
     numbers, wrong = read_numbers(series)
+    told = f"[not-numbers] {what}: not all values are numbers"
+    note_values(problems, told, series, wrong)
     absent = np.isnan(numbers) & ~wrong
-    if wrong.any():
-        shown = shown_values(series, wrong, place)
-        problems.add(f"[not-numbers] {what}: not all values are numbers: {shown}")
-    if absent.any():
-        first = place(int(absent.argmax()))
-        told = f"{int(absent.sum()):,} missing values (first: {first})"
-        problems.add(f"[missing-values] {what}: {told}")
+    note_rows(problems, f"[missing-values] {what}: missing values", series, absent)
     return numbers
 
 
-def weights_of(
-    series: pd.Series, problems: Problems, place: Place = in_row
-) -> FloatArray:
+def weights_of(series: pd.Series, problems: Problems) -> FloatArray:
     """Return a column's weights; note all that are not."""
     what = f"weight '{series.name}'"
-    numbers = present_numbers(series, what, problems, place)
+    numbers = present_numbers(series, what, problems)
     known = np.where(np.isnan(numbers), 1.0, numbers)
-    problems.extend(
-        f"[bad-weights] {what}: {told}" for told in weight_problems(known, place)
-    )
+    bad = ~((known >= 0) & (known <= LARGEST))
+    told = f"[bad-weights] {what}: not from 0 to {LARGEST:g}"
+    note_values(problems, told, series, bad)
+    if not known.any():
+        problems.add(f"[bad-weights] {what}: every weight is zero: no row counts")
     return numbers
 
 
@@ -762,25 +732,3 @@ def typed_labels(names: Sequence[str], kind: LabelType) -> NDArray[Any]:
             f"[wrong-labels] labels {list(names)[:5]} are not of type '{kind}'"
         ) from error
     return np.array(names, dtype=np.str_)
-
-
-def _read_choice(value: object, kind: Any) -> Any:
-    """Take one of a few words from a file."""
-    if value not in get_args(kind):
-        wanted = f"one of {get_args(kind)}, got {value!r}"
-        raise DataError(f"[bad-encoding] expected {wanted}")
-    return value
-
-
-def read_name(value: object) -> str:
-    """Take a name from a file."""
-    if not isinstance(value, str) or not value:
-        raise DataError(f"[bad-encoding] expected a name, got {value!r}")
-    return value
-
-
-def read_names(values: object) -> tuple[str, ...]:
-    """Take a list of names from a file."""
-    if not isinstance(values, list):
-        raise DataError(f"[bad-encoding] expected a list of names, got {values!r}")
-    return tuple(read_name(value) for value in values)

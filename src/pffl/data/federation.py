@@ -26,7 +26,7 @@ from pffl.data.schema import Attribute, Schema
 from pffl.data.table import TableOptions, noted
 from pffl.errors import DataError, Problems, UsageError
 from pffl.files import digest, write
-from pffl.text import element, few, visible
+from pffl.text import few, visible
 from pffl.typing import FloatArray, IntArray
 
 
@@ -63,10 +63,8 @@ def as_weights(values: NDArray[np.generic], problems: Problems) -> FloatArray:
     weights = np.ones(len(values))
     with noted(problems):
         weights = np.asarray(_floats(values, "sample_weight"), dtype=np.float64)
-        problems.extend(
-            f"[bad-weights] sample_weight: {told}"
-            for told in checks.weight_problems(weights)
-        )
+        for told in checks.weight_problems(weights):
+            problems.add(f"[bad-weights] sample_weight: {told}")
     return weights
 
 
@@ -79,33 +77,28 @@ def _floats(values: Any, what: str) -> Matrix:
 
 
 def _check_shapes(
-    X: Matrix, vectors: Mapping[str, NDArray[Any]], features: Sequence[str] | None
+    X: Matrix, vectors: Mapping[str, NDArray[Any]], features: Sequence[str]
 ) -> None:
     """Refuse arrays whose shapes do not fit each other."""
     with Problems("arrays", DataError) as problems:
-        if X.ndim != 2:
-            problems.add(f"[wrong-shape] X must have rows and columns, not {X.shape}")
-        elif features is not None and len(features) != X.shape[1]:
-            problems.add(f"[wrong-shape] {len(features)} names, {X.shape[1]} columns")
-        problems.extend(
-            f"[wrong-shape] '{name}' must be a vector. Got shape {v.shape}."
-            for name, v in vectors.items()
-            if v.ndim != 1
-        )
+        wanted = f"must have rows and {len(features)} columns"
+        if X.ndim != 2 or X.shape[1] != len(features):
+            problems.add(f"[wrong-shape] X {wanted}, not the shape {X.shape}")
+        for name, vector in vectors.items():
+            if vector.ndim != 1:
+                told = f"'{name}' must be a vector. Got shape {vector.shape}."
+                problems.add(f"[wrong-shape] {told}")
         lengths = {name: len(v) for name, v in vectors.items() if v.ndim == 1}
-        if X.ndim:
-            lengths["X"] = X.shape[0]
-        if len(set(lengths.values())) > 1:
-            problems.add(f"[wrong-length] lengths differ: {lengths}")
+        if len({*lengths.values(), *X.shape[:1]}) > 1:
+            problems.add(f"[wrong-length] lengths differ: {lengths}, X: {X.shape[:1]}")
 
 
-def _check_order(X: object, **others: object) -> None:
+def _check_order(X: Any, **others: Any) -> None:
     """Refuse pandas objects whose rows have the same names in another order."""
-    first: Any = getattr(X, "index", None)
     for name, other in others.items():
-        own: Any = getattr(other, "index", None)
-        if not hasattr(first, "equals") or not hasattr(own, "equals"):
+        if not all(hasattr(getattr(o, "index", None), "equals") for o in (X, other)):
             continue
+        first, own = X.index, other.index
         if not first.equals(own) and first.sort_values().equals(own.sort_values()):
             raise DataError(
                 f"[other-order] the rows of '{name}' have the index of X in another "
@@ -170,8 +163,8 @@ class Federation:
     >>> table = pd.DataFrame(
     ...     {"age": [31, 45, 62] * 20, "sex": ["f", "m"] * 30, "ill": [0, 0, 1, 1] * 15}
     ... )
-    >>> pffl.Federation.from_table(table, label="ill", group="sex", name="patients")
-    Federation 'patients': 1 silo, 48 train and 12 test rows, 1 input
+    >>> pffl.Federation.from_table(table, label="ill", group="sex")
+    Federation 'table': 1 silo, 48 train and 12 test rows, 1 input
     target 'ill': 0, 1
     groups: f, m
     """
@@ -224,12 +217,12 @@ class Federation:
         silo
             Column that says where a row lives (default: all rows are in one silo); or
             else:
-        silos, partition, by, alpha
+        silos, partition
             Number of silos to simulate, cut at random into ``equal`` parts, by a
-            ``dirichlet`` draw with concentration `alpha` on the column `by` (default:
-            the label), or into ``quantile_bands`` of `by`.
-        features, drop
-            Columns to use (default: all others), columns to leave out.
+            ``("dirichlet", column, concentration)`` draw (default: the label, 1), or
+            into ``("quantile_bands", column)``.
+        drop
+            Columns to leave out. All others are inputs.
         inputs
             Columns that are inputs although they are protected, or called like a
             protected attribute (race, religion, date of birth, …). Other such columns
@@ -252,17 +245,14 @@ class Federation:
             Whether the label is a class; otherwise a number.
         missing
             Missing inputs: ``refuse``; ``indicator``: the mean of those present over
-            all silos, and an extra input, or an extra category; ``drop_column``.
+            all silos, and an extra input, or an extra category.
         missing_label
             Missing labels: ``refuse``, or ``drop`` these rows, and say so.
-        rare
-            Values of a category with fewer rows count as ``other``, as do values that
-            are not seen yet.
         unseen
             What a model does with categories that are new to it: ``refuse``, or
             ``ignore``: none of the known ones.
-        test_fraction, validation_fraction, drop_empty, name, seed
-            As for `from_rows`; the name is by default that of the file.
+        test_fraction, validation_fraction, random_state
+            As for `from_rows`.
         """
         known = [field.name for field in fields(TableOptions)]
         absent = [name for name in ("label", "group") if name not in options]
@@ -282,28 +272,26 @@ class Federation:
         found = tables.encode_table(table, chosen)
         encoding, (silo, names), people = found.encoding, found.silos, found.people
         declared = not found.undeclared
-        chosen = replace(chosen, drop_empty=chosen.drop_empty or declared)
         federation = cls._from_encoded(
             found,
             chosen,
             notes=(*notes, *found.notes),
-            name=chosen.name or name,
+            name=name,
             ranges={c.name: c.range for c in encoding.columns if c.range is not None},
             simulated=chosen.silo is None,
             sites=names if declared and chosen.silo else (),
             undeclared=found.undeclared,
         )
         train = [own.rows("train") for own in federation.silos]
-        shared = (
-            checks.shared_rows(train)
-            if people is None
-            else checks.shared_ids(people[1], silo)
-        )
+        test = [own.rows("test") for own in federation.silos if "test" in own.splits]
+        leaked, shared = (0, 0) if people else checks.leaked_rows(train, test)
+        if people is not None:
+            shared = checks.shared_ids(people[1], silo)
         leaks = infer.leak_warnings(encoding, train)
         for leak in leaks:
             warn(leak)
-        if federation.leaked:
-            warn(f"{federation.leaked} test rows are also training rows")
+        if leaked:
+            warn(f"{leaked} test rows are also training rows")
         if shared:
             warn(f"{shared} rows are in more than one silo")
         return replace(federation, notes=(*federation.notes, *leaks))
@@ -344,7 +332,7 @@ class Federation:
     def _from_encoded(
         cls, found: tables.EncodedTable, options: TableOptions, **more: Any
     ) -> Federation:
-        keys = ("test_fraction", "validation_fraction", "drop_empty", "seed")
+        keys = ("test_fraction", "validation_fraction", "random_state")
         more |= {key: vars(options)[key] for key in keys}
         more |= {"encoding": found.encoding, "people": found.people}
         schema = found.encoding.schema
@@ -382,14 +370,14 @@ class Federation:
         classification
             Whether `y` holds classes; otherwise numbers.
         options
-            As for `from_rows`: test_fraction, validation_fraction, drop_empty, name,
-            seed.
+            As for `from_rows`: test_fraction, validation_fraction, name, random_state.
         """
         _check_order(X, y=y, sensitive_features=sensitive_features, silo=silo)
         inputs: Matrix = as_csr(X) if is_sparse(X) else np.asarray(X)
         target, called = as_column(y), name_of(y, "label")
-        if features is None and hasattr(X, "columns"):
-            features = [str(column) for column in X.columns]
+        if features is None:
+            width = inputs.shape[1] if inputs.ndim == 2 else 0
+            features = getattr(X, "columns", [f"x{j}" for j in range(width)])
         if silo is None:
             silo = np.repeat(partition.silo_names(1), len(target))
         places, protected = as_column(silo), as_columns(sensitive_features)
@@ -397,10 +385,8 @@ class Federation:
         if sample_weight is not None:
             vectors["sample_weight"] = as_column(sample_weight)
         _check_shapes(inputs, vectors, features)
-        attributes: list[Attribute] = []
-        groups: list[IntArray] = []
-        labels: tuple[str, ...] = ()
-        weight = None
+        attributes, groups = list[Attribute](), list[IntArray]()
+        labels, weight = tuple[str, ...](), None
         with Problems("arrays", DataError) as problems:
             with noted(problems):
                 if classification:
@@ -417,8 +403,6 @@ class Federation:
                 inputs = _floats(inputs, "X")
             if sample_weight is not None:
                 weight = as_weights(vectors["sample_weight"], problems)
-        if features is None:
-            features = [f"x{j}" for j in range(inputs.shape[1])]
         schema = Schema(tuple(map(str, features)), tuple(attributes), labels, called)
         among = [f for f in schema.features if {f, f.split("=", 1)[0]} & set(protected)]
         if among:
@@ -446,8 +430,7 @@ class Federation:
         *,
         test_fraction: float = 0.2,
         validation_fraction: float = 0.0,
-        drop_empty: bool = False,
-        seed: int = 0,
+        random_state: int = 0,
         people: People | None = None,
         notes: Sequence[str] = (),
         **known: Any,
@@ -462,12 +445,9 @@ class Federation:
             Code of each row's silo, and the silos' names.
         test_fraction, validation_fraction
             Share of each silo's rows kept for testing and validation, drawn with
-            `seed` within each silo.
-        drop_empty
-            Leave out silos without training rows (said in `notes`) instead of
-            refusing them.
-        seed
-            Seed of the split.
+            `random_state` within each silo.
+        random_state
+            Seed of the split. Silos without rows are left out, and named in `notes`.
         people
             Ids, and the person of each row: all rows of a person stay in one split.
         notes, known
@@ -481,16 +461,15 @@ class Federation:
                 absent = len(rows) - len(counting)
                 notes = (*notes, f"{absent:,} rows of weight 0 were left out")
             notes = (*notes, _described(rows.weight[counting]))
-        plan, dropped = partition.split_index(
+        plan = partition.split_index(
             silo,
             silo_names,
             fractions,
             among=counting,
             people=people,
-            drop_empty=drop_empty,
-            seed=seed,
+            seed=random_state,
         )
-        if dropped:
+        if dropped := [n for n in silo_names if n not in dict(plan)]:
             notes = (*notes, f"dropped silos without rows: {listing(dropped)}")
         if people is not None:
             rows = replace(rows, person=people[1])
@@ -543,7 +522,7 @@ class Federation:
         dealt = partition.keyed_silos(silos, share, self.ids, simulated=self.simulated)
         return replace(self, silos=dealt, notes=(), private=True)
 
-    def with_calibration(self, fraction: float, *, seed: int = 0) -> Federation:
+    def with_calibration(self, fraction: float, *, random_state: int = 0) -> Federation:
         """Set apart a share of each silo's training rows, to test a promise on.
 
         All rows of a person stay together. See `pffl.Promise`.
@@ -552,22 +531,20 @@ class Federation:
             raise UsageError(
                 "[repeated-calibration] there are calibration rows already"
             )
-        parts = [silo.rows("train") for silo in self.silos]
-        codes = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        whole, people = Rows.joined(parts), None
-        if whole.person is not None:
-            many = int(whole.person.max(initial=-1)) + 1
-            people = tuple(f"{CALIBRATION} {i}" for i in range(many)), whole.person
-        plan, _ = partition.split_index(
-            codes, self.silo_names, {CALIBRATION: fraction}, people=people, seed=seed
+        (rows, codes), people = self._whole("train"), None
+        if rows.person is not None:
+            many = int(rows.person.max(initial=-1)) + 1
+            people = tuple(f"{CALIBRATION} {i}" for i in range(many)), rows.person
+        share, names = {CALIBRATION: fraction}, self.silo_names
+        plan = partition.split_index(
+            codes, names, share, people=people, seed=random_state
         )
-        silos = tuple(
-            replace(old, splits={**old.splits, **new.splits})
-            for old, new in zip(
-                self.silos, partition.distribute(whole.take, plan), strict=True
-            )
-        )
-        return replace(self, silos=silos)
+        cut = partition.distribute(rows.take, plan)
+        pairs = zip(self.silos, cut, strict=True)
+        silos = [
+            replace(old, splits={**old.splits, **new.splits}) for old, new in pairs
+        ]
+        return replace(self, silos=tuple(silos))
 
     def __len__(self) -> int:
         return len(self.silos)
@@ -583,15 +560,6 @@ class Federation:
             f"groups: {few(schema.groups)}",
         ]
         return "\n".join(map(visible, lines))
-
-    def _repr_html_(self) -> str:
-        """Show it in a notebook; every text is escaped."""
-        first, *lines = repr(self).split("\n")
-        rows = [
-            {"silo": silo.name, **{s: len(silo.rows(s)) for s in self.splits}}
-            for silo in self.silos
-        ]
-        return element("federation", first, [*lines, *self.notes], rows)
 
     @cached_property
     def silo_names(self) -> tuple[str, ...]:
@@ -613,10 +581,13 @@ class Federation:
 
         For simulations and comparisons: a real federation cannot do this.
         """
-        parts = [silo.rows(split) for silo in self.silos]
-        rows = Rows.joined(parts)
-        silo = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        rows, silo = self._whole(split)
         return PooledRows(rows.X, rows.y, rows.group, silo)
+
+    def _whole(self, split: str) -> tuple[Rows, IntArray]:
+        parts = [silo.rows(split) for silo in self.silos]
+        sizes = [len(part) for part in parts]
+        return Rows.joined(parts), np.repeat(np.arange(len(parts)), sizes)
 
     def stacked(self) -> tuple[dict[str, NDArray[Any]], Rows]:
         """Return all rows, and of each its silo and split.
@@ -709,18 +680,9 @@ class Federation:
         By ids, where an id column was named. Otherwise rows that equal a training row,
         which may be of another person with equal values.
         """
-        train = [silo.rows("train") for silo in self.silos]
-        asked = [silo.rows(split) for silo in self.silos]
+        train, asked = ([s.rows(name) for s in self.silos] for name in ("train", split))
         known = checks.repeated_people(train, asked)
         return checks.equal_rows(train, asked) if known is None else known
-
-    @property
-    def leaked(self) -> int:
-        """Number of test rows that are training rows as well, by more than chance."""
-        if self.by_person or "test" not in self.splits:
-            return self.overlap
-        train, test = ([s.rows(n) for s in self.silos] for n in ("train", "test"))
-        return checks.repeated_rows(train, test)
 
     @cached_property
     def held_out(self) -> dict[str, str]:

@@ -7,19 +7,25 @@ note, a warning with a remedy, or a problem.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pffl.data import columns as kinds
 from pffl.data.checks import listing
-from pffl.data.columns import OTHER, Column, Place, TableEncoding, category_codes
+from pffl.data.columns import (
+    Column,
+    TableEncoding,
+    category_codes,
+    note_rows,
+    note_values,
+)
 from pffl.data.rows import Rows
 from pffl.data.schema import MISSING
 from pffl.errors import Problems
-from pffl.typing import FloatArray
+from pffl.typing import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,159 +56,141 @@ def looks_protected(name: str) -> bool:
     return PROTECTED.fullmatch(plain) is not None
 
 
-class Distinct:
-    """The different values of a column, in order of appearance.
+@dataclass
+class Finding:
+    """What one column is: how to use it, or why not.
 
-    `codes` says which value each row has (−1: missing), `counts` how many rows have it.
+    `values` are the different ones in order of appearance, `counts` how many rows have
+    each, and `absent` says which rows have none.
     """
 
-    def __init__(self, series: pd.Series) -> None:
-        self.series = series
-        self.codes, self.values = kinds.factorize(series)
-        known = self.codes[self.codes >= 0]
-        self.counts = np.bincount(known, minlength=len(self.values))
+    values: Sequence[Any]
+    counts: IntArray
+    absent: BoolArray
+    kind: str = ""
+    column: Column | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, series: pd.Series) -> Finding:
+        """Look at the values alone."""
+        codes, values = kinds.factorize(series)
+        counts = np.bincount(codes[codes >= 0], minlength=len(values))
+        return cls(values, counts, codes < 0)
 
     @property
     def is_identifier(self) -> bool:
         """Whether (nearly) every one of many rows has a different value."""
-        known = int(self.counts.sum())
-        numbers = self.series.dtype.kind in "iuf"
-        enough = len(self.values) >= known * (1.0 if numbers else 0.9)
-        return known >= ENOUGH_ROWS and enough
+        return len(self.values) >= 0.9 * self.counts.sum() >= 0.9 * ENOUGH_ROWS
 
-    def mostly(self, holds: Callable[[str], object]) -> bool:
-        """Whether something holds of most texts, as far as a sample says."""
+    def mostly(self, pattern: re.Pattern[str]) -> bool:
+        """Whether most texts are so written, as far as a sample says."""
         step = -(-len(self.values) // SAMPLED_VALUES) or 1
         texts = [v for v in self.values[::step] if isinstance(v, str)]
-        return 2 * sum(bool(holds(text.strip())) for text in texts) > len(texts) > 0
-
-
-@dataclass
-class Finding:
-    """What one column is: how to use it, or why not."""
-
-    kind: str
-    column: Column | None = None
-    notes: Sequence[str] = ()
-    warnings: Sequence[str] = ()
+        hits = sum(pattern.fullmatch(text.strip()) is not None for text in texts)
+        return 2 * hits > len(texts) > 0
 
 
 def infer(
-    found: Distinct,
-    name: str,
+    series: pd.Series,
     problems: Problems,
-    place: Place = kinds.in_row,
     *,
     missing: str = "indicator",
-    rare: int = 1,
     category: bool = False,
 ) -> Finding:
     """Find out what a column is; note what is wrong with it in `problems`.
 
     Parameters
     ----------
-    found, name
+    series
         The column.
-    problems, place
-        Where to note what is wrong, and what says where a row is.
-    missing, rare
+    problems
+        Where to note what is wrong.
+    missing
         As for `Federation.from_table`.
     category
         Whether it is known to be one.
     """
-    series, what = found.series, f"column '{name}'"
-    as_category = f"`columns={ {name: {'kind': 'category'}}!r}`"
-    absent = found.codes < 0
-    if absent.all():
-        return Finding("nothing", notes=[f"{what} left out: it has no values"])
-    if absent.any() and missing == "drop_column":
-        told = f"{what} left out: {int(absent.sum())} missing values"
-        return Finding("left out", notes=[told])
-    if absent.any() and missing == "refuse":
-        problems.add(
-            f"[missing-values] {what}: {int(absent.sum())} missing values (first: "
-            f"{place(int(absent.argmax()))}); `missing='indicator'` marks them, "
-            "`missing='drop_column'` leaves the column out"
-        )
+    found, name = Finding.of(series), str(series.name)
+    what, warnings, gaps = f"column '{name}'", found.warnings, bool(found.absent.any())
+    if found.absent.all():
+        found.kind = "nothing"
+        warnings.append(f"{what} left out: it has no values")
+        return found
+    if missing == "refuse":
+        remedy = "; `missing='indicator'` marks them, `drop=` leaves the column out"
+        told = f"[missing-values] {what}: missing values"
+        note_rows(problems, told, series, found.absent, remedy)
     if category or series.dtype.name == "category":
-        return _category(found, name, rare, problems)
-    if series.dtype.kind in "mM" or found.mostly(DATE.fullmatch):
+        return _category(found, series, problems)
+    if series.dtype.kind in "mM" or found.mostly(DATE):
+        found.kind = "dates"
         told = "make a number of it, such as a year or an age"
-        told = f"{what} holds dates or times and was left out: {told}"
-        return Finding("dates", warnings=[told])
+        warnings.append(f"{what} holds dates or times and was left out: {told}")
+        return found
     numbers, wrong = kinds.read_numbers(series)
     if not wrong.any():
-        marked = bool(absent.any()) and missing == "indicator"
-        return _number(found, name, numbers, problems, place, indicator=marked)
+        few = len(found.values) <= FEW_VALUES
+        found.kind = "numbers, few values" if few else "numbers"
+        found.column = Column(name, "number", indicator=gaps and missing == "indicator")
+        told = f"[not-finite] {what}: infinite values"
+        note_rows(problems, told, series, np.isinf(numbers))
+        warnings += _odd_numbers(what, numbers[~np.isnan(numbers)])
+        return found
     mixed = 2 * int(wrong.sum()) < int(found.counts.sum())
-    if mixed or found.mostly(WRITTEN.fullmatch):
-        shown = kinds.shown_values(series, wrong, place)
-        told = f"{shown}: write plain numbers, or say {as_category}"
-        if mixed:
-            problems.add(f"[mixed-types] {what}: numbers mixed with {told}")
-        else:
-            problems.add(f"[written-numbers] {what}: no plain numbers: {told}")
-        return Finding("mixed" if mixed else "numbers as text")
+    if mixed or found.mostly(WRITTEN):
+        found.kind = "mixed" if mixed else "numbers as text"
+        told = "[mixed-types] {}: numbers mixed with"
+        told = (told if mixed else "[written-numbers] {}: no plain numbers:").format(
+            what
+        )
+        entry = {name: {"kind": "category"}}
+        remedy = f": write plain numbers, or say `columns={entry!r}`"
+        note_values(problems, told, series, wrong, remedy)
+        return found
     if not found.is_identifier:
-        return _category(found, name, rare, problems)
+        return _category(found, series, problems)
     find = kinds.word_counter(2).build_analyzer()
     words = [len(find(str(value))) for value in found.values[:SAMPLED_VALUES]]
     if sum(words) >= PROSE_WORDS * len(words):
+        found.kind = "free text"
         told = f"`columns={ {name: {'hash': TEXT_WIDTH}}!r}` counts its words"
-        told = f"{what} holds free text and was left out: {told}"
-        return Finding("free text", warnings=[told])
-    told = f"{what} has a different text in (nearly) every row and was left out"
-    return Finding("text", warnings=[told])
+        warnings.append(f"{what} holds free text and was left out: {told}")
+    else:
+        found.kind = "text"
+        told = "has a different text in (nearly) every row and was left out"
+        warnings.append(f"{what} {told}")
+    return found
 
 
-def _number(
-    found: Distinct, name: str, numbers: FloatArray, problems: Problems, place: Place,
-    *, indicator: bool,
-) -> Finding:  # fmt: skip
-    what, warnings = f"column '{name}'", list[str]()
-    kinds.note_infinite(numbers, what, problems, place)
-    known = numbers[~np.isnan(numbers)]
-    low = float(known.min())
+def _odd_numbers(what: str, known: FloatArray) -> list[str]:
+    """Say which numbers look like missing values, or like names."""
+    found, low = list[str](), float(known.min())
     if low in MISSING_NUMBERS and (known[known != low] >= 0).all():
-        warnings.append(
+        found.append(
             f"{what}: {low:g} ({int((known == low).sum()):,} rows) looks like a "
             "missing value and is taken as a number: leave these cells empty if it is"
         )
-    many = len(found.values) == len(known) >= ENOUGH_ROWS
+    many = len(known) >= ENOUGH_ROWS and len(np.unique(known)) == len(known)
     if many and (np.floor(known) == known).all():
-        warnings.append(
+        found.append(
             f"{what} has a different whole number in every row and is an input: leave "
             "it out, or name it as the id, if it is one"
         )
-    few = ", few values" if len(found.values) <= FEW_VALUES else ""
-    column = Column(name, "number", indicator=indicator)
-    return Finding(f"numbers{few}", column, warnings=warnings)
+    return found
 
 
-def _category(found: Distinct, name: str, rare: int, problems: Problems) -> Finding:
-    what, notes, warnings = f"column '{name}'", list[str](), list[str]()
-    values, codes = category_codes(found.series)
-    counts = np.bincount(codes, minlength=len(values))
-    few = (counts < rare) & (np.array(values) != MISSING)
-    if few.any():
-        notes.append(
-            f"{what}: {int(few.sum()):,} of {len(counts):,} values have fewer than "
-            f"{rare} rows; they ({int(counts[few].sum()):,} rows), and unknown values, "
-            f"count as '{OTHER}'"
-        )
-        kept = [v for v, seldom in zip(values, few, strict=True) if not seldom]
-        values = (*(v for v in kept if v != OTHER), OTHER)
-    advice = "`rare=` joins values with few rows, `drop=` leaves the column out"
+def _category(found: Finding, series: pd.Series, problems: Problems) -> Finding:
+    what, (values, _) = f"column '{series.name}'", category_codes(series)
+    found.kind = "categories" if len(found.values) <= FEW_VALUES else "text"
+    told = f"{what}: {len(values):,} categories, one input each; declare the `values` "
+    told += "that count (others are one), or leave the column out (`drop=`)"
     if len(values) > MAX_CATEGORIES:
-        told = f"{len(values):,} categories, at most {MAX_CATEGORIES:,}: {advice}"
-        problems.add(f"[too-many-categories] {what}: {told}")
-        return Finding("text")
-    if len(values) > MANY_CATEGORIES:
-        told = f"{len(values):,} categories, one input each; {advice}"
-        warnings.append(f"{what}: {told}")
-    kind = "categories" if len(found.values) <= FEW_VALUES else "text"
-    column = Column(name, "category", values, other=bool(few.any()))
-    return Finding(kind, column, notes, warnings)
+        problems.add(f"[too-many-categories] {told}; at most {MAX_CATEGORIES:,}")
+        return found
+    found.warnings += [told] * (len(values) > MANY_CATEGORIES)
+    found.column = Column(str(series.name), "category", values)
+    return found
 
 
 def kinds_of(columns: Sequence[Column]) -> list[str]:
@@ -255,59 +243,52 @@ def leak_warnings(encoding: TableEncoding, parts: Sequence[Rows]) -> list[str]:
     By the area under the curve (AUC) of the column on training rows. A category, and a
     number of few values, is replaced by the rates of the other half of the rows.
     """
-    count = sum(map(len, parts))
+    count, schema = sum(map(len, parts)), encoding.schema
     if not count or len(encoding.columns) > LEAK_COLUMNS:
         return []
-    step, schema = slice(None, None, -(-count // LEAK_ROWS)), encoding.schema
+    step = slice(None, None, -(-count // LEAK_ROWS))
     rows = Rows.joined([part.take(step) for part in parts])
     rows = rows.take(np.random.default_rng(0).permutation(len(rows)))
     targets = [(f"label '{encoding.label}'", rows.y, LEAK)] if schema.labels else []
-    for attribute in schema.attributes:
-        codes = schema.attribute_codes(attribute.name)[rows.group].astype(np.float64)
-        targets.append((f"protected attribute '{attribute.name}'", codes, PROXY))
-    out, start = [], 0
-    stored = rows.X if isinstance(rows.X, np.ndarray) else rows.X.tocsc()
+    for a in schema.attributes:
+        codes = schema.attribute_codes(a.name)[rows.group].astype(np.float64)
+        targets.append((f"protected attribute '{a.name}'", codes, PROXY))
+    out, start = list[str](), 0
+    X = rows.X if isinstance(rows.X, np.ndarray) else rows.X.tocsc()
     for column in encoding.columns:
-        stop = start + column.width
-        if column.kind != "text":
-            own = stored[:, start:stop]
-            dense = own if isinstance(own, np.ndarray) else own.toarray()
-            values = dense.argmax(axis=1)
-            if column.kind == "number":
-                values = dense[:, 0].astype(np.float64)
-                if column.indicator:
-                    values[dense[:, 1] == 1] = values.min() - 1  # missing can tell, too
-            for what, target, limit in targets:
-                gini = _gini(values, target, numeric=column.kind == "number")
-                if gini > limit and not what.endswith(f"'{column.name}'"):
-                    out.append(
-                        f"column '{column.name}' alone predicts the {what} (AUC "
-                        f"{int(500 * (gini + 1)) / 1000:.3f}): leave it out if it is "
-                        "known only afterwards, or stands for it"
-                    )
-        start = stop
+        own: Any = X[:, start : (start := start + column.width)]
+        if column.kind == "text":
+            continue
+        dense = own if isinstance(own, np.ndarray) else own.toarray()
+        values = dense.argmax(axis=1) if column.values else dense[:, 0]
+        if column.indicator:  # that it is missing can tell, too
+            values = np.where(dense[:, 1] == 1, values.min() - 1, values)
+        for what, target, limit in targets:
+            gini = _gini(values, target, numeric=column.kind == "number")
+            if gini > limit and not what.endswith(f"'{column.name}'"):
+                out.append(
+                    f"column '{column.name}' alone predicts the {what} (AUC "
+                    f"{int(500 * (gini + 1)) / 1000:.3f}): leave it out if it is known "
+                    "only afterwards, or stands for it"
+                )
     return out
 
 
 def _gini(values: FloatArray, target: FloatArray, *, numeric: bool) -> float:
     """Return |2·AUC − 1| of a column for each class against the others, in the mean."""
-    half = np.arange(len(target)) % 2 == 0
-    kinds, codes = np.unique(values, return_inverse=True)
-    total, many = 0.0, len(kinds)
+    from scipy.stats import rankdata
+
+    distinct, codes = np.unique(values, return_inverse=True)
+    half, total, many = np.arange(len(target)) % 2 == 0, 0.0, len(distinct)
     for value in np.unique(target):
         positive = (target == value).astype(np.float64)
-        score = codes.astype(np.float64)
+        score, n = codes.astype(np.float64), positive.sum()
         if not numeric or many <= FEW_VALUES:
             for known in (half, ~half):
                 hits = np.bincount(codes[known], positive[known], many)
                 seen = np.bincount(codes[known], minlength=many)
                 score[~known] = ((hits + positive.mean()) / (seen + 1))[codes[~known]]
-        _, ranks = np.unique(score, return_inverse=True)
-        hits = np.bincount(ranks, positive)
-        misses = np.bincount(ranks) - hits
-        below = np.cumsum(misses) - misses / 2  # ties count half
-        pairs = float(hits.sum() * misses.sum())
-        if pairs:
-            area = float(hits @ below) / pairs
+        if pairs := n * (len(target) - n):
+            area = (float(rankdata(score) @ positive) - n * (n + 1) / 2) / pairs
             total += float(positive.mean()) * abs(2 * area - 1)
     return total

@@ -37,10 +37,10 @@ def equal(rows: int, silos: int, seed: int = 0) -> Partition:
     >>> np.bincount(codes), names
     (array([3, 2, 2]), ('silo 1', 'silo 2', 'silo 3'))
     """
-    _check(rows, silos)
+    names = silo_names(silos, rows)
     codes = np.empty(rows, dtype=np.int64)
     codes[np.random.default_rng(seed).permutation(rows)] = np.arange(rows) % silos
-    return codes, silo_names(silos)
+    return codes, names
 
 
 def dirichlet(values: ArrayLike, alpha: float, silos: int, seed: int = 0) -> Partition:
@@ -62,8 +62,8 @@ def dirichlet(values: ArrayLike, alpha: float, silos: int, seed: int = 0) -> Par
     """
     if not (np.isfinite(alpha) and alpha > 0):
         raise UsageError(f"'alpha' must be a positive number. Got {alpha} instead.")
-    distinct, codes = encode_values(as_column(values), "column of the Dirichlet cut")
-    _check(len(codes), silos)
+    distinct, codes = encode_values(values, "column of the Dirichlet cut")
+    names = silo_names(silos, len(codes))
     generator = np.random.default_rng(seed)
     silo = np.empty(len(codes), dtype=np.int64)
     for code in range(len(distinct)):
@@ -72,7 +72,7 @@ def dirichlet(values: ArrayLike, alpha: float, silos: int, seed: int = 0) -> Par
         # Cut at the rounded cumulative shares: each silo is within a row of its share.
         cuts = np.rint(np.cumsum(shares)[:-1] * len(members)).astype(np.int64)
         silo[members] = np.searchsorted(cuts, np.arange(len(members)), side="right")
-    return fill_empty(silo, silos), silo_names(silos)
+    return fill_empty(silo, silos), names
 
 
 def quantile_bands(values: ArrayLike, silos: int) -> Partition:
@@ -84,17 +84,14 @@ def quantile_bands(values: ArrayLike, silos: int) -> Partition:
     >>> quantile_bands([30, 10, 20, 40], 2)
     (array([1, 0, 0, 1]), ('band 1 (10 to 20)', 'band 2 (30 to 40)'))
     """
-    column = as_column(values)
-    encode_values(column, "column of the bands")
-    _check(len(column), silos)
+    column, _ = as_column(values), encode_values(values, "column of the bands")
+    silo_names(silos, len(column))
     order = np.argsort(column, kind="stable")
-    codes = np.empty(len(column), dtype=np.int64)
-    names = []
+    codes, names = np.empty(len(column), dtype=np.int64), []
     for band, members in enumerate(np.array_split(order, silos)):
         codes[members] = band
-        names.append(f"band {band + 1}")
-        if len(members):
-            names[-1] += f" ({column[members[0]]} to {column[members[-1]]})"
+        ends = [str(column[place]) for place in members[[0, -1]]]
+        names.append(f"band {band + 1} ({' to '.join(ends)})")
     return codes, tuple(names)
 
 
@@ -112,17 +109,20 @@ def fill_empty(codes: IntArray, count: int) -> IntArray:
     return filled
 
 
-def silo_names(count: int, word: str = "silo") -> tuple[str, ...]:
-    """Return ``silo 1``, ``silo 2``, …, padded so that they sort in order."""
-    width = len(str(count))
-    return tuple(f"{word} {k + 1:0{width}d}" for k in range(count))
+def silo_names(silos: int, rows: int | None = None) -> tuple[str, ...]:
+    """Return ``silo 1``, ``silo 2``, …, padded so that they sort in order.
 
-
-def _check(rows: int, silos: int) -> None:
+    More than there are `rows` to share out are refused.
+    """
     if isinstance(silos, bool) or int(silos) != silos or silos < 1:
         raise UsageError(f"'silos' must be a whole number ≥ 1. Got {silos} instead.")
     if rows == 0:
         raise DataError("[no-rows] there are no rows to share out over silos")
+    if rows is not None and silos > rows:
+        raise DataError(
+            f"[no-training-rows] {silos:,} silos for {rows:,} rows: too many"
+        )
+    return tuple(f"silo {k + 1:0{len(str(silos))}d}" for k in range(silos))
 
 
 Plan: TypeAlias = list[tuple[str, dict[str, IntArray]]]
@@ -134,18 +134,12 @@ def distribute(take: Callable[[IntArray], Rows], plan: Plan) -> tuple[Silo, ...]
     The rows are taken once, split by split and silo by silo, and the silos hold views
     of that one copy: no second copy of the data is ever made.
     """
-    splits = list(plan[0][1]) if plan else []
-    wanted = [index[split] for split in splits for _, index in plan]
-    if not wanted:
-        return ()
-    gathered = take(np.concatenate(wanted))
+    places = [(k, split) for split in plan[0][1] for k in range(len(plan))]
+    wanted = [plan[k][1][split] for k, split in places]
+    gathered, start = take(np.concatenate(wanted)), 0
     views: list[dict[str, Rows]] = [{} for _ in plan]
-    start = 0
-    for split in splits:
-        for k, (_, index) in enumerate(plan):
-            stop = start + len(index[split])
-            views[k][split] = gathered.view(start, stop)
-            start = stop
+    for (k, split), rows in zip(places, wanted, strict=True):
+        views[k][split] = gathered.take(slice(start, start := start + len(rows)))
     return tuple(Silo(name, k, views[k]) for k, (name, _) in enumerate(plan))
 
 
@@ -156,10 +150,9 @@ def split_index(
     *,
     among: IntArray | None = None,
     people: People | None = None,
-    drop_empty: bool = False,
     seed: int = 0,
-) -> tuple[Plan, list[str]]:
-    """Row numbers of each silo's splits, and the names of silos left out as empty.
+) -> Plan:
+    """Row numbers of each silo's splits; silos without rows are left out.
 
     Of all rows, or of those `among` them alone. Where `people` are known, all rows of
     a person are in one split, in all silos (`draw_people`). Otherwise the generator of
@@ -167,18 +160,14 @@ def split_index(
     not depend on the others' sizes.
     """
     check_fractions(fractions)
-    parts_of = None
-    if people is not None:
-        parts_of = draw_people(people, silo, fractions, seed)
+    parts_of = None if people is None else draw_people(people, silo, fractions, seed)
     rows = np.arange(len(silo)) if among is None else among
     counts = np.bincount(silo[rows], minlength=len(silo_names))
     ordered = rows[np.argsort(silo[rows], kind="stable")]
     members = np.split(ordered, np.cumsum(counts)[:-1])
     plan: Plan = []
-    dropped = []
     for k, name in enumerate(silo_names):
-        if drop_empty and not counts[k]:
-            dropped.append(name)
+        if not counts[k]:
             continue
         if parts_of is None:
             spawned = np.random.SeedSequence(seed, spawn_key=(k,))
@@ -188,7 +177,9 @@ def split_index(
             own = parts_of[members[k]]
             parts = {split: np.flatnonzero(own == split) for split in _used(fractions)}
         plan.append((name, {split: members[k][part] for split, part in parts.items()}))
-    return plan, dropped
+    if not plan:
+        raise DataError("[no-training-rows] no silo has rows")
+    return plan
 
 
 def draw_people(
@@ -288,7 +279,7 @@ def keyed_silos(
         place = np.floor(v * len(silos)).astype(np.int64)
     called = silo_names(len(silos)) if simulated else [silo.name for silo in silos]
     held = u < share
-    cut = {"train": ~held, **({"test": held} if share else {})}
+    cut = {"train": ~held, "test": held} if share else {"train": ~held}
     plan = [
         (name, {part: np.flatnonzero((place == k) & of) for part, of in cut.items()})
         for k, name in enumerate(called)

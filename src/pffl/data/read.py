@@ -9,7 +9,6 @@ recognised and noted. A file whose first line holds values, not names, is refuse
 from __future__ import annotations
 
 import bz2
-import codecs
 import csv
 import gzip
 import io
@@ -17,16 +16,19 @@ import lzma
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from difflib import get_close_matches
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
+import numpy as np
+
 from pffl.data.checks import listing
 from pffl.errors import DataError, MissingExtraError, Problems
+from pffl.typing import IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,14 +55,15 @@ DAMAGED = (
     *(OSError, EOFError, ValueError, LookupError, TypeError, RuntimeError),
     *(zlib.error, lzma.LZMAError, zipfile.BadZipFile),
 )
+#: pandas' own list.
 MISSING_TEXTS = (
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND"),
     *("1.#QNAN", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
 )
-PROBED_RECORDS, HEAD_CHARACTERS, BLOCK_BYTES = 50, 1 << 20, 1 << 20
+PROBED_RECORDS, HEAD_BYTES = 50, 1 << 20
 CHUNK_ROWS = 250_000
 MOST_SHOWN = 5  # bad records
-MAX_GROWTH = 200  # of a packed file
+LINE = "line of the file"  # the name of an index
 LATIN = "read as Latin-1 (Windows-1252)"
 TOTALS = frozenset({"total", "totals", "grand total", "sum", "summe"})
 
@@ -71,41 +74,41 @@ def is_table(value: object) -> TypeGuard[pd.DataFrame | str | os.PathLike[str]]:
 
 
 def read_table(
-    table: Table, texts: Sequence[str] = ()
+    table: Table, texts: Sequence[str] = (), *, numbered: bool = False
 ) -> tuple[pd.DataFrame, list[str]]:
     """Return the table as a pandas DataFrame, and notes on how it was read.
 
-    Columns of a text file that are named in `texts` stay as they are written.
+    Parameters
+    ----------
+    table
+        A frame, or a file.
+    texts
+        Columns of a text file that stay as they are written.
+    numbered
+        Whether the index holds the lines of a text file, for messages.
     """
     if not isinstance(table, str | os.PathLike):
-        return _with_names(_as_pandas(table))
+        return _with_names(_as_pandas(table), numbered=numbered)
     path = _existing(table)
     if path.suffix.lower() in READERS:
         frame, notes = _read_binary(path)
     else:
         text = TextFile.scan(path)
-        frame, notes = next(text.frames(texts=texts)), text.notes
-        if "" in text.header:
-            notes.append("columns without a name were left out")
-            frame = frame.drop(columns="")
-        _refuse_total(frame, path.name)
-    frame, repeated = _with_names(frame)
-    return frame, notes + repeated
-
-
-@dataclass(frozen=True, eq=False)
-class Chunk:
-    """Some rows of a table: inputs, columns to keep, and where each row is."""
-
-    frame: pd.DataFrame
-    kept: pd.DataFrame
-    place: Callable[[int], str]
-    subject: str = "table"
+        kinds = dict.fromkeys(text.places(texts), str)
+        frame, notes = next(text.frames(dtype=kinds)), text.notes
+        for column, last in frame.iloc[-1].items():
+            if isinstance(last, str) and last.strip(" :").casefold() in TOTALS:
+                raise DataError(
+                    f"[total-line] '{path.name}': the last line is a total ('{last}' "
+                    f"in column '{column}'), not a row: remove it"
+                )
+    frame, more = _with_names(frame, numbered=numbered)
+    return frame, notes + more
 
 
 def read_chunks(
     table: Table, columns: Sequence[Column], keep: Sequence[str] = ()
-) -> Iterator[Chunk]:
+) -> Iterator[pd.DataFrame]:
     """Yield the rows of a table in pieces, so that a file may have any size.
 
     Parameters
@@ -119,63 +122,44 @@ def read_chunks(
         Names of columns to keep, as they are written unless they are inputs.
     """
     names = [column.name for column in columns]
-    wanted, first = list(dict.fromkeys([*names, *keep])), 0
+    wanted = list(dict.fromkeys([*names, *keep]))
     path = _existing(table) if isinstance(table, str | os.PathLike) else None
-    subject = "table" if path is None else f"'{path.name}'"
-    suffix = "" if path is None else path.suffix.lower()
-    if path is not None and suffix in PARQUET:
-        frames = _parquet_chunks(path, wanted)
-    elif path is None or suffix in READERS:
-        frame, _ = read_table(table)
-        require(wanted, list(map(str, frame.columns)), subject)
-        frames = iter([frame])
+    if path is not None and path.suffix.lower() in PARQUET:
+        frames = _parquet_chunks(path)
+    elif path is None or path.suffix.lower() in READERS:
+        frames = iter([read_table(table)[0]])
     else:
         text = TextFile.scan(path)
-        require(wanted, text.header, subject)
-        if twice := [n for n in wanted if text.header.count(n) > 1]:
-            told = f"column '{twice[0]}' occurs twice: rename one"
-            raise DataError(f"[repeated-column] {subject}: {told}")
-        written = [name for name in keep if name not in names]
         texts = [column.name for column in columns if column.kind != "number"]
-        frames = text.frames(wanted, texts, written, CHUNK_ROWS)
+        require(wanted, text.header, f"'{path.name}'")
+        written = set(keep).difference(names)  # without missing values
+        frames = text.frames(
+            CHUNK_ROWS,
+            usecols=text.places(wanted),
+            dtype=dict.fromkeys(text.places([*texts, *written]), str),
+            na_values=dict.fromkeys(text.places(names), MISSING_TEXTS),
+            keep_default_na=False,
+        )
     for frame in frames:
-
-        def place(row: int, start: int = first) -> str:
-            return place_of(table, start + row)
-
-        yield Chunk(frame[names], frame[list(keep)], place, subject)
-        first += len(frame)
-
-
-def place_of(table: Table, row: int) -> str:
-    """Say where a row of a table is, counted from 0: its line, in a text file.
-
-    The file is read again: this is for messages.
-    """
-    path = Path(table) if isinstance(table, str | os.PathLike) else None
-    if path is None or path.suffix.lower() in READERS:
-        return f"row {row:,}"
-    line, _ = next(islice(TextFile.scan(path).records(), row + 1, None))
-    return f"line {line:,}"
+        there = list(map(str, frame.columns))
+        require(wanted, there, "table" if path is None else f"'{path.name}'")
+        if twice := [name for name in wanted if there.count(name) > 1]:
+            raise DataError(f"[repeated-column] column '{twice[0]}' occurs twice")
+        yield frame
 
 
 def require(names: Sequence[str], there: Sequence[str], subject: str) -> None:
     """Refuse a table without some columns; say which ones may be meant."""
     with Problems(subject, DataError) as problems:
-        unknown = []
-        for name in dict.fromkeys(names):
-            if name in there:
-                continue
-            if close := get_close_matches(name, there, n=1):
-                hint = f"did you mean '{close[0]}'?"
+        absent = [name for name in dict.fromkeys(names) if name not in there]
+        close = {name: get_close_matches(name, there, n=1) for name in absent}
+        for name, known in close.items():
+            if known:
+                hint = f"did you mean '{known[0]}'?"
                 problems.add(f"[missing-column] no column '{name}': {hint}")
-            else:
-                unknown.append(f"'{name}'")
-        if unknown:
-            problems.add(
-                f"[missing-column] no column {listing(unknown)}: there are "
-                f"{listing(map(repr, there))}"
-            )
+        if strange := [repr(name) for name, known in close.items() if not known]:
+            hint = f"there are {listing(map(repr, there))}"
+            problems.add(f"[missing-column] no column {listing(strange)}: {hint}")
 
 
 def is_number(text: str) -> bool:
@@ -210,11 +194,11 @@ def find_delimiter(text: str) -> str:
     return best
 
 
-@dataclass(frozen=True)
+@dataclass
 class TextFile:
     """A text table that was scanned: how it is written. All its records fit.
 
-    `member` is that of a ZIP archive; empty where it has one file.
+    `lines` says where each record after the header begins.
     """
 
     path: Path
@@ -223,36 +207,61 @@ class TextFile:
     encoding: str
     decimal: str
     notes: list[str]
-    member: str = ""
+    lines: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @classmethod
-    def scan(cls, path: Path, member: str = "") -> TextFile:
+    def scan(cls, path: Path) -> TextFile:
         """Look at every record once; raise all that is wrong, with lines."""
-        name = f"'{path.name}'"
-        encoding, head = _find_encoding(path, member)
-        if not head.strip():
-            raise DataError(f"[empty-file] {name} is empty")
+        with open_file(path) as data:
+            start = data.read(HEAD_BYTES)
+        kind = next((k for first, k in NOT_TEXT.items() if start.startswith(first)), "")
+        utf_16 = start[:2] in (b"\xff\xfe", b"\xfe\xff")
+        known = ["utf-16"] if utf_16 else ["utf-8-sig", "cp1252"]
+        with Problems(f"'{path.name}'", DataError) as problems:
+            if not start.strip():
+                problems.add("[empty-file] the file is empty")
+            if kind:
+                problems.add(
+                    f"[not-a-table] {kind}, not a text table: save it as CSV or "
+                    "Parquet (of a model, `pffl audit` takes predictions)"
+                )
+            elif b"\0" in start and not utf_16:
+                told = "(a packed one ends with .gz, .bz2, .xz or .zip)"
+                problems.add(f"[not-text] a zero byte: not a text table {told}")
+        for encoding in known:
+            with suppress(UnicodeDecodeError):
+                return cls._scan(path, encoding, start)
+        told = f"no text in {' or '.join(known)}: save it as UTF-8"
+        raise DataError(f"[not-text] '{path.name}' is {told}")
+
+    @classmethod
+    def _scan(cls, path: Path, encoding: str, start: bytes) -> TextFile:
+        head = start.decode(encoding, "replace")
         delimiter = find_delimiter(head[: head.rfind("\n") + 1] or head)
         commas = delimiter == ";" and _has_decimal_commas(head)
         notes = {"utf-16": ["read as UTF-16"], "cp1252": [LATIN]}.get(encoding, [])
         notes += [f"fields are separated by {delimiter!r}"] * (delimiter != ",")
         notes += ["numbers have decimal commas"] * commas
-        decimal = "," if commas else "."
-        text = cls(path, [], delimiter, encoding, decimal, notes, member)
-        first, bad, header = list[str](), list[str](), list[str]()
+        text = cls(path, [], delimiter, encoding, "," if commas else ".", notes)
         try:
-            for line, record in text.records():
-                if header and len(record) != len(header):
-                    wrong = f"{len(record)} fields, expected {len(header)}"
-                    bad.append(f"[bad-record] line {line:,}: {wrong}")
-                first = first or (record if header else first)
-                header = header or record
+            with text._records() as records:
+                lengths = np.fromiter(map(len, records), np.int64)
+                plain = records.line_num == len(lengths)
         except csv.Error as error:
-            bad.append(f"[bad-record] {error} (a quote that is not closed?)")
-        with Problems(name, DataError) as problems:
+            told = f"line {text._begins()[-1]:,}: {error} (a quote that is not closed?)"
+            raise DataError(f"[bad-record] '{path.name}': {told}") from error
+        lines = np.arange(1, 1 + len(lengths)) if plain else np.array(text._begins())
+        places = np.flatnonzero(lengths)
+        width, text.lines = lengths[places[0]], lines[places[1:]]
+        bad = [
+            f"[bad-record] line {lines[k]:,}: {lengths[k]} fields, expected {width}"
+            for k in places[lengths[places] != width].tolist()
+        ]
+        with text._records() as records:
+            header, first = islice(chain(filter(None, records), [[]]), 2)
+        with Problems(f"'{path.name}'", DataError) as problems:
             problems.extend(bad[:MOST_SHOWN])
-            if len(bad) > MOST_SHOWN:
-                more = len(bad) - MOST_SHOWN
+            if (more := len(bad) - MOST_SHOWN) > 0:
                 problems.add(f"[bad-record] and {more:,} more such lines")
             if not bad:
                 _check_header(header, first, head, problems)
@@ -261,92 +270,57 @@ class TextFile:
         text.header.extend(field.strip() for field in header)
         return text
 
-    def records(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield the line on which each record begins, and its fields."""
-        with open_file(self.path, self.member) as data:
-            text, begin = io.TextIOWrapper(data, self.encoding, newline=""), 1
-            options: Any = {"skipinitialspace": True, "strict": True}
-            records = csv.reader(text, delimiter=self.delimiter, **options)
-            try:
-                for record in records:
-                    if record:
-                        yield begin, record
-                    begin = records.line_num + 1
-            except csv.Error as error:
-                raise csv.Error(f"line {begin:,}: {error}") from error
+    @contextmanager
+    def _records(self) -> Iterator[Any]:
+        """Open a reader of the records."""
+        with open_file(self.path) as data:
+            yield csv.reader(
+                io.TextIOWrapper(data, self.encoding, newline=""),
+                delimiter=self.delimiter,
+                skipinitialspace=True,
+                strict=True,
+            )
 
-    def frames(
-        self,
-        names: Sequence[str] | None = None,
-        texts: Sequence[str] = (),
-        written: Sequence[str] = (),
-        rows: int | None = None,
-    ) -> Iterator[pd.DataFrame]:
-        """Yield some columns (None: all), some rows at a time (None: all at once).
+    def _begins(self) -> list[int]:
+        """Return the line on which each record begins; last, where one would."""
+        found = [1]
+        with self._records() as records, suppress(csv.Error):
+            for _ in records:
+                found.append(records.line_num + 1)  # noqa: PERF401
+        return found
 
-        Of repeated columns the first. Columns in `texts` stay as they are written, but
-        for missing values; those that are `written` have none.
+    def frames(self, rows: int | None = None, **options: Any) -> Iterator[pd.DataFrame]:
+        """Yield the table by pandas, some rows at a time (None: all at once).
+
+        Columns are called by their places: names may be repeated.
         """
         import pandas as pd
 
-        places = dict(enumerate(self.header))
-        if names is not None:
-            places = {self.header.index(name): name for name in names}
-        plain = {k for k, name in places.items() if name in {*texts, *written}}
-        options: dict[str, Any] = {
-            "sep": self.delimiter,
-            "encoding": self.encoding,
-            "decimal": self.decimal,
-            "header": 0,
-            "names": list(range(len(self.header))),
-            "usecols": list(places),
-            "dtype": dict.fromkeys(plain, str),
-            "skipinitialspace": True,
-            "index_col": False,
-            "low_memory": False,
-            "chunksize": rows,
-        }
-        if written:  # pandas' own list, for all other columns
-            others = [k for k, name in places.items() if name not in written]
-            options |= {"na_values": dict.fromkeys(others, MISSING_TEXTS)}
-            options |= {"keep_default_na": False}
-        with open_file(self.path, self.member) as data:
-            read: Any = pd.read_csv(data, **options)
+        with open_file(self.path) as data:
+            read: Any = pd.read_csv(
+                data,
+                sep=self.delimiter,
+                encoding=self.encoding,
+                decimal=self.decimal,
+                header=0,
+                names=list(range(len(self.header))),
+                skipinitialspace=True,
+                index_col=False,
+                low_memory=False,
+                chunksize=rows,
+                **options,
+            )
+            first = 0
             for frame in [read] if rows is None else read:
-                frame = frame.set_axis([places[k] for k in frame.columns], axis=1)
-                yield frame.reset_index(drop=True)
+                lines = self.lines[first : (first := first + len(frame))]
+                names = [self.header[place] for place in frame.columns]
+                frame = frame.set_axis(names, axis=1)
+                yield frame.set_axis(pd.Index(lines, name=LINE), axis=0)
 
-
-def _find_encoding(path: Path, member: str) -> tuple[str, str]:
-    """Return the encoding of all bytes and the first characters; refuse other files."""
-    with open_file(path, member) as data:
-        start = data.read(16)
-    kind = next((k for first, k in NOT_TEXT.items() if start.startswith(first)), None)
-    if kind is not None:
-        raise DataError(
-            f"[not-a-table] '{path.name}' is {kind}, not a text table: save it as CSV "
-            "or Parquet. Of a model, `pffl audit` takes coefficients, or predictions"
-        )
-    utf_16 = start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-    known = ["utf-16"] if utf_16 else ["utf-8-sig", "cp1252"]
-    for encoding in known:
-        decoder, size, head = codecs.getincrementaldecoder(encoding)(), 0, ""
-        with suppress(UnicodeDecodeError), open_file(path, member) as data:
-            while block := data.read(BLOCK_BYTES):
-                text, size = decoder.decode(block), size + len(block)
-                head = head or text[:HEAD_CHARACTERS]
-                check_growth(size, path.stat().st_size, path.name)
-                if "\0" in text:
-                    raise DataError(
-                        f"[not-text] '{path.name}' has a zero byte: not a text table "
-                        "(a packed one ends with .gz, .bz2, .xz or .zip)"
-                    )
-            decoder.decode(b"", final=True)
-            return encoding, head
-    raise DataError(
-        f"[not-text] '{path.name}' is no text in {' or '.join(known)}: save the file "
-        "as UTF-8"
-    )
+    def places(self, names: Iterable[str]) -> list[int]:
+        """Return where columns of some names are."""
+        wanted = set(names)
+        return [place for place, name in enumerate(self.header) if name in wanted]
 
 
 def _check_header(
@@ -381,16 +355,6 @@ def _has_decimal_commas(head: str) -> bool:
     return any(is_number(field.strip().replace(",", ".", 1)) for field in fields)
 
 
-def _refuse_total(frame: pd.DataFrame, name: str) -> None:
-    """Refuse a table whose last line adds up the others."""
-    for column, last in frame.iloc[-1].items():
-        if isinstance(last, str) and last.strip(" :").casefold() in TOTALS:
-            raise DataError(
-                f"[total-line] '{name}': the last line is a total ('{last}' in column "
-                f"'{column}'), not a row: remove it"
-            )
-
-
 # Other files and frames
 
 
@@ -402,43 +366,41 @@ def _existing(table: str | os.PathLike[str]) -> Path:
 
 
 @contextmanager
-def open_file(path: Path, member: str = "") -> Iterator[IO[bytes]]:
+def open_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a file, unpacked where its suffix says that it is packed.
 
-    Of a ZIP archive the `member`, or its only file. Nothing is written to the disk.
+    Of a ZIP archive its only file. Nothing is written to the disk.
     """
-    suffix = path.suffix.lower()
+    with _readable(path), ExitStack() as stack:
+        if path.suffix.lower() != ".zip":
+            open_packed = PACKERS.get(path.suffix.lower(), open)
+            yield stack.enter_context(open_packed(path, "rb"))
+            return
+        archive = stack.enter_context(zipfile.ZipFile(path))
+        names = [n for n in archive.namelist() if n[-1] != "/" and "__MACOSX" not in n]
+        if len(names) != 1:
+            told = f"an archive of {len(names)} files: unpack the one that is meant"
+            raise DataError(f"[several-files] '{path.name}' is {told}")
+        yield stack.enter_context(archive.open(names[0]))
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Say which file cannot be read, or which package is missing."""
     try:
-        if member or suffix == ".zip":
-            with zipfile.ZipFile(path) as archive:
-                info = archive.getinfo(member or _only_member(archive, path.name))
-                check_growth(info.file_size, info.compress_size, info.filename)
-                with archive.open(info) as data:
-                    yield data
-        else:
-            with PACKERS.get(suffix, open)(path, "rb") as data:
-                yield data
+        yield
     except (DataError, UnicodeDecodeError):
         raise
-    except DAMAGED as error:
-        raise DataError(f"[damaged-file] '{path.name}' is damaged: {error}") from error
-
-
-def _only_member(archive: zipfile.ZipFile, name: str) -> str:
-    every = [n for n in archive.namelist() if n[-1] != "/" and "__MACOSX" not in n]
-    if len(every) != 1:
-        told = f"is an archive of {len(every)} files: unpack the one that is meant"
-        raise DataError(f"[several-files] '{name}' {told}")
-    return every[0]
-
-
-def check_growth(size: int, packed: int, name: str) -> None:
-    """Refuse a packed file that no table is: it would fill the memory (fault 21)."""
-    if size > (1 << 20) + MAX_GROWTH * packed:
+    except ImportError as error:
+        if path.suffix.lower() in PARQUET:
+            raise MissingExtraError("parquet", "reading Parquet files") from error
         raise DataError(
-            f"[too-large] '{name}' grows from {packed:,} to {size:,} bytes or more: "
-            "no table is packed so tightly"
-        )
+            f"[missing-package] to read '{path.name}', pandas needs another package "
+            f"({error}); or save the table as CSV"
+        ) from error
+    except DAMAGED as error:
+        told = f"'{path.name}' cannot be read, or is damaged: {error}"
+        raise DataError(f"[cannot-read] {told}") from error
 
 
 def _read_binary(path: Path) -> tuple[pd.DataFrame, list[str]]:
@@ -449,45 +411,21 @@ def _read_binary(path: Path) -> tuple[pd.DataFrame, list[str]]:
     with _readable(path):
         if reader != "read_excel":
             return getattr(pd, reader)(path, **options), []
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                size = sum(entry.file_size for entry in archive.infolist())
-            check_growth(size, path.stat().st_size, path.name)
         with pd.ExcelFile(path) as book:
             first, *others = map(str, book.sheet_names)
             more = f", the first of {1 + len(others)}" if others else ""
-            frame = pd.read_excel(book, sheet_name=first)
-            return frame, [f"sheet '{first}'{more}"]
+            return pd.read_excel(book, sheet_name=first), [f"sheet '{first}'{more}"]
 
 
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Say what a file that cannot be read is, or which package is missing."""
-    try:
-        yield
-    except DataError:
-        raise
-    except ImportError as error:
-        if path.suffix.lower() in PARQUET:
-            raise MissingExtraError("parquet", "reading Parquet files") from error
-        raise DataError(
-            f"[missing-package] to read '{path.name}', pandas needs another package "
-            f"({error}); or save the table as CSV"
-        ) from error
-    except DAMAGED as error:
-        told = f"'{path.name}' cannot be read: {error}"
-        raise DataError(f"[cannot-read] {told}") from error
-
-
-def _parquet_chunks(path: Path, wanted: Sequence[str]) -> Iterator[pd.DataFrame]:
+def _parquet_chunks(path: Path) -> Iterator[pd.DataFrame]:
     with _readable(path):
         from pyarrow.parquet import ParquetFile
 
-        file = ParquetFile(path)
-    there = {str(name).strip(): name for name in file.schema_arrow.names}
-    require(wanted, list(there), f"'{path.name}'")
-    for batch in file.iter_batches(CHUNK_ROWS, columns=[there[n] for n in wanted]):
-        yield _with_names(batch.to_pandas())[0]
+        first = 0
+        for batch in ParquetFile(path).iter_batches(CHUNK_ROWS):
+            frame, _ = _with_names(batch.to_pandas(), numbered=False)
+            yield frame.set_index(frame.index + first)
+            first += len(frame)
 
 
 def _as_pandas(table: Any) -> pd.DataFrame:
@@ -508,20 +446,22 @@ def _as_pandas(table: Any) -> pd.DataFrame:
         ) from error
 
 
-def _with_names(frame: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+def _with_names(
+    frame: pd.DataFrame, *, numbered: bool
+) -> tuple[pd.DataFrame, list[str]]:
     """Column names as stripped text; repeated names only where the values agree."""
-    first: dict[str, int] = {}
-    notes: list[str] = []
+    names = [str(name).strip() for name in frame.columns]
+    first = {name: names.index(name) for name in names if name}
+    notes = ["columns without a name were left out"] * ("" in names)
     with Problems("table", DataError) as problems:
-        for place, name in enumerate(str(name).strip() for name in frame.columns):
-            if first.setdefault(name, place) == place:
-                continue
-            if frame.iloc[:, place].equals(frame.iloc[:, first[name]]):
+        for place, name in enumerate(names):
+            if first.get(name, place) != place:
                 notes.append(f"column '{name}' is repeated with the same values")
-            else:
-                problems.add(
-                    f"[repeated-column] column '{name}' occurs twice with different "
-                    "values: rename one"
-                )
+                if not frame.iloc[:, place].equals(frame.iloc[:, first[name]]):
+                    problems.add(
+                        f"[repeated-column] column '{name}' occurs twice with "
+                        "different values: rename one"
+                    )
     kept = frame.iloc[:, list(first.values())].set_axis(list(first), axis=1)
-    return kept.reset_index(drop=True), notes
+    keeps = numbered and frame.index.name == LINE
+    return kept if keeps else kept.reset_index(drop=True), notes

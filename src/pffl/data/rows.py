@@ -51,14 +51,6 @@ def as_csr(X: Any) -> csr_array:
     return rows
 
 
-def is_canonical(X: csr_array) -> bool:
-    """Whether rows are as `as_csr` makes them, but for what they need not store."""
-    from scipy.sparse import csr_array
-
-    good = isinstance(X, csr_array) and X.dtype == np.float64
-    return good and bool(X.has_canonical_format)
-
-
 def as_inputs(X: object) -> Matrix:
     """Return inputs in a type of `INPUT_TYPES`, without a copy where they have one.
 
@@ -82,9 +74,7 @@ def stacked(parts: Sequence[Matrix]) -> Matrix:
 
 def stored_width(X: Matrix) -> int:
     """Return how many numbers a row stores, on average."""
-    if isinstance(X, np.ndarray):
-        return X.shape[1]
-    return -(-X.nnz // max(1, X.shape[0]))
+    return X.shape[1] if isinstance(X, np.ndarray) else -(-X.nnz // max(1, X.shape[0]))
 
 
 def rows_not_finite(X: Matrix) -> int:
@@ -217,11 +207,11 @@ class Rows:
     @cached_property
     def spread(self) -> FloatArray:
         """Standard deviation of each input; 0 without rows."""
-        if isinstance(self.X, np.ndarray) and len(self):
-            return self.X.std(axis=0, dtype=np.float64)
+        if not isinstance(self.X, np.ndarray):
+            return np.sqrt(powers(self.X, None, self.mean)[1] / max(1, len(self)))
         if not len(self):
             return np.zeros(self.X.shape[1])
-        return np.sqrt(powers(self.X, None, self.mean)[1] / len(self))  # type: ignore[arg-type]
+        return self.X.std(axis=0, dtype=np.float64)
 
     @property
     def counting(self) -> Rows:

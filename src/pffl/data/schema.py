@@ -11,10 +11,10 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import SupportsIndex, overload
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +28,6 @@ MISSING = "missing"
 CODES = frozenset({"true", "false", "yes", "no", "y", "n"})
 
 
-MARK = "#"
-
-
 @dataclass(frozen=True)
 class Numbered(Record):
     """The names ``notes#0``, ``notes#1``, …: one for each input of a hashed text."""
@@ -38,33 +35,30 @@ class Numbered(Record):
     column: str
     count: int
 
-    def name(self, place: int) -> str:
-        """Return the name of one of them."""
-        return f"{self.column}{MARK}{place}"
-
-    def __contains__(self, name: object) -> bool:
-        if not isinstance(name, str) or not name.startswith(f"{self.column}{MARK}"):
-            return False
-        digits = name[len(self.column) + 1 :]
-        plain = digits.isascii() and digits.isdecimal()
-        return plain and str(int(digits)) == digits and int(digits) < self.count
-
 
 @dataclass(frozen=True)
 class Names(Record, Sequence[str]):
-    """Names in order, some of which are numbered: a million cost as much as one."""
+    """Names in order, some of which are numbered: files hold these by their number."""
 
     parts: tuple[str | Numbered, ...]
 
     @cached_property
-    def _ends(self) -> IntArray:
-        sizes = [1 if isinstance(part, str) else part.count for part in self.parts]
-        return np.cumsum(sizes, dtype=np.int64)
+    def _every(self) -> tuple[str, ...]:
+        return tuple(
+            name
+            for part in self.parts
+            for name in (
+                [part]
+                if isinstance(part, str)
+                else [f"{part.column}#{j}" for j in range(part.count)]
+            )
+        )
 
     @property
     def numbered(self) -> tuple[slice, ...]:
         """Where the numbered ones are."""
-        ends = zip(self.parts, self._ends.tolist(), strict=True)
+        sizes = [1 if isinstance(part, str) else part.count for part in self.parts]
+        ends = zip(self.parts, itertools.accumulate(sizes), strict=True)
         return tuple(
             slice(end - part.count, end)
             for part, end in ends
@@ -72,46 +66,10 @@ class Names(Record, Sequence[str]):
         )
 
     def __len__(self) -> int:
-        return int(self._ends[-1]) if self.parts else 0
+        return len(self._every)
 
-    @overload
-    def __getitem__(self, place: SupportsIndex) -> str: ...
-    @overload
-    def __getitem__(self, place: slice) -> tuple[str, ...]: ...
-    def __getitem__(self, place: SupportsIndex | slice) -> str | tuple[str, ...]:
-        if isinstance(place, slice):
-            return tuple(self[j] for j in range(*place.indices(len(self))))
-        j = range(len(self))[place]  # from the end, too
-        which = int(np.searchsorted(self._ends, j, side="right"))
-        part = self.parts[which]
-        if isinstance(part, str):
-            return part
-        return part.name(j - (int(self._ends[which]) - part.count))
-
-    def __iter__(self) -> Iterator[str]:
-        for part in self.parts:
-            if isinstance(part, str):
-                yield part
-            else:
-                yield from map(part.name, range(part.count))
-
-    def __contains__(self, name: object) -> bool:
-        return any(
-            name == part if isinstance(part, str) else name in part
-            for part in self.parts
-        )
-
-
-def repeated(names: Sequence[str]) -> list[str]:
-    """Return the names that are there more than once, in order."""
-    if not isinstance(names, Names):
-        return sorted(name for name, count in Counter(names).items() if count > 1)
-    plain = [part for part in names.parts if isinstance(part, str)]
-    numbered = [part for part in names.parts if isinstance(part, Numbered)]
-    twice = {name for name in plain if any(name in part for part in numbered)}
-    columns = Counter(part.column for part in numbered)
-    twice |= {f"{column}{MARK}0" for column, count in columns.items() if count > 1}
-    return sorted({*twice, *repeated(plain)})
+    def __getitem__(self, place: Any) -> Any:
+        return self._every[place]
 
 
 def names_in(parts: Iterable[str | Numbered]) -> tuple[str, ...] | Names:
@@ -178,16 +136,13 @@ class Schema:
                 ("labels", self.labels),
                 *((f"attribute '{a.name}'", a.values) for a in self.attributes),
             ):
-                twice = repeated(names)
-                if twice:
+                if len(set(names)) < len(names):
+                    twice = sorted(
+                        n for n, count in Counter(names).items() if count > 1
+                    )
                     problems.add(f"[repeated-name] {what}: repeated names {twice}")
-            if not self.attributes:
-                problems.add("[needs-group] no protected attribute is declared")
-            problems.extend(
-                f"[no-values] attribute '{a.name}' has no values"
-                for a in self.attributes
-                if not a.values
-            )
+            if not self.attributes or not all(a.values for a in self.attributes):
+                problems.add("[needs-group] no protected attribute, or one of no value")
 
     @property
     def n_features(self) -> int:

@@ -16,36 +16,33 @@ import numpy as np
 
 from pffl.data import columns as kinds
 from pffl.data import infer, partition
-from pffl.data.checks import check_choice, check_whole, listing, warn
+from pffl.data.checks import check_choice, listing, warn
 from pffl.data.columns import (
     OTHER,
     Column,
-    Place,
     TableEncoding,
     Unseen,
     category_codes,
-    in_row,
+    note_rows,
     read_numbers,
-    weights_of,
 )
-from pffl.data.read import LATIN, Table, place_of, read_table, require
+from pffl.data.read import LATIN, Table, read_table, require
 from pffl.data.rows import Rows
 from pffl.data.schema import MISSING, Attribute
 from pffl.errors import DataError, Problems, UsageError
 from pffl.records import read
-from pffl.typing import IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Partition = Literal["equal", "dirichlet", "quantile_bands"]
-Missing = Literal["refuse", "indicator", "drop_column"]
+Missing = Literal["refuse", "indicator"]
 MissingLabel = Literal["refuse", "drop"]
 Entry: TypeAlias = bool | int | float | str | Sequence[int | float | str]
 Declared: TypeAlias = Mapping[str, Mapping[str, Entry]]
 Known: TypeAlias = dict[str, Column]
 
 SITE = "(site)"  # the column that says which of several tables a row is from
+PARTITIONS = ("equal", "dirichlet", "quantile_bands")
 MAX_CLASSES = 100
 MAX_NUMERIC_GROUPS = 50
 REMEDY = "`pffl data TABLE --columns` writes them from a public or made-up table"
@@ -70,10 +67,7 @@ class TableOptions:
     group: str | Sequence[str]
     silo: str | None = None
     silos: int | None = None
-    partition: Partition = "equal"
-    by: str | None = None
-    alpha: float = 1.0
-    features: Sequence[str] | None = None
+    partition: str | Sequence[str | float] = "equal"
     drop: Sequence[str] = ()
     inputs: Sequence[str] = ()
     columns: Declared = field(default_factory=dict)
@@ -82,47 +76,55 @@ class TableOptions:
     classification: bool = True
     missing: Missing = "refuse"
     missing_label: MissingLabel = "refuse"
-    rare: int = 1
     unseen: Unseen = "refuse"
     test_fraction: float = 0.2
     validation_fraction: float = 0.0
-    drop_empty: bool = False
-    name: str | None = None
-    seed: int = 0
+    random_state: int = 0
 
     def __post_init__(self) -> None:
-        for key in ("group", "features", "inputs", "drop"):
+        for key in ("group", "inputs", "drop", "partition"):
             given = vars(self)[key]
-            if given is not None:
-                names = (given,) if isinstance(given, str) else tuple(map(str, given))
-                object.__setattr__(self, key, names)
+            names = (given,) if isinstance(given, str) else tuple(given)
+            object.__setattr__(self, key, names)
         with Problems("table options", UsageError) as problems:
-            check_whole(problems, rare=self.rare)
-            for key, kind in (
-                ("partition", Partition),
+            kind, by, _ = self.cut
+            check_choice(problems, "partition", kind, PARTITIONS)
+            for key, choices in (
                 ("missing", Missing),
                 ("missing_label", MissingLabel),
                 ("unseen", Unseen),
             ):
-                check_choice(problems, key, vars(self)[key], get_args(kind))
+                check_choice(problems, key, vars(self)[key], get_args(choices))
             if not self.group:
                 problems.add("[needs-group] name a protected column: `group=`")
             if self.silo is not None and self.silos is not None:
                 told = "give the silo column (`silo=`) or a number (`silos=`)"
                 problems.add(f"[needs-silos] {told}")
-            if self.partition != "equal" and not (self.silo or self.silos):
+            if kind != "equal" and not (self.silo or self.silos):
                 problems.add("[needs-silos] a partition needs a number: `silos=`")
-            if self.partition == "quantile_bands" and self.by is None:
-                problems.add("[needs-column] quantile bands need a column: `by=`")
+            if kind == "quantile_bands" and by is None:
+                told = "bands need a column: `partition=('quantile_bands', COLUMN)`"
+                problems.add(f"[needs-column] {told}")
             with noted(problems):
                 columns_of(self.columns)
 
     @property
+    def cut(self) -> tuple[str, str | None, float]:
+        """Kind, column and concentration of the partition."""
+        given: Any = self.partition
+        kind, by, alpha = (*given, *(None, 1.0)[len(given) - 1 :])[:3]
+        return str(kind), None if by is None else str(by), float(alpha)
+
+    @property
+    def coded(self) -> list[str]:
+        """Columns of the label, the groups and the silos."""
+        return [self.label, *self.group, *([self.silo] if self.silo else [])]
+
+    @property
     def mentioned(self) -> list[str]:
         """All columns that are named anywhere."""
-        single = (self.label, self.silo, self.id, self.weight, self.by)
-        several = (*self.group, *(self.features or ()), *self.inputs, *self.drop)
-        return [n for n in (*single, *several, *self.columns) if n is not None]
+        names = (*self.coded, self.id, self.weight, self.cut[1], *self.inputs)
+        return [n for n in (*names, *self.drop, *self.columns) if n is not None]
 
 
 class EncodedTable(NamedTuple):
@@ -141,9 +143,8 @@ class EncodedTable(NamedTuple):
 
 def encode_table(table: Table, options: TableOptions) -> EncodedTable:
     """Read and encode a table; all problems are raised in one error."""
-    declared = columns_of(options.columns)
-    frame, notes = read_table(table, _texts(options))
-    _check_roles(frame, options)
+    declared, label = columns_of(options.columns), options.label
+    frame, notes = read_table(table, _texts(options), numbered=True)
     chosen, apart = _inputs(frame, options)
     known = {n: c for n, c in declared.items() if c.kind != "category" or c.values}
     for name, column in known.items():
@@ -153,21 +154,14 @@ def encode_table(table: Table, options: TableOptions) -> EncodedTable:
                 column = replace(column, values=(*values, OTHER), other=True)
                 known[name] = column
             frame[name] = _as_declared(frame[name], column)
-    numbers = np.arange(len(frame))
-    if options.missing_label == "drop":
-        numbers = np.flatnonzero(frame[options.label].notna())
-        if not len(numbers):
-            raise DataError(f"[no-rows] label '{options.label}': no row has one")
-        if absent := len(frame) - len(numbers):
-            notes.append(f"{absent:,} rows without a label were left out")
-        frame = frame.iloc[numbers].reset_index(drop=True)
-
-    def place(row: int) -> str:
-        return place_of(table, int(numbers[row]))
+    if options.missing_label == "drop" and (absent := int(frame[label].isna().sum())):
+        notes.append(f"{absent:,} rows without a label were left out")
+        frame = frame[frame[label].notna()]
+    if not len(frame):
+        raise DataError(f"[no-rows] no rows with a label '{label}'")
 
     columns, warnings = list[Column](), list[str]()
-    used = [*chosen, options.label, *options.group, *filter(None, [options.silo])]
-    read_off = set(used) - {*known, SITE}
+    read_off = {*chosen, *options.coded} - {*known, SITE}
     with Problems("table", DataError) as problems:
         for name in chosen:
             if name in known:
@@ -178,53 +172,51 @@ def encode_table(table: Table, options: TableOptions) -> EncodedTable:
                     read_off.add(name)
                 columns.append(column)
                 continue
-            found = infer.infer(
-                infer.Distinct(frame[name]), name, problems, place,
-                missing=options.missing, rare=options.rare, category=name in declared,
-            )  # fmt: skip
+            rule, coded = options.missing, name in declared
+            found = infer.infer(frame[name], problems, missing=rule, category=coded)
             columns += [] if found.column is None else [found.column]
-            notes += found.notes
             warnings += found.warnings
-        labels = _labels(frame[options.label], options, known, problems, place)
+        labels = _labels(frame[label], options, known, problems)
         attributes = [_attribute(frame[n], known, problems) for n in options.group]
         silos = silos_of(frame, options, problems, known)
-        if options.label not in known and options.silo and options.classification:
-            _check_label_sets(frame[options.label], *silos, problems)
+        if label not in known and options.silo and options.classification:
+            _check_label_sets(frame[label], *silos, problems)
         if options.id is not None:
             _check_missing(frame[options.id], "id", problems)
         if options.weight is not None:
-            weights_of(frame[options.weight], problems, place)
+            kinds.weights_of(frame[options.weight], problems)
         if not columns:
             problems.add("[no-inputs] no column is left as an input")
-    undeclared = tuple(name for name in dict.fromkeys(used) if name in read_off)
     notes += infer.kinds_of(columns)
     if apart:
         notes.append(
             f"not used as inputs, because they look protected: {listing(apart)}; "
             "`inputs=` keeps those that it names"
         )
-    if undeclared:
-        coded = [options.label, *options.group, *filter(None, [options.silo])]
-        coded += [column.name for column in columns if column.kind == "category"]
-        warnings += infer.spellings(f"label '{options.label}'", labels)
+    if read_off:
+        texts = [c.name for c in columns if c.kind == "category"]
+        warnings += infer.spellings(f"label '{label}'", labels)
         for attribute in attributes:
             where = f"protected attribute '{attribute.name}'"
             warnings += infer.spellings(where, attribute.values)
-        warnings += infer.gap_warnings(frame, coded)
+        warnings += infer.gap_warnings(frame, [*options.coded, *texts])
+    elif options.missing != "refuse":
+        told = "`columns=` declares all columns: leave out `missing=`"
+        raise UsageError(f"[options-conflict] {told}")
     else:
-        _check_private(options, notes)
+        _check_letters(notes)
     among = [f"'{column.name}'" for column in columns if column.name in options.group]
     if among:
         warn(f"protected attribute among the inputs: {', '.join(among)}")
     for warning in warnings:
         warn(warning)
-    given: Any = declared[options.label].values if options.label in known else None
+    given: Any = declared[label].values if label in known else frame[label]
     encoding = TableEncoding.of(
         columns,
         attributes,
         labels,
-        options.label,
-        label_type=kinds.label_type_of(given or frame[options.label], labels),
+        label,
+        label_type=kinds.label_type_of(given, labels),
         unseen=options.unseen,
         weight=options.weight,
     )
@@ -233,20 +225,12 @@ def encode_table(table: Table, options: TableOptions) -> EncodedTable:
         notes.append("no silo column is named: all rows are in one silo")
     mapping = ", ".join(f"'{name}' → {code}" for code, name in enumerate(labels))
     positive = " (positive)" if len(labels) == 2 else ""
-    notes.append(f"label '{options.label}': {mapping or 'a number'}{positive}")
+    notes.append(f"label '{label}': {mapping or 'a number'}{positive}")
     people = _people(frame, options, notes)
-    rows = encoding.rows(frame, place=place)
+    rows = encoding.rows(frame)
+    used = dict.fromkeys([*chosen, *options.coded])
+    undeclared = tuple(name for name in used if name in read_off)
     return EncodedTable(encoding, rows, silos, people, notes, undeclared)
-
-
-def _check_private(options: TableOptions, notes: Sequence[str]) -> None:
-    """Refuse options that would have no effect."""
-    given = ["rare"] * (options.rare != 1)
-    given += ["missing"] * (options.missing != "refuse")
-    if given:
-        told = f"declares all columns: leave out {listing(given)}"
-        raise UsageError(f"[options-conflict] `columns=` {told}")
-    _check_letters(notes)
 
 
 def _check_letters(notes: Sequence[str]) -> None:
@@ -266,8 +250,7 @@ def _people(
         return None
     people = category_codes(frame[options.id])
     rows = np.bincount(people[1])
-    several = int((rows > 1).sum())
-    if several:
+    if several := int((rows > 1).sum()):
         notes.append(
             f"id '{options.id}': {len(rows):,} people in {len(frame):,} rows; "
             f"{several:,} have several, at most {rows.max():,}, which stay in one split"
@@ -284,23 +267,20 @@ def read_alike(
     name: str = "table",
 ) -> EncodedTable:
     """Read another table with labels as the first one was: see `Federation.alike`."""
-    frame, notes = read_table(table, list(filter(None, [options.id])))
-    columns = list(map(str, frame.columns))
-    if encoding.label not in columns:
-        raise DataError(
-            f"[missing-column] '{name}' has no column '{encoding.label}', the label "
-            "(pffl predict needs none)"
-        )
-    require([a.name for a in encoding.schema.attributes], columns, f"'{name}'")
+    texts = [] if options.id is None else [options.id]
+    frame, notes = read_table(table, texts, numbered=True)
+    there = list(map(str, frame.columns))
+    groups = [attribute.name for attribute in encoding.schema.attributes]
+    require([encoding.label, *groups], there, f"'{name}' (pffl predict needs no label)")
     options = replace(
         options,
-        silo=options.silo if options.silo in columns else None,
-        id=options.id if options.id in columns else None,
-        partition=options.partition if options.by in (None, *columns) else "equal",
+        silo=options.silo if options.silo in there else None,
+        id=options.id if options.id in there else None,
+        partition=options.partition if options.cut[1] in (None, *there) else "equal",
     )
-    rows = encoding.rows(frame, place=lambda row: place_of(table, row), unseen=unseen)
+    rows = encoding.rows(frame, unseen)
     with Problems(f"'{name}'", DataError) as problems:
-        silos = silos_of(frame, options, problems)
+        silos = silos_of(frame, options, problems, {})
     return EncodedTable(encoding, rows, silos, _people(frame, options, []), notes)
 
 
@@ -315,13 +295,11 @@ def columns_of(declared: Declared) -> Known:
     """
     found: Known = {}
     with Problems("columns", UsageError) as problems:
-        if not isinstance(declared, Mapping):
-            problems.add("[bad-column] `columns=` has an entry for each column")
-            declared = {}
-        for name, given in declared.items():
+        entries = declared.items() if isinstance(declared, Mapping) else [("", None)]
+        for name, given in entries:
             if not isinstance(given, Mapping):
-                told = "say what it holds by keys, such as {'kind': 'number'}"
-                problems.add(f"[bad-column] column '{name}': {told}")
+                told = "say what each column holds by keys: {'age': {'kind': 'number'}}"
+                problems.add(f"[bad-column] columns: '{name}': {told}")
                 continue
             told = [{"kind": kind} for key, kind in KINDS.items() if key in given]
             plain: dict[str, Any] = {"name": name, **(told or [{}])[0], **given}
@@ -377,8 +355,7 @@ def declare(frame: pd.DataFrame, encoding: TableEncoding, *coded: str) -> Declar
     known = {a.name: list(a.values) for a in encoding.schema.attributes}
     if encoding.schema.labels:
         known[encoding.label] = list(encoding.schema.labels)
-    for name in coded:
-        known[name] = sorted(frame[name].dropna().map(str).unique().tolist())
+    known |= {n: sorted(frame[n].dropna().map(str).unique().tolist()) for n in coded}
     out: dict[str, Any] = {
         name: {"kind": "category", "values": values} for name, values in known.items()
     }
@@ -403,78 +380,56 @@ def join_sites(
 
     if not tables:
         raise DataError("[no-silos] no silos")
-    frames: dict[str, pd.DataFrame] = {}
-    notes: list[str] = []
+    frames, notes = dict[str, Any](), list[str]()
     with Problems("silos", DataError) as problems:
         for name, table in tables.items():
             try:
                 frame, more = read_table(table, _texts(options))
                 if options.columns:
                     _check_letters(more)
+                frames[str(name)] = frame
+                notes += [f"silo '{name}': {note}" for note in more]
             except DataError as error:
                 problems.add(f"[silo-refused] silo '{name}': {error}")
-            else:
-                frames[str(name)] = frame
-                notes.extend(f"silo '{name}': {note}" for note in more)
-    _compare_columns(frames)
-    stacked = [frame.assign(**{SITE: name}) for name, frame in frames.items()]
-    return pd.concat(stacked, ignore_index=True), notes
-
-
-def _compare_columns(frames: Mapping[str, pd.DataFrame]) -> None:
-    """Raise one error with every difference to the first silo's columns (fault 11)."""
-    kinds = {
-        name: {str(column): _kind(frame[column]) for column in frame.columns}
-        for name, frame in frames.items()
+    kinds_of = {
+        name: {str(c): "text" if read_numbers(f[c])[1].any() else "number" for c in f}
+        for name, f in frames.items()
     }
-    first, expected = next(iter(kinds.items()))
-    with Problems(f"silos differ from '{first}'", DataError) as problems:
-        for name, found in kinds.items():
+    expected = next(iter(kinds_of.values()))
+    with Problems("silos differ from the first", DataError) as problems:
+        for name, found in kinds_of.items():
             lines = [f"- {column}" for column in expected if column not in found]
             lines += [f"+ {column}" for column in found if column not in expected]
             lines += [
                 f"~ {column}: {kind} → {found[column]}"
                 for column, kind in expected.items()
-                if "empty" not in (kind, found.get(column, kind))
-                and kind != found.get(column, kind)
+                if kind != found.get(column, kind)
             ]
-            if not lines and list(found) != list(expected):
-                lines = [f"order {list(found)}, expected {list(expected)}"]
-            if not len(frames[name]):
-                lines.append("no rows")
+            if list(found) != list(expected) or not len(frames[name]):
+                lines = lines or [f"{len(frames[name])} rows; order {list(found)}"]
             if lines:
                 problems.add(f"[silos-differ] '{name}': {'; '.join(lines)}")
-
-
-def _kind(series: pd.Series) -> str:
-    """Whether a column holds numbers or text; nothing is known of an empty one."""
-    if not series.notna().any():
-        return "empty"
-    return "text" if read_numbers(series)[1].any() else "number"
+    stacked = [frame.assign(**{SITE: name}) for name, frame in frames.items()]
+    return pd.concat(stacked, ignore_index=True), notes
 
 
 # Roles of columns
 
 
-def _check_roles(frame: pd.DataFrame, options: TableOptions) -> None:
-    """Refuse columns that are not there, or would be two things at once."""
+def _inputs(frame: pd.DataFrame, options: TableOptions) -> tuple[list[str], list[str]]:
+    """Return the inputs, and the columns left out because they look protected.
+
+    Refuse columns that are not there, or would be two things at once.
+    """
     require(options.mentioned, list(map(str, frame.columns)), "table")
+    single = [options.label, options.id, options.weight]
+    given = [n for n in (*single, *options.group, options.silo) if n is not None]
+    given += set(options.inputs) & set(single)
     with Problems("table", DataError) as problems:
-        if not len(frame):
-            problems.add("[no-rows] no rows")
-        single = [options.label, options.id, options.weight]
-        given = [n for n in (*single, *options.group, options.silo) if n is not None]
-        given += {*(options.features or ()), *options.inputs} & set(single)
         for name in dict.fromkeys(given):
             if given.count(name) > 1 and {name} != {options.silo} & set(options.group):
                 problems.add(f"[wrong-column] '{name}' cannot be two things at once")
-
-
-def _inputs(frame: pd.DataFrame, options: TableOptions) -> tuple[list[str], list[str]]:
-    """Return the inputs, and the columns left out because they look protected."""
-    if options.features is not None:
-        return list(dict.fromkeys(options.features)), []
-    out = {options.label, options.silo, options.id, options.weight, *options.drop}
+    out = {*single, options.silo, *options.drop}
     out |= set(options.group) - set(options.inputs)
     names = [str(name) for name in frame.columns if name not in out]
     apart = [n for n in names if infer.looks_protected(n) and n not in options.inputs]
@@ -483,37 +438,33 @@ def _inputs(frame: pd.DataFrame, options: TableOptions) -> tuple[list[str], list
 
 def _check_missing(
     series: pd.Series, what: str, problems: Problems, remedy: str = ""
-) -> None:
-    if absent := int(series.isna().sum()):
-        told = f"{what} '{series.name}': {absent} missing values{remedy}"
-        problems.add(f"[missing-values] {told}")
+) -> pd.Series:
+    """Note missing values; return the others."""
+    absent = series.isna().to_numpy(dtype=bool)
+    told = f"[missing-values] {what} '{series.name}': missing values"
+    note_rows(problems, told, series, absent, remedy)
+    return series.dropna()
 
 
 def _labels(
-    series: pd.Series,
-    options: TableOptions,
-    known: Known,
-    problems: Problems,
-    place: Place = in_row,
+    series: pd.Series, options: TableOptions, known: Known, problems: Problems
 ) -> tuple[str, ...]:
     """Class names in the order of their codes; the positive one of two is the last."""
     where = f"label '{options.label}'"
     remedy = "; `missing_label='drop'` leaves these rows out"
-    _check_missing(series, "label", problems, remedy)
+    there = _check_missing(series, "label", problems, remedy)
     if not options.classification:
-        kinds.present_numbers(series.dropna(), where, problems, place)
+        kinds.present_numbers(there, where, problems)
         return ()
-    names, _ = category_codes(series.dropna())
+    names, _ = category_codes(there)
     if len(names) > MAX_CLASSES:
         problems.add(
             f"[too-many-classes] {where}: {len(names)} different values, at most "
             f"{MAX_CLASSES} classes; for a numeric target say `classification=False`"
         )
-        return ()
     if len(names) < 2:
-        problems.add(
-            f"[one-class] {where}: one value only ({listing(names)}): nothing to learn"
-        )
+        told = f"one value only ({listing(names)}): nothing to learn"
+        problems.add(f"[one-class] {where}: {told}")
     return _declared_values(options.label, known, problems) or names
 
 
@@ -535,13 +486,12 @@ def _attribute(series: pd.Series, known: Known, problems: Problems) -> Attribute
     )
     entry = {name: {"values": [*values, MISSING]}}
     remedy = f"; to make them a group, declare it: `columns={entry!r}`"
-    _check_missing(series, "protected attribute", problems, remedy)
-    series = series.dropna()
+    series = _check_missing(series, "protected attribute", problems, remedy)
     numbers = series.dtype.kind in "iuf"
     if numbers and len(values) > MAX_NUMERIC_GROUPS:
         told = f"{len(values)} different numbers: cut it into bands"
         problems.add(f"[too-many-groups] {where}: {told}")
-    elif not numbers and infer.Distinct(series).is_identifier:
+    elif not numbers and infer.Finding.of(series).is_identifier:
         told = f"{len(values)} values in {len(series)} rows, like an id"
         problems.add(f"[looks-like-id] {where}: {told}")
     if len(values) == 1:
@@ -551,40 +501,36 @@ def _attribute(series: pd.Series, known: Known, problems: Problems) -> Attribute
 
 
 def silos_of(
-    frame: pd.DataFrame,
-    options: TableOptions,
-    problems: Problems,
-    known: Known | None = None,
+    frame: pd.DataFrame, options: TableOptions, problems: Problems, known: Known
 ) -> partition.Partition:
     """Return the silo of each row, and the silos' names."""
     if options.silo is not None:
         series = frame[options.silo]
-        _check_missing(series, "silo", problems)
-        if names := _declared_values(options.silo, known or {}, problems):
+        if names := _declared_values(options.silo, known, problems):
             return kinds.match_names(series, names, "silo", problems), names
+        _check_missing(series, "silo", problems)
         names, codes = category_codes(series)
         return codes, names
+    kind, by, alpha = options.cut
     silos = 1 if options.silos is None else options.silos
-    by = frame[options.by or options.label]
-    if options.partition != "equal" and by.isna().any():
-        _check_missing(by, "column of the cut", problems)
-    elif options.partition == "dirichlet":
-        return partition.dirichlet(by.to_numpy(), options.alpha, silos, options.seed)
-    elif options.partition == "quantile_bands":
-        return partition.quantile_bands(by.to_numpy(), silos)
-    return partition.equal(len(frame), silos, options.seed)
+    values = frame[by or options.label]
+    if kind != "equal" and values.isna().any():
+        _check_missing(values, "column of the cut", problems)
+    elif kind == "dirichlet":
+        return partition.dirichlet(
+            values.to_numpy(), alpha, silos, options.random_state
+        )
+    elif kind == "quantile_bands":
+        return partition.quantile_bands(values.to_numpy(), silos)
+    return partition.equal(len(frame), silos, options.random_state)
 
 
 def _check_label_sets(
-    label: pd.Series, silo: IntArray, silo_names: Sequence[str], problems: Problems
+    label: pd.Series, silo: Any, silo_names: Sequence[str], problems: Problems
 ) -> None:
     """Refuse silos that code two classes differently: here {0, 1}, there {1, 2}."""
-    known = label.notna().to_numpy(dtype=bool)
-    names, codes = category_codes(label[known])
-    sets = [
-        [names[c] for c in np.unique(codes[silo[known] == k])]
-        for k in range(len(silo_names))
-    ]
+    names, codes = category_codes(label)
+    sets = [[names[c] for c in np.unique(codes[silo == k])] for k in np.unique(silo)]
     if len(names) > 2 and all(len(found) <= 2 for found in sets):
         shown = [f"'{n}' {found}" for n, found in zip(silo_names, sets, strict=True)]
         problems.add(

@@ -18,9 +18,10 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -253,7 +254,7 @@ def acs(
     group: str | Sequence[str] = "race",
     people: int | None = None,
     weight: Literal["PWGTP"] | None = None,
-    seed: int = 0,
+    random_state: int = 0,
     split_seed: int | None = None,
     test_fraction: float = 0.2,
     validation_fraction: float = 0.0,
@@ -305,7 +306,7 @@ def acs(
     weight
         ``"PWGTP"``: each person counts as often as the survey says that there are such
         people. Default: once.
-    seed, split_seed
+    random_state, split_seed
         Seeds of that draw and of each state's split; by default the same.
     test_fraction, validation_fraction
         Share of each state's rows kept for testing and validation.
@@ -347,7 +348,7 @@ def acs(
     codes: IntArray = np.asarray(persons["state"].map(lookup), dtype=np.int64)
     drawn = np.arange(len(codes))
     if people is not None:
-        shuffled = np.random.default_rng(seed).permutation(len(codes))
+        shuffled = np.random.default_rng(random_state).permutation(len(codes))
         by_state = persons.iloc[shuffled].groupby("state", sort=False)
         drawn = np.sort(by_state.head(people).index.to_numpy())
         notes.append(f"{len(drawn):,} drawn: at most {people:,} of each state")
@@ -383,8 +384,8 @@ def acs(
         counts = None if weights is None else weights[rows]
         return Rows(X, y, group_codes[rows], weight=counts)
 
-    own_seed = seed if split_seed is None else split_seed
-    plan, _ = split_index(codes, names, fractions, among=drawn, seed=own_seed)
+    own_seed = random_state if split_seed is None else split_seed
+    plan = split_index(codes, names, fractions, among=drawn, seed=own_seed)
     # What is in files as published is known; in others it is looked up.
     looked_up = () if source is None else protected
     looked_up += () if people is None else ("people",)  # drawn by their places
@@ -427,19 +428,35 @@ class PersonFile:
 
     def chunks(self, wanted: Sequence[str]) -> Iterator[pd.DataFrame]:
         """Yield those of the wanted columns that there are, some rows at a time."""
-        if self.path.suffix.lower() in PARQUET:
-            frame = read_table(self.path)[0].rename(columns=str.upper)
-            yield frame[[name for name in frame if name in wanted]]
-            return
-        text = TextFile.scan(self.path, self.member)
-        there = [name.upper() for name in text.header]
-        if twice := [name for name in wanted if there.count(name) > 1]:
-            raise DataError(f"[repeated-column] {self}: several columns {twice}")
-        known = [name for name in text.header if name.upper() in wanted]
-        if not known:
-            raise DataError(f"[missing-column] {self} has no column of the ACS")
-        for frame in text.frames(known, rows=CHUNK_ROWS):
-            yield frame.rename(columns=str.upper)
+        import pandas as pd
+
+        def asked(name: object) -> bool:
+            return str(name).strip().upper() in wanted
+
+        frames: Any
+        with ExitStack() as stack:
+            try:
+                if self.member:
+                    archive = stack.enter_context(_opened(self.path))
+                    data = stack.enter_context(archive.open(self.member))
+                    frames = pd.read_csv(
+                        data, usecols=asked, chunksize=CHUNK_ROWS, low_memory=False
+                    )
+                elif self.path.suffix.lower() in PARQUET:
+                    frame = read_table(self.path)[0]
+                    frames = [frame[[name for name in frame if asked(name)]]]
+                else:
+                    text = TextFile.scan(self.path)
+                    places = [k for k, name in enumerate(text.header) if asked(name)]
+                    frames = text.frames(CHUNK_ROWS, usecols=places)
+                for frame in frames:
+                    frame = frame.rename(columns=lambda name: name.strip().upper())
+                    if not frame.columns.is_unique:
+                        told = f"a column is there twice, of {list(frame)}"
+                        raise DataError(f"[repeated-column] {self}: {told}")
+                    yield frame
+            except (*DAMAGED, pd.errors.ParserError) as error:
+                raise DataError(f"[damaged-file] {self} is damaged: {error}") from error
 
 
 def _read(
@@ -638,13 +655,16 @@ def _members(path: Path) -> list[str]:
     """Names in an archive; of another file, one that is empty."""
     if path.suffix.lower() != ".zip":
         return [""]
+    with _opened(path) as archive:
+        return sorted(archive.namelist())
+
+
+def _opened(path: Path) -> zipfile.ZipFile:
     try:
-        with zipfile.ZipFile(path) as archive:
-            return sorted(archive.namelist())
+        return zipfile.ZipFile(path)
     except (*DAMAGED, OSError) as error:
-        raise DataError(
-            f"[damaged-file] archive '{path.name}' is damaged: {error}"
-        ) from error
+        told = f"archive '{path.name}' is damaged: {error}"
+        raise DataError(f"[damaged-file] {told}") from error
 
 
 def archive_name(state: str) -> str:

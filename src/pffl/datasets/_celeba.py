@@ -79,7 +79,7 @@ def celeba(
     edition: Literal["official", "any"] = "official",
     progress: Progress | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
-    seed: int = 0,
+    random_state: int = 0,
 ) -> Federation:
     """Load CelebA from a folder with its official files; a person is a silo, or part.
 
@@ -96,7 +96,7 @@ def celeba(
     label, group
         Any two of the forty attributes: what to predict, and who is protected.
     clients
-        How many people, drawn with `seed`; None for all. "auto": all if they are joined
+        How many people, drawn at random; None for all. "auto": all if they are joined
         into `silos`, otherwise 472, as in the paper.
     silos
         Join people into as many silos of about equal size, mostly of one group,
@@ -118,7 +118,7 @@ def celeba(
         A function to call with ("pictures", done, all).
     cache_dir
         Where to keep decoded pictures, see `pffl.datasets`.
-    seed
+    random_state
         Seed of the people drawn and of the split.
     """
     with Problems("celeba", UsageError) as problems:
@@ -146,7 +146,7 @@ def celeba(
         opened = cache(partial(_open_pictures, place, stack, official=official))
         held = np.array([official or name in opened() for name in names], dtype=bool)
         part = not held.all()
-        chosen = _choose(person, held, clients, least_images, seed, part=part)
+        chosen = _choose(person, held, clients, least_images, random_state, part=part)
         wanted = [names[k] for k in chosen.tolist()]
         digest = files.digest("\0".join([*key, str(size), *wanted]))
         target = cache_folder(cache_dir) / "celeba" / f"celeba-{digest[:16]}.npy"
@@ -156,12 +156,12 @@ def celeba(
     ids = tuple(f"person {number}" for number in people)
     silo, silo_names = who, list(ids)
     if silos is not None:
-        silo = _join_people(who, flags[chosen, 1], silos, seed)[who]
+        silo = _join_people(who, flags[chosen, 1], silos, random_state)[who]
         silo_names = [f"silo {k + 1}" for k in range(silos)]
     count = f"{len(people):,} people"
     notes = [
-        f"{count} with at least {least_images} pictures, drawn with seed {seed}: "
-        f"{len(X):,} pictures of {size} × {size}",
+        f"{count} with at least {least_images} pictures, drawn with seed "
+        f"{random_state}: {len(X):,} pictures of {size} × {size}",
         f"label: 'not {label}' → 0, '{label}' → 1 (positive)",
     ]
     if part:
@@ -178,7 +178,7 @@ def celeba(
         people=None if silos is None else (ids, who),
         test_fraction=test_fraction,
         validation_fraction=validation_fraction,
-        seed=seed,
+        random_state=random_state,
         name=f"CelebA ({count}{f', {len(X):,} pictures present' * part})",
         notes=tuple(notes),
     )

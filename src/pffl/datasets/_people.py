@@ -21,7 +21,7 @@ from pffl.data import Attribute, Column, Federation, TableEncoding
 from pffl.data import partition as cuts
 from pffl.data.checks import check_choice
 from pffl.data.columns import category_codes
-from pffl.data.read import TextFile, require
+from pffl.data.read import read_table, require
 from pffl.datasets._fetch import PathLike, Progress, RemoteFile, fetch
 from pffl.errors import DataError, Problems, UsageError
 
@@ -92,7 +92,7 @@ Cut = Literal["occupation", "education", "doctorate", "equal"]
 def compas(
     *,
     silos: int = 10,
-    seed: int = 0,
+    random_state: int = 0,
     split_seed: int | None = None,
     group: str | Sequence[str] = "sex",
     alpha: float = 1.0,
@@ -116,7 +116,7 @@ def compas(
     ----------
     silos, alpha
         Number of silos, and how similar they are.
-    seed, split_seed
+    random_state, split_seed
         Seeds of the silos and of the split; by default the same.
     group
         Protected attribute: ``"sex"``, ``"race"`` or ``("sex", "race")``; never an
@@ -157,14 +157,14 @@ def compas(
     return Federation.from_rows(
         encoding.schema,
         encoding.rows(table),
-        *cuts.dirichlet(table["age_cat"], alpha, silos, seed),
+        *cuts.dirichlet(table["age_cat"], alpha, silos, random_state),
         test_fraction=test_fraction,
         validation_fraction=validation_fraction,
-        seed=seed if split_seed is None else split_seed,
+        random_state=random_state if split_seed is None else split_seed,
         name="COMPAS",
         notes=(
             f"ProPublica's filter kept {len(table)} people",
-            f"silos: age category by Dirichlet({alpha:g}), seed {seed}",
+            f"silos: age category by Dirichlet({alpha:g}), seed {random_state}",
             "label: 'no recidivism' → 0, 'recidivism' → 1 (positive)",
         ),
         encoding=encoding,
@@ -180,7 +180,7 @@ def adult(
     partition: Cut = "occupation",
     silos: int = 10,
     alpha: float = 1.0,
-    seed: int = 0,
+    random_state: int = 0,
     split_seed: int | None = None,
     group: str | Sequence[str] = "sex",
     test_fraction: float = 0.2,
@@ -209,7 +209,7 @@ def adult(
         size, drawn at random.
     silos, alpha
         Number of silos and how similar they are, where they are drawn.
-    seed, split_seed
+    random_state, split_seed
         Seeds of the silos and of the split; by default the same.
     group
         Protected attribute: ``"sex"``, ``"race"`` or ``("sex", "race")``.
@@ -242,7 +242,7 @@ def adult(
             columns.append(Column(name, "category", values))
     target = "income over $50,000"
     encoding = _encoding(table, columns, attributes, INCOMES, "income", target=target)
-    silo, cut = _cut(table, partition, silos, alpha, seed)
+    silo, cut = _cut(table, partition, silos, alpha, random_state)
     unknown = int((table[[*ADULT_CATEGORIES]] == "?").to_numpy().sum())
     return Federation.from_rows(
         encoding.schema,
@@ -250,7 +250,7 @@ def adult(
         *silo,
         test_fraction=test_fraction,
         validation_fraction=validation_fraction,
-        seed=seed if split_seed is None else split_seed,
+        random_state=random_state if split_seed is None else split_seed,
         name="Adult",
         notes=(
             f"{len(table)} people; {unknown} unknown values ('?') kept as a category",
@@ -300,9 +300,9 @@ def read_compas(path: Path) -> pd.DataFrame:
 
     Names, birth dates, case numbers and everything else are skipped here.
     """
-    text = TextFile.scan(path)
-    require(COMPAS_COLUMNS, text.header, f"'{path.name}'")
-    return next(text.frames(COMPAS_COLUMNS, written=COMPAS_COLUMNS))
+    frame, _ = read_table(path, COMPAS_COLUMNS)
+    require(COMPAS_COLUMNS, list(frame.columns), f"'{path.name}'")
+    return frame[list(COMPAS_COLUMNS)].fillna("")
 
 
 def read_adult(path: Path) -> pd.DataFrame:

@@ -21,7 +21,6 @@ from pffl.errors import Problems, UsageError, wrong
 from pffl.numerics import sigmoid
 from pffl.typing import FloatArray, IntArray
 
-BLOCK = 1 << 15  # rows that are drawn at a time
 SIGNAL = 2.0
 # Of each kind: factor, offset, smallest and largest value, centre and spread.
 KINDS = {
@@ -45,7 +44,7 @@ def synthetic(
     classes: int = 2,
     test_fraction: float = 0.2,
     validation_fraction: float = 0.0,
-    seed: int = 0,
+    random_state: int = 0,
     split_seed: int | None = None,
 ) -> Federation:
     """Generate a federation; its name, and every result on it, says "synthetic".
@@ -81,7 +80,7 @@ def synthetic(
         What is predicted.
     test_fraction, validation_fraction
         Share of each silo's rows kept for testing and validation.
-    seed, split_seed
+    random_state, split_seed
         The same seed, the same rows and silos; by default also the same split.
     """
     attributes = tuple(
@@ -109,7 +108,7 @@ def synthetic(
             problems.add(wrong("group_sizes", "synthetic", wanted, group_sizes))
         if rows < silos:
             problems.add(f"[too-few-rows] {rows} rows are too few for {silos} silos")
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(random_state)
     outputs = classes if task == "classification" else 0
     shape = (features, outputs if outputs > 2 else 1)
     weights = _draw_weights(generator, total, shape, group_conflict)
@@ -117,34 +116,30 @@ def synthetic(
     shift = heterogeneity * generator.standard_normal((silos, features)) / 2
     mix = _draw_mix(generator, sizes / sizes.sum(), silos, heterogeneity)
     silo = _draw_silos(generator, rows, silos, heterogeneity)
-    blocks = [slice(start, start + BLOCK) for start in range(0, rows, BLOCK)]
-    group = np.empty(rows, dtype=np.int64)
-    for block in blocks:
-        u = generator.random(len(group[block]))
-        group[block] = (u[:, None] >= mix[silo[block], :-1]).sum(axis=1)
-    group = fill_empty(group, total)
-    X, y = np.empty((rows, features)), np.empty(rows)
-    for block in blocks:
-        z = generator.standard_normal((len(y[block]), features), dtype=np.float32)
-        z += shift.astype(np.float32)[silo[block]]
-        X[block], z = _to_units(z)
-        scores = np.einsum("ij,ijc->ic", z, weights[group[block]])
-        scores *= scale[group[block], None]
-        y[block] = _draw_labels(generator, scores, outputs, label_noise)
+    drawn = generator.random(rows)[:, None] >= mix[silo, :-1]
+    group = fill_empty(drawn.sum(axis=1), total)
+    z = generator.standard_normal((rows, features), dtype=np.float32)
+    z += shift.astype(np.float32)[silo]
+    X, z = _to_units(z)
+    scores = np.einsum("ij,ijc->ic", z, weights[group]) * scale[group, None]
+    y = _draw_labels(generator, scores, outputs, label_noise)
     kinds = list(KINDS)
     names = tuple(f"{kinds[j % 3]} {j // 3 + 1}" for j in range(features))
     labels = tuple(f"class {c}" for c in range(outputs))
     return Federation.from_rows(
         Schema(names, attributes, labels, "synthetic label"),
-        Rows(X, y, group),
+        Rows(X.astype(np.float64), y, group),
         silo,
         silo_names(silos),
         test_fraction=test_fraction,
         validation_fraction=validation_fraction,
         name=f"synthetic ({rows:,} rows, {silos:,} silos, {total} groups)",
         synthetic=True,
-        seed=seed if split_seed is None else split_seed,
-        notes=(f"synthetic: generated with seed {seed}, no real person is described",),
+        random_state=random_state if split_seed is None else split_seed,
+        notes=(
+            f"synthetic: generated with seed {random_state}, "
+            "no real person is described",
+        ),
     )
 
 

@@ -25,12 +25,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from importlib import resources
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -182,7 +182,7 @@ def deploy(
     with files.whole_folder(Path(out)) as place:
         server = files.folder(place / "server", private=True)
         agreed = replace(agreed, certificate=_write_certificate(server, address))
-        agreed.check(agreed.schema.hash)
+        agreed.check()
         _write(place / FEDERATION, agreed.text())
         _write(place / SPEC, dumps({**sections, "data": {"federation": FEDERATION}}))
         values = _values(agreed, address, Path(out).absolute())
@@ -272,7 +272,7 @@ def _values(agreed: Agreement, address: Address, folder: Path) -> dict[str, obje
         "LISTEN": address.listen,
         "INNER": address.inner,
         "FOLDER": folder,
-        "FLOWER": _flower(),
+        "FLOWER": OLDEST_FLOWER,
         "ESTIMATE": estimate(agreed),
         "FINGERPRINTS": "\n".join(prints),
     }
@@ -290,13 +290,6 @@ def _connection(address: Address, folder: Path) -> str:
     trust = folder.absolute() / "server" / "server.crt"
     inner = {"address": f"127.0.0.1:{address.inner}", "root-certificates": str(trust)}
     return dumps({"superlink": {"default": "pffl", "pffl": inner}})
-
-
-def _flower() -> str:
-    try:
-        return version("flwr")
-    except PackageNotFoundError:
-        return OLDEST_FLOWER
 
 
 def _write(path: Path, text: str) -> None:
@@ -321,18 +314,13 @@ def _write_certificate(folder: Path, address: Address) -> str:
         from cryptography.hazmat.primitives.asymmetric import ec
     except ImportError as error:
         raise MissingExtraError("flower", "pffl deploy") from error
-    key, now = (
-        ec.generate_private_key(ec.SECP384R1()),
-        datetime.now(UTC),
-    )
-    named = x509.Name(
-        [x509.NameAttribute(x509.oid.NameOID.COMMON_NAME, address.host[:64])]
-    )
-    hosts = dict.fromkeys([address.host, "localhost", "127.0.0.1"])
+    key, now = ec.generate_private_key(ec.SECP384R1()), datetime.now(UTC)
+    named = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, address.host[:64])])
     others = [
         x509.IPAddress(ipaddress.ip_address(h)) if _is_ip(h) else x509.DNSName(h)
-        for h in hosts
+        for h in dict.fromkeys([address.host, "localhost", "127.0.0.1"])
     ]
+    uses = x509.KeyUsage(*(use in (0, 5) for use in range(9)))  # TLS, and itself
     own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     made = (
         x509.CertificateBuilder()
@@ -345,11 +333,7 @@ def _write_certificate(folder: Path, address: Address) -> str:
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(x509.SubjectAlternativeName(others), critical=False)
         .add_extension(own, critical=False)
-        .add_extension(
-            # It signs: answers to TLS, and itself.
-            x509.KeyUsage(*(use in (0, 5) for use in range(9))),
-            critical=True,
-        )
+        .add_extension(uses, critical=True)
         .sign(key, hashes.SHA384())
     )
     pem, none = serialization.Encoding.PEM, serialization.NoEncryption()
@@ -381,10 +365,9 @@ def table_of(silo: Silo, encoding: TableEncoding) -> pd.DataFrame:
 
 
 def _decoded(rows: Rows, encoding: TableEncoding) -> pd.DataFrame:
-    schema = encoding.schema
+    schema, start = encoding.schema, 0
+    X: Any = rows.X if isinstance(rows.X, np.ndarray) else rows.X.toarray()
     found: dict[str, object] = {}
-    start = 0
-    X: Any = rows.X if isinstance(rows.X, np.ndarray) else rows.X.tocsc()
     for column in encoding.columns:
         if column.kind == "text":
             raise UsageError(
@@ -395,13 +378,10 @@ def _decoded(rows: Rows, encoding: TableEncoding) -> pd.DataFrame:
         start += column.width
         if column.kind == "category":
             found[column.name] = np.array(column.values, object)[values.argmax(axis=1)]
-        else:
-            if not isinstance(values, np.ndarray):
-                values = values.toarray()
-            numbers = np.asarray(values[:, 0], np.float64).copy()
-            if column.indicator:
-                numbers[values[:, 1] == 1] = np.nan
-            found[column.name] = numbers
+            continue
+        found[column.name] = values[:, 0].astype(np.float64)
+        if column.indicator:
+            found[column.name] = np.where(values[:, 1] == 1, np.nan, values[:, 0])
     for attribute in schema.attributes:
         codes = schema.attribute_codes(attribute.name)[rows.group]
         found[attribute.name] = np.array(attribute.values, object)[codes]
@@ -457,17 +437,13 @@ class Launch:
 
     def call(self, *arguments: str) -> dict[str, Any]:
         """Run a command of Flower's; return the JSON that it prints."""
-        environment = {
-            **os.environ,
-            "FLWR_HOME": str(self.folder / "server" / "flwr"),
-            "FLWR_TELEMETRY_ENABLED": "0",
-            "FLWR_DISABLE_UPDATE_CHECK": "1",
-        }
+        home = str(self.folder / "server" / "flwr")
+        switches = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
         program = Path(sys.executable).with_name("flwr")
         try:
             done = subprocess.run(
                 [str(program), *arguments, "--format", "json"],
-                env=environment,
+                env={**os.environ, **switches, "FLWR_HOME": home},
                 capture_output=True,
                 text=True,
                 check=False,
@@ -477,13 +453,12 @@ class Launch:
             raise FederationError(
                 f"[flwr-failed] flwr {arguments[0]} failed: {error}"
             ) from error
-        try:
+        plain: dict[str, Any] = {}
+        with suppress(ValueError):
             plain = json.loads(done.stdout)
-        except ValueError:
-            plain = None
-        if isinstance(plain, dict) and plain.get("success", True):
-            return plain
-        said = (plain or {}).get("error-message") or done.stderr or done.stdout
+            if plain.get("success", True):
+                return plain
+        said = plain.get("error-message") or done.stderr or done.stdout
         raise FederationError(
             f"[flwr-failed] flwr {arguments[0]} failed: "
             f"{' '.join(str(said).split())[-500:]}"
@@ -508,8 +483,6 @@ class Launch:
         }
         pairs = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
         said = self.call("run", str(self.folder / "app"), "pffl", "-c", pairs)
-        if "run-id" not in said:
-            raise FederationError("[flwr-failed] flwr run gave no run id")
         return int(said["run-id"])
 
     def status(self, run: int) -> str:
@@ -584,15 +557,14 @@ def follow(path: Path, *, run_begun: bool) -> Iterator[dict[str, Any] | None]:
 
     A run that begins writes a new file; one that resumes adds to what is there.
     """
-    place = 0 if run_begun or not path.exists() else path.stat().st_size
     if run_begun:
         path.unlink(missing_ok=True)
+    known = len(path.read_bytes()) if path.exists() else 0
     while True:
-        content = path.read_bytes()[place:] if path.exists() else b""
-        whole, _, _ = content.rpartition(b"\n")
-        place += len(whole) + 1 if whole else 0
-        for one in whole.splitlines():
-            yield json.loads(one)
+        content = path.read_bytes()[known:] if path.exists() else b""
+        whole = content[: content.rfind(b"\n") + 1]
+        known += len(whole)
+        yield from map(json.loads, whole.splitlines())
         yield None
 
 

@@ -11,35 +11,47 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from pydantic import Field, PlainValidator
 
 from pffl import files
 from pffl.constraints import Constraint
-from pffl.data.columns import TableEncoding, read_name, read_names
+from pffl.data.columns import TableEncoding
 from pffl.data.federation import Federation
 from pffl.data.read import is_number
 from pffl.data.rows import Rows
 from pffl.data.schema import Schema, counted_alike
-from pffl.deploy.keys import PublicKey, keys_of
-from pffl.errors import DataError, PFFLError, Problems, UsageError
+from pffl.deploy.keys import PublicKey
+from pffl.errors import DataError, Problems, UsageError
 from pffl.queries.validation import MIN_SITES
+from pffl.records import Record, read
 from pffl.typing import BoolArray, IntArray
 
 if TYPE_CHECKING:
     from pffl.config import TrainingPlan
 
-FORMAT, VERSION = "pffl federation", 2
+FORMAT = {"format": "pffl federation", "version": 3}
 FILE = "federation.json"
 RUN = ("model", "constraint", "method", "run", "privacy")  # sections of a run file
-NAMES = {"format", "version", "name", "sites", "splits", "schema_hash"}
-TERMS = {"keys", "secure_sum", "floor", "run", "shares", "queries", "address"}
-TERMS |= {"certificate"}
+Name = Annotated[str, Field(min_length=1)]
+Whole = Annotated[int, Field(ge=0)]
+Key = Annotated[PublicKey, PlainValidator(PublicKey)]
+
+
+def _read_encoding(plain: Any) -> TableEncoding:
+    try:
+        return TableEncoding.from_dict(plain)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"[bad-encoding] {error!r}") from error
+
+
+Encoding = Annotated[TableEncoding, PlainValidator(_read_encoding)]
 
 
 @dataclass(frozen=True)
-class Agreement:
+class Agreement(Record):
     """Who takes part, how each of them reads its table, and what is run.
 
     Attributes
@@ -67,16 +79,16 @@ class Agreement:
         Where sites reach the server, and by which certificate they know it.
     """
 
-    name: str
-    encoding: TableEncoding
-    sites: tuple[str, ...]
-    splits: tuple[str, ...] = ("train", "test")
+    name: Name
+    encoding: Encoding
+    sites: tuple[Name, ...]
+    splits: tuple[Name, ...] = ("train", "test")
     shares: Mapping[str, float] = field(default_factory=dict)
-    keys: Mapping[str, PublicKey] = field(default_factory=dict)
+    keys: Mapping[str, Key] = field(default_factory=dict)
     secure_sum: bool = False
-    floor: int = 10
+    floor: Whole = 10
     run: Mapping[str, Any] = field(default_factory=dict)
-    queries: int = 0
+    queries: Whole = 0
     address: str = ""
     certificate: str = ""
 
@@ -142,64 +154,33 @@ class Agreement:
     def read(cls, path: str | os.PathLike[str]) -> Agreement:
         """Read `federation.json`; refuse whatever is not one."""
         place = Path(path)
-        try:
-            return cls.from_dict(json.loads(files.read(place).decode("utf-8")))
-        except DataError as error:
-            error.add_note(f"in '{place}'")
-            raise
-        except (
-            *(PFFLError, KeyError, TypeError, ValueError, AttributeError),
-            RecursionError,
-        ) as error:
-            raise DataError(
-                f"[other-format] '{place}' is not a {FORMAT} file: {error}"
-            ) from error
+        plain = read(
+            dict[str, Any], files.read(place), source=str(path), error=DataError
+        )
+        return cls.from_dict(plain, str(place))
 
     @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> Agreement:
+    def from_dict(cls, plain: Mapping[str, Any], source: str = FILE) -> Agreement:
         """Rebuild from the plain form."""
-        found = (plain.get("format"), plain.get("version"))
-        if found != (FORMAT, VERSION):
+        found = {name: plain.get(name) for name in FORMAT}
+        if found != FORMAT:
             raise DataError(
-                f"[other-format] format {found}, and this version reads "
-                f"{FORMAT, VERSION}: deploy again with this version"
+                f"[other-format] {source}: {found}, and this version reads {FORMAT}: "
+                "deploy again with this version"
             )
-        encoding = TableEncoding.from_dict(plain)
-        known = NAMES | TERMS | set(encoding.as_dict())
-        if set(plain) != known:
-            odd = sorted(set(plain) ^ known)
-            raise DataError(f"[unknown-key] fields {odd} are missing or unknown")
-        agreed = cls(
-            read_name(plain["name"]),
-            encoding,
-            read_names(plain["sites"]),
-            read_names(plain["splits"]),
-            plain["shares"],
-            keys_of(plain["keys"]),
-            plain["secure_sum"],
-            plain["floor"],
-            plain["run"],
-            plain["queries"],
-            plain["address"],
-            plain["certificate"],
-        )
-        agreed.check(str(plain["schema_hash"]))
+        own = {name: value for name, value in plain.items() if name not in FORMAT}
+        agreed = read(cls, own, source=source, error=DataError)
+        agreed.check()
         return agreed
 
-    def check(self, schema_hash: str) -> None:
+    def check(self) -> None:
         """Refuse what cannot be agreed on; all problems at once."""
-        many, keys, run = len(self.sites), self.keys, self.run
+        sites, keys = self.sites, self.keys
         with Problems("federation", DataError) as problems:
-            if self.schema.hash != schema_hash:
-                problems.add(
-                    "[wrong-hash] the names do not have the hash that the file states"
-                )
-            if not many or len(set(self.sites)) < many:
-                problems.add(
-                    f"[wrong-sites] sites {list(self.sites)}: none, or one twice"
-                )
-            if keys and set(keys) != set(self.sites):
-                odd = sorted(set(keys) ^ set(self.sites))
+            if not sites or len(set(sites)) < len(sites):
+                problems.add(f"[wrong-sites] sites {list(sites)}: none, or one twice")
+            if keys and set(keys) != set(sites):
+                odd = sorted(set(keys) ^ set(sites))
                 problems.add(
                     f"[wrong-keys] keys of some sites only, or of other sites: {odd}"
                 )
@@ -207,42 +188,23 @@ class Agreement:
                 problems.add(
                     "[repeated-key] a key is there twice: every site makes its own"
                 )
-            whole = [type(n) is int and n >= 0 for n in (self.floor, self.queries)]
-            if type(self.secure_sum) is not bool or not all(whole):
-                problems.add(
-                    "[wrong-value] 'secure_sum', 'floor' or 'queries' cannot be read"
-                )
-            if self.secure_sum is True and not keys:
+            if self.secure_sum and not keys:
                 problems.add("[missing-key] a secure sum needs every site's key")
-            if self.secure_sum is True and many < MIN_SITES:
+            if self.secure_sum and len(sites) < MIN_SITES:
                 problems.add(
                     f"[too-few-sites] a secure sum needs {MIN_SITES} sites or more, "
-                    f"and there are {many}"
+                    f"and there are {len(sites)}"
                 )
-            if not isinstance(run, dict) or not set(run) <= set(RUN):
+            if not set(self.run) <= set(RUN):
                 problems.add(
                     f"[unknown-key] 'run' has other sections than {', '.join(RUN)}"
                 )
 
-    def as_dict(self) -> dict[str, object]:
+    def as_dict(self) -> dict[str, Any]:
         """Plain form, for the file."""
-        return {
-            "format": FORMAT,
-            "version": VERSION,
-            "name": self.name,
-            "sites": list(self.sites),
-            "splits": list(self.splits),
-            **self.encoding.as_dict(),
-            "schema_hash": self.schema.hash,
-            "keys": {name: key.sign for name, key in self.keys.items()},
-            "secure_sum": self.secure_sum,
-            "floor": self.floor,
-            "run": dict(self.run),
-            "shares": dict(self.shares),
-            "queries": self.queries,
-            "address": self.address,
-            "certificate": self.certificate,
-        }
+        keys = {name: key.sign for name, key in self.keys.items()}
+        plain = {**vars(self), "keys": keys, "encoding": self.encoding.as_dict()}
+        return json.loads(json.dumps(FORMAT | plain))  # type: ignore[no-any-return]
 
     def text(self) -> str:
         """Return the file's text."""

@@ -98,27 +98,17 @@ class GridTransport:
         """Do something with the Grid; say it where the SuperLink is gone."""
         try:
             return what()
-        except (OSError, RuntimeError) as error:
-            raise _unreachable(error) from error
         except Exception as error:  # of the HTTP client, which is Flower's own affair
-            if type(error).__module__.split(".")[0] in ("httpx", "httpcore", "grpc"):
-                raise _unreachable(error) from error
-            raise
-
-
-def _unreachable(error: Exception) -> FederationError:
-    return FederationError(
-        f"[no-answer] the SuperLink does not answer: {type(error).__name__}"
-    )
+            raise FederationError(
+                f"[no-answer] the SuperLink does not answer: {type(error).__name__}"
+            ) from error
 
 
 def _reply(address: str, message: Message) -> Reply:
     if message.has_error():
         reason = " ".join((message.error.reason or "").split())
         return Reply(address, None, f"Flower error {message.error.code}: {reason}")
-    content = message.content.get(KEY)
-    if not isinstance(content, ConfigRecord):
-        return Reply(address, None, "not our message")
+    content = message.content.config_records.get(KEY, ConfigRecord())
     body = content.get("body")
     if not isinstance(body, bytes):
         return Reply(address, None, "not our message")

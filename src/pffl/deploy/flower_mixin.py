@@ -22,6 +22,7 @@ from logging import INFO, getLogger
 from typing import Any, TypeVar, cast
 
 import numpy as np
+import pandas as pd
 from flwr.app import (
     Array,
     ArrayRecord,
@@ -133,30 +134,26 @@ class Order:
 
     def packed(self) -> bytes:
         """Return the order as it is sent."""
-        asked = Parcel({})
-        if self.query is not None:
-            asked = query_body(self.query, self.index)
-        arrays = dict(asked.arrays)
-        if self.weights is not None:
-            arrays["weights"] = self.weights
+        asked = Parcel({}) if self.query is None else query_body(self.query, self.index)
+        weights = {} if self.weights is None else {"weights": self.weights}
         header = {
             "version": VERSION,
             "attributes": [[a.name, list(a.values)] for a in self.schema.attributes],
             "labels": list(self.schema.labels),
             "query": dict(asked.header),
         }
-        return pack(Parcel(header, arrays))
+        return pack(Parcel(header, {**asked.arrays, **weights}))
 
 
 def order_of(message: Message | ConfigRecord) -> Order | None:
     """Return what a message asks; None where it is of another strategy."""
-    configs: Iterable[ConfigRecord] = []
     if isinstance(message, ConfigRecord):
-        configs = [message]
-    elif message.has_content():
-        configs = message.content.config_records.values()
-    found = (record.get(KEY) for record in configs)
-    return next((_read(one) for one in found if isinstance(one, bytes)), None)
+        records = [message]
+    else:
+        content = message.content if message.has_content() else RecordDict()
+        records = [*content.config_records.values()]
+    found = [one for record in records if isinstance(one := record.get(KEY), bytes)]
+    return _read(found[0]) if found else None
 
 
 @lru_cache(maxsize=8)
@@ -251,8 +248,6 @@ class GroupSums:
     def __init__(
         self, msg: Message, context: Context | None = None, *, floor: int = FLOOR
     ) -> None:
-        if type(floor) is not int or floor < 1:
-            raise UsageError(f"a floor must be a whole number ≥ 1. Got {floor!r}")
         self._order, self._floor = order_of(msg), floor
         config = {} if context is None else context.node_config
         self._name = str(config.get("silo", ""))
@@ -302,15 +297,12 @@ class GroupSums:
             raise DataError(
                 "[negative-loss] a loss is negative: cross-entropy and squares are not"
             )
-        y = label.astype(np.float64)
-        guess: Any = label
-        if not schema.labels:
-            y = _numbers(labels)
-        elif predicted is not None:
+        y = guess = label.astype(np.float64) if schema.labels else _numbers(labels)
+        if predicted is not None:
             guess = _numbers(predicted)
         elif len(schema.labels) == 2:
             guess = np.where(loss < np.log(2.0), y, 1.0 - y)
-        else:
+        elif schema.labels:
             raise UsageError(
                 "[needs-predictions] GroupSums: of more than two classes give "
                 "`predicted`, too: a loss does not tell which one it was"
@@ -361,14 +353,12 @@ def _codes(schema: Schema, groups: Any, labels: Any) -> tuple[IntArray, IntArray
 def _coded(given: Any, names: Sequence[str], what: str) -> IntArray:
     values = np.asarray(given.cpu() if _is_tensor(given) else given).reshape(-1)
     if values.dtype.kind in "OUS":
-        places = {name: place for place, name in enumerate(names)}
-        values = np.array([places.get(str(v), -1) for v in values.tolist()], np.int64)
+        values = pd.Index(names).get_indexer(pd.Index(values.astype(str)))
     codes: IntArray = values.astype(np.int64)
     if ((codes != values) | (codes < 0) | (codes >= len(names))).any():
         raise DataError(
             f"[unknown-group] a {what} that the strategy does not name: it names "
-            f"{', '.join(names)}, in this order; give these names, or codes from 0 to "
-            f"{len(names) - 1}"
+            f"{', '.join(names)}, in this order; give these, or codes from 0 on"
         )
     return codes
 
@@ -486,25 +476,37 @@ class Reports:
     @property
     def notes(self) -> tuple[str, ...]:
         """What to know of the clients, for the result."""
-        if not (few := sum(self.gate.withheld.values())):
-            return (UNGUARDED,)
-        return (
-            UNGUARDED,
+        few = sum(self.gate.withheld.values())
+        left_out = (
             f"clients withheld the sums of {few} of their groups and labels, which "
             "have too few rows: these rows are trained on, and nothing here speaks of "
             "them",
         )
+        return (UNGUARDED, *left_out) if few else (UNGUARDED,)
 
-    def meet(self, expected: Sequence[str] | int) -> None:
+    def meet(self, many: int) -> None:
         """Wait for clients, and find out who they are; refuse those who cannot speak.
 
-        `expected` are their names, in order, or how many there are at least.
+        There are at least so `many`.
         """
-        wanted = [] if isinstance(expected, int) else [*expected]
-        many = expected if isinstance(expected, int) else len(wanted)
-        found = self._named(max(1, many), wanted)
-        others = sorted(set(found) - set(wanted), key=lambda name: (len(name), name))
-        self.clients = {name: found[name] for name in [*wanted, *others]}
+        deadline = time.monotonic() + self._seconds
+        while len(nodes := sorted(self._grid.get_node_ids())) < max(1, many):
+            if time.monotonic() >= deadline:
+                raise FederationError(
+                    f"[sites-missing] {len(nodes)} of {many} nodes are there after "
+                    f"{self._seconds:g} s: start the others, or raise `timeout`"
+                )
+            time.sleep(min(PAUSE, self._seconds))
+        asked = Order(self.schema, query=Census(self.schema, "train"))
+        told = self._asked(dict.fromkeys(nodes, asked), self._first)
+        named = [(str(told[node].get("name") or f"node {node}"), node) for node in told]
+        self.clients = dict(sorted(named, key=lambda one: (len(one[0]), one[0])))
+        if len(self.clients) < len(named):
+            raise FederationError(
+                f"[repeated-name] {len(named)} nodes call themselves "
+                f"{listing([*self.clients])}: give each a different name, "
+                "--node-config \"silo='…'\""
+            )
 
     def ask(self, query: Query[Any]) -> Any:
         """Ask every client, and add the answers."""
@@ -542,7 +544,6 @@ class Reports:
         self, query: Census | Evaluate, arrays: ArrayRecord
     ) -> dict[str, ConfigRecord]:
         """Ask all clients, and return what each told."""
-        self._find_again()
         orders = {
             node: Order(self.schema, query=query, index=k)
             for k, node in enumerate(self.clients.values())
@@ -555,9 +556,13 @@ class Reports:
     ) -> list[Any]:
         """Read and judge the clients' answers; name the one that cannot be true."""
         parts: list[Any] = []
+        total: Any
         for k, (name, record) in enumerate(told.items()):
             try:
-                total, hidden = read_sums(record, query)
+                if record.get("diverged"):
+                    raise Refused("a loss is not finite")
+                content: Any = record.get("body", b"")
+                total, hidden = read_total(unpack(content), query)
                 if isinstance(query, Census):
                     parts.append(self.gate.census(k, query.split, total, hidden))
                 else:
@@ -566,45 +571,6 @@ class Reports:
                 hint = NOT_ALL_ROWS if "census" in str(error) else ""
                 raise FederationError(f"[node-failed] {name}: {error}{hint}") from error
         return parts
-
-    def _find_again(self) -> None:
-        """Look for clients under new nodes, where they started again."""
-        many = len(self.clients)
-        if not set(self.clients.values()) <= set(self._nodes(many)):
-            found = self._named(many, self.clients)
-            self.clients = {name: found[name] for name in self.clients}
-
-    def _named(self, many: int, wanted: Iterable[str]) -> dict[str, int]:
-        """Ask all nodes who they are; return them by name, those wanted among them."""
-        asked = Order(self.schema, query=Census(self.schema, "train"))
-        told = self._asked(dict.fromkeys(self._nodes(many), asked), self._first)
-        names = [str(told[node].get("name") or f"node {node}") for node in told]
-        found = dict(zip(names, told, strict=True))
-        if len(found) < len(names):
-            twice = sorted({name for name in names if names.count(name) > 1})
-            raise FederationError(
-                f"[repeated-name] several nodes call themselves {listing(twice)}: give "
-                "each a different name, --node-config \"silo='…'\""
-            )
-        if absent := [name for name in wanted if name not in found]:
-            raise FederationError(
-                f"[sites-missing] {listing(absent)} did not answer; there are "
-                f"{', '.join(found)}. The model would not be measured on all that it "
-                "is trained on"
-            )
-        return found
-
-    def _nodes(self, many: int) -> list[int]:
-        """Wait until n nodes are there."""
-        deadline = time.monotonic() + self._seconds
-        while len(nodes := sorted(self._grid.get_node_ids())) < many:
-            if time.monotonic() >= deadline:
-                raise FederationError(
-                    f"[sites-missing] {len(nodes)} of {many} nodes are there after "
-                    f"{self._seconds:g} s: start the others, or raise `timeout`"
-                )
-            time.sleep(min(PAUSE, self._seconds))
-        return nodes
 
     def _asked(
         self, orders: Mapping[int, Order], arrays: ArrayRecord
@@ -628,10 +594,10 @@ class Reports:
                 reason = " ".join((reply.error.reason or "no reason was given").split())
                 lacking[node] = f"it failed with: {reason[:300]}"
                 continue
-            record, lacking[node] = reply.content.get(KEY), NO_RECORD
-            if isinstance(record, ConfigRecord) and record.get("version") == VERSION:
-                told[node] = record
-                del lacking[node]
+            found: Any = reply.content.get(KEY, ConfigRecord())
+            told[node] = found
+            lacking[node] = "" if told[node].get("version") == VERSION else NO_RECORD
+        lacking = {node: why for node, why in lacking.items() if why}
         if lacking:
             nodes = ", ".join(map(str, lacking))
             said = ". ".join(dict.fromkeys(lacking.values()))
@@ -640,14 +606,6 @@ class Reports:
                 f"weights protocol or failed. Node {nodes}: {said}."
             )
         return told
-
-
-def read_sums(told: ConfigRecord, query: Query[Any]) -> tuple[Any, int]:
-    """Return a client's answer to a query, and how many groups it withholds."""
-    body = told.get("body")
-    if not isinstance(body, bytes):
-        raise Malformed("its sums are not there, or a loss is not finite")
-    return read_total(unpack(body), query)
 
 
 def _bare(task: Task) -> Task:
@@ -686,9 +644,6 @@ class BoundedGroupLossMixin:
         The model that is returned: the "best" of all rounds (that meets the bounds with
         the smallest risk on the training rows, or misses them by the least), or the
         "last".
-    silos
-        Names of the clients that must be there, or how many; None: as many as the
-        strategy asks for (`min_available_nodes`), and whoever else is there.
     options
         Confidence, loss bound and what to do with empty cells, as for `solve`.
     name
@@ -723,7 +678,6 @@ class BoundedGroupLossMixin:
         risk_weight: float = 1.0,
         dual_step_size: float | None = None,
         iterate: Iterate = "best",
-        silos: Sequence[str] | int | None = None,
         options: Options | None = None,
         name: str = "data",
         **more: Any,  # a mixin stands before classes that it does not know
@@ -734,7 +688,7 @@ class BoundedGroupLossMixin:
         )
         self.schema = external_schema(groups, labels)
         super().__init__(*strategy, **more)
-        self.silos, self.data_name = silos, name
+        self.data_name = name
         self.solution: Solution | None = None
         self._run: tuple[Reports, ExternalTraining] | None = None
 
@@ -756,8 +710,7 @@ class BoundedGroupLossMixin:
         begun = time.monotonic()
         engine = Reports(self, grid, initial_arrays, evaluate_config, timeout)
         models = engine.models
-        asked = getattr(self._inner, "min_available_nodes", 1)
-        engine.meet(int(asked) if self.silos is None else self.silos)
+        engine.meet(getattr(self._inner, "min_available_nodes", 1))
         first = models.vector(initial_arrays)
         at = ExternalTraining.begin(
             self.bounding, engine, models.model, first, num_rounds, begun
@@ -861,10 +814,5 @@ def _with_order(message: Message, order: Order, key: str) -> Message:
     content, about = RecordDict(dict(message.content)), message.metadata
     own = dict(content.config_records.get(key, {}))
     content[key] = ConfigRecord({**own, KEY: order.packed()})
-    return Message(
-        content,
-        about.dst_node_id,
-        about.message_type,
-        ttl=about.ttl,
-        group_id=about.group_id,
-    )
+    to, kind = about.dst_node_id, about.message_type
+    return Message(content, to, kind, ttl=about.ttl, group_id=about.group_id)

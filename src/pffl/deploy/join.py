@@ -41,7 +41,7 @@ from pffl.records import suggestion
 
 MARKS = "marks.json"  # of rows that were answered about
 SOCKET = "pffl.sock"
-LONGEST_SOCKET = 107  # bytes of a socket's path, on Linux
+NODE_PORT = 9094  # of the first site's node, on loopback: sites may share a machine
 MALICE = (
     "It promises nothing against a server or site that cheats; only noise does "
     "(private mode)."
@@ -385,6 +385,7 @@ class Joining:
             *("--root-certificates", str(self.folder.trust)),
             *("--auth-supernode-private-key", str(node / "node_key")),
             *("--node-config", config),
+            *("--port", str(NODE_PORT + self.agreed.sites.index(self.name))),
         ]
         return [
             "as this account:",
@@ -455,16 +456,6 @@ def noise_of(agreed: Agreement) -> tuple[float, tuple[str, ...]]:
     return mu, tuple(noise.lines())
 
 
-def check_folder(folder: SiteFolder) -> None:
-    """Refuse a folder that other accounts can look into."""
-    found = folder.path.stat()
-    if found.st_uid != os.geteuid() or found.st_mode & 0o077:
-        raise UsageError(
-            f"[open-folder] '{folder.path}' must belong to this account alone (mode "
-            "700): chmod 700"
-        )
-
-
 # `pffl site serve`: Flower runs any app that its SuperLink sends, with the rights of
 # the node's account. So the rows belong to another account, which answers on a socket,
 # and the app that is sent can do nothing but carry bytes there.
@@ -498,7 +489,12 @@ class SiteServer:
         node_account: str | None = None,
         say: Callable[[str], object] | None = None,
     ) -> None:
-        check_folder(folder)
+        about = folder.path.stat()
+        if about.st_uid != os.geteuid() or about.st_mode & 0o077:
+            raise UsageError(
+                f"[open-folder] '{folder.path}' must belong to this account alone "
+                "(mode 700): chmod 700"
+            )
         self.site: Site = folder.open()
         self.path = path or folder.socket
         self.asker = _account(node_account)
@@ -535,11 +531,8 @@ class SiteServer:
 
     def _serve(self, connection: socket.socket) -> None:
         connection.settimeout(SECONDS)
-        form = "3i"
-        peer = connection.getsockopt(
-            socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(form)
-        )
-        _, user, _ = struct.unpack(form, peer)
+        peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        _, user, _ = struct.unpack("3i", peer)
         if user != self.asker:
             self._log(f"refused: account {user} asks, and only {self.asker} may")
             return
@@ -573,11 +566,6 @@ class SiteServer:
 
     def _bound(self) -> socket.socket:
         """Listen on the socket, which others may reach and no one may replace."""
-        if len(os.fsencode(self.path)) > LONGEST_SOCKET:
-            raise UsageError(
-                f"[long-path] '{self.path}' is too long for a socket "
-                f"({LONGEST_SOCKET} bytes): --socket PATH"
-            )
         files.folder(self.path.parent)
         self.path.parent.chmod(0o711)
         listening = socket.socket(socket.AF_UNIX)
@@ -587,7 +575,12 @@ class SiteServer:
             raise UsageError(f"[port-taken] '{self.path}': another process answers")
         except OSError:
             self.path.unlink(missing_ok=True)
-        listening.bind(str(self.path))
+        try:
+            listening.bind(str(self.path))
+        except OSError as error:  # a long path, above all
+            raise UsageError(
+                f"[wrong-socket] '{self.path}': {error}: --socket PATH"
+            ) from error
         self.path.chmod(0o666)
         listening.listen(16)
         listening.settimeout(0.5)

@@ -15,7 +15,6 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -25,7 +24,7 @@ from pffl import files
 from pffl.errors import ArtefactError, Malformed, MissingExtraError, Refused, UsageError
 
 FILE = "site.key"
-FORMAT, VERSION = "pffl site key", 3
+FORMAT = "pffl site key 3"
 LINE = "pffl-site-3"  # how the line begins that a site sends to the coordinator
 HEX = re.compile("[0-9a-f]{64}")  # 32 bytes
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")  # also a folder's
@@ -91,15 +90,11 @@ class SiteKey:
         """Read a site's key file; refuse one that other accounts can read."""
         try:
             plain = json.loads(files.read(path, largest=1 << 16))
-            if (plain["format"], plain["version"]) != (FORMAT, VERSION):
-                raise ValueError
             key = cls(bytes.fromhex(plain["secret"]), bytes.fromhex(plain["split"]))
-            if len(key.secret) != 32 or len(key.split) != 32:
+            if (plain["format"], len(key.secret), len(key.split)) != (FORMAT, 32, 32):
                 raise ValueError
         except (ValueError, KeyError, TypeError) as error:
-            raise ArtefactError(
-                f"[other-format] '{path}' is not a {FORMAT} of version {VERSION}"
-            ) from error
+            raise ArtefactError(f"[other-format] '{path}' is not a {FORMAT}") from error
         mode = stat.S_IMODE(path.stat().st_mode)
         if os.name == "posix" and mode & 0o077:
             raise ArtefactError(
@@ -111,9 +106,9 @@ class SiteKey:
 
     def write(self, path: Path) -> None:
         """Write the key file, for the site's own account alone."""
-        plain = {"format": FORMAT, "version": VERSION, "secret": self.secret.hex()}
-        text = json.dumps({**plain, "split": self.split.hex()})
-        files.write(path, text.encode(), private=True)
+        plain = {"secret": self.secret.hex(), "split": self.split.hex()}
+        content = json.dumps({"format": FORMAT, **plain}).encode()
+        files.write(path, content, private=True)
 
     @cached_property
     def public(self) -> PublicKey:
@@ -211,11 +206,6 @@ def shared(secret: bytes, theirs: bytes) -> bytes:
     except ValueError as error:  # a key that agrees with everybody
         raise Refused("[wrong-keys] a key of the run that hides nothing") from error
     return found
-
-
-def keys_of(plain: Mapping[str, object]) -> dict[str, PublicKey]:
-    """Read public keys by site."""
-    return {name: PublicKey(str(key)) for name, key in plain.items()}
 
 
 def _primitives(name: str) -> Any:

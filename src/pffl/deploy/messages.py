@@ -42,6 +42,7 @@ Step = Annotated[int, Field(ge=0, lt=2**53)]
 Bodies = Annotated[tuple[InstanceOf[Parcel], ...], Field(max_length=MOST_QUERIES)]
 Relay = Annotated[tuple[bytes, ...], Field(max_length=MOST_SITES)]
 CHECKED = ConfigDict(strict=True)
+KEPT = ConfigDict(strict=True, ser_json_bytes="hex", val_json_bytes="hex")  # in files
 HOLDERS = Parcel({"query": "holders"})  # how many sites have which people
 
 

@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 
 from pffl.deploy.keys import shared
 from pffl.errors import Malformed, Refused
-from pffl.queries import Query, Total
-from pffl.queries.base import RowsQuery
-from pffl.queries.fields import AnswerField
+from pffl.queries import Census, Query, Total
+from pffl.queries.base import AnswerField
 from pffl.queries.validation import MIN_SITES
 from pffl.typing import BoolArray, IntArray
 
@@ -49,7 +48,7 @@ def size(query: Query[Any]) -> int:
 
 def encode(query: Query[T], total: T, sites: int) -> Words:
     """Write one site's answer; refuse a number that is too large, by its field."""
-    arrays = query.addend(total).sent()
+    arrays = total.sent()
     declared = query.answer_type.declared
     parts = [_written(query, n, declared[n], a, sites) for n, a in arrays.items()]
     flat = np.concatenate([*parts, np.array([1, 0], np.uint64)])
@@ -74,7 +73,7 @@ def decode(query: Query[T], flat: Words, sites: int) -> T:
         arrays[name] = _numbers(low, high, of, query).reshape(shape)
         start = end
     total: Any = query.answer_type.received(arrays, query.dims)
-    return query.summed(total, sites)
+    return total
 
 
 def encode_all(
@@ -165,11 +164,9 @@ def _written(
     query: Query[Any], name: str, of: AnswerField, array: NDArray[Any], sites: int
 ) -> Words:
     """Return integers mod 2^128 for a field's numbers."""
-    words = np.zeros((array.size, 2), np.uint64)
     if query.released:  # whole numbers with noise, as they are
         low = array.ravel().astype(np.int64)
-        words[:] = np.stack([low, low >> 63], axis=1).view(np.uint64)
-        return words.ravel()
+        return np.stack([low, low >> 63], axis=1).view(np.uint64).ravel()
     exponents = _exponents(query, of, array.shape)
     values = np.ldexp(array.ravel().astype(np.float64), exponents)
     whole = np.rint(values)
@@ -180,68 +177,38 @@ def _written(
         )
     if ((exponents == 0) & (whole != values)).any():
         raise Refused(f"[not-whole] '{name}' has a part of a whole number")
-    fraction, exponent = np.frexp(np.abs(whole))
-    digits = np.ldexp(fraction, 53).astype(np.uint64)
-    shift = exponent.astype(np.int64) - 53
-    digits >>= np.maximum(-shift, 0).astype(np.uint64)
-    up = np.maximum(shift, 0)
-    inner = np.minimum(up, 63).astype(np.uint64)
-    far = np.clip(up - 64, 0, 63).astype(np.uint64)
-    beyond = (digits >> np.uint64(1)) >> (np.uint64(63) - inner)
-    words[:, 0] = np.where(up < 64, digits << inner, np.uint64(0))
-    words[:, 1] = np.where(up < 64, beyond, digits << far)
-    negative = np.repeat(whole < 0, 2)
-    flat = words.ravel()
-    return np.where(negative, _minus(np.zeros_like(flat), flat), flat)
+    high = np.floor(np.ldexp(np.abs(whole), -64))
+    low = np.abs(whole) - np.ldexp(high, 64)  # the lower bits, none of them lost
+    flat = np.stack([low, high], axis=1).astype(np.uint64).ravel()
+    return _negated(flat, whole < 0)
 
 
 def _numbers(
     low: Words, high: Words, of: AnswerField, query: Query[Any]
 ) -> NDArray[Any]:
-    """Return sums as numbers, each rounded once."""
+    """Return sums as numbers."""
     if query.released:
         found = np.ascontiguousarray(low).view(np.int64)
         if (high != (found >> 63).view(np.uint64)).any():
             raise Refused(LEFT_OVER)
         return found
     negative = high >> np.uint64(63) == 1
-    flat = np.stack([low, high], axis=1).ravel()
-    flat = np.where(np.repeat(negative, 2), _minus(np.zeros_like(flat), flat), flat)
-    # The highest 64 bits, with a last one that says whether a lower one is set, round
-    # as the whole does.
-    low, high = flat[::2], flat[1::2]
-    lengths = np.where(high > 0, _bit_length(high), 0)
-    down = lengths.astype(np.uint64)
-    top = np.where(
-        down == 0,
-        low,
-        (high << (np.uint64(64) - np.maximum(down, 1))) | _right(low, down),
-    )
-    below = (np.uint64(1) << np.minimum(down, np.uint64(63))) - np.uint64(1)
-    rest = np.where(down == 64, low, low & below) != 0
-    digits = top | rest.astype(np.uint64)
-    exponents = _exponents(query, of, of.sent_shape(query.dims))
-    places = (lengths - exponents).astype(np.int32)
-    found = np.ldexp(digits.astype(np.float64), places)
-    return np.where(negative, -found, found).astype(of.dtype)
+    flat = _negated(np.stack([low, high], axis=1).ravel(), negative)
+    sizes = np.ldexp(flat[1::2].astype(np.float64), 64) + flat[::2].astype(np.float64)
+    sizes = np.ldexp(sizes, -_exponents(query, of, of.sent_shape(query.dims)))
+    return np.where(negative, -sizes, sizes).astype(of.dtype)
 
 
-def _right(words: Words, by: Words) -> Words:
-    """Shift to the right, by 64 as well."""
-    half = np.minimum(by, np.uint64(63))
-    return (words >> half) >> (by - half)
-
-
-def _bit_length(words: Words) -> NDArray[np.int64]:
-    high, low = words >> np.uint64(32), words & np.uint64(2**32 - 1)
-    return np.where(high > 0, 32 + np.frexp(high)[1], np.frexp(low)[1]).astype(np.int64)
+def _negated(flat: Words, negative: BoolArray) -> Words:
+    """Return integers, some of them with the other sign."""
+    return np.where(np.repeat(negative, 2), _minus(np.zeros_like(flat), flat), flat)
 
 
 def _exponents(
     query: Query[Any], of: AnswerField, shape: tuple[int, ...]
 ) -> NDArray[np.int64]:
     """Return e of each number of a field; a sum of weights is no count."""
-    other = RAW if isinstance(query, RowsQuery) else FINE
+    other = RAW if isinstance(query, Census) else FINE
     each = [0 if row.whole and not row.weighted else other for row in of.rows]
     wide = np.broadcast_to(np.array(each), shape or (1,))
     return np.ascontiguousarray(wide).ravel()

@@ -12,7 +12,6 @@ them, and the driver's log tells all that came before.
 from __future__ import annotations
 
 import json
-import math
 import secrets
 import time
 from collections import deque
@@ -21,9 +20,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import cycle
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from pffl import files
 from pffl.constraints import Constraint
@@ -34,6 +34,7 @@ from pffl.deploy.federation import Agreement, agreed_sets, sets_of
 from pffl.deploy.keys import SiteKey
 from pffl.deploy.messages import (
     HOLDERS,
+    KEPT,
     KEY,
     LONGEST,
     MOST_QUERIES,
@@ -72,13 +73,12 @@ from pffl.queries import Census, CensusTotal, Query, Total, add_all
 from pffl.queries.base import Rebuild
 from pffl.queries.validation import Gate, Policy
 from pffl.tensors import MAX_BYTES, Parcel
-from pffl.typing import BoolArray
 
 STATE = "steps.json"
 PAUSE, LONGEST_PAUSE = 0.05, 1.0  # seconds between two looks
-GRACE = 15.0  # seconds for other sites' first answers, once one has refused
+GRACE = 15.0  # seconds for other sites, once one has refused or all are waited for
 LAST = 30.0  # seconds to wait for the last answers, which are not needed
-KEPT = 1000  # entries of the record in memory
+MOST_ENTRIES = 1000  # entries of the record in memory
 ALL_SITES = "every site answers every step: participation = 1 over sites"
 LOST = (
     "Under secure sums the site at fault cannot be identified: compare the sites' "
@@ -154,7 +154,7 @@ class RunLog:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
-        self.entries: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        self.entries: deque[dict[str, Any]] = deque(maxlen=MOST_ENTRIES)
 
     def write(self, entry: Mapping[str, Any]) -> None:
         """Append an entry, on disk before this returns."""
@@ -189,21 +189,10 @@ class LastStep:
     census: Mapping[str, bytes] = field(default_factory=dict)
     holders: tuple[int, ...] = ()
 
-    def packed(self) -> bytes:
-        """Return the content of a file."""
-        hexed = {n: {s: c.hex() for s, c in vars(self)[n].items()} for n in ANSWERS}
-        return json.dumps({**vars(self), **hexed}).encode()
-
-    @classmethod
-    def unpacked(cls, content: bytes) -> LastStep:
-        """Read a file."""
-        plain = json.loads(content)
-        for name in ANSWERS:
-            plain[name] = {s: bytes.fromhex(c) for s, c in plain[name].items()}
-        return cls(**{**plain, "holders": tuple(plain["holders"])})
+    __pydantic_config__: ClassVar = KEPT
 
 
-ANSWERS = ("answers", "census")
+KEEPER = TypeAdapter(LastStep)
 
 
 @dataclass
@@ -260,7 +249,7 @@ class Remote:
         self.gate = Gate(self.policy, agreement.schema)
         self.pooled = len(self.sites) if agreement.secure_sum else 0
         self.noisy, self.sets = agreement.private, agreed_sets(agreement)
-        agreement.check(agreement.schema.hash)
+        agreement.check()
         self._folder, self._heads_file = folder, heads
         self._heads: dict[str, str] = _read_heads(heads)
         self._address: dict[str, str] = {}  # of each site that was found
@@ -490,7 +479,7 @@ class Remote:
     def _open(self, content: bytes) -> Answer:
         """Open an answer that its site has signed."""
         try:
-            answer = read_answer(content, largest=self.policy.largest_message)
+            answer = read_answer(content)
         except PFFLError as error:
             raise Refused(
                 f"[not-an-answer] not an answer: {shown(str(error), LONGEST)}"
@@ -533,7 +522,11 @@ class Remote:
         self, asked: Sequence[Query[Any]], told: Mapping[str, Answer]
     ) -> list[Any]:
         """Add the sites' answers to each query, in their order."""
-        found = self._pooled(asked, told) if self.pooled else self._sums(asked, told)
+        if self.pooled:
+            found = self._pooled(asked, told)
+        else:
+            parts = [self._totals(one, asked) for one in told.values()]
+            found = [add_all(own) for own in zip(*parts, strict=True)]
         for query, total in zip(asked, found, strict=True):
             if query.counts_rows and query.split == "train" and not self.noisy:
                 rows = zip(self.silo_names, total.rows, strict=True)
@@ -543,12 +536,6 @@ class Remote:
                         f"{listing(empty)} (those of small groups are left out)"
                     )
         return found
-
-    def _sums(
-        self, asked: Sequence[Query[Any]], told: Mapping[str, Answer]
-    ) -> list[Any]:
-        parts = zip(*(self._totals(one, asked) for one in told.values()), strict=True)
-        return [add_all(own) for own in parts]
 
     def _pooled(
         self, asked: Sequence[Query[Any]], told: Mapping[str, Answer]
@@ -592,7 +579,7 @@ class Remote:
     ) -> None:
         """Look for sites, until all are found or the time is over."""
         limit = self.policy.seconds if seconds is None else seconds
-        deadline, pause = time.monotonic() + limit, PAUSE
+        begun, pause, silent = time.monotonic(), PAUSE, True
         while True:
             there = set(self._transport.addresses())
             for site, address in list(self._address.items()):
@@ -608,10 +595,14 @@ class Remote:
                 if failed := entry.refused[before:]:  # say at once who failed
                     self.record.write({"event": "waiting", "refused": failed})
                 lacking = [site for site in wanted if site not in self._address]
-            left = deadline - time.monotonic()
-            if not lacking or left <= 0:
+            waited = time.monotonic() - begun
+            if not lacking or waited >= limit:
                 return
-            time.sleep(min(pause, left))
+            if silent and waited > GRACE:
+                absent = [[site, "not there yet"] for site in lacking]
+                self.record.write({"event": "waiting", "refused": absent})
+                silent = False
+            time.sleep(min(pause, limit - waited))
             pause = min(2 * pause, LONGEST_PAUSE if not new else 10.0)
 
     def _greet(self, addresses: Sequence[str], entry: Exchange) -> None:
@@ -737,15 +728,16 @@ class Remote:
         self._last = last
         if self._folder is not None:
             files.folder(self._folder, private=True)
-            files.write(self._folder / STATE, last.packed(), private=True)
+            content = KEEPER.dump_json(last)
+            files.write(self._folder / STATE, content, private=True)
 
     def _recall(self, path: Path) -> None:
         try:
-            self._last, self._recalled = LastStep.unpacked(files.read(path)), True
-        except (Malformed, KeyError, TypeError, ValueError) as error:
+            self._last, self._recalled = KEEPER.validate_json(files.read(path)), True
+        except ValidationError as error:
             raise ArtefactError(
                 f"[bad-transcript] '{path}' cannot be read, and sites answer no step "
-                f"twice: the run cannot go on ({error})"
+                "twice: the run cannot go on"
             ) from error
 
 
@@ -772,36 +764,7 @@ def _read_heads(path: Path | None) -> dict[str, str]:
 # Secure sums in one process: the same messages, masks, floor and shares of noise as
 # between machines. Whoever runs it has the rows: no limit applies, nothing is charged.
 
-ALL = 1 << 50  # more than is ever asked
 FOR_EVER = 1e9  # seconds: there is nothing to wait for
-OPEN = Limits(
-    floor=1,
-    queries=ALL,
-    radius=math.inf,
-    batches=True,
-    layouts=ALL,
-    largest_message=MAX_BYTES,
-)
-
-
-class OpenSite(Site):
-    """A site that answers whatever is asked under masks: whoever asks has the rows."""
-
-    def _check_all(
-        self, asked: Sequence[Query[Any]], hidden: Mapping[str, BoolArray]
-    ) -> None:
-        """Refuse nothing."""
-
-    def _check_releases(self, asked: Sequence[Query[Any]]) -> None:
-        """Refuse nothing but exact sums."""
-        assert all(query.released for query in asked)  # noqa: S101
-
-    def _task_marks(self, run: str, query: Query[Any]) -> dict[str, str]:
-        """Let every query be another one."""
-        return {}
-
-    def _allow(self, costs: Sequence[float]) -> None:
-        """Have no account."""
 
 
 def secured(
@@ -826,15 +789,15 @@ def secured(
         floor=floor if privacy is None else 1,  # a floor would break ε
     )
     sets = sets_of(constraint, agreed.schema, agreed.sites)
-    rebuilding = _rebuilding(model)
     sites = {
-        silo.name: OpenSite(
+        silo.name: Site(
             silo,
             agreed,
-            OPEN,
+            Limits(floor=0, largest_message=MAX_BYTES),
             key=keys[silo.name],
-            own_model=rebuilding,
+            own_model=_rebuilding(model),
             sets=sets,
+            trusting=True,
         )
         for silo in federation.silos
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -51,9 +51,10 @@ from pffl.errors import (
 )
 from pffl.models import LinearModel, Model
 from pffl.models.external import Recipe
-from pffl.queries import ModelQuery, Place, Query, Total, View, read_query
+from pffl.queries import ModelQuery, Place, Query, Total, Train, View, read_query
 from pffl.queries.base import Rebuild
 from pffl.queries.release import Adding
+from pffl.records import check as check_types
 from pffl.tensors import Parcel
 from pffl.typing import BoolArray, FloatArray, IntArray
 
@@ -62,6 +63,15 @@ STEEPEST = 1000.0  # own spread of a column, in units of the server's scale
 RIDGE, ARCHITECTURE = "l2", "architecture"  # of a model that is described
 LAYOUT = "layout of cells"  # of a query, among its marks
 STEPS_OUT = "steps that lead out of the norm ball"
+NO_NOISE = (
+    "[not-under-noise] a sum without noise, and in the agreed run all is released with "
+    "noise"
+)
+NO_BUDGET = "[no-privacy-budget] a release with noise, and the agreed run has none"
+BATCHES = (
+    "[no-batches] steps on batches, in which a cell may have one row: the site takes "
+    "steps on all of its rows"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +89,6 @@ class Limits:
     radius
         Largest norm of a model's parameters; of a linear one also in units in which
         every input has spread 1 at the site, and times the sharpness of smooth scores.
-    batches
-        Whether steps on batches of the rows are answered. The server weighs the cells,
-        and a cell may have one row in a batch: its gradient is that row.
     layouts
         Ways to cut the rows into cells that a run may use.
     epsilon, delta
@@ -94,7 +101,6 @@ class Limits:
     floor: int = 10
     queries: int = 1000
     radius: float = 15.0
-    batches: bool = False
     layouts: int = 4
     epsilon: float = 0.0
     delta: float = 1e-6
@@ -102,16 +108,12 @@ class Limits:
 
     def __post_init__(self) -> None:
         with Problems("limits", UsageError) as problems:
-            for field in fields(self):
-                value = getattr(self, field.name)
-                kind: type = type(field.default)
-                own = isinstance(value, (int, float)) if kind is float else None
-                if not (type(value) is kind if own is None else own) or not value >= 0:
-                    wanted = f"a {kind.__name__} ≥ 0"
-                    problems.add(wrong(field.name, "a site", wanted, value))
-                elif field.name == "delta" and not 0 < value < 1:
-                    wanted = "a number between 0 and 1"
-                    problems.add(wrong("delta", "a site", wanted, value))
+            check_types(vars(self), Limits, "a site", problems)
+            for name, value in vars(self).items():
+                if type(value) in (int, float) and not value >= 0:
+                    problems.add(wrong(name, "a site", "at least 0", value))
+            if not self.delta < 1:
+                problems.add(wrong("delta", "a site", "below 1", self.delta))
 
     def weaker(self) -> list[str]:
         """Return a sentence for each limit that protects less than the default."""
@@ -122,8 +124,6 @@ class Limits:
             own, default = getattr(self, name), getattr(usual, name)
             if own > default:
                 found.append(f"{name}: {own:g} {what}, and {default:g} by default")
-        if self.batches:
-            found.append("batches: a gradient of a batch can be that of one row")
         return found
 
 
@@ -141,17 +141,6 @@ def model_of(agreed: Agreement) -> dict[str, object]:
     return _described(plan.model_for(agreed.schema))
 
 
-def check_model(query: ModelQuery[Any], agreed: Mapping[str, object]) -> None:
-    """Refuse another model than the agreed run has: one may be as steep as it likes."""
-    found = _described(query.task.model)
-    for name, wanted in agreed.items():
-        if found.get(name) != wanted:
-            raise Refused(
-                "[other-model] another model than that of the agreed run: its "
-                f"'{name}' differs"
-            )
-
-
 def _described(model: Model) -> dict[str, object]:
     plain = {k: v for k, v in model.describe().items() if k != RIDGE}
     if isinstance(network := plain.get(ARCHITECTURE), Mapping):
@@ -162,28 +151,10 @@ def _described(model: Model) -> dict[str, object]:
 def task_marks(query: ModelQuery[Any]) -> dict[str, str]:
     """Return what may not change within a run, and the query's layout of cells."""
     member = query.task.cells.membership.astype(np.uint8)
-    kept = {"input scaling or model": query.task.scoring, **query.kept}
+    kept = {"input scaling or model": query.task.scoring}
+    if isinstance(query, Train) and query.batch_size is not None:
+        kept["the batch size or its seed"] = f"{query.batch_size} {query.seed}"
     return {**kept, LAYOUT: files.digest_arrays(member)}
-
-
-def check_batches(query: ModelQuery[Any], limits: Limits, rows: int) -> None:
-    """Refuse batches, unless the site allows them, and all but all of the rows.
-
-    What a batch is short of the whole is a batch, too.
-    """
-    size = query.batch
-    if size is None or size >= rows:
-        return
-    if not limits.batches:
-        raise Refused(
-            "[no-batches] the site takes steps on all of its rows, not on batches "
-            "(pffl site join --batches)"
-        )
-    if min(size, rows - size) < limits.floor:
-        raise Refused(
-            f"[small-batches] batches of {size} rows, and the site's floor is "
-            f"{limits.floor}: too few are in them, or left out"
-        )
 
 
 @dataclass(frozen=True)
@@ -224,7 +195,7 @@ class Ball:
                     "spreads from what it is at this site: the norm ball needs "
                     "centred inputs (standardize = true)"
                 )
-        if self.query.leaves_ball:
+        if isinstance(self.query, Train) and self.query.leaves_ball:
             raise Refused(f"[outside-ball] {STEPS_OUT} whatever the rows are")
         if not all(map(self.holds, self.query.parameters)):
             raise Refused(
@@ -292,6 +263,8 @@ class Site:
     sets
         Of each stratum, the set that the floor acts on; those of the agreed constraint
         unless stated.
+    trusting
+        Whether whoever asks has the rows anyway: nothing but masks and floor applies.
     """
 
     def __init__(
@@ -304,10 +277,11 @@ class Site:
         key: SiteKey | None = None,
         own_model: Rebuild | None = None,
         sets: IntArray | None = None,
+        trusting: bool = False,
     ) -> None:
         self.silo, self.name, self.agreement = silo, silo.name, agreement
         self.limits = limits or Limits()
-        self.own_model = own_model
+        self.own_model, self.trusting = own_model, trusting
         self.memory = SiteMemory(folder)
         self._check_key(key)
         self._key = key
@@ -450,11 +424,9 @@ class Site:
         posed = [self._read(body, place) for body in request.bodies]
         asked = [query for query, _ in posed]
         index = self.records.index if masked else posed[0][1]
-        if noise is None:
+        if not self.trusting:
             self._check_all(asked, hidden)
-        else:
-            self._check_releases(asked)
-        self._enter(record, request, asked)
+            self._enter(record, request, asked)
         totals: list[Any]
         if noise is None:
             totals = self._totals(asked, index, hidden)
@@ -524,46 +496,42 @@ class Site:
     def _allow(self, costs: Sequence[float]) -> None:
         self.memory.allow(costs, self.limits.epsilon, self.limits.delta)
 
-    def _check_releases(self, asked: Sequence[Query[Any]]) -> None:
-        """Refuse what is no release, or one over another set of sites."""
-        if not all(query.released for query in asked):
-            raise Refused(
-                "[not-under-noise] a sum without noise, and in the agreed run all is "
-                "released with noise"
-            )
-        self._check_agreed(asked)
-
     def _check_all(
         self, asked: Sequence[Query[Any]], hidden: Mapping[str, BoolArray]
     ) -> None:
         """Refuse what is not answered whoever asks, and however often."""
-        if any(query.released for query in asked):
-            raise Refused(
-                "[no-privacy-budget] a release with noise, and the agreed run has none"
-            )
-        self._check_agreed(asked)
+        sites, noisy = len(self.agreement.sites), self.adding is not None
         for query in asked:
-            many = int(self.counts(query.split)[~hidden[query.split]].sum())
-            if query.split == "train" and not many:
+            if query.released != noisy:
+                raise Refused(NO_NOISE if noisy else NO_BUDGET)
+            pool = None if query.task is None else query.task.pool
+            if pool is not None and pool.silos != sites:
+                raise Refused(
+                    f"[wrong-sites] a sum over {pool.silos} sites, and {sites} agreed"
+                )
+            rows = int(self.counts(query.split)[~hidden[query.split]].sum())
+            if query.split == "train" and not rows and not noisy:
                 raise Refused(
                     "[small-counts] every group has fewer training rows than the "
                     "site's floor"
                 )
             if isinstance(query, ModelQuery):
-                self._ball(query).check()
-                check_batches(query, self.limits, many)
+                self._check_model(query)
+                if not noisy:
+                    self._ball(query).check()
+                    size = query.batch_size if isinstance(query, Train) else None
+                    if size is not None and size < rows:
+                        raise Refused(BATCHES)
 
-    def _check_agreed(self, asked: Sequence[Query[Any]]) -> None:
-        """Refuse another model, or a sum over another number of sites."""
-        many = len(self.agreement.sites)
-        for query in asked:
-            pool = None if query.task is None else query.task.pool
-            if pool is not None and pool.silos != many:
+    def _check_model(self, query: ModelQuery[Any]) -> None:
+        """Refuse another model than agreed: one may be as steep as it likes."""
+        found = _described(query.task.model)
+        for name, wanted in self._model.items():
+            if found.get(name) != wanted:
                 raise Refused(
-                    f"[wrong-sites] a sum over {pool.silos} sites, and {many} agreed"
+                    "[other-model] another model than that of the agreed run: its "
+                    f"'{name}' differs"
                 )
-            if isinstance(query, ModelQuery) and self.own_model is None:
-                check_model(query, self._model)
 
     def _ball(self, query: ModelQuery[Any]) -> Ball:
         return Ball(query, self.limits.radius, self.silo.rows(query.split))
@@ -582,7 +550,7 @@ class Site:
                 without = self._view(query).without(hidden[query.split])
                 views[query.view_key] = replace(without, index=index)
             view = views[query.view_key]
-            if isinstance(query, ModelQuery):
+            if isinstance(query, ModelQuery) and not self.trusting:
                 totals.append(query.within(view, self._ball(query).check_step))
             else:
                 totals.append(query.answer(view))

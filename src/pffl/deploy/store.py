@@ -33,15 +33,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from pffl import files
 from pffl.deploy import secure_sum
 from pffl.deploy.federation import Agreement
 from pffl.deploy.keys import SiteKey, announced, shared
 from pffl.deploy.messages import (
+    KEPT,
     OURS,
     Request,
     bodies_digest,
@@ -57,7 +59,7 @@ from pffl.deploy.secure_sum import Words
 from pffl.errors import ArtefactError, Malformed, PrivacyBudgetError, Refused
 from pffl.privacy.accounting import SLACK, epsilon_of, mu_of
 from pffl.privacy.discrete import Source, keyed_source
-from pffl.tensors import Parcel, pack, unpack
+from pffl.tensors import Parcel
 
 FILE = "site.db"
 SECONDS = 30.0  # to wait for another process that answers at the same time
@@ -327,7 +329,7 @@ def _broken(why: str) -> ArtefactError:
     )
 
 
-FOLDER, SUFFIX = "runs", ".safetensors"
+FOLDER, SUFFIX = "runs", ".json"
 LASTS = 30 * 86400.0  # seconds after which a run that never ended is forgotten
 NOTHING = bodies_digest(())  # what a greeting asks
 
@@ -346,6 +348,8 @@ class RunRecord:
         The last step that was answered, the digest of its queries, and what was sent.
     keys
         What all sites announced, in their order, once that was heard.
+    identity
+        What the run began with: it does not go on with another.
     shared_sets
         Of each split, which sets of people enough sites have; None before that is
         known, or without a question.
@@ -358,25 +362,10 @@ class RunRecord:
     asked: str = NOTHING
     keys: tuple[str, ...] = ()
     shared_sets: Mapping[str, list[bool]] | None = None
+    identity: Mapping[str, str] = field(default_factory=dict)
     answer: bytes = field(default=b"", repr=False)
 
-    def packed(self, identity: Mapping[str, str]) -> bytes:
-        """Return the content of the file, behind its hash."""
-        plain = {k: v for k, v in vars(self).items() if k != "answer"}
-        header = {"identity": dict(identity), "run": plain}
-        answer = {"answer": np.frombuffer(self.answer, np.uint8)}
-        content = pack(Parcel(header, answer))
-        return files.digest(content).encode() + content
-
-    @classmethod
-    def unpacked(cls, content: bytes) -> tuple[Mapping[str, Any], RunRecord]:
-        """Return which run the content of a file is of, and where that stands."""
-        if files.digest(content[64:]).encode() != content[:64]:
-            raise Malformed("[bad-frame] it does not have the hash it states")
-        parcel = unpack(content[64:])
-        plain = {**parcel.header["run"], "keys": tuple(parcel.header["run"]["keys"])}
-        answer = parcel.arrays["answer"].tobytes()
-        return parcel.header["identity"], cls(**plain, answer=answer)
+    __pydantic_config__: ClassVar = KEPT
 
     @property
     def own_key(self) -> Words:
@@ -404,6 +393,9 @@ class RunRecord:
         """Return what this step's noise is drawn from: the same for the same step."""
         seed, said = bytes.fromhex(self.seed), self.said(request).encode()
         return keyed_source(hmac.digest(seed, b"pffl noise" + said, "sha256"))
+
+
+KEEPER = TypeAdapter(RunRecord)
 
 
 class Records:
@@ -439,16 +431,16 @@ class Records:
         if path is None or not path.exists():
             return self.memory.get(run)
         try:
-            identity, found = RunRecord.unpacked(files.read(path))
-        except (Malformed, KeyError, TypeError, AttributeError) as error:
+            found: RunRecord = KEEPER.validate_json(files.read(path))
+        except ValidationError as error:
             raise Refused(
                 "[memory-lost] what the site remembers of the run cannot be read "
                 f"('{path.name}'): it does not go on"
             ) from error
-        self._refuse_other(identity, run)
+        self._refuse_other(found.identity, run)
         return found
 
-    def _refuse_other(self, identity: Mapping[str, Any], run: str) -> None:
+    def _refuse_other(self, identity: Mapping[str, str], run: str) -> None:
         own = self._identity(run)
         if others := [name for name in own if identity.get(name) != own[name]]:
             raise Refused(
@@ -462,7 +454,9 @@ class Records:
 
     def begin(self, run: str) -> RunRecord:
         """Draw a run's secrets: nothing was said, and no key but its own is known."""
-        return RunRecord(self.first(run), os.urandom(32).hex(), os.urandom(32).hex())
+        secret, seed = (os.urandom(32).hex() for _ in range(2))
+        own = self._identity(run)
+        return RunRecord(self.first(run), secret, seed, identity=own)
 
     def save(self, run: str, record: RunRecord) -> None:
         """Remember where a run stands; on disk when it returns."""
@@ -471,7 +465,7 @@ class Records:
             self.memory[run] = record
             return
         files.folder(path.parent, private=True)
-        files.write(path, record.packed(self._identity(run)), private=True)
+        files.write(path, KEEPER.dump_json(record), private=True)
 
     def end(self, run: str | None = None) -> None:
         """Forget a run, with its secrets; of None, those that never ended in time."""

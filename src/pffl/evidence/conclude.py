@@ -10,7 +10,7 @@ Under noise no cell is called the worst: noise could have chosen it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
@@ -34,9 +34,10 @@ from pffl.evidence.figures import (
     unbounded,
     unmoved,
 )
-from pffl.evidence.record import Evidence, Missing, ModelPath, Sample, Settling, known
+from pffl.evidence.record import Evidence, Missing, ModelPath, Sample, known
 from pffl.evidence.sentences import Said, names_in
-from pffl.evidence.statements import Certificate, Statement, Status, sharing, statements
+from pffl.evidence.statements import Certificate, Statement, Status, statements
+from pffl.files import plain
 from pffl.records import Record
 from pffl.text import up
 from pffl.typing import BoolArray, FloatArray
@@ -86,14 +87,10 @@ class Verdict:
         """The verdict, in a sentence."""
         return str(self.said)
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain form, for result.json."""
-        return {"verdict": self.word, "sentence": self.sentence, **self.more}
-
     def certified(self) -> dict[str, Any]:
-        """Plain form, for certificate.json: also key and figures of the sentence."""
-        word, sentence = self.word, self.sentence
-        return {"verdict": word, "sentence": sentence, **self.said.as_dict()}
+        """Plain form, for certificate.json: with key and figures of the sentence."""
+        told = {"key": self.said.key, "figures": plain(self.said.figures)}
+        return {"verdict": self.word, "sentence": self.sentence, **told}
 
 
 @dataclass(frozen=True)
@@ -137,23 +134,11 @@ class Conclusions(Judged):
 
     def say(self, key: str, /, **more: Any) -> Said:
         """Write a sentence: what it names is given, or found here."""
-        given = more.get
-        figures = {
-            n: given(n) if n in more else getattr(self, n) for n in names_in(key)
-        }
+        more = vars(self.e.terms) | more
+        figures = {n: more[n] if n in more else getattr(self, n) for n in names_in(key)}
         return Said(key, figures)
 
     # What sentences name
-
-    @property
-    def confidence(self) -> float:
-        """1 − δ."""
-        return self.e.terms.confidence
-
-    @property
-    def multiplier_bound(self) -> float:
-        """B."""
-        return self.e.terms.multiplier_bound
 
     @property
     def epsilon(self) -> float | None:
@@ -195,41 +180,32 @@ class Conclusions(Judged):
 
     def between_of(self, cells: Losses, which: BoolArray, key: str) -> str:
         """Say between what some cells are: of the first few of them."""
-        found = np.flatnonzero(which).tolist()
-        told = [
-            self.say(
-                key,
-                cell=cells.names[z],
-                low=float(cells.low[z]),
-                high=float(cells.high[z]),
-                bound=float(cells.bounds[z]),
-            )
-            for z in found[:TOLD]
-        ]
-        more = len(found) - TOLD
-        told += [self.say("cells.more", left=more)] * (more > 0)
-        return "; ".join(map(str, told))
+        found, left = np.flatnonzero(which).tolist(), int(which.sum()) - TOLD
+        told = []
+        for z in found[:TOLD]:
+            ends = {"low": float(cells.low[z]), "high": float(cells.high[z])}
+            named = {"cell": cells.names[z], "bound": float(cells.bounds[z])}
+            told.append(self.say(key, **named, **ends))
+        return "; ".join(told + [f"{left} more"] * (left > 0))
 
     @cached_property
     def unfinished(self) -> Said:
         """That the run did not converge, and what to raise."""
         run = known(self.e.training)
         if run is not None and run.settling is not None:
-            return self._unsettled(run.rounds, run.settling)
-        if run is None or self.gap is None or self.target is None:
-            return self.say("unfinished")
-        if run.rounds < run.method.get("max_rounds", 0):  # it saw that more do not help
-            return self.say("unfinished.rounding")
+            found = run.settling
+            key = "swung.unknown" if found.swing is None else "swung"
+            swung = self.say(key, **vars(found))
+            return self.say(
+                "unsettled", rounds=run.rounds, last=found.rounds, swung=swung
+            )
+        method = {} if run is None else run.method
+        if run is not None and run.rounds < method.get("max_rounds", 0):
+            return self.say("unfinished.rounding")  # it saw that more do not help
         for name in EFFORT:
-            if name in run.method:
-                return self.say("unfinished.raise", name=name, now=run.method[name])
+            if name in method:
+                return self.say("unfinished.raise", name=name, now=method[name])
         return self.say("unfinished.gap")
-
-    def _unsettled(self, rounds: int, found: Settling) -> Said:
-        """Say whose loss still swung, and what to change."""
-        key = "unsettled" if found.swing is not None else "unsettled.unknown"
-        key = "unsettled.few" if found.rounds < 2 else key
-        return self.say(key, **vars(found) | {"rounds": rounds, "last": found.rounds})
 
     def limit_of(self, reach: float, seen: float) -> Said | str:
         """Say how far a proof reaches, if that is not a million times what was seen."""
@@ -302,8 +278,8 @@ class Conclusions(Judged):
         figures = {"cell": cells.names[worst], "loss": float(cells.means[worst])}
         if pair is None:
             return self.say(key, **figures)
-        key += ".gap" if pair.radius is None else ".ball"
-        return self.say(key, radius=pair.radius, **figures)
+        ball = "" if pair.radius is None else self.say("ball", radius=pair.radius)
+        return self.say(f"{key}.gap", ball=ball, **figures)
 
     @cached_property
     def verdicts(self) -> dict[str, Verdict]:
@@ -429,16 +405,12 @@ class Conclusions(Judged):
             return self.say(f"new_people.{word}.noise", epsilon=own, cells=told)
         if path is not None:
             many, rows = len(path.candidates), path.shipped.calibration.rows
-            which = self.say("which", model=path.chosen + 1, models=many)
-            return self.say(
-                f"new_people.{word}.path",
-                mixture=self.mixture("path"),
-                rows=rows,
-                which=which if many > 1 else "",
-            )
+            which: str = self.say("which", model=path.chosen + 1, models=many)
+            which = which if many > 1 else ""
+            return self.say(f"new_people.{word}.path", rows=rows, which=which)
         if not e.promise:
-            z, mixture = int(np.argmax(found)), self.mixture("test")
-            figures = {"cell": e.names[z], "high": float(found[z]), "mixture": mixture}
+            z = int(np.argmax(found))
+            figures = {"cell": e.names[z], "high": float(found[z])}
             return self.say("new_people.no bounds", **figures)
         name = named(e)
         return self.say(f"new_people.{word}", who=f", for {name}, " if name else " ")
@@ -451,10 +423,6 @@ class Conclusions(Judged):
             return "there are no test rows" if none else "not available under noise"
         grounds = self.people.loss_grounds
         return "; ".join(one.text for one in grounds if one.state == "failed")
-
-    def mixture(self, rows: str) -> str:
-        """Say who unseen people are, where silos may differ."""
-        return "" if self.e.data.silos == 1 else str(self.say(f"mixture.{rows}"))
 
     @property
     def standing(self) -> Said:
@@ -472,31 +440,29 @@ class Conclusions(Judged):
             bound=float(bounds[worst]),
         )
 
-    @cached_property
-    def _most_lacking(self) -> dict[str, Any] | None:
-        """The cell that would need most rows, and how many (None: no number helps)."""
-        lacking, rows = self.people.more_rows, known(self.people.sample)
-        if not lacking or rows is None or self.people.upper is None:
-            return None
-        never = [name for name, many in lacking.items() if many is None]
-        name = never[0] if never else max(lacking, key=lambda n: lacking[n] or 0)
-        many, z = lacking[name], self.e.names.index(name)
-        return {
-            "key": "more" if many else "never" if rows.of_cells("count")[z] else "none",
-            "cell": name,
-            "high": float(self.people.upper[z]),
-            "bound": float(self.e.bounds[z]),
-            "loss": float(self.e.means(rows)[z]),
-            "more": round(float(up(many or 0, digits=2))),
-            "who": "people" if self.e.data.several else "rows",
-            "rows": "test" if isinstance(self.e.path, Missing) else "calibration",
-        }
-
     @property
-    def lacking(self) -> Said | str:
-        """About how many more rows would show the bounds that are not shown."""
-        found = self._most_lacking
-        return "" if found is None else self.say(f"lacking.{found['key']}", **found)
+    def lacking(self) -> str:
+        """About how many more rows would show the bounds that are not shown.
+
+        Of the cell that would need most, or of one where no number helps.
+        """
+        more, rows = self.people.more_rows, known(self.people.sample)
+        if not more or rows is None or self.people.upper is None:
+            return ""
+        never = [name for name, many in more.items() if many is None]
+        name = never[0] if never else max(more, key=lambda n: more[n] or 0)
+        many, z = more[name], self.e.names.index(name)
+        key = "more" if many else "never" if rows.of_cells("count")[z] else "none"
+        return self.say(
+            f"lacking.{key}",
+            cell=name,
+            high=float(self.people.upper[z]),
+            bound=float(self.e.bounds[z]),
+            loss=float(self.e.means(rows)[z]),
+            more=round(float(up(many or 0, digits=2))),
+            who="people" if self.e.data.several else "rows",
+            rows="test" if isinstance(self.e.path, Missing) else "calibration",
+        )
 
     @property
     def idle(self) -> Said | str:
@@ -510,8 +476,8 @@ class Conclusions(Judged):
     def failed(self) -> Said:
         """Which model of a path was not shown."""
         path = known(self.e.path)
-        if path is None or len(path.candidates) == 1:
-            return self.say("failed.one")
+        if path is None:
+            raise TypeError("there is no path")
         figures = {"model": path.chosen + 1, "models": len(path.candidates)}
         key = "failed.later" if path.chosen > 0 else "failed.first"
         return self.say(key, confidence=path.confidence, **figures)
@@ -549,7 +515,7 @@ class Conclusions(Judged):
             f"{of} of {', '.join(who)}" for of, who in found.items() if who
         )
         rows = "test rows" if e.trained and held is not None else self.rows
-        return str(self.say("warning", rows=rows, told=told)) if told else None
+        return self.say("warning", rows=rows, told=told) if told else None
 
     @cached_property
     def binding(self) -> str | None:
@@ -574,7 +540,7 @@ class Conclusions(Judged):
             told += f" and {len(found) - TOLD} more" if len(found) > TOLD else ""
         kind = "tightened bound" if isinstance(e.path, ModelPath) else "bound"
         cell = found[0][1] if found else ""
-        return str(self.say(key, kind=kind, cell=cell, told=told))
+        return self.say(key, kind=kind, cell=cell, told=told)
 
     @cached_property
     def changes(self) -> list[str]:
@@ -584,12 +550,12 @@ class Conclusions(Judged):
             for cell in self.cells
             if cell.before_train_loss is not None and self.noise is None
         ]
-        told = []
+        told: list[str] = []
         for key, sign in (("gains", -1), ("loses", 1)):
             change, cell = max(pairs, key=lambda p: sign * p[0], default=(0.0, None))
             if cell is not None and sign * change >= MIN_CHANGE:
                 ends = {"before": cell.before_train_loss, "after": cell.train_loss}
-                told.append(str(self.say(key, cell=cell.cell, **ends)))
+                told.append(self.say(key, cell=cell.cell, **ends))
         return told
 
     @cached_property
@@ -615,7 +581,7 @@ class Conclusions(Judged):
         if found is None or found["value"] is None:
             return None
         key = "selection" + ".free" * (found["unconstrained"] is not None)
-        return str(self.say(key, now=found["value"], free=found["unconstrained"]))
+        return self.say(key, now=found["value"], free=found["unconstrained"])
 
     @cached_property
     def limits(self) -> str | None:
@@ -624,13 +590,13 @@ class Conclusions(Judged):
         if not self.e.trained or self.noise is not None:
             return None
         if ends is None:
-            return str(self.say("limits.none", reason=unbounded(self.e)))
-        return str(self.say("limits", low=ends[0], high=ends[1]))
+            return self.say("limits.none", reason=unbounded(self.e))
+        return self.say("limits", low=ends[0], high=ends[1])
 
     @property
     def remarks(self) -> list[str]:
         """What a reader of all figures should know."""
-        return [str(self.say("weighted"))] * self.e.weighted
+        return [self.say("weighted")] * self.e.weighted
 
     # Tables of figures
 
@@ -700,9 +666,8 @@ class Conclusions(Judged):
     def certificate(self) -> Certificate:
         """Everything that is claimed, with its grounds."""
         e, note = self.e, [] if self.warning is None else [self.warning]
-        note += [str(self.say("other data"))] if e.data.other else []
-        note += [str(self.say("scope"))] if e.trained else []
-        note += [str(sharing(self))] if self.noise is None else []
+        note += [self.say("other data")] if e.data.other else []
+        note += [self.say("scope")] if e.trained else []
         return Certificate(
             {key: one.certified() for key, one in self.verdicts.items()},
             e.about.date,
@@ -731,55 +696,38 @@ class Conclusions(Judged):
 
     # One check over every result before anybody sees it
 
-    def contradictions(self) -> list[str]:
+    def contradictions(self) -> Iterator[str]:
         """Say which conclusions contradict each other."""
-        found = self._ends_below_means(), self._met_below_smallest()
-        others = self._wrong_exit_code(), self._limits_that_matter()
-        return [text for text in (*found, *others) if text is not None]
-
-    def _ends_below_means(self) -> str | None:
-        """A certified upper end is never below the mean of the same rows."""
+        e, bounds, allowed = (
+            self.e,
+            self.e.bounds,
+            tolerance(self.e.scales, self.e.bounds),
+        )
+        M, least = e.terms.loss_bound, known(e.proofs.least)
         sample, ends = self.people.usable, self.people.upper
-        if sample is None or ends is None:
-            return None
-        M, mass = self.e.terms.loss_bound or np.inf, sample.of_people("t")
-        # What is bounded is the mean over people.
-        means = M * sample.of_people("tx") / np.where(mass > 0, mass, np.nan)
-        for name, mean, end in zip(self.e.names, means, ends, strict=True):
-            if end < mean * (1 - ROUNDING):
-                return (
-                    f"'{name}' has a loss of {mean:g}, certified to be at most {end:g}"
+        if sample is not None and ends is not None:
+            # A certified upper end is never below the mean over the same people.
+            mass = sample.of_people("t")
+            means = (M or np.inf) * sample.of_people("tx")
+            means = means / np.where(mass > 0, mass, np.nan)
+            for z in np.flatnonzero(ends < means * (1 - ROUNDING)):
+                yield (
+                    f"'{e.names[z]}' has a loss of {means[z]:g}, certified to be at "
+                    f"most {ends[z]:g}"
                 )
-        return None
-
-    def _met_below_smallest(self) -> str | None:
-        """No common bound that is met is below the smallest that is possible."""
-        e, least, bounds = self.e, known(self.e.proofs.least), self.e.bounds
-        if least is None or self.status != "met" or np.ptp(bounds) > 0:
-            return None
-        low = least.enclosed(self.longest)[0].lower
-        if low <= bounds[0] + tolerance(e.scales, bounds).max():
-            return None
-        return f"a bound of {bounds[0]:g} is met, and none below {low:g} is possible"
-
-    def _wrong_exit_code(self) -> str | None:
-        """The exit code is 0 if and only if nothing that was asked for lacks."""
+        if least is not None and self.status == "met" and np.ptp(bounds) == 0:
+            low = least.enclosed(self.longest)[0].lower
+            if low > bounds[0] + allowed.max():
+                yield f"a bound of {bounds[0]:g} is met, and none below {low:g} can be"
         status, new = (self.verdicts[key].word for key in ("training", "new_people"))
         good = status in ("met", "no bounds") and (new == "certified" or not self.asked)
-        if self.e.trained and good != (self.exit_code == 0):
-            return f"'{status}' and '{new}' end with exit code {self.exit_code}"
-        return None
-
-    def _limits_that_matter(self) -> str | None:
-        """Limits of predictions change no training verdict, no mean loss by much."""
-        e, M = self.e, self.e.terms.loss_bound
+        if e.trained and good != (self.exit_code == 0):
+            yield f"'{status}' and '{new}' end with exit code {self.exit_code}"
         own = e.trained and e.data.fingerprint == e.data.trained_on
-        if not own or M is None:
-            return None  # they were chosen on other rows
-        bounds = e.bounds if e.promise else np.zeros(len(e.cells))
-        if unmoved(e.seen, bounds, tolerance(e.scales, bounds), e.model.unit):
-            return None
-        return f"limits at M = {M:g} change the losses of training rows"
+        bounds = bounds if e.promise else np.zeros(len(e.cells))
+        allowed = allowed if e.promise else 0 * allowed
+        if own and M is not None and not unmoved(e.seen, bounds, allowed, e.model.unit):
+            yield f"limits at M = {M:g} change the losses of training rows"
 
 
 def _number(values: FloatArray, z: int) -> float | None:
@@ -813,7 +761,10 @@ def _figures(c: Conclusions) -> dict[str, Any]:
         "status": c.status,
         "converged": c.converged,
         "message": c.message,
-        "verdicts": {k: v.as_dict() for k, v in c.verdicts.items()},
+        "verdicts": {
+            key: {"verdict": one.word, "sentence": one.sentence, **one.more}
+            for key, one in c.verdicts.items()
+        },
         "warning": c.warning,
         **{name: None if run is None else getattr(run, name) for name in of_run},
         "model": e.model.described,

@@ -7,8 +7,8 @@ above; what noise leaves open is not decided.
 **New people.** The one number of a cell is its upper end at δ, each alone. Every
 cell within its bound by that figure shows all bounds at once with the same confidence,
 whatever the number of cells: to be wrong, the one cell that is above its bound must
-have been misjudged. Joint figures hold for all cells at once, together with all else
-that is stated; their risk is shared out before the rows are looked at (`shares`).
+have been misjudged. Every other statement on new people has the same confidence, by
+itself.
 
 **A path.** Where a certificate was asked for in advance, many models were fixed on
 training rows, from the safest to the least constrained, and are tested on calibration
@@ -41,7 +41,7 @@ still holds with probability 1 − δ; n is replaced by the lower end of ñ, at 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
@@ -63,7 +63,7 @@ from pffl.evidence.record import (
     Sample,
     known,
 )
-from pffl.evidence.sentences import Assumption, State
+from pffl.evidence.sentences import HONEST, Assumption, State
 from pffl.models.base import LOSS_BOUNDS
 from pffl.models.linear import NumericModel, rebuild
 from pffl.records import Record
@@ -78,7 +78,6 @@ SMALL = 1e-6  # of the unit of losses: a smaller change does not count
 CROSSED = 1e-4  # part of a bound by which the shipped predictor may be above it
 FEWEST = 10  # rows of a cell, for its mean loss to be held against its bound
 COUNTED = 0.1  # under noise: part of δ for the number of held-out people
-METRICS = ("dp_gap", "eo_gap", "equalised_odds")
 Converged: TypeAlias = Literal["yes", "no", "not measurable"]
 Share: TypeAlias = Literal["loss", "wrong", "selected"]
 
@@ -256,19 +255,6 @@ def later_part(e: Evidence) -> int:
     return max(1, e.terms.later * (e.terms.later + 1))
 
 
-def shares(e: Evidence) -> dict[str, float]:
-    """Return the part of δ that each kind of joint statement may spend.
-
-    A union over the candidates comes on top. Of weighted rows nothing is stated but
-    losses.
-    """
-    delta, others = 1.0 - e.terms.confidence, []
-    if e.labels and not e.heldout_weighted:
-        others = ["holdout_error", *(METRICS if len(e.labels) == 2 else ())]
-    out = {"holdout": delta / 2 if others else delta}
-    return out | {kind: delta / (2 * len(others)) for kind in others}
-
-
 @dataclass(frozen=True, eq=False)
 class Unseen:
     """Rows that stand for new people: what may be said by them, and how surely.
@@ -298,11 +284,6 @@ class Unseen:
         """The risk of each figure alone."""
         return split_delta(1.0 - self.j.e.terms.confidence, 1, self.parts)
 
-    def joint_delta(self, kind: str) -> float:
-        """Return δ of one cell (or of one metric) of a joint statement."""
-        cells = 1 if kind in METRICS else max(1, len(self.j.e.cells))
-        return split_delta(shares(self.j.e)[kind], cells, self.parts)
-
     @cached_property
     def separate(self) -> Assumption:
         """Whether these rows were used in training.
@@ -328,51 +309,40 @@ class Unseen:
     @cached_property
     def reuse(self) -> tuple[Assumption, ...]:
         """How reuse of the rows, and a choice by them, were paid for."""
-        many, terms, noisy = self.candidates, self.j.e.terms, self.j.noise is not None
-        mark = ".noise" * noisy
+        many, terms = self.candidates, self.j.e.terms
         state: State = "checked" if terms.counted else "assumed"
-        found = Assumption.of(f"fixed{mark}", "assumed")
+        found = Assumption.of("fixed", "assumed")
         if many > 1:
             found = Assumption.of("fixed.many", state, many=many)
         if terms.others:
-            key, state = f"fixed.others{mark}", "could not be checked"
-            found = Assumption.of(key, state, others=terms.others)
+            state = "could not be checked"
+            found = Assumption.of("fixed.others", state, others=terms.others)
         if not terms.later:
             return (found,)
-        part = self.parts if noisy else later_part(self.j.e)
-        figures = {"number": terms.later + 1, "part": part}
-        return found, Assumption.of(f"reuse{mark}", "checked", **figures)
+        figures = {"number": terms.later + 1, "part": later_part(self.j.e)}
+        return found, Assumption.of("reuse", "checked", **figures)
 
     @cached_property
     def weights(self) -> tuple[Assumption, ...]:
         """That no weight is above s_max, where rows have weights."""
-        e, sample = self.j.e, self.sample
-        most, seen = e.terms.weight_bound, e.data.weights
-        if not e.heldout_weighted or isinstance(sample, Missing):
+        e, sample = self.j.e, known(self.sample)
+        if not e.heldout_weighted or sample is None:
             return ()
-        if most is None:
+        most, heaviest = e.terms.weight_bound, (e.data.weights or [0.0])[-1]
+        over = any(sample.people.get("above", ()))
+        if most is None or heaviest > most or over:
             return (Assumption.of("weights.none", "failed"),)
-        if seen is not None and seen[1] > most:
-            return (Assumption.of("weights.train", "failed", weight=seen[1]),)
         if sample.unweighted:  # bets were planned before anybody knew of weights
             return (Assumption.of("alike", "failed"),)
-        over = np.array(sample.people.get("above", []))
-        if over.any():
-            z = int(over.argmax())
-            figures = {"rows": int(over[z]), "cell": e.names[z], "most": most}
-            return (Assumption.of("weights.test", "failed", **figures),)
         return (Assumption.of("weights", "assumed", most=most),)
 
     @cached_property
     def grounds(self) -> tuple[Assumption, ...]:
         """What all statements from these rows stand on."""
-        drawn = Assumption.of("sampling", "assumed")
         if isinstance(self.sample, Missing):
             return (self.separate,)
-        if self.j.noise is not None:
-            bets = Assumption.of("bets.noise", "checked")
-            return (drawn, *self.reuse, bets, Assumption.of("honest", "assumed"))
-        return (drawn, self.separate, *self.reuse)
+        last = self.separate if self.j.noise is None else HONEST
+        return (Assumption.of("sampling", "assumed"), last, *self.reuse)
 
     @property
     def loss_grounds(self) -> tuple[Assumption, ...]:
@@ -386,28 +356,19 @@ class Unseen:
         """The rows, where something may be said by them."""
         return None if self.separate.state == "failed" else known(self.sample)
 
-    def bounds(self, delta: float) -> FloatArray | None:
-        """Bound the cells' mean losses, each with probability 1 − δ."""
-        e, M = self.j.e, self.j.e.terms.loss_bound
-        failed = any(ground.state == "failed" for ground in self.weights)
-        if self.usable is None or M is None or not e.cells or failed:
-            return None
-        if self.j.noise is not None:
-            return self.j.noisy_upper(self.j.noise, delta)
-        return upper_ends(self.usable, M, delta)
-
     @cached_property
     def upper(self) -> FloatArray | None:
         """The one number per cell: its mean loss for unseen people is at most this.
 
         Each alone; None where nothing may be said.
         """
-        return self.bounds(self.delta)
-
-    @cached_property
-    def joint(self) -> FloatArray | None:
-        """Figures that hold for all cells, and for all other statements."""
-        return self.bounds(self.joint_delta("holdout"))
+        e, M = self.j.e, self.j.e.terms.loss_bound
+        failed = any(ground.state == "failed" for ground in self.weights)
+        if self.usable is None or M is None or not e.cells or failed:
+            return None
+        if self.j.noise is not None:
+            return self.j.noisy_upper(self.j.noise, self.delta)
+        return upper_ends(self.usable, M, self.delta)
 
     @cached_property
     def more_rows(self) -> dict[str, int | None]:
@@ -418,9 +379,8 @@ class Unseen:
         bound, or are missing.
         """
         e, M, found = self.j.e, self.j.e.terms.loss_bound, self.upper
-        if self.usable is None or M is None or found is None or not e.promise:
-            return {}
-        if self.j.noise is not None:
+        silent = not e.promise or self.j.noise is not None
+        if self.usable is None or M is None or found is None or silent:
             return {}
         out: dict[str, int | None] = {}
         for z in np.flatnonzero(found > e.bounds).tolist():
@@ -503,14 +463,8 @@ class Judged:
     """Every figure of one evidence; each is computed when it is first needed, once."""
 
     def __init__(self, e: Evidence) -> None:
-        self.e = e
+        self.e = self.evidence = e
         self.noise = e.noise
-        self.bounds = e.bounds
-
-    @property
-    def evidence(self) -> Evidence:
-        """What all of it follows from."""
-        return self.e
 
     @cached_property
     def reported_groups(self) -> list[int]:
@@ -530,8 +484,10 @@ class Judged:
         e = self.e
         low = high = means = e.means(sample)
         allowed = tolerance(e.scales, e.bounds) * (trained and e.trained)
-        if self.noise is not None:
-            low, high = self.ends(self.noise.seen if trained else self.noise.heldout)
+        noise = self.noise
+        released = noise and (noise.seen if trained else noise.heldout)
+        if isinstance(released, Figures):
+            low, high = self.ends(released)
             allowed = np.zeros(len(e.cells))
         counts = sample.of_cells("count")
         return Losses(e.names, counts, means, low, high, e.bounds, allowed)
@@ -721,53 +677,55 @@ class Judged:
         """By how many deviations the ends of losses are apart from released ones."""
         return deviations(1.0 - self.e.terms.confidence, len(self.e.cells))
 
-    def ends(self, figures: Figures | None) -> tuple[FloatArray, FloatArray]:
+    def ends(self, figures: Figures) -> tuple[FloatArray, FloatArray]:
         """Return lower and upper ends of the cells' mean losses, all cells together.
 
         Of the rows that the `figures` are of.
         """
-        if self.noise is None or figures is None:
-            raise TypeError("without noise a loss has no ends")
-        losses, people = self.member @ figures.losses, self.member @ figures.counts
-        root, most = np.sqrt(self.member.sum(axis=1)), self.noise.loss_bound
-        off, apart = root * figures.loss_deviation, root * figures.count_deviation
-        rows = np.stack([losses, people, off, apart], axis=1).tolist()
-        found = [fieller(L, n, s, t, self.factor, most) for L, n, s, t in rows]
+        strata = [np.flatnonzero(row) for row in self.member]
+        found = [self._ends(figures, "loss", own, self.factor) for own in strata]
         low, high = np.array(found).reshape(-1, 2).T
         return low, high
 
     def between(
-        self, split: str, what: Share, strata: IntArray | slice = slice(None)
+        self, split: str, what: Share, strata: IntArray | None = None
     ) -> tuple[float, float] | None:
         """Return the ends of the mean loss of strata, or of a share of predictions.
 
         By themselves, with the confidence of the run; None where nothing was released.
-        The share of "selected", positive predictions is that of the two strata of a
-        group: its noise and that of the number of people have the people of the first
-        stratum in common, which makes the ends wider than they had to be.
         """
         noise, name = self.noise, "final errors" if split == "train" else "errors"
         if noise is None:
             return None
         figures = noise.seen if split == "train" else noise.heldout
-        if figures is None:
+        off = [
+            r.deviation for r in noise.releases if (r.name, r.split) == (name, split)
+        ]
+        if figures is None or (what != "loss" and not off):
             return None
+        own = np.arange(len(figures.counts)) if strata is None else strata
+        z = deviations(1.0 - self.e.terms.confidence)
+        return self._ends(figures, what, own, z, *off)
+
+    def _ends(
+        self, figures: Figures, what: Share, strata: IntArray, z: float, off: float = 0
+    ) -> tuple[float, float]:
+        """Enclose a mean loss or share; `off` is the noise of correct predictions.
+
+        The share of "selected", positive predictions is that of the two strata of a
+        group: its noise and that of the number of people have the people of the first
+        stratum in common, which makes the ends wider than they had to be.
+        """
         counts, losses, right = (
             np.asarray(sums)[strata]
             for sums in (figures.counts, figures.losses, figures.correct)
         )
-        people, root = float(counts.sum()), math.sqrt(len(counts))
-        z, t = deviations(1.0 - self.e.terms.confidence), figures.count_deviation
+        people, root = float(counts.sum()), math.sqrt(len(strata))
+        s, t = root * off, figures.count_deviation
         if what == "loss":
-            off = root * figures.loss_deviation
-            most = noise.loss_bound
-            return fieller(float(losses.sum()), people, off, root * t, z, most)
-        known_off = [
-            r.deviation for r in noise.releases if (r.name, r.split) == (name, split)
-        ]
-        if not known_off:
-            return None
-        s = root * known_off[0]
+            most = math.inf if self.noise is None else self.noise.loss_bound
+            s = root * figures.loss_deviation
+            return fieller(float(losses.sum()), people, s, root * t, z, most)
         if what == "selected":
             chosen = float(right[1] + counts[0] - right[0])
             return fieller(chosen, people, math.hypot(s, t), root * t, z, 1.0)
@@ -829,10 +787,6 @@ class Metrics(Record):
     eo_gap: float | None
     equalized_odds_gap: float | None
 
-    def as_dict(self) -> dict[str, float | None]:
-        """Plain form."""
-        return asdict(self)
-
 
 def metrics(
     total: Sums,
@@ -847,18 +801,20 @@ def metrics(
     """
     risk = total.risk if judged == "loss" else total.bounded_risk
     count, weight = total.column("count").sum(), total.column("weight").sum()
-    classified = bool(schema.labels) and weight > 0
-    binary = len(schema.labels) == 2
-    among = {y: group_rates(total, schema, label=y) for y in (0, 1)} if binary else {}
+    classified, binary = bool(schema.labels) and weight > 0, len(schema.labels) == 2
+    positive = [
+        spread(group_means(total, schema, "positive", label)) if binary else None
+        for label in (None, 0, 1)
+    ]
     return Metrics(
         int(count),
         risk / total.share if total.share > 0 else None,
         float(1 - total.column("correct").sum() / weight) if classified else None,
         top(mean_losses(total, judged)[:n_cells]),
-        top(group_losses(total, schema, judged)),
-        spread(group_rates(total, schema)) if binary else None,
-        spread(among[1]) if binary else None,
-        largest(spread(among[0]), spread(among[1])) if binary else None,
+        top(group_means(total, schema, judged)),
+        positive[0],
+        positive[2],
+        largest(*positive[1:]),
     )
 
 
@@ -916,41 +872,35 @@ def rates(j: Judged) -> list[GroupRates]:
     The intervals are Clopper and Pearson's: each holds alone. There are none where
     people have several rows, or rows have weights. Under noise they are what it leaves.
     """
-    e = j.e
+    e, held = j.e, j.heldout.usable if j.noise is None else None
     if not e.labels:
         return []
-    held = j.heldout.usable if j.noise is None else None
     apart = held is not None and held.rows > 0
-    sample = held if held is not None and apart else e.seen
-    before = known(e.before)
-    samples = {} if before is None else before.samples
-    free = samples.get("+".join(sample.splits))
-    old = {} if free is None else _events(free, e)
-    single = not (e.data.several or e.heldout_weighted)
-    side = j.heldout.delta / 2 if apart and single else None
-    counted, out = _events(sample, e), []
+    sample, before = held if held is not None and apart else e.seen, known(e.before)
+    free = None if before is None else before.samples.get("+".join(sample.splits))
+    single = apart and not (e.data.several or e.heldout_weighted)
+    now, old, out = _events(sample, e), {} if free is None else _events(free, e), []
     for a in j.reported_groups:
-        rows = "test" if apart else "training"
-        found = {
-            kind: _rate(events[:, a], side, old[kind][:, a] if kind in old else None)
-            for kind, events in counted.items()
-        }
-        if j.noise is not None:
-            found = _blurred(j, a, found)
-        out.append(GroupRates(e.groups[a], rows, **found))
-    return out
-
-
-def _blurred(j: Judged, group: int, rates: dict[str, Rate]) -> dict[str, Rate]:
-    """Give the rates of a group the ends that noise leaves, of training rows."""
-    many = len(j.e.labels)
-    strata = group * many + np.arange(many)
-    parts = {"false_positive": strata[:1], "false_negative": strata[1:]}
-    out = {}
-    for kind, rate in rates.items():
-        what: Share = "selected" if kind == "selected" else "wrong"
-        low, high = j.between("train", what, parts.get(kind, strata)) or (None, None)
-        out[kind] = replace(rate, lower=low, upper=high)
+        found = {}
+        for kind, events in now.items():
+            low = high = None
+            k, weight, people = map(float, events[:, a])
+            if j.noise is not None:
+                own = a * len(e.labels) + np.arange(len(e.labels))
+                own = {"false_positive": own[:1], "false_negative": own[1:]}.get(
+                    kind, own
+                )
+                what: Share = "selected" if kind == "selected" else "wrong"
+                low, high = j.between("train", what, own) or (None, None)
+            elif single:
+                side = j.heldout.delta / 2
+                low = float(clopper_pearson_lower(k, people, delta=side))
+                high = float(clopper_pearson_upper(k, people, delta=side))
+            then = old[kind][:, a] if kind in old else (0.0, 0.0)
+            unconstrained = float(then[0] / then[1]) if then[1] else None
+            value = k / weight if weight else None
+            found[kind] = Rate(int(people), value, low, high, unconstrained)
+        out.append(GroupRates(e.groups[a], "test" if apart else "training", **found))
     return out
 
 
@@ -970,42 +920,22 @@ def _events(sample: Sample, e: Evidence) -> dict[str, FloatArray]:
     return found
 
 
-def _rate(found: FloatArray, delta: float | None, free: FloatArray | None) -> Rate:
-    events, weight, people = map(float, found)
-    value = events / weight if weight else None
-    old = None if free is None or not free[1] else float(free[0] / free[1])
-    if delta is None:
-        return Rate(int(people), value, None, None, old)
-    low = clopper_pearson_lower(events, people, delta=delta)
-    high = clopper_pearson_upper(events, people, delta=delta)
-    return Rate(int(people), value, float(low), float(high), old)
-
-
 def mean_losses(total: Sums, judged: str = "bounded_loss") -> FloatArray:
     """Mean loss per cell; NaN where a cell has no rows."""
     losses = total.column(judged, of="cells")
     return ratio(losses, total.column("weight", of="cells"))
 
 
-def group_losses(
-    total: Sums, schema: Named, judged: str = "bounded_loss"
+def group_means(
+    total: Sums, schema: Named, column: str, label: int | None = None
 ) -> FloatArray:
-    """Mean loss per group; NaN without people."""
-    by_label = (len(schema.groups), -1)
-    losses = total.column(judged).reshape(by_label).sum(axis=1)
-    return ratio(losses, total.column("weight").reshape(by_label).sum(axis=1))
-
-
-def group_rates(total: Sums, schema: Named, *, label: int | None = None) -> FloatArray:
-    """Share of positive predictions per group, among one label if given.
-
-    NaN without people.
-    """
-    by_label = (len(schema.groups), -1)
-    positive = total.column("positive").reshape(by_label)
-    weight = total.column("weight").reshape(by_label)
-    chosen = slice(None) if label is None else [label]
-    return ratio(positive[:, chosen].sum(axis=1), weight[:, chosen].sum(axis=1))
+    """Mean of a column per group, among one label if given; NaN without people."""
+    own = slice(None) if label is None else [label]
+    sums, weight = (
+        total.column(name).reshape(len(schema.groups), -1)[:, own].sum(axis=1)
+        for name in (column, "weight")
+    )
+    return ratio(sums, weight)
 
 
 def ratio(numerator: FloatArray, denominator: FloatArray) -> FloatArray:

@@ -172,16 +172,14 @@ class Looks:
 
     def added(self, e: Evidence) -> tuple[Look, ...] | None:
         """Return a run's own entries, this one among them; None where it is missing."""
-        now = look(e)
-        if now is None:
+        if (now := look(e)) is None:
             return None
         mine = {one.certificate for one in self.own if one.touches(now)}
         return self.own if now.certificate in mine else (*self.own, now)
 
     def text(self, e: Evidence) -> bytes | None:
         """Return the log with this evidence in it; None where nothing is to be said."""
-        log = self.added(e)
-        if log is None:
+        if (log := self.added(e)) is None:
             return None
         return "".join(f"{json.dumps(asdict(one))}\n" for one in log).encode()
 

@@ -23,7 +23,6 @@ reader looks for, and ends with what all of it follows from:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from functools import cached_property
@@ -37,7 +36,6 @@ from pffl.bounds.infeasible import FAR, NEAR, Support
 from pffl.bounds.mean import MOMENTS, Bets, Moments
 from pffl.errors import ArtefactError, Problems, UsageError, wrong
 from pffl.privacy.accounting import epsilon_of
-from pffl.queries.evaluate import STAKES
 from pffl.records import Record, read
 from pffl.typing import FloatArray
 
@@ -47,7 +45,6 @@ if TYPE_CHECKING:
 FORMAT = "pffl.evidence"
 VERSION = 2
 WEIGHTED = "needs rows that count alike, and these have weights"
-COUNTED_COLUMNS = {"count", "weight", "loss", "bounded_loss"}
 
 Stopped: TypeAlias = Literal["diverged", "interrupted"] | None
 T = TypeVar("T")
@@ -193,20 +190,6 @@ class Sample(Record):
     def plain(self) -> Sample:
         """The same without what is there for statements on unseen people."""
         return replace(self, bets=[], bet_weights=[], people={}, levels=[], logs=[])
-
-    def fits(self, cells: int, strata: int) -> bool:
-        """Whether all tables have the shapes that they must have."""
-        columns = [*self.cells.values(), *self.people.values()]
-        good = set(self.cells) >= COUNTED_COLUMNS
-        good &= all(np.shape(column) == (cells,) for column in columns)
-        good &= all(np.shape(column) == (strata,) for column in self.strata.values())
-        if not self.bets:
-            others: tuple[Any, ...] = (self.bet_weights, self.levels, self.logs)
-            return good and not any(others)
-        bets, levels = (cells, len(self.bets[0])), (cells, len(self.levels[0]))
-        good &= np.shape(self.bets) == np.shape(self.bet_weights) == bets
-        good &= np.shape(self.levels) == levels and set(self.people) == set(STAKES)
-        return good and np.shape(self.logs) == (*bets, levels[1])
 
     def moments(self, cell: int) -> Moments | None:
         """Moments of a cell's people; None without any."""
@@ -758,9 +741,9 @@ class About(Record):
     Examples
     --------
     >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
     >>> about = pffl.About(purpose="a first look; a person decides", owner="Unit 7")
-    >>> solution = pffl.solve(people, None, about=about, seed=0)
+    >>> solution = pffl.solve(people, None, about=about, random_state=0)
     >>> "Unit 7" in pffl.card(solution)
     True
     """
@@ -946,29 +929,41 @@ class Evidence(Record):
                 f"this pffl reads {(FORMAT, VERSION)}"
             )
         evidence = read(cls, known, source="evidence")
-        with suppress(ValueError):  # of lists that differ in length
-            if evidence._fits():
-                return evidence
-        raise ArtefactError(
-            "[bad-evidence] evidence: what was measured does not fit together: "
-            "cells, multipliers and sums differ in number"
-        )
+        if not evidence._fits():
+            raise ArtefactError(
+                "[bad-evidence] evidence: what was measured does not fit together: "
+                "cells, multipliers and sums differ in number"
+            )
+        return evidence
+
+    @property
+    def samples(self) -> list[Sample]:
+        """All sums over rows."""
+        before, path = known(self.before), known(self.path)
+        found = [self.seen, known(self.heldout)]
+        found += [] if before is None else before.samples.values()
+        for one in [] if path is None else path.candidates:
+            found += [one.training, one.calibration]
+        return [sample for sample in found if sample is not None]
 
     def _fits(self) -> bool:
-        """Whether the parts fit together."""
-        cells, strata = len(self.cells), len(self.groups) * max(1, len(self.labels))
-        before, path = known(self.before), known(self.path)
-        proved = known(self.proofs.least), known(self.proofs.excess)
-        samples: list[Any] = [self.seen, known(self.heldout)]
-        samples += [] if before is None else before.samples.values()
-        lists = [one for p in proved if p for one in (p.multipliers, p.offsets)]
-        good = True
-        if path is not None:
-            samples += [s for c in path.candidates for s in (c.training, c.calibration)]
-            lists.append(path.spread)
-            good = 0 <= path.chosen < len(path.candidates)
-        good = good and all(len(one) == cells for one in lists)
-        return good and all(s.fits(cells, strata) for s in samples if s is not None)
+        """Whether every table has a number per cell, and per group and label."""
+        cells, path = len(self.cells), known(self.path)
+        strata, good = len(self.groups) * max(1, len(self.labels)), True
+        for sample in self.samples:
+            bets: list[Any] = [
+                sample.bets,
+                sample.bet_weights,
+                sample.levels,
+                sample.logs,
+            ]
+            tables: list[Any] = [*sample.cells.values(), *sample.people.values()]
+            tables += [table for table in bets if table]
+            good &= all(len(table) == cells for table in tables)
+            good &= all(len(column) == strata for column in sample.strata.values())
+        for least in (known(self.proofs.least), known(self.proofs.excess)):
+            good &= least is None or len(least.multipliers) == cells
+        return good and (path is None or 0 <= path.chosen < len(path.candidates))
 
 
 def known(part: T | Missing) -> T | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, TypeAlias
 
@@ -38,10 +38,8 @@ SENTENCES = {
     "training.no bounds.minimax": "The worst group is {cell:'} with a mean loss of "
     "{loss}.",
     "training.no bounds.minimax.gap": "The worst group is {cell:'} with a mean loss of "
-    "{loss}, within {gap:up} of the smallest possible.",
-    "training.no bounds.minimax.ball": "The worst group is {cell:'} with a mean loss "
-    "of {loss}, within {gap:up} of the smallest possible among models with weights of "
-    "length at most {radius}.",
+    "{loss}, within {gap:up} of the smallest possible{ball}.",
+    "ball": " among models with weights of length at most {radius}",
     "training.no bounds.minimax.noise": "The largest mean loss of a group lies between "
     "{low:down} and {high:up} ({confidence:%} sure, all groups together).",
     "training.not measured": "No rows to judge by: {cells}.",
@@ -75,7 +73,6 @@ SENTENCES = {
     "smallest.rise": " All bounds together would have to rise by at least {low:down}, "
     "and by {high:up} it is possible.",
     # A run that did not converge
-    "unfinished": "The run did not converge.",
     "unfinished.gap": "The run did not converge: its duality gap is {gap:up}, the "
     "target {target}.",
     "unfinished.raise": "The run did not converge: its duality gap is {gap:up}, the "
@@ -83,14 +80,12 @@ SENTENCES = {
     "unfinished.rounding": "The run did not converge: its duality gap is {gap:up}, the "
     "target {target}. Rounding hides the rest: a larger target_gap or l2, or a "
     "smaller multiplier_bound, would help.",
-    "unsettled.few": "The run did not converge: so few rounds cannot show whether "
-    "losses settle. Use more rounds (now {rounds:,}).",
-    "unsettled.unknown": "The run did not converge: the loss of {cell:'} was not known "
-    "in each of its last {last:,} rounds.",
     "unsettled": "The run did not converge: in its last {last:,} rounds the mean loss "
-    "of {cell:'} swung by {swing:up} of what a constant guess loses (its standard "
-    "deviation), and {target} is the most. Use more rounds (now {rounds:,}), a smaller "
-    "dual_step_size (None finds one), or a smaller learning rate or momentum.",
+    "of a group{swung}. Use more rounds (now {rounds:,}), a smaller dual_step_size "
+    "(None finds one), or a smaller learning rate or momentum.",
+    "swung": ", {cell:'}, swung by {swing:up} of what a constant guess loses (its "
+    "standard deviation), and {target} is the most",
+    "swung.unknown": " was not known in every round, or they are too few",
     # Test rows
     "test.not measured": "{reason}",
     "test.no bounds": "On {rows} the largest mean loss of a group is {loss}, of "
@@ -114,8 +109,8 @@ SENTENCES = {
     # New people
     "new_people.not measured": "{reason}",
     "new_people.no bounds": "With confidence {confidence:%}, each group by itself, the "
-    "{counted}mean loss of new people{kept} is at most the figure in the "
-    "table{mixture}; the largest is that of {cell:'}, at most {high:up}.",
+    "{counted}mean loss of new people{kept} is at most the figure in the table; the "
+    "largest is that of {cell:'}, at most {high:up}.",
     "new_people.no bounds.noise": "With confidence {confidence:%} the mean loss of new "
     "people is at most {high:up} in a group.",
     "new_people.certified": "With confidence {confidence:%}{who}{standing}",
@@ -125,8 +120,8 @@ SENTENCES = {
     "new_people.not certified.noise": "Not certified at ε = {epsilon:g} of the test "
     "rows: with confidence {confidence:%}, the mean loss of new people is {cells}.",
     "new_people.certified.path": "With confidence {confidence:%} the {counted}mean "
-    "loss of new people is within its bound in every group{mixture}: tested on "
-    "{rows:,} calibration rows{which}.{idle}",
+    "loss of new people is within its bound in every group: tested on {rows:,} "
+    "calibration rows{which}.{idle}",
     "new_people.not certified.path": "{failed}{lacking}",
     "which": ", model {model} of {models} from the safest on",
     "standing": "{head}; the one with the least room is {cell:'}, at most {high:up} "
@@ -140,11 +135,8 @@ SENTENCES = {
     "{more:,} more {rows} {who} would show its bound, if they were like these.",
     "idle": " In {idle} group{s} the bound is not below {loss_bound}, the largest loss "
     "of the shipped predictor: true, and trivial.",
-    "mixture.test": ", for the mixture of silos in the test rows of the group",
-    "mixture.path": ", for the mixture of silos in the group's calibration rows",
-    "failed.one": "The model could not be shown to keep every bound.",
-    "failed.first": "Not even the safest of {models} models can be shown to keep every "
-    "bound.",
+    "failed.first": "Not even the safest model (of {models}) can be shown to keep "
+    "every bound.",
     "failed.later": "Model {model} of {models} on the path was shown with confidence "
     "{confidence:%} when it was chosen, and is not with the risk of this certificate.",
     # Beside the verdicts
@@ -170,36 +162,22 @@ SENTENCES = {
     "scope": "It speaks of models of the same kind on the same scaled inputs, and of "
     "nobody outside the groups.",
     # Statements of a certificate
-    "measured": "Measured on {parts} of {data:'}, in {silos:,} silo{s}.{other}",
-    "measured.other": " These are other data than the model was trained on.",
     "gap": "No other model gives a better trade-off between overall loss and the "
     "bounds than this one by more than {gap:up} (the duality gap).{aim}",
     "gap.risk": "No other model has an overall loss (with its ridge term) that is "
     "smaller than this one's by more than {gap:up}.{aim}",
     "gap.target": " The target was {target}.",
-    "empirical": "On {rows}, {worst}; no group stands worse.{slack}",
-    "empirical.slack": " A model that meets all bounds was found; that this one was "
-    "trained under the multiplier bound {multiplier_bound} explains up to {slack:up} "
-    "above them.",
     "infeasible": "{nobody}: in each of them some group is above its bound by at least "
     "{low:down}.",
     "attainable": "The smallest bound that all groups can meet together lies between "
     "{low:down6} and {high:up6}{models}.",
     "attainable.models": ", among linear models with {limit}",
-    "holdout": "With confidence {confidence:%}, each group by itself, the "
-    "{counted}mean loss of new people{kept} is at most the figure in the "
-    "table{mixture}. By these figures {standing}",
-    "holdout.path": "{short} {how}",
-    "how": "{models} {many} fixed on the training rows, safest first, and tested in "
-    "this order, every group with the full risk, {risk:.6g}; the first that is not "
-    "shown ends the test. Of each group at most its bound is certified, and no smaller "
-    "figure.",
     "implied": "Bounds on all labels of a group bound its loss as a whole: on {rows} "
     "by their mean, weighted with the labels' shares, in every group at most "
     "{largest:up}.{unseen}",
     "implied.unseen": " With confidence {confidence:%}, all groups at once, the mean "
     "loss of new people is at most the largest of their group's bounds, whatever the "
-    "labels' shares{mixture}; in every group at most {most:up}.",
+    "labels' shares; in every group at most {most:up}.",
     "holdout_error": "With confidence {confidence:%}, for all groups at once, the "
     "error rate among new people is at most the figure in the table; at most "
     "{high:up} in {cell:'}, the worst group.",
@@ -227,11 +205,10 @@ SENTENCES = {
     "ground.ridge": "There is a ridge term; all models are considered.",
     "ground.reach": "It holds for all weights of length up to {reach:down}, and own "
     "losses.",
-    "ground.filled": "Every group has {rows}.",
     "ground.shipped.noise": "Losses are those of the shipped predictor: inputs "
     "shortened to {clip:g}, losses up to {loss_bound:g}.",
-    "ground.sampling": "The test rows are drawn like the new people, independently of "
-    "each other.",
+    "ground.sampling": "The rows tested on are drawn like the new people, "
+    "independently of each other, each group in the same mixture of silos.",
     "ground.separate": "No test row was used to train the model.",
     "ground.separate.trained": "needs separate rows: these test rows were used in "
     "training",
@@ -242,25 +219,16 @@ SENTENCES = {
     "ground.separate.equal": "No test row was used to train the model; {many:,} of "
     "{rows:,} equal a training row, of the same person or of another.",
     "ground.fixed": "The model was fixed before the test rows were used.",
-    "ground.fixed.many": "It is one of {many} models that were fixed before the test "
-    "rows were used; each has 1/{many} of the risk.",
+    "ground.fixed.many": "It is one of {many} models (or paths of models) that were "
+    "fixed before the test rows were used; each has 1/{many} of the risk.",
     "ground.fixed.others": "It was set without regard to the test figures of {others} "
-    "others, measured on the same rows; fresh rows would settle it.",
-    "ground.fixed.noise": "The model was fixed before a test row was used.",
-    "ground.fixed.others.noise": "The model was fixed before a test row was used, and "
-    "set without regard to what was released of other models on data of this name "
-    "({others}), maybe on the same people; fresh rows would settle it.",
+    "others, measured on the same rows (under noise: on data of this name); fresh rows "
+    "would settle it.",
     "ground.fixed.path": "All models, their order and their bets were fixed before a "
-    "calibration row was used.",
-    "ground.fixed.path.one": "The model was fixed before a calibration row was used.",
-    "ground.paths": "It is one of {paths} paths that were fixed before the calibration "
-    "rows were used; each has 1/{paths} of the risk.",
+    "calibration row was used; they were tested in this order, each group with the "
+    "full risk, up to the first that is not shown.",
     "ground.reuse": "This is certificate {number} on these test rows, and has 1/{part} "
     "of the risk.",
-    "ground.reuse.noise": "This is certificate {number} on data of this name, and has "
-    "1/{part} of the risk.",
-    "ground.bets.noise": "Bets were planned from released training counts and the "
-    "released number of test people, from no loss of theirs.",
     "ground.limited": "The shipped predictor keeps {what}, so that no loss is above "
     "{most}{more}.",
     "ground.limited.clip": "All figures are those of the model that keeps {what}, so "
@@ -272,19 +240,14 @@ SENTENCES = {
     "people.",
     "ground.weights.none": "needs a bound that no row's weight is above "
     "(--weight-bound NUMBER)",
-    "ground.weights.train": "needs a bound that no row's weight is above "
-    "(--weight-bound NUMBER): a training row weighs {weight:up}",
-    "ground.weights.test": "needs a bound that no row's weight is above "
-    "(--weight-bound NUMBER): {rows:,} test rows of {cell:'} weigh more than {most}",
     "ground.alike": "needs rows that count alike, and these have weights",
     "ground.single": "needs one row for each person, and some people have several",
     "ground.secret": "The noise is drawn in secret and exactly, in whole numbers.",
     "ground.seeded": "A seed repeats the noise: whoever knows it can take the noise "
     "off.",
     "ground.declared": "Kinds of columns, categories, groups, labels, silos, fill "
-    "values and ranges of inputs were declared, and none was read off the rows.",
-    "ground.chosen": "They, the clip, M, l2 and all settings were chosen without the "
-    "rows.",
+    "values, ranges of inputs, the clip, M, l2 and all settings were declared, and "
+    "none was read off the rows.",
     "ground.neighbours": "One person more, less or changed moves nobody else: which "
     "row counts, its part and a simulated silo are keyed hashes of the person's own "
     "{own}.",
@@ -299,19 +262,10 @@ SENTENCES = {
     "ground.noise.each": "Noise: each of {sites} sites adds all of it, as there is no "
     "secure sum; their sum has {times} times what is needed.",
     "ground.noise.shared": "Noise: {sites} sites share it inside secure sums; that of "
-    "{enough} is all that is needed{here}.",
-    "ground.noise.here": "; they were in one process, and whoever ran it could read "
-    "all rows",
+    "{enough} is all that is needed.",
     "ground.colluding": "No more than {colluding} of the {sites} sites work together, "
     "with each other or with the server: every site sees the totals, and can take its "
     "own noise off.",
-    # How sure all of it is
-    "sharing": "On new people: each figure 'at most' holds by itself with confidence "
-    "{confidence:%}, and so does a certificate that every bound is kept. Joint figures "
-    "and all else hold together: their risk, {delta:.6g}, goes {parts}, and in each to "
-    "all groups alike.",
-    "sharing.losses": "to the losses",
-    "sharing.parts": "half to the losses and half in {many} equal parts to the others",
 }
 
 
@@ -346,30 +300,25 @@ def names_in(key: str) -> tuple[str, ...]:
     return tuple(name for _, name, _, _ in FORMATTER.parse(SENTENCES[key]) if name)
 
 
-@dataclass(frozen=True)
-class Said:
-    """A sentence: its key, and the figures (or further sentences) that it is made of.
+class Said(str):
+    """A sentence that knows its key, and the figures that it is made of.
 
-    >>> str(Said("limit", {"reach": 2.5}))
-    'weights of length at most 2.5'
+    >>> Said("limit", {"reach": 2.5}).figures
+    {'reach': 2.5}
     """
 
     key: str
-    figures: Mapping[str, Any] = field(default_factory=dict)
+    figures: dict[str, Any]
 
-    def __str__(self) -> str:
-        return FORMATTER.vformat(SENTENCES[self.key], (), self.figures)
+    def __new__(cls, key: str, figures: Mapping[str, Any]) -> Said:
+        """Write the sentence of a key."""
+        own = super().__new__(cls, FORMATTER.vformat(SENTENCES[key], (), figures))
+        own.key, own.figures = key, dict(figures)
+        return own
 
-    def as_dict(self) -> dict[str, Any]:
-        """Plain form: key and figures."""
-        parts = self.figures.items()
-        figures = {k: v.as_dict() if isinstance(v, Said) else v for k, v in parts}
-        return {"key": self.key, "figures": figures}
-
-
-def say(key: str, **figures: Any) -> str:
-    """Write one sentence."""
-    return str(Said(key, figures))
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        """Copy the words alone."""
+        return str, (str(self),)
 
 
 @dataclass(frozen=True)
@@ -387,4 +336,7 @@ class Assumption(Record):
     @classmethod
     def of(cls, key: str, state: State, **figures: Any) -> Assumption:
         """Build one from the key of its sentence."""
-        return cls(say(f"ground.{key}", **figures), state)
+        return cls(Said(f"ground.{key}", figures), state)
+
+
+HONEST = Assumption.of("honest", "assumed")

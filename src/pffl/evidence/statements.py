@@ -8,24 +8,17 @@ are gone the moment it is built, so none of them can be shown by mistake.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
 from pffl.bounds import rates
-from pffl.errors import NotMetError, UsageError
-from pffl.evidence.figures import METRICS, shares
-from pffl.evidence.record import (
-    Evidence,
-    Missing,
-    ModelPath,
-    Noise,
-    known,
-)
-from pffl.evidence.sentences import Assumption, Said, State
+from pffl.errors import NotMetError
+from pffl.evidence.record import Evidence, Missing, Noise, known
+from pffl.evidence.sentences import HONEST, Assumption, Said, State
 from pffl.files import plain
 from pffl.privacy.accounting import epsilon_of
 from pffl.records import Record
@@ -47,42 +40,34 @@ Status: TypeAlias = Literal[
     "interrupted",
 ]
 
-#: The three verdicts, who each is about, and their words, the same wherever they are
-#: shown; a run that was broken off, or without bounds, has another word.
+#: The three verdicts, and who each is about.
 VERDICTS = {
-    "training": ("Training rows", get_args(Status)),
-    "test": (
-        "Test rows",
-        ("within", "exceeded", "not measured", "not decided", "no bounds"),
-    ),
-    "new_people": (
-        "New people",
-        ("certified", "not certified", "not measured", "no bounds"),
-    ),
+    "training": "Training rows",
+    "test": "Test rows",
+    "new_people": "New people",
 }
 FORMAT = "pffl.certificate"
-VERSION = 5
-#: What a file has besides the claims: every figure, and what all of it follows from.
-INSIDE = ("figures", "evidence")
-TITLES = {
-    "measured": "Measured",
-    "privacy": "Privacy",
-    "gap": "Best trade-off",
-    "empirical": "Bounds, on the rows at hand",
-    "infeasible": "Impossible bounds",
-    "attainable": "Smallest bound",
-    "holdout": "New people: loss",
-    "implied": "Whole groups",
-    "holdout_error": "New people: errors",
-    "dp_gap": "New people: demographic parity",
-    "eo_gap": "New people: equal opportunity",
-    "equalised_odds": "New people: equalised odds",
+VERSION = 6
+#: Of each kind of statement: what it is about, and what stands before one that holds,
+#: and that does not.
+KINDS = {
+    "privacy": ("Privacy", "holds", "does not hold"),
+    "gap": ("Best trade-off", "holds", "does not hold"),
+    "empirical": ("Bounds, on the rows at hand", "met", "not met"),
+    "infeasible": ("Impossible bounds", "proved", "not proved"),
+    "attainable": ("Smallest bound", "holds", "does not hold"),
+    "holdout": ("New people: loss", "certified", "not certified"),
+    "implied": ("Whole groups", "holds", "does not hold"),
+    "holdout_error": ("New people: errors", "holds", "does not hold"),
+    "dp_gap": ("New people: demographic parity", "holds", "does not hold"),
+    "eo_gap": ("New people: equal opportunity", "holds", "does not hold"),
+    "equalised_odds": ("New people: equalised odds", "holds", "does not hold"),
 }
-#: What stands before a statement that holds, and that does not.
-MARKS = {
-    "holdout": ("certified", "not certified"),
-    "empirical": ("met", "not met"),
-    "infeasible": ("proved", "not proved"),
+#: How the fairness metrics are enclosed, by kind.
+SPREADS = {
+    "dp_gap": rates.demographic_parity,
+    "eo_gap": rates.equal_opportunity,
+    "equalised_odds": rates.equalised_odds,
 }
 
 
@@ -95,7 +80,7 @@ class Statement(Record):
     kind
         What sort of claim: ``gap``, ``empirical``, ``holdout``, …
     text
-        The claim in plain words.
+        The claim in plain words; why there is none, where it is not `available`.
     value
         Its number, if it has one.
     holds
@@ -103,16 +88,13 @@ class Statement(Record):
     assumptions
         What the claim stands on.
     figures
-        Further numbers that the text shows.
+        The numbers that the text shows, and further ones.
     per_cell
         One plain mapping per cell, with at least the key ``cell``.
     available
-        False if there is nothing to claim; then `text` says why, and `value`, `holds`
-        and `per_cell` are None.
-    reason
-        Why it is not available.
-    said
-        Key and figures of the sentence that `text` is.
+        False if there is nothing to claim; then it has no number either.
+    key
+        That of the sentence that `text` is.
     """
 
     kind: str
@@ -123,77 +105,63 @@ class Statement(Record):
     figures: Mapping[str, Json] = field(default_factory=dict)
     per_cell: tuple[Mapping[str, Json], ...] | None = None
     available: bool = True
-    reason: str = ""
-    said: Mapping[str, Json] | None = None
+    key: str = ""
 
     def __post_init__(self) -> None:
-        found = [self.reason] if self.reason else []
-        found += [a.text for a in self.assumptions if a.state == "failed"]
+        why = [a.text for a in self.assumptions if a.state == "failed"]
+        why += [] if self.available else [self.text]
         if self.value is not None and not math.isfinite(self.value):
-            found.append("the number could not be computed")
-        first = found[0] if found else ""
-        reason = "; ".join(t for i, t in enumerate(found) if i == 0 or t not in first)
-        rows = None if self.per_cell is None else tuple(map(_plain_row, self.per_cell))
-        said, figures = plain(self.said), plain(dict(self.figures))
-        made = {"per_cell": rows, "said": said, "figures": figures}
-        if found:
-            nothing = dict.fromkeys(("value", "holds", "per_cell", "said"))
-            made = {**nothing, "figures": {}, "text": f"not available: {reason}"}
-        for name, value in {**made, "available": not found, "reason": reason}.items():
-            object.__setattr__(self, name, value)
+            why.append("the number could not be computed")
+        if why:
+            gone = dict.fromkeys(("value", "holds", "per_cell"))
+            told = f"not available: {'; '.join(dict.fromkeys(why))}"
+            gone |= {"figures": {}, "available": False, "text": told, "key": ""}
+            for name, value in gone.items():
+                object.__setattr__(self, name, value)
 
     @property
     def title(self) -> str:
         """What it is about, in words."""
-        return TITLES.get(self.kind, self.kind)
+        return KINDS[self.kind][0]
 
     @property
     def mark(self) -> str:
         """The word that stands before it."""
         if not self.available:
             return "not available"
-        good, bad = MARKS.get(self.kind, ("holds", "does not hold"))
-        return {None: "known", True: good, False: bad}[self.holds]
+        return "known" if self.holds is None else KINDS[self.kind][2 - self.holds]
 
     @property
     def grounds(self) -> list[str]:
         """What it stands on, each with what is known of it."""
-        if not self.available:
-            return []
-        return [f"{a.text} ({a.state})" for a in self.assumptions]
+        found = self.assumptions if self.available else ()
+        return [f"{a.text} ({a.state})" for a in found]
 
     @classmethod
-    def of(cls, kind: str, said: Said, **parts: Any) -> Statement:
+    def of(
+        cls, kind: str, said: Said, *, figures: Any = None, **parts: Any
+    ) -> Statement:
         """Build one from its sentence."""
-        return cls(kind, str(said), said=said.as_dict(), **parts)
+        numbers = plain({**said.figures, **(figures or {})})
+        return cls(kind, str(said), figures=numbers, key=said.key, **parts)
 
     @classmethod
     def not_available(
-        cls, kind: str, reason: str, assumptions: Sequence[Assumption] = ()
+        cls, kind: str, reason: str, assumptions: tuple[Assumption, ...] = ()
     ) -> Statement:
         """Build the statement that says why it is missing."""
-        return cls(kind, "", assumptions=tuple(assumptions), reason=reason)
+        return cls(kind, reason, assumptions=assumptions, available=False)
 
     def as_dict(self) -> dict[str, Json]:
         """Plain form, for JSON: no NaN, no infinity."""
-        parts = {f.name: getattr(self, f.name) for f in fields(self)}
-        out: dict[str, Json] = plain(
-            {**parts, "assumptions": [vars(a) for a in self.assumptions]}
-        )
-        return out
+        parts = {f.name: plain(getattr(self, f.name)) for f in fields(self)}
+        return {**parts, "assumptions": [vars(a) for a in self.assumptions]}
 
     def lines(self) -> list[str]:
         """Return the statement as plain lines."""
         out = [f"[{self.mark}] {visible(self.kind)}", f"    {visible(self.text)}"]
         out += [f"    {line}" for line in text_table(self.per_cell or ())]
         return out + [f"    - {a.state}: {visible(a.text)}" for a in self.assumptions]
-
-
-def _plain_row(row: Mapping[str, Json]) -> dict[str, Json]:
-    """Make one cell's figures plain; a number that was lost cannot hold."""
-    out: dict[str, Json] = plain(dict(row))
-    lost = any(out[key] is None and row[key] is not None for key in out)
-    return {**out, "holds": None} if lost and out.get("holds") else out
 
 
 @dataclass(frozen=True)
@@ -221,16 +189,11 @@ class Certificate(Record):
     notes
         What a reader must know: withheld cells, other data, not covered.
 
-    Raises
-    ------
-    UsageError
-        A verdict has none of its words.
-
     Examples
     --------
     >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
-    >>> told = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0).certificate
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
+    >>> told = pffl.solve(people, pffl.BoundedGroupLoss(0.65)).certificate
     >>> [one["verdict"] for one in told.verdicts.values()]
     ['met', 'exceeded', 'not certified']
     >>> told.of_kind("empirical")[0].available
@@ -246,16 +209,6 @@ class Certificate(Record):
     statements: tuple[Statement, ...]
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        said = {key: one.get("verdict") for key, one in self.verdicts.items()}
-        if list(said) != list(VERDICTS) or not all(
-            said[key] in allowed for key, (_, allowed) in VERDICTS.items()
-        ):
-            raise UsageError(
-                "The 'verdicts' parameter of Certificate must have the words of "
-                f"{VERDICTS}. Got {said!r} instead."
-            )
 
     def of_kind(self, kind: str) -> tuple[Statement, ...]:
         """Return the statements of one kind."""
@@ -288,93 +241,46 @@ class Certificate(Record):
         return {text: i for i, text in enumerate(dict.fromkeys(found), start=1)}
 
     def __str__(self) -> str:
-        lines = [
-            f"{VERDICTS[key][0]}: {one['verdict']}. {visible(one['sentence'])}"
+        told = [
+            f"{VERDICTS[key]}: {one['verdict']}. {one['sentence']}"
             for key, one in self.verdicts.items()
         ]
-        share = f"{100 * self.confidence:.6g}"
-        lines.append(f"Data: {visible(self.data)}.")
-        lines.append(f"Statements on new people hold with confidence {share} %.")
-        lines += [f"Note: {visible(note)}" for note in self.notes]
-        for statement in self.statements:
-            lines += ["", *statement.lines()]
-        if self.fingerprints:
-            lines += ["", "Fingerprints"]
-        for name, value in self.fingerprints.items():
-            lines.append(f"    {visible(name)}: {visible(value)}")
-        return "\n".join(lines)
+        sure = f"{100 * self.confidence:.6g} %"
+        told += [
+            f"Data: {self.data}.",
+            "Statements on new people hold, each by itself, ",
+        ]
+        told[-1] += f"with confidence {sure}."
+        told += [f"Note: {note}" for note in self.notes]
+        prints = [f"{name}: {value}" for name, value in self.fingerprints.items()]
+        lines = [line for one in self.statements for line in ("", *one.lines())]
+        return "\n".join([*map(visible, told), *lines, "", *map(visible, prints)])
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
 
 
-#: How the fairness metrics are enclosed, by kind.
-SPREADS: dict[str, Callable[..., rates.Spread]] = {
-    "dp_gap": rates.demographic_parity,
-    "eo_gap": rates.equal_opportunity,
-    "equalised_odds": rates.equalised_odds,
-}
-HONEST = Assumption.of("honest", "assumed")
-EXACT = {
-    "gap": "under noise: it needs exact sums",
-    "infeasible": "under noise: its proof needs exact sums",
-    "holdout_error": "under noise: errors are released as figures only",
-}
-
-
 def statements(c: Conclusions) -> list[Statement]:
     """Return all statements; none of a run that was interrupted."""
-    e = c.e
+    e, exact = c.e, c.noise is None
     if e.stopped == "interrupted":
         return []
-    if c.noise is not None:
-        none = {k: Statement.not_available(k, why) for k, why in EXACT.items()}
-        first = [privacy(c, c.noise), empirical_noise(c, c.noise)]
-        proofs = [none["gap"], none["infeasible"]]
-        return [*first, *proofs, holdout(c), none["holdout_error"]]
-    out, promised = [measured(c)], holdout(c)
-    out += [gap(c), empirical(c)] if e.trained else [empirical(c)]
-    if e.trained:
-        proved = known(e.proofs.excess) is not None and e.promise
-        out += [infeasible(c)] if proved and c.losses["train"].above.any() else []
-        out += [attainable(c)]
-    out += [promised, *implied(c, promised)]
+    out = [] if c.noise is None else [privacy(c, c.noise)]
+    out += [gap(c)] if e.trained and exact else []
+    out.append(empirical(c))
+    if e.trained and exact:
+        searched = known(e.proofs.excess) is not None and e.promise
+        out += [infeasible(c)] if searched and c.losses["train"].above.any() else []
+        out.append(attainable(c))
+    out.append(promised := holdout(c))
+    if not exact:
+        return out
+    out += implied(c, promised)
     out += [holdout_error(c)] if e.labels else []
-    return out + ([metric(kind, c) for kind in METRICS] if len(e.labels) == 2 else [])
+    return out + [metric(kind, c) for kind in SPREADS if len(e.labels) == 2]
 
 
 # Rows given
-
-
-def measured(c: Conclusions) -> Statement:
-    """State what was measured, and on how many rows."""
-    e, held = c.e, known(c.e.heldout)
-    samples = {"train": e.seen}
-    if held is not None and e.trained:
-        samples["+".join(held.splits)] = held
-    parts = []
-    for name, sample in samples.items():
-        word = f" {name}".replace(" train", " training") if e.trained else ""
-        used = not e.trained and e.data.trained_on is not None
-        more = f" ({' and '.join(sample.splits)})" if used else ""
-        parts.append(f"{sample.rows:,}{word} rows{more}")
-    table = []
-    for z, cell in enumerate(e.cells):
-        row: dict[str, Any] = {"cell": cell.cell}
-        for name, sample in samples.items():
-            mark, mean = f"{name} " * (len(samples) > 1), float(e.means(sample)[z])
-            row[f"{mark}rows"] = int(sample.cells["count"][z])
-            row[f"{mark}loss"] = None if np.isnan(mean) else mean
-        table.append({**row, "multiplier": cell.multiplier} if e.trained else row)
-    said = c.say(
-        "measured",
-        parts=" and ".join(parts),
-        data=e.data.name,
-        silos=e.data.silos,
-        s="" if e.data.silos == 1 else "s",
-        other=c.say("measured.other") if e.data.other else "",
-    )
-    return Statement.of("measured", said, per_cell=tuple(table))
 
 
 def convexity(e: Evidence) -> Assumption:
@@ -388,8 +294,7 @@ def gap(c: Conclusions) -> Statement:
     """State how far the pair is from the best trade-off."""
     e, pair, target = c.e, c.e.proofs.gap, c.target
     if isinstance(pair, Missing):
-        grounds = () if e.model.convex else (convexity(e),)
-        return Statement.not_available("gap", pair.missing, grounds)
+        return Statement.not_available("gap", pair.missing)
     bare = not e.terms.multiplier_bound or (not e.promise and not e.minimax)
     compared = Assumption.of("ridge", "checked")
     if pair.radius is not None:
@@ -406,40 +311,39 @@ def gap(c: Conclusions) -> Statement:
 
 
 def empirical(c: Conclusions) -> Statement:
-    """State what was measured against the bounds, and the slack of Lemma 1."""
-    cells, rows = c.losses["train"], c.rows.removeprefix("the ").removesuffix(" used")
-    if not c.e.promise:
-        return Statement.not_available("empirical", "no bound was set")
-    if cells.empty:
-        reason = f"no {rows} in {', '.join(cells.empty)}"
+    """State what was measured, against bounds if there are any; slack as in Lemma 1."""
+    cells, noise, table, promise = c.losses["train"], c.noise, [], c.e.promise
+    if cells.empty and noise is None and promise:
+        reason = f"no rows in {', '.join(cells.empty)}"
         return Statement.not_available("empirical", reason)
-    worst = float(cells.violation.max())
-    excused = c.slack is not None and worst <= c.slack
-    more = c.say("empirical.slack") if excused else ""
+    for z, name in enumerate(cells.names):
+        ends = {"lower": float(cells.low[z]), "upper": float(cells.high[z])}
+        met = bool(cells.high[z] - cells.bounds[z] <= cells.tolerance[z])
+        holds = met or (False if noise is None or cells.above[z] else None)
+        row = {
+            "cell": name,
+            "rows": int(cells.counts[z]),
+            "loss": float(cells.means[z]),
+        }
+        row |= {} if noise is None else ends
+        if promise:
+            margin = float(-cells.violation[z])
+            row |= {"bound": float(cells.bounds[z]), "margin": margin, "holds": holds}
+        table.append(plain(row))
+    grounds: tuple[Assumption, ...] = (HONEST,)
+    if noise is not None:
+        limits = {"clip": noise.clip, "loss_bound": noise.loss_bound}
+        grounds = (Assumption.of("shipped.noise", "checked", **limits), HONEST)
+    held = {row.get("holds") for row in table}
     return Statement.of(
         "empirical",
-        c.say("empirical", slack=more),
-        value=worst,
-        holds=not cells.above.any(),
-        assumptions=(Assumption.of("filled", "checked", rows=rows), HONEST),
+        c.judged.said,
+        value=float(cells.violation.max()) if noise is None and promise else None,
+        holds=False if False in held else None if None in held else True,
+        assumptions=grounds,
         figures={"slack": c.slack, "converged": c.converged},
-        per_cell=tuple(
-            {
-                "cell": name,
-                "rows": int(cells.counts[z]),
-                "loss": float(cells.means[z]),
-                "bound": float(cells.bounds[z]),
-                "margin": float(-cells.violation[z]),
-                "holds": bool(cells.violation[z] <= cells.tolerance[z]),
-            }
-            for z, name in enumerate(cells.names)
-        ),
+        per_cell=tuple(table),
     )
-
-
-def reaching(e: Evidence, reach: float) -> tuple[Assumption, ...]:
-    """Say which models a proof speaks of."""
-    return convexity(e), Assumption.of("reach", "checked", reach=reach), HONEST
 
 
 def infeasible(c: Conclusions) -> Statement:
@@ -447,13 +351,14 @@ def infeasible(c: Conclusions) -> Statement:
     least, found = known(c.e.proofs.excess), c.proof
     if least is None or found is None:
         reason = "there is no proof that the bounds are impossible"
-        return Statement.not_available("infeasible", reason, (convexity(c.e),))
+        return Statement.not_available("infeasible", reason)
+    reach = Assumption.of("reach", "checked", reach=found[1])
     return Statement.of(
         "infeasible",
         c.say("infeasible", low=found[0]),
         value=found[0],
         holds=True,
-        assumptions=reaching(c.e, found[1]),
+        assumptions=(convexity(c.e), reach, HONEST),
         figures={"multipliers": least.multipliers, "reach": found[1]},
     )
 
@@ -462,8 +367,7 @@ def attainable(c: Conclusions) -> Statement:
     """State the smallest bound that all cells can meet."""
     e, least = c.e, c.e.proofs.least
     if isinstance(least, Missing):
-        grounds = () if e.model.convex else (convexity(e),)
-        return Statement.not_available("attainable", least.missing, grounds)
+        return Statement.not_available("attainable", least.missing)
     ends, reach = least.enclosed(c.longest)
     # Six digits: a bound is chosen by this number.
     limit = c.limit_of(reach, least.longest) if ends.lower > 0 else ""
@@ -472,7 +376,11 @@ def attainable(c: Conclusions) -> Statement:
         "attainable",
         c.say("attainable", low=ends.lower, high=ends.upper, models=models),
         value=ends.upper,
-        assumptions=reaching(e, reach),
+        assumptions=(
+            convexity(e),
+            Assumption.of("reach", "checked", reach=reach),
+            HONEST,
+        ),
         figures={"lower": ends.lower, "upper": ends.upper, "reach": reach},
     )
 
@@ -482,82 +390,45 @@ def attainable(c: Conclusions) -> Statement:
 
 def holdout(c: Conclusions) -> Statement:
     """State how large the mean loss of unseen people can be, cell by cell."""
-    e, rows, found, M = c.e, c.people, c.upper, c.e.terms.loss_bound
-    path, said, grounds = (
-        known(e.path),
-        c.verdicts["new_people"].said,
-        rows.loss_grounds,
-    )
-    if found is None or M is None:
-        if c.noise is not None:
-            return Statement.not_available("holdout", c.absent)
-        return Statement("holdout", "", assumptions=grounds)
-    figures: dict[str, Any] = {"confidence": c.confidence, "loss_bound": M}
-    value = None
+    e, rows, found, path = c.e, c.people, c.upper, known(c.e.path)
+    sample, M, terms = known(rows.sample), c.e.terms.loss_bound, c.e.terms
+    if found is None or M is None or sample is None:
+        return Statement.not_available("holdout", c.absent)
+    figures: dict[str, Any] = {"confidence": terms.confidence, "loss_bound": M}
+    figures["delta"] = c.risk if c.by_path else rows.delta
+    grounds = rows.loss_grounds
     if path is not None:
         figures |= {"model": path.chosen + 1, "models": len(path.candidates)}
         figures["rows spent"] = path.shipped.calibration.rows
-    if path is not None and c.by_path:
-        figures["delta"] = c.risk
-        models = len(path.candidates)
-        many = "model was" if models == 1 else "models were"
-        how = c.say("how", models=models, many=many)
-        said = c.say("holdout.path", short=said, how=how)
-        grounds = _path_grounds(c, path)
-    elif c.noise is None:
-        figures["delta"] = rows.delta
-        value = float((found - e.bounds if e.promise else found).max())
-        if e.promise:
-            said = c.say("holdout", mixture=c.mixture("test"))
-        if path is not None:
-            short = f"{c.failed}{c.lacking}"
-            said = c.say("holdout.path", short=short, how=said)
+    if c.by_path:
+        fixed = [Assumption.of("fixed.path", "assumed")]
+        if (many := terms.candidates) > 1:
+            fixed.append(Assumption.of("fixed.many", "assumed", many=many))
+        others = rows.reuse[not terms.others :]
+        bounded = rows.loss_grounds[len(rows.grounds) :]
+        grounds = (*rows.grounds[:2], *fixed, *others, *bounded)
+    counts, means, table = sample.of_cells("count"), sample.means, []
+    for z, name in enumerate(e.names):
+        row = {
+            "cell": name,
+            "rows": int(counts[z]),
+            "loss": float(means[z]) if counts[z] else None,
+            "upper": float(found[z]),
+            "vacuous": bool(found[z] >= M),
+        }
+        bound = float(e.bounds[z])
+        asked = {"bound": bound, "shown": bool(found[z] <= bound)}
+        table.append(row | asked if e.promise else row)
+    worst = float((found - e.bounds if e.promise else found).max())
     return Statement.of(
         "holdout",
-        said,
-        value=value,
+        c.verdicts["new_people"].said,
+        value=None if c.by_path or c.noise is not None else worst,
         holds=c.shown,
         assumptions=grounds,
         figures=figures,
-        per_cell=_loss_rows(c),
+        per_cell=tuple(table),
     )
-
-
-def _loss_rows(c: Conclusions) -> tuple[dict[str, Any], ...]:
-    """One row per cell; without bounds nothing is compared."""
-    e, found, joint = c.e, c.upper, None if c.by_path else c.people.joint
-    sample, M, out = known(c.people.sample), c.e.terms.loss_bound or math.inf, []
-    if found is None or sample is None:
-        return ()
-    counts, means = sample.of_cells("count"), sample.means
-    released = None if c.noise is None else c.noise.heldout
-    for z, name in enumerate(e.names):
-        row: dict[str, Any] = {"cell": name}
-        if released is not None:
-            row |= {"people": float(c.member[z] @ released.counts)}
-            row |= {"upper": float(found[z]), "bound": None, "shown": None}
-        else:
-            row["rows"] = int(counts[z])
-            row["loss"] = float(means[z]) if counts[z] else None
-            row["upper"] = float(found[z])
-            row |= {} if joint is None else {"joint": float(joint[z])}
-            row["vacuous"] = bool(found[z] >= M)
-        if e.promise:
-            row["bound"] = float(e.bounds[z])
-            row["shown"] = bool(found[z] <= e.bounds[z])
-        out.append(row)
-    return tuple(out)
-
-
-def _path_grounds(c: Conclusions, path: ModelPath) -> tuple[Assumption, ...]:
-    """Say what a certificate by a path stands on."""
-    terms, rows = c.e.terms, c.people
-    key = "fixed.path" if len(path.candidates) > 1 else "fixed.path.one"
-    others = list(rows.reuse if terms.others else rows.reuse[1:])
-    if terms.candidates > 1 and not terms.others:
-        others.insert(0, Assumption.of("paths", "assumed", paths=terms.candidates))
-    first = (rows.grounds[0], rows.separate, Assumption.of(key, "assumed"))
-    return (*first, *others, *rows.loss_grounds[len(rows.grounds) :])
 
 
 def implied(c: Conclusions, promised: Statement) -> list[Statement]:
@@ -567,10 +438,10 @@ def implied(c: Conclusions, promised: Statement) -> list[Statement]:
     unseen people, where the shares are unknown, L_a ≤ max_y ζ_{a,y}. It is stated
     where the bounds are met, and (`promised`) shown for unseen people.
     """
-    e, cells, whole = c.e, c.losses["train"], groups_of(c.e)
+    e, cells, whole = c.e, c.losses["train"], _whole_groups(c.e)
     if not e.promise or cells.empty or cells.above.any() or not whole:
         return []
-    weight, sure = e.seen.of_cells("weight"), promised.holds is True
+    weight, sure, unseen = e.seen.of_cells("weight"), promised.holds is True, ""
     rows: list[dict[str, Any]] = [
         {
             "cell": name,
@@ -580,10 +451,10 @@ def implied(c: Conclusions, promised: Statement) -> list[Statement]:
         }
         for name, own in whole.items()
     ]
-    largest, unseen = max(row["at most"] for row in rows), ""
     if sure:
         most = max(row["unseen at most"] for row in rows)
-        unseen = str(c.say("implied.unseen", most=most, mixture=c.mixture("test")))
+        unseen = c.say("implied.unseen", most=most)
+    largest = max(row["at most"] for row in rows)
     return [
         Statement.of(
             "implied",
@@ -596,7 +467,7 @@ def implied(c: Conclusions, promised: Statement) -> list[Statement]:
     ]
 
 
-def groups_of(e: Evidence) -> dict[str, list[int]]:
+def _whole_groups(e: Evidence) -> dict[str, list[int]]:
     """Return the cells of each group of which every label has a bound."""
     found: dict[tuple[str, ...], dict[str | None, int]] = {}
     for z, cell in enumerate(e.cells):
@@ -619,13 +490,11 @@ def _rate_grounds(c: Conclusions) -> tuple[Assumption, ...]:
 
 def holdout_error(c: Conclusions) -> Statement:
     """State how often unseen people are misjudged, cell by cell, all cells at once."""
-    e, rows, grounds = c.e, c.heldout, _rate_grounds(c)
-    sample = rows.usable
+    e, grounds, sample = c.e, _rate_grounds(c), c.heldout.usable
     if sample is None or any(ground.state == "failed" for ground in grounds):
         return Statement("holdout_error", "", assumptions=grounds)
     count = sample.of_cells("count")
-    wrong = count - sample.of_cells("correct")
-    delta = rows.joint_delta("holdout_error")
+    wrong, delta = count - sample.of_cells("correct"), c.heldout.delta / len(e.cells)
     bounds = rates.clopper_pearson_upper(wrong, count, delta=delta)
     worst = int(np.argmax(bounds))
     high = float(bounds[worst])
@@ -634,7 +503,6 @@ def holdout_error(c: Conclusions) -> Statement:
         c.say("holdout_error", high=high, cell=e.names[worst]),
         value=high,
         assumptions=grounds,
-        figures={"confidence": c.confidence},
         per_cell=tuple(
             {
                 "cell": name,
@@ -649,113 +517,63 @@ def holdout_error(c: Conclusions) -> Statement:
 
 def metric(kind: str, c: Conclusions) -> Statement:
     """State a fairness metric of unseen people with its interval."""
-    e, rows, grounds = c.e, c.heldout, _rate_grounds(c)
-    sample = rows.usable
+    e, grounds, sample = c.e, _rate_grounds(c), c.heldout.usable
     if sample is None or any(ground.state == "failed" for ground in grounds):
         return Statement(kind, "", assumptions=grounds)
-    chosen = c.reported_groups
-    columns = ("positive", "count")
-    tables = [sample.of_strata(column, len(e.groups))[chosen] for column in columns]
-    found = SPREADS[kind](*tables, delta=rows.joint_delta(kind))
-    missing = [e.groups[chosen[a]] for a in found.undefined]
-    low, high = found.interval.lower, found.interval.upper
+    own, shape = c.reported_groups, len(e.groups)
+    tables = [sample.of_strata(name, shape)[own] for name in ("positive", "count")]
+    found = SPREADS[kind](*tables, delta=c.heldout.delta)
+    missing = [e.groups[own[a]] for a in found.undefined]
     key = "metric.undefined" if found.value is None else "metric.here"
-    here = str(c.say(key, missing=missing, value=found.value and float(found.value)))
-    what = str(c.say(f"metric.{kind}"))
+    here = c.say(key, missing=missing, value=found.value)
+    low, high = found.interval.lower, found.interval.upper
     return Statement.of(
         kind,
-        c.say("metric", low=low, high=high, what=what, here=here),
+        c.say("metric", low=low, high=high, what=c.say(f"metric.{kind}"), here=here),
         value=found.value,
         assumptions=grounds,
-        figures={
-            "confidence": c.confidence,
-            "lower": low,
-            "upper": high,
-            "undefined": missing,
-        },
+        figures={"lower": low, "upper": high, "undefined": missing},
     )
 
 
 # Noise
 
 
-def empirical_noise(c: Conclusions, noise: Noise) -> Statement:
-    """State how the training losses stand to the bounds, noise allowed for."""
-    e, cells = c.e, c.losses["train"]
-    decided = True if cells.met else False if cells.above.any() else None
-    limits = {"clip": noise.clip, "loss_bound": noise.loss_bound}
-    return Statement.of(
-        "empirical",
-        c.judged.said,
-        holds=decided if e.promise else None,
-        assumptions=(Assumption.of("shipped.noise", "checked", **limits), HONEST),
-        figures={"factor": c.factor},
-        per_cell=tuple(
-            {
-                "cell": name,
-                "people": float(cells.counts[z]),
-                "loss": float(np.nan_to_num(cells.means[z])),
-                "lower": float(cells.low[z]),
-                "upper": float(cells.high[z]),
-                "bound": float(e.bounds[z]) if e.promise else None,
-            }
-            for z, name in enumerate(e.names)
-        ),
-    )
-
-
 def privacy(c: Conclusions, noise: Noise) -> Statement:
     """State what was spent, and who it protects."""
     # Whether rows were in one process: sites elsewhere are not seen.
     here: State = "assumed" if c.e.data.synthetic is None else "checked"
-    test, figures = "", {"mu": noise.mu, "delta": noise.delta}
+    test, sites, colluding = "", noise.sites, noise.colluding
+    figures = {"mu": noise.mu, "delta": noise.delta}
     if noise.heldout_mu is not None:
         own = epsilon_of(noise.heldout_mu, noise.delta)
-        test = str(c.say("privacy.test", own=own, delta=noise.delta))
-    secret = Assumption.of("secret", "checked")
+        test = c.say("privacy.test", own=own, delta=noise.delta)
+    grounds = [Assumption.of("secret", "checked")]
     if noise.repeatable:
-        secret = Assumption.of("seeded", "failed")
+        grounds = [Assumption.of("seeded", "failed")]
+    if sites < 2:
+        grounds.append(Assumption.of("noise.one", here))
+    elif not noise.shared:
+        times = math.sqrt(sites)
+        grounds.append(Assumption.of("noise.each", here, sites=sites, times=times))
+    else:
+        enough = {"sites": sites, "enough": sites - colluding}
+        lying = {"sites": sites, "colluding": colluding}
+        grounds.append(Assumption.of("noise.shared", here, **enough))
+        grounds.append(Assumption.of("colluding", "assumed", **lying))
     person, mark = Assumption.of("row", "assumed"), "row"
     if noise.by_id:
         person, mark = Assumption.of("person", here), "id and rows"
+    grounds += [
+        Assumption.of("declared", here),
+        person,
+        Assumption.of("neighbours", here, own=mark),
+        Assumption.of("timing", "assumed"),
+    ]
     return Statement.of(
         "privacy",
         c.say("privacy", spent=noise.epsilon_spent, test=test, **figures),
         value=noise.epsilon_spent,
-        assumptions=(
-            secret,
-            *_adding(c, noise, here),
-            Assumption.of("declared", here),
-            Assumption.of("chosen", "assumed"),
-            person,
-            Assumption.of("neighbours", here, own=mark),
-            Assumption.of("timing", "assumed"),
-        ),
-        figures={**figures, "heldout_mu": noise.heldout_mu},
+        assumptions=tuple(grounds),
+        figures={"heldout_mu": noise.heldout_mu},
     )
-
-
-def _adding(c: Conclusions, noise: Noise, here: State) -> Sequence[Assumption]:
-    """Say who added the noise, and who it relies on."""
-    sites, colluding = noise.sites, noise.colluding
-    if sites < 2:
-        return [Assumption.of("noise.one", here)]
-    if not noise.shared:
-        return [Assumption.of("noise.each", here, sites=sites, times=math.sqrt(sites))]
-    more = c.say("ground.noise.here") if here == "checked" else ""
-    figures = {"sites": sites, "enough": sites - colluding, "here": more}
-    return [
-        Assumption.of("noise.shared", here, **figures),
-        Assumption.of("colluding", "assumed", colluding=colluding, sites=sites),
-    ]
-
-
-# How sure
-
-
-def sharing(c: Conclusions) -> Said:
-    """Say in words how sure the statements on unseen people are."""
-    kinds, parts = shares(c.e), c.say("sharing.losses")
-    if len(kinds) > 1:
-        parts = c.say("sharing.parts", many=len(kinds) - 1)
-    return c.say("sharing", delta=1.0 - c.e.terms.confidence, parts=parts)

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from pffl.evidence.conclude import CellResult, Conclusions
 from pffl.evidence.figures import Rate
-from pffl.evidence.record import NOT_ASKED, Choice, Evidence, known
+from pffl.evidence.record import Choice, Evidence, known
 from pffl.evidence.statements import VERDICTS
 from pffl.text import decimals, down, up, visible, words
 
@@ -65,7 +65,7 @@ class VerdictLine:
 def verdicts(c: Conclusions) -> tuple[VerdictLine, ...]:
     """Return the three verdicts, as they are shown, and a warning where one is due."""
     found = tuple(
-        VerdictLine(VERDICTS[key][0], one.word, one.sentence)
+        VerdictLine(VERDICTS[key], one.word, one.sentence)
         for key, one in c.verdicts.items()
     )
     if c.warning is not None:
@@ -81,33 +81,6 @@ def as_html(found: Iterable[VerdictLine]) -> str:
         f"<br>{escape(visible(v.sentence))}</p>"
         for v in found
     )
-
-
-def asked(e: Evidence) -> str:
-    """Say what was asked for, in words."""
-    many, s = f"{e.data.silos:,} silos", "s" * (len(e.cells) > 1)
-    many = many if e.data.silos > 1 else "one silo"
-    what = f"One model for '{e.data.name}', from {many}"
-    aim = ", with as little loss as it can" if e.trained and not e.minimax else ""
-    if not e.trained:
-        what = f"A model that was not trained here, measured on '{e.data.name}'"
-    every: set[str | None] = set(e.labels) or {None}
-    kind = f"group{s}"
-    if any(cell.silo is not None for cell in e.cells):
-        kind = f"silo{s}"
-    elif any({label for _, label in cell.of} != every for cell in e.cells):
-        kind = f"group{s} of people with the same true label"
-    cells = f"{len(e.cells):,} {kind}"
-    if e.minimax:
-        return f"{what}, as good as it can be for the worst of {cells}."
-    if not e.promise:
-        return f"{what}{aim}; no bound was asked for."
-    low, high = words(float(e.bounds.min())), words(float(e.bounds.max()))
-    bound = low if low == high else f"{low} to {high}"
-    each = "" if len(e.cells) == 1 else "each of "
-    sure = f", also for new people, with {_sure(e)} confidence"
-    more = "" if e.path == NOT_ASKED else sure
-    return f"{what}{aim}, and a mean loss of at most {bound} in {each}{cells}{more}."
 
 
 def _sure(e: Evidence) -> str:

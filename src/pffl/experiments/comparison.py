@@ -180,7 +180,7 @@ def compare(
     Examples
     --------
     >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
     >>> found = pffl.compare(people, methods=["fedavg", "exact"], seeds=1, budget=50)
     >>> list(found.table.index)
     ['fedavg', 'exact']

@@ -23,7 +23,7 @@ from pffl.data.federation import Federation
 from pffl.driver import drive_many
 from pffl.engines.base import Engine
 from pffl.errors import PFFLError
-from pffl.evidence.figures import group_rates, largest, metrics, ratio, spread, top
+from pffl.evidence.figures import group_means, largest, metrics, ratio, spread, top
 from pffl.evidence.looks import bounds_settings, hashed
 from pffl.files import key_of
 from pffl.flow import Flow, Run, Start, ask_all, rounds
@@ -190,9 +190,9 @@ def measures(
     among: list[float | None] = [None, None]
     if len(whole.labels) == 2:
         parts = [_Sums(sums, left_out, kind) for kind in ("negatives", "positives")]
-        among = [spread(group_rates(p, p, label=y)) for y, p in enumerate(parts)]
+        among = [spread(group_means(p, p, "positive", y)) for y, p in enumerate(parts)]
     loss, weight = (some.column(name, of="silos") for name in ("loss", "weight"))
-    out = found.as_dict() | {
+    out = asdict(found) | {
         "error": every.error,
         "risk": every.risk,
         "eo_gap": among[1],

@@ -5,9 +5,14 @@ For linear models `Exact` and `FirstOrder` end at the same saddle point:
     Exact         in about 5 rounds, each with Hessians: (Z + 1)·p² numbers
     FirstOrder    in about 30 rounds, each with gradients: (Z + 1)·p numbers
 
-So Hessians are asked for where they are small, and in one process also quick to
-compute. The same rule says who measures gaps and the smallest bounds that are possible.
-See docs/choosing.md.
+So the rule is
+
+    Hessians are small: p ≤ 200 in one process, p ≤ 2,000 from sites,
+    and (Z + 1)·p² ≤ 4,000,000                                            Exact
+    otherwise                                                        FirstOrder
+
+and in one process `FirstOrder` hands over to `Exact` after 30 rounds. The same rule
+says who measures gaps and the smallest bounds that are possible. See docs/choosing.md.
 """
 
 from __future__ import annotations
@@ -32,10 +37,10 @@ from pffl.methods.first_order import FirstOrder, room
 from pffl.methods.pffl import PFFL
 from pffl.models.linear import LinearModel
 from pffl.problem import Access, Problem
-from pffl.processors import free_memory, processors
+from pffl.processors import free_memory
 
 MAX_LOCAL_PARAMETERS = 200  # beyond, a Hessian takes longer than six gradients
-COPIES = 5  # of all Hessians: a total, three expansions, what is made of them
+COPIES = 5  # of all gradients: a total, three expansions, what is made of them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +62,8 @@ class Auto(Method):
     Examples
     --------
     >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
-    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0)
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), random_state=0)
     >>> solution.method["kind"], solution.status
     ('exact', 'met')
     """
@@ -119,24 +124,18 @@ def hessians_fit(parameters: int, cells: int, *, access: Access) -> tuple[bool, 
     return False, f"{size}: Hessians would cost more {where}"
 
 
-def check_memory(problem: Problem, method: Method) -> None:
+def check_memory(problem: Problem) -> None:
     """Refuse a linear model whose training in process needs twice what is free."""
     if not isinstance(problem.task.model, LinearModel) or problem.access.elsewhere:
         return
     p, z = problem.n_parameters, problem.n_cells
     rows = int(problem.silo_counts.sum())
-    # What is measured for other methods is measured by the one that fits.
-    measured = not isinstance(method, FirstOrder) and choose(problem)[0]
     kept = float(room(p, z) + COPIES) * (z + 2) * p
-    if isinstance(method, Exact) or measured:
-        kept = float(p) * p * (COPIES + processors()) * (1 + z)
     needed = 8.0 * (rows * (problem.stored or p) + kept)
     free = free_memory()
     if needed > 2.0 * free:
-        other = "`method='first-order'` (FirstOrder), or "
-        other = "" if isinstance(method, FirstOrder) else other
         raise UsageError(
             f"[too-little-memory] {rows:,} training rows, {p:,} parameters and {z:,} "
             f"cells need about {needed / 1e9:,.2g} GB of memory, and "
-            f"{free / 1e9:,.2g} GB are free: use {other}fewer inputs or cells"
+            f"{free / 1e9:,.2g} GB are free: use fewer inputs or cells"
         )

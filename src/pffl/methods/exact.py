@@ -1,36 +1,51 @@
-"""Exact: the saddle point of G for convex linear models, in few `expand` rounds.
+"""Exact: the saddle point of G for convex linear models, in few Newton steps.
 
     min_{w, s ≥ 0}  βF(w) + B s    subject to    r_z(w) ≤ s
 
-One round brings value, gradient and Hessian of F and of every cell at one w. Then,
-without asking again,
+One round brings value and gradient of F and of every cell at one w, with their
+Hessians. Then, without asking again,
 
     1  upper ← βF + B·max(0, max r);  lower ← its best λ at this w    saddle_bounds
     2  w is accepted if the merit βF + ρ·max(0, max r) fell as promised    accepted
     3  d, λ ← saddle point of the second-order model around w                saddle
-    4  the same again, with the curvature that its trend predicts   saddle.forecast
-    5  ask at w + d
+    4  ask at w + d
 
-until the gap upper − lower is small enough.
+until the gap upper − lower is small enough. A refused step is shortened to where values
+and slopes at both its ends promise most. Of many cells the model has those that may
+bind; cells that its step would violate join them. ρ is twice Σλ and at most B: the
+merit needs no higher penalty than the one that closes the violation.
 
-A refused w is no waste: its expansion corrects the curvature (line 4); if that is
-refused too, the step is shortened to where both expansions promise most. Of many cells
-the model has those that may bind; cells that its step would violate join them. ρ is
-twice Σλ and at most B: the merit needs no higher penalty than the one that closes the
-violation. See docs/paper.md.
+**Last rounds need no Hessian.** Where Newton's next step should close the gap, only
+values and gradients are asked for. Should it not, the Hessians known so far are updated
+by how the gradients changed (BFGS, of each function), and the next round asks for
+Hessians again. Sites always send them: a message costs more than its numbers.
+
+**Without Hessians** (`NewtonCG`, in one process). Where they would be large, or rows
+are sparse, line 3 is solved in the span of w, of the last step and of H(λ)⁻¹ times the
+gradients of G and of the cells that may bind. The inverse is taken by conjugate
+gradients with products, preconditioned by the diagonal of H(λ); λ and the span are
+found again should λ have moved much. See docs/paper.md.
+
+Reference: Nocedal and Wright, *Numerical Optimization*, sections 5.1, 6.1 and 7.1.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
+from pffl.flow import Start, Steps
 from pffl.methods import saddle
-from pffl.methods.base import GRADIENTS_ONLY, check_hessians
+from pffl.methods.base import (
+    GRADIENTS_ONLY,
+    MAX_HESSIAN_NUMBERS,
+    MAX_HESSIAN_PARAMETERS,
+    check_hessians,
+)
 from pffl.methods.saddle_bounds import (
-    MAX_TRUST,
     GapMethod,
     SaddleState,
     ScaledTerms,
@@ -41,7 +56,16 @@ from pffl.methods.saddle_bounds import (
 )
 from pffl.problem import Expansion, Point, Problem
 from pffl.queries import Expand, ExpandTotal
+from pffl.queries.expand import MAX_DIRECTIONS
 from pffl.typing import FloatArray, IntArray
+
+MIN_CURVATURE = 1e-10  # sᵀy, in parts of ‖s‖·‖y‖, of a change that says nothing
+MAX_SOLVES = 3  # of H(λ)⁻¹, each at another λ, for one step
+MAX_PRODUCTS = 150  # of one solve
+MOVED = 0.2  # of β + Σλ: then H(λ) is another
+NEAR = 0.02  # of its bound: a cell that may come to bind
+MAX_BINDING = 16  # cells whose gradients are solved for
+MAX_PRODUCT_NUMBERS = 2**25  # of one answer: a quarter of a GB
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +83,7 @@ class Exact(GapMethod[SaddleState]):
         Gap ν, in parts of β + Σλ and of the losses' unit, at which it counts as
         converged. It stops at a hundredth of it; never below what rounding hides.
     max_rounds
-        Rounds after which to stop in any case.
+        Newton steps after which to stop in any case.
 
     Raises
     ------
@@ -69,17 +93,22 @@ class Exact(GapMethod[SaddleState]):
     Examples
     --------
     >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
     >>> method = pffl.Exact(multiplier_bound=20.0)
     >>> bounds = pffl.BoundedGroupLoss(0.65)
-    >>> solution = pffl.solve(people, bounds, method=method, seed=0)
+    >>> solution = pffl.solve(people, bounds, method=method, random_state=0)
     >>> solution.status, solution.rounds < 10, solution.gap < 1e-6
     ('met', True, True)
     """
 
     name: ClassVar[str] = "exact"
-    order: ClassVar[int] = 2
     closer: ClassVar[float] = 0.01  # the last round squares the gap
+
+    def run(self, problem: Problem, start: Start | None = None) -> Steps:
+        """Take Newton steps, with Hessians or with their products."""
+        if with_products(problem):
+            return (yield from NewtonCG(**vars(self)).run(problem, start))
+        return (yield from super().run(problem, start))
 
     def initial(self, problem: Problem, start: Point | None) -> SaddleState:
         """Start at w = 0, or at a pair that is given."""
@@ -89,13 +118,129 @@ class Exact(GapMethod[SaddleState]):
         return self.started(problem, start, SaddleState)
 
     def query(self, problem: Problem, state: SaddleState) -> Expand:
-        """Ask for the expansion at the next w (line 5)."""
-        return Expand(problem.task, state.w, 2)
+        """Ask for the expansion at the next w (line 4)."""
+        return Expand(problem.task, state.w, state.order)
 
     def step(
         self, problem: Problem, state: SaddleState, total: ExpandTotal | Expansion
     ) -> SaddleState:
-        """Lines 1 to 4."""
+        """Lines 1 to 3."""
+        raw = problem.expand(state.w, total)
+        if not raw.risk_hessian.size:
+            if state.here is None:
+                return state  # an expansion without Hessians, to start from
+            raw = _updated(state.here.times(state.unit), raw)
+        trial = raw.times(1.0 / state.unit)
+        state = replace(state, round=state.round + 1)
+        if not finite(trial):
+            return replace(state, stalled=True)
+        here, before = state.here, state.gap
+        state = self.update_bounds(problem, state, raw)
+        if self.finished(state):
+            return state
+        terms = ScaledTerms.of(problem, state.radius)
+        if here is None or accepted(terms, state, here, trial):
+            last = self.nearly_closed(problem, state, before)
+            order = 1 if last and not problem.access.elsewhere else 2
+            state = replace(state, here=trial, refused=0, order=order)
+            return aimed(terms, state, trial, trial, np.eye(len(trial.w)))
+        return shortened(terms, state, here, trial)
+
+
+def with_products(problem: Problem) -> bool:
+    """Whether products are asked for, and no Hessians: of rows in this process."""
+    return not (hessians_small(problem) or problem.access.elsewhere)
+
+
+def hessians_small(problem: Problem) -> bool:
+    """Whether Hessians of all cells can be sent and kept."""
+    p, z = problem.n_parameters, problem.n_cells
+    return p <= MAX_HESSIAN_PARAMETERS and (1 + z) * p**2 <= MAX_HESSIAN_NUMBERS
+
+
+def aimed(
+    terms: ScaledTerms,
+    state: SaddleState,
+    here: Expansion,
+    model: Expansion,
+    basis: FloatArray,
+) -> SaddleState:
+    """Choose the next w and λ by the model in the span of a basis (line 3)."""
+
+    def solve(cells: IntArray) -> tuple[saddle.SaddleStep, FloatArray]:
+        few = replace(terms, n_cells=len(cells))
+        guess = state.multipliers[cells], state.ball_multiplier
+        step = saddle.next_step(few, take_cells(model, cells), *guess)
+        return step, basis @ step.d
+
+    def ahead(d: FloatArray) -> FloatArray:
+        e = d @ basis
+        bent = (model.hessians @ e) @ e
+        return np.asarray(model.violation + model.jacobian @ e + 0.5 * bent)
+
+    return step_to_saddle(terms, state, here, solve, ahead)
+
+
+def shortened(
+    terms: ScaledTerms, state: SaddleState, here: Expansion, trial: Expansion
+) -> SaddleState:
+    """Return to `here` from a refused trial, and ask at a part of the step."""
+    length = saddle.shorten(terms, here, trial, state.penalty)
+    return replace(
+        state,
+        w=here.w + length * (trial.w - here.w),
+        promised=length * state.promised,
+        refused=state.refused + 1,
+        order=2,
+    )
+
+
+def _updated(here: Expansion, there: Expansion) -> Expansion:
+    """Give an expansion the Hessians of another, updated by the gradients of both."""
+    s = there.w - here.w
+    y = np.vstack([there.risk_gradient, there.jacobian])
+    y = y - np.vstack([here.risk_gradient, here.jacobian])
+    hessians = np.concatenate([here.risk_hessian[None], here.hessians])
+    hessians = bfgs(hessians, s, y)
+    return replace(there, risk_hessian=hessians[0], hessians=hessians[1:])
+
+
+def bfgs(hessians: FloatArray, s: FloatArray, y: FloatArray) -> FloatArray:
+    """Update Hessians of several functions, (f, q, q), by a step and changes (f, q).
+
+    A function whose gradient did not change along the step is left as it is.
+    """
+    along, bent = y @ s, hessians @ s
+    good = along > MIN_CURVATURE * np.linalg.norm(y, axis=1) * np.linalg.norm(s)
+    good &= bent @ s > 0
+    less = np.where(good, 1.0 / np.where(good, bent @ s, 1.0), 0.0)
+    more = np.where(good, 1.0 / np.where(good, along, 1.0), 0.0)
+    old = (less[:, None] * bent)[:, :, None] * bent[:, None, :]
+    return np.asarray(hessians - old + (more[:, None] * y)[:, :, None] * y[:, None, :])
+
+
+# Products in the place of Hessians
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewtonCG(GapMethod[SaddleState]):
+    """`Exact` with conjugate gradients; what `Exact` takes where Hessians are large."""
+
+    name: ClassVar[str] = "exact"
+    closer: ClassVar[float] = 0.4
+
+    def initial(self, problem: Problem, start: Point | None) -> SaddleState:
+        """Start at w = 0, or at a pair that is given."""
+        return self.started(problem, start, SaddleState)
+
+    def query(self, problem: Problem, state: SaddleState) -> Expand:
+        """Ask for values and gradients at the next w."""
+        return Expand(problem.task, state.w)
+
+    def step(
+        self, problem: Problem, state: SaddleState, total: ExpandTotal | Expansion
+    ) -> SaddleState:
+        """Lines 1 and 2."""
         raw = problem.expand(state.w, total)
         trial = raw.times(1.0 / state.unit)
         state = replace(state, round=state.round + 1)
@@ -107,32 +252,122 @@ class Exact(GapMethod[SaddleState]):
             return state
         terms = ScaledTerms.of(problem, state.radius)
         if here is None or accepted(terms, state, here, trial):
-            trust = min(MAX_TRUST, 2.0 * state.trust)
-            state = replace(state, here=trial, trust=trust, refused=0)
-            return _stepped(terms, state, trial, here)
-        refused, trust = state.refused + 1, 0.25 * state.trust
-        state = replace(state, trust=trust, refused=refused)
-        if refused == 1:
-            return _stepped(terms, state, here, trial)
-        length = saddle.shorten(terms, here, trial, state.penalty)
-        w = here.w + length * (trial.w - here.w)
-        return replace(state, w=w, promised=length * state.promised)
+            last = None if here is None else trial.w - here.w
+            return replace(state, here=trial, refused=0, last=last)
+        return shortened(terms, state, here, trial)
+
+    def aim(
+        self, problem: Problem, state: SaddleState
+    ) -> Generator[Expand, ExpandTotal, SaddleState]:
+        """Choose the next w and λ (line 3), where the last w was accepted."""
+        here = state.here
+        if here is None or state.refused:
+            return state
+        terms = ScaledTerms.of(problem, state.radius)
+        asked = Products(problem, state, here)
+        span = [here.w] if state.last is None else [here.w, state.last]
+        # As exact as the gap needs that is aimed at, or that Newton's step would leave.
+        target = max(self.target(problem, state), 1e-300)
+        relative = max(state.gap, target) * self.target_gap / target
+        share = np.sqrt(max(0.1 * self.target_gap / relative, relative))
+        share = float(np.clip(share, 3e-4, 0.1))
+        found = state
+        for _ in range(MAX_SOLVES):
+            guess = found.multipliers
+            cells = may_bind(here, guess, problem.cells.bounds / state.unit)
+            gradient = terms.risk_weight * here.risk_gradient + guess @ here.jacobian
+            goals = np.vstack([gradient, here.jacobian[cells]])
+            span += list((yield from asked.solve(guess, goals, share)))
+            units = [v / n for v in span if (n := float(np.linalg.norm(v))) > 0]
+            basis = saddle.orthonormal(np.stack(units, axis=1))
+            model = yield from asked.within(basis)
+            near = replace(state, multipliers=guess)
+            found = aimed(terms, near, here, model, basis)
+            moved = float(np.abs(found.multipliers - guess).sum())
+            if moved <= MOVED * (terms.risk_weight + float(found.multipliers.sum())):
+                break
+        return found
 
 
-def _stepped(
-    terms: ScaledTerms, state: SaddleState, here: Expansion, other: Expansion | None
-) -> SaddleState:
-    """Choose the next w and λ (lines 3 and 4)."""
+def may_bind(here: Expansion, guess: FloatArray, bounds: FloatArray) -> IntArray:
+    """Return cells with a multiplier, and those at their bound or nearly."""
+    violation, near = here.violation, -NEAR * bounds
+    ranks = np.argsort(-violation, kind="stable")[:MAX_BINDING]
+    found = np.union1d(ranks, np.argsort(-guess, kind="stable")[:MAX_BINDING])
+    return found[(guess[found] > 0) | (violation[found] > near[found])]
 
-    def solve(cells: IntArray) -> tuple[saddle.SaddleStep, FloatArray]:
-        few, near = replace(terms, n_cells=len(cells)), take_cells(here, cells)
-        trend = None if other is None else take_cells(other, cells)
-        guess = state.multipliers[cells], state.ball_multiplier
-        step = saddle.next_step(few, near, *guess, trend, state.trust)
-        return step, step.d
 
-    def ahead(d: FloatArray) -> FloatArray:
-        bent = (here.hessians @ d) @ d
-        return np.asarray(here.violation + here.jacobian @ d + 0.5 * bent)
+@dataclass(frozen=True, eq=False)
+class Products:
+    """Products with the Hessians of F and of every cell at one w."""
 
-    return step_to_saddle(terms, state, here, solve, ahead)
+    problem: Problem
+    state: SaddleState
+    here: Expansion
+
+    @property
+    def scales(self) -> FloatArray:
+        """What sums of F and of each cell are divided by."""
+        return np.append(1.0, self.problem.counts) * self.state.unit
+
+    def asked(
+        self, columns: FloatArray, fold: Callable[[FloatArray], FloatArray]
+    ) -> Generator[Expand, ExpandTotal, FloatArray]:
+        """Ask for products with some columns; return them folded, (columns, …)."""
+        p, many = columns.shape
+        most = MAX_PRODUCT_NUMBERS // (len(self.scales) * p)
+        most, found = max(1, min(MAX_DIRECTIONS, most)), []
+        for first in range(0, many, most):
+            some = columns[:, first : first + most]
+            total = yield Expand(self.problem.task, self.here.w, directions=some)
+            found.append(fold(np.moveaxis(total.products, 0, 2) / self.scales))
+        return np.concatenate(found)
+
+    def solve(
+        self, multipliers: FloatArray, goals: FloatArray, share: float
+    ) -> Generator[Expand, ExpandTotal, FloatArray]:
+        """Solve H(λ) v = goal for each row, until a share of what was left is left."""
+        problem, state = self.problem, self.state
+        weights = np.append(problem.risk_weight, multipliers)
+        ridge = problem.modulus / state.unit + state.ball_multiplier / state.radius
+        total = yield Expand(problem.task, self.here.w, diagonal=True)
+        diagonal = (weights / self.scales) @ total.diagonals + ridge
+        inverse = 1.0 / np.maximum(diagonal, 1e-12 * diagonal.max())
+        v, left = np.zeros_like(goals), goals.copy()
+        direction = left * inverse
+        size = first = (left * direction).sum(axis=1)
+        for _ in range(MAX_PRODUCTS):
+            open_ = np.flatnonzero(size > share**2 * first)
+            if not len(open_):
+                break
+            q = direction[open_]
+            product = yield from self.asked(q.T, lambda found: found @ weights)
+            product = product + ridge * q
+            bent = (q * product).sum(axis=1)
+            length = np.where(bent > 0, size[open_] / np.where(bent > 0, bent, 1), 0.0)
+            v[open_] += length[:, None] * q
+            left[open_] -= length[:, None] * product
+            better = left[open_] * inverse
+            after = (left[open_] * better).sum(axis=1)
+            direction[open_] = better + (after / size[open_])[:, None] * q
+            size = size.copy()
+            size[open_] = np.where(bent > 0, after, 0.0)
+        return v
+
+    def within(self, basis: FloatArray) -> Generator[Expand, ExpandTotal, Expansion]:
+        """Return the expansion in a span, to second order."""
+        here, problem = self.here, self.problem
+        fold = lambda found: np.moveaxis(found, 1, 2) @ basis  # noqa: E731
+        seen = yield from self.asked(basis, fold)  # (q, 1 + Z, q)
+        hessians = np.moveaxis(seen, 1, 0)
+        hessians = 0.5 * (hessians + hessians.mT)
+        mu = problem.mu / self.state.unit
+        return Expansion(
+            here.w @ basis,
+            here.risk,
+            here.risk_gradient @ basis,
+            hessians[0] + mu * np.eye(basis.shape[1]),
+            here.violation,
+            here.jacobian @ basis,
+            hessians[1:],
+        )

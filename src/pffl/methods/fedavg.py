@@ -51,10 +51,10 @@ class FedAvg(Descent):
     Federated averaging does not know of bounds; it is judged by them.
 
     >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
     >>> method = pffl.FedAvg(rounds=20, local_steps=2)
     >>> bounds = pffl.BoundedGroupLoss(0.65)
-    >>> solution = pffl.solve(people, bounds, method=method, seed=0)
+    >>> solution = pffl.solve(people, bounds, method=method, random_state=0)
     >>> solution.status, solution.rounds
     ('not met', 21)
     """

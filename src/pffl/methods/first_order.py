@@ -38,13 +38,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from pffl.methods import saddle
-from pffl.methods.base import MAX_HESSIAN_NUMBERS, MAX_HESSIAN_PARAMETERS, Count
-from pffl.methods.exact import Exact
+from pffl.methods.base import Count
+from pffl.methods.exact import Exact, NewtonCG, hessians_small, with_products
 from pffl.methods.saddle_bounds import (
     GapMethod,
     SaddleState,
@@ -53,19 +53,15 @@ from pffl.methods.saddle_bounds import (
     finite,
     step_to_saddle,
 )
-from pffl.problem import Expansion, Point, Problem, SaddleTerms
+from pffl.problem import Expansion, Point, Problem, loss_limits
 from pffl.queries import Expand, ExpandTotal
-from pffl.queries.validation import SHAPES
 from pffl.typing import FloatArray, IntArray
 
 SLOW_ROUNDS = 30  # after which Hessians are asked for, where they are small enough
 MAX_PAIRS, MIN_PAIRS = 30, 8
 MAX_PAIR_NUMBERS = 2**26  # numbers of all pairs together: half a GB
 MAX_PAIR_PRODUCTS = 2**25  # products of pairs with pairs in a round, of all functions
-BLOCK_ROWS = 4096  # rows of a basis that are orthogonalised at once
-MIN_INDEPENDENT = 1e-10  # part of a unit vector that the ones before it do not have
 MIN_CURVATURE = 1e-10  # sᵀy, in parts of ‖s‖·‖y‖, of a pair that says nothing
-LENGTHS = np.linspace(0.02, 0.9, 45)  # parts of a refused step
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,15 +104,14 @@ class FirstOrder(GapMethod[FirstOrderState]):
     Examples
     --------
     >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
     >>> bounds = pffl.BoundedGroupLoss(0.65)
-    >>> pffl.solve(people, bounds, method=pffl.FirstOrder(), seed=0).status
+    >>> pffl.solve(people, bounds, method=pffl.FirstOrder(), random_state=0).status
     'met'
     """
 
     max_rounds: Count = 200
     name: ClassVar[str] = "first-order"
-    order: ClassVar[int] = 1
     closer: ClassVar[float] = 0.4
     patience: ClassVar[int] = 30
 
@@ -136,17 +131,15 @@ class FirstOrder(GapMethod[FirstOrderState]):
         """Ask for values and gradients at the next w (line 6)."""
         return Expand(problem.task, state.w)
 
-    def successor(self, problem: Problem, state: FirstOrderState) -> Exact | None:
-        """Let `Exact` go on where gradients alone are slow and Hessians can be had."""
-        p, z = problem.n_parameters, problem.n_cells
-        small = p <= MAX_HESSIAN_PARAMETERS and (1 + z) * p**2 <= MAX_HESSIAN_NUMBERS
-        if state.round < SLOW_ROUNDS or not small:
+    def successor(
+        self, problem: Problem, state: FirstOrderState
+    ) -> GapMethod[Any] | None:
+        """Let Newton's method go on where gradients alone are slow."""
+        if state.round < SLOW_ROUNDS:
             return None
-        B, beta, rounds = self.multiplier_bound, self.risk_weight, self.max_rounds
-        target = self.target_gap
-        return Exact(
-            multiplier_bound=B, risk_weight=beta, target_gap=target, max_rounds=rounds
-        )
+        if with_products(problem):
+            return NewtonCG(**vars(self))
+        return Exact(**vars(self)) if hessians_small(problem) else None
 
     def step(
         self, problem: Problem, state: FirstOrderState, total: ExpandTotal | Expansion
@@ -169,7 +162,7 @@ class FirstOrder(GapMethod[FirstOrderState]):
             state = replace(state, here=trial, refused=0)
             state = _stepped(terms, state, trial, sizes_of(problem)[used])
         else:
-            length = _shorter(terms, here, trial, state.penalty)
+            length = saddle.shorten(terms, here, trial, state.penalty)
             state = replace(
                 state,
                 w=here.w + length * (trial.w - here.w),
@@ -184,8 +177,8 @@ class FirstOrder(GapMethod[FirstOrderState]):
 def sizes_of(problem: Problem) -> FloatArray:
     """Return the curvature that each parameter can have in a mean of losses: c."""
     model = problem.task.model
-    known = SHAPES.get(type(model))
-    steepest = 1.0 if known is None else known(model).curvature / problem.unit
+    known = loss_limits(model)
+    steepest = 1.0 if known is None else known[1] / problem.unit
     squares = problem.column_sizes**2 / float(problem.masses.sum())
     sizes = steepest * np.maximum(squares, 1e-12 * squares.max())
     return np.tile(sizes, problem.n_parameters // len(sizes))
@@ -277,26 +270,6 @@ def _model(
     )
 
 
-def _shorter(
-    terms: SaddleTerms, here: Expansion, trial: Expansion, penalty: float
-) -> float:
-    """Return the part of a refused step at which the merit is least.
-
-    Between values and slopes at both ends every function is taken for a cubic, but for
-    no less than its two tangents.
-    """
-    d, t = trial.w - here.w, LENGTHS
-    a, b = np.append(here.risk, here.violation), np.append(trial.risk, trial.violation)
-    slope = np.append(here.risk_gradient @ d, here.jacobian @ d)
-    after = np.append(trial.risk_gradient @ d, trial.jacobian @ d)
-    path = np.outer(a, 2 * t**3 - 3 * t**2 + 1) + np.outer(b, 3 * t**2 - 2 * t**3)
-    path += np.outer(slope, t**3 - 2 * t**2 + t) + np.outer(after, t**3 - t**2)
-    path = np.maximum(path, a[:, None] + np.outer(slope, t))
-    path = np.maximum(path, b[:, None] + np.outer(after, t - 1.0))
-    worst = np.maximum(path[1:].max(axis=0, initial=0.0), 0.0)
-    return float(t[np.argmin(terms.risk_weight * path[0] + penalty * worst)])
-
-
 def room(p: int, z: int) -> int:
     """Return how many pairs are kept of p parameters and z cells."""
     numbers = p * (z + 2)
@@ -320,7 +293,7 @@ class Span:
         rows = np.stack(vectors)
         lengths = np.linalg.norm(rows, axis=1)
         rows = rows[lengths > 0] / lengths[lengths > 0, None]
-        basis = orthonormal(rows.T)
+        basis = saddle.orthonormal(rows.T)
         return cls(basis, basis.shape[1])
 
     def seen(self, vectors: FloatArray) -> FloatArray:
@@ -336,47 +309,6 @@ class Span:
         if self.basis is None:
             return np.diag(sizes)
         return (self.basis.T * sizes) @ self.basis
-
-
-def orthonormal(columns: FloatArray) -> FloatArray:
-    """Return an orthonormal basis of the span of a few long unit columns.
-
-    A column that depends on those before it adds none: what is left of it is rounding,
-    and would be a direction that every processor draws for itself. Blocks of rows
-    first, while they are in the processor's cache, then their triangles.
-
-    Reference: Demmel, Grigori, Hoemmen and Langou, *Communication-optimal parallel and
-    sequential QR and LU factorizations* (2012), section 3.
-    """
-    p, q = columns.shape
-    blocks = p // BLOCK_ROWS
-    if blocks < 2 or 2 * q > BLOCK_ROWS:
-        basis, triangle = np.linalg.qr(columns)
-        return basis if (turn := _turn(triangle)) is None else basis @ turn
-    cut = [np.array(part) for part in np.array_split(columns, blocks)]
-    parts = [np.linalg.qr(part) for part in cut]
-    within, whole = np.linalg.qr(np.concatenate([triangle for _, triangle in parts]))
-    turns = within.reshape(blocks, q, q)
-    if (turn := _turn(whole)) is not None:
-        turns = turns @ turn
-    found = np.empty((p, turns.shape[2]))
-    ends = np.cumsum([len(part) for part in cut])
-    for end, (basis, _), turn in zip(ends, parts, turns, strict=True):
-        np.matmul(basis, turn, out=found[end - len(basis) : end])
-    return found
-
-
-def _turn(triangle: FloatArray) -> FloatArray | None:
-    """Return a basis of a triangle's columns that depend on none before them.
-
-    None if none does. A column that depends is taken out before the next is looked at.
-    """
-    left = np.arange(len(triangle))
-    basis, found = np.empty(0), triangle
-    while (flat := np.abs(np.diagonal(found)) <= MIN_INDEPENDENT).any():
-        left = np.delete(left, int(np.argmax(flat)))
-        basis, found = np.linalg.qr(triangle[:, left])
-    return None if len(left) == len(triangle) else basis
 
 
 def learnt(

@@ -11,21 +11,6 @@ by Newton's method; each of its steps is a small QP over λ ≥ 0, Σλ ≤ B. S
 agree at the end, and the curvature of each bound is in its own constraint, where a QP
 with linearised bounds needs a second-order correction.
 
-How curvature will change along the next step, learnt from the last one.
-
-A logistic loss flattens as it is fitted; Newton's method, which believes that curvature
-stays, then takes many short steps. Two Hessians of G(·; λ) tell more. In the basis V in
-which both are diagonal,  Vᵀ H_before V = I  and  Vᵀ H_here V = diag(κ):  while
-coordinate i moved by a_i, its curvature changed by the factor κ_i. If it continues like
-that, then after a step b_i = t_i a_i it is κ_i^{t_i}, and its mean on the way is
-
-    θ_i = (κ_i^{t_i} − 1) / (t_i log κ_i).
-
-The model is solved again with curvature θ_i in direction i. It stays convex, its value
-and slope at w stay exact, and θ → 1 as steps become short: quadratic convergence is
-kept, and slow phases are left in few rounds. After a step that went too far, the way
-back has t < 0, and the same formula interpolates.
-
 Here is one step of `exact.py`, from expansions to the next w: mathematics without
 rounds, states or bounds, which can be read and tested alone.
 """
@@ -45,8 +30,9 @@ from pffl.typing import BoolArray, FloatArray
 MAX_NEWTON_STEPS = 60
 RIDGES = (1e-13, 1e-10, 1e-7, 1e-4)  # relative; tried in turn until H(λ) factorises
 DAMPING = RIDGES  # where βμ = 0, or where the model is too stiff
-MAX_FORECASTS = 6  # times the model is solved again with forecast curvature
-MAX_FACTOR = 1e6  # κ and 1/κ: larger changes say nothing about the next step
+BLOCK_ROWS = 4096  # rows of a basis that are orthogonalised at once
+MIN_INDEPENDENT = 1e-10  # part of a unit vector that the ones before it do not have
+LENGTHS = np.linspace(0.02, 0.9, 45)  # parts of a refused step
 # Relative; tried in turn until the QP's own gap is closed.
 PROXIMAL_TERMS = (1e-9, 1e-11, 1e-7, 1e-5, 1e-3)
 CLOSED_SHARE = 0.01  # of the gap at the start
@@ -57,14 +43,8 @@ def next_step(
     here: Expansion,
     multipliers: FloatArray,
     ball_multiplier: float,
-    other: Expansion | None = None,
-    trust: float = 1.0,
 ) -> SaddleStep:
-    """Solve the model at `here`, from a first guess of the multipliers.
-
-    `other`, an expansion close by, shows a trend of curvature; `trust` is how far it is
-    followed.
-    """
+    """Solve the model at `here`, from a first guess of the multipliers."""
     try:
         undamped = (0.0,) if problem.modulus > 0 else ()
         for damping in undamped + DAMPING:  # as little as it takes
@@ -72,9 +52,7 @@ def next_step(
             step = solve(model, multipliers, ball_multiplier)
             if step.solved:
                 break
-        if other is None:
-            return step
-        return _forecast_step(problem, here, other, trust, step, damping)
+        return step
     except LinAlgError:
         return _gradient_step(problem, here)
 
@@ -86,50 +64,23 @@ def merit(problem: SaddleTerms, at: Expansion, penalty: float) -> float:
 
 
 def shorten(
-    problem: SaddleTerms, here: Expansion, trial: Expansion, penalty: float
+    terms: SaddleTerms, here: Expansion, trial: Expansion, penalty: float
 ) -> float:
-    """Return the part of a refused step that two expansions promise most from.
+    """Return the part of a refused step at which the merit is least.
 
-    The larger of the two follows a convex function around a kink, such as an outlier
-    that the step misclassified and that the expansion at `here` could not see.
+    Between values and slopes at both ends every function is taken for a cubic, but for
+    no less than its two tangents.
     """
-    d, t = trial.w - here.w, np.linspace(0.02, 0.5, 25)
-    path = np.maximum(along(here, d, t), along(trial, d, t - 1.0))
+    d, t = trial.w - here.w, LENGTHS
+    a, b = np.append(here.risk, here.violation), np.append(trial.risk, trial.violation)
+    slope = np.append(here.risk_gradient @ d, here.jacobian @ d)
+    after = np.append(trial.risk_gradient @ d, trial.jacobian @ d)
+    path = np.outer(a, 2 * t**3 - 3 * t**2 + 1) + np.outer(b, 3 * t**2 - 2 * t**3)
+    path += np.outer(slope, t**3 - 2 * t**2 + t) + np.outer(after, t**3 - t**2)
+    path = np.maximum(path, a[:, None] + np.outer(slope, t))
+    path = np.maximum(path, b[:, None] + np.outer(after, t - 1.0))
     worst = np.maximum(path[1:].max(axis=0, initial=0.0), 0.0)
-    return float(t[np.argmin(problem.risk_weight * path[0] + penalty * worst)])
-
-
-def along(at: Expansion, d: FloatArray, t: FloatArray) -> FloatArray:
-    """Second-order F and r at w + t d, shape (1 + Z, len(t))."""
-    value = np.append(at.risk, at.violation)
-    slope = np.append(at.risk_gradient @ d, at.jacobian @ d)
-    bend = np.append(d @ at.risk_hessian @ d, (at.hessians @ d) @ d)
-    return np.asarray(
-        value[:, None] + slope[:, None] * t + 0.5 * bend[:, None] * np.square(t)
-    )
-
-
-def _forecast_step(
-    problem: SaddleTerms,
-    here: Expansion,
-    other: Expansion,
-    trust: float,
-    step: SaddleStep,
-    damping: float,
-) -> SaddleStep:
-    """Solve the model again and again, with the curvature forecast for its own step."""
-    trend = forecast(here, other, step.multipliers, problem)
-    if trend is None:
-        return step
-    theta = np.ones(len(here.w))
-    for _ in range(MAX_FORECASTS):
-        last, theta = theta, trend.mean_curvature(step.d, trust)
-        if np.abs(theta / last - 1.0).max() < 0.01:
-            break
-        basis = trend.basis(theta)
-        model = SecondOrderModel.at(here, problem, basis=basis, damping=damping)
-        step = solve(model, step.multipliers, step.ball_multiplier)
-    return step
+    return float(t[np.argmin(terms.risk_weight * path[0] + penalty * worst)])
 
 
 def _gradient_step(problem: SaddleTerms, here: Expansion) -> SaddleStep:
@@ -150,7 +101,7 @@ class SecondOrderModel:
     """Second-order expansions of βF, of the cells' violations and of the ball.
 
     Row Z of `values` and `jacobian` is the ball (‖w + d‖²/R − R)/2, where there is one;
-    its Hessian is `ball`. Steps have coordinates e, with d = `basis` e.
+    its Hessian is `ball`.
     """
 
     gradient: FloatArray  # β∇F, (p,)
@@ -160,7 +111,6 @@ class SecondOrderModel:
     hessians: FloatArray  # ∇²r_z, (Z, p, p)
     ball: FloatArray | None  # (p, p)
     bound: float  # B
-    basis: FloatArray | None = None
 
     @classmethod
     def at(
@@ -168,37 +118,25 @@ class SecondOrderModel:
         here: Expansion,
         problem: SaddleTerms,
         *,
-        basis: FloatArray | None = None,
         damping: float = 0.0,
     ) -> SecondOrderModel:
         """Build the model of a problem around one expansion.
 
-        With a `basis`, losses keep their Hessians in the coordinates e, and so curve
-        less, or more, in d than the expansion says. Ridge and ball are known exactly
-        and stay as they are. With `damping`, each parameter gets that part of its
-        typical curvature on top.
+        With `damping`, each parameter gets that part of its typical curvature on top.
         """
         beta, radius = problem.risk_weight, problem.radius
         gradient, jacobian = beta * here.risk_gradient, here.jacobian
-        hessian, metric = beta * here.risk_hessian, np.eye(len(here.w))
-        centre = here.w / radius
-        if basis is not None:
-            gradient, jacobian = gradient @ basis, jacobian @ basis
-            hessian = hessian - problem.modulus * metric
-            metric, centre = basis.T @ basis, centre @ basis
-            hessian = hessian + problem.modulus * metric
+        hessian = beta * here.risk_hessian
         if damping > 0:
             hessian = hessian + np.diag(damping * _sizes(here, problem))
         values, ball = here.violation, None
         if problem.modulus == 0:
             outside = 0.5 * (float(here.w @ here.w) / radius - radius)
             values = np.append(values, outside)
-            jacobian = np.vstack([jacobian, centre])
-            ball = metric / radius
+            jacobian = np.vstack([jacobian, here.w / radius])
+            ball = np.eye(len(here.w)) / radius
         bound = problem.multiplier_bound
-        return cls(
-            gradient, hessian, values, jacobian, here.hessians, ball, bound, basis
-        )
+        return cls(gradient, hessian, values, jacobian, here.hessians, ball, bound)
 
     @property
     def n_cells(self) -> int:
@@ -263,7 +201,7 @@ def solve(
         now = after
     z = model.n_cells
     return SaddleStep(
-        now.e if model.basis is None else model.basis @ now.e,
+        now.e,
         now.lam[:z],
         float(model.gradient @ now.e + 0.5 * now.e @ model.hessian @ now.e),
         now.values[:z],
@@ -360,67 +298,6 @@ def _factorise(hessian: FloatArray) -> tuple[FloatArray, bool]:
     raise LinAlgError("no ridge makes H(λ) positive definite")
 
 
-@dataclass(frozen=True, eq=False)
-class CurvatureTrend:
-    """A trend of the curvature of G(·; λ) per direction."""
-
-    directions: FloatArray  # V, (p, p)
-    coordinates: FloatArray  # V⁻¹
-    log_factors: FloatArray  # log κ
-    last: FloatArray  # a
-
-    def mean_curvature(self, d: FloatArray, farthest: float) -> FloatArray:
-        """Return θ for the step d; the trend is followed for −1 ≤ t ≤ `farthest`."""
-        ahead, last = self.coordinates @ d, self.last
-        moved = np.abs(last) > 1e-9 * np.abs(last).max(initial=0.0)
-        t = np.divide(ahead, last, out=np.zeros_like(ahead), where=moved)
-        exponent = np.clip(t, -1.0, farthest) * self.log_factors
-        small = np.abs(exponent) < 1e-6
-        safe = np.where(small, 1.0, exponent)
-        return np.where(small, 1.0, np.expm1(safe) / safe)
-
-    def basis(self, theta: FloatArray) -> FloatArray:
-        """Return V diag(θ)^{-1/2} V⁻¹: unit curvature there is curvature θ here."""
-        return (self.directions / np.sqrt(theta)) @ self.coordinates
-
-
-def forecast(
-    here: Expansion, before: Expansion, multipliers: FloatArray, problem: SaddleTerms
-) -> CurvatureTrend | None:
-    """Compare the Hessians of G(·; λ), without ridge, at two points."""
-    from scipy.linalg import eigh
-
-    if not np.any(here.w != before.w):
-        return None
-    now = _loss_hessian(here, multipliers, problem)
-    then = _loss_hessian(before, multipliers, problem)
-    diagonal = np.diag(then)
-    floor = 1e-9 * (diagonal + float(diagonal.mean()))
-    if not floor.max(initial=0.0) > 0:
-        return None
-    then = then + np.diag(floor)
-    try:
-        kappa, directions = eigh(now + np.diag(floor), then, check_finite=False)
-    except LinAlgError:
-        return None
-    coordinates = directions.T @ then
-    return CurvatureTrend(
-        directions,
-        coordinates,
-        np.log(np.clip(kappa, 1.0 / MAX_FACTOR, MAX_FACTOR)),
-        coordinates @ (here.w - before.w),
-    )
-
-
-def _loss_hessian(
-    at: Expansion, multipliers: FloatArray, problem: SaddleTerms
-) -> FloatArray:
-    """Return ∇²G(w; λ) without the ridge, which never changes."""
-    hessian = problem.risk_weight * at.risk_hessian
-    hessian = hessian + np.tensordot(multipliers, at.hessians, axes=1)
-    return np.asarray(hessian - problem.modulus * np.eye(len(at.w)))
-
-
 def maximise_capped(
     matrix: FloatArray,
     slope: FloatArray,
@@ -500,3 +377,44 @@ def _solved(
     if total > bound:
         x[capped] *= bound / total
     return np.asarray(x)
+
+
+def orthonormal(columns: FloatArray) -> FloatArray:
+    """Return an orthonormal basis of the span of a few long unit columns.
+
+    A column that depends on those before it adds none: what is left of it is rounding,
+    and would be a direction that every processor draws for itself. Blocks of rows
+    first, while they are in the processor's cache, then their triangles.
+
+    Reference: Demmel, Grigori, Hoemmen and Langou, *Communication-optimal parallel and
+    sequential QR and LU factorizations* (2012), section 3.
+    """
+    p, q = columns.shape
+    blocks = p // BLOCK_ROWS
+    if blocks < 2 or 2 * q > BLOCK_ROWS:
+        basis, triangle = np.linalg.qr(columns)
+        return basis if (turn := _turn(triangle)) is None else basis @ turn
+    cut = [np.array(part) for part in np.array_split(columns, blocks)]
+    parts = [np.linalg.qr(part) for part in cut]
+    within, whole = np.linalg.qr(np.concatenate([triangle for _, triangle in parts]))
+    turns = within.reshape(blocks, q, q)
+    if (turn := _turn(whole)) is not None:
+        turns = turns @ turn
+    found = np.empty((p, turns.shape[2]))
+    ends = np.cumsum([len(part) for part in cut])
+    for end, (basis, _), turn in zip(ends, parts, turns, strict=True):
+        np.matmul(basis, turn, out=found[end - len(basis) : end])
+    return found
+
+
+def _turn(triangle: FloatArray) -> FloatArray | None:
+    """Return a basis of a triangle's columns that depend on none before them.
+
+    None if none does. A column that depends is taken out before the next is looked at.
+    """
+    left = np.arange(len(triangle))
+    basis, found = np.empty(0), triangle
+    while (flat := np.abs(np.diagonal(found)) <= MIN_INDEPENDENT).any():
+        left = np.delete(left, int(np.argmax(flat)))
+        basis, found = np.linalg.qr(triangle[:, left])
+    return None if len(left) == len(triangle) else basis

@@ -13,7 +13,7 @@ closed over the larger ball, the smaller one's result stands.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -45,7 +45,6 @@ from pffl.queries.expand import linear
 from pffl.typing import FloatArray, IntArray
 
 ARMIJO = 1e-4
-MAX_TRUST = 1.0  # times the last step, for which a trend of curvature is followed
 NEAR_END = 0.9  # of the ball's radius: then it grows
 RADIUS_GROWTH = 10.0
 MAX_RADIUS = 1e9  # times the radius at the start
@@ -73,10 +72,12 @@ class SaddleState:
         Expansion at the w of the pair to return.
     here
         Expansion at the last accepted w.
+    last
+        The step to it, where the next is looked for in its span.
     penalty, promised
         ρ of the merit, and how much of it the step to `w` should save.
-    refused, trust
-        Trials refused since `here`, and how far a trend of curvature is followed.
+    refused, order
+        Trials refused since `here`, and the order of the next expansion.
     idle, stalled
         Rounds since a bound moved, and whether nothing more can be gained.
     above, below
@@ -104,8 +105,9 @@ class SaddleState:
     here: Expansion | None = None
     penalty: float = 0.0
     promised: float = 0.0
+    last: FloatArray | None = None
     refused: int = 0
-    trust: float = MAX_TRUST
+    order: int = 2
     idle: int = 0
     stalled: bool = False
     above: float = 0.0
@@ -180,8 +182,6 @@ class GapMethod(Method, Generic[S]):
 
     Attributes
     ----------
-    order
-        Of the expansions that it asks for.
     closer
         Part of the target gap at which to stop.
     patience
@@ -195,7 +195,6 @@ class GapMethod(Method, Generic[S]):
     resumes: ClassVar[bool] = True
     saddle: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"multiplier_bound": MULTIPLIER_BOUNDS}
-    order: ClassVar[int]
     closer: ClassVar[float]
     patience: ClassVar[int] = 10
 
@@ -204,14 +203,14 @@ class GapMethod(Method, Generic[S]):
         state = self.initial(problem, None if start is None else start.point)
         known = None if start is None else start.under(problem)
         if known is not None and np.array_equal(state.w, known.w):
-            enough = self.order == 1 or known.risk_hessian.size > 0
-            state = self.step(problem, state, known) if enough else state
+            state = self.step(problem, state, known)
         method: GapMethod[Any] = self
         try:
             while not method.finished(state):
                 if (other := method.successor(problem, state)) is not None:
                     method = other
                     state = replace(state, w=state.best.w, here=None, refused=0, idle=0)
+                state = yield from method.aim(problem, state)
                 lam = state.multipliers  # of the model around the last w
                 total = yield method.query(problem, state)
                 state = method.step(problem, state, total)
@@ -233,6 +232,11 @@ class GapMethod(Method, Generic[S]):
     @abstractmethod
     def step(self, problem: Problem, state: S, total: ExpandTotal | Expansion) -> S:
         """Return the state after a total has come in."""
+
+    def aim(self, problem: Problem, state: S) -> Generator[Expand, ExpandTotal, S]:
+        """Choose the next w by further queries, where `step` has left that open."""
+        yield from ()
+        return state
 
     def successor(self, problem: Problem, state: S) -> GapMethod[Any] | None:
         """Return the method that continues from here, should this one be slow."""
@@ -303,10 +307,20 @@ class GapMethod(Method, Generic[S]):
             below=below,
         )
 
+    def target(self, problem: Problem, state: S) -> float:
+        """Return the gap that is aimed at: in parts of β + Σλ, and of the losses."""
+        weight = problem.risk_weight + float(state.best.multipliers.sum())
+        return self.target_gap * weight * gap_unit(_largest(problem, state), 1.0)
+
+    def nearly_closed(self, problem: Problem, state: S, before: float) -> bool:
+        """Whether the next of steps that converge quadratically closes the gap."""
+        expected = state.gap * (state.gap / before) ** 2
+        known = 0 < before < np.inf
+        return known and expected <= self.closer * self.target(problem, state)
+
     def _closed(self, problem: Problem, state: S) -> S:
         """Say whether the gap is as small as it was to be, and in floating point."""
-        weight = problem.risk_weight + float(state.best.multipliers.sum())  # β + Σλ
-        target = self.target_gap * weight * gap_unit(_largest(problem, state), 1.0)
+        target = self.target(problem, state)
         # What rounding hides is no reason to go on, once the target is reached.
         hidden = max(
             ROUNDING * abs(state.upper), min(state.above + state.below, target)

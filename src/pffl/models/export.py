@@ -25,14 +25,13 @@ from pffl import __version__
 from pffl.data.columns import OTHER, Unseen
 from pffl.data.schema import MISSING
 from pffl.errors import UsageError
-from pffl.models.coefficients import RawForm
+from pffl.models.predictor import Predictor, RawForm
 from pffl.numerics import smallest_probability
 from pffl.typing import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from pffl.models.predictor import Predictor
 
 OPSETS = {"": 15, "ai.onnx.ml": 2}  # of 2021 and before: every runtime in use has them
 DOUBLE, INTEGER, STRING = 11, 7, 8  # types of ONNX

@@ -233,6 +233,15 @@ class LinearModel(Model):
                 full[a, :, b] = full[b, :, a] = self._gram(X, curvatures[:, a, b])
         return full.reshape(q * c, q * c)
 
+    def diagonal(self, X: Design, curvatures: FloatArray) -> FloatArray:
+        """Return the diagonal of `gram`."""
+        bent = curvatures.reshape(len(X), self.n_outputs, -1)
+        own = np.einsum("naa->an", bent)
+        squares = X.square_sums(own) if isinstance(X, ScaledRows) else own @ X**2
+        if self.intercept:
+            squares = np.column_stack([squares, own.sum(axis=1)])
+        return squares.reshape(-1)
+
     def _gram(self, X: Design, curvatures: FloatArray) -> FloatArray:
         if isinstance(X, ScaledRows) or curvatures.min(initial=0.0) < 0:
             return self._mixed_gram(X, curvatures)
@@ -259,6 +268,14 @@ class LinearModel(Model):
     def classes(self, w: FloatArray, X: Design) -> FloatArray | None:
         """Return predicted label codes, or None for a numeric target."""
         return self.score_classes(self.scores(w, X))
+
+    def predict_proba(self, w: FloatArray, X: Design) -> FloatArray:
+        """Return class probabilities, shape (n, classes)."""
+        return self.score_proba(self.scores(w, X))
+
+    def score_proba(self, z: FloatArray) -> FloatArray:
+        """Return the class probabilities of each score."""
+        self.refuse("return probabilities: use predict")
 
     @abstractmethod
     def score_classes(self, z: FloatArray) -> FloatArray | None:
@@ -301,9 +318,9 @@ class LogisticRegression(LinearModel):
     Examples
     --------
     >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
     >>> model = pffl.LogisticRegression(l2=0.01)
-    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.66), model=model, seed=0)
+    >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.66), model=model)
     >>> solution.predict_proba(people.pooled("test").X[:2]).shape
     (2, 2)
     """
@@ -383,9 +400,8 @@ class LogisticRegression(LinearModel):
         """The log-odds of the threshold."""
         return math.log(self.threshold) - math.log1p(-self.threshold)
 
-    def predict_proba(self, w: FloatArray, X: Design) -> FloatArray:
+    def score_proba(self, z: FloatArray) -> FloatArray:
         """Return class probabilities, shape (n, 2)."""
-        z = self.scores(w, X)
         return np.stack([sigmoid(-z), sigmoid(z)], axis=1)  # 1 − σ(z) would cancel
 
     @property
@@ -416,8 +432,8 @@ class SoftmaxRegression(LinearModel):
     Examples
     --------
     >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, classes=3, seed=0)
-    >>> solution = pffl.solve(people, None, model=pffl.SoftmaxRegression(), seed=0)
+    >>> people = pffl.datasets.synthetic(600, silos=3, classes=3)
+    >>> solution = pffl.solve(people, None, model=pffl.SoftmaxRegression())
     >>> solution.predict_proba(people.pooled("test").X[:2]).shape
     (2, 3)
     """
@@ -472,9 +488,9 @@ class SoftmaxRegression(LinearModel):
         """Return the class with the largest score."""
         return z.argmax(axis=1).astype(np.float64)
 
-    def predict_proba(self, w: FloatArray, X: Design) -> FloatArray:
+    def score_proba(self, z: FloatArray) -> FloatArray:
         """Return class probabilities, shape (n, classes)."""
-        return np.exp(log_softmax(self.scores(w, X)))
+        return np.exp(log_softmax(z))
 
     @property
     def n_classes(self) -> int:
@@ -617,8 +633,8 @@ class LeastSquares(NumericModel):
     Examples
     --------
     >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, task="regression", seed=0)
-    >>> solution = pffl.solve(people, None, model=pffl.LeastSquares(l2=0.01), seed=0)
+    >>> people = pffl.datasets.synthetic(600, silos=3, task="regression")
+    >>> solution = pffl.solve(people, None, model=pffl.LeastSquares(l2=0.01))
     >>> solution.predict(people.pooled("test").X[:2]).shape
     (2,)
     """
@@ -662,9 +678,9 @@ class HuberRegression(NumericModel):
     Examples
     --------
     >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, task="regression", seed=0)
+    >>> people = pffl.datasets.synthetic(600, silos=3, task="regression")
     >>> model = pffl.HuberRegression(delta=2.0)
-    >>> pffl.solve(people, None, model=model, seed=0).status
+    >>> pffl.solve(people, None, model=model, random_state=0).status
     'no bounds'
     """
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -25,6 +25,12 @@ import numpy as np
 from pffl.data.schema import Schema
 from pffl.errors import DataError, MissingExtraError, Problems, UsageError, wrong
 from pffl.models.base import UNSCALED, Inputs, Model, Step, Target
+from pffl.models.linear import (
+    LeastSquares,
+    LinearModel,
+    LogisticRegression,
+    SoftmaxRegression,
+)
 from pffl.models.scaled import Design, dense
 from pffl.numerics import is_number
 from pffl.typing import FloatArray
@@ -32,7 +38,6 @@ from pffl.typing import FloatArray
 try:
     import torch
     from torch import Tensor, nn
-    from torch.nn import functional
 except ModuleNotFoundError as error:  # pragma: no cover
     raise MissingExtraError("torch", "Network") from error
 
@@ -45,82 +50,38 @@ OWN_MODULE = "own module"
 LossName = Literal["cross_entropy", "binary", "squared"]
 
 
-@dataclass(frozen=True)
-class Loss:
-    """What a network's outputs mean.
-
-    Attributes
-    ----------
-    name
-        As `Network` takes it.
-    labels
-        The labels that it is for.
-    of_scores
-        From scores and labels to the loss of each example.
-    """
-
-    name: str
-    labels: Literal["two classes", "classes", "a numeric target"]
-    of_scores: Callable[[Tensor, Tensor], Tensor]
-
-    @property
-    def numeric(self) -> bool:
-        """Whether predictions are numbers."""
-        return self.labels == "a numeric target"
-
-    @property
-    def per_class(self) -> bool:
-        """Whether there is a score for each class."""
-        return self.labels == "classes"
-
-    def outputs_for(self, schema: Schema) -> int:
-        """Return how many outputs these labels need, or refuse them."""
-        found = len(schema.labels)
-        fits = found == 0 if self.numeric else found >= 2
-        if not fits or (self.labels == "two classes" and found != 2):
-            advice = "cross_entropy" if found > 2 else "binary" if found else "squared"
-            raise DataError(
-                f"[wrong-model] the loss '{self.name}' needs {self.labels}; "
-                f"'{schema.target}' has "
-                f"{f'{found} classes' if found else 'numeric values'}: use '{advice}'"
-            )
-        return found if self.per_class else 1
-
-    def check_outputs(self, shape: tuple[int, ...], rows: int, outputs: int) -> None:
-        """Refuse a module whose outputs do not fit the loss."""
-        fits = [(rows, outputs)] if self.per_class else [(rows, 1), (rows,)]
-        if shape not in fits:
-            raise UsageError(
-                f"[wrong-shape] for {rows} rows the module returns outputs of shape "
-                f"{shape}; the loss '{self.name}' needs {' or '.join(map(str, fits))}"
-            )
-
-    def scores(self, outputs: Tensor) -> Tensor:
-        """Return outputs as the losses take them: (n, classes), or (n,) for one."""
-        return outputs if self.per_class else outputs.reshape(-1)
-
-    def classes(self, z: Tensor) -> Tensor | None:
-        """Return predicted label codes, or None for a numeric target."""
-        if self.numeric:
-            return None
-        return z.argmax(dim=1) if self.per_class else z > 0
-
-
-LOSSES: dict[str, Loss] = {
-    "cross_entropy": Loss(
-        "cross_entropy",
-        "classes",
-        lambda z, y: functional.cross_entropy(z, y.long(), reduction="none"),
-    ),
-    "binary": Loss(
-        "binary",
-        "two classes",
-        lambda z, y: functional.binary_cross_entropy_with_logits(
-            z, y, reduction="none"
-        ),
-    ),
-    "squared": Loss("squared", "a numeric target", lambda z, y: (z - y).square()),
+#: What outputs mean: losses, slopes and predictions that follow from scores.
+LOSSES: dict[str, type[LinearModel]] = {
+    "cross_entropy": SoftmaxRegression,
+    "binary": LogisticRegression,
+    "squared": LeastSquares,
 }
+
+
+def loss_for(name: str, schema: Schema) -> LinearModel:
+    """Return what follows from scores under a loss; refuse other labels."""
+    link = LOSSES[name]()
+    try:
+        return replace(link, n_outputs=link.check_labels(schema))
+    except DataError as error:
+        found = len(schema.labels)
+        advice = "cross_entropy" if found > 2 else "binary" if found else "squared"
+        raise DataError(
+            f"[wrong-model] the loss '{name}' is not for '{schema.target}', which has "
+            f"{f'{found} classes' if found else 'numeric values'}: use '{advice}'"
+        ) from error
+
+
+def scores_of(outputs: Tensor, link: LinearModel) -> Tensor:
+    """Return a module's outputs as scores; refuse those that do not fit the loss."""
+    rows, several = len(outputs), link.n_outputs > 1
+    fits = [(rows, link.n_outputs)] if several else [(rows, 1), (rows,)]
+    if outputs.shape not in fits:
+        raise UsageError(
+            f"[wrong-shape] for {rows} rows the module returns outputs of shape "
+            f"{tuple(outputs.shape)}; the loss needs {' or '.join(map(str, fits))}"
+        )
+    return outputs if several else outputs.reshape(-1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,14 +115,14 @@ class Network(Model):
     Examples
     --------
     >>> import pffl, torch
-    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
     >>> module = torch.nn.Sequential(
     ...     torch.nn.Linear(10, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)
     ... )
     >>> method = pffl.PFFL(dual_rounds=2, rounds_per_dual=2, step_size=0.1)
     >>> bounds = pffl.BoundedGroupLoss(0.9)
     >>> solution = pffl.solve(
-    ...     people, bounds, model=pffl.Network(module), method=method, seed=0
+    ...     people, bounds, model=pffl.Network(module), method=method, random_state=0
     ... )
     >>> solution.predict_proba(people.pooled("test").X[:2]).shape
     (2, 2)
@@ -212,20 +173,25 @@ class Network(Model):
 
     def bind(self, schema: Schema, inputs: Inputs) -> Self:
         """Return this model for these data; refuse what does not fit them."""
-        needed = self._loss.outputs_for(schema)
-        inputs = inputs if self.standardized else inputs.unscaled()
-        bound = replace(self, inputs=replace(inputs, deferred=True), n_outputs=needed)
+        link = loss_for(self.loss, schema)
+        inputs = replace(
+            inputs if self.standardized else inputs.unscaled(), deferred=True
+        )
+        bound = replace(self, inputs=inputs, n_outputs=link.n_outputs)
         try:
-            module = bound.replica.evaluating()
-            with torch.inference_mode():
-                shape = tuple(module(bound.tensor(bound._two_rows)).shape)
+            bound.scores(bound.start(0), np.repeat(inputs.mean[None], 2, axis=0))
         except (RuntimeError, ValueError, TypeError, IndexError) as reason:
             raise UsageError(
                 f"[wrong-shape] Network: the module does not take rows of "
                 f"{schema.n_features} features: {reason}"
             ) from reason
-        self._loss.check_outputs(shape, 2, needed)
         return bound
+
+    @cached_property
+    def link(self) -> LinearModel:
+        """What follows from scores: losses, slopes and predictions."""
+        link = LOSSES[self.loss](n_outputs=self.n_outputs)
+        return link.with_target(self.target)
 
     def with_target(self, target: Target) -> Self:
         """Return this model with its outputs in units of the target."""
@@ -278,13 +244,8 @@ class Network(Model):
             draw(replica.module, seed)
         return numbers(replica.state)
 
-    def tensor(self, X: Design | Tensor) -> Tensor:
-        """Return rows as the module takes them: scaled, in its type, on its device.
-
-        Those that are a tensor already stay as they are.
-        """
-        if isinstance(X, Tensor):
-            return X
+    def tensor(self, X: Design) -> Tensor:
+        """Return rows as the module takes them: scaled, in its type, on its device."""
         given = dense(X)
         rows = torch.from_numpy(given if given.flags.writeable else given.copy())
         rows = rows.to(self.torch_device)
@@ -292,40 +253,13 @@ class Network(Model):
             rows = (rows - self._scaling[0]) / self._scaling[1]
         return rows.to(self._dtype)
 
-    def labels(self, y: FloatArray | Tensor) -> Tensor:
-        """Return labels as the losses take them: numbers standardised, or a tensor."""
-        if isinstance(y, Tensor):
-            return y
-        return self.column((y - self.target.mean) / self.target.scale)
-
-    def column(self, values: FloatArray) -> Tensor:
-        """Return numbers, one per example, in the module's type, on its device."""
-        return torch.tensor(values, dtype=self._dtype, device=self.torch_device)
-
-    def example_losses(self, z: Tensor, y: Tensor) -> Tensor:
-        """Return the loss of each example from the module's outputs."""
-        losses = self._loss.of_scores(self._loss.scores(z), y)
-        return self.target.scale**2 * losses
-
     def losses(self, w: FloatArray, X: Design, y: FloatArray) -> FloatArray:
-        """Return the loss of each example, in batches."""
-        return self.losses_and_classes(w, X, y)[0]
+        """Return the loss of each example."""
+        return self.link.score_losses(self.scores(w, X), y)
 
     def classes(self, w: FloatArray, X: Design) -> FloatArray | None:
         """Return predicted label codes, or None for a numeric target."""
-        return self.losses_and_classes(w, X, np.zeros(len(X)))[1]
-
-    def losses_and_classes(
-        self, w: FloatArray, X: Design | Tensor, y: FloatArray | Tensor
-    ) -> tuple[FloatArray, FloatArray | None]:
-        """Return both from one pass; classes are None for a numeric target."""
-        losses, codes = np.empty(len(X)), np.empty(len(X))
-        for rows, z in self._evaluated(w, X):
-            losses[rows] = numbers(self.example_losses(z, self.labels(y[rows])))
-            found = self._loss.classes(self._loss.scores(z))
-            if found is not None:
-                codes[rows] = numbers(found)
-        return losses, None if self._loss.numeric else codes
+        return self.link.score_classes(self.scores(w, X))
 
     def losses_and_gradient(
         self, w: FloatArray, X: Design, y: FloatArray, weights: FloatArray
@@ -364,38 +298,31 @@ class Network(Model):
         replica = self.replica
         replica.load(w)
         replica.training(len(X))
-        with seeded(key, self.torch_device) if self.random else nullcontext():
+        with seeded(key, self.torch_device):
             _, gradient = self._loss_gradient(replica, X, y, weights)
         return np.pad(gradient, (0, self.n_parameters - self.n_trained))
 
     def predict_proba(self, w: FloatArray, X: Design) -> FloatArray:
         """Return class probabilities, shape (n, classes)."""
-        if self._loss.numeric:
-            self.refuse("return probabilities: use predict")
-        if self._loss.per_class:
-            return self._outputs(w, X, lambda z: torch.softmax(z, dim=1))
-        return self._outputs(
-            w, X, lambda z: torch.stack([1 - torch.sigmoid(z), torch.sigmoid(z)], dim=1)
-        )
+        return self.link.score_proba(self.scores(w, X))
 
     @property
     def n_classes(self) -> int:
         """Number of classes; 0 for a numeric target."""
-        return 0 if self._loss.numeric else max(2, self.n_outputs)
+        return self.link.n_classes
 
     def scores(self, w: FloatArray, X: Design) -> FloatArray:
         """Return the module's outputs, shape (n,), or (n, classes)."""
-        return self._outputs(w, X, lambda z: z)
-
-    def _outputs(
-        self, w: FloatArray, X: Design, function: Callable[[Tensor], Tensor]
-    ) -> FloatArray:
-        """Return a function of the scores of all rows."""
-        found = [
-            numbers(function(self._loss.scores(z))) for _, z in self._evaluated(w, X)
-        ]
-        shape = (0, self.n_outputs) if self._loss.per_class else (0,)
-        return np.concatenate(found) if found else np.zeros(shape)
+        replica = self.replica
+        replica.load(w)
+        module = replica.evaluating()
+        shape = (0, self.n_outputs) if self.n_outputs > 1 else (0,)
+        found = [np.zeros(shape)]
+        with torch.inference_mode():
+            for rows in self._batches(len(X)):
+                z = scores_of(module(self.tensor(X[rows])), self.link)
+                found.append(numbers(z))
+        return np.concatenate(found)
 
     def predict_values(self, w: FloatArray, X: Design) -> FloatArray:
         """Return predicted numbers, in the target's own units."""
@@ -420,24 +347,6 @@ class Network(Model):
         }
 
     @cached_property
-    def random(self) -> bool:
-        """Whether training draws random numbers, as dropout does."""
-        module = Replica(self.module, self.torch_device).module
-        with torch.no_grad(), seeded((0,), self.torch_device):
-            before = rng_state(self.torch_device)
-            module.train()(self.tensor(self._two_rows))
-            return not torch.equal(before, rng_state(self.torch_device))
-
-    @property
-    def _loss(self) -> Loss:
-        return LOSSES[self.loss]
-
-    @property
-    def _two_rows(self) -> FloatArray:
-        """Average rows, to try the module with."""
-        return np.repeat(self.inputs.mean[None], 2, axis=0)
-
-    @cached_property
     def _dtype(self) -> torch.dtype:
         """The floating type that the module computes in: its first parameter's."""
         return next(p.dtype for p in self.module.parameters() if p.requires_grad)
@@ -451,29 +360,20 @@ class Network(Model):
         step = self.rows_at_once
         return [slice(a, min(a + step, rows)) for a in range(0, rows, step)]
 
-    def _evaluated(
-        self, w: FloatArray, X: Design | Tensor
-    ) -> Iterator[tuple[slice, Tensor]]:
-        """Yield rows and the module's outputs for them, batch by batch."""
-        replica = self.replica
-        replica.load(w)
-        replica.evaluating()
-        for rows in self._batches(len(X)):
-            with torch.inference_mode():  # not across the yield: it would leak out
-                z = replica.module(self.tensor(X[rows]))
-            yield rows, z
-
     def _loss_gradient(
         self, replica: Replica, X: Design, y: FloatArray, weights: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Losses and weighted gradient of one batch, in the module's present mode."""
-        losses = self.example_losses(replica.module(self.tensor(X)), self.labels(y))
-        weighted = (losses * self.column(weights)).sum()
-        trained = list(replica.trained.values())
+        z = scores_of(replica.module(self.tensor(X)), self.link)
+        losses, slopes = self.link.score_losses_and_slopes(numbers(z), y)
         found = torch.autograd.grad(
-            weighted, trained, allow_unused=True, materialize_grads=True
+            z,
+            list(replica.trained.values()),
+            torch.as_tensor((slopes.T * weights).T).to(z),
+            allow_unused=True,
+            materialize_grads=True,
         )
-        return numbers(losses), join(found)
+        return losses, numbers(torch.cat([part.reshape(-1) for part in found]))
 
 
 class Replica:
@@ -498,11 +398,11 @@ class Replica:
             if name in kept and buffer.is_floating_point()
         }
         self.tensors = self.trained | self.statistics
-        self.sizes = [tensor.numel() for tensor in self.tensors.values()]
         self.n_trained = sum(tensor.numel() for tensor in self.trained.values())
         self.state = torch.cat([t.detach().reshape(-1) for t in self.tensors.values()])
-        for name, part in self.split(self.state).items():
-            self.tensors[name].data = part
+        parts = torch.split(self.state, [t.numel() for t in self.tensors.values()])
+        for tensor, part in zip(self.tensors.values(), parts, strict=True):
+            tensor.data = part.reshape(tensor.shape)
         self._counts = [
             (buffer, buffer.clone())
             for buffer in self.module.buffers()
@@ -515,14 +415,6 @@ class Replica:
         self.state.copy_(torch.tensor(w))
         for buffer, first in self._counts:
             buffer.copy_(first)
-
-    def split(self, stacked: Tensor) -> dict[str, Tensor]:
-        """Cut w, or a stack of several, shape (…, p), into the module's tensors."""
-        parts = torch.split(stacked, self.sizes, dim=-1)
-        return {
-            name: part.reshape(*stacked.shape[:-1], *tensor.shape)
-            for (name, tensor), part in zip(self.tensors.items(), parts, strict=True)
-        }
 
     def training(self, rows: int) -> None:
         """Switch to training.
@@ -547,17 +439,10 @@ class Replica:
             self._training = training
 
 
-def join(tensors: Sequence[Tensor], stack: int = 0) -> FloatArray:
-    """Flatten tensors, after `stack` leading axes, into one float64 vector each."""
-    if not tensors:
-        return np.zeros(0)
-    flat = [t.detach().reshape(*t.shape[:stack], -1) for t in tensors]
-    return numbers(torch.cat([part.to("cpu", torch.float64) for part in flat], dim=-1))
-
-
-def numbers(tensor: Tensor) -> FloatArray:
-    """Return a tensor as a float64 array."""
-    return np.asarray(tensor.detach().to("cpu", torch.float64).numpy())
+def numbers(values: Any) -> FloatArray:
+    """Return a tensor, or what can be one, as a float64 array."""
+    tensor = torch.as_tensor(values).detach()
+    return np.asarray(tensor.to("cpu", torch.float64).numpy())
 
 
 def draw(module: nn.Module, seed: int) -> None:
@@ -580,13 +465,6 @@ def seeded(key: tuple[int, ...], device: torch.device) -> Iterator[None]:
     with torch.random.fork_rng(devices, device_type=kind):
         torch.manual_seed(int(sequence.generate_state(1, np.uint64)[0]))
         yield
-
-
-def rng_state(device: torch.device) -> Tensor:
-    """Return the state of the generator that a module on this device draws from."""
-    if device.type == "cuda":
-        return torch.cuda.get_rng_state(device)
-    return torch.get_rng_state()
 
 
 class Described(nn.Sequential):

@@ -9,6 +9,7 @@ anything; no code is ever loaded from it (fault 68). The same run gives the same
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pffl import files
-from pffl.data.columns import TableEncoding, Unseen, typed_labels
+from pffl.data.columns import Column, TableEncoding, Unseen, typed_labels
 from pffl.data.read import is_table, read_chunks
 from pffl.data.rows import Matrix, as_inputs, rows_not_finite
 from pffl.data.schema import Schema
@@ -33,12 +34,12 @@ from pffl.errors import (
 )
 from pffl.models.base import UNSCALED, Inputs, Model, Target
 from pffl.models.external import Probabilities, Reported
-from pffl.models.linear import rebuild
+from pffl.models.linear import LinearModel, NumericModel, rebuild
 from pffl.models.scaled import Design
 from pffl.records import Record, read
 from pffl.tensors import MAX_BYTES, Parcel, judge, pack, unpack
 from pffl.text import few, visible
-from pffl.typing import FloatArray
+from pffl.typing import FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     Table: TypeAlias = pd.DataFrame | str | os.PathLike[str] | NDArray[Any]
 
 
+INTERCEPT = "(intercept)"
 PREDICTION, PROBABILITY = "prediction", "probability"  # columns of scores
 MAX_SCALED_NUMBERS = 1 << 22  # at once
 FORMAT = "pffl model"
@@ -85,8 +87,8 @@ class Predictor:
     Examples
     --------
     >>> import pffl
-    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
-    >>> predictor = pffl.solve(people, pffl.BoundedGroupLoss(0.65), seed=0).predictor
+    >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
+    >>> predictor = pffl.solve(people, pffl.BoundedGroupLoss(0.65)).predictor
     >>> predictor.classes
     array(['class 0', 'class 1'], dtype='<U7')
     >>> predictor.predict(people.pooled("test").X[:3]).shape
@@ -226,8 +228,6 @@ class Predictor:
         inputs of a text share one, that of the whole text. Of several classes there is
         a coefficient for each.
         """
-        from pffl.models.coefficients import coefficients_of
-
         return coefficients_of(self)
 
     def _predicted(self, X: Design) -> NDArray[Any]:
@@ -256,7 +256,7 @@ class Predictor:
         parts: list[NDArray[Any]] = []
         rule = _checked_rule(unseen)
         for chunk in read_chunks(table, self.preparation.columns):
-            X = self.preparation.encode(chunk, rule)
+            X = self.preparation.encoder.encode(chunk, unseen=rule)
             parts += [function(part) for part in self._batches(X)]
         return np.concatenate(parts)
 
@@ -329,14 +329,15 @@ def score_file(
 
     def parts() -> Iterator[pd.DataFrame]:
         for chunk in read_chunks(rows, preparation.columns, tuple(keep)):
-            X = preparation.encode(chunk, rule)
+            X = preparation.encoder.encode(chunk, unseen=rule)
             values = [predictor._predicted(part) for part in predictor._batches(X)]
             scores = {PREDICTION: np.concatenate(values)}
             if labels:
                 p = [predictor._probabilities(part) for part in predictor._batches(X)]
                 scores |= dict(zip(names, np.concatenate(p).T, strict=True))
             counts.append(len(scores[PREDICTION]))
-            yield pd.concat([chunk.kept, pd.DataFrame(scores)], axis=1)
+            kept = chunk[list(keep)].reset_index(drop=True)
+            yield pd.concat([kept, pd.DataFrame(scores)], axis=1)
 
     if not isinstance(out, str | os.PathLike):
         _write_csv(out, parts())
@@ -383,6 +384,121 @@ def _checked_rule(unseen: Unseen | None) -> Unseen | None:
     if unseen not in (None, *get_args(Unseen)):
         raise UsageError(f"'unseen' must be one of {get_args(Unseen)}. Got {unseen}.")
     return unseen
+
+
+# What a linear model says, in the units of its raw inputs
+
+
+@dataclass(frozen=True, eq=False)
+class RawForm:
+    """Scores of inputs x, filled: ``intercept + coefficients · (x − mean)``.
+
+    The shift stays apart. Folded into the intercept, it would cancel: a year around
+    2000, or an account's number, would cost the digits by which people differ.
+
+    Attributes
+    ----------
+    columns, spans
+        Those of the table, and where the inputs of each are.
+    coefficients
+        Per unit of each input, shape (outputs, inputs).
+    intercept
+        Scores of the mean inputs.
+    mean
+        Of the inputs, over the training rows.
+    deviation
+        Their standard deviations; NaN where they are not known.
+    fill
+        What an input is where it is missing; 0 where it cannot be.
+    limits
+        Where numbers are kept.
+    """
+
+    columns: tuple[Column, ...]
+    spans: dict[str, slice]
+    coefficients: FloatArray
+    intercept: FloatArray
+    mean: FloatArray
+    deviation: FloatArray
+    fill: FloatArray
+    limits: tuple[float, float]
+
+    @classmethod
+    def of(cls, predictor: Predictor, purpose: str) -> RawForm:
+        """Unfold a linear model; refuse a network, which has no such form.
+
+        Two classes have one score: the log-odds of the last.
+        """
+        model, columns = predictor.model, predictor.preparation.columns
+        if not isinstance(model, LinearModel):
+            raise UsageError(
+                f"[not-linear] {purpose} needs a linear model, and this is a network: "
+                "load `predictor.model.state_dict(predictor.w)` into its torch module "
+                "and use torch.onnx.export; scaling and loss bound stay with pffl"
+            )
+        target, inputs = model.target, model.inputs
+        table = predictor.w.reshape(model.n_outputs, model.n_columns)
+        if model.n_outputs == 2:
+            table = table[1:] - table[:1]
+        d, fill, limits = (
+            len(inputs.mean),
+            np.zeros(len(inputs.mean)),
+            (-np.inf, np.inf),
+        )
+        own = table[:, d] if model.intercept else np.zeros(len(table))
+        elsewhere = (inputs.mean == 0).all() and (inputs.scale == 1).all()
+        known = model.standardize and not elsewhere
+        fill[inputs.gaps[0]] = inputs.fill
+        if isinstance(model, NumericModel) and predictor.loss_bound is not None:
+            limits = model.limits(predictor.loss_bound)
+        ends = np.cumsum([column.width for column in columns]).tolist()
+        spans = map(slice, [0, *ends], ends)
+        return cls(
+            columns,
+            dict(zip((column.name for column in columns), spans, strict=True)),
+            target.scale * table[:, :d] / inputs.scale,
+            target.mean + target.scale * own,
+            inputs.mean,
+            inputs.scale if known else np.full(d, np.nan),
+            fill,
+            limits,
+        )
+
+
+def coefficients_of(
+    predictor: Predictor, places: IntArray | None = None
+) -> pd.DataFrame:
+    """Return the table of coefficients; see `Predictor.coefficients`.
+
+    Of all inputs, and the intercept; or of those at `places` alone.
+    """
+    import pandas as pd
+
+    form = RawForm.of(predictor, "a table of coefficients")
+    every = np.arange(len(form.mean)) if places is None else places
+    ends = [span.stop for span in form.spans.values()]
+    names = [predictor.schema.features[j] for j in every]
+    owners = np.searchsorted(ends, every, side="right").tolist()
+    columns = [form.columns[owner].name for owner in owners]
+    # What follows the column's name in that of an input: a value, or a date's part.
+    pairs = zip(names, columns, strict=True)
+    values = [name[len(column) + 1 :] or None for name, column in pairs]
+    found: dict[str, object] = {"input": names, "column": columns, "value": values}
+    last: dict[str, Any] = {"input": INTERCEPT}
+    labels = predictor.schema.labels if len(form.coefficients) > 1 else ("",)
+    for label, slopes, start in zip(
+        labels, form.coefficients, form.intercept, strict=True
+    ):
+        of = f": {label}" if label else ""
+        found[f"coefficient{of}"] = slopes[every]
+        found[f"per_sd{of}"] = slopes[every] * form.deviation[every]
+        # Where all inputs are 0, added up without rounding in between.
+        last[f"coefficient{of}"] = math.fsum([start, *(-slopes * form.mean).tolist()])
+    found["mean"], found["sd"] = form.mean[every], form.deviation[every]
+    table = pd.DataFrame(found)
+    if places is None:
+        table.loc[len(table)] = last
+    return table
 
 
 # Its file

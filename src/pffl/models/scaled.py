@@ -127,6 +127,15 @@ class ScaledRows:
         gram += float(weights.sum()) * np.outer(shift, shift)
         return gram
 
+    def square_sums(self, weights: FloatArray) -> FloatArray:
+        """Return ``Σ_i weights_i x_ij²`` of each column, for each row of weights."""
+        rows, shift = self.rows, self.shift
+        terms = rows.data * (rows.data - 2.0 * shift[rows.indices])
+        own = _csr(terms, rows.indices, rows.indptr, rows.shape)
+        found = (own.T @ weights.T).T
+        found += np.multiply.outer(weights.sum(axis=1), np.square(shift))
+        return np.maximum(found, 0.0)
+
     def squares(self) -> FloatArray:
         """Return ``Σ_j x_ij²`` of each row."""
         rows, shift = self.rows, self.shift

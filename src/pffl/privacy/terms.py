@@ -59,12 +59,12 @@ class Privacy:
     Examples
     --------
     >>> import pffl
-    >>> people = pffl.datasets.synthetic(6000, silos=3, groups=["f", "m"], seed=0)
+    >>> people = pffl.datasets.synthetic(6000, silos=3, groups=["f", "m"])
     >>> ends = [(0.0, 100.0), (0.0, 1.0), (0.0, 10.0)]  # ages, flags, counts
     >>> ranges = {n: ends[i % 3] for i, n in enumerate(people.schema.features)}
     >>> budget = pffl.Privacy(epsilon=2.0, delta=1e-6, ranges=ranges)
     >>> solution = pffl.solve(
-    ...     people, pffl.BoundedGroupLoss(0.69), privacy=budget, secure_sum=True, seed=0
+    ...     people, 0.69, privacy=budget, secure_sum=True, random_state=0
     ... )
     >>> solution.certificate.of_kind("privacy")[0].value <= 2.0
     True

@@ -4,25 +4,21 @@ A query is a frozen request with ``answer(view)``, a pure function of one silo's
 rows. Answers add, and only their total is used: that is the whole protocol. What is
 sent is all that a site needs to answer, and nothing of other sites: its own share p_k,
 its own part of the cells, and no names or bounds.
+
+Fields of answers and requests are declared once. An answer's field says its shape (in
+p, z, strata, …), what one row adds to it, and whether silos' values add or stand side
+by side. Addition, bytes, and checks of shape and range follow from that. A request's
+plain values are read by their types, its arrays by their axes.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
 from functools import cached_property
-from typing import (
-    Any,
-    ClassVar,
-    Generic,
-    Self,
-    TypeAlias,
-    TypeVar,
-    dataclass_transform,
-)
+from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar, dataclass_transform
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,25 +27,316 @@ from pffl.constraints import EVERY_SILO, Cells
 from pffl.data.rows import Matrix, Silo
 from pffl.data.schema import Schema
 from pffl.errors import Malformed, PFFLError, Refused
-from pffl.files import digest_arrays
 from pffl.models import Inputs, Model, Target, rebuild
 from pffl.models.base import UNSCALED
 from pffl.models.scaled import Design, ScaledRows
-from pffl.queries.fields import (
-    DECLARED,
-    MAX_SUM,
-    Arrays,
-    Dims,
-    RequestField,
-    Total,
-    choice,
-    scalar,
-    table,
-    text,
-    vector,
-    whole,
-)
 from pffl.typing import BoolArray, FloatArray, IntArray
+
+ROUNDING = 1e-9  # relative, of sums that are computed in another order
+MAX_SUM = 1e150  # sums of any number of silos, and their squares, stay finite
+DECLARED = "declared"  # key of a field's metadata
+
+Dims: TypeAlias = Mapping[str, int]
+Arrays: TypeAlias = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class RowRange:
+    """What one row adds to a number: something between `low` and `high`.
+
+    Attributes
+    ----------
+    low, high
+        Numbers, or names of numbers that the query gives (`Query.scales`).
+    whole
+        Whether it is a whole number; where rows have weights, only if not `weighted`.
+    weighted
+        Whether it is that times the row's weight s_i.
+    """
+
+    low: float | str = -math.inf
+    high: float | str = math.inf
+    whole: bool = False
+    weighted: bool = False
+
+    def check(
+        self, name: str, sums: FloatArray, n: FloatArray, scales: Mapping[str, float]
+    ) -> None:
+        """Refuse sums over n rows outside of n·low … n·high, up to rounding."""
+        if self.whole and not (sums == np.round(sums)).all():
+            raise Refused(f"[implausible-count] '{name}' has a part of a whole number")
+        low, high = (
+            scales[end] if isinstance(end, str) else end
+            for end in (self.low, self.high)
+        )
+        largest = max(abs(end) for end in (1.0, low, high) if math.isfinite(end))
+        slack = 0.0 if self.whole else ROUNDING * largest
+        under = math.isfinite(low) and (sums < n * (low - slack)).any()
+        if under or (math.isfinite(high) and (sums > n * (high + slack)).any()):
+            raise Refused(f"[implausible-sum] '{name}' is outside what is possible")
+
+
+ANYTHING = RowRange()
+AGREED = RowRange(0.0, 0.0)  # agreed on before: no row changes it
+LOSS = RowRange(0.0, weighted=True)
+
+
+@dataclass(frozen=True)
+class AnswerField:
+    """A field of an answer.
+
+    Attributes
+    ----------
+    axes
+        Length of each axis, as a number or the name of one; `K` is that of silos.
+    rows
+        What one row adds: equal for all numbers, or one for each of the last axis.
+    per_silo
+        Whether silos stand side by side, along the first axis, or add.
+    symmetric
+        Whether the last two axes are a symmetric matrix: it travels as a triangle.
+    """
+
+    axes: tuple[str | int, ...] = ()
+    rows: tuple[RowRange, ...] = (ANYTHING,)
+    per_silo: bool = False
+    symmetric: bool = False
+
+    @property
+    def dtype(self) -> type[Any]:
+        """Type of the array."""
+        return np.int64 if self.rows[0].whole and len(self.rows) == 1 else np.float64
+
+    def sent_shape(self, dims: Dims) -> tuple[int, ...]:
+        """Return the shape in which one silo, or a sum of them, sends it."""
+        shape = self.shape(dims)
+        if self.symmetric:
+            return (*shape[:-2], shape[-1] * (shape[-1] + 1) // 2)
+        return shape
+
+    def shape(self, dims: Dims) -> tuple[int, ...]:
+        """Return its shape for one silo, or a sum of them."""
+        lengths = {"K": 1, **dims}
+        return tuple(a if isinstance(a, int) else lengths[a] for a in self.axes)
+
+
+def array(
+    *axes: str | int,
+    row: RowRange | Sequence[RowRange] = ANYTHING,
+    per_silo: bool = False,
+    symmetric: bool = False,
+) -> Any:
+    """Declare an array of an answer, a number without axes; see `AnswerField`."""
+    rows = (row,) if isinstance(row, RowRange) else tuple(row)
+    axes = ("K", *axes) if per_silo else axes
+    return field(metadata={DECLARED: AnswerField(axes, rows, per_silo, symmetric)})
+
+
+@dataclass_transform(eq_default=False, frozen_default=True, field_specifiers=(array,))
+class Total:
+    """An answer, or a sum of answers: a frozen class of declared fields."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+    declared: ClassVar[Mapping[str, AnswerField]]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        dataclass(frozen=True, eq=False)(cls)
+        cls.declared = {f.name: f.metadata[DECLARED] for f in fields(cls)}
+
+    def __post_init__(self) -> None:
+        # In one memory order: sums of what a log gives back round as those before.
+        for name in self.declared:
+            value = getattr(self, name)
+            if isinstance(value, np.ndarray) and not value.flags.c_contiguous:
+                object.__setattr__(self, name, np.ascontiguousarray(value))
+
+    def __add__(self, other: Self) -> Self:
+        pairs = ((n, getattr(self, n), getattr(other, n)) for n in self.declared)
+        return type(self)(
+            **{
+                name: np.concatenate([a, b]) if self.declared[name].per_silo else a + b
+                for name, a, b in pairs
+            }
+        )
+
+    def arrays(self) -> Arrays:
+        """Return one array a field, for a log."""
+        return {
+            n: np.asarray(getattr(self, n), f.dtype) for n, f in self.declared.items()
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """Return the total that `arrays` were taken of."""
+        if set(arrays) != set(cls.declared):
+            different = sorted(set(arrays) ^ set(cls.declared))
+            raise Malformed(f"arrays {different[:5]} are missing or unknown")
+        found = {n: arrays[n] for n in cls.declared}
+        return cls(**{n: a if a.ndim else a.item() for n, a in found.items()})
+
+    def sent(self) -> Arrays:
+        """Return the arrays that a site sends: symmetric matrices as triangles."""
+        arrays = self.arrays()
+        for name, of in self.declared.items():
+            if of.symmetric:
+                rows, columns = np.triu_indices(arrays[name].shape[-1])
+                arrays[name] = np.ascontiguousarray(arrays[name][..., rows, columns])
+        return arrays
+
+    @classmethod
+    def received(cls, arrays: Mapping[str, NDArray[Any]], dims: Dims) -> Self:
+        """Read what one silo, or a sum of them, sent.
+
+        Names, types and shapes must be exactly those that the query asks for, and
+        every number finite (faults 46, 47).
+        """
+        values = dict(arrays)
+        for name, of in cls.declared.items():
+            found, shape = arrays.get(name), of.sent_shape(dims)
+            if found is None:
+                continue
+            if found.dtype != of.dtype or found.shape != shape:
+                raise Malformed(
+                    f"'{name}' is {found.dtype}{list(found.shape)}, not "
+                    f"{np.dtype(of.dtype)}{list(shape)}"
+                )
+            if not np.isfinite(found).all():
+                raise Malformed(
+                    f"[not-finite] '{name}' has numbers that are not finite"
+                )
+            if of.symmetric:
+                values[name] = unfolded(found, dims[str(of.axes[-1])])
+        return cls.from_arrays(values)
+
+    def check_size(self) -> None:
+        """Refuse numbers so large that sums of them could overflow."""
+        for values in self.arrays().values():
+            if not (np.abs(values.astype(np.float64)) <= MAX_SUM).all():
+                raise Refused(
+                    "[not-finite] a number that is not finite, or larger than any sum"
+                )
+
+    def check_ranges(
+        self,
+        rows: Mapping[str, FloatArray],
+        scales: Mapping[str, float],
+        weights: Mapping[str, FloatArray] | None = None,
+    ) -> None:
+        """Refuse sums that n rows cannot have, and parts of whole numbers.
+
+        `rows` says how many there are for each entry of an axis, and of all ("");
+        `weights` what they weigh together, where they have weights.
+        """
+        for name, of in self.declared.items():
+            values = np.asarray(getattr(self, name), np.float64)
+            axis = next((str(a) for a in of.axes if a in rows), "")
+            inner = len(of.axes) - of.axes.index(axis) - 1 if axis else 0
+            several = len(of.rows) > 1
+            columns = np.moveaxis(values, -1, 0) if several else [values]
+            for column, row in zip(columns, of.rows, strict=True):
+                if row in (ANYTHING, AGREED) or not values.size:
+                    continue
+                n = rows[axis]
+                if row.weighted and weights is not None:
+                    n, row = weights[axis], replace(row, whole=False)
+                row.check(name, column, n.reshape(-1, *[1] * (inner - several)), scales)
+
+
+T = TypeVar("T", bound=Total)
+
+
+def add_all(answers: Sequence[T]) -> T:
+    """Add answers pairwise: less rounding than one by one, and no quadratic copies."""
+    layer = list(answers)
+    while len(layer) > 1:
+        paired = [a + b for a, b in zip(layer[::2], layer[1::2], strict=False)]
+        layer = paired + layer[2 * len(paired) :]
+    return layer[0]
+
+
+def unfolded(triangles: NDArray[Any], p: int) -> NDArray[Any]:
+    """Return symmetric matrices, from their upper triangles."""
+    matrices = np.zeros((*triangles.shape[:-1], p, p))
+    rows, columns = np.triu_indices(p)
+    matrices[..., rows, columns] = triangles
+    matrices[..., columns, rows] = triangles
+    return matrices
+
+
+# Requests
+
+ACCEPTED: dict[str, Callable[[Any], bool]] = {  # plain values, by their type
+    "float": lambda value: type(value) in (int, float) and 0 <= value < 1e300,
+    "int": lambda value: type(value) is int and 0 <= value < 2**63,
+    "bool": lambda value: type(value) is bool,
+    "str": lambda value: type(value) is str and len(value) <= 100,
+}
+
+
+def vector(
+    *axes: str,
+    most: int = 2**63,
+    default_factory: Any = MISSING,
+    kw_only: bool = False,
+) -> Any:
+    """Declare an array of a request, by its axes.
+
+    The axis "any" has a length of up to `most`. With a default it may be empty along
+    its last axis.
+    """
+    return field(
+        default_factory=default_factory,
+        metadata={DECLARED: (axes, most)},
+        kw_only=kw_only,
+    )
+
+
+def empty() -> FloatArray:
+    """Return no numbers."""
+    return np.zeros(0)
+
+
+def take(name: str, kind: str, left: dict[str, Any], default: Any = MISSING) -> Any:
+    """Take a plain value out of a header; null is a default of none, or infinity."""
+    if name not in left:
+        raise Malformed(f"[missing-key] '{name}' is missing")
+    value = left.pop(name)
+    if value is None and (default is None or default == math.inf):
+        return default
+    if not ACCEPTED[kind.removesuffix(" | None")](value):
+        raise Malformed(f"'{name}' is {str(value)[:40]!r}, not a {kind} ≥ 0")
+    return value
+
+
+def take_array(
+    name: str,
+    left: Arrays,
+    dims: Dims,
+    axes: Sequence[str],
+    *,
+    most: int = 2**63,
+    optional: bool = False,
+) -> FloatArray:
+    """Take an array of finite numbers out of those of a message."""
+    found = left.pop(name, None)
+    if found is None or found.dtype != np.float64:
+        raise Malformed(f"'{name}' is missing or not of 64-bit numbers")
+    if not np.isfinite(found).all():
+        raise Malformed(f"[not-finite] '{name}' has numbers that are not finite")
+    shape = tuple(dims.get(axis) for axis in axes)
+    if optional and found.shape[-1:] == (0,):
+        shape = (*shape[:-1], 0)
+    fits = found.ndim == len(shape) and all(
+        n in (None, m) for n, m in zip(shape, found.shape, strict=True)
+    )
+    if not fits:
+        raise Malformed(f"'{name}' has shape {found.shape}, not {shape}")
+    least = 0 if optional else 1
+    if "any" in axes and not least <= found.shape[-1] <= most:
+        raise Malformed(f"'{name}' has {found.shape[-1]} numbers")
+    return found
+
 
 MAX_CELLS = 10_000
 MAX_SILOS = 1_000_000
@@ -77,6 +364,10 @@ class Pool:
     silos: int
     by_rows: bool
     mass: float
+
+    def __post_init__(self) -> None:
+        if not (0 < self.silos <= MAX_SILOS and 0 < self.mass <= MAX_SUM):
+            raise Malformed("not a pool of silos")
 
     def share(self, mass: float) -> float:
         """Return p_k of a silo whose training rows weigh so much.
@@ -137,39 +428,27 @@ class Task:
     @cached_property
     def digest(self) -> bytes:
         """Hash of all that answers depend on: bounds are no part of it."""
-        cells, inputs = self.cells, self.model.inputs
-        parts = (
-            dict(self.model.describe()),
-            *(*inputs.arrays, inputs.longest),
-            *(str(self.model.target), str(self.pool)),
-            *(cells.membership, cells.silo, self.shares),
-        )
-        return hashlib.blake2b(b"".join(map(_bytes, parts))).digest()
+        cells, longest = self.cells, self.model.inputs.longest
+        given = (self.scoring, self.model.mu, longest, self.pool)
+        return _hash(*given, cells.membership, cells.silo, self.shares).digest()
 
     @cached_property
     def scaling(self) -> str:
         """Hash of how the model sees rows."""
-        return digest_arrays(*self.model.inputs.arrays)
+        return _hash(*self.model.inputs.arrays).hexdigest()
 
     @cached_property
     def scoring(self) -> str:
         """Hash of what the losses of rows depend on, besides w."""
-        model = self.model
-        plain = {k: v for k, v in model.describe().items() if k != "l2"}
-        text = json.dumps(plain, sort_keys=True, default=str).encode()
-        target = np.array([model.target.mean, model.target.scale])
-        return digest_arrays(
-            *model.inputs.arrays, target, np.frombuffer(text, np.uint8)
-        )
+        plain = {k: v for k, v in self.model.describe().items() if k != "l2"}
+        return _hash(self.scaling, sorted(plain.items()), self.model.target).hexdigest()
 
     def plain(self, index: int) -> tuple[dict[str, Any], Arrays]:
         """Return what the silo at `index` is to know of it."""
         inputs, target = self.model.inputs, self.model.target
-        header: dict[str, Any] = {"model": dict(self.model.describe())}
-        if self.pool is not None:
-            header["pool"] = asdict(self.pool)
-        else:
-            header |= {"index": index, "share": float(self.shares[index])}
+        own = {"index": index, "share": float(self.shares[index])}
+        where = own if self.pool is None else {"pool": asdict(self.pool)}
+        header: dict[str, Any] = {"model": dict(self.model.describe()), **where}
         arrays: Arrays = {
             "input_mean": inputs.mean,
             "input_scale": inputs.scale,
@@ -195,14 +474,19 @@ class Task:
         """
         index, pool, share = 0, None, 0.0
         if "pool" in header:
-            pool = Pool(**_POOL.take("pool", header))
+            given, types = header.pop("pool"), {f.name: f.type for f in fields(Pool)}
+            if not isinstance(given, dict) or set(given) != set(types):
+                raise Malformed("not a pool of silos")
+            pool = Pool(**{n: take(n, str(of), {**given}) for n, of in types.items()})
         else:
-            index, share = _INDEX.take("index", header), _SHARE.take("share", header)
+            index, share = take("index", "int", header), take("share", "float", header)
+        if index >= MAX_SILOS or share > 1:
+            raise Malformed("not a silo, or not a share")
         dims = {"features": schema.n_features, "strata": schema.n_strata}
         dims |= {"gaps": len(schema.indicators), "2": 2}
 
         def taken(name: str, *axes: str) -> FloatArray:
-            return RequestField(axes=axes).take_array(name, arrays, dims)
+            return take_array(name, arrays, dims, axes)
 
         mean, scale = taken("input_mean", "features"), taken("input_scale", "features")
         inputs, target = Inputs(mean, scale), UNSCALED
@@ -219,7 +503,7 @@ class Task:
                 f"membership of more than {MAX_CELLS} cells, or not 0 and 1"
             )
         try:
-            model = build(RequestField().take("model", header))
+            model = build(header.pop("model", None))
             model = model.bind(schema, inputs).with_target(target)
         except Malformed:
             raise
@@ -320,16 +604,14 @@ def weighed(values: FloatArray, weight: FloatArray | None) -> FloatArray:
 
 
 @dataclass_transform(
-    eq_default=False,
-    frozen_default=True,
-    field_specifiers=(vector, table, scalar, whole, choice, text, field),
+    eq_default=False, frozen_default=True, field_specifiers=(vector, field)
 )
 class Query(Generic[T_co]):
     """A request that a silo can answer from one split of its rows.
 
     A subclass is a frozen class of fields, is known under its name in small letters,
-    and names the class of its answers. Declared fields travel; others are the server's
-    own, or known at the site.
+    and names the class of its answers. All fields travel but those in `LOCAL`, which
+    are the server's own, or known at the site.
 
     Attributes
     ----------
@@ -345,7 +627,6 @@ class Query(Generic[T_co]):
     kinds: ClassVar[dict[str, type[Query[Any]]]] = {}
     kind: ClassVar[str]
     total_type: ClassVar[type[Total]]
-    asked: ClassVar[Mapping[str, RequestField]]  # the fields that travel
 
     split: str
     task: Task | None
@@ -354,19 +635,14 @@ class Query(Generic[T_co]):
     @cached_property
     def digest(self) -> bytes:
         """Hash of all that the answer depends on."""
-        digest = hashlib.blake2b(type(self).__name__.encode(), digest_size=8)
-        for part in fields(self):
-            value = getattr(self, part.name)
-            content = value.digest if isinstance(value, Task) else _bytes(value)
-            digest.update(part.name.encode() + content)
-        return digest.digest()
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        known = {n: v.digest if isinstance(v, Task) else v for n, v in values.items()}
+        return _hash(self.kind, *known, *known.values()).digest()[:8]
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         dataclass(frozen=True, eq=False)(cls)
         cls.kind = cls.__name__.lower()
-        declared = {f.name: f.metadata.get(DECLARED) for f in fields(cls)}
-        cls.asked = {name: of for name, of in declared.items() if of is not None}
         if "total_type" in vars(cls):
             cls.kinds[cls.kind] = cls
 
@@ -392,7 +668,7 @@ class Query(Generic[T_co]):
     @property
     def dims(self) -> Dims:
         """Lengths of the axes of an answer."""
-        return {}
+        raise NotImplementedError
 
     @property
     def scales(self) -> Mapping[str, float]:
@@ -401,14 +677,6 @@ class Query(Generic[T_co]):
 
     def pooled(self, total: Any, views: Sequence[View]) -> Any:
         """Return the total of silos in this process, put right by their rows."""
-        return total
-
-    def addend(self, total: Any) -> Any:
-        """Return a silo's total as one that can be added under masks."""
-        return total
-
-    def summed(self, total: Any, sites: int) -> Any:
-        """Return the sum of n sites' `addend` as the total of one silo."""
         return total
 
     @property
@@ -420,50 +688,16 @@ class Query(Generic[T_co]):
         """Return what is sent to the silo at `index`: plain values, and arrays."""
         header: dict[str, Any] = {"query": self.kind}
         arrays: Arrays = {}
-        for name, of in self.asked.items():
-            value = getattr(self, name)
-            if of.axes is not None:
-                arrays[name] = np.asarray(value, np.float64)
+        for part in _travelling(type(self)):
+            value = getattr(self, part.name)
+            if DECLARED in part.metadata:
+                arrays[part.name] = value
             else:
-                header[name] = None if value in (None, np.inf) else value
-        return header, arrays
-
-    @classmethod
-    def read(
-        cls, header: dict[str, Any], arrays: Arrays, schema: Schema, build: Rebuild
-    ) -> tuple[Self, int]:
-        """Take a query out of a message; return also the place of the silo."""
-        n = schema.n_features
-        dims = {"1+features": 1 + n, "features": n}
-        known: dict[str, Any] = {"schema": schema}
-        return cls(**cls._taken(header, arrays, dims), **known), 0
-
-    @classmethod
-    def _taken(
-        cls, header: dict[str, Any], arrays: Arrays, dims: Dims
-    ) -> dict[str, Any]:
-        """Take the declared fields out of a message."""
-        default = {f.name: f.default for f in fields(cls)}
-        return {
-            name: of.take(name, header, default[name])
-            if of.axes is None
-            else of.take_array(name, arrays, dims)
-            for name, of in cls.asked.items()
-        }
-
-
-class RowsQuery(Query[T_co]):
-    """A query about rows as they are, before a model is agreed on."""
-
-    schema: Schema
-    task: None = field(default=None, init=False)
-
-    @property
-    def dims(self) -> Dims:
-        """Lengths of the axes of an answer."""
-        schema = self.schema
-        sums = 0 if schema.labels else 2
-        return {"features": schema.n_features, "strata": schema.n_strata, "sums": sums}
+                header[part.name] = None if value in (None, math.inf) else value
+        if self.task is not None:
+            own, own_arrays = self.task.plain(index)
+            header, arrays = {**header, **own}, {**own_arrays, **arrays}
+        return header, {n: np.asarray(a, np.float64) for n, a in arrays.items()}
 
 
 class ModelQuery(Query[T_co]):
@@ -478,27 +712,6 @@ class ModelQuery(Query[T_co]):
         z, strata = self.task.cells.membership.shape
         p = self.task.model.n_parameters
         return {"p": p, "z": z, "1+z": 1 + z, "strata": strata}
-
-    def plain(self, index: int) -> tuple[dict[str, Any], Arrays]:
-        """Return what is sent to the silo at `index`: plain values, and arrays."""
-        header, arrays = super().plain(index)
-        task_header, task_arrays = self.task.plain(index)
-        as_sent = {k: np.asarray(v, np.float64) for k, v in task_arrays.items()}
-        return {**header, **task_header}, {**as_sent, **arrays}
-
-    @classmethod
-    def read(
-        cls, header: dict[str, Any], arrays: Arrays, schema: Schema, build: Rebuild
-    ) -> tuple[Self, int]:
-        """Take a query out of a message; return also the place of the silo."""
-        w = RequestField(axes=("any",)).take_array("w", arrays, {})
-        task, index = Task.read(header, arrays, schema, lambda d: build(d, len(w)))
-        if len(w) != task.model.n_parameters:
-            raise Malformed(f"w has {len(w)} numbers, not {task.model.n_parameters}")
-        z = len(task.cells)
-        dims = {"p": len(w), "z": z, "1+z": 1 + z}
-        arrays["w"] = w
-        return cls(**cls._taken(header, arrays, dims), task=task), index
 
     # What a site checks before it answers
 
@@ -516,25 +729,6 @@ class ModelQuery(Query[T_co]):
         """By how much the answer is steeper in w than losses are."""
         return 1.0
 
-    @property
-    def leaves_ball(self) -> bool:
-        """Whether local steps lead out of any ball, whatever the rows are."""
-        return False
-
-    @property
-    def batch(self) -> int | None:
-        """Rows of each local step, where not all."""
-        return None
-
-    @property
-    def kept(self) -> Mapping[str, str]:
-        """What may not change within a run, by what it is called."""
-        return {}
-
-
-def anywhere(w: FloatArray) -> None:
-    """Refuse no w."""
-
 
 def read_query(
     header: Mapping[str, Any],
@@ -551,39 +745,55 @@ def read_query(
     pool; without one, queries to a pool are refused, and with one all others.
     """
     left, left_arrays = dict(header), dict(arrays)
-    known = tuple(Query.kinds)
-    kind = RequestField(lambda v: v in known, f"one of {known}").take("query", left)
-    build = own_model or rebuild
-    query, index = Query.kinds[kind].read(left, left_arrays, schema, build)
+    kind = left.pop("query", None)
+    if not isinstance(kind, str) or kind not in Query.kinds:
+        raise Malformed(f"'query' is {str(kind)[:40]!r}, not one of {[*Query.kinds]}")
+    cls, index, n = Query.kinds[kind], 0, schema.n_features
+    dims = {"1+features": 1 + n, "features": n}
+    known: dict[str, Any] = {"schema": schema}
+    task: Task | None = None
+    if issubclass(cls, ModelQuery):
+        p = len(take_array("w", dict(left_arrays), {}, ("any",)))
+        build = own_model or rebuild
+        task, index = Task.read(left, left_arrays, schema, lambda d: build(d, p))
+        if p != task.model.n_parameters:
+            raise Malformed(f"w has {p} numbers, not {task.model.n_parameters}")
+        if (task.pool is None) != (place is None):
+            raise Malformed("a query to a pool of silos, or one that should be")
+        if place is not None:
+            task = task.at(place)
+        z, known = len(task.cells), {"task": task}
+        dims = {"p": p, "z": z, "1+z": 1 + z}
+    for part in _travelling(cls):
+        name, kind = part.name, str(part.type)
+        if DECLARED not in part.metadata:
+            known[name] = take(name, kind, left, part.default)
+            continue
+        axes, most = part.metadata[DECLARED]
+        optional = part.default_factory is not MISSING
+        known[name] = take_array(
+            name, left_arrays, dims, axes, most=most, optional=optional
+        )
     if left or left_arrays:
         unknown = sorted([*left, *left_arrays])
         raise Malformed(f"[unknown-key] unknown fields {unknown[:5]}")
-    task = query.task
-    if task is not None and (task.pool is None) != (place is None):
-        raise Malformed("a query to a pool of silos, or one that should be")
-    if place is None:
-        return query, index
-    if task is not None:
-        query = replace(query, task=task.at(place))
-    return query, place.index
+    return cls(**known), index if place is None else place.index
 
 
-def _is_pool(value: Any) -> bool:
-    try:
-        pool = Pool(**value)
-    except TypeError:
-        return False
-    good = type(pool.silos) is int and 0 < pool.silos <= MAX_SILOS
-    good = good and type(pool.by_rows) is bool and type(pool.mass) is float
-    return good and 0 < pool.mass <= MAX_SUM
+LOCAL = ("task", "schema", "silos", "adding")
 
 
-_INDEX = RequestField(lambda v: type(v) is int and 0 <= v < MAX_SILOS, "a silo")
-_SHARE = RequestField(lambda v: type(v) in (int, float) and 0 <= v <= 1, "a share")
-_POOL = RequestField(_is_pool, "a pool of silos")
+def _travelling(cls: type[Query[Any]]) -> list[Field[Any]]:
+    """Return the fields that are sent."""
+    return [f for f in fields(cls) if f.init and f.name not in LOCAL]
 
 
-def _bytes(value: object) -> bytes:
-    if isinstance(value, np.ndarray):
-        return repr(value.shape).encode() + np.ascontiguousarray(value).tobytes()
-    return repr(value).encode()
+def _hash(*values: object) -> Any:
+    digest = hashlib.blake2b()
+    for value in values:
+        if isinstance(value, np.ndarray):
+            digest.update(repr(value.shape).encode())
+            digest.update(value.tobytes())
+        else:
+            digest.update(repr(value).encode() + b"\0")
+    return digest

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import field
 from typing import ClassVar
 
 import numpy as np
@@ -18,15 +18,23 @@ from pffl.data.rows import powers
 from pffl.data.schema import Schema
 from pffl.errors import Malformed
 from pffl.models.scaled import Design, ScaledRows, dense, filled
-from pffl.queries.base import RowsQuery, View, raw, weighed
-from pffl.queries.fields import Dims, RowRange, Total, array, empty, scalar, table, text
+from pffl.queries.base import (
+    Dims,
+    RowRange,
+    Total,
+    View,
+    array,
+    empty,
+    raw,
+    vector,
+    weighed,
+)
 from pffl.queries.release import UNIT, Part, Releasable, short_rows
 from pffl.typing import FloatArray, IntArray
 
-COUNT = RowRange(0.0, 1.0, whole=True, called="a count")
-STORED = RowRange(0.0, whole=True, called="a number of inputs")
-WEIGHT = RowRange(0.0, 1.0, weighted=True, called="a weight")
-SITES_UNIT = 1 << 13  # more than there are sites under masks
+COUNT = RowRange(0.0, 1.0, whole=True)
+STORED = RowRange(0.0, whole=True)
+WEIGHT = RowRange(0.0, 1.0, weighted=True)
 
 
 class CensusTotal(Total):
@@ -46,7 +54,8 @@ class CensusTotal(Total):
         x − c, and missing values add nothing.
     stored
         Most inputs that a row of a silo with sparse rows stores; 0 of a dense one: what
-        rounding does to scores depends on it.
+        rounding does to scores depends on it. Of a pool, a sum: above 0 if any silo's
+        rows are sparse.
     """
 
     rows: IntArray = array(row=COUNT, per_silo=True)
@@ -60,7 +69,7 @@ class CensusTotal(Total):
     stored: IntArray = array(row=STORED, per_silo=True)
 
 
-class Census(Releasable[CensusTotal], RowsQuery[CensusTotal]):
+class Census(Releasable[CensusTotal]):
     """Ask for counts and feature sums, of rows as they are.
 
     With noise, `counts` are people of each stratum, and `features` Σu and Σu² of each
@@ -78,11 +87,13 @@ class Census(Releasable[CensusTotal], RowsQuery[CensusTotal]):
     total_type: ClassVar = CensusTotal
     releasable: ClassVar = ("counts", "features")
 
-    split: str = text(default="train")
-    centre: FloatArray = table("1+features", default_factory=empty)
-    low: FloatArray = table("features", default_factory=empty)
-    high: FloatArray = table("features", default_factory=empty)
-    longest: float = scalar(default=0.0)
+    schema: Schema
+    split: str = "train"
+    centre: FloatArray = vector("1+features", default_factory=empty)
+    low: FloatArray = vector("features", default_factory=empty)
+    high: FloatArray = vector("features", default_factory=empty)
+    longest: float = 0.0
+    task: None = field(default=None, init=False)
 
     def check_release(self) -> None:
         """Refuse to release without what must be known beforehand."""
@@ -119,7 +130,10 @@ class Census(Releasable[CensusTotal], RowsQuery[CensusTotal]):
     @property
     def dims(self) -> Dims:
         """Lengths of the axes of an answer."""
-        return {"n": self.length} if self.released else super().dims
+        if self.released:
+            return {"n": self.length}
+        schema, sums = self.schema, 0 if self.schema.labels else 2
+        return {"features": schema.n_features, "strata": schema.n_strata, "sums": sums}
 
     @property
     def centred(self) -> bool:
@@ -170,25 +184,6 @@ class Census(Releasable[CensusTotal], RowsQuery[CensusTotal]):
             *feature_powers(X, weight, about),
             stored,
         )
-
-    def addend(self, total: CensusTotal) -> CensusTotal:
-        """Write with `stored`, which does not add, whether rows are sparse."""
-        if self.released:
-            return total
-        stored = total.stored
-        return replace(total, stored=np.where(stored > 0, stored * SITES_UNIT + 1, 0))
-
-    def summed(self, total: CensusTotal, sites: int) -> CensusTotal:
-        """Return the sum of what rows store, which is no less than the most.
-
-        Where some sites' rows are dense, and others' sparse, it is all inputs.
-        """
-        if self.released:
-            return total
-        stored, sparse = np.divmod(total.stored, SITES_UNIT)
-        most = np.where(sparse == sites, stored, np.where(sparse > 0, np.inf, 0))
-        few = np.minimum(most, self.schema.n_features)
-        return replace(total, stored=few.astype(np.int64))
 
 
 def target_powers(schema: Schema, y: FloatArray) -> FloatArray:

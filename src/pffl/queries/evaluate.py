@@ -9,28 +9,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from pffl.bounds.mean import LARGEST, MOMENTS
 from pffl.errors import Malformed, UsageError
-from pffl.queries.base import ModelQuery, View
-from pffl.queries.census import COUNT, WEIGHT
-from pffl.queries.expand import LOSS
-from pffl.queries.fields import (
+from pffl.queries.base import (
     AGREED,
+    LOSS,
     Dims,
+    ModelQuery,
     RowRange,
     Total,
+    View,
     array,
-    choice,
     empty,
-    number,
-    scalar,
-    table,
-    text,
+    vector,
 )
+from pffl.queries.census import COUNT, WEIGHT
 from pffl.queries.release import (
     Adding,
     Part,
@@ -48,14 +46,12 @@ RISES = ("count", "above", "impossible", "t", "tx")
 IMPOSSIBLE = 744.0  # log loss of a probability that a 64-bit number cannot tell from 0
 MOST = 1e290  # a loss next to its bound: a larger one counts as this
 MAX_TRIALS, MAX_BETS, MAX_LEVELS = 8, 16, 8
-PREDICTED = RowRange(
-    0.0, 1.0, whole=True, weighted=True, called="a count of predictions"
-)
-BOUNDED = RowRange(0.0, "M", weighted=True, called="a bounded loss")
+PREDICTED = RowRange(0.0, 1.0, whole=True, weighted=True)
+BOUNDED = RowRange(0.0, "M", weighted=True)
 ROWS = {
     "count": COUNT,
     "loss": LOSS,
-    "loss_squared": replace(LOSS, loss=False),
+    "loss_squared": LOSS,
     "bounded_loss": BOUNDED,
     "bounded_loss_squared": replace(BOUNDED, high="M²"),
     "correct": PREDICTED,
@@ -65,10 +61,8 @@ ROWS = {
 COLUMNS = tuple(ROWS)
 BY_ROW = ("people", "logs", "rises")  # not sums of columns
 TRIED = replace(BOUNDED, high="largest M")
-LOG_SUM = RowRange("log(1 − γ)", "largest log", called="a log-sum")
-STAKE = RowRange(0.0, 1.0, called="a sum of weights")
-PERSON = (COUNT, COUNT, *[STAKE] * (len(STAKES) - 2))
-RISE = RowRange(0.0, called="a sum of an alarm")
+LOG_SUM = RowRange("log(1 − γ)", "largest log")
+PERSON = (COUNT, COUNT, *[RowRange(0.0, 1.0)] * (len(STAKES) - 2))
 
 Bounded = Callable[[float], FloatArray]  # M → the bounded predictor's losses
 
@@ -100,13 +94,13 @@ class EvaluateTotal(Total):
 
     strata: FloatArray = array("strata", len(COLUMNS), row=tuple(ROWS.values()))
     cells: FloatArray = array("z", len(COLUMNS), row=tuple(ROWS.values()))
-    risk: float = number(LOSS)
-    bounded_risk: float = number(replace(BOUNDED, weighted=False))
-    share: float = number(AGREED)
+    risk: float = array(row=LOSS)
+    bounded_risk: float = array(row=replace(BOUNDED, weighted=False))
+    share: float = array(row=AGREED)
     trials: FloatArray = array("z", "trials", row=TRIED)
     people: FloatArray = array("z", len(STAKES), row=PERSON)
     logs: FloatArray = array("z", "bets", "levels", row=LOG_SUM)
-    rises: FloatArray = array("z", "rises", row=RISE)
+    rises: FloatArray = array("z", "rises", row=RowRange(0.0))
 
     def column(self, name: str, *, of: str = "strata") -> FloatArray:
         """One column by name, per stratum or (``of="cells"``) per cell."""
@@ -130,7 +124,7 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
         s_max, and losses of each cell at which bets are to be tested, shape (Z, G), in
         order. Bets without them are on unweighted rows: 1, and from 0 to M.
     rising
-        1 asks for the sums of an alarm: `levels` are then the bounds of the cells, and
+        Asks for the sums of an alarm: `levels` are then the bounds of the cells, and
         losses need none; see `bounds.alarm`.
     noise
         Of people, bounded losses and correct predictions of each stratum, and of the
@@ -140,13 +134,13 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
     total_type: ClassVar = EvaluateTotal
     releasable: ClassVar = ("counts", "losses", "correct", "logs")
 
-    split: str = text(default="test")
-    loss_bound: float = scalar(default=np.inf, optional=True)
-    trials: FloatArray = table("any", most=MAX_TRIALS, default_factory=empty)
-    bets: FloatArray = table("z", "any", most=MAX_BETS, default_factory=empty)
-    weight_bound: float = scalar(default=np.inf, optional=True)
-    levels: FloatArray = table("z", "any", most=MAX_LEVELS, default_factory=empty)
-    rising: int = choice(0, 1, default=0)
+    split: str = "test"
+    loss_bound: float = np.inf
+    trials: FloatArray = vector("any", most=MAX_TRIALS, default_factory=empty)
+    bets: FloatArray = vector("z", "any", most=MAX_BETS, default_factory=empty)
+    weight_bound: float = np.inf
+    levels: FloatArray = vector("z", "any", most=MAX_LEVELS, default_factory=empty)
+    rising: bool = False
 
     def __post_init__(self) -> None:
         model, M = self.task.model, self.loss_bound
@@ -346,10 +340,9 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
             return self.add_whole(view)
         model, w = self.task.model, self.w
         losses, classes = model.losses(w, view.X, view.y), model.classes(w, view.X)
-
-        def bounded(bound: float) -> FloatArray:
-            return model.bounded_losses(w, view.X, view.y, bound)
-
+        bounded = partial(model.bounded_losses, w, view.X, view.y)
+        if model.framework == "torch":  # whose bounded losses follow from its own
+            bounded = partial(model.bounded, losses)
         return self.total(view, losses, classes, bounded)
 
     def total(

@@ -9,7 +9,8 @@ with sums over its rows, which add over silos:
 
 and with what was asked for of their derivatives:
 
-    order 1   values and gradients; Hessians times `directions`; smooth scores
+    order 1   values and gradients; Hessians times `directions`, and their diagonals;
+              smooth scores
     order 2   values, gradients and Hessians
     order 0   L: how much the losses curve at most, whatever w is
 
@@ -27,29 +28,43 @@ where silos differ in scale.
 
 Under noise (`release`) losses, gradients and a bound on Hessians are released for each
 block of rows that are in the same cells; sums for F and for cells follow from these.
+
+`witness`: a plane below a weighted loss, from slopes near those at w.
+
+With weights c_i ≥ 0 and any slopes u_i at which the conjugate ℓ* is finite,
+
+    Σ c_i ℓ_i(w')  ≥  Σ c_i (−ℓ*(u_i))  +  (Σ c_i u_i ⊗ (x_i, 1))ᵀ w'     for every w'
+
+(Fenchel and Young). The silos take u_i from w, moved along `direction` as second order
+says, and answer with both sums: `value` and `residual`. If the residual is 0, `value`
+is a lower bound for all models, however long their weights are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 from typing import ClassVar
 
 import numpy as np
 
+from pffl.bounds.infeasible import BLOCK
 from pffl.errors import UsageError
 from pffl.models.linear import LinearModel
-from pffl.models.scaled import Design
+from pffl.models.scaled import Design, ScaledRows, row_squares
 from pffl.numerics import sigmoid
-from pffl.queries.base import Task, View
-from pffl.queries.fields import (
+from pffl.queries.base import (
+    LOSS,
     Dims,
+    ModelQuery,
     RowRange,
+    Task,
     Total,
+    View,
     array,
-    choice,
     empty,
-    scalar,
-    table,
+    vector,
 )
 from pffl.queries.release import (
     QUARTER_SQUARES,
@@ -63,9 +78,8 @@ from pffl.queries.release import (
 )
 from pffl.typing import FloatArray
 
-LOSS = RowRange(0.0, weighted=True, loss=True, called="a loss sum")
-SCORE = RowRange(0.0, 1.0, weighted=True, called="a score")
-CURVED = RowRange(0.0, called="a curvature")
+SCORE = RowRange(0.0, 1.0, weighted=True)
+CURVED = RowRange(0.0)
 MAX_DIRECTIONS = 64
 POWER = 8  # q: the bound on the largest of K silos is loose by K^(1/8) at most
 POWER_STEPS = 12  # of the power method
@@ -84,6 +98,8 @@ class ExpandTotal(Total):
         Of F, and of each cell's loss sum.
     products
         A Hessian times each direction, one row a direction.
+    diagonals
+        Of the Hessians.
     scores, score_gradients
         Σσ(s·z) of each cell.
     curvatures
@@ -97,6 +113,7 @@ class ExpandTotal(Total):
     gradients: FloatArray = array("v", "p")
     hessians: FloatArray = array("v", "h", "h", symmetric=True)
     products: FloatArray = array("v", "d", "p")
+    diagonals: FloatArray = array("v", "g")
     scores: FloatArray = array("z", "s", row=SCORE)
     score_gradients: FloatArray = array("z", "s", "p")
     curvatures: FloatArray = array("l", row=CURVED)
@@ -112,6 +129,8 @@ class Expand(TrainingQuery[ExpandTotal]):
         0, 1 or 2.
     directions
         Directions to multiply Hessians with, as columns, shape (p, d).
+    diagonal
+        Whether the diagonals of Hessians are asked for.
     sharpness
         s of the smooth scores σ(s·z); 0 for none.
     typical
@@ -125,25 +144,31 @@ class Expand(TrainingQuery[ExpandTotal]):
     total_type: ClassVar = ExpandTotal
     releasable: ClassVar = ("losses", "gradients", "curvatures")
 
-    order: int = choice(0, 1, 2, default=1)
-    directions: FloatArray = table(
+    order: int = 1
+    directions: FloatArray = vector(
         "p", "any", most=MAX_DIRECTIONS, default_factory=empty
     )
-    sharpness: float = scalar(default=0.0)
-    typical: FloatArray = table("1+z", default_factory=empty)
+    diagonal: bool = False
+    sharpness: float = 0.0
+    typical: FloatArray = vector("1+z", default_factory=empty)
 
     def __post_init__(self) -> None:
         if self.directions.size == 0:
             none = np.zeros((self.task.model.n_parameters, 0))
             object.__setattr__(self, "directions", none)
-        if self.order == 0 and (self.directions.size or self.sharpness):
-            raise UsageError("[wrong-order] of order 0 nothing is asked at w")
+        at_w = bool(self.directions.size or self.diagonal or self.sharpness)
+        wrong = (self.order == 0 and at_w) or (self.order == 2 and self.diagonal)
+        if self.order not in (0, 1, 2) or wrong:
+            raise UsageError(
+                "[wrong-order] 0, 1 or 2; of 0, nothing is asked at w, and of 2, no "
+                "diagonal"
+            )
         super().__post_init__()
 
     def check_release(self) -> None:
         """Refuse what has no declared length."""
         super().check_release()
-        if self.order == 0 or self.directions.size or self.sharpness:
+        if self.order == 0 or self.directions.size or self.diagonal or self.sharpness:
             refuse("products with Hessians, scores and bounds on curvature")
         if "curvatures" in self.asked_for and self.task.model.n_outputs > 1:
             refuse("curvature of several outputs")
@@ -177,6 +202,7 @@ class Expand(TrainingQuery[ExpandTotal]):
             "v": shared["1+z"] if asked else 0,  # values: of F, then of each cell
             "h": shared["p"] if self.order == 2 else 0,  # Hessians
             "d": self.directions.shape[1],
+            "g": shared["p"] if self.diagonal else 0,
             "s": int(self.sharpness > 0),  # scores
             "l": 0 if asked else shared["1+z"],  # L
         }
@@ -213,6 +239,10 @@ class Expand(TrainingQuery[ExpandTotal]):
                 for v in self.directions.T
             ]
             known["products"] = np.stack(products, axis=1)
+        if self.diagonal:
+            bent = model.score_curvatures(z, y, majorant=False)
+            diagonals = [model.diagonal(X, (bent.T * row).T) for row in weights]
+            known["diagonals"] = np.array(diagonals)
         if self.sharpness:
             scores, score_slopes = self.scores(z)
             gradients = pulled_back(model, X, score_slopes, in_cells)
@@ -223,8 +253,8 @@ class Expand(TrainingQuery[ExpandTotal]):
     def total(self, **known: FloatArray) -> ExpandTotal:
         """Return an answer of these parts; what was not asked for has no length."""
         dims, declared = self.dims, ExpandTotal.declared
-        none = {n: tuple(dims[str(a)] for a in declared[n].axes) for n in declared}
-        return ExpandTotal(**{n: known.get(n, np.zeros(none[n])) for n in declared})
+        none = {n: np.zeros(of.shape(dims)) for n, of in declared.items()}
+        return ExpandTotal(**{**none, **known})
 
     def scores(self, z: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return σ(s·z) and its slope for each example."""
@@ -335,3 +365,104 @@ def _power_norm(X: Design, sizes: FloatArray, *, intercept: bool) -> float:
             v[-1] = z.sum()
         found = float(np.linalg.norm(v))
     return POWER_MARGIN * found
+
+
+class WitnessTotal(Total):
+    """Sums over silos.
+
+    Attributes
+    ----------
+    value
+        Σ c_i (−ℓ*(u_i)).
+    residual
+        Σ c_i u_i ⊗ (x_i, 1).
+    sizes
+        Sums of the terms of both without their signs, by which rounding is bounded:
+        of `value`, and Σ c_i ‖u_i‖ ‖(x_i, 1)‖.
+    """
+
+    value: float = array()
+    residual: FloatArray = array("p")
+    sizes: FloatArray = array(2, row=RowRange(0.0))
+
+
+class Witness(ModelQuery[WitnessTotal]):
+    """Ask for the plane of the slopes at `w`, moved along `direction`.
+
+    Attributes
+    ----------
+    risk_weight, cell_weights
+        β and λ_z/m_z ≥ 0: c_i = s_i(β p_k/m_k + Σ_{z∋i} λ_z/m_z).
+    direction
+        v: the score of row i moves by −(x_i, 1)ᵀv.
+    """
+
+    total_type: ClassVar = WitnessTotal
+
+    risk_weight: float
+    cell_weights: FloatArray = vector("z")
+    direction: FloatArray = vector("p")
+    split: str = field(default="train", init=False)
+
+    @property
+    def parameters(self) -> tuple[FloatArray, ...]:
+        """Everything that rows are scored with."""
+        return self.w, self.direction
+
+    def answer(self, view: View) -> WitnessTotal:
+        """Answer for one silo."""
+        per_stratum = self.cell_weights @ self.task.cells.of_silo(view.index)
+        share = float(self.task.shares[view.index])
+        in_risk = self.risk_weight * share / (view.mass or 1.0)
+        weights = view.weigh(per_stratum[view.stratum] + in_risk)
+        return self.total(self.sums(linear(self.task), view.X, view.y, weights))
+
+    def sums(
+        self, model: LinearModel, X: Design, y: FloatArray, weights: FloatArray
+    ) -> list[FloatArray]:
+        """Return the plain sums of each block of rows, packed."""
+        shift = model.scores(self.direction, X)
+        slopes, values, sizes = model.duals(model.scores(self.w, X), y, shift)
+        lengths = _lengths(X, model)
+        if slopes.ndim == 1:
+            lengths *= np.abs(slopes)
+            slopes = slopes * weights
+        else:  # on the simplex only up to rounding of 1
+            lengths *= 1.0 + np.linalg.norm(slopes, axis=1)
+            slopes = slopes * weights[:, None]
+        columns = np.stack([values, sizes, lengths], axis=1) * weights[:, None]
+        if isinstance(X, ScaledRows):  # a block is as wide as all columns
+            sums = np.ascontiguousarray(columns.T).sum(axis=1)
+            return [np.append(sums, _pairwise_residual(model, X, slopes))]
+        return [
+            np.append(columns[rows].sum(axis=0), model.pull_back(X[rows], slopes[rows]))
+            for rows in (slice(i, i + BLOCK) for i in range(0, len(X), BLOCK))
+        ]
+
+    def total(self, blocks: Sequence[FloatArray]) -> WitnessTotal:
+        """Add blocks up exactly: the residual is what is left of large terms."""
+        if not blocks:
+            blocks = [np.zeros(3 + self.task.model.n_parameters)]
+        sums = blocks[0]
+        if len(blocks) > 1:
+            columns = np.stack(blocks, axis=1).tolist()
+            sums = np.array([math.fsum(column) for column in columns])
+        return WitnessTotal(float(sums[0]), sums[3:], sums[1:3])
+
+
+def _lengths(X: Design, model: LinearModel) -> FloatArray:
+    """Return ‖(x, 1)‖ of each row; of sparse ones a bound on what their sums add up."""
+    if isinstance(X, ScaledRows):
+        return np.hypot(X.lengths(), model.intercept)
+    return np.sqrt(row_squares(X) + model.intercept)
+
+
+def _pairwise_residual(
+    model: LinearModel, X: ScaledRows, slopes: FloatArray
+) -> FloatArray:
+    """Return ``Σ_i slopes_i ⊗ (x_i, 1)``, added up in pairs."""
+    columns = np.ascontiguousarray(slopes.reshape(len(X), -1).T)
+    residual = X.pairwise(columns)
+    if model.intercept:
+        residual = np.column_stack([residual, columns.sum(axis=1)])
+    return residual.reshape(-1)

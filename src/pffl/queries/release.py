@@ -31,8 +31,17 @@ from pffl.errors import Malformed, UsageError
 from pffl.models.linear import LinearModel
 from pffl.models.scaled import dense
 from pffl.privacy.discrete import Source, discrete_gaussian
-from pffl.queries.base import ModelQuery, Query, T_co, View
-from pffl.queries.fields import RowRange, Total, array, empty, scalar, table
+from pffl.queries.base import (
+    ModelQuery,
+    Query,
+    RowRange,
+    T_co,
+    Total,
+    View,
+    array,
+    empty,
+    vector,
+)
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 UNIT = 24  # a released number is a whole number times 2^−24,
@@ -46,7 +55,7 @@ MIN_NOISE = 2.0**-8  # of Δ: less noise counts as no noise
 class ReleasedSums(Total):
     """Whole numbers with noise, field after field: see `Releasable.real`."""
 
-    sums: IntArray = array("n", row=RowRange(whole=True, called="a released sum"))
+    sums: IntArray = array("n", row=RowRange(whole=True))
 
 
 @dataclass(frozen=True)
@@ -121,7 +130,7 @@ class Releasable(Query[T_co]):
     """
 
     releasable: ClassVar[tuple[str, ...]]
-    noise: FloatArray = table("any", most=4, kw_only=True, default_factory=empty)
+    noise: FloatArray = vector("any", most=4, kw_only=True, default_factory=empty)
     adding: Adding | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -233,7 +242,7 @@ class Releasable(Query[T_co]):
 class TrainingQuery(Releasable[T_co], ModelQuery[T_co]):
     """What training asks at w. `loss_bound` is M of losses that are released."""
 
-    loss_bound: float = scalar(default=1.0, kw_only=True)
+    loss_bound: float = field(default=1.0, kw_only=True)
     split: str = field(default="train", init=False)
 
     def check_release(self) -> None:

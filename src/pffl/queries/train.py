@@ -4,29 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
-from pffl.data.schema import Schema
 from pffl.errors import Malformed
 from pffl.models.base import Step
-from pffl.queries.base import CheckStep, Rebuild, View, anywhere
-from pffl.queries.expand import LOSS, linear
-from pffl.queries.fields import (
+from pffl.queries.base import (
     AGREED,
-    Arrays,
+    LOSS,
+    CheckStep,
     Dims,
     Total,
+    View,
     array,
-    choice,
     empty,
-    number,
-    scalar,
-    table,
     vector,
-    whole,
 )
+from pffl.queries.expand import linear
 from pffl.queries.release import (
     Part,
     TrainingQuery,
@@ -62,8 +57,8 @@ class TrainTotal(Total):
     """
 
     update: FloatArray = array("p")
-    share: float = number(AGREED)
-    risk: float = number(LOSS)
+    share: float = array(row=AGREED)
+    risk: float = array(row=LOSS)
     cell_losses: FloatArray = array("z", row=LOSS)
     powers: FloatArray = array(2)
     gradient: FloatArray = array("g")
@@ -115,22 +110,31 @@ class Train(TrainingQuery[TrainTotal]):
     total_type: ClassVar = TrainTotal
     releasable: ClassVar = ("losses", "gradient")
 
-    risk_weight: float = scalar()
+    risk_weight: float
     cell_weights: FloatArray = vector("z")
-    step_sizes: FloatArray = vector(most=MAX_STEPS)
-    batch_size: int | None = whole(default=None, optional=True, least=1)
-    proximal: float = scalar(default=0.0)
-    seed: int = whole(default=0)
-    round: int = whole(default=0)
-    ridge: float | None = scalar(default=None, optional=True)
-    loss_power: float = scalar(default=0.0)
-    slope: bool = choice(False, True, default=False)
-    anchor: FloatArray = table("p", default_factory=empty)
-    anchor_weights: FloatArray = table("z", default_factory=empty)
-    anchor_gradient: FloatArray = table("p", default_factory=empty)
-    by_mass: bool = choice(False, True, default=False)
+    step_sizes: FloatArray = vector("any", most=MAX_STEPS)
+    batch_size: int | None = None
+    proximal: float = 0.0
+    seed: int = 0
+    round: int = 0
+    ridge: float | None = None
+    loss_power: float = 0.0
+    slope: bool = False
+    anchor: FloatArray = vector("p", default_factory=empty)
+    anchor_weights: FloatArray = vector("z", default_factory=empty)
+    anchor_gradient: FloatArray = vector("p", default_factory=empty)
+    by_mass: bool = False
     silos: tuple[int, ...] | None = None
-    people: float = scalar(default=0.0)
+    people: float = 0.0
+
+    def __post_init__(self) -> None:
+        z = len(self.cell_weights) if self.corrected else 0
+        given = len(self.anchor_gradient), len(self.anchor_weights)
+        if self.batch_size == 0 or given != (len(self.anchor), z):
+            raise Malformed("batches without rows, or an anchor without its gradient")
+        if self.corrected and self.by_mass and not self.risk_weight > 0:
+            raise Malformed("a correction for drift, and steps by mass without a risk")
+        super().__post_init__()
 
     def check_release(self) -> None:
         """Refuse what has no declared length."""
@@ -163,20 +167,6 @@ class Train(TrainingQuery[TrainTotal]):
                 (model.n_parameters,), longest, lambda rows: rows.gradient(weights)
             ),
         }
-
-    @classmethod
-    def read(
-        cls, header: dict[str, Any], arrays: Arrays, schema: Schema, build: Rebuild
-    ) -> tuple[Self, int]:
-        """Take a query out of a message; the anchor is whole or absent."""
-        query, index = super().read(header, arrays, schema, build)
-        z = len(query.cell_weights) if query.corrected else 0
-        found = len(query.anchor_gradient), len(query.anchor_weights)
-        if found != (len(query.anchor), z):
-            raise Malformed("an anchor without weights and gradient, or the reverse")
-        if query.corrected and query.by_mass and not query.risk_weight > 0:
-            raise Malformed("a correction for drift, and steps by mass without a risk")
-        return query, index
 
     @property
     def corrected(self) -> bool:
@@ -279,7 +269,7 @@ class Train(TrainingQuery[TrainTotal]):
 
     def answer(self, view: View) -> TrainTotal:
         """Answer for one silo: the plain loop that every engine must reproduce."""
-        return self.within(view, anywhere)
+        return self.within(view, lambda w: None)
 
     def within(self, view: View, check: CheckStep) -> TrainTotal:
         """Answer for one silo; `check` is shown each w at which a step begins."""
@@ -290,7 +280,7 @@ class Train(TrainingQuery[TrainTotal]):
         with np.errstate(over="ignore", invalid="ignore"):
             return self.total(view, losses, self.descend(view, check))
 
-    def descend(self, view: View, check: CheckStep = anywhere) -> FloatArray:
+    def descend(self, view: View, check: CheckStep = lambda w: None) -> FloatArray:
         """Return the w that one silo's local steps reach."""
         weights, w, model = self.row_weights(view), self.w.copy(), self.task.model
         shift: FloatArray | None = None
@@ -339,15 +329,3 @@ class Train(TrainingQuery[TrainTotal]):
         """Whether local steps lead out of any ball, whatever the rows are."""
         sizes, pull = self.step_sizes, self.ridge_weight + self.proximal
         return bool((sizes < 0).any() or (sizes * pull > 2).any())
-
-    @property
-    def batch(self) -> int | None:
-        """Rows of each local step, where not all."""
-        return self.batch_size
-
-    @property
-    def kept(self) -> Mapping[str, str]:
-        """What may not change within a run: batches of one seed only."""
-        if self.batch_size is None:
-            return {}
-        return {"the batch size or its seed": f"{self.batch_size} {self.seed}"}
