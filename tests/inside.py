@@ -13,9 +13,14 @@ from importlib import import_module
 HOMES = {
     "_audit": "Audited read_coefficients with_probabilities",
     "_certify": "INSIDE MAX_MARGIN",
-    "_monitor": ":monitor Batch Monitor Settings Watched held read:read_monitor",
+    "_monitor": (
+        ":monitor Batch Monitor Settings held read:read_monitor write:write_monitor"
+    ),
     "_feasible": "find_alone",
-    "privacy.run": ":running planned run:private_run",
+    "privacy.run": (
+        ":running planned run:private_run BETS:noisy_plan_BETS PARTS bets_of ranges_of "
+        "uniform_of"
+    ),
     "_report.card": "MAX_INPUTS input_effects plain table:reports_card_table",
     "_report.chart": "Axis axis_of",
     "_report.page": "embedded render write_report",
@@ -32,11 +37,11 @@ HOMES = {
     "cli.terminal": ":terminal",
     "cli.options": "COMMANDS_GONE Draft OPTIONS OPTIONS_GONE bound in_options",
     "constraints": "EVERY_SILO",
-    "data.checks": "repeated_rows row_hashes shared_ids shared_rows",
+    "data.checks": "leaked_rows row_hashes shared_ids",
     "data.columns": ":columns Column count_words encode_values",
     "data.infer": ":infer",
     "data.partition": ":partition draw_parts split_index",
-    "data.read": (":reading find_delimiter open_file place_of read_chunks read_table"),
+    "data.read": ":reading find_delimiter read_chunks read_table",
     "data.rows": "as_csr as_inputs",
     "data.schema": "Names Numbered named withheld",
     "data.table": "TableOptions",
@@ -54,7 +59,7 @@ HOMES = {
     ),
     "deploy.federation": "RUN agreed_sets changes left_out",
     "deploy.flower_app": ":flower_app GridTransport HEADS",
-    "deploy.flower_mixin": "GroupSums KEY Order group_weights read_sums",
+    "deploy.flower_mixin": "GroupSums KEY Order group_weights",
     "deploy.join": "Joining SiteFolder SiteServer described noise_of promise",
     "deploy.keys": (
         "FILE:site_key_FILE PublicKey SiteKey SiteLine announced node_key read_lines "
@@ -71,13 +76,11 @@ HOMES = {
     "deploy.server": "InMemory LastStep RunLog Remote Reply STATE secured",
     "deploy.site": "adding_of reason_of",
     "deploy.store": "MemoryEntry Records RunRecord SiteMemory",
-    "engines.layout": ":layout equal_rows",
-    "engines.local": ":local",
-    "engines.networks": ":networks",
+    "engines.local": ":local equal_rows",
     "evidence.conclude": "conclude EXIT_CODES Conclusions :evidence_conclude",
     "evidence.figures": (
-        ":figures COUNTED Judged fieller group_rates keeps log_sum_upper mean_losses "
-        "metrics shares upper_ends"
+        ":figures COUNTED Judged fieller group_means keeps log_sum_upper mean_losses "
+        "metrics upper_ends"
     ),
     "evidence.record": (
         ":evidence About Before Cell Choice Data Evidence Least Missing "
@@ -87,7 +90,7 @@ HOMES = {
     "evidence.looks": "LOOKS Look Looks look read_looks",
     "evidence.measure": "sample",
     "evidence.proofs": ":proofs solver",
-    "evidence.sentences": "SENTENCES Assumption Said say",
+    "evidence.sentences": "SENTENCES Assumption Said",
     "evidence.statements": ":statements Certificate Statement",
     "evidence.tables": ":tables",
     "experiments.comparison": "L2_GRID name_methods points_of",
@@ -102,26 +105,23 @@ HOMES = {
     "methods.local_bgl": "silo_cells",
     "methods.minimax": "STRETCH Stretch WeightStep",
     "methods.pooled": "Newton",
-    "methods.saddle": ":saddle forecast",
+    "methods.saddle": ":saddle",
     "methods.saddle_bounds": "candidate_multipliers relevant_cells",
     "models.base": "Step",
-    "models.coefficients": "RawForm",
     "models.linear": "NumericModel default_model",
     "models.network": "Network",
-    "models.predictor": "Predictor score_file read_model write_model",
+    "models.predictor": "Predictor RawForm score_file read_model write_model",
     "models.external": "Probabilities Reported RECIPES section_of",
     "models.scaled": "ScaledRows",
     "privacy.accounting": "Filter composed delta_of epsilon_of mu_of",
     "processors": ":processors",
-    "privacy.plan": "BETS:noisy_plan_BETS PARTS bets_of ranges_of uniform_of",
     "privacy.discrete": (
         ":discrete Source discrete_gaussian keyed_source secret_source seeded_source"
     ),
-    "queries.fields": ("RowRange array empty unfolded number scalar vector"),
+    "queries.base": "RowRange array empty unfolded vector",
     "queries.expand": "POWER_STEPS:STEPS curvature",
     "queries.evaluate": "COLUMNS:queries_evaluate_COLUMNS STAKES",
     "queries.release": "Adding ScoredRows blocks_of",
-    "queries.validation": "LossCeilings:Ceilings",
     "queries.train": "TINY",
     "runs": ":directory SPEC derived",
     "config": "SECTIONS keys",

@@ -22,21 +22,27 @@ class Own(pffl.FedAvg):
 
 @cache
 def people():
-    return pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    return pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], random_state=0)
 
 
 @cache
 def solved():
-    return pffl.solve(people(), 0.65, seed=0)
+    return pffl.solve(people(), 0.65, random_state=0)
 
 
 FEW = {"seeds": 1, "budget": 20}
 WORKS = {
     "a number is a bound": lambda: solved().ok,
-    "bounds by group": lambda: pffl.solve(people(), {"f": 0.65}, seed=0).ok,
-    "a constraint by name": lambda: pffl.solve(people(), "minmax", seed=0).cells,
-    "a method by name": lambda: pffl.solve(people(), 0.7, method="exact", seed=0).ok,
-    "a model by name": lambda: pffl.solve(people(), 0.7, model="logistic", seed=0).ok,
+    "bounds by group": lambda: pffl.solve(people(), {"f": 0.65}, random_state=0).ok,
+    "a constraint by name": lambda: (
+        pffl.solve(people(), "minmax", random_state=0).cells
+    ),
+    "a method by name": lambda: (
+        pffl.solve(people(), 0.7, method="exact", random_state=0).ok
+    ),
+    "a model by name": lambda: (
+        pffl.solve(people(), 0.7, model="logistic", random_state=0).ok
+    ),
     "methods by name and as objects": lambda: (
         pffl.compare(people(), methods=["fedavg", Own()], **FEW).methods
         == ("fedavg", "own")

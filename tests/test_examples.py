@@ -85,7 +85,7 @@ def test_example_runs(name, tmp_path):
 def test_the_library_reproduces_the_plain_loop(seed):
     plain = load("plain_pffl")
     federation = pffl.datasets.synthetic(
-        700, silos=4, groups=3, features=5, heterogeneity=1.0, seed=seed
+        700, silos=4, groups=3, features=5, heterogeneity=1.0, random_state=seed
     )
     w, lam = plain.plain_pffl(plain.scaled_silos(federation), groups=3)
     solution = plain.library_pffl(federation)
@@ -97,11 +97,13 @@ def test_the_library_reproduces_the_plain_loop(seed):
 
 def test_the_constraint_of_the_example_bounds_labels():
     example = load("own_constraint")
-    federation = pffl.datasets.synthetic(1500, silos=3, groups=2, features=4, seed=3)
+    federation = pffl.datasets.synthetic(
+        1500, silos=3, groups=2, features=4, random_state=3
+    )
     bounds = {"class 0": 0.65, "class 1": 0.66}
     constraint = example.BoundedLabelLoss(bounds)
     solution = pffl.solve(
-        federation, constraint, method=pffl.Exact(multiplier_bound=50), seed=0
+        federation, constraint, method=pffl.Exact(multiplier_bound=50), random_state=0
     )
     y = federation.pooled("train").y
     oracle = Oracle.of(federation, [y == 0, y == 1], list(bounds.values()), budget=50.0)

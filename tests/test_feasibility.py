@@ -22,13 +22,13 @@ from tests.raising import raises
 
 @pytest.fixture(scope="module")
 def people() -> pffl.Federation:
-    return pffl.datasets.synthetic(900, silos=3, seed=1)
+    return pffl.datasets.synthetic(900, silos=3, random_state=1)
 
 
 def test_the_same_enclosure_as_in_the_evidence_of_a_run(people) -> None:
     found = pffl.feasible(people)
     always = pffl.Options(smallest_bound=True)
-    run = pffl.solve(people, pffl.BoundedGroupLoss(0.8), options=always, seed=0)
+    run = pffl.solve(people, pffl.BoundedGroupLoss(0.8), options=always, random_state=0)
     least = run.evidence.proofs.least
     assert isinstance(least, Least)
     assert found.common.lower == pytest.approx(least.lower, rel=1e-6)
@@ -47,11 +47,11 @@ def test_a_cell_alone_reaches_what_training_on_it_alone_reaches(people) -> None:
         people,
         pffl.BoundedGroupLoss(bounds),
         method=pffl.Exact(multiplier_bound=1e5),
-        seed=0,
+        random_state=0,
     )
     assert met.status == "met"
     bounds["C"] = row.lower - 1e-4
-    other = pffl.solve(people, pffl.BoundedGroupLoss(bounds), seed=0)
+    other = pffl.solve(people, pffl.BoundedGroupLoss(bounds), random_state=0)
     assert other.status == "impossible"
     assert row.rows == met.cells.loc["C", "count"]
 
@@ -109,16 +109,16 @@ def test_two_outliers_make_it_impossible_for_the_own_loss_only() -> None:
     model = pffl.LogisticRegression(standardize=False, intercept=False)
     found = pffl.feasible(people, cells=["f"], model=model)
     assert found.common.lower == pytest.approx(0.68909, abs=1e-4)
-    run = pffl.solve(people, pffl.BoundedGroupLoss(0.6), model=model, seed=0)
+    run = pffl.solve(people, pffl.BoundedGroupLoss(0.6), model=model, random_state=0)
     assert run.status == "impossible"
 
 
 def test_the_smallest_bounds_of_compas() -> None:
-    people = pffl.datasets.compas(seed=0)
+    people = pffl.datasets.compas(random_state=0)
     found = pffl.feasible(people, cells=["Female"])
     assert found.everywhere
     assert found.common.lower == pytest.approx(0.605465, abs=2e-6)
-    run = pffl.solve(people, pffl.BoundedGroupLoss(0.55), seed=0)
+    run = pffl.solve(people, pffl.BoundedGroupLoss(0.55), random_state=0)
     proof = run.certificate.of_kind("infeasible")[0]
     assert proof.value == pytest.approx(0.055465, abs=2e-6)
 
@@ -148,9 +148,9 @@ def two_groups(rows: int, seed: int, **options: Any) -> Federation:
         y,
         sensitive_features=np.array(["a", "b"])[group],
         silo=np.arange(rows) % 2,
-        seed=seed,
+        random_state=seed,
         **{"test_fraction": 0.0, **options},
-    ).with_calibration(0.4, seed=seed)
+    ).with_calibration(0.4, random_state=seed)
 
 
 def forecast(federation: Any, bound: Any, confidence: float = 0.95, **more: Any) -> Any:
@@ -168,7 +168,7 @@ def certified(federation: Federation, bound: float) -> bool:
         options=pffl.Options(
             baseline=False, smallest_bound=False, certify=True, models=2
         ),
-        seed=0,
+        random_state=0,
     )
     return Judged(found.evidence).by_path
 
@@ -226,7 +226,7 @@ def test_of_groups_with_few_rows_nothing_is_forecast() -> None:
     group = np.array(["a"] * 500 + ["b"] * 400 + ["c"] * 12)
     X = rng.normal(size=(len(group), 2))
     y = (rng.uniform(size=len(group)) < expit(X[:, 0])).astype(int)
-    made = Federation.from_arrays(X, y, sensitive_features=group, seed=1)
+    made = Federation.from_arrays(X, y, sensitive_features=group, random_state=1)
     found = forecast(made, 0.8)
     assert [cell.mean_loss is None for cell in found.cells] == [False, False, True]
     assert found.chance == 0

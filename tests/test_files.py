@@ -28,12 +28,6 @@ def test_files_are_written_where_folders_cannot_be_opened(tmp_path, monkeypatch)
     assert not list(tmp_path.glob(".*.tmp"))
 
 
-def test_the_previous_file_is_kept(tmp_path):
-    for number in (b"1", b"2", b"3"):
-        files.write_all(tmp_path, {"a": number}, previous={"a": "b"})
-    assert (files.read(tmp_path / "a"), files.read(tmp_path / "b")) == (b"3", b"2")
-
-
 def test_files_are_on_disk_before_they_take_their_names(tmp_path, monkeypatch):
     """And their names before it goes on: then a power cut leaves whole ones."""
     done, replace = [], os.replace
@@ -74,14 +68,6 @@ def test_a_private_file_is_not_written_through_a_link(tmp_path):
     (tmp_path / ".a.tmp").symlink_to(tmp_path / "elsewhere")
     files.write(tmp_path / "a", b"1", private=True)
     assert not (tmp_path / "elsewhere").exists()
-
-
-def test_a_log_that_is_too_long_is_put_aside(tmp_path):
-    path = tmp_path / "log"
-    for number in range(4):
-        files.append(path, {"n": number}, largest=10)
-    assert path.read_text() == '{"n": 2}\n{"n": 3}\n'
-    assert (tmp_path / "log.1").read_text() == '{"n": 0}\n{"n": 1}\n'
 
 
 def test_a_long_file_is_not_read_to_its_end(tmp_path):

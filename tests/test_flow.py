@@ -86,7 +86,7 @@ def solve(name: str, engine: Any = None, **more: Any) -> pffl.Solution:
         Local(FEDERATION) if engine is None else engine,
         constraint,
         method=method,
-        seed=3,
+        random_state=3,
         **options,
         **more,
     )
@@ -162,7 +162,9 @@ def test_what_is_measured_beside_training_starts_where_it_ended(bound: float) ->
     elsewhere.federation = None  # as if the rows were: then messages count
     found = []
     for engine in (here, elsewhere):
-        solution = pffl.solve(engine, pffl.BoundedGroupLoss(bound), seed=3, options=ALL)
+        solution = pffl.solve(
+            engine, pffl.BoundedGroupLoss(bound), random_state=3, options=ALL
+        )
         asked = [q for message in engine.messages for q in message]
         passes = sum(isinstance(q, Expand) for q in asked)
         found.append((solution, passes, len(engine.messages)))
@@ -222,7 +224,7 @@ def test_killed_and_resumed_where_hessians_are_too_large(
     monkeypatch.setattr("pffl.methods.auto.MAX_HESSIAN_PARAMETERS", 2)
     options = Options() if method is None else ALL
     asked = (pffl.BoundedGroupLoss(bound),)
-    given: dict[str, Any] = {"seed": 3, "method": method, "options": options}
+    given: dict[str, Any] = {"random_state": 3, "method": method, "options": options}
     whole = Recording(Local(FEDERATION))
     expected = pffl.solve(whole, *asked, **given)
     assert expected.status == status
@@ -322,7 +324,7 @@ def test_an_interruption_that_hits_another_part_ends_the_training(
         engine,
         pffl.BoundedGroupLoss(0.6),
         method=pffl.PFFL(dual_rounds=1000, rounds_per_dual=2),
-        seed=3,
+        random_state=3,
     )
     assert hit
     assert solution.status == "interrupted"
@@ -337,7 +339,8 @@ def test_a_stack_shares_messages() -> None:
     flows = [solving(setting, c, method=m, options=options) for c, m in points]
     stack = drive_many(engine, flows)
     alone = [
-        pffl.solve(FEDERATION, c, method=m, options=options, seed=0) for c, m in points
+        pffl.solve(FEDERATION, c, method=m, options=options, random_state=0)
+        for c, m in points
     ]
     longest = max(one.training.queries["messages"] for one in alone)
     assert len(engine.messages) <= longest + 2  # and the census

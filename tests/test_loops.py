@@ -104,7 +104,7 @@ def test_the_same_seed_gives_the_same_model():
     given = {"optimizer": sgd, "rounds": 2, "iterate": "last"}
     one, two = solve(**given).w, solve(**given).w
     np.testing.assert_array_equal(one, two)
-    assert not np.array_equal(one, solve(**given, seed=1).w)
+    assert not np.array_equal(one, solve(**given, random_state=1).w)
 
 
 def test_tuples_loaders_and_a_function_that_takes_batches_apart():

@@ -48,7 +48,7 @@ def unlike(seed: int = 5, rows: int = 1200, **options: Any) -> Federation:
         y,
         sensitive_features=np.array(["a", "b"])[group],
         silo=np.arange(rows) % 2,
-        seed=seed,
+        random_state=seed,
         **{"test_fraction": 0.4, **options},
     )
 
@@ -63,7 +63,9 @@ def certified(
     """Solve along a path of models, and certify one of them."""
     constraint = pffl.BoundedGroupLoss(bound) if isinstance(bound, float) else bound
     options = replace(options, certify=True, models=models)
-    return pffl.solve(federation, constraint, options=options, **{"seed": 0, **asked})
+    return pffl.solve(
+        federation, constraint, options=options, **{"random_state": 0, **asked}
+    )
 
 
 def path_of(solution: pffl.Solution) -> ModelPath:
@@ -73,7 +75,7 @@ def path_of(solution: pffl.Solution) -> ModelPath:
 
 
 def said(e: Evidence) -> str:
-    return str(conclude(e).verdicts["new_people"].as_dict()["sentence"])
+    return str(conclude(e).verdicts["new_people"].sentence)
 
 
 # By rows, and by plain arithmetic
@@ -229,9 +231,9 @@ def test_promises_are_broken_no_more_often_than_said():
 def test_not_shown_says_what_can_be_and_exits_with_4():
     federation = unlike()
     found = certified(federation, 0.7)
-    path, e = path_of(found), found.evidence
+    path = path_of(found)
     assert (path.chosen, found.status, found.exit_code) == (0, "met", 4)
-    told = conclude(e).verdicts["new_people"].as_dict()
+    told = found.as_dict()["verdicts"]["new_people"]
     assert told["verdict"] == "not certified"
     assert not keeps(path.candidates[0], np.full(2, 0.7), 0.05)
     cell = next(c for c in found.as_dict()["cells"] if c["test_upper"] > 0.7)
@@ -282,9 +284,9 @@ def test_calibration_rows_are_training_rows_set_apart_with_their_people():
     table["y"], table["sex"] = rng.integers(2, size=(2, 400))
     table["site"], table["person"] = people % 3, people
     federation = Federation.from_table(
-        table, label="y", group="sex", silo="site", id="person", seed=1
+        table, label="y", group="sex", silo="site", id="person", random_state=1
     )
-    apart = federation.with_calibration(0.3, seed=1)
+    apart = federation.with_calibration(0.3, random_state=1)
     assert apart.rows("train") + apart.rows("calibration") == federation.rows("train")
     assert apart.rows("calibration") > 0.15 * federation.rows("train")
     who = [

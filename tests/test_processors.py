@@ -74,7 +74,9 @@ class Seen(Callback):
 
 def test_a_run_has_one_thread_and_gives_the_others_back(three):
     seen = Seen()
-    pffl.solve(make_federation(0), pffl.BoundedGroupLoss(0.6), seed=0, callbacks=[seen])
+    pffl.solve(
+        make_federation(0), pffl.BoundedGroupLoss(0.6), random_state=0, callbacks=[seen]
+    )
     assert seen.seen
     assert all(set(found.values()) == {1} for found in seen.seen)
     with pytest.raises(ZeroDivisionError), blas_threads(1):

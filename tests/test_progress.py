@@ -41,7 +41,7 @@ def test_a_bar_on_a_terminal(
 
 @pytest.fixture
 def people() -> pffl.Federation:
-    return pffl.datasets.synthetic(600, silos=2, seed=0)
+    return pffl.datasets.synthetic(600, silos=2, random_state=0)
 
 
 def test_what_is_measured_after_training_is_shown(
@@ -59,7 +59,7 @@ def test_what_is_measured_after_training_is_shown(
     )
     monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
     shown = progress.Rounds()
-    pffl.solve(people, pffl.BoundedGroupLoss(0.6), seed=0, callbacks=[shown])
+    pffl.solve(people, pffl.BoundedGroupLoss(0.6), random_state=0, callbacks=[shown])
     rounds = [text.startswith("round ") for text in told]
     last = len(rounds) - rounds[::-1].index(True)
     assert told[0] == "message 1: counting rows"
@@ -71,7 +71,7 @@ def test_what_is_measured_after_training_is_shown(
 def test_short_measuring_has_no_line_of_its_own(
     people: pffl.Federation, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pffl.solve(people, None, seed=0, callbacks=[progress.Rounds()])
+    pffl.solve(people, None, random_state=0, callbacks=[progress.Rounds()])
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(":")[0] for line in lines] == ["round 1"]
 
@@ -84,6 +84,6 @@ def test_a_bar_ends_with_the_run_that_fails(people: pffl.Federation) -> None:
 
     shown = progress.Rounds()
     with pytest.raises(ZeroDivisionError):
-        pffl.solve(people, None, seed=0, callbacks=[shown, Failing()])
+        pffl.solve(people, None, random_state=0, callbacks=[shown, Failing()])
     assert shown.queries == 2
     assert shown.shown is None

@@ -58,7 +58,9 @@ def test_a_run_leaves_everything_and_keeps_its_confidence(place):
 def test_a_solution_and_its_directory_are_certified_alike(place):
     own = job()
     asked = own.spec.constraint
-    solution = pffl.solve(own.federation, asked, options=own.spec.options, seed=1)
+    solution = pffl.solve(
+        own.federation, asked, options=own.spec.options, random_state=1
+    )
     assert (
         pffl.certify(runs.read_run(place)).as_dict() == pffl.certify(solution).as_dict()
     )

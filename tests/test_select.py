@@ -53,7 +53,7 @@ def unlike(seed: int = 5, rows: int = 300) -> Federation:
         y,
         sensitive_features=np.array(["a", "b"])[group],
         silo=np.arange(2 * rows) % 2,
-        seed=seed,
+        random_state=seed,
     )
 
 
@@ -64,7 +64,7 @@ def noisy(columns: int, *, rows: int = 60) -> Federation:
     y = (X[:, 0] + rng.normal(size=3 * rows) > 0).astype(int)
     group = rng.choice(["a", "b"], size=3 * rows)
     return Federation.from_arrays(
-        X, y, sensitive_features=group, silo=np.arange(3 * rows) % 3, seed=0
+        X, y, sensitive_features=group, silo=np.arange(3 * rows) % 3, random_state=0
     )
 
 
@@ -136,7 +136,7 @@ def test_the_rule(pairs, limit):
 
 def test_the_figures_are_those_of_models_trained_without_the_rows_set_aside():
     federation = unlike()
-    solution = pffl.solve(federation, AUTO, options=FEW, seed=0)
+    solution = pffl.solve(federation, AUTO, options=FEW, random_state=0)
     choice, apart = choice_of(solution), set_aside(federation, 0)
     free, *others = choice.trials
     assert (choice.aside, choice.rows) == (apart.rows("validation"), 480)
@@ -145,7 +145,7 @@ def test_the_figures_are_those_of_models_trained_without_the_rows_set_aside():
     assert bounds == sorted(bounds, reverse=True)
     for trial in (free, others[0], others[4]):
         bound = None if trial.bound is None else pffl.BoundedGroupLoss(trial.bound)
-        found = pffl.solve(apart, bound, options=FEW, seed=0)
+        found = pffl.solve(apart, bound, options=FEW, random_state=0)
         worst, error = measured(found, apart)
         assert trial.worst == pytest.approx(worst, abs=1e-4)
         assert trial.error == pytest.approx(error, abs=1e-9)
@@ -169,23 +169,23 @@ def measured(solution: pffl.Solution, apart: Federation) -> tuple[float, float]:
 
 def test_test_rows_play_no_part_and_the_run_is_that_of_what_was_chosen():
     federation = unlike(4)
-    chosen = pffl.solve(federation, AUTO, options=FEW, seed=3)
+    chosen = pffl.solve(federation, AUTO, options=FEW, random_state=3)
     bound = pffl.BoundedGroupLoss(choice_of(chosen).bound)
-    again = pffl.solve(federation, bound, options=FEW, seed=3)
+    again = pffl.solve(federation, bound, options=FEW, random_state=3)
     np.testing.assert_array_equal(chosen.w, again.w)
     other = with_other_test_rows(federation)
-    found = pffl.solve(other, AUTO, options=FEW, seed=3)
+    found = pffl.solve(other, AUTO, options=FEW, random_state=3)
     assert choice_of(found) == choice_of(chosen)
     np.testing.assert_array_equal(chosen.w, found.w)
     assert found.test != chosen.test
 
     federation = noisy(10)
-    tuned = pffl.solve(federation, BOUND, options=RIDGE, seed=3)
+    tuned = pffl.solve(federation, BOUND, options=RIDGE, random_state=3)
     model = pffl.LogisticRegression(l2=ridge_of(tuned))
-    again = pffl.solve(federation, BOUND, model=model, seed=3)
+    again = pffl.solve(federation, BOUND, model=model, random_state=3)
     np.testing.assert_array_equal(tuned.w, again.w)
     other = with_other_test_rows(federation)
-    found = pffl.solve(other, BOUND, options=RIDGE, seed=3)
+    found = pffl.solve(other, BOUND, options=RIDGE, random_state=3)
     assert found.evidence.notes == tuned.evidence.notes
     np.testing.assert_array_equal(tuned.w, found.w)
     assert found.test != tuned.test
@@ -196,9 +196,11 @@ def test_an_error_may_be_asked_for_and_one_that_nothing_has_is_refused():
 
     def within(error: float) -> pffl.Solution:
         limit = replace(FEW, error_at_most=error)
-        return pffl.solve(federation, AUTO, options=limit, seed=0)
+        return pffl.solve(federation, AUTO, options=limit, random_state=0)
 
-    _, *others = choice_of(pffl.solve(federation, AUTO, options=FEW, seed=0)).trials
+    _, *others = choice_of(
+        pffl.solve(federation, AUTO, options=FEW, random_state=0)
+    ).trials
     least = min(trial.error for trial in others)
     with raises(NotMetError, "no-such-bound") as caught:
         within(least - 0.02)
@@ -215,24 +217,24 @@ def test_an_error_may_be_asked_for_and_one_that_nothing_has_is_refused():
 
 def test_numeric_targets_count_their_mean_loss():
     federation = make_federation(0, sizes=(150, 100), test=0, labels=0)
-    choice = choice_of(pffl.solve(federation, AUTO, options=FEW, seed=0))
+    choice = choice_of(pffl.solve(federation, AUTO, options=FEW, random_state=0))
     assert choice.error_at_most == pytest.approx(1.01 * choice.trials[0].error)
 
 
 def test_noise_asks_for_a_large_ridge_and_it_helps() -> None:
     federation = noisy(40)
-    plain = pffl.solve(federation, BOUND, seed=0)
-    tuned = pffl.solve(federation, BOUND, options=RIDGE, seed=0)
+    plain = pffl.solve(federation, BOUND, random_state=0)
+    tuned = pffl.solve(federation, BOUND, options=RIDGE, random_state=0)
     assert ridge_of(tuned) >= 1e-2
     assert tuned.test.risk < plain.test.risk
-    few = pffl.solve(noisy(1, rows=2000), BOUND, options=RIDGE, seed=0)
+    few = pffl.solve(noisy(1, rows=2000), BOUND, options=RIDGE, random_state=0)
     assert ridge_of(few) < 1e-2
 
 
 def test_l2_is_chosen_first_and_without_the_bound():
     federation = unlike(2, rows=60)
-    both = pffl.solve(federation, AUTO, options=RIDGE, seed=0)
-    alone = pffl.solve(federation, None, options=RIDGE, seed=0)
+    both = pffl.solve(federation, AUTO, options=RIDGE, random_state=0)
+    alone = pffl.solve(federation, None, options=RIDGE, random_state=0)
     l2, bound = both.evidence.notes[:2]
     assert l2 == next(n for n in alone.evidence.notes if n.startswith("l2 ="))
     assert bound.startswith("bound =")
@@ -248,7 +250,7 @@ def test_l2_is_chosen_first_and_without_the_bound():
     ],
 )
 def test_other_models_and_methods_get_a_ridge(labels, model, method) -> None:
-    given = {"model": model, "method": method, "options": RIDGE, "seed": 0}
+    given = {"model": model, "method": method, "options": RIDGE, "random_state": 0}
     ridge_of(pffl.solve(make_federation(1, labels=labels), 9.0, **given))
 
 
@@ -264,7 +266,7 @@ def test_where_there_is_nothing_to_choose_it_is_refused() -> None:
         lambda: pffl.solve(federation, AUTO, method=pffl.Exact(risk_weight=0.0)),
         lambda: pffl.feasible(federation, AUTO),
         lambda: pffl.solve(federation, AUTO & pffl.PerSilo(0.9)),
-        lambda: pffl.solve(federation, pffl.MinMax(), options=RIDGE, seed=0),
+        lambda: pffl.solve(federation, pffl.MinMax(), options=RIDGE, random_state=0),
         lambda: deployed(constraint={"bound": "auto"}),
         lambda: deployed(model={"l2": "auto"}),
     ):

@@ -51,7 +51,7 @@ def test_without_a_price_it_is_scikit_learns_logistic_regression(way, weighting)
         model=pffl.LogisticRegression(l2=l2),
         method=method,
         options=pffl.Options(weighting=weighting),
-        seed=0,
+        random_state=0,
     )
     pooled = federation.pooled("train")
     X = (pooled.X - pooled.X.mean(axis=0)) / pooled.X.std(axis=0)
@@ -80,7 +80,7 @@ def test_pffl_averages_approach_the_saddle_value_within_the_gap(seed):
         method=pffl.PFFL(
             multiplier_bound=budget, dual_rounds=60, rounds_per_dual=5, local_steps=2
         ),
-        seed=seed,
+        random_state=seed,
     )
     oracle = Oracle.of(
         federation, group_masks(federation), [bound, bound], budget=budget, l2=0.05
@@ -103,7 +103,7 @@ def test_both_engines_give_the_same_run():
     method = pffl.PFFL(dual_rounds=20, rounds_per_dual=4, local_steps=3)
     constraint = pffl.BoundedGroupLoss(0.6)
     local, reference = (
-        pffl.solve(federation, constraint, method=method, engine=name, seed=0)
+        pffl.solve(federation, constraint, method=method, engine=name, random_state=0)
         for name in ("local", "reference")
     )
     np.testing.assert_allclose(local.w, reference.w, rtol=0, atol=1e-9)
@@ -124,7 +124,10 @@ def test_both_engines_give_the_same_run():
 @pytest.mark.parametrize("method", [pffl.Exact(), pffl.PFFL(dual_rounds=5)])
 def test_the_same_seed_gives_the_same_result(method):
     federation, constraint = make_federation(5), pffl.BoundedGroupLoss(0.6)
-    a, b = (pffl.solve(federation, constraint, method=method, seed=3) for _ in range(2))
+    a, b = (
+        pffl.solve(federation, constraint, method=method, random_state=3)
+        for _ in range(2)
+    )
     np.testing.assert_array_equal(a.w, b.w)
     np.testing.assert_array_equal(a.multipliers, b.multipliers)
     ignored = {"seconds"}
@@ -140,7 +143,10 @@ def test_a_seed_is_drawn_and_recorded():
     solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.6), method=method)
     assert isinstance(solution.seed, int)
     again = pffl.solve(
-        federation, pffl.BoundedGroupLoss(0.6), method=method, seed=solution.seed
+        federation,
+        pffl.BoundedGroupLoss(0.6),
+        method=method,
+        random_state=solution.seed,
     )
     np.testing.assert_array_equal(solution.w, again.w)
 
@@ -148,8 +154,8 @@ def test_a_seed_is_drawn_and_recorded():
 def test_an_engine_may_be_given_instead_of_a_federation():
     federation = make_federation(5)
     constraint = pffl.BoundedGroupLoss(0.6)
-    a = pffl.solve(federation, constraint, seed=0)
-    b = pffl.solve(Reference(federation), constraint, seed=0)
+    a = pffl.solve(federation, constraint, random_state=0)
+    b = pffl.solve(Reference(federation), constraint, random_state=0)
     np.testing.assert_allclose(a.w, b.w, atol=1e-8)
     with raises(UsageError, "unknown-engine", "cloud"):
         pffl.solve(federation, constraint, engine="cloud")
@@ -192,7 +198,7 @@ def test_a_stack_is_its_points_one_by_one(kind):
     together = stack(federation, points, model=cls(l2=0.02), seed=2)
     for (constraint, method), solution in zip(points, together, strict=True):
         alone = pffl.solve(
-            federation, constraint, model=cls(l2=0.02), method=method, seed=2
+            federation, constraint, model=cls(l2=0.02), method=method, random_state=2
         )
         np.testing.assert_allclose(solution.w, alone.w, rtol=0, atol=1e-10)
         np.testing.assert_allclose(
@@ -212,7 +218,7 @@ def test_one_diverging_point_leaves_the_others_alone():
     points = [(constraint, good), (constraint, bad), (constraint, good)]
     first, middle, last = stack(federation, points, seed=0)
     assert middle.status == "diverged"
-    alone = pffl.solve(federation, constraint, method=good, seed=0)
+    alone = pffl.solve(federation, constraint, method=good, random_state=0)
     for solution in (first, last):
         assert solution.status == alone.status
         np.testing.assert_allclose(solution.w, alone.w, atol=1e-10)
@@ -222,14 +228,14 @@ def test_one_diverging_point_leaves_the_others_alone():
 
 # Two groups that no linear model serves alike.
 CONFLICT = pffl.datasets.synthetic(
-    600, silos=4, groups=("f", "m"), group_conflict=0.9, features=4, seed=1
+    600, silos=4, groups=("f", "m"), group_conflict=0.9, features=4, random_state=1
 )
 
 
 def conflict(bound, method=None, **more):
     """Solve it with seed 0."""
     asked = pffl.BoundedGroupLoss(bound)
-    return pffl.solve(CONFLICT, asked, method=method, seed=0, **more)
+    return pffl.solve(CONFLICT, asked, method=method, random_state=0, **more)
 
 
 @pytest.fixture(scope="module")
@@ -342,10 +348,12 @@ def test_another_error_is_not_swallowed():
 )
 def test_a_small_violation_at_a_high_price_is_not_divergence(prices):
     federation = pffl.datasets.synthetic(
-        2000, silos=5, groups=3, group_conflict=1.0, seed=1
+        2000, silos=5, groups=3, group_conflict=1.0, random_state=1
     )
     method = pffl.PFFL(**prices, dual_rounds=10)
-    solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.7), method=method, seed=0)
+    solution = pffl.solve(
+        federation, pffl.BoundedGroupLoss(0.7), method=method, random_state=0
+    )
     assert solution.status != "diverged"
 
 
@@ -359,7 +367,7 @@ def solution():
         make_federation(9, sizes=(90, 70), test=40),
         pffl.BoundedGroupLoss({"f": 0.6, "m": 0.7}),
         method=pffl.PFFL(dual_rounds=6, rounds_per_dual=3),
-        seed=0,
+        random_state=0,
         gap_every=6,
     )
 
@@ -429,7 +437,7 @@ def test_predictions_are_for_raw_features(solution):
 
 def test_without_a_constraint():
     solution = pffl.solve(
-        make_federation(0), None, method=pffl.FedAvg(rounds=2), seed=0
+        make_federation(0), None, method=pffl.FedAvg(rounds=2), random_state=0
     )
     assert solution.status == "no bounds"
     cells = solution.cells
@@ -445,7 +453,7 @@ def test_without_a_constraint():
 )
 def test_the_default_model_is_what_the_labels_ask_for(labels, expected):
     federation = make_federation(0, labels=labels)
-    solution = pffl.solve(federation, pffl.BoundedGroupLoss(9.0), seed=0)
+    solution = pffl.solve(federation, pffl.BoundedGroupLoss(9.0), random_state=0)
     assert solution.as_dict()["model"]["kind"] == expected
     assert solution.method["kind"] == "exact"
     assert (solution.loss_bound is None) == (labels == 0)
@@ -495,7 +503,7 @@ def test_a_model_without_convexity_gets_no_gap():
         pffl.BoundedGroupLoss(0.9),
         model=Squashed(),
         method=pffl.PFFL(dual_rounds=5, rounds_per_dual=3),
-        seed=0,
+        random_state=0,
     )
     assert solution.gap is None
     assert solution.status == "met"
@@ -528,11 +536,11 @@ def test_a_radius_and_a_confidence_are_taken_over():
     federation = make_federation(0)
     options = pffl.Options(radius=7.0, confidence=0.8)
     solution = pffl.solve(
-        federation, pffl.BoundedGroupLoss(0.9), options=options, seed=0
+        federation, pffl.BoundedGroupLoss(0.9), options=options, random_state=0
     )
     fields = solution.as_dict()
     assert (fields["radius"], fields["confidence"]) == (7, 0.8)
-    surer = pffl.solve(federation, pffl.BoundedGroupLoss(0.9), seed=0)
+    surer = pffl.solve(federation, pffl.BoundedGroupLoss(0.9), random_state=0)
     for narrow, wide in zip(solution.cell_results, surer.cell_results, strict=True):
         assert narrow.test_upper < wide.test_upper
 
@@ -540,10 +548,10 @@ def test_a_radius_and_a_confidence_are_taken_over():
 def test_counts_of_silos_that_are_elsewhere_are_shown_as_totals():
     from tests.deploy.sites import remote
 
-    federation = pffl.datasets.synthetic(3000, silos=3, features=3, seed=0)
-    here = pffl.solve(federation, pffl.BoundedGroupLoss(0.69), seed=0).data.card
+    federation = pffl.datasets.synthetic(3000, silos=3, features=3, random_state=0)
+    here = pffl.solve(federation, pffl.BoundedGroupLoss(0.69), random_state=0).data.card
     engine = remote(federation)
-    away = pffl.solve(engine, pffl.BoundedGroupLoss(0.69), seed=0)
+    away = pffl.solve(engine, pffl.BoundedGroupLoss(0.69), random_state=0)
     assert len(here["rows"]) == 3
     assert away.data.name == engine.name
     assert away.data.card["silos"] == ["all 3 silos"]
@@ -551,12 +559,14 @@ def test_counts_of_silos_that_are_elsewhere_are_shown_as_totals():
 
 
 def test_data_and_bounds_as_people_have_them(tmp_path: Path) -> None:
-    rows = pffl.datasets.synthetic(300, silos=2, groups=["f", "m"], seed=0)
-    plain = pffl.solve(rows, pffl.BoundedGroupLoss(0.66), seed=0)
+    rows = pffl.datasets.synthetic(300, silos=2, groups=["f", "m"], random_state=0)
+    plain = pffl.solve(rows, pffl.BoundedGroupLoss(0.66), random_state=0)
     for bound in (0.66, {"f": 0.66, "m": 0.66}):
-        np.testing.assert_array_equal(pffl.solve(rows, bound, seed=0).w, plain.w)
-    assert pffl.solve(rows, "minmax", seed=0).constraint["kind"] == "minmax"
-    assert pffl.solve(rows, "bgl", seed=0).notes[0].startswith("bound = ")
+        np.testing.assert_array_equal(
+            pffl.solve(rows, bound, random_state=0).w, plain.w
+        )
+    assert pffl.solve(rows, "minmax", random_state=0).constraint["kind"] == "minmax"
+    assert pffl.solve(rows, "bgl", random_state=0).notes[0].startswith("bound = ")
     assert (
         pffl.feasible(rows, 0.66).verdict
         == pffl.feasible(rows, pffl.BoundedGroupLoss(0.66)).verdict
@@ -566,7 +576,7 @@ def test_data_and_bounds_as_people_have_them(tmp_path: Path) -> None:
     frame["sex"] = rng.choice(["f", "m"], 200)
     frame["hired"] = rng.choice(["no", "yes"], 200)
     frame.to_csv(tmp_path / "people.csv", index=False)
-    named = {"label": "hired", "group": "sex", "seed": 0}
+    named = {"label": "hired", "group": "sex", "random_state": 0}
     found = [
         pffl.solve(data, 0.9, **named) for data in (frame, tmp_path / "people.csv")
     ]

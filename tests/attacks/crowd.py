@@ -76,7 +76,7 @@ class Overheard:
         engine = Remote(InMemory(heard), self.agreement, run=NAME)
         with suppress(Enough):
             constraint = pffl.BoundedGroupLoss(0.68)
-            pffl.solve(engine, constraint, method=pffl.FirstOrder(), seed=0)
+            pffl.solve(engine, constraint, method=pffl.FirstOrder(), random_state=0)
 
     def _heard(self, site: Site) -> Any:
         def answer(content: bytes) -> bytes:

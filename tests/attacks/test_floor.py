@@ -134,7 +134,7 @@ def test_a_liar_reads_nothing_of_those_below_the_floor(floor: int) -> None:
     agreed = agree(people(), run=RUN, floor=floor)
     sites, liar = sites_with_a_liar(agreed, Rules(floor=floor))
     engine = engine_of(people(), sites, agreed, policy=Policy(seconds=60.0))
-    solution = pffl.solve(engine, BOUND, method="exact", seed=0)
+    solution = pffl.solve(engine, BOUND, method="exact", random_state=0)
     assert solution.status == "met"
     read, largest = records_read(liar)
     counts = [
@@ -180,7 +180,7 @@ def test_no_message_lifts_the_floor() -> None:
         engine = engine_of(people(), sites, agreed, **known)
         heard_by(engine, honest[0].name, overheard)
         method = "exact" if constraint else pffl.FedAvg(rounds=2)
-        pffl.solve(engine, constraint, method=method, seed=0)
+        pffl.solve(engine, constraint, method=method, random_state=0)
         total = engine.ask(Census(schema, "train"))
         assert total.counts[0][rare].sum() == made  # the liar's own, nobody else's
     for content in sent:
@@ -193,8 +193,10 @@ def test_no_message_lifts_the_floor() -> None:
 
 def test_a_group_that_is_left_out_everywhere_is_never_met() -> None:
     with raises(DataError, "empty-cells", "rare"):
-        pffl.solve(people(), BOUND, secure_sum=True, seed=0)
+        pffl.solve(people(), BOUND, secure_sum=True, random_state=0)
     dropped = pffl.Options(empty_cells="remove")
-    found = pffl.solve(people(), BOUND, secure_sum=True, seed=0, options=dropped)
+    found = pffl.solve(
+        people(), BOUND, secure_sum=True, random_state=0, options=dropped
+    )
     assert list(found.cells.index) == ["common", "usual"]
     assert any("27" in note for note in found.evidence.notes)  # people of each

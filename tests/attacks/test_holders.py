@@ -67,7 +67,9 @@ def test_sums_of_one_site_are_never_told(sites: int, kept: list[str]) -> None:
     assert "at one" in said
     dropped = pffl.Options(empty_cells="remove")
     constraint = pffl.BoundedGroupLoss(0.72)
-    found = pffl.solve(engine, constraint, method="exact", seed=0, options=dropped)
+    found = pffl.solve(
+        engine, constraint, method="exact", random_state=0, options=dropped
+    )
     assert list(found.cells.index) == kept
 
 

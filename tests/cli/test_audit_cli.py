@@ -44,10 +44,10 @@ def statement(plain, kind):
 
 def test_probabilities_in_a_folder_of_its_own_with_a_page(people, command):
     score = fitted(people).predict_proba(people[X])[:, 1]
-    pd.DataFrame({"prob": score}).to_csv("p.csv", index=False)
+    pd.DataFrame({"probability": score}).to_csv("p.csv", index=False)
     seen = command("audit", "p.csv", *TABLE, "--bound", "0.6", "-v")
     assert seen.code == 0
-    assert "'prob'" in seen.out  # taken as the probability of yes
+    assert "'probability'" in seen.out  # taken as the probability of yes
     wrong = float(((score > 0.5) != (people.y == "yes")).mean())
     said = f"On the 300 audited rows the error rate is {100 * wrong:.1f} %"
     assert said in one_line(seen.out)  # whatever a split would be
@@ -87,7 +87,7 @@ def test_probabilities_are_joined_by_an_id(people, command):
     model = Path("m.csv")
     model.write_text("feature,coef\nage,0.1\n(intercept),-4\n", "utf-8")
     score = pd.DataFrame(
-        {"pid": people.pid, "p": 1 / (1 + np.exp(4 - 0.1 * people.age))}
+        {"pid": people.pid, "probability": 1 / (1 + np.exp(4 - 0.1 * people.age))}
     )
     score.sample(frac=1, random_state=0).to_csv("p.csv", index=False)
     table = (*TABLE, "--drop", "pid")

@@ -80,12 +80,12 @@ def test_infeasible_run(command, runs):
 def test_a_changed_certificate_is_noticed(command, met):
     path = met / "certificate.json"
     plain = json.loads(path.read_text("utf-8"))
-    plain["statements"][0]["per_cell"][0]["test rows"] += 1
+    plain["statements"][0]["figures"]["upper"] += 1
     path.write_text(json.dumps(plain), "utf-8")
     seen = command("verify", path)
     assert seen.code == 6
     assert "file certificate.json" in seen.out
-    assert "statements, 0, per_cell, 0, test rows" in seen.out
+    assert "statements, 0, figures, upper" in seen.out
     for text in ("{}", "nonsense"):
         path.write_text(text, "utf-8")
         assert command("verify", path).code == 6

@@ -57,7 +57,7 @@ def test_weeks_one_by_one_until_an_alarm(trained):
     # The run itself is as it was, and its page shows the monitor.
     assert trained("verify", "run").code == 0
     pytest.importorskip("jinja2")
-    for place in ("run", "run/monitor.jsonl"):
+    for place in ("run", "run/monitor.json"):
         assert trained("report", place, "-o", "page.html").code == 0
         page = Path("page.html").read_text("utf-8")
         assert plain["digest"] in page
@@ -65,18 +65,18 @@ def test_weeks_one_by_one_until_an_alarm(trained):
 
 def test_several_files_at_once_are_several_batches(trained):
     files = [f"week{k}.csv" for k in range(4, 7)]
-    args = ("--state", "at-once.jsonl", "--json")
+    args = ("--state", "at-once.json", "--json")
     together = trained("monitor", "run/model.safetensors", *files, *args).json
     for file in files:
-        apart = trained("monitor", "run", file, "--state", "apart.jsonl", "--json").json
+        apart = trained("monitor", "run", file, "--state", "apart.json", "--json").json
     assert apart == together
-    assert Path("at-once.jsonl").read_bytes() == Path("apart.jsonl").read_bytes()
+    assert Path("at-once.json").read_bytes() == Path("apart.json").read_bytes()
 
 
 def test_settings_stay_as_they_began(trained):
     begun = ("monitor", "run", "week1.csv", "--bound", "f=0.5", "--confidence=0.9")
     assert trained(*begun).code == 0
-    state = Path("run/monitor.jsonl").read_bytes()
+    state = Path("run/monitor.json").read_bytes()
     for more, code, error in (
         ("--confidence=0.95", 2, "options-changed"),
         ("--bound=0.5", 2, "options-changed"),
@@ -84,11 +84,11 @@ def test_settings_stay_as_they_began(trained):
         ("--bound=auto", 2, "needs-bound"),
         ("--bound=x=0.4", 2, "unknown-cell"),
         ("--id=whom", 3, "missing-column"),
-        ("--state=people.csv", 6, "bad-state"),
+        ("--state=people.csv", 6, "not-json"),
     ):
         seen = trained("monitor", "run", "week2.csv", more)
         assert (seen.code, seen.error) == (code, error), seen.err
-    assert Path("run/monitor.jsonl").read_bytes() == state
+    assert Path("run/monitor.json").read_bytes() == state
     assert trained("monitor", "run", "week2.csv").code == 0
 
 
@@ -105,13 +105,13 @@ def test_what_is_wrong_is_named(trained):
     ):
         seen = trained("monitor", model, rows)
         assert (seen.code, seen.error) == (code, error), seen.err
-    assert not Path("run/monitor.jsonl").exists()
+    assert not Path("run/monitor.json").exists()
     trained("run", "people.csv", "--l2", "0.3", *RUN[:-1], "free")
     assert trained("monitor", "free", "week1.csv").error == "needs-bound"
     assert trained("monitor", "free", "week1.csv", "--bound", "0.6").code == 0
-    seen = trained("monitor", "run", "week1.csv", "--state", "free/monitor.jsonl")
+    seen = trained("monitor", "run", "week1.csv", "--state", "free/monitor.json")
     assert (seen.code, seen.error) == (6, "other-model")
-    state = Path("free/monitor.jsonl")
+    state = Path("free/monitor.json")
     state.write_text(state.read_text("utf-8").replace("week1", "week9"))
     seen = trained("monitor", "free", "week2.csv")
     assert (seen.code, seen.error) == (6, "changed-file")

@@ -23,11 +23,11 @@ SHORT = (
 FILES = ("certificate.json", "report.html", "model.safetensors", "run.toml")
 
 
-def faces(clients: int = 8, *, size: int = 12, seed: int = 0) -> Federation:
+def faces(clients: int = 8, *, size: int = 12, random_state: int = 0) -> Federation:
     """Pictures of noise, brighter in the upper half where somebody smiles."""
     from tests.inside import datasets_celeba as module
 
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(random_state)
     silo = np.repeat(np.arange(clients), 20)
     male, smiling = rng.integers(0, 2, clients)[silo], rng.integers(0, 2, len(silo))
     shown = rng.integers(0, 150, (len(silo), size, size, 3))
@@ -36,7 +36,13 @@ def faces(clients: int = 8, *, size: int = 12, seed: int = 0) -> Federation:
     names = [f"person {k}" for k in range(clients)]
     schema = module.picture_schema(size, "Smiling", "Male")
     return Federation.from_rows(
-        schema, rows, silo, names, test_fraction=0.3, name="faces", seed=seed
+        schema,
+        rows,
+        silo,
+        names,
+        test_fraction=0.3,
+        name="faces",
+        random_state=random_state,
     )
 
 
@@ -86,7 +92,7 @@ def test_a_module_of_ones_own_is_asked_for(tmp_path, capsys):
         BoundedGroupLoss(3.0),
         model=Network(Own()),
         method=FedAvg(rounds=2, step_size=0.05),
-        seed=0,
+        random_state=0,
     )
     run = runs.save(solution, tmp_path / "run")
     refused = pffl(capsys, "predict", run, tmp_path / "rows.csv")

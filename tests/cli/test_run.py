@@ -31,8 +31,8 @@ def test_a_run_is_saved_numbered_and_shown(command):
 def test_the_same_numbers_as_the_library(command):
     """And JSON is alone on stdout."""
     seen = command(*RUN, "--bound", "0.66", "--json", "--out", "here")
-    federation = library.datasets.synthetic(900, silos=3, seed=1)
-    solution = library.solve(federation, library.BoundedGroupLoss(0.66), seed=1)
+    federation = library.datasets.synthetic(900, silos=3, random_state=1)
+    solution = library.solve(federation, library.BoundedGroupLoss(0.66), random_state=1)
     assert seen.code == 0
     found = seen.json
     assert found == json.loads(Path("here/result.json").read_text())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import shlex
 
 import pandas as pd
 import pytest
@@ -156,9 +155,6 @@ CASES = {
     "missing, marked": (
         at("score", range(4), None), "--missing indicator", None, "6 inputs",
     ),
-    "missing, left out": (
-        at("score", range(4), None), "--missing drop_column", None, "'score' left out",
-    ),
     "missing, guessed": (at("y", [], ""), "--missing mean", "wrong-value", "indicator"),
     "nothing in a column": (cells("n", lambda i: None), "", None, "'n' left out"),
     "a number in every row": (
@@ -171,9 +167,8 @@ CASES = {
     ),
     "rare": (
         cells("place", lambda i: f"z{i % 50 if i > 99 else i % 3}"),
-        "--set data.rare=20", None, "47 of 50 values", "place (4)",
+        '--set columns.place.values=["z0","z1","z2"]', None, "place (4)",
     ),
-    "rare, or not": (at("y", [], ""), "--set data.rare=0", "wrong-value", "rare"),
     "an id": (cells("who", lambda i: f"person {i}"), "", None, "'who' has a different"),
     "letters of others": (
         lambda f: f.rename(columns={"score": "Größe in cm", "site": "地点"}),
@@ -214,7 +209,7 @@ CASES = {
     # Silos, people and weights
     "silos for nobody": (
         at("y", [], ""),
-        "--silos 5000", "no-training-rows", "silo 0201", "4790", "data.drop_empty=true",
+        "--silos 5000", "no-training-rows", "5,000 silos for 200 rows",
     ),
     "no silos": (at("y", [], ""), "", None, "all rows are in one silo"),
     "a missing silo": (
@@ -231,7 +226,7 @@ CASES = {
     ),
     "a silo for every second row": (
         cells("site", lambda i: f"place {i % 100:04d}"),
-        "--silo site", None, "silos: 100", "75 more",
+        "--silo site", None, "silos: 100", "more",
     ),
     "several rows of one": (
         cells("who", lambda i: f"person {i // 3}"),
@@ -350,18 +345,10 @@ def test_a_file_is_shown_before_anything_is_named(command):
     seen = command("data", "people.csv")
     lines = [" ".join(line.split()) for line in seen.out.splitlines()]
     assert "200 rows, 9 columns" in lines
-    shown = ("age numbers 5", "score numbers 190 10 (5.0 %) ", "sex categories 2 ")
+    shown = ("age numbers 5", "score numbers 190 10 ", "sex categories 2 ")
     shown += ("price numbers as text ", "born dates 5", "who text 200 ")
     for start in (*shown, "weight mixed 5"):
         assert any(line.startswith(start) for line in lines), start
     assert "'12x' (1, line 11)" in one_line(seen.out)
     assert "look protected, by name: sex" in one_line(seen.out)
     assert lines[-1] == "pffl data people.csv --label COLUMN --group COLUMN"
-
-
-def test_the_next_command_says_what_is_left_to_say(command):
-    people().to_csv("my people.csv", index=False)
-    seen = command("data", "my people.csv", "--group", "sex")
-    pasted = shlex.split(seen.out.splitlines()[-1])
-    assert pasted == shlex.split("pffl data 'my people.csv' --group sex --label COLUMN")
-    assert command(*pasted[1:-1], "y").code == 0

@@ -84,14 +84,17 @@ def test_it_is_the_best_model_with_that_excess_and_no_other(labels):
         assert found.alone[row.cell] == row.lower <= low + 1e-7 * unit
         assert low - 1e-7 * unit <= row.upper < row.lower + 1e-4 * unit
     asked = above(found.alone, excess)
-    solution = pffl.solve(federation, asked, options=FEW, seed=0)
+    solution = pffl.solve(federation, asked, options=FEW, random_state=0)
     assert solution.status == "met"
     means = truth.oracle.violation(solution.w)  # of bounds 0
     assert (means - alone <= excess * (1 + 1e-6)).all()
     best = truth.best([low + excess for low in alone])
     assert truth.oracle.risk(solution.w) == pytest.approx(best, rel=1e-4)
     below = above(found.alone, 0.97 * smallest)
-    assert pffl.solve(federation, below, options=FEW, seed=0).status == "impossible"
+    assert (
+        pffl.solve(federation, below, options=FEW, random_state=0).status
+        == "impossible"
+    )
 
 
 def test_small_cells_are_not_fitted_alone_where_rows_are_elsewhere():

@@ -55,7 +55,10 @@ def test_a_model_that_meets_cbgl_meets_bgl():
     zeta = {"class 0": 0.75, "class 1": 0.72}
     method = pffl.Exact(multiplier_bound=200)
     solution = pffl.solve(
-        federation, pffl.ConditionalBoundedGroupLoss(zeta), method=method, seed=0
+        federation,
+        pffl.ConditionalBoundedGroupLoss(zeta),
+        method=method,
+        random_state=0,
     )
     assert solution.status == "met"
     oracle = Oracle.of(federation, group_masks(federation), [0.0, 0.0])
@@ -71,9 +74,12 @@ MINMAX_BGL = {"multiplier_bound": 1.0, "risk_weight": 0.0}
 @pytest.mark.filterwarnings("ignore:a bound of 0")
 def test_minmax_is_bgl_at_0_1_0_for_exact():
     federation = make_federation(4, sizes=(80, 50))
-    minmax = pffl.solve(federation, pffl.MinMax(), method=pffl.Exact(), seed=1)
+    minmax = pffl.solve(federation, pffl.MinMax(), method=pffl.Exact(), random_state=1)
     bgl = pffl.solve(
-        federation, pffl.BoundedGroupLoss(0), method=pffl.Exact(**MINMAX_BGL), seed=1
+        federation,
+        pffl.BoundedGroupLoss(0),
+        method=pffl.Exact(**MINMAX_BGL),
+        random_state=1,
     )
     assert minmax.status == "no bounds"
     assert bgl.status == "impossible"

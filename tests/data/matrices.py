@@ -63,7 +63,7 @@ def made_up(seed: int) -> tuple[pd.DataFrame, dict[str, Any]]:
     if seed % 6 == 4:  # a long tail
         tail = np.minimum(rng.geometric(0.05, n), 60)
         frame["ward"] = [f"w{k}" for k in tail]
-        options |= {"rare": 5}
+        columns |= common(frame, ["ward"])
     if seed % 7 == 3:
         frame["price"] = [float(f"{v:.2f}") for v in rng.random(n) * 99]
     if seed % 8 == 5:
@@ -79,6 +79,16 @@ def made_up(seed: int) -> tuple[pd.DataFrame, dict[str, Any]]:
     return frame, options
 
 
+def common(frame: pd.DataFrame, names: Any, least: int = 5) -> dict[str, Any]:
+    """Declare values that are not rare, of columns that have others."""
+    counts = {name: frame[name].value_counts() for name in names}
+    return {
+        name: {"values": sorted(many.index[many >= least])}
+        for name, many in counts.items()
+        if (many < least).any()
+    }
+
+
 def tables() -> Iterator[tuple[str, pd.DataFrame, dict[str, Any]]]:
     """Yield all tables that can be made here, each with a name and options."""
     for seed in range(MADE_UP):
@@ -86,7 +96,9 @@ def tables() -> Iterator[tuple[str, pd.DataFrame, dict[str, Any]]]:
     compas = pd.read_csv(io.BytesIO(golden.compas_file()))
     drop = ["id", "days_b_screening_arrest", "is_recid", "score_text"]
     options = {"label": "two_year_recid", "group": ["sex", "race"], "drop": drop}
-    yield "compas", compas, {**options, "rare": 5}
+    numeric = compas.select_dtypes("number").columns
+    texts = compas.columns.difference([*numeric, *drop, "sex", "race"])
+    yield "compas", compas, {**options, "columns": common(compas, texts)}
     lines = io.BytesIO(golden.adult_files()[0])
     adult = pd.read_csv(lines, names=list(golden.ADULT), skipinitialspace=True)
     protected = {"inputs": ["race", "native-country"], "silos": 3}

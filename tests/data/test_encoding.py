@@ -96,7 +96,7 @@ def test_values_that_are_not_the_columns_are_named(column, values, code):
 )
 def test_a_column_that_is_none_is_refused(given):
     with pytest.raises(DataError):
-        Column.from_dict({"name": "x", **given})
+        TableEncoder.from_json({"columns": [{"name": "x", **given}]})
 
 
 ENCODER = TableEncoder(

@@ -125,21 +125,3 @@ def test_rows_that_never_were_a_table_have_a_preparation_too():
     rows = federation.encoding.rows(table)
     np.testing.assert_array_equal(rows.X, federation.pooled().X)
     np.testing.assert_array_equal(rows.group, federation.pooled().group)
-
-
-def test_it_shows_itself_in_a_few_lines():
-    nasty = "<script>alert(1)</script>"
-    rng = np.random.default_rng(0)
-    data = Federation.from_arrays(
-        rng.normal(size=(400, 30)),
-        rng.integers(0, 2, 400),
-        sensitive_features={"kind": rng.choice([nasty, *"abcdefghijkl"], 400)},
-        silo=rng.integers(0, 9, 400),
-        name="many",
-    )
-    text, page = repr(data), data._repr_html_()
-    assert len(text) < 400
-    for figure in ("'many'", "9 silos", "319", "81", "30 inputs", "(13)"):
-        assert figure in text
-    assert nasty not in page
-    assert page.count("<tr>") == 10

@@ -5,52 +5,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pffl.errors import DataError, UsageError
+from pffl.errors import PFFLError
 from tests.inside import partition, split_index
 from tests.raising import raises
 
-columns = st.lists(st.integers(0, 5), min_size=1, max_size=60)
+CUTS = {
+    "equal": lambda values, silos, seed: partition.equal(len(values), silos, seed),
+    "bands": lambda values, silos, seed: partition.quantile_bands(values, silos),
+    "dirichlet": lambda values, silos, seed: partition.dirichlet(
+        values, 10.0 ** (seed % 7 - 3), silos, seed
+    ),
+}
 
 
-def assert_partition(codes, names, rows, silos):
-    assert codes.shape == (rows,)
-    assert codes.dtype == np.int64
-    assert len(names) == silos == len(set(names))
-    sizes = np.bincount(codes, minlength=silos)
-    assert sizes.sum() == rows
-    assert len(sizes) == silos
-    if rows >= silos:
-        assert sizes.min() >= 1
-
-
-@given(rows=st.integers(1, 80), silos=st.integers(1, 20), seed=st.integers(0, 2**32))
-def test_equal_sizes_differ_by_one_at_most(rows, silos, seed):
-    codes, names = partition.equal(rows, silos, seed)
-    assert_partition(codes, names, rows, silos)
-    assert np.ptp(np.bincount(codes, minlength=silos)) <= 1
-    np.testing.assert_array_equal(codes, partition.equal(rows, silos, seed)[0])
-
-
+@pytest.mark.parametrize("kind", CUTS)
 @given(
-    values=columns,
-    alpha=st.floats(1e-3, 1e3),
-    silos=st.integers(1, 20),
+    values=st.lists(st.integers(0, 5), min_size=1, max_size=60),
+    share=st.floats(0, 1),
     seed=st.integers(0, 2**32),
 )
-def test_dirichlet_gives_each_row_one_silo_and_no_silo_nothing(
-    values, alpha, silos, seed
-):
-    codes, names = partition.dirichlet(values, alpha, silos, seed)
-    assert_partition(codes, names, len(values), silos)
-    again, _ = partition.dirichlet(values, alpha, silos, seed)
-    np.testing.assert_array_equal(codes, again)
-
-
-@given(values=columns, silos=st.integers(1, 20))
-def test_bands_follow_the_order_of_the_column(values, silos):
-    codes, names = partition.quantile_bands(values, silos)
-    assert_partition(codes, names, len(values), silos)
-    assert (np.diff(codes[np.argsort(values, kind="stable")]) >= 0).all()
+def test_every_row_is_in_one_silo_and_no_silo_is_empty(kind, values, share, seed):
+    silos = 1 + int(share * (len(values) - 1))
+    codes, names = CUTS[kind](values, silos, seed)
+    sizes = np.bincount(codes, minlength=silos)
+    assert (len(codes), len(sizes)) == (len(values), silos)
+    assert len(set(names)) == silos
+    assert sizes.min() >= 1
+    np.testing.assert_array_equal(codes, CUTS[kind](values, silos, seed)[0])
+    if kind != "dirichlet":
+        assert np.ptp(sizes) <= 1
+    if kind == "bands":
+        assert (np.diff(codes[np.argsort(values, kind="stable")]) >= 0).all()
 
 
 def test_dirichlet_skews_at_small_and_balances_at_large_alpha():
@@ -58,14 +43,10 @@ def test_dirichlet_skews_at_small_and_balances_at_large_alpha():
 
     def spread(alpha):
         codes, _ = partition.dirichlet(values, alpha, 10, seed=1)
-        share = [values[codes == k].mean() for k in range(10)]
-        return np.std(share)
+        return np.std([values[codes == k].mean() for k in range(10)])
 
     assert spread(0.1) > 0.3
     assert spread(1_000) < 0.02
-
-
-def test_dirichlet_gives_each_silo_its_drawn_share():
     # One value only: the sizes are the rounded shares of one Dirichlet draw.
     codes, _ = partition.dirichlet(np.zeros(10_000), 5.0, 4, seed=3)
     generator = np.random.default_rng(3)
@@ -78,22 +59,26 @@ def test_names_of_silos_are_in_order():
     names = partition.silo_names(12)
     assert names[0] == "silo 01"
     assert sorted(names) == list(names)
-    assert (
-        partition.equal(100, 5, seed=0)[0] != partition.equal(100, 5, seed=1)[0]
-    ).any()
+    one, other = (partition.equal(100, 5, seed=seed)[0] for seed in (0, 1))
+    assert (one != other).any()
 
 
-def test_what_cannot_be_cut_is_refused():
-    for silos in (0, -1, 1.5, True):
-        with raises(UsageError, "wrong-value", "silos"):
-            partition.equal(10, silos)
-    for alpha in (0, -1, float("nan"), float("inf")):
-        with raises(UsageError, "wrong-value", "alpha"):
-            partition.dirichlet([0, 1], alpha, 2)
-    with raises(DataError, "no-rows"):
-        partition.equal(0, 2)
-    with raises(DataError, "missing-values", "1"):
-        partition.quantile_bands([1.0, np.nan], 2)
+@pytest.mark.parametrize(
+    ("cut", "given", "code"),
+    [
+        *(("equal", (10, silos), "wrong-value") for silos in (0, -1, 1.5, True)),
+        *(
+            ("dirichlet", ([0, 1], alpha, 2), "wrong-value")
+            for alpha in (0, -1, float("nan"), float("inf"))
+        ),
+        ("equal", (0, 2), "no-rows"),
+        ("equal", (2, 3), "no-training-rows"),
+        ("quantile_bands", ([1.0, np.nan], 2), "missing-values"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused(cut, given, code):
+    with raises(PFFLError, code):
+        getattr(partition, cut)(*given)
 
 
 def test_all_rows_of_a_person_are_in_one_split_in_every_silo():
@@ -102,8 +87,7 @@ def test_all_rows_of_a_person_are_in_one_split_in_every_silo():
     silo = generator.integers(0, 5, 3_000)
     ids = tuple(f"p{k}" for k in range(400))
     fractions = {"test": 0.2, "validation": 0.1}
-    names = tuple("abcde")
-    plan, _ = split_index(silo, names, fractions, people=(ids, person), seed=3)
+    plan = split_index(silo, tuple("abcde"), fractions, people=(ids, person), seed=3)
     seen = {
         split: {int(p) for _, index in plan for p in person[index[split]]}
         for split in ("train", "test", "validation")
@@ -117,10 +101,8 @@ def test_all_rows_of_a_person_are_in_one_split_in_every_silo():
     # A site that knows only its own people comes to the same split.
     alone = np.flatnonzero(silo == 2)
     known, codes = np.unique(person[alone], return_inverse=True)
-    own = tuple(ids[k] for k in known)
-    ((_, index),) = split_index(
-        np.zeros(len(alone), np.int64), ("c",), fractions, people=(own, codes), seed=3
-    )[0]
+    own = (tuple(ids[k] for k in known), codes)
+    ((_, index),) = split_index(0 * alone, ("c",), fractions, people=own, seed=3)
     for split, rows in index.items():
         np.testing.assert_array_equal(alone[rows], plan[2][1][split])
 
@@ -129,8 +111,7 @@ def test_a_silo_of_one_person_has_training_rows():
     person, silo = np.arange(40), np.arange(40) % 20
     ids = tuple(map(str, range(40)))
     for seed in range(5):
-        plan, _ = split_index(
-            silo, ids[:20], {"test": 0.7}, people=(ids, person), seed=seed
-        )
+        people = (ids, person)
+        plan = split_index(silo, ids[:20], {"test": 0.7}, people=people, seed=seed)
         assert all(len(index["train"]) for _, index in plan)
         assert any(len(index["test"]) for _, index in plan)

@@ -244,7 +244,7 @@ def test_a_run_on_texts_is_verified_from_its_rows(tmp_path):
         pffl.BoundedGroupLoss(0.6),
         model=pffl.LogisticRegression(l2=0.1),
         method=pffl.Exact(multiplier_bound=5.0),
-        seed=0,
+        random_state=0,
     )
     assert solution.gap <= 1e-5
     runs.save(solution, tmp_path / "run")

@@ -92,7 +92,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], str | None, str]] = {
     "a missing label": (put("hired", None), {}, "missing-values", "missing_label="),
     "NaN as label": (put("hired", np.nan), {"missing_label": "drop"}, None, "1 row"),
     "three labels by a blank": (put("hired", "yes "), {}, None, "'yes' and 'yes '"),
-    "label among the inputs": (same, {"features": ["hired"]}, "wrong-column", "hired"),
+    "label among the inputs": (same, {"inputs": ["hired"]}, "wrong-column", "hired"),
     "group by two names": (same, {"group": ["sex", "sex"]}, "wrong-column", "'sex'"),
     "weight that is the id": (
         same, {"weight": "age", "id": "age"}, "wrong-column", "'age'",
@@ -103,15 +103,14 @@ CASES: dict[str, tuple[Any, dict[str, Any], str | None, str]] = {
     "all rows tested": (same, {"test_fraction": 1.0}, "wrong-value", "test_fraction"),
     "a share below 0": (same, {"test_fraction": -0.1}, "wrong-value", "test_fraction"),
     "alpha of 0": (
-        same, {"silo": None, "silos": 3, "partition": "dirichlet", "alpha": 0},
+        same, {"silo": None, "silos": 3, "partition": ("dirichlet", "job", 0)},
         "wrong-value", "alpha",
     ),
     "bands of a word": (
         same,
-        {"silo": None, "silos": 3, "partition": "quantile_bands", "by": "job"},
+        {"silo": None, "silos": 3, "partition": ("quantile_bands", "job")},
         None, "",
     ),
-    "rare of 1.5": (same, {"rare": 1.5}, "wrong-value", "rare"),
     "a range upside down": (
         same, {"columns": {"age": {"range": [9, 1]}}}, "bad-column", "'age'",
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -252,21 +251,6 @@ def test_an_extract_needs_label_attribute_and_state(tmp_path):
         load(path, states=["NY"])
 
 
-def test_loading_takes_little_more_memory_than_the_inputs(tmp_path, monkeypatch):
-    monkeypatch.setattr(_acs, "CHUNK_ROWS", 1000)
-    header, people = text(2018, "WY", PEOPLE["WY"]).split(b"\n", 1)
-    (tmp_path / member_name("WY")).write_bytes(header + b"\n" + people * 100)
-    tracemalloc.start()
-    try:
-        federation = load(tmp_path)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    inputs = federation.silos[0].rows().X
-    assert inputs.shape == (15_000, 86)
-    assert peak < 1.6 * inputs.nbytes
-
-
 @pytest.mark.parametrize(
     ("wrong", "code", "said"),
     [
@@ -299,7 +283,7 @@ def test_some_people_of_each_state(zips, whole):
     assert some.rows("test") == 45
     assert any("180 drawn" in note for note in some.notes)
     assert load(zips, people=60, test_fraction=0.25).fingerprint == some.fingerprint
-    other = load(zips, people=60, test_fraction=0.25, seed=1)
+    other = load(zips, people=60, test_fraction=0.25, random_state=1)
     assert other.fingerprint != some.fingerprint
     for drawn, own in zip(some.silos, whole.silos, strict=True):
         known = {row.tobytes() for row in own.rows().X}
@@ -319,11 +303,6 @@ def test_persons_count_as_often_as_the_survey_says(tmp_path):
     path = extract_csv(tmp_path / "ny.csv", ["AGEP", "SEX", "RAC1P", "ESR"])
     with raises(DataError, "missing-column", "PWGTP"):
         load(path, states=["NY"], weight="PWGTP")
-
-
-def test_chunks_do_not_show(zips, whole, monkeypatch):
-    monkeypatch.setattr(_acs, "CHUNK_ROWS", 7)
-    assert load(zips).fingerprint == whole.fingerprint
 
 
 # ------------------------------------------------------------------------- wrong files
@@ -448,11 +427,8 @@ def test_downloaded_once_then_from_the_cache(tmp_path, zips, whole, monkeypatch)
 # --------------------------------------------------------------------------- real files
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
-WHOLE = SHARED / "acs_employment_2024_48st_dc.parquet"
 SMALL = SHARED / "acs_employment_2024_mini400_nopuma.parquet"
-NEW_YORK = SHARED / "folk_employment_NY_2018.csv"
 THERE = tuple(state for state in FIPS if state not in ("CA", "TX", "PR"))
-RACE_COUNTS = [1635381, 206209, 21938, 1529, 3189, 103534, 3116, 83266, 182621]
 
 
 def there(path):
@@ -468,18 +444,6 @@ def race_by_state(federation):
     return counts
 
 
-@there(NEW_YORK)
-def test_new_york_2018():
-    federation = acs(source=NEW_YORK, states=["NY"], filter="filtered")
-    assert (federation.rows("train"), federation.rows("test")) == (16_000, 4_000)
-    assert federation.schema.groups == tuple(RACES.values())
-    counts = race_by_state(federation)[0].tolist()
-    assert counts == [14212, 2436, 48, 2, 25, 1739, 8, 1028, 502]
-    assert "inputs that the source does not have: GCL" in federation.notes
-    y = np.concatenate([federation.pooled(split).y for split in federation.splits])
-    assert y.mean() == 0.57485
-
-
 @there(SMALL)
 def test_400_people_of_each_state_2024():
     pytest.importorskip("pyarrow")
@@ -489,17 +453,3 @@ def test_400_people_of_each_state_2024():
     lacking = "inputs that the source does not have: ESP, ANC, RELP, GCL"
     assert lacking in federation.notes
     assert federation.schema.n_features == 49
-
-
-@pytest.mark.slow
-@there(WHOLE)
-def test_all_people_of_2024():
-    pytest.importorskip("pyarrow")
-    federation = acs(source=WHOLE, year=2024, filter="filtered")
-    assert federation.silo_names == THERE
-    counts = race_by_state(federation)
-    assert counts.sum(axis=0).tolist() == RACE_COUNTS
-    assert (counts == 0).sum() == 14
-    assert (counts < 10).sum() - (counts == 0).sum() == 46
-    inputs = federation.silos[0].rows().X.base
-    assert inputs.nbytes == 2_240_783 * 49 * 8

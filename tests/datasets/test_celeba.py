@@ -101,10 +101,15 @@ def test_pictures_are_squeezed_as_leaf_does_with_colours_last(tmp_path):
 
 def test_the_sample_of_people_is_seeded(drawn, load):
     folder = drawn.zipped()
-    first, again = load(folder, clients=4, seed=1), load(folder, clients=4, seed=1)
+    first, again = (
+        load(folder, clients=4, random_state=1),
+        load(folder, clients=4, random_state=1),
+    )
     assert first.fingerprint == again.fingerprint
     assert len(first) == 4
-    assert len({load(folder, clients=4, seed=k).silo_names for k in range(6)}) > 1
+    assert (
+        len({load(folder, clients=4, random_state=k).silo_names for k in range(6)}) > 1
+    )
     with raises(DataError, "too-few-people", "9", "5"):
         load(folder, clients=10)
     assert len(load(folder, least_images=1)) == 12
@@ -272,7 +277,7 @@ def test_present_pictures_are_used_and_counted(drawn, load, packed):
     told = f"{len(kept)} of {len(set(drawn.person[held]))}"
     assert told in some.notes[0]
     assert some.fingerprint != whole.fingerprint
-    fewer = load(drawn.folder, least_images=3, clients=2, seed=3)
+    fewer = load(drawn.folder, least_images=3, clients=2, random_state=3)
     assert len(fewer) == 2
     assert set(fewer.silo_names) < set(own)
     with raises(DataError, "too-few-people", "least_images="):

@@ -13,7 +13,7 @@ from pffl.errors import DataError
 from tests.datasets.acs_files import zip_file
 from tests.datasets.compas_file import sha256
 from tests.datasets.server import serve
-from tests.inside import RemoteFile, fetch, in_options, open_file
+from tests.inside import RemoteFile, fetch, in_options
 from tests.inside import datasets_fetch as _fetch
 from tests.raising import raises
 
@@ -180,25 +180,3 @@ def test_two_processes_may_fetch_one_file(tmp_path):
         found = [int(child.communicate(timeout=60)[0]) for child in children]
     assert found == [len(BODY)] * 2
     assert os.listdir(tmp_path) == ["file.csv"]
-
-
-# Members of archives: what is inside, and why it is refused.
-ARCHIVES = {
-    "a bomb": (lambda p: zip_file(p, {"a.csv": bytes(20 << 20)}), "too-large"),
-    "absent": (lambda p: zip_file(p, {"b": b"x"}), "damaged-file"),
-    "torn": (lambda p: p.write_bytes(b"PK\3\4 and so on"), "damaged-file"),
-}
-
-
-@pytest.mark.parametrize("name", [*ARCHIVES, "flipped"])
-def test_dangerous_and_damaged_archives_are_refused(tmp_path, name):
-    """Nothing is unpacked to the disk, so names in an archive cannot lead anywhere."""
-    path = tmp_path / "a.zip"
-    if name == "flipped":
-        path.write_bytes(flipped(packed(tmp_path)))
-        code = "damaged-file"
-    else:
-        make, code = ARCHIVES[name]
-        make(path)
-    with raises(DataError, code), open_file(path, "a.csv") as stream:
-        stream.read()

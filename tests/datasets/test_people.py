@@ -188,8 +188,14 @@ def test_the_protected_attribute_is_no_input(load, given, group, groups):
 
 
 def test_silos(load):
-    assert load(silos=4, seed=1).fingerprint == load(silos=4, seed=1).fingerprint
-    assert load(silos=4, seed=1).fingerprint != load(silos=4, seed=2).fingerprint
+    assert (
+        load(silos=4, random_state=1).fingerprint
+        == load(silos=4, random_state=1).fingerprint
+    )
+    assert (
+        load(silos=4, random_state=1).fingerprint
+        != load(silos=4, random_state=2).fingerprint
+    )
     assert len(load(partition="equal", silos=7)) == 7
     by_school = load(partition="education")
     assert by_school.silo_names == ("Bachelors", "Doctorate", "HS-grad")
@@ -201,7 +207,7 @@ def test_silos(load):
 
 def test_a_model_takes_the_raw_table(load, tmp_path):
     federation = load(partition="equal", silos=2, test_fraction=0.0)
-    solution = pffl.solve(federation, None, seed=0)
+    solution = pffl.solve(federation, None, random_state=0)
     raw = read_adult(tmp_path / "adult.data")
     rows = federation.encoding.rows(raw)
     everybody = {row.tobytes() for row in federation.pooled().X}

@@ -18,9 +18,9 @@ def group_rates(federation):
 
 
 def test_same_seed_same_rows_and_said_to_be_synthetic():
-    federation = synthetic(500, seed=3)
-    assert federation.fingerprint == synthetic(500, seed=3).fingerprint
-    assert federation.fingerprint != synthetic(500, seed=4).fingerprint
+    federation = synthetic(500, random_state=3)
+    assert federation.fingerprint == synthetic(500, random_state=3).fingerprint
+    assert federation.fingerprint != synthetic(500, random_state=4).fingerprint
     assert federation.synthetic
     assert "synthetic" in federation.name
     assert "synthetic" in federation.notes[0]
@@ -40,7 +40,7 @@ def test_shape_is_as_asked():
 
 def test_heterogeneity_spreads_sizes_and_inputs():
     def spread(heterogeneity):
-        silos = synthetic(20_000, heterogeneity=heterogeneity, seed=1).silos
+        silos = synthetic(20_000, heterogeneity=heterogeneity, random_state=1).silos
         means = np.array([silo.rows().X.mean(axis=0) for silo in silos])
         sizes = np.array([len(silo) for silo in silos])
         return sizes.std() / sizes.mean(), means.std(axis=0)[0]

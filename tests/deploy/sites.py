@@ -45,8 +45,8 @@ from tests.inside import (
     write_request,
 )
 
-OPEN = Limits(floor=1, queries=10_000, batches=True, radius=100.0)
-FREE = replace(OPEN, radius=math.inf, queries=10**9, floor=0, layouts=10**9)
+OPEN = Limits(floor=1, queries=10_000, radius=100.0)
+FREE = replace(OPEN, radius=1e300, queries=10**9, floor=0, layouts=10**9)
 EPSILON, BOUND = 2.0, 0.69
 
 
@@ -360,7 +360,7 @@ def solve(
     """Run what was agreed on."""
     terms = more.pop("privacy", None) or budget(data)
     constraint = pffl.BoundedGroupLoss(BOUND)
-    known = {"method": method, "seed": 0, "privacy": terms, **more}
+    known = {"method": method, "random_state": 0, "privacy": terms, **more}
     return pffl.solve(engine, constraint, **known)
 
 

@@ -17,7 +17,7 @@ import pytest
 from pffl.deploy import Agreement, InMemory, Limits, SiteKey
 from pffl.errors import ArtefactError, UsageError
 from tests.cli.helpers import pffl as command
-from tests.deploy.processes import PRIVATE, RUN_FILE
+from tests.deploy.processes import PRIVATE, RUN_FILE, free_ports
 from tests.helpers import make_federation
 from tests.inside import (
     Joining,
@@ -56,7 +56,8 @@ def study(typed, tmp_path):
     found = [line for one in lines for line in one if line.startswith("pffl-site-3")]
     (tmp_path / "lines.txt").write_text("\n".join(found))
     (tmp_path / "run.toml").write_text(RUN_FILE)
-    given = ("--sites", "lines.txt", "-o", "study", "--trial-rows")
+    address = ("--address", f"127.0.0.1:{free_ports()}")
+    given = ("--sites", "lines.txt", "-o", "study", "--trial-rows", *address)
     assert "masked mode" in typed("deploy", "run.toml", *given)
     return tmp_path / "study"
 
@@ -184,9 +185,9 @@ def test_join_says_what_it_means_and_asks_for_fingerprints(study, typed):
     right = [f"--peer={name}={value}" for name, value in peers.items()]
     wrong = [right[0], f"--peer=west={peers['south']}"]
     assert "do not join" in join(typed, *bare, *wrong, code=2)
-    weak = ("--floor", "3", "--radius", "1e9", "--batches")
+    weak = ("--floor", "3", "--radius", "1e9")
     said = join(typed, *bare, *right, *weak)
-    assert said.count("WEAKER THAN THE DEFAULT") == 3
+    assert said.count("WEAKER THAN THE DEFAULT") == 2
     assert "flower-supernode" in said
     assert "Masked mode" in typed("site", "show", "--site", "north")
 

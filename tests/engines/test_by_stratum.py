@@ -26,7 +26,7 @@ from tests.helpers import (
     witness_query,
 )
 from tests.inside import equal_rows, processors
-from tests.inside import layout as layouts
+from tests.inside import local as layouts
 from tests.oracles import MODELS
 
 KINDS = list(MODELS)

@@ -24,8 +24,8 @@ from tests.helpers import (
     train_query,
     witness_query,
 )
-from tests.inside import layout as layouts
 from tests.inside import local, processors
+from tests.inside import local as layouts
 from tests.oracles import MODELS
 
 KINDS = list(MODELS)
@@ -140,6 +140,7 @@ def test_evaluate_and_curvature(local_engine, shape, kind):
         Expand(problem.task, w, 0),
         Expand(problem.task, w),
         Expand(problem.task, w, directions=np.stack([w, w[::-1]], axis=1)),
+        Expand(problem.task, w, diagonal=True),
     ]
     if kind != "softmax":
         queries.append(Expand(problem.task, w, sharpness=10.0))

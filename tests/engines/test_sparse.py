@@ -87,6 +87,7 @@ def everything(problem, w, lam):
         evaluate_query(problem.task, w),
         Expand(problem.task, w, 2),
         Expand(problem.task, w, directions=np.stack([w, np.ones_like(w)], axis=1)),
+        Expand(problem.task, w, diagonal=True),
         witness_query(problem, w, lam),
         train_query(problem, w, lam),
         train_query(problem, w, lam, steps=[0.01] * 3, proximal=0.5),

@@ -21,14 +21,16 @@ def uneven(seed: int = 0, rows: int = 600, columns: int = 2) -> Federation:
     slope = np.where(group == "hard", 0.5, 2.5)
     y = (slope * X[:, 0] + rng.logistic(size=rows) > 0).astype(int)
     return Federation.from_arrays(
-        X, y, sensitive_features=group, silo=np.arange(rows) % 3, seed=seed
+        X, y, sensitive_features=group, silo=np.arange(rows) % 3, random_state=seed
     )
 
 
 def solved(bound: Any, **more: Any) -> pffl.Solution:
     model = pffl.LogisticRegression(l2=1e-4)
     options = pffl.Options(smallest_bound=False)
-    return pffl.solve(uneven(), bound, model=model, options=options, seed=0, **more)
+    return pffl.solve(
+        uneven(), bound, model=model, options=options, random_state=0, **more
+    )
 
 
 def risk_of(bounds: dict[str, float]) -> float:

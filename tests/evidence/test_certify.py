@@ -24,7 +24,7 @@ from tests.helpers import (
     make_federation,
     make_problem,
 )
-from tests.inside import Certificate, conclude, mean, shares
+from tests.inside import Certificate, conclude, mean
 from tests.inside import bounds_rates as rates
 from tests.raising import raises
 from tests.saddle import Oracle
@@ -61,7 +61,7 @@ def solved(case: str) -> Solution:
     constraint, method, labels = CASES[case]
     ball = pffl.Options(radius=100.0, smallest_bound=True)
     return pffl.solve(
-        federation(labels), constraint, method=method, options=ball, seed=0
+        federation(labels), constraint, method=method, options=ball, random_state=0
     )
 
 
@@ -88,7 +88,7 @@ def test_a_run_that_did_not_converge_is_not_excused_by_its_gap():
     found: Any = certificate.of_kind("empirical")[0]
     assert certificate.verdicts["training"]["verdict"] == "not converged"
     assert found.value > 0
-    assert found.figures == {"slack": None, "converged": "no"}
+    assert (found.figures["slack"], found.figures["converged"]) == (None, "no")
     assert not found.holds
     assert not certificate.of_kind("infeasible")[0].available
 
@@ -96,7 +96,9 @@ def test_a_run_that_did_not_converge_is_not_excused_by_its_gap():
 def test_empirical_slack_is_that_of_a_feasible_model(tmp_path):
     rows = federation()
     method = pffl.Exact(multiplier_bound=0.05)
-    solution = pffl.solve(rows, pffl.BoundedGroupLoss(0.658), method=method, seed=0)
+    solution = pffl.solve(
+        rows, pffl.BoundedGroupLoss(0.658), method=method, random_state=0
+    )
     certificate = pffl.certify(solution)
     found: Any = certificate.of_kind("empirical")[0]
     oracle = Oracle.of(rows, group_masks(rows), [0.658, 0.658], budget=0.05)
@@ -120,10 +122,12 @@ def test_infeasible_bounds_are_proved_and_the_smallest_is_met():
     assert proof.holds
     assert oracle.least(lam, radius=100.0) >= proof.value > 0
     least = solution.smallest_bound
-    again = pffl.solve(rows, pffl.BoundedGroupLoss(least), method=method, seed=0)
+    again = pffl.solve(
+        rows, pffl.BoundedGroupLoss(least), method=method, random_state=0
+    )
     below = pffl.BoundedGroupLoss(least - 1e-3)
     assert again.status == "met"
-    assert pffl.solve(rows, below, method=method, seed=0).status != "met"
+    assert pffl.solve(rows, below, method=method, random_state=0).status != "met"
 
 
 def cell_minimum(oracle: Oracle, cell: int, radius: float) -> float:
@@ -160,16 +164,6 @@ def test_smallest_common_bound_is_the_minimax_value():
         assert found["upper"] - found["lower"] < 1e-6
 
 
-def test_risk_of_being_wrong_is_shared_out_completely():
-    for case in CASES:
-        e = solved(case).evidence
-        parts = shares(e)
-        assert sum(parts.values()) == pytest.approx(0.05)
-        stated = {s.kind for s in certified(case).statements if s.available}
-        joint = {"holdout", "holdout_error", "dp_gap", "eo_gap"}
-        assert stated & joint <= set(parts)
-
-
 def test_holdout_bounds_from_the_rows():
     rows, solution = federation(), solved("exact")
     pooled = rows.pooled("test")
@@ -186,16 +180,14 @@ def test_holdout_bounds_from_the_rows():
         own = losses[pooled.group == a]
         gammas, weights = np.array(sample.bets[a]), np.array(sample.bet_weights[a])
         assert weights.sum() == pytest.approx(1.0)
-        for name, delta in (("upper", 0.05 / 3), ("joint", 0.05 / 2 / 2 / 3)):
-            grid = np.linspace(0.0, 1.0, 200_001)
-            wealth = [
-                p
-                * np.exp(np.log1p(-g * own / M).sum() - len(own) * np.log1p(-g * grid))
-                for g, p in zip(gammas, weights, strict=True)
-            ]
-            inside = M * grid[np.sum(wealth, axis=0) < 1 / (0.8 * delta)].max()
-            rare = mean.chernoff_upper(len(own), own.sum(), M, 0.2 * delta)
-            assert row[name] == pytest.approx(min(inside, float(rare)), abs=2e-5 * M)
+        delta, grid = 0.05 / 3, np.linspace(0.0, 1.0, 200_001)
+        wealth = [
+            p * np.exp(np.log1p(-g * own / M).sum() - len(own) * np.log1p(-g * grid))
+            for g, p in zip(gammas, weights, strict=True)
+        ]
+        inside = M * grid[np.sum(wealth, axis=0) < 1 / (0.8 * delta)].max()
+        rare = mean.chernoff_upper(len(own), own.sum(), M, 0.2 * delta)
+        assert row["upper"] == pytest.approx(min(inside, float(rare)), abs=2e-5 * M)
         assert row["loss"] == pytest.approx(own.mean())
 
 
@@ -226,7 +218,7 @@ def test_error_rates_are_clopper_and_pearsons():
     found: Any = pffl.certify(solution).of_kind("holdout_error")[0].per_cell
     for a in range(2):
         own = wrong[pooled.group == a]
-        bound = rates.clopper_pearson_upper(own.sum(), len(own), delta=0.05 / 2 / 4 / 2)
+        bound = rates.clopper_pearson_upper(own.sum(), len(own), delta=0.05 / 2)
         assert found[a]["upper"] == pytest.approx(float(bound))
 
 
@@ -278,7 +270,7 @@ def test_no_test_rows():
     rows = federation()
     silos = [replace(s, splits={"train": s.rows("train")}) for s in rows.silos]
     bare = replace(rows, silos=tuple(silos))
-    certificate = pffl.certify(pffl.solve(bare, None, seed=0))
+    certificate = pffl.certify(pffl.solve(bare, None, random_state=0))
     assert not certificate.of_kind("holdout")[0].available
 
 
@@ -301,7 +293,7 @@ def test_fault_73_other_data_are_labelled():
     prints = certificate.fingerprints
     assert prints["data"] == other.fingerprint
     assert prints["trained on"] == federation().fingerprint
-    assert certificate.of_kind("measured")
+    assert certificate.of_kind("empirical")
 
 
 @dataclass(frozen=True, eq=False)
@@ -332,7 +324,7 @@ def test_fault_32_convex_only_statements_are_refused_for_other_models(tmp_path):
     )
     rows = federation()
     solution = pffl.solve(
-        rows, pffl.BoundedGroupLoss(0.6), model=Bent(), method=method, seed=0
+        rows, pffl.BoundedGroupLoss(0.6), model=Bent(), method=method, random_state=0
     )
     certificate = pffl.certify(solution)
     for kind in ("gap", "attainable"):

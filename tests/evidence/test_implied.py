@@ -41,7 +41,7 @@ def solved(seed):
         silo=rng.integers(0, 3, len(y)),
         sample_weight=weight,
         test_fraction=0.5,
-        seed=seed,
+        random_state=seed,
     )
     values = {name: rng.uniform(0.6, 1.1) for name in federation.schema.label_names}
     by = (None, "sex", "old")[seed % 3]
@@ -53,7 +53,7 @@ def solved(seed):
     ]
     which = int(rng.integers(len(asked)))
     options = pffl.Options(weight_bound=None if weight is None else 3.0)
-    solution = pffl.solve(federation, asked[which], options=options, seed=0)
+    solution = pffl.solve(federation, asked[which], options=options, random_state=0)
     return federation, labels, which, solution
 
 
@@ -92,9 +92,9 @@ def test_whatever_the_labels_shares_new_people_stay_below():
     for seed in range(40):
         X, y, group = people(seed, 3000)
         federation = Federation.from_arrays(
-            X, y, sensitive_features=group, test_fraction=0.5, seed=seed
+            X, y, sensitive_features=group, test_fraction=0.5, random_state=seed
         )
-        solution = pffl.solve(federation, CBGL(1.0), seed=0)
+        solution = pffl.solve(federation, CBGL(1.0), random_state=0)
         stated = solution.certificate.of_kind("implied")
         if not stated or stated[0].per_cell[0]["unseen at most"] is None:
             continue
@@ -113,6 +113,6 @@ def test_whatever_the_labels_shares_new_people_stay_below():
 def test_a_group_with_an_unbounded_label_is_not_spoken_of():
     federation, *_ = solved(1)
     names = federation.schema.label_names
-    solution = pffl.solve(federation, CBGL({names[0]: 5.0}), seed=0)
+    solution = pffl.solve(federation, CBGL({names[0]: 5.0}), random_state=0)
     assert solution.status == "met"
     assert not solution.certificate.of_kind("implied")

@@ -18,7 +18,7 @@ from tests.helpers import (
     make_problem,
     make_schema,
 )
-from tests.inside import conclude, group_rates, mean_losses, metrics
+from tests.inside import conclude, group_means, mean_losses, metrics
 from tests.saddle import Oracle
 
 SCHEMA = make_schema(attributes=(("group", ("a", "b", "c")),))
@@ -71,7 +71,7 @@ def test_rates_per_group_agree_with_fairlearn():
         frame = fairlearn_metrics.MetricFrame(
             metrics=metric, y_true=y, y_pred=predicted, sensitive_features=group
         )
-        found = group_rates(total, SCHEMA, label=label)
+        found = group_means(total, SCHEMA, "positive", label)
         np.testing.assert_allclose(found, frame.by_group.to_numpy(float), atol=1e-12)
 
 
@@ -107,7 +107,7 @@ def test_groups_without_the_label_are_left_out_of_its_gap():
     )
     found, total = evaluated(federation, PREDICT_SIGN)
     np.testing.assert_array_equal(
-        group_rates(total, federation.schema, label=1), [1.0, 0.5, np.nan]
+        group_means(total, federation.schema, "positive", 1), [1.0, 0.5, np.nan]
     )
     assert found.eo_gap == pytest.approx(0.5)
     assert found.equalized_odds_gap == pytest.approx(0.5)
@@ -140,7 +140,7 @@ def solved_groups(labels=2, **options):
     federation = make_federation(3, labels=labels, test=40)
     settings = pffl.Options(**options)
     solution = pffl.solve(
-        federation, pffl.BoundedGroupLoss(5.0), options=settings, seed=0
+        federation, pffl.BoundedGroupLoss(5.0), options=settings, random_state=0
     )
     return federation, solution
 
@@ -171,7 +171,7 @@ def test_rates_of_groups_are_those_of_the_rows_with_exact_intervals():
 
 def test_rates_of_training_rows_have_no_interval_and_numbers_no_rates():
     federation = make_federation(3, test=0)
-    solution = pffl.solve(federation, pffl.BoundedGroupLoss(5.0), seed=0)
+    solution = pffl.solve(federation, pffl.BoundedGroupLoss(5.0), random_state=0)
     for one in conclude(solution.evidence).rates:
         assert one.rows == "training"
         assert one.error.value is not None

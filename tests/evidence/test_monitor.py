@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +13,9 @@ import pytest
 from pffl.errors import ArtefactError
 from pffl.files import Locked
 from tests.bounds.test_alarm import plain_values
-from tests.inside import Batch, Monitor, Settings, Watched, alarm, held
-from tests.inside import monitor as states
+from tests.inside import Batch, Monitor, Settings, alarm, held
 from tests.inside import read_monitor as read
+from tests.inside import write_monitor as write
 from tests.raising import raises
 
 M, BOUND = 3.0, 0.6
@@ -26,7 +26,7 @@ def settings(cells: int = 2, confidence: float = 0.95) -> Settings:
     return Settings(
         "model",
         "schema",
-        [Watched(f"cell {z}", BOUND, None, [(f"g{z}", None)]) for z in range(cells)],
+        {f"cell {z}": BOUND for z in range(cells)},
         [],
         confidence,
         bets.gammas.tolist(),
@@ -57,20 +57,25 @@ def drawn(seed: int, means: list[float], many: int = 50) -> list[list[float]]:
 def filled(path: Path, batches: int = 4, means: tuple[float, ...] = (0.5, 0.9)) -> None:
     own = settings()
     with held(path) as found:
-        monitor = found or Monitor.begin(own)
+        monitor = found or Monitor(own)
         begun = len(monitor.batches)
         for k in range(begun, begun + batches):
             one = batch(drawn(k, list(means)), f"batch {k}", own)
-            monitor = monitor.append(path, one)
+            monitor = after(monitor, one)
+            write(path, monitor)
+
+
+def after(monitor: Monitor, one: Batch) -> Monitor:
+    return replace(monitor, batches=(*monitor.batches, one))
 
 
 def test_each_batch_comes_to_what_the_formula_says():
     own = settings()
     losses = [drawn(k, [0.5, 0.9], 4) for k in range(5)]
     losses[1][0] = []  # a cell without rows in a batch
-    monitor = Monitor.begin(own)
+    monitor = Monitor(own)
     for k, one in enumerate(losses):
-        monitor = monitor.after(batch(one, str(k), own))
+        monitor = after(monitor, batch(one, str(k), own))
     for z in range(2):
         x = [[loss / M for loss in one[z]] for one in losses]
         plain = plain_values(x, BOUND / M, own.bets[z], own.bet_weights[z])
@@ -86,11 +91,11 @@ def test_each_batch_comes_to_what_the_formula_says():
 
 
 def test_an_alarm_says_where_it_was_crossed_and_stays():
-    own, monitor, seen = settings(), Monitor.begin(settings()), []
+    own, monitor, seen = settings(), Monitor(settings()), []
     for k in range(12):
         bad = 3 <= k < 6
         one = batch(drawn(k, [0.5, 1.2 if bad else 0.4]), str(k), own)
-        monitor = monitor.after(one)
+        monitor = after(monitor, one)
         seen.append(monitor.history[-1]["e_value"])
     first = next(k for k, value in enumerate(seen) if value >= 40)
     assert seen[-1] < 40  # and the alarm stays
@@ -108,93 +113,69 @@ def test_the_threshold_shares_delta_among_cells():
 
 def test_no_alarm_promises_nothing():
     own = settings(1, 0.9999999)
-    monitor = Monitor.begin(own).after(batch(drawn(0, [0.3]), "a", own))
+    monitor = after(Monitor(own), batch(drawn(0, [0.3]), "a", own))
     assert (monitor.status, monitor.exit_code, monitor.alarms) == ("no alarm", 0, {})
     assert "They do not show that it is within it, either." in monitor.message
-    bad = Monitor.begin(own).after(batch(drawn(0, [1.5], 400), "a", own))
+    bad = after(Monitor(own), batch(drawn(0, [1.5], 400), "a", own))
     assert "With confidence 99.99999 %" in bad.message
     assert "at most 0.00001 %" in bad.message
 
 
 def test_shown_figures_are_rounded_to_the_true_side():
     own = settings(1)
-    monitor = Monitor.begin(own).after(batch(drawn(0, [0.6]), "a", own))
-
-    def shown(log_e: float) -> Monitor:
-        course = states.replace(monitor.course, log_e=np.array([[log_e]]))
-        other = states.replace(monitor)
-        vars(other)["course"] = course
-        return other
-
-    near = shown(math.log(19.999999)).shown[0]
+    monitor = after(Monitor(own), batch(drawn(0, [0.6]), "a", own))
+    monitor.history[0]["e_value"] = 19.999999
+    near = monitor.shown[0]
     assert (near["e-value"], near["alarm at"]) == ("19.9", "20")
 
 
 def test_an_infinite_loss_is_an_alarm_that_can_be_written():
     own = settings(1)
-    sums = states.replace(batch(drawn(0, [0.3]), "a", own), impossible=[2])
-    found = Monitor.begin(own).after(sums)
+    sums = replace(batch(drawn(0, [0.3]), "a", own), impossible=[2])
+    found = after(Monitor(own), sums)
     assert "2 rows of cell 0 had a probability of 0" in found.message
     assert json.loads(json.dumps(found.as_dict()))["cells"][0]["e_value"] > 1e300
 
 
 def test_a_file_goes_on_where_it_was(tmp_path):
-    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    one, two = tmp_path / "one.json", tmp_path / "two.json"
     filled(one, 6)
     for _ in range(3):
         filled(two, 2)
     assert one.read_bytes() == two.read_bytes()
     assert read(one).history == read(two).history
-    lines = one.read_text("utf-8").splitlines()
-    assert len(lines) == 7
-    assert json.loads(lines[-1])["digest"] == read(one).digest
-    assert json.loads(lines[0])["format"] == "pffl.monitor"
-
-
-def test_a_line_that_a_crash_cut_is_dropped(tmp_path):
-    whole, path = tmp_path / "whole.jsonl", tmp_path / "state.jsonl"
-    filled(whole, 3)
-    content = whole.read_bytes()
-    starts = [i + 1 for i, byte in enumerate(content) if byte == ord("\n")]
-    for end in (1, 60, starts[0], starts[0] + 1, starts[1] + 40, len(content) - 1):
-        path.write_bytes(content[:end])
-        with held(path) as found:
-            kept = content[:end].count(b"\n") - 1
-            assert (0 if found is None else len(found.batches)) == max(kept, 0)
-        filled(path, 3 - max(kept, 0))
-        assert path.read_bytes() == content, end
-
-
-def changed(line: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """An edited line whose own hash is right."""
-    line = {k: v for k, v in line.items() if k not in ("digest", "before")} | changes
-    return states._sealed(line, changes.get("before", ""))
+    assert json.loads(one.read_text("utf-8"))["digest"] == read(one).digest
 
 
 def test_whatever_is_edited_is_refused(tmp_path):
-    path = tmp_path / "state.jsonl"
+    path = tmp_path / "state.json"
     filled(path, 3)
-    lines = [json.loads(text) for text in path.read_text("utf-8").splitlines()]
+    good, monitor = path.read_text("utf-8"), read(path)
 
-    def refused(edited: list[Any], code: str = "changed-file") -> None:
-        text = "\n".join(t if isinstance(t, str) else json.dumps(t) for t in edited)
-        path.write_text(text + "\n", "utf-8")
+    def refused(text: str, code: str = "changed-file") -> None:
+        path.write_text(text, "utf-8")
         for reading in (read, lambda p: held(p).__enter__()):
             with raises(ArtefactError, code):
                 reading(path)
-        assert path.read_text("utf-8") == text + "\n"  # nothing is mended or lost
+        assert path.read_text("utf-8") == text  # nothing is mended or lost
 
-    # A field alone; a line out, doubled, or in another place; no JSON.
-    refused([{**lines[0], "confidence": 0.5}, *lines[1:]])
-    refused([lines[0], {**lines[1], "loss": [0.0, 0.0]}, *lines[2:]])
-    refused([*lines[:3], {**lines[3], "impossible": [1, 0]}])
-    refused([lines[0], *lines[2:]])
-    refused([*lines, lines[3]])
-    refused([lines[0], lines[2], lines[1], lines[3]])
-    refused([*lines[:2], "what?", lines[3]], "not-json")
-    refused([{"format": "other"}, *lines[1:]], "bad-state")
-    # With the hashes made anew, sums that no losses can have, or of other cells.
-    before = lines[2]["digest"]
+    plain = json.loads(good)
+    first, *others = plain["batches"]
+    # A field alone; a batch out, doubled, or in another place; no JSON.
+    for change in (
+        {"settings": {**plain["settings"], "confidence": 0.5}},
+        {"batches": [{**first, "loss": [0.0, 0.0]}, *others]},
+        {"batches": [{**first, "more": 1}, *others]},
+        {"batches": others},
+        {"batches": [first, first, *others]},
+        {"batches": [others[0], first, others[1]]},
+        {"batches": []},
+    ):
+        refused(json.dumps(plain | change))
+    refused(json.dumps(plain | {"format": "other"}), "bad-state")
+    refused(json.dumps(plain | {"version": 3}), "other-format")
+    refused(good[:-100], "not-json")
+    # With the digest made anew, sums that no losses can have, or of other cells.
     for field, wrong in (
         ("above", [[-1e9] * 9] * 2),
         ("above", [[0.0] * 8] * 2),
@@ -202,29 +183,22 @@ def test_whatever_is_edited_is_refused(tmp_path):
         ("count", [-1, 50]),
         ("loss", [1.0]),
     ):
-        refused([*lines[:3], changed(lines[3], before=before, **{field: wrong})])
-    more = changed(lines[3], before=before, more=1)
-    refused([*lines[:3], more], "unknown-key")
-    older = changed(lines[0], version=2)
-    refused([older, *lines[1:]], "other-format")
+        edited = replace(monitor.batches[0], **{field: wrong})
+        write(path, replace(monitor, batches=(edited, *monitor.batches[1:])))
+        refused(path.read_text("utf-8"))
 
 
-def test_files_that_are_not_ours_stay(tmp_path):
-    for name, content in (("a", b"secret"), ("b", b"a,b\n1,2\n"), ("c", b"{}\n{}\n")):
-        path = tmp_path / f"{name}.jsonl"
-        path.write_bytes(content)
-        with pytest.raises(ArtefactError), held(path):
-            pass
-        assert path.read_bytes() == content
-    (tmp_path / "empty.jsonl").touch()
-    with raises(ArtefactError, "no-batches"):
-        read(tmp_path / "empty.jsonl")
-    with raises(ArtefactError, "cannot-read"):
-        read(tmp_path / "nowhere.jsonl")
+@pytest.mark.parametrize("content", [b"secret", b"a,b\n1,2\n", b"{}", b""])
+def test_files_that_are_not_ours_stay(tmp_path, content):
+    path = tmp_path / "state.json"
+    path.write_bytes(content)
+    with pytest.raises(ArtefactError), held(path):
+        pass
+    assert path.read_bytes() == content
 
 
 def test_one_at_a_time(tmp_path):
-    path = tmp_path / "state.jsonl"
+    path = tmp_path / "state.json"
     filled(path, 1)
     with held(path), raises(Locked, "lock-held"), held(path):
         pass

@@ -48,8 +48,7 @@ def test_every_figure_of_a_run_is_computed_once(run, monkeypatch):
     counted(figures, "upper_ends")
     counted(Judged, "losses_of")
     run("out")
-    # The upper end of each cell by itself, and for all at once; two splits.
-    assert seen == {"statements": 1, "rates": 1, "upper_ends": 2, "losses_of": 2}
+    assert seen == {"statements": 1, "rates": 1, "upper_ends": 1, "losses_of": 2}
 
 
 def test_few_of_our_files_take_part_in_a_run(run):

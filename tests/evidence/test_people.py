@@ -13,7 +13,13 @@ import pffl
 from pffl.data import DataWarning
 from tests.inside import Judged, conclude, mean
 
-OPTIONS = {"label": "y", "group": "sex", "silos": 3, "seed": 0, "test_fraction": 0.4}
+OPTIONS = {
+    "label": "y",
+    "group": "sex",
+    "silos": 3,
+    "random_state": 0,
+    "test_fraction": 0.4,
+}
 
 
 def table(rows: int) -> pd.DataFrame:
@@ -33,7 +39,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[pffl.Solution, Path, 
     folder = tmp_path_factory.mktemp("people")
     with pytest.warns(DataWarning, match="rows are in more than one silo"):
         federation = pffl.Federation.from_table(table(4), id="id", **OPTIONS)
-    solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.9), seed=0)
+    solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.9), random_state=0)
     pffl.save(solution, folder / "run")
     federation.export(folder / "rows.csv")
     return solution, folder / "run", folder / "rows.csv"

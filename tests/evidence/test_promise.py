@@ -121,7 +121,7 @@ def test_another_confidence_is_no_other_setting():
 
 def test_rows_that_chose_a_model_are_no_fresh_rows_for_another_certificate():
     """Of all models that they chose among each has a part."""
-    federation = unlike(rows=400).with_calibration(0.3, seed=0)
+    federation = unlike(rows=400).with_calibration(0.3, random_state=0)
     found = certified(federation, 0.8, models=3)
     assert path_of(found).split == "calibration"
     bounds = pffl.BoundedGroupLoss(0.8)
@@ -133,7 +133,7 @@ def test_rows_that_chose_a_model_are_no_fresh_rows_for_another_certificate():
 
 
 def test_equal_rows_are_counted_where_all_held_out_rows_are_calibration_rows():
-    bare = unlike(rows=300, test_fraction=0.0).with_calibration(0.4, seed=0)
+    bare = unlike(rows=300, test_fraction=0.0).with_calibration(0.4, random_state=0)
     found = certified(bare, 0.8, models=3)
     e = found.evidence
     assert isinstance(e.heldout, Sample)

@@ -24,9 +24,9 @@ METRICS = {
 
 @pytest.mark.parametrize("threshold", [0.5, 0.2, 0.8])
 def test_rates_of_groups(threshold):
-    people = pffl.datasets.synthetic(3000, silos=3, groups=["f", "m"], seed=4)
+    people = pffl.datasets.synthetic(3000, silos=3, groups=["f", "m"], random_state=4)
     model = pffl.LogisticRegression(threshold=threshold)
-    solution = pffl.solve(people, 0.64, model=model, seed=0)
+    solution = pffl.solve(people, 0.64, model=model, random_state=0)
     rows = people.pooled("test")
     p = solution.predict_proba(rows.X)[:, 1]
     groups = np.array(people.schema.groups)[rows.group]
@@ -59,9 +59,11 @@ def test_run_takes_a_threshold_and_says_so(command):
 @pytest.mark.parametrize("bound", [0.62, 0.64, 0.69, 3.0])
 def test_who_gains_and_who_loses(bound):
     """The groups are those whose loss changes most, and nobody is named in vain."""
-    people = pffl.datasets.synthetic(3000, silos=3, groups=["f", "m", "x"], seed=4)
+    people = pffl.datasets.synthetic(
+        3000, silos=3, groups=["f", "m", "x"], random_state=4
+    )
     constraint = pffl.ConditionalBoundedGroupLoss(bound)
-    solution = pffl.solve(people, constraint, seed=0)
+    solution = pffl.solve(people, constraint, random_state=0)
     cells = solution.cell_results
     change = {c.cell: c.train_loss - c.before_train_loss for c in cells}
     told = solution.conclusions.changes

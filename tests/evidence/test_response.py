@@ -137,7 +137,7 @@ def test_a_run_without_hessians_says_what_one_with_them_says(
 ):
     constraint, model, labels = CASES[case]
     rows = make_federation(3, sizes=(150, 80, 220), test=60, labels=labels)
-    how: dict[str, Any] = {"model": model, "seed": 0}
+    how: dict[str, Any] = {"model": model, "random_state": 0}
     exact = pffl.solve(rows, constraint, **how)
     monkeypatch.setattr(auto, "MAX_HESSIAN_PARAMETERS", 2)
     watch(monkeypatch)
@@ -165,7 +165,7 @@ def test_wide_rows_are_measured_in_truth(monkeypatch, tmp_path):
     rows = make_federation(0, schema=schema, sizes=(30, 40), test=10)
     always = pffl.Options(smallest_bound=True)
     bound = pffl.BoundedGroupLoss(0.5)
-    found = pffl.solve(Local(rows), bound, options=always, seed=0)
+    found = pffl.solve(Local(rows), bound, options=always, random_state=0)
     assert found.status == "met"
     assert isinstance(found.evidence.proofs.gap, Pair)
     assert isinstance(found.evidence.proofs.least, Least)

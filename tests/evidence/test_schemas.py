@@ -70,7 +70,7 @@ def valid(value: Any, schema: Any) -> bool:
 @pytest.fixture(scope="module")
 def solved() -> list[Solution]:
     return [
-        pffl.solve(make_federation(5), pffl.BoundedGroupLoss(bound), seed=0)
+        pffl.solve(make_federation(5), pffl.BoundedGroupLoss(bound), random_state=0)
         for bound in (0.68, 0.4)
     ]
 

@@ -59,19 +59,11 @@ def test_a_non_finite_number_is_not_available(value):
     assert out.holds is None
 
 
-def test_a_cell_whose_number_was_lost_does_not_hold():
-    row = {"cell": "F", "loss": np.nan, "holds": True}
-    out = statement(per_cell=(row,))
-    assert out.per_cell == ({"cell": "F", "loss": None, "holds": None},)
-    absent = {"cell": "F", "loss": None, "holds": True}  # never measured: no loss
-    assert statement(per_cell=(absent,)).per_cell == (absent,)
-
-
 def test_every_reason_is_named_once():
-    both = statement(assumptions=(BAD,), reason="r")
-    assert both.reason == "r; needs convexity"
+    both = Statement.not_available("gap", "r", (BAD,))
+    assert both.text == "not available: needs convexity; r"
     again = Statement.not_available("holdout", "needs convexity", (BAD,))
-    assert again.reason == "needs convexity"
+    assert again.text == "not available: needs convexity"
     json.dumps(certificate(statements=(both, again)).as_dict(), allow_nan=False)
 
 
@@ -79,7 +71,7 @@ def test_hostile_names_do_nothing():
     name = "<script>alert(1)</script>\x1b[2J\u202eevil\"'&" + "x" * 10_000
     row = {"cell": name, "<b>": 0.5, "holds": True}
     out = certificate(
-        statements=(statement(text=name, per_cell=(row,), kind=name),),
+        statements=(statement(text=name, per_cell=(row,)),),
         data=name,
         notes=(name,),
         fingerprints={name: name},

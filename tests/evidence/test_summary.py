@@ -14,7 +14,9 @@ from tests.inside import Evidence, conclude, tables
 
 @pytest.fixture(scope="module")
 def evidence() -> Evidence:
-    return pffl.solve(make_federation(0), pffl.BoundedGroupLoss(0.69), seed=0).evidence
+    return pffl.solve(
+        make_federation(0), pffl.BoundedGroupLoss(0.69), random_state=0
+    ).evidence
 
 
 def column(e: Evidence, title: str) -> tables.TableColumn:

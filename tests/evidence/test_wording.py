@@ -174,10 +174,8 @@ def test_empirical_and_its_slack():
     # (β(F(w°) − F(w)) + ν)/B with F(w) = 0.565 + 0.0005
     assert missed.figures["slack"] == pytest.approx(0.01345, abs=1e-5)
     late = replace(close, terms=replace(close.terms, target_gap=1e-9))
-    assert stated(statements.empirical, late).figures == {
-        "slack": None,
-        "converged": "no",
-    }
+    told = stated(statements.empirical, late).figures
+    assert (told["slack"], told["converged"]) == (None, "no")
 
 
 def test_infeasible_as_far_as_it_is_proved():
@@ -197,7 +195,6 @@ def test_infeasible_as_far_as_it_is_proved():
 #: What is asked, changes of the evidence.
 UNAVAILABLE: list[tuple[Any, dict[str, Any]]] = [
     (statements.gap, {"model__convex": False, "proofs__gap": Missing("not convex")}),
-    (statements.empirical, {"promise": False}),
     (statements.empirical, {"seen": sample((0.5, 0.5), counts=(0, 3))}),
     (statements.infeasible, {"proofs__excess": CLOSE}),
     (statements.infeasible, {"proofs__excess": FAR, "model__convex": False}),
@@ -241,7 +238,6 @@ def test_holdout():
     )
     assert missed.holds is False
     assert [row["vacuous"] for row in missed.per_cell] == [False, True]
-    assert all(row["upper"] <= row["joint"] for row in missed.per_cell)
     assert stated(statements.holdout, evidence(promise=False)).holds is None
     empty = stated(
         statements.holdout, evidence(heldout=sample((0.5, 0.5), counts=(0, 3)))
@@ -270,7 +266,7 @@ def test_fault_80_a_bound_that_is_not_below_m_is_called_trivial():
     assert ("trivial" in idle.text, "trivial" in plain.text) == (True, False)
 
 
-@pytest.mark.parametrize("kind", figures.METRICS)
+@pytest.mark.parametrize("kind", statements.SPREADS)
 def test_metrics_of_groups_with_and_without_rows(kind):
     undefined = evidence(heldout=sample((0.5, 0.5), counts=(10, 0)))
     said = statements.metric(kind, Conclusions(undefined))
@@ -279,6 +275,5 @@ def test_metrics_of_groups_with_and_without_rows(kind):
     fine = evidence(heldout=sample((0.5, 0.5), counts=(10, 10)))
     found = statements.metric("dp_gap", Conclusions(fine))
     assert found.value == pytest.approx(0.3)
-    delta = Judged(fine).heldout.joint_delta("dp_gap")
-    ends = spread([5, 2], [10, 10], delta=delta).interval
+    ends = spread([5, 2], [10, 10], delta=1 - 0.95).interval
     assert (found.figures["lower"], found.figures["upper"]) == (ends.lower, ends.upper)

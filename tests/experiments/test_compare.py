@@ -35,7 +35,7 @@ SHARED = {"model": MODEL, "budget": BUDGET, "least_people": 1}
 
 def load(seed):
     return pffl.datasets.synthetic(
-        400, silos=3, features=3, seed=seed, validation_fraction=0.25
+        400, silos=3, features=3, random_state=seed, validation_fraction=0.25
     )
 
 
@@ -237,11 +237,11 @@ def test_a_front_is_chosen_on_validation_rows():
 def test_the_overlap_is_measured():
     def split_anew(seed):
         return pffl.datasets.synthetic(
-            300, silos=3, seed=0, split_seed=seed, validation_fraction=0.2
+            300, silos=3, random_state=0, split_seed=seed, validation_fraction=0.2
         )
 
     def drawn_anew(seed):  # with so many inputs that no two people are alike
-        return pffl.datasets.synthetic(300, silos=3, features=20, seed=seed)
+        return pffl.datasets.synthetic(300, silos=3, features=20, random_state=seed)
 
     some = {"methods": ["fedavg"], "seeds": 3, "budget": 2}
     assert compare(drawn_anew, CONSTRAINT, **some).correlation == 0.0
@@ -299,7 +299,7 @@ def test_minimax_is_compared_by_name():
 
 
 def test_choosing_among_trials_needs_validation_rows():
-    data = pffl.datasets.synthetic(300, silos=3, seed=0)
+    data = pffl.datasets.synthetic(300, silos=3, random_state=0)
     with raises(UsageError, "no-validation"):
         compare(data, CONSTRAINT, methods=["fedavg", "exact"], trials=2, seeds=1)
 

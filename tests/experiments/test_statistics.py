@@ -216,8 +216,10 @@ def test_a_trial_is_chosen_within_a_limit_of_error():
 
 
 def test_the_overlap_of_seeds_is_measured():
-    split = [datasets.synthetic(300, silos=3, seed=0, split_seed=s) for s in range(3)]
-    drawn = [datasets.synthetic(300, silos=3, seed=s) for s in range(3)]
+    split = [
+        datasets.synthetic(300, silos=3, random_state=0, split_seed=s) for s in range(3)
+    ]
+    drawn = [datasets.synthetic(300, silos=3, random_state=s) for s in range(3)]
     sizes = {"test": 1.0, "train": 4.0}
     assert overlap([people(f) for f in split], **sizes) == 0.25
     assert overlap([people(f) for f in drawn], **sizes) == 0.0

@@ -39,8 +39,8 @@ NASTY = (
 
 @pytest.fixture(scope="module")
 def solution():
-    federation = pffl.datasets.synthetic(400, silos=2, seed=0)
-    return pffl.solve(federation, pffl.BoundedGroupLoss(0.7), seed=0)
+    federation = pffl.datasets.synthetic(400, silos=2, random_state=0)
+    return pffl.solve(federation, pffl.BoundedGroupLoss(0.7), random_state=0)
 
 
 @pytest.fixture

@@ -49,7 +49,11 @@ def regroup(federation, k, group):
 def test_fault_02_silo_without_a_group(method, engine):
     federation = regroup(make_federation(0), 1, 0)
     solution = pffl.solve(
-        federation, pffl.BoundedGroupLoss(0.6), method=method, engine=engine, seed=0
+        federation,
+        pffl.BoundedGroupLoss(0.6),
+        method=method,
+        engine=engine,
+        random_state=0,
     )
     assert np.isfinite(solution.w).all()
     oracle = Oracle.of(federation, group_masks(federation), [0.6, 0.6])
@@ -77,7 +81,7 @@ def without_x():
 )
 def test_fault_03_declared_group_absent_everywhere(constraint):
     with raises(DataError, "empty-cells", " x"):
-        pffl.solve(without_x(), constraint, seed=0)
+        pffl.solve(without_x(), constraint, random_state=0)
 
 
 def test_fault_03_the_absent_group_is_left_out_on_request_and_said():
@@ -85,7 +89,7 @@ def test_fault_03_the_absent_group_is_left_out_on_request_and_said():
         without_x(),
         pffl.BoundedGroupLoss(0.9),
         options=pffl.Options(empty_cells="remove"),
-        seed=0,
+        random_state=0,
     )
     assert [row.cell for row in solution.cell_results] == ["f", "m"]
     assert any("x" in note and "not covered" in note for note in solution.notes)
@@ -105,16 +109,19 @@ def test_fault_04_empty_conditional_cell():
     federation = without_cell(make_federation(0), 1, 0)
     constraint = pffl.ConditionalBoundedGroupLoss(0.95)
     with raises(DataError, "empty-cells", "m, class 0"):
-        pffl.solve(federation, constraint, seed=0)
+        pffl.solve(federation, constraint, random_state=0)
     solution = pffl.solve(
-        federation, constraint, options=pffl.Options(empty_cells="remove"), seed=0
+        federation,
+        constraint,
+        options=pffl.Options(empty_cells="remove"),
+        random_state=0,
     )
     names = [row.cell for row in solution.cell_results]
     assert names == ["f, class 0", "f, class 1", "m, class 1"]
     assert "m, class 0" in " ".join(solution.as_dict()["notes"])
     # Asking only for the label that everybody has needs no permission.
     only = pffl.ConditionalBoundedGroupLoss(0.95, labels=("class 1",))
-    assert len(pffl.solve(federation, only, seed=0).cell_results) == 2
+    assert len(pffl.solve(federation, only, random_state=0).cell_results) == 2
 
 
 def test_fault_04_a_promise_to_nobody_at_all_is_refused():
@@ -122,7 +129,9 @@ def test_fault_04_a_promise_to_nobody_at_all_is_refused():
     nobody = changed(federation, lambda rows: replace(rows, y=np.minimum(rows.y, 1)))
     last = pffl.ConditionalBoundedGroupLoss(0.5, labels=("class 2",))
     with raises(DataError, "empty-cells"):
-        pffl.solve(nobody, last, options=pffl.Options(empty_cells="remove"), seed=0)
+        pffl.solve(
+            nobody, last, options=pffl.Options(empty_cells="remove"), random_state=0
+        )
 
 
 @pytest.mark.parametrize("method", [None, pffl.PFFL(dual_rounds=1)])
@@ -142,7 +151,9 @@ def test_fault_16_one_row_per_silo(method):
     federation = make_federation(3, sizes=(1,) * 30, test=(1,) * 12 + (0,) * 18)
     for k in range(30):
         federation = regroup(federation, k, int(k % 12 == 0))
-    solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.9), method=method, seed=0)
+    solution = pffl.solve(
+        federation, pffl.BoundedGroupLoss(0.9), method=method, random_state=0
+    )
     assert np.isfinite(solution.w).all()
     many, one = solution.cell_results
     assert (many.test_count, one.test_count) == (11, 1)
@@ -197,7 +208,7 @@ def test_fault_17_very_unequal_silos_fit_in_memory():
 
 
 CONFLICT = pffl.datasets.synthetic(
-    600, silos=4, groups=("f", "m"), group_conflict=0.9, features=4, seed=1
+    600, silos=4, groups=("f", "m"), group_conflict=0.9, features=4, random_state=1
 )
 
 
@@ -211,7 +222,9 @@ def attainable():
 
 
 def test_fault_27_bound_below_what_is_attainable(attainable):
-    solution = pffl.solve(CONFLICT, pffl.BoundedGroupLoss(attainable - 0.02), seed=0)
+    solution = pffl.solve(
+        CONFLICT, pffl.BoundedGroupLoss(attainable - 0.02), random_state=0
+    )
     assert solution.status == "impossible"
     worst = max(solution.cell_results, key=lambda row: row.violation)
     assert worst.violation > 0
@@ -226,7 +239,7 @@ def test_fault_27_bound_below_what_is_attainable(attainable):
         CONFLICT,
         pffl.BoundedGroupLoss(solution.smallest_bound + 1e-4),
         method=pffl.Exact(multiplier_bound=1e4),
-        seed=0,
+        random_state=0,
     )
     assert again.status == "met"
 
@@ -241,10 +254,10 @@ def test_fault_27_infeasible_is_never_said_of_bounds_that_can_be_met(seed, attai
         pffl.Exact(multiplier_bound=0.1),
     ):
         bound = pffl.BoundedGroupLoss(attainable + step)
-        above = pffl.solve(CONFLICT, bound, method=method, seed=0)
+        above = pffl.solve(CONFLICT, bound, method=method, random_state=0)
         assert above.status != "impossible"
         bound = pffl.BoundedGroupLoss(attainable - step)
-        below = pffl.solve(CONFLICT, bound, method=method, seed=0)
+        below = pffl.solve(CONFLICT, bound, method=method, random_state=0)
         assert below.status == "impossible"
 
 
@@ -253,7 +266,7 @@ def test_fault_27_infeasible_is_never_said_of_bounds_that_can_be_met(seed, attai
 )
 def test_fault_27_the_smallest_bound_does_not_depend_on_the_method(method, attainable):
     bound = pffl.BoundedGroupLoss(attainable - 0.02)
-    solution = pffl.solve(CONFLICT, bound, method=method, seed=0)
+    solution = pffl.solve(CONFLICT, bound, method=method, random_state=0)
     assert solution.smallest_bound == pytest.approx(attainable, abs=1e-3)
 
 
@@ -261,7 +274,7 @@ def test_fault_28_bound_far_above_is_fedavg():
     federation, model = make_federation(0), pffl.LogisticRegression(l2=0.05)
 
     def solved(bound, method):
-        return pffl.solve(federation, bound, model=model, method=method, seed=0)
+        return pffl.solve(federation, bound, model=model, method=method, random_state=0)
 
     far = pffl.BoundedGroupLoss(9.0)
     plain = solved(None, pffl.FedAvg(rounds=300, local_steps=1))
@@ -286,7 +299,7 @@ def test_fault_38_cell_of_one_row():
             federation,
             pffl.BoundedGroupLoss({"f": 5.0, "m": 0.01}),
             method=pffl.PFFL(multiplier_bound=1000.0, dual_rounds=10),
-            seed=0,
+            random_state=0,
         )
     assert np.isfinite(solution.w).all()
     problem = solution.problem

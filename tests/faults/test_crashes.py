@@ -33,13 +33,13 @@ from tests.oracles import (
 )
 from tests.raising import raises
 
-FEDERATION = pffl.datasets.synthetic(300, silos=3, seed=0)
+FEDERATION = pffl.datasets.synthetic(300, silos=3, random_state=0)
 METHOD = pffl.PFFL(dual_rounds=4, rounds_per_dual=3, step_size=0.5, dual_step_size=1.0)
 BOUND = pffl.BoundedGroupLoss(0.6)
 
 
 def run(engine: Any = FEDERATION, place: Path | None = None) -> Any:
-    return pffl.solve(engine, BOUND, method=METHOD, seed=0, checkpoint=place)
+    return pffl.solve(engine, BOUND, method=METHOD, random_state=0, checkpoint=place)
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,9 @@ TOO_LARGE = [
 def test_fault_30_step_size_too_large_is_noticed(method, labels):
     """And the last good model is kept."""
     federation = make_federation(0, labels=labels)
-    solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.7), method=method, seed=0)
+    solution = pffl.solve(
+        federation, pffl.BoundedGroupLoss(0.7), method=method, random_state=0
+    )
     assert (solution.status, solution.exit_code) == ("diverged", 4)
     assert solution.rounds <= 5
     assert np.isfinite(solution.w).all()
@@ -54,7 +56,10 @@ def test_fault_30_non_finite_updates_never_enter_the_model(iterate):
     # 500 local steps that each multiply the error overflow within one round.
     method = pffl.PFFL(step_size=50.0, local_steps=500, dual_rounds=5, iterate=iterate)
     solution = pffl.solve(
-        make_federation(0, labels=0), pffl.BoundedGroupLoss(0.7), method=method, seed=0
+        make_federation(0, labels=0),
+        pffl.BoundedGroupLoss(0.7),
+        method=method,
+        random_state=0,
     )
     assert solution.status == "diverged"
     assert np.isfinite(solution.w).all()
@@ -83,7 +88,7 @@ def test_fault_35_a_run_with_an_enormous_dual_step():
         make_federation(0),
         pffl.BoundedGroupLoss({"f": 0.1, "m": 0.9}),
         method=pffl.PFFL(dual_step_size=1e7, dual_rounds=10, rounds_per_dual=2),
-        seed=0,
+        random_state=0,
     )
     assert solution.status != "diverged"
     assert np.isfinite(solution.w).all()

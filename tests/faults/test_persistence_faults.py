@@ -37,13 +37,13 @@ from tests.interrupting import Stopping, assert_same_outcome
 from tests.oracles import LONG_RUN, end_command, finished_run, start_command
 from tests.raising import raises
 
-FEDERATION = pffl.datasets.synthetic(300, silos=3, seed=0)
+FEDERATION = pffl.datasets.synthetic(300, silos=3, random_state=0)
 METHOD = pffl.PFFL(dual_rounds=4, rounds_per_dual=3, step_size=0.5, dual_step_size=1.0)
 BOUND = pffl.BoundedGroupLoss(0.6)
 
 
 def run(engine: Any = FEDERATION, place: Path | None = None) -> pffl.Solution:
-    return pffl.solve(engine, BOUND, method=METHOD, seed=0, checkpoint=place)
+    return pffl.solve(engine, BOUND, method=METHOD, random_state=0, checkpoint=place)
 
 
 @pytest.fixture(scope="module")
@@ -117,9 +117,9 @@ OTHER_RUNS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"method": pffl.FedAvg()}, ("method.kind", "pffl", "fedavg")),
     ({"method": replace(METHOD, step_size=0.4)}, ("method.step_size", "0.5", "0.4")),
     ({"options": Options(weighting="rows")}, ("options.weighting", "silos", "rows")),
-    ({"seed": 1}, ("run.seed", "0", "1")),
+    ({"random_state": 1}, ("run.seed", "0", "1")),
     (
-        {"data": pffl.datasets.synthetic(300, silos=3, seed=1)},
+        {"data": pffl.datasets.synthetic(300, silos=3, random_state=1)},
         ("data.fingerprint",),
     ),
 ]
@@ -130,7 +130,12 @@ def test_fault_67_a_checkpoint_of_another_run_is_refused_with_a_diff(
     stopped, changes, named
 ):
     before = {p.name: p.read_bytes() for p in stopped.iterdir()}
-    given = {"data": FEDERATION, "constraint": BOUND, "method": METHOD, "seed": 0}
+    given = {
+        "data": FEDERATION,
+        "constraint": BOUND,
+        "method": METHOD,
+        "random_state": 0,
+    }
     with raises(ArtefactError, "other-run", *named):
         pffl.solve(**{**given, **changes}, checkpoint=stopped)
     assert {p.name: p.read_bytes() for p in stopped.iterdir()} == before

@@ -26,7 +26,7 @@ def statuses(federation, bound, model):
             pffl.BoundedGroupLoss(bound),
             model=model,
             method=pffl.Exact(multiplier_bound=budget),
-            seed=0,
+            random_state=0,
         ).status
         for budget in (0.1, None)
     ]
@@ -58,8 +58,8 @@ def test_fault_79_impossible_means_that_no_price_helps(name):
 
 
 def test_fault_80_no_loss_bound_makes_a_promise_cheap():
-    federation = pffl.datasets.synthetic(900, silos=3, seed=1)
-    solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.75), seed=0)
+    federation = pffl.datasets.synthetic(900, silos=3, random_state=1)
+    solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.75), random_state=0)
     held = judge_of(Solved(solution), federation, "test")
     proba = solution.predict_proba(federation.pooled("test").X)
     assert proba.min() >= np.exp(-solution.loss_bound) * (1 - 1e-12)
@@ -81,7 +81,7 @@ def test_fault_81_a_run_is_never_excused_by_its_own_gap(method):
         pffl.BoundedGroupLoss(0.62),
         model=pffl.LogisticRegression(standardize=False),
         method=method,
-        seed=0,
+        random_state=0,
     )
     assert solution.as_dict()["converged"] == "no"
     assert solution.status == "not converged"
@@ -97,7 +97,9 @@ def test_fault_82_the_same_statuses_in_every_unit():
         federation = people.incomes(unit / 50_000, rows=200)
         found = [
             pffl.solve(
-                federation, pffl.BoundedGroupLoss(factor * least * unit**2), seed=0
+                federation,
+                pffl.BoundedGroupLoss(factor * least * unit**2),
+                random_state=0,
             ).status
             for factor in factors
         ]
@@ -111,7 +113,7 @@ def test_fault_83_a_printed_gap_is_at_least_the_true_one():
             federation,
             pffl.BoundedGroupLoss(bound),
             method=pffl.Exact(multiplier_bound=1e6),
-            seed=0,
+            random_state=0,
         )
         judge = judge_of(Solved(solution), federation, "train")
         aimed = judge.with_bounds(solution.evidence.aimed)

@@ -62,7 +62,7 @@ class Hostile:
             model=self.model,
             method=self.method,
             options=self.options,
-            seed=self.number,
+            random_state=self.number,
         )
 
 

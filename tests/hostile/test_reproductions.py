@@ -55,10 +55,10 @@ def test_2_1_a_bound_that_can_be_met_is_never_impossible_in_any_unit(
     bound = pffl.BoundedGroupLoss(1.001 * smallest)
     for budget in (0.01, 10.0):
         method = pffl.Exact(multiplier_bound=budget)
-        found = solve(federation, bound, model=model, method=method, seed=0)
+        found = solve(federation, bound, model=model, method=method, random_state=0)
         assert found.status != "impossible"
         assert not found.says_impossible
-    found = solve(federation, bound, model=model, seed=0)
+    found = solve(federation, bound, model=model, random_state=0)
     judge = judge_of(found, federation, "train")
     assert found.status == "met"
     assert (shipped(found, judge) <= 1.001 * smallest * (1 + 1e-6)).all()
@@ -72,7 +72,7 @@ def test_2_1_the_smallest_bound_is_the_same_in_every_unit(unit: float) -> None:
     assert common.lower <= smallest * (1 + 1e-12)
     assert common.lower == pytest.approx(smallest, rel=1e-6)
     assert common.upper == pytest.approx(smallest, rel=1e-6)
-    below = solve(federation, pffl.BoundedGroupLoss(0.999 * smallest), seed=0)
+    below = solve(federation, pffl.BoundedGroupLoss(0.999 * smallest), random_state=0)
     assert below.status == "impossible"
 
 
@@ -104,7 +104,7 @@ def test_2_1_raw_inputs_of_any_size(size: float, l2: float) -> None:
             pffl.BoundedGroupLoss(1.01 * smallest),
             model=model,
             method=pffl.Exact(multiplier_bound=budget),
-            seed=0,
+            random_state=0,
         )
         assert found.status != "impossible"
     assert found.status == "met"
@@ -133,7 +133,7 @@ def test_2_2_the_promise_is_about_what_is_shipped(command: Command, bound: str) 
     found = said_in(command("run", *SMALL, "--bound", bound, "--json"))
     M = found.loss_bound
     assert M is not None
-    held = pffl.datasets.synthetic(1500, silos=3, seed=1)
+    held = pffl.datasets.synthetic(1500, silos=3, random_state=1)
     solution = model_of(next(Path("runs").iterdir()))
     X, y, group, *_ = people_of(held, "test")
     proba = solution.predict_proba(X)
@@ -165,7 +165,7 @@ def test_2_2_rare_confident_errors_are_in_the_figures() -> None:
         federation,
         pffl.BoundedGroupLoss(0.2),
         model=pffl.LogisticRegression(l2=0.0),
-        seed=0,
+        random_state=0,
     )
     judge = judge_of(solution, federation, "train")
     assert solution.status == "met"
@@ -203,7 +203,7 @@ def test_2_3_drift_is_no_excuse(local_steps: int) -> None:
         pffl.BoundedGroupLoss(0.6),
         model=pffl.LogisticRegression(standardize=False),
         method=method,
-        seed=0,
+        random_state=0,
     )
     assert solution.status == "not converged"
     assert solution.exit_code == 4
@@ -221,7 +221,7 @@ def test_2_3_the_slack_is_that_of_a_measured_model(budget: float) -> None:
         pffl.BoundedGroupLoss(bound),
         model=model,
         method=pffl.Exact(multiplier_bound=budget),
-        seed=0,
+        random_state=0,
     )
     judge = judge_of(solution, federation, "train")
     excess = float(shipped(solution, judge).max()) - bound
@@ -229,7 +229,9 @@ def test_2_3_the_slack_is_that_of_a_measured_model(budget: float) -> None:
     assert solution.exit_code == 4
     if solution.slack is not None and excess <= solution.slack:
         # No more than what a feasible model shows: the best one has the least risk.
-        feasible = solve(federation, pffl.BoundedGroupLoss(bound), model=model, seed=0)
+        feasible = solve(
+            federation, pffl.BoundedGroupLoss(bound), model=model, random_state=0
+        )
         risk = judge.risk(feasible.w) - judge.risk(solution.w)
         least = (float(risk) + float(solution.gap or 0.0)) / budget
         assert excess <= least * (1 + 1e-6)
@@ -242,7 +244,7 @@ def test_2_3_the_slack_is_that_of_a_measured_model(budget: float) -> None:
 @pytest.mark.parametrize("bound", [1e-12, 2.2e-8])
 def test_2_4_small_targets_are_no_excuse(bound: float) -> None:
     federation = people.shares()
-    solution = solve(federation, pffl.BoundedGroupLoss(bound), seed=0)
+    solution = solve(federation, pffl.BoundedGroupLoss(bound), random_state=0)
     judge = judge_of(solution, federation, "train")
     assert float(shipped(solution, judge).max()) == pytest.approx(2.25e-8, rel=0.1)
     assert solution.status == "impossible"
@@ -266,7 +268,7 @@ def test_2_5_a_printed_gap_is_true_in_floating_point(
         federation,
         pffl.BoundedGroupLoss(factor * smallest),
         method=pffl.Exact(multiplier_bound=budget),
-        seed=0,
+        random_state=0,
     )
     judge = judge_of(solution, federation, "train")
     aimed = judge.with_bounds(solution.aimed)
@@ -279,13 +281,13 @@ def test_2_5_a_printed_gap_is_true_in_floating_point(
 
 @pytest.mark.parametrize("bound", [0.5, 0.66, 0.9])
 def test_2_6_the_solvers_bounds_are_the_measurement(bound: float) -> None:
-    federation = pffl.datasets.synthetic(900, silos=3, seed=1)
+    federation = pffl.datasets.synthetic(900, silos=3, random_state=1)
     solution = solve(
         federation,
         pffl.BoundedGroupLoss(bound),
         method=pffl.Exact(multiplier_bound=10.0),
         options=pffl.Options(baseline=False, smallest_bound=False),
-        seed=0,
+        random_state=0,
     )
     asked, distinct = solution.questions
     assert asked == distinct
@@ -311,7 +313,9 @@ def test_2_7_pffl_never_sends_hessians_where_they_are_too_large(
 ) -> None:
     refuse_hessians(monkeypatch)
     method = pffl.PFFL(dual_rounds=2, rounds_per_dual=2, step_size=1e-3)
-    solution = solve(Local(wide()), pffl.BoundedGroupLoss(0.9), method=method, seed=0)
+    solution = solve(
+        Local(wide()), pffl.BoundedGroupLoss(0.9), method=method, random_state=0
+    )
     assert solution.status in ("met", "not met", "not converged")
     assert solution.converged in ("no", "not measurable")
 
@@ -319,8 +323,8 @@ def test_2_7_pffl_never_sends_hessians_where_they_are_too_large(
 def test_2_7_what_exact_advises_can_be_done() -> None:
     bound = pffl.BoundedGroupLoss(0.9)
     with raises(UsageError, "too-many-parameters", "FirstOrder"):
-        solve(wide(), bound, method=pffl.Exact(), seed=0)
-    done = solve(wide(), bound, method=pffl.FirstOrder(), seed=0)
+        solve(wide(), bound, method=pffl.Exact(), random_state=0)
+    done = solve(wide(), bound, method=pffl.FirstOrder(), random_state=0)
     assert (done.status, done.converged) == ("met", "yes")
 
 
@@ -367,7 +371,7 @@ def test_2_10_a_run_that_ends_early_says_so() -> None:
         pffl.BoundedGroupLoss(1.001 * truth(federation, "huber")),
         model=model,
         method=pffl.Exact(multiplier_bound=10.0, max_rounds=2),
-        seed=0,
+        random_state=0,
     )
     assert solution.status == "not converged"
     assert solution.exit_code == 4
@@ -388,7 +392,7 @@ def test_2_10_more_rounds_are_advised_only_where_they_help() -> None:
         pffl.BoundedGroupLoss(0.69),
         model=pffl.LogisticRegression(l2=1e-8),
         method=pffl.Exact(multiplier_bound=1e8, risk_weight=1e-3, target_gap=1e-12),
-        seed=0,
+        random_state=0,
     )
     assert solution.status == "not converged"
     assert solution.rounds < 50
@@ -401,7 +405,7 @@ def test_2_10_milliseconds_are_no_constant() -> None:
     X = people_of(federation).X
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        solution = solve(federation, pffl.BoundedGroupLoss(0.6), seed=0)
+        solution = solve(federation, pffl.BoundedGroupLoss(0.6), random_state=0)
     assert solution.input_scale[0] == pytest.approx(X[:, 0].std(), rel=1e-6)
     scaled = solution.scaled(X)
     assert np.allclose(scaled.mean(axis=0), 0, atol=1e-3)

@@ -50,11 +50,11 @@ def test_hessians_are_asked_for_where_they_are_small(
 def test_a_method_may_be_given_by_its_name() -> None:
     federation = make_federation(0)
     bound = pffl.BoundedGroupLoss(0.69)
-    named = pffl.solve(federation, bound, method="first-order", seed=0)
-    given = pffl.solve(federation, bound, method=pffl.FirstOrder(), seed=0)
+    named = pffl.solve(federation, bound, method="first-order", random_state=0)
+    given = pffl.solve(federation, bound, method=pffl.FirstOrder(), random_state=0)
     np.testing.assert_array_equal(named.w, given.w)
     with raises(pffl.errors.UsageError, "unknown-method", "newton"):
-        pffl.solve(federation, bound, method="newton", seed=0)
+        pffl.solve(federation, bound, method="newton", random_state=0)
 
 
 def of_size(problem: Problem, rows: int, parameters: int, cells: int) -> Problem:
@@ -71,17 +71,12 @@ def of_size(problem: Problem, rows: int, parameters: int, cells: int) -> Problem
 
 
 def test_memory_that_is_not_there_is_refused(monkeypatch) -> None:
-    """Five times 100 × 2,000² numbers are 16 GB; gradients of as many cells 0.1 GB."""
+    """Rows are 0.16 GB, gradients of 100 cells with what is learnt from them 0.02."""
     small = make_problem(Local(make_federation(0)), pffl.BoundedGroupLoss(0.6))
     large = of_size(small, 10_000, 2_000, 100)
-    monkeypatch.setattr(module, "processors", lambda: 1)
-    monkeypatch.setattr(module, "free_memory", lambda: 7e9)
-    with raises(UsageError, "too-little-memory", "7 GB", "FirstOrder"):
-        check_memory(large, pffl.Exact())
-    check_memory(large, pffl.FirstOrder())
-    check_memory(replace(large, access=Access(elsewhere=True)), pffl.Exact())
-    monkeypatch.setattr(module, "free_memory", lambda: 20e9)
-    check_memory(large, pffl.Exact())
-    monkeypatch.setattr(module, "free_memory", lambda: 1e6)
-    with raises(UsageError, "too-little-memory"):
-        check_memory(large, pffl.FirstOrder())
+    monkeypatch.setattr(module, "free_memory", lambda: 7e7)
+    with raises(UsageError, "too-little-memory", "0.07 GB"):
+        check_memory(large)
+    check_memory(replace(large, access=Access(elsewhere=True)))
+    monkeypatch.setattr(module, "free_memory", lambda: 2e8)
+    check_memory(large)

@@ -11,7 +11,7 @@ from pffl.engines import Reference
 from pffl.prepare import Options
 from pffl.problem import Expansion, Problem
 from tests.helpers import make_federation, make_problem
-from tests.inside import forecast, saddle
+from tests.inside import saddle
 
 
 def psd(rng, n, rank):
@@ -116,40 +116,6 @@ def test_the_model_is_solved_as_by_cvxpy(seed, beta, l2):
     assert step.multipliers.sum() <= bound * (1 + 1e-12)
     if problem.modulus == 0:
         assert np.linalg.norm(at.w + d) <= problem.radius * (1 + 1e-6)
-
-
-def exponential(w, rates):
-    """The expansion of Σ exp(−rate_i w_i), and nothing else."""
-    value = np.exp(-rates * w)
-    none = np.zeros((0, len(w)))
-    return Expansion(
-        w,
-        float(value.sum()),
-        -rates * value,
-        np.diag(rates**2 * value),
-        np.zeros(0),
-        none,
-        np.zeros((0, len(w), len(w))),
-    )
-
-
-def test_exponential_tails_are_forecast_exactly():
-    problem = make_problem(
-        Reference(make_federation(0)), None, model=pffl.LogisticRegression(l2=0.0)
-    )
-    rates = np.array([1.0, 0.5, 2.0, 1.5])
-    before = exponential(np.zeros(4), rates)
-    here = exponential(np.array([1.0, 0.7, 0.4, 1.2]), rates)
-    trend = forecast(here, before, np.zeros(0), problem)
-    d = np.array([0.6, -0.5, 0.3, 0.1])
-    basis = trend.basis(trend.mean_curvature(d, 1.0))
-    inverse = np.linalg.inv(basis)
-    bent = inverse.T @ here.risk_hessian @ inverse
-    there = exponential(here.w + d, rates)
-    # The gradient after the step, as the forecast model has it, is the true one.
-    np.testing.assert_allclose(
-        here.risk_gradient + bent @ d, there.risk_gradient, rtol=1e-6
-    )
 
 
 @pytest.mark.parametrize("seed", range(4))

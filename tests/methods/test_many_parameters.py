@@ -41,10 +41,12 @@ class Watched(Local):
 
 def test_the_watch_notices() -> None:
     with pytest.raises(AssertionError, match="a Hessian"):
-        pffl.solve(Watched(make_federation(0)), pffl.BoundedGroupLoss(0.6), seed=0)
+        pffl.solve(
+            Watched(make_federation(0)), pffl.BoundedGroupLoss(0.6), random_state=0
+        )
 
 
-HESSIANS = ("exact", "reductions", "pooled")  # which need them to train
+HESSIANS = ("reductions", "pooled")  # which need them to train
 SHORT = {"rounds": 2, "dual_rounds": 2, "rounds_per_dual": 2, "iterations": 2}
 SHORT |= {"stage_one_rounds": 2, "stage_two_rounds": 2}
 
@@ -60,7 +62,7 @@ def test_nobody_asks_for_a_hessian_unasked(name: str) -> None:
     """Whatever trains the model, and whatever is measured of it."""
     bound, method, all_of_it = pffl.BoundedGroupLoss(0.6), short(name), name == "auto"
     options = pffl.Options(smallest_bound=all_of_it, baseline=all_of_it)
-    how: dict[str, Any] = {"method": method, "options": options, "seed": 0}
+    how: dict[str, Any] = {"method": method, "options": options, "random_state": 0}
     if name in HESSIANS:
         with raises(UsageError, "too-many-parameters", "2101"):
             pffl.solve(Watched(wide()), bound, **how)

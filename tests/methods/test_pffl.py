@@ -89,7 +89,9 @@ def one_silo_in_other_units(labels):
 @pytest.mark.parametrize("method", [pffl.PFFL(dual_rounds=10), pffl.FedAvg(rounds=50)])
 def test_the_default_step_size_does_not_diverge(method):
     federation = one_silo_in_other_units(labels=0)
-    solution = pffl.solve(federation, pffl.BoundedGroupLoss(2.0), method=method, seed=0)
+    solution = pffl.solve(
+        federation, pffl.BoundedGroupLoss(2.0), method=method, random_state=0
+    )
     assert solution.status != "diverged"
 
 
@@ -98,7 +100,9 @@ def test_batches_come_from_the_seed_alone():
     method = pffl.PFFL(dual_rounds=4, rounds_per_dual=2, batch_size=7)
     constraint = pffl.BoundedGroupLoss(0.6)
     runs = [
-        pffl.solve(federation, constraint, method=method, seed=seed, engine=engine)
+        pffl.solve(
+            federation, constraint, method=method, random_state=seed, engine=engine
+        )
         for seed, engine in [(5, "local"), (5, "local"), (5, "reference"), (6, "local")]
     ]
     np.testing.assert_array_equal(runs[0].w, runs[1].w)
@@ -121,6 +125,6 @@ def test_partial_participation_still_approaches_the_saddle_point():
         pffl.BoundedGroupLoss(0.6),
         model=pffl.LogisticRegression(l2=0.1),
         method=method,
-        seed=0,
+        random_state=0,
     )
     assert solution.gap < 0.05

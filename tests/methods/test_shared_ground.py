@@ -40,7 +40,7 @@ def test_groups_are_cut_by_the_attributes_named(name):
 def test_the_constraint_judges_and_does_not_steer(name):
     federation, method = biased(1), METHODS[name]
     solutions = [
-        solve(federation, constraint, method=method, seed=0)
+        solve(federation, constraint, method=method, random_state=0)
         for constraint in (
             None,
             pffl.BoundedGroupLoss(0.69),

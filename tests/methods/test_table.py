@@ -180,7 +180,9 @@ def test_the_constraint_judges_and_does_not_steer(method):
     if method.name != "fedminmax":  # weighs the cells that it is given
         constraints += [None]
         constraints += [pffl.ConditionalBoundedGroupLoss(0.5, labels=(1,))]
-    solutions = [pffl.solve(federation, c, method=method, seed=0) for c in constraints]
+    solutions = [
+        pffl.solve(federation, c, method=method, random_state=0) for c in constraints
+    ]
     for constraint, solution in zip(constraints, solutions, strict=True):
         np.testing.assert_allclose(solution.w, solutions[0].w, atol=1e-12)
         if constraint is not None:

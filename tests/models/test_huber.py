@@ -70,7 +70,10 @@ def test_gradient_and_curvature_agree_with_differences(delta):
 def test_exact_finds_what_a_general_solver_finds(delta):
     federation = make_federation(4, sizes=(70,), labels=0)
     solution = pffl.solve(
-        federation, None, model=pffl.HuberRegression(l2=0.01, delta=delta), seed=0
+        federation,
+        None,
+        model=pffl.HuberRegression(l2=0.01, delta=delta),
+        random_state=0,
     )
     pooled = federation.pooled("train")
     model = solution.problem.task.model
@@ -98,7 +101,7 @@ def test_scikit_learns_regressor_agrees():
         make_federation(0, labels=0), [Silo("only", 0, {"train": rows})]
     )
     model = pffl.HuberRegression(l2=1e-10, delta=1.5 * theirs.scale_, standardize=False)
-    ours = pffl.solve(federation, None, model=model, seed=0)
+    ours = pffl.solve(federation, None, model=model, random_state=0)
     np.testing.assert_allclose(ours.predict(X), theirs.predict(X), atol=1e-4)
 
 
@@ -126,14 +129,16 @@ def saddle(federation, solution, delta, zeta, price, l2):
 def test_exact_reaches_the_saddle_point_of_bounded_group_loss(delta, share):
     federation = make_federation(6, sizes=(50, 40, 30), labels=0)
     model = pffl.HuberRegression(l2=0.01, delta=delta)
-    free = pffl.solve(federation, pffl.BoundedGroupLoss(1e6), model=model, seed=0)
+    free = pffl.solve(
+        federation, pffl.BoundedGroupLoss(1e6), model=model, random_state=0
+    )
     zeta = share * max(row.train_loss for row in free.cell_results)
     solution = pffl.solve(
         federation,
         pffl.BoundedGroupLoss(zeta),
         model=model,
         method=pffl.Exact(multiplier_bound=5.0),
-        seed=0,
+        random_state=0,
     )
     expected = saddle(federation, solution, delta, zeta, 5.0, 0.01)
     worst = max(row.violation for row in solution.cell_results)

@@ -72,7 +72,12 @@ def test_a_torch_model_and_the_numpy_one_give_the_same_run(pair, batch_size, eng
     )
     numpy_run, torch_run = (
         pffl.solve(
-            federation, constraint, model=m, method=method, seed=4, engine=engine
+            federation,
+            constraint,
+            model=m,
+            method=method,
+            random_state=4,
+            engine=engine,
         )
         for m in models
     )
@@ -106,7 +111,9 @@ def test_every_loss_end_to_end(loss):
         local_steps=3,
         step_size=0.1,
     )
-    solution = pffl.solve(federation, constraint, model=model, method=method, seed=0)
+    solution = pffl.solve(
+        federation, constraint, model=model, method=method, random_state=0
+    )
     risk = solution.history["risk"]
     assert risk.iloc[-1] < 0.95 * risk.iloc[0]
     assert solution.status in ("met", "not met")
@@ -132,7 +139,7 @@ def test_a_run_is_repeated_by_its_seed_and_changed_by_another():
                 pffl.BoundedGroupLoss(0.6),
                 model=Network(module),
                 method=method,
-                seed=seed,
+                random_state=seed,
             )
             for seed in (1, 1, 2)
         )
@@ -171,7 +178,7 @@ def test_a_network_is_saved_and_read_back(tmp_path):
         pffl.BoundedGroupLoss(0.9),
         model=Network(mlp(3, (4,), 2, batch_norm=True)),
         method=pffl.PFFL(**FEW),
-        seed=0,
+        random_state=0,
     )
     path = tmp_path / "model.safetensors"
     path.write_bytes(write_model(solution.predictor))
@@ -183,7 +190,7 @@ def test_a_network_is_saved_and_read_back(tmp_path):
         pffl.BoundedGroupLoss(0.9),
         model=Network(Own()),
         method=pffl.PFFL(**FEW),
-        seed=0,
+        random_state=0,
     )
     path.write_bytes(write_model(own.predictor))
     with raises(ArtefactError, "bad-model-file"):

@@ -46,7 +46,7 @@ def fit(table: pd.DataFrame, **more: Any) -> pffl.Solution:
     federation = pffl.Federation.from_table(
         table, label="hired", group="sex", silo="branch", **more
     )
-    return pffl.solve(federation, pffl.BoundedGroupLoss(0.65), seed=0)
+    return pffl.solve(federation, pffl.BoundedGroupLoss(0.65), random_state=0)
 
 
 @pytest.mark.parametrize("kind", LABELS)
@@ -134,7 +134,7 @@ def test_numbers_have_no_scores() -> None:
         table, label="hired", group="sex", silo="branch", classification=False
     )
     model = pffl.LeastSquares(target_range=(1_000.0, 8_000.0))
-    solution = pffl.solve(federation, None, model=model, seed=0)
+    solution = pffl.solve(federation, None, model=model, random_state=0)
     found = solution.predict(table.assign(age=np.resize([-500, 40, 500], len(table))))
     assert (found.min(), found.max()) == (1_000.0, 8_000.0)
     assert found[1] == pytest.approx(4_000.0, abs=1.0)

@@ -45,7 +45,7 @@ def test_a_unit_changes_neither_model_nor_status(kind, l2):
             model=model_of(kind, unit, l2),
             method=pffl.Exact(multiplier_bound=20.0),
             options=QUICK,
-            seed=0,
+            random_state=0,
         )
 
     bounds = (0.6, 1.4) if kind == "squares" else (0.4, 1.0)
@@ -80,7 +80,7 @@ def test_raw_inputs_of_any_size_end_as_standardised_ones(labels, scale):
                 model=kind(l2=0.0, standardize=standardize),
                 method=pffl.Exact(multiplier_bound=100.0),
                 options=QUICK,
-                seed=0,
+                random_state=0,
             )
             for standardize in (True, False)
         )
@@ -95,10 +95,10 @@ def test_the_ball_comes_from_the_data_and_grows_unless_declared():
     sizes = np.sqrt(np.mean(federation.pooled("train").X ** 2, axis=0))
     for l2, radius in ((1e-3, 100 / sizes.min()), (0.0, 100.0)):
         raw = pffl.LeastSquares(l2=l2, standardize=False)
-        free = pffl.solve(federation, None, model=raw, options=QUICK, seed=0)
+        free = pffl.solve(federation, None, model=raw, options=QUICK, random_state=0)
         assert free.problem.radius == pytest.approx(radius, rel=1e-2)
     declared = replace(QUICK, radius=0.3)
-    held = pffl.solve(federation, None, model=raw, options=declared, seed=0)
+    held = pffl.solve(federation, None, model=raw, options=declared, random_state=0)
     assert np.linalg.norm(held.w) == pytest.approx(0.3)
     assert held.evidence.proofs.gap.radius == 0.3
     assert held.train.risk > 1.01 * free.train.risk
@@ -110,7 +110,7 @@ def test_the_ball_comes_from_the_data_and_grows_unless_declared():
     train = Rows.of(X, y, rows.group)
     twins = from_silos(federation, [Silo("only", 0, {"train": train})])
     long = pffl.solve(
-        twins, None, model=pffl.LeastSquares(l2=0.0), options=QUICK, seed=0
+        twins, None, model=pffl.LeastSquares(l2=0.0), options=QUICK, random_state=0
     )
     assert np.linalg.norm(long.w) > long.problem.radius
     assert np.linalg.norm(long.w) < long.evidence.proofs.gap.radius

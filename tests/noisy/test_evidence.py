@@ -27,7 +27,7 @@ def solution():
         data,
         pffl.BoundedGroupLoss(0.69),
         method="exact",
-        seed=0,
+        random_state=0,
         secure_sum=True,
         privacy=Privacy(4.0, ranges=ranges),
     )
@@ -79,7 +79,7 @@ def test_one_number_for_a_released_mean(solution):
     rows = solution.certificate.of_kind("empirical")[0].per_cell
     shown = solution.cells["train_loss"].to_numpy(float)
     assert [row["loss"] for row in rows] == pytest.approx(shown, abs=1e-12)
-    assert all(row["people"] == round(row["people"]) for row in rows)
+    assert all(row["rows"] == round(row["rows"]) for row in rows)
 
 
 def test_shares_of_wrong_predictions_are_enclosed(solution):

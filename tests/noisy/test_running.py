@@ -49,7 +49,9 @@ def solve(data, method="exact", bound=0.69, **terms):
         **{"epsilon": 4.0, "noise_seed": 1, "ranges": ranges_for(data), **terms}
     )
     constraint = None if bound is None else pffl.BoundedGroupLoss(bound)
-    found = pffl.solve(engine, constraint, method=method, seed=0, privacy=privacy)
+    found = pffl.solve(
+        engine, constraint, method=method, random_state=0, privacy=privacy
+    )
     return found, engine.asked
 
 
@@ -117,7 +119,7 @@ def test_the_model_is_close_to_that_without_noise_at_a_large_budget(data):
         pffl.BoundedGroupLoss(0.69),
         model=pffl.LogisticRegression(input_bound=4.0),
         method="exact",
-        seed=0,
+        random_state=0,
         options=Options(weighting="rows"),
     )
     found, _ = solve(data, epsilon=60.0, clip=4.0)
@@ -146,7 +148,7 @@ def test_without_a_secure_sum_each_site_adds_all_of_it(data):
         data,
         pffl.BoundedGroupLoss(0.69),
         method="exact",
-        seed=0,
+        random_state=0,
         privacy=privacy,
         secure_sum=True,
     )

@@ -95,7 +95,9 @@ def test_data_may_come_with_ranges():
     privacy = Privacy(4.0, noise_seed=1, ranges={name: (-3.0, 3.0)})
     for given in (wide, Local(wide.keyed())):
         bound = pffl.BoundedGroupLoss(0.69)
-        found = pffl.solve(given, bound, method="exact", seed=0, privacy=privacy)
+        found = pffl.solve(
+            given, bound, method="exact", random_state=0, privacy=privacy
+        )
         stated = found.evidence.privacy.ranges
         assert stated == {
             **{k: list(v) for k, v in ranges_for(data).items()},

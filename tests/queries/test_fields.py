@@ -30,19 +30,17 @@ from tests.helpers import (
     train_query,
     witness_query,
 )
-from tests.inside import RowRange, array, number, scalar, vector
+from tests.inside import RowRange, array, vector
 from tests.raising import raises
 
 
 class SharesTotal(Total):
     """How many examples each cell has below a score, and who they belong to."""
 
-    below: np.ndarray = array(
-        "z", row=RowRange(0.0, 1.0, whole=True, called="a count below")
-    )
+    below: np.ndarray = array("z", row=RowRange(0.0, 1.0, whole=True))
     moments: np.ndarray = array("p", "p", symmetric=True)
     own: np.ndarray = array("strata", row=RowRange(0.0, "cap"), per_silo=True)
-    total: float = number(RowRange(0.0, "cap", called="a capped sum"))
+    total: float = array(row=RowRange(0.0, "cap"))
 
 
 class Shares(ModelQuery[SharesTotal]):
@@ -50,8 +48,7 @@ class Shares(ModelQuery[SharesTotal]):
 
     total_type: ClassVar = SharesTotal
     levels: np.ndarray = vector("z")
-    cap: float = scalar(default=1.0)
-    note: str = "the server's own"
+    cap: float = 1.0
     split: str = field(default="train", init=False)
 
     @property
@@ -103,9 +100,9 @@ def test_a_query_of_ones_own_is_asked_by_every_engine(federation, query):
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [
-        ("below", lambda a: (a + 1000).astype(np.int64), "a count below"),
+        ("below", lambda a: (a + 1000).astype(np.int64), "'below'"),
         ("below", lambda a: a + 0.5, "float64"),
-        ("total", lambda a: a + 1e3, "a capped sum"),
+        ("total", lambda a: a + 1e3, "'total'"),
         ("total", lambda a: a * np.nan, "finite"),
         ("own", lambda a: -1.0 - a, "possible"),
         ("own", lambda a: a[:, 1:], "own"),

@@ -43,16 +43,16 @@ def test_a_date_is_no_constant():
     np.testing.assert_allclose(inputs.mean, X.mean(axis=0), rtol=1e-12)
     true = (X - X.mean(axis=0)).std(axis=0)
     np.testing.assert_allclose(inputs.scale, true, rtol=1e-6)
-    plain = pffl.solve(dated(column=0.0), pffl.BoundedGroupLoss(0.6), seed=0)
-    far = pffl.solve(federation, pffl.BoundedGroupLoss(0.6), seed=0)
+    plain = pffl.solve(dated(column=0.0), pffl.BoundedGroupLoss(0.6), random_state=0)
+    far = pffl.solve(federation, pffl.BoundedGroupLoss(0.6), random_state=0)
     np.testing.assert_allclose(far.w, plain.w, atol=1e-6)
     assert far.status == plain.status
 
 
 def test_a_target_far_from_zero_is_scaled_by_its_spread():
     bound = pffl.BoundedGroupLoss(1.1)
-    plain = pffl.solve(dated(0, column=0.0), bound, seed=0)
-    far = pffl.solve(dated(0, column=0.0, target=1e9), bound, seed=0)
+    plain = pffl.solve(dated(0, column=0.0), bound, random_state=0)
+    far = pffl.solve(dated(0, column=0.0, target=1e9), bound, random_state=0)
     np.testing.assert_allclose(far.w, plain.w, atol=1e-5)
     assert far.status == plain.status
     np.testing.assert_allclose(far.problem.scales, plain.problem.scales, rtol=1e-5)

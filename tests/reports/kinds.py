@@ -25,7 +25,7 @@ def _saved(place: Path, solution: pffl.Solution) -> str:
 
 def infeasible(place: Path) -> str:
     data = federation(NAMES, rows=1_500)
-    return _saved(place, pffl.solve(data, BOUND(0.3), seed=0))
+    return _saved(place, pffl.solve(data, BOUND(0.3), random_state=0))
 
 
 def many_groups(place: Path) -> str:
@@ -35,13 +35,15 @@ def many_groups(place: Path) -> str:
         pffl.ConditionalBoundedGroupLoss(0.9),
         pffl.Options(smallest_bound=False),
     )
-    found = pffl.solve(federation(groups, rows=12_000), bounds, seed=0, options=quick)
+    found = pffl.solve(
+        federation(groups, rows=12_000), bounds, random_state=0, options=quick
+    )
     return _saved(place, found)
 
 
 def deployed(place: Path) -> str:
     data = federation(("here", NASTY), rows=900)
-    found = pffl.solve(remote(data), BOUND(0.69), seed=0)
+    found = pffl.solve(remote(data), BOUND(0.69), random_state=0)
     runs.save(found, place)
     _recorded(place, list(data.silo_names))
     return render(place)
@@ -70,10 +72,10 @@ def _recorded(place: Path, sites: list[str]) -> None:
 
 
 def noisy(place: Path) -> str:
-    data = pffl.datasets.synthetic(6_000, silos=3, features=3, groups=2, seed=0)
+    data = pffl.datasets.synthetic(6_000, silos=3, features=3, groups=2, random_state=0)
     ranges = dict.fromkeys(data.schema.features, (-200.0, 200.0))
     budget = pffl.Privacy(epsilon=4.0, delta=1e-6, ranges=ranges)
-    return _saved(place, pffl.solve(data, BOUND(0.66), seed=0, privacy=budget))
+    return _saved(place, pffl.solve(data, BOUND(0.66), random_state=0, privacy=budget))
 
 
 def comparison(place: Path) -> str:
@@ -86,7 +88,9 @@ def comparison(place: Path) -> str:
 
 def _promised(place: Path, bound: float, *, shown: bool) -> str:
     quick = pffl.Options(smallest_bound=False)
-    found = pffl.solve(unlike(), BOUND(bound), seed=0, certify=True, options=quick)
+    found = pffl.solve(
+        unlike(), BOUND(bound), random_state=0, certify=True, options=quick
+    )
     assert Judged(found.evidence).by_path is shown
     return _saved(place, found)
 
@@ -110,15 +114,15 @@ def monitor_alarm(place: Path) -> str:
 
 
 def regression(place: Path) -> str:
-    some: dict[str, Any] = {"groups": 4, "silos": 4, "features": 4, "seed": 0}
+    some: dict[str, Any] = {"groups": 4, "silos": 4, "features": 4, "random_state": 0}
     data = pffl.datasets.synthetic(2_000, task="regression", **some)
-    return _saved(place, pffl.solve(data, BOUND(2.0), seed=0))
+    return _saved(place, pffl.solve(data, BOUND(2.0), random_state=0))
 
 
 def three_labels(place: Path) -> str:
-    some: dict[str, Any] = {"groups": 3, "silos": 4, "features": 4, "seed": 0}
+    some: dict[str, Any] = {"groups": 3, "silos": 4, "features": 4, "random_state": 0}
     data = pffl.datasets.synthetic(2_000, classes=3, **some)
-    return _saved(place, pffl.solve(data, BOUND(1.05), seed=0))
+    return _saved(place, pffl.solve(data, BOUND(1.05), random_state=0))
 
 
 MADE: tuple[Callable[[Path], str], ...] = (

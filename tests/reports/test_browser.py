@@ -20,7 +20,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A run and a comparison of people with difficult names."""
     base = tmp_path_factory.mktemp("browser")
     data = federation(NAMES, rows=1_500)
-    solution = pffl.solve(data, pffl.BoundedGroupLoss(0.69), seed=0)
+    solution = pffl.solve(data, pffl.BoundedGroupLoss(0.69), random_state=0)
     runs.save(solution, base / "run", "[data]\n")
     methods = {"fedavg": "fedavg", NASTY: "exact"}
     grid = {"bound": [0.5, 0.6]}

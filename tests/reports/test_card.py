@@ -43,7 +43,7 @@ def solution(names: tuple[str, ...] = ("f", "m")) -> pffl.Solution:
         silo=np.zeros(400),
         name=names[0],
     )
-    return pffl.solve(federation, pffl.BoundedGroupLoss(0.6), seed=0)
+    return pffl.solve(federation, pffl.BoundedGroupLoss(0.6), random_state=0)
 
 
 def parts(card: str) -> tuple[Any, str]:
@@ -91,7 +91,7 @@ def test_the_squared_error_of_numbers_is_that_of_rows_not_of_silos():
         classification=False,
         test_fraction=0.0,
     )
-    found = pffl.solve(federation, None, seed=0)
+    found = pffl.solve(federation, None, random_state=0)
     header, _ = parts(pffl.card(found))
     (result,) = header["model-index"][0]["results"]
     assert result["task"] == {"type": "tabular-regression"}

@@ -88,13 +88,13 @@ def test_places_are_percent_and_stay_inside():
 @pytest.fixture(scope="module")
 def data():
     return pffl.datasets.synthetic(
-        1500, silos=3, features=3, seed=0, validation_fraction=0.2
+        1500, silos=3, features=3, random_state=0, validation_fraction=0.2
     )
 
 
 @pytest.fixture(scope="module")
 def solution(data):
-    return pffl.solve(data, pffl.BoundedGroupLoss(0.62), seed=0)
+    return pffl.solve(data, pffl.BoundedGroupLoss(0.62), random_state=0)
 
 
 def values(chart, series):

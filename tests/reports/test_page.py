@@ -35,7 +35,7 @@ def folders(tmp_path_factory):
     data = federation()
     made = []
     for name, bound in (("met", 0.69), ("impossible", 0.3)):
-        solution = pffl.solve(data, pffl.BoundedGroupLoss(bound), seed=0)
+        solution = pffl.solve(data, pffl.BoundedGroupLoss(bound), random_state=0)
         runs.save(solution, base / name, "[data]\n")
         made.append(base / name)
     return made
@@ -85,7 +85,7 @@ def test_one_figure_per_promise(folders, page):
 
 def test_a_page_of_objects_is_that_of_their_folder(tmp_path):
     data = federation()
-    solution = pffl.solve(data, pffl.BoundedGroupLoss(0.69), seed=0)
+    solution = pffl.solve(data, pffl.BoundedGroupLoss(0.69), random_state=0)
     runs.save(solution, tmp_path / solution.data.name)
     page = pffl.report(solution, out=tmp_path / "page.html")
     assert page == render(tmp_path / solution.data.name)
@@ -134,7 +134,7 @@ def promised():
     solution = pffl.solve(
         unlike(),
         pffl.BoundedGroupLoss(0.75),
-        seed=0,
+        random_state=0,
         certify=True,
         options=pffl.Options(smallest_bound=False),
     )
@@ -164,7 +164,7 @@ def test_what_a_policy_person_asks_is_answered(tmp_path):
     data, place = federation(), tmp_path / "run"
     about = pffl.About("to lend", "the credit board", "2026-11-17", "board@example.org")
     bounds = pffl.ConditionalBoundedGroupLoss(0.8)
-    solution = pffl.solve(data, bounds, seed=0, about=about)
+    solution = pffl.solve(data, bounds, random_state=0, about=about)
     runs.save(solution, place)
     page = html.unescape(render(place)).replace("\n", " ")
     titles = re.findall(r'<h2 id="r0-(\w+)">', page)
@@ -191,10 +191,12 @@ def test_what_a_policy_person_asks_is_answered(tmp_path):
 
 def test_what_noise_may_explain_is_not_called_above(tmp_path):
     """Ends of training losses are those of the certificate; red is what is decided."""
-    data = pffl.datasets.synthetic(2_000, silos=3, features=3, groups=2, seed=0)
+    data = pffl.datasets.synthetic(2_000, silos=3, features=3, groups=2, random_state=0)
     ranges = dict.fromkeys(data.schema.features, (-200.0, 200.0))
     budget = pffl.Privacy(epsilon=4.0, delta=1e-6, ranges=ranges, noise_seed=0)
-    solution = pffl.solve(data, pffl.BoundedGroupLoss(0.6), seed=0, privacy=budget)
+    solution = pffl.solve(
+        data, pffl.BoundedGroupLoss(0.6), random_state=0, privacy=budget
+    )
     e = solution.evidence
     ends = {one["cell"]: one for one in conclude(e).result()["privacy"]["cells"]}
     for bound in (0.3, 0.6, 0.69):

@@ -25,7 +25,7 @@ BOUND = 0.5
 @pytest.fixture(scope="module")
 def bench():
     federation = pffl.datasets.synthetic(
-        400, silos=3, features=3, seed=0, validation_fraction=0.2
+        400, silos=3, features=3, random_state=0, validation_fraction=0.2
     )
     return Bench(federation, 0)
 

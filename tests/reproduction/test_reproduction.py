@@ -32,7 +32,7 @@ def people(monkeypatch):
 
     def draw(_, seed):
         return pffl.datasets.synthetic(
-            500, silos=3, features=3, seed=seed, validation_fraction=0.2
+            500, silos=3, features=3, random_state=seed, validation_fraction=0.2
         )
 
     return draw

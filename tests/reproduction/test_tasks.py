@@ -39,7 +39,7 @@ def toy(monkeypatch, tmp_path):
 
     def load(seed):
         return pffl.datasets.synthetic(
-            900, silos=3, groups=["f", "m"], seed=seed, **data.SHARES
+            900, silos=3, groups=["f", "m"], random_state=seed, **data.SHARES
         )
 
     monkeypatch.setitem(data.TASKS, "toy", data.Task("toy", "drawn", load))
@@ -68,7 +68,7 @@ def test_a_method_of_a_few_lines_is_run_and_compared(toy):
 
 def test_weights_are_of_standardised_inputs_and_the_solved_fedavg_is_its_limit():
     federation = pffl.datasets.synthetic(
-        900, silos=3, groups=["f", "m"], seed=1, **data.SHARES
+        900, silos=3, groups=["f", "m"], random_state=1, **data.SHARES
     )
     draw = methods.Draw(federation)
     solved = methods.METHODS["fedavg"](draw, None)[0]

@@ -29,12 +29,12 @@ FILES = {
 
 @pytest.fixture(scope="module")
 def federation() -> pffl.Federation:
-    return pffl.datasets.synthetic(400, silos=2, seed=0)
+    return pffl.datasets.synthetic(400, silos=2, random_state=0)
 
 
 @pytest.fixture(scope="module")
 def solution(federation: pffl.Federation) -> pffl.Solution:
-    return pffl.solve(federation, pffl.BoundedGroupLoss(0.7), seed=0)
+    return pffl.solve(federation, pffl.BoundedGroupLoss(0.7), random_state=0)
 
 
 def visible(directory: Path) -> set[str]:
@@ -128,7 +128,7 @@ def test_what_is_no_run_is_refused(solution, tmp_path, name, text, code):
 
 
 def test_the_same_run_gives_the_same_bytes(solution, federation, tmp_path):
-    again = pffl.solve(federation, pffl.BoundedGroupLoss(0.7), seed=0)
+    again = pffl.solve(federation, pffl.BoundedGroupLoss(0.7), random_state=0)
     content = [
         (runs.save(s, tmp_path / str(i)) / "model.safetensors").read_bytes()
         for i, s in enumerate((solution, again))

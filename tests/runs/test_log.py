@@ -9,7 +9,7 @@ import pytest
 
 import pffl
 from pffl.callbacks import Callback
-from pffl.driver import LOG, Log, identity
+from pffl.driver import LOG, Log
 from pffl.engines import Local, Reference
 from pffl.errors import ArtefactError, FederationError
 from pffl.methods import METHODS
@@ -52,7 +52,7 @@ def solve(method: Any, engine: Any = FEDERATION, **more: Any) -> pffl.Solution:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "cells with fewer than 10")
         return pffl.solve(
-            engine, CONSTRAINT, method=method, seed=3, gap_every=4, **more
+            engine, CONSTRAINT, method=method, random_state=3, gap_every=4, **more
         )
 
 
@@ -110,7 +110,7 @@ def test_the_seed_may_be_left_out_of_a_resumed_run(tmp_path):
     )
     second = pffl.solve(FEDERATION, CONSTRAINT, method=method, checkpoint=tmp_path)
     assert second.seed == first.seed
-    whole = pffl.solve(FEDERATION, CONSTRAINT, method=method, seed=first.seed)
+    whole = pffl.solve(FEDERATION, CONSTRAINT, method=method, random_state=first.seed)
     assert_same_outcome(second, whole)
 
 
@@ -158,7 +158,7 @@ def test_networks(tmp_path):
             pffl.BoundedGroupLoss(0.9),
             model=network(labels=2),
             method=method,
-            seed=1,
+            random_state=1,
             **more,
         )
 
@@ -183,27 +183,27 @@ def test_every_parameter_of_a_method_is_in_its_identity(name, tmp_path):
         other = replace(method)
         object.__setattr__(other, field.name, "another")
         with raises(ArtefactError, "other-run", f"method.{field.name}"):
-            Log(tmp_path).begin(known(other))
+            Log(tmp_path).begin(**known(other))
 
 
 def known(method: Any) -> dict[str, Any]:
-    return identity(method={"kind": method.name, **vars(method)})
+    return {"method": {"kind": method.name, **vars(method)}}
 
 
 def test_a_thousand_rounds_take_less_than_a_megabyte(tmp_path):
     method = pffl.PFFL(dual_rounds=500, rounds_per_dual=2)
-    people = pffl.datasets.synthetic(400, silos=4, seed=0)
+    people = pffl.datasets.synthetic(400, silos=4, random_state=0)
     counted = Stopping(Local(people), at=-1)
-    pffl.solve(counted, CONSTRAINT, method=method, seed=0)
+    pffl.solve(counted, CONSTRAINT, method=method, random_state=0)
     assert counted.asked > 1000
     last = Stopping(Local(people), counted.asked, FederationError)
     with pytest.raises(FederationError):
-        pffl.solve(last, CONSTRAINT, method=method, seed=0, checkpoint=tmp_path)
+        pffl.solve(last, CONSTRAINT, method=method, random_state=0, checkpoint=tmp_path)
     path = tmp_path / LOG
     assert path.stat().st_size < 1_000_000
     assert path.stat().st_mode & 0o777 == 0o600
     again = Stopping(Local(people), at=-1)
-    pffl.solve(again, CONSTRAINT, method=method, seed=0, checkpoint=tmp_path)
+    pffl.solve(again, CONSTRAINT, method=method, random_state=0, checkpoint=tmp_path)
     assert again.asked == 2  # the census, and what was lost
 
 
@@ -226,12 +226,12 @@ def test_totals_come_back_in_the_memory_order_that_was_heard(order, tmp_path):
     counts = np.arange(total.counts.size).reshape(total.counts.shape)
     counts = np.asarray(counts, order=order)
     log = Log(tmp_path)
-    log.begin({})
+    log.begin()
     heard = replace(total, counts=counts)
     log.record(query.digest, [heard], 1.5)
     log = Log(tmp_path)
     assert log.seconds == 1.5  # the run took so long before it was stopped
-    log.begin({})
+    log.begin()
     (back,) = log.recall(query.digest)
     assert_same_bits(back.counts, counts)
     assert back.counts.strides == heard.counts.strides

@@ -199,7 +199,7 @@ def test_audits_of_the_same_rows_share_the_risk(people: Command) -> None:
         later.append(evidence(place)["terms"]["later"])
         assert people("verify", place).code == 0
     assert later == [0, 1, 2, 1]  # the same audit again has the part that it had
-    p = pd.DataFrame({"prob": np.where(sharp(0).x > 0, 0.9, 0.1)})
+    p = pd.DataFrame({"probability": np.where(sharp(0).x > 0, 0.9, 0.1)})
     p.to_csv("p.csv", index=False)
     assert people("audit", "p.csv", *TABLE, "--clip", "0.01").code == 0
     assert evidence("audits/people-005")["terms"]["later"] == 3

@@ -45,12 +45,13 @@ def test_every_method(name: str, constraint: Any) -> None:
     few = {"rounds": 5} if "rounds" in kind.__dataclass_fields__ else {}
     made: Any = kind
     method = made(**SHORT.get(name, few))
-    people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
+    people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], random_state=0)
     looser = None if name not in MINIMAX else pffl.BoundedGroupLoss(4.0)
     if name in MINIMAX and not isinstance(constraint, pffl.BoundedGroupLoss):
         pytest.skip("its cells are those of the constraint")
     with_bounds, without = (
-        pffl.solve(people, one, method=method, seed=0) for one in (constraint, looser)
+        pffl.solve(people, one, method=method, random_state=0)
+        for one in (constraint, looser)
     )
     far = np.abs(with_bounds.w - without.w).max()
     if name in AS_PRINTED:
@@ -64,10 +65,10 @@ def test_every_method(name: str, constraint: Any) -> None:
 @pytest.mark.parametrize("name", ["exact", "first-order", "fedavg"])
 def test_under_noise_nothing_is_weighed(name: str) -> None:
     """The model differs: releases of losses have a part of the budget, and noise."""
-    people = pffl.datasets.synthetic(3000, silos=3, groups=["f", "m"], seed=0)
+    people = pffl.datasets.synthetic(3000, silos=3, groups=["f", "m"], random_state=0)
     ranges = dict.fromkeys(people.schema.features, (-10.0, 10.0))
     privacy = pffl.Privacy(epsilon=20.0, delta=1e-5, ranges=ranges)
-    found = pffl.solve(people, LOOSE[0], method=name, privacy=privacy, seed=0)
+    found = pffl.solve(people, LOOSE[0], method=name, privacy=privacy, random_state=0)
     assert not found.multipliers.any()
 
 

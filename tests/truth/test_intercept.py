@@ -76,7 +76,7 @@ def test_logistic_regression_is_scikit_learns() -> None:
 def test_the_same_penalty_gives_scikit_learns_coefficients(y: Any) -> None:
     kind = pffl.LogisticRegression if y is TWO else pffl.SoftmaxRegression
     model = kind(1e-2, intercept=False, standardize=False)
-    own = pffl.solve(federation(y), None, model=model, options=BY_ROWS, seed=0)
+    own = pffl.solve(federation(y), None, model=model, options=BY_ROWS, random_state=0)
     theirs = LogisticRegression(C=1 / (1e-2 * ROWS), fit_intercept=False)
     theirs.set_params(tol=1e-12, max_iter=10_000, solver="newton-cg").fit(X, y)
     coef, at_zero = coefficients(own)
@@ -117,7 +117,7 @@ def test_every_kind_of_model_is_the_minimum_over_raw_inputs(way: str) -> None:
             model=model,
             options=BY_ROWS,
             secure_sum=way == "masked",
-            seed=0,
+            random_state=0,
         )
         coef, at_zero = coefficients(own)
         assert (at_zero == 0.0).all(), kind
@@ -158,7 +158,7 @@ def test_a_bound_that_a_model_without_intercept_meets_is_met(tmp_path: Any) -> N
     assert own.group_loss_["loss"].max() < 0.02
     model = pffl.LeastSquares(0.0, intercept=False)
     solution = pffl.solve(
-        federation(NUMBER), pffl.BoundedGroupLoss(0.5), model=model, seed=0
+        federation(NUMBER), pffl.BoundedGroupLoss(0.5), model=model, random_state=0
     )
     assert solution.status == "met"
     runs.save(solution, tmp_path / "run")

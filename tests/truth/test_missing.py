@@ -84,7 +84,7 @@ def test_as_scikit_learns_mean_imputation(intercept: bool, sparse: bool) -> None
     frame = people()
     model = pffl.LogisticRegression(l2=0.0, intercept=intercept)
     data = without_zeros(federation(frame)) if sparse else federation(frame)
-    found = pffl.solve(data, None, model=model, options=BY_ROWS, seed=0)
+    found = pffl.solve(data, None, model=model, options=BY_ROWS, random_state=0)
     prepared = imputed(frame, centred=intercept)
     theirs = LogisticRegression(
         C=np.inf,
@@ -104,7 +104,7 @@ def test_as_scikit_learns_mean_imputation(intercept: bool, sparse: bool) -> None
 
 def test_mean_and_scale_are_those_of_the_filled_column() -> None:
     frame = people()
-    found = pffl.solve(federation(frame), None, options=BY_ROWS, seed=0)
+    found = pffl.solve(federation(frame), None, options=BY_ROWS, random_state=0)
     scaler = imputed(frame).transformers_[0][1][-1]
     inputs, schema = found.model.inputs, found.predictor.schema
     names = [*NUMBERS, "income=missing", "year=missing"]
@@ -115,7 +115,9 @@ def test_mean_and_scale_are_those_of_the_filled_column() -> None:
 
 def test_the_coefficient_of_an_indicator_is_its_effect() -> None:
     frame = people()
-    predictor = pffl.solve(federation(frame), None, options=BY_ROWS, seed=0).predictor
+    predictor = pffl.solve(
+        federation(frame), None, options=BY_ROWS, random_state=0
+    ).predictor
     average, missing = (frame.iloc[:1].copy() for _ in range(2))
     average["income"], missing["income"] = frame["income"].mean(), np.nan
     logits = [
@@ -130,7 +132,7 @@ def test_the_coefficient_of_an_indicator_is_its_effect() -> None:
 def test_silos_with_other_missing_rates_are_as_one() -> None:
     frame = people()
     several, one = (
-        pffl.solve(federation(given), None, options=BY_ROWS, seed=0).predictor
+        pffl.solve(federation(given), None, options=BY_ROWS, random_state=0).predictor
         for given in (frame, frame.assign(silo="all"))
     )
     np.testing.assert_allclose(
@@ -144,7 +146,7 @@ def test_exports_and_files_predict_alike(intercept: bool, tmp_path: Path) -> Non
     frame = people()
     data = federation(frame)
     model = pffl.LogisticRegression(intercept=intercept)
-    predictor = pffl.solve(data, None, model=model, seed=0).predictor
+    predictor = pffl.solve(data, None, model=model, random_state=0).predictor
     expected = predictor.predict_proba(frame)
     predictor.save(tmp_path / "model.safetensors")
     again = pffl.load(tmp_path / "model.safetensors")
@@ -161,7 +163,7 @@ def test_exports_and_files_predict_alike(intercept: bool, tmp_path: Path) -> Non
 def test_numbers_far_from_0_keep_their_digits() -> None:
     frame = people()
     frame["year"] = 1.6e12 + frame["year"]
-    found = pffl.solve(federation(frame), None, options=BY_ROWS, seed=0)
+    found = pffl.solve(federation(frame), None, options=BY_ROWS, random_state=0)
     place = at(found.predictor.schema, "year")
     expected = frame["year"].std(ddof=0) * np.sqrt(frame["year"].notna().mean())
     assert found.model.inputs.scale[place] == pytest.approx(expected, rel=1e-6)
@@ -173,7 +175,7 @@ def test_a_network_sees_them_at_the_mean() -> None:
     data = federation(frame)
     model = pffl.Network(torch.nn.Linear(data.schema.n_features, 2))
     method = pffl.FedAvg(rounds=1)
-    found = pffl.solve(data, None, model=model, method=method, seed=0)
+    found = pffl.solve(data, None, model=model, method=method, random_state=0)
     rows = found.model.tensor(found.model.inputs.apply(data.pooled("train").X))
     gone = data.pooled("train").X[:, at(data.schema, "income=missing")] == 1
     assert float(rows[gone, at(data.schema, "income")].abs().max()) < 1e-6
@@ -200,7 +202,7 @@ def test_under_noise_it_is_the_released_mean_or_the_middle_of_the_range(
     known = columns(frame, ranges=ranges, good=good, **gaps)
     data = federation(frame, columns=known, missing="refuse")
     privacy = pffl.Privacy(epsilon=50.0, delta=1e-5, scaling=scaling)
-    found = pffl.solve(data, None, privacy=privacy, seed=0)
+    found = pffl.solve(data, None, privacy=privacy, random_state=0)
     place = at(found.predictor.schema, "income")
     expected = frame["income"].mean() if scaling == "sums" else 50_000
     assert found.model.inputs.mean[place] == pytest.approx(expected, rel=0.02)
@@ -214,7 +216,7 @@ def test_sites_that_only_answer_fill_alike(method: Any) -> None:
     frame.loc[::3, "silo"] = "west"
     data, bound = federation(frame), pffl.BoundedGroupLoss(0.75)
     here, there, masked = (
-        pffl.solve(given, bound, method=method, options=BY_ROWS, seed=0, **more)
+        pffl.solve(given, bound, method=method, options=BY_ROWS, random_state=0, **more)
         for given, more in (
             (data, {}),
             (remote(data), {}),
@@ -228,7 +230,7 @@ def test_sites_that_only_answer_fill_alike(method: Any) -> None:
 @pytest.mark.parametrize("version", [2, 3, 4, 5])
 def test_a_file_from_before_is_refused_by_name(version: int, tmp_path: Path) -> None:
     place = tmp_path / "model.safetensors"
-    pffl.solve(federation(people()), None, seed=0).predictor.save(place)
+    pffl.solve(federation(people()), None, random_state=0).predictor.save(place)
     parcel = unpack(place.read_bytes())
     header = {**parcel.header, "version": version}
     place.write_bytes(pack(Parcel(header, parcel.arrays)))

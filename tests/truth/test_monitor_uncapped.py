@@ -151,13 +151,12 @@ def test_the_clipped_model_is_another_one() -> None:
 
 
 def test_a_state_of_an_earlier_version_is_refused_by_name(tmp_path: Path) -> None:
-    from tests.inside import monitor as states
-
     head = {"format": "pffl.monitor", "version": 1, "model": "x", "schema": "y"}
-    sealed = states._sealed(head, "")
-    (tmp_path / "old.jsonl").write_text(json.dumps(sealed) + "\n")
-    federation = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=0)
-    solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.65), seed=0)
-    later = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], seed=1)
+    (tmp_path / "old.json").write_text(json.dumps(head))
+    federation = pffl.datasets.synthetic(
+        600, silos=3, groups=["f", "m"], random_state=0
+    )
+    solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.65), random_state=0)
+    later = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"], random_state=1)
     with raises(ArtefactError, "other-format", "--state"):
-        pffl.monitor(solution, later, state=tmp_path / "old.jsonl")
+        pffl.monitor(solution, later, state=tmp_path / "old.json")

@@ -110,13 +110,15 @@ def near_the_smallest(rows: Rows, make: Any, **fit: Any) -> tuple[float, float]:
     low, high = found.common.lower, found.common.upper
     above, below = high * (1 + 1e-3), low * (1 - 1e-3)
     always, bound = pffl.Options(smallest_bound=True), pffl.BoundedGroupLoss(above)
-    run = pffl.solve(people, bound, model=model, options=always, seed=0)
+    run = pffl.solve(people, bound, model=model, options=always, random_state=0)
     assert run.status == "met", run.message
     (said,) = run.certificate.of_kind("attainable")
     assert said.figures["lower"] <= above
     assert said.figures["upper"] <= high * (1 + 1e-4)
     if below > 0 and found.everywhere:
-        bad = pffl.solve(people, pffl.BoundedGroupLoss(below), model=model, seed=0)
+        bad = pffl.solve(
+            people, pffl.BoundedGroupLoss(below), model=model, random_state=0
+        )
         assert bad.status == "impossible", bad.message
         assert bad.smallest_bound == pytest.approx(high, rel=1e-4)
         assert max(row.train_loss for row in bad.cell_results) >= low * (1 - 1e-9)
@@ -162,7 +164,7 @@ def adult(tmp_path_factory: pytest.TempPathFactory) -> pffl.Federation:
     for name, text in zip(("adult.data", "adult.test"), texts, strict=True):
         (folder / name).write_bytes(text)
     hashes = [sha256(text) for text in texts]
-    return pffl.datasets.adult(source=folder, sha256=hashes, silos=10, seed=0)
+    return pffl.datasets.adult(source=folder, sha256=hashes, silos=10, random_state=0)
 
 
 @pytest.mark.parametrize("bound", [0.52, 0.6, 0.7, 0.9])
@@ -170,7 +172,7 @@ def test_what_is_shipped_is_not_carried_across_a_bound(
     adult: pffl.Federation, bound: float
 ):
     people = adult
-    run = pffl.solve(people, pffl.ConditionalBoundedGroupLoss(bound), seed=0)
+    run = pffl.solve(people, pffl.ConditionalBoundedGroupLoss(bound), random_state=0)
     assert run.status == "met"
     assert run.loss_bound in LIST
     table = people.pooled("train")
@@ -185,12 +187,12 @@ def test_what_is_shipped_is_not_carried_across_a_bound(
 def test_a_loss_without_a_bound_is_not_measured_for_new_people():
     rows = outliers()
     people = rows.federation(test_fraction=0.3)
-    run = pffl.solve(people, pffl.BoundedGroupLoss(1.5), seed=0)
+    run = pffl.solve(people, pffl.BoundedGroupLoss(1.5), random_state=0)
     assert run.status == "met"
     assert run.loss_bound is None
     (found,) = run.certificate.of_kind("holdout")
     assert not found.available
-    assert "largest training loss" in found.reason
+    assert "largest training loss" in found.text
     (errors,) = run.certificate.of_kind("holdout_error")
     assert errors.available
     table = people.pooled("train")
@@ -274,8 +276,8 @@ def sets(group: Any) -> list[Any]:
 
 
 def test_without_a_declared_range_new_people_are_not_measured():
-    people = pffl.datasets.synthetic(600, silos=2, task="regression", seed=0)
-    run = pffl.solve(people, pffl.BoundedGroupLoss(5.0), seed=0)
+    people = pffl.datasets.synthetic(600, silos=2, task="regression", random_state=0)
+    run = pffl.solve(people, pffl.BoundedGroupLoss(5.0), random_state=0)
     (found,) = run.certificate.of_kind("holdout")
     assert not found.available
     assert run.loss_bound is None
@@ -287,7 +289,7 @@ def test_without_a_declared_range_new_people_are_not_measured():
 def test_an_honest_run_is_verified_and_its_page_names_the_limits(tmp_path):
     rows = credit()
     people = rows.federation(test_fraction=0.2)
-    run = pffl.solve(people, pffl.BoundedGroupLoss(0.6), seed=0)
+    run = pffl.solve(people, pffl.BoundedGroupLoss(0.6), random_state=0)
     pffl.save(run, tmp_path / "run")
     people.export(tmp_path / "rows.npz")
     checks = pffl.verify(tmp_path / "run", tmp_path / "rows.npz")
@@ -305,12 +307,14 @@ def test_a_group_with_few_test_rows_is_not_measured(tmp_path):
     group = np.where(np.arange(600) % 40 == 0, "few", "many")
     y = (X[:, 0] + rng.logistic(size=600) > 0).astype(int)
     people = pffl.Federation.from_arrays(X, y, sensitive_features=group)
-    run = pffl.solve(people, pffl.BoundedGroupLoss(3.0), seed=0)
+    run = pffl.solve(people, pffl.BoundedGroupLoss(3.0), random_state=0)
     said = summary_of(run, tmp_path / "first")
     assert {row.cell: row.test_count < 10 for row in run.cell_results}["few"]
     assert said["verdict"] == "not measured"
     assert "few" in said["sentence"]
-    tight = pffl.solve(people, pffl.BoundedGroupLoss({"many": 0.3, "few": 3.0}), seed=0)
+    tight = pffl.solve(
+        people, pffl.BoundedGroupLoss({"many": 0.3, "few": 3.0}), random_state=0
+    )
     assert summary_of(tight, tmp_path / "second")["verdict"] == "exceeded"
 
 

@@ -149,7 +149,7 @@ def test_a_table_with_ids_is_split_by_person(command: Command, tmp_path: Path) -
     table = patients(tmp_path)
     named = ("--label", "y", "--group", "sex", "--id", "pid")
     data = pffl.Federation.from_table(
-        table, label="y", group="sex", id="pid", silos=1, seed=0
+        table, label="y", group="sex", id="pid", silos=1, random_state=0
     )
     assert data.several
     assert data.overlap == 0  # nobody is in training and test rows
@@ -167,7 +167,12 @@ def test_pictures_of_people_who_were_trained_on_certify_nothing(tmp_path: Path) 
     from tests.datasets.celeba_files import Drawn
 
     folder = Drawn(tmp_path / "celeba").zipped()
-    usual: dict[str, Any] = {"edition": "any", "clients": None, "size": 4, "seed": 0}
+    usual: dict[str, Any] = {
+        "edition": "any",
+        "clients": None,
+        "size": 4,
+        "random_state": 0,
+    }
     usual |= {"cache_dir": tmp_path / "cache", "least_images": 3, "test_fraction": 0.3}
     own = pffl.datasets.celeba(folder, **usual)
     assert len(own) == 12
@@ -180,7 +185,9 @@ def test_pictures_of_people_who_were_trained_on_certify_nothing(tmp_path: Path) 
     bound = pffl.BoundedGroupLoss(0.9)
     model = pffl.LogisticRegression(l2=0.1)
     for data, words in ((own, {"not measured"}), (joined, {"not certified"})):
-        told = pffl.solve(data, bound, model=model, seed=0).as_dict()["verdicts"]
+        told = pffl.solve(data, bound, model=model, random_state=0).as_dict()[
+            "verdicts"
+        ]
         assert told["new_people"]["verdict"] in words, told["new_people"]
     with pytest.raises(pffl.PFFLError) as caught:
         pffl.datasets.celeba(folder, **usual, silos=40)
@@ -268,7 +275,7 @@ def dealt(frame: pd.DataFrame) -> pffl.Federation:
         label="hired",
         group="sex",
         silos=1,
-        seed=0,
+        random_state=0,
         columns=columns(frame, **DECLARED),
     ).keyed()
 
@@ -295,7 +302,7 @@ def test_noise_names_no_wrong_group(
     for seed in range(25):
         terms = pffl.Privacy(epsilon=epsilon, noise_seed=seed)
         solution = pffl.solve(
-            people, pffl.BoundedGroupLoss(bound), privacy=terms, seed=0
+            people, pffl.BoundedGroupLoss(bound), privacy=terms, random_state=0
         )
         found = solution.as_dict()
         for key, split in (("training", "train"), ("test", "test")):

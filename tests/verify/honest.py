@@ -58,7 +58,7 @@ def unlike(rows: int = 900, seed: int = 5) -> Federation:
     """Two groups that differ, of which enough are held out to certify something."""
     groups = ["a", "b"]
     return pffl.datasets.synthetic(
-        rows, silos=3, groups=groups, seed=seed, test_fraction=0.5
+        rows, silos=3, groups=groups, random_state=seed, test_fraction=0.5
     )
 
 
@@ -84,7 +84,7 @@ def table(kind: str) -> Federation:
         more["group"] = ["sex", "old"]
     if kind == "units":
         frame["x"], frame["z"] = 1e9 + 1e7 * frame["x"], 1e-9 * frame["z"]
-    settings = {"label": "hired", "group": "sex", "silo": "site", "seed": 0}
+    settings = {"label": "hired", "group": "sex", "silo": "site", "random_state": 0}
     return Federation.from_table(frame, **settings | {"test_fraction": 0.5} | more)
 
 
@@ -105,7 +105,12 @@ def separable() -> Federation:
 
 @cache
 def letters() -> Federation:
-    settings = {"label": "granted", "group": "region", "silo": "office", "seed": 0}
+    settings = {
+        "label": "granted",
+        "group": "region",
+        "silo": "office",
+        "random_state": 0,
+    }
     return Federation.from_table(
         people.letters(400), columns={"letter": {"hash": 512}}, **settings
     )
@@ -118,7 +123,7 @@ def floats() -> Federation:
 
 @cache
 def apart() -> Federation:
-    return unlike().with_calibration(0.4, seed=0)
+    return unlike().with_calibration(0.4, random_state=0)
 
 
 def private(noise_seed: int = 1, **more: Any) -> dict[str, Any]:
@@ -131,7 +136,7 @@ def private(noise_seed: int = 1, **more: Any) -> dict[str, Any]:
 
 @cache
 def drawn() -> Federation:
-    return pffl.datasets.synthetic(3000, silos=3, groups=["f", "m"], seed=0)
+    return pffl.datasets.synthetic(3000, silos=3, groups=["f", "m"], random_state=0)
 
 
 def network() -> dict[str, Any]:
@@ -257,7 +262,7 @@ def solved(name: str) -> tuple[Federation, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # rows that are alike, weights without a bound
         rows = run.rows()
-        return rows, pffl.solve(rows, run.constraint, seed=0, **more)
+        return rows, pffl.solve(rows, run.constraint, random_state=0, **more)
 
 
 def run_file(solution: Any) -> str:
