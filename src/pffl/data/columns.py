@@ -56,7 +56,7 @@ def note_rows(
     if rows.any():
         what, told = problem.rsplit(": ", 1)
         count, first = f"{int(rows.sum()):,} {told}", _place(series, rows)
-        problems.add(f"{what}: {count} (first: {first}){remedy}")
+        problems.add(what + f": {count} (first: {first}){remedy}")
 
 
 def note_values(
@@ -77,7 +77,7 @@ def note_values(
         shown.append(f"'{values[k]}' ({counts[k]:,}, {often}{first})")
     more = len(values) - len(shown)
     ending = f" and {more:,} more" if more else ""
-    problems.add(f"{problem}: {', '.join(shown)}{ending}{remedy}")
+    problems.add(problem + f": {', '.join(shown)}{ending}{remedy}")
 
 
 def _place(series: pd.Series, rows: BoolArray) -> str:

@@ -560,7 +560,7 @@ class Reports:
         for k, (name, record) in enumerate(told.items()):
             try:
                 if record.get("diverged"):
-                    raise Refused("a loss is not finite")
+                    raise Refused("[loss-not-finite] a loss is not finite")
                 content: Any = record.get("body", b"")
                 total, hidden = read_total(unpack(content), query)
                 if isinstance(query, Census):
