@@ -29,9 +29,9 @@ from pffl.driver import drive
 from pffl.engines import Local
 from pffl.engines.base import Engine
 from pffl.errors import NotMetError, UsageError
-from pffl.evidence.figures import metrics
 from pffl.evidence.measure import Wanted
 from pffl.evidence.proofs import INTERRUPTED, find_least, of_cells, unmeasurable
+from pffl.evidence.rates import metrics
 from pffl.evidence.record import BoundTrial, Choice, Missing
 from pffl.fit import Fitted, fit
 from pffl.flow import Flow, Start, ask

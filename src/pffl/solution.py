@@ -18,8 +18,9 @@ from pffl.data.schema import Schema
 from pffl.errors import NotMetError, UsageError
 from pffl.evidence import tables
 from pffl.evidence.conclude import CellResult, Conclusions, conclude
-from pffl.evidence.figures import Converged, Metrics
+from pffl.evidence.figures import Converged
 from pffl.evidence.looks import Looks
+from pffl.evidence.rates import Metrics
 from pffl.evidence.record import Data, Evidence, Training
 from pffl.evidence.statements import Certificate, Status
 from pffl.flow import Round

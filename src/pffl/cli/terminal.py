@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from pffl.evidence.conclude import CellResult, Conclusions
-    from pffl.evidence.figures import GroupRates, Rate
+    from pffl.evidence.rates import GroupRates, Rate
     from pffl.evidence.tables import Split, VerdictLine
 
 MIN_WIDTH = 60  # columns; on a narrower terminal lines are wrapped by the terminal

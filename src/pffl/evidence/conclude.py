@@ -22,18 +22,15 @@ from pffl.errors import PFFLError
 from pffl.evidence.figures import (
     FEWEST,
     TOLERANCE,
-    GroupRates,
     Judged,
     Losses,
-    Metrics,
     limits,
-    metrics,
     named,
-    rates,
     tolerance,
     unbounded,
     unmoved,
 )
+from pffl.evidence.rates import GroupRates, Metrics, metrics, rates
 from pffl.evidence.record import Evidence, Missing, ModelPath, Sample, known
 from pffl.evidence.sentences import Said, names_in
 from pffl.evidence.statements import Certificate, Statement, Status, statements

@@ -12,7 +12,7 @@ from html import escape
 from typing import Any, Literal, TypeAlias
 
 from pffl.evidence.conclude import CellResult, Conclusions
-from pffl.evidence.figures import Rate
+from pffl.evidence.rates import Rate
 from pffl.evidence.record import Choice, Evidence, known
 from pffl.evidence.statements import VERDICTS
 from pffl.text import decimals, down, up, visible, words

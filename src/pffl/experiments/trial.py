@@ -23,8 +23,8 @@ from pffl.data.federation import Federation
 from pffl.driver import drive_many
 from pffl.engines.base import Engine
 from pffl.errors import PFFLError
-from pffl.evidence.figures import group_means, largest, metrics, ratio, spread, top
 from pffl.evidence.looks import bounds_settings, hashed
+from pffl.evidence.rates import group_means, largest, metrics, ratio, spread, top
 from pffl.files import key_of
 from pffl.flow import Flow, Run, Start, ask_all, rounds
 from pffl.methods import METHODS
