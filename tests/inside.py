@@ -31,7 +31,7 @@ HOMES = {
     "bounds.gap": ":gap slack",
     "bounds.infeasible": "FAR NEAR Support support",
     "bounds.mean": ":mean BETS:mean_BETS Bets Moments",
-    "bounds.rates": ":bounds_rates clopper_pearson_upper spread",
+    "bounds.rates": ":bounds_rates clopper_pearson_upper",
     "bounds.risk": "excess_risk",
     "cli": "app",
     "cli.terminal": ":terminal",

@@ -59,15 +59,6 @@ KINDS = {
     "holdout": ("New people: loss", "certified", "not certified"),
     "implied": ("Whole groups", "holds", "does not hold"),
     "holdout_error": ("New people: errors", "holds", "does not hold"),
-    "dp_gap": ("New people: demographic parity", "holds", "does not hold"),
-    "eo_gap": ("New people: equal opportunity", "holds", "does not hold"),
-    "equalised_odds": ("New people: equalised odds", "holds", "does not hold"),
-}
-#: How the fairness metrics are enclosed, by kind.
-SPREADS = {
-    "dp_gap": rates.demographic_parity,
-    "eo_gap": rates.equal_opportunity,
-    "equalised_odds": rates.equalised_odds,
 }
 
 
@@ -276,8 +267,7 @@ def statements(c: Conclusions) -> list[Statement]:
     if not exact:
         return out
     out += implied(c, promised)
-    out += [holdout_error(c)] if e.labels else []
-    return out + [metric(kind, c) for kind in SPREADS if len(e.labels) == 2]
+    return out + ([holdout_error(c)] if e.labels else [])
 
 
 # Rows given
@@ -481,16 +471,11 @@ def _whole_groups(e: Evidence) -> dict[str, list[int]]:
     }
 
 
-def _rate_grounds(c: Conclusions) -> tuple[Assumption, ...]:
-    """Say what rates stand on: one row for each person, which count alike."""
-    failed = {"single": c.e.data.several, "alike": c.e.heldout_weighted}
-    none = (Assumption.of(key, "failed") for key, true in failed.items() if true)
-    return (*c.heldout.grounds, *none)
-
-
 def holdout_error(c: Conclusions) -> Statement:
     """State how often unseen people are misjudged, cell by cell, all cells at once."""
-    e, grounds, sample = c.e, _rate_grounds(c), c.heldout.usable
+    e, grounds, sample = c.e, c.heldout.grounds, c.heldout.usable
+    needed = {"single": e.data.several, "alike": e.heldout_weighted}
+    grounds += tuple(Assumption.of(k, "failed") for k, none in needed.items() if none)
     if sample is None or any(ground.state == "failed" for ground in grounds):
         return Statement("holdout_error", "", assumptions=grounds)
     count = sample.of_cells("count")
@@ -512,27 +497,6 @@ def holdout_error(c: Conclusions) -> Statement:
             }
             for z, name in enumerate(e.names)
         ),
-    )
-
-
-def metric(kind: str, c: Conclusions) -> Statement:
-    """State a fairness metric of unseen people with its interval."""
-    e, grounds, sample = c.e, _rate_grounds(c), c.heldout.usable
-    if sample is None or any(ground.state == "failed" for ground in grounds):
-        return Statement(kind, "", assumptions=grounds)
-    own, shape = c.reported_groups, len(e.groups)
-    tables = [sample.of_strata(name, shape)[own] for name in ("positive", "count")]
-    found = SPREADS[kind](*tables, delta=c.heldout.delta)
-    missing = [e.groups[own[a]] for a in found.undefined]
-    key = "metric.undefined" if found.value is None else "metric.here"
-    here = c.say(key, missing=missing, value=found.value)
-    low, high = found.interval.lower, found.interval.upper
-    return Statement.of(
-        kind,
-        c.say("metric", low=low, high=high, what=c.say(f"metric.{kind}"), here=here),
-        value=found.value,
-        assumptions=grounds,
-        figures={"lower": low, "upper": high, "undefined": missing},
     )
 
 
