@@ -245,7 +245,7 @@ class Bench:
         asked = [Evaluate(problem.task, w, split) for split in SPLITS]
         validation, test = drive(self.engine, ask_all(asked))
         point = Point(w, np.zeros(problem.n_cells))
-        return Model(Run(point, (), 0, None), (validation, test)).row()
+        return Model(Run(point), (validation, test)).row()
 
 
 def in_two_groups(federation: pffl.Federation, first: str) -> pffl.Federation:

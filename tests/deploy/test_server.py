@@ -112,7 +112,8 @@ def test_other_models_end_where_they_end_locally(model, labels):
     bound, method = pffl.BoundedGroupLoss(1.0), short("exact")
     there = run(remote(federation), bound, method, model)
     here = run(Local(federation), bound, method, model)
-    np.testing.assert_allclose(there.w, here.w, rtol=0, atol=1e-10)
+    # In one process the last round asks for no Hessians: the same optimum, by the gap.
+    np.testing.assert_allclose(there.w, here.w, rtol=0, atol=2e-6)
 
 
 def test_every_site_answers_every_step():

@@ -9,7 +9,7 @@ import pffl
 from pffl.engines import Local, Reference
 from pffl.errors import Malformed, UsageError
 from pffl.methods import METHODS, FedMinMax, LocalBGL
-from pffl.queries import Train, read_query
+from pffl.queries import Train
 from tests.driving import iterate
 from tests.helpers import make_problem, train_query
 from tests.methods.test_naive import apart, arena
@@ -71,7 +71,6 @@ def test_what_has_no_meaning_is_refused():
         iterate(engine, problem, both)
     w, none = np.zeros(4), np.zeros(2)
     anchor = {"anchor": w, "anchor_weights": none, "anchor_gradient": w}
-    query = Train(problem.task, w, 0.0, none, np.array([0.1]), by_mass=True, **anchor)
-    header, arrays = query.plain(0)
+    steps = np.array([0.1])
     with raises(Malformed, "bad-message", "mass"):
-        read_query(header, arrays, problem.schema)
+        Train(problem.task, w, 0.0, none, steps, by_mass=True, **anchor)

@@ -76,7 +76,3 @@ def test_a_sample_tells_rows_from_people() -> None:
     total = engine.ask(Evaluate(problem.task, w, "test", 3.0, bets=plan[0].gammas))
     found = sample(["test"], total, plan)
     np.testing.assert_array_equal(found.of_people("count"), total.people[:, 0])
-    assert found.fits(2, 4)
-    assert found.plain.fits(2, 4)
-    for wrong in ({"people": {}}, {"logs": found.logs[:1]}, {"bets": []}):
-        assert not replace(found, **wrong).fits(2, 4)

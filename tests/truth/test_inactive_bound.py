@@ -197,5 +197,6 @@ def test_loops_in_torch() -> None:
         arrays = solution.model.arrays(solution.w)
         for name, value in net.state_dict().items():
             if value.is_floating_point():
-                np.testing.assert_array_equal(arrays[name], value.numpy(), name)
+                # Slopes of the loss are taken in doubles, then rounded to float32.
+                np.testing.assert_allclose(arrays[name], value, 1e-5, 1e-7, name)
         assert all(not row.multipliers.any() for row in solution.rows)
