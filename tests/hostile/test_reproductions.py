@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.cli.helpers import Command
+from tests.deploy.sites import remote
 from tests.hostile import people
 from tests.hostile.judge import judge_of, of_rows
 from tests.hostile.referee import shipped
@@ -323,9 +324,10 @@ def test_2_7_pffl_never_sends_hessians_where_they_are_too_large(
 def test_2_7_what_exact_advises_can_be_done() -> None:
     bound = pffl.BoundedGroupLoss(0.9)
     with raises(UsageError, "too-many-parameters", "FirstOrder"):
-        solve(wide(), bound, method=pffl.Exact(), random_state=0)
-    done = solve(wide(), bound, method=pffl.FirstOrder(), random_state=0)
-    assert (done.status, done.converged) == ("met", "yes")
+        solve(remote(wide()), bound, method=pffl.Exact(), random_state=0)
+    for method in (pffl.Exact(), pffl.FirstOrder()):
+        done = solve(wide(), bound, method=method, random_state=0)
+        assert (done.status, done.converged) == ("met", "yes")
 
 
 # 2.8 ------------------------------------------------- verify covers the whole run
