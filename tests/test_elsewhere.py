@@ -34,7 +34,7 @@ assert runs.read_run(place, require_verified=True).result["status"] == solution.
 
 COMMAND = """
 from pffl.cli import main
-main(["run", "synthetic", "--silos=3", "--bound=0.8", "--random_state=0", "--out=run"])
+main(["run", "synthetic", "--silos=3", "--bound=0.8", "--seed=0", "--out=run"])
 """
 
 
