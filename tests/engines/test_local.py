@@ -39,7 +39,7 @@ def local_engine(request, monkeypatch):
         return Local
     monkeypatch.setattr(processors, "SMALL", 0)
     monkeypatch.setattr(layouts, "PIECE_BYTES", 1)
-    monkeypatch.setattr(local, "COUNTED", 90)
+    monkeypatch.setattr(local, "JOINED", 90)
     return lambda federation: Local(federation, threads=2)
 
 

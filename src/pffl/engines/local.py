@@ -8,8 +8,9 @@ read each piece of the rows once.
 
 How the fast engine lays rows out: in one array, those of one unit together.
 
-A unit is what sums are kept for: a stratum, whatever the number of silos; or, where
-silos have to be told apart (local steps, cells of one silo), a stratum of one silo.
+A unit is what sums are kept for: a stratum, whatever the number of silos, or of all
+silos of one size; or, where silos have to be told apart (local steps, cells of one
+silo), a stratum of one silo.
 Passes read either in pieces that fit in cache. By stratum, equal rows are merged where
 that pays: a row then weighs as much as there are of it, in its cells and in F.
 
@@ -27,7 +28,7 @@ import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +44,6 @@ from pffl.numerics import divisors
 from pffl.processors import Threads, processors
 from pffl.queries import (
     Census,
-    CensusTotal,
     Evaluate,
     EvaluateTotal,
     Expand,
@@ -58,7 +58,7 @@ from pffl.queries import (
     WitnessTotal,
     add_all,
 )
-from pffl.queries.base import raw, weighed
+from pffl.queries.base import weighed
 from pffl.queries.census import run_sums
 from pffl.queries.evaluate import COLUMNS
 from pffl.queries.expand import linear
@@ -73,6 +73,14 @@ FEW = 1 << 15  # rows: so few are not worth merging
 WORTH = 0.5  # of the rows: more distinct ones are not merged
 PRINTED = 2048  # rows whose prints are one product
 MIX, SHARE = np.uint64(0x9E3779B97F4A7C15), 32  # one of n prints is counted
+
+
+class Joined(NamedTuple):
+    """Rows of silos of these sizes, one after another, and their strata."""
+
+    rows: Rows
+    strata: IntArray
+    sizes: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +155,10 @@ class Layout:
     order, first
         Which silo stands at each position, and its first row, with N at the end; of
         silos that are mixed, 0 and all rows.
+    block
+        Of each silo, where they are mixed: which of the masses m_k it has, if these are
+        few. A unit is then a stratum of all silos of one mass, whose rows count equally
+        in F; otherwise all are 0.
     silo, place
         Of each row of the federation, in the order of `X`: its silo, and which of the
         silo's own rows it is.
@@ -164,31 +176,36 @@ class Layout:
     apart: bool
     order: IntArray
     first: IntArray
+    block: IntArray
     silo: NDArray[np.int32]
     place: IntArray
     merged: IntArray | None
 
     @classmethod
     def of(
-        cls, federation: Federation, split: str, inputs: Inputs, *, apart: bool
+        cls, joined: Joined, n_strata: int, inputs: Inputs, *, apart: bool
     ) -> Layout:
         """Lay out one split; where it does not pay to mix silos they are kept apart."""
-        parts = [silo.rows(split).counting for silo in federation.silos]
-        rows, sizes = Rows.joined(parts), np.array([len(part) for part in parts])
-        strata, n_strata = (
-            federation.schema.strata(rows.group, rows.y),
-            federation.schema.n_strata,
-        )
+        rows, strata, sizes = joined.rows, joined.strata, joined.sizes
         silo = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
         units, merged = strata, None
         by_size, first = np.zeros(1, np.int64), np.array([0, len(rows)])
+        block = np.zeros(len(sizes), np.int64)
+        masses = sizes.astype(np.float64)
+        if rows.weight is not None:
+            masses = run_sums(rows.weight, sizes)
         if not apart:
             if rows.weight is None and isinstance(rows.X, np.ndarray):
                 merged = equal_rows(rows.X, rows.y, strata, inputs.scale)
             # A run of sparse rows costs as much as a gradient is long.
             width = max(1, stored_width(rows.X))
             long = max(LONG, 4 * rows.X.shape[1] // width)
-            apart = merged is None and len(rows) > long * len(sizes) * n_strata
+            pays = len(rows) / (long * n_strata)
+            apart = merged is None and len(sizes) < pays
+            known, place = np.unique(masses, return_inverse=True)
+            if merged is None and not apart and len(known) < pays:
+                block, by_size = place, np.arange(len(known))
+                units = block[silo] * n_strata + strata
         if apart:
             by_size = np.argsort(sizes, kind="stable")
             units = np.argsort(by_size, kind="stable")[silo] * n_strata + strata
@@ -199,9 +216,6 @@ class Layout:
         else:
             order, firsts = merged[0], merged[0][merged[1]]
             weight = np.diff(merged[1], append=len(rows)).astype(np.float64)
-        masses = sizes.astype(np.float64)
-        if rows.weight is not None:
-            masses = run_sums(rows.weight, sizes)
         return cls(
             X=scaled_rows(rows.X, firsts, inputs),
             y=rows.y[firsts],
@@ -212,6 +226,7 @@ class Layout:
             apart=apart,
             order=by_size,
             first=first,
+            block=block,
             silo=silo[order],
             place=order - (np.cumsum(sizes) - sizes)[silo[order]],
             merged=None if merged is None else merged[1],
@@ -221,14 +236,14 @@ class Layout:
         return len(self.y)
 
     @property
-    def n_silos(self) -> int:
-        """Number of silos that are kept apart."""
+    def n_blocks(self) -> int:
+        """Number of silos that are kept apart, or of masses that are."""
         return len(self.order)
 
     @property
     def n_units(self) -> int:
         """Number of units."""
-        return self.n_silos * self.n_strata
+        return self.n_blocks * self.n_strata
 
     @cached_property
     def sizes(self) -> IntArray:
@@ -239,7 +254,7 @@ class Layout:
 
     def by_silo(self, sums: FloatArray) -> FloatArray:
         """Reshape sums per unit to (silos, strata, …), in the federation's order."""
-        out = np.empty((self.n_silos, self.n_strata, *sums.shape[1:]))
+        out = np.empty((self.n_blocks, self.n_strata, *sums.shape[1:]))
         out[self.order] = sums.reshape(out.shape)
         return out
 
@@ -247,19 +262,20 @@ class Layout:
         """Add sums per unit, shape (units, …), into sums per cell."""
         if self.apart:
             return cells.totals(self.by_silo(sums))
-        return np.tensordot(cells.membership.astype(np.float64), sums, axes=1)
+        member = cells.membership.astype(np.float64)
+        return np.tensordot(member, self.stratum_sums(sums), axes=1)
 
     def stratum_sums(self, sums: FloatArray) -> FloatArray:
         """Add sums per unit, shape (units, …), into sums per stratum."""
-        shape = (self.n_silos, self.n_strata, *sums.shape[1:])
+        shape = (self.n_blocks, self.n_strata, *sums.shape[1:])
         return np.asarray(sums.reshape(shape).sum(axis=0))
 
     def unit_weights(self, cells: Cells, weights: FloatArray) -> FloatArray:
         """Turn weights per cell, shape (Z, c), into weights per unit, (units, c)."""
         if cells.everywhere.all():
             per_stratum = cells.membership.T.astype(np.float64) @ weights
-            return np.tile(per_stratum, (self.n_silos, 1))
-        spread = [cells.spread(each, self.n_silos)[self.order] for each in weights.T]
+            return np.tile(per_stratum, (self.n_blocks, 1))
+        spread = [cells.spread(each, self.n_blocks)[self.order] for each in weights.T]
         return np.stack(spread, axis=2).reshape(self.n_units, -1)
 
     def places_of(self, cells: Cells) -> Callable[[int], list[int]]:
@@ -302,10 +318,11 @@ class Layout:
         per_mass = np.where(self.masses > 0, shares / divisors(self.masses), 0.0)
         if self.apart:
             return InRisk(by_unit=np.repeat(per_mass[self.order], self.n_strata))
-        there = per_mass[self.masses > 0]
-        most = there.max(initial=0.0)
-        if most - there.min(initial=most) <= ALIKE * most:
-            return InRisk(by_unit=np.full(self.n_strata, most))
+        most = np.zeros(self.n_blocks)
+        np.maximum.at(most, self.block, per_mass)
+        off = most[self.block] - per_mass
+        if ((off <= ALIKE * most[self.block]) | (self.masses == 0)).all():
+            return InRisk(by_unit=np.repeat(most, self.n_strata))
         rows = per_mass[self.silo]
         if self.merged is not None:
             return InRisk(by_row=np.add.reduceat(rows, self.merged))
@@ -469,7 +486,7 @@ def one_by_one(layout: Layout, queries: Sequence[Any], spread: Threads) -> list[
 
     found = []
     for query in queries:
-        asked = range(layout.n_silos) if query.silos is None else query.silos
+        asked = range(layout.n_blocks) if query.silos is None else query.silos
         positions = np.argsort(layout.order)[list(asked)].tolist()
         size = len(layout) * query.task.model.n_parameters
         found.append(add_all(spread(partial(work, query), positions, size)))
@@ -730,7 +747,7 @@ class LocalSteps(Stack):
                 groups.append(range(first, position))
                 first, rows = position, 0
             rows += size
-        groups.append(range(first, layout.n_silos))
+        groups.append(range(first, layout.n_blocks))
         return groups
 
     @np.errstate(over="ignore", invalid="ignore")  # too large steps: the server sees it
@@ -833,7 +850,7 @@ def _gradient(
     return gradient
 
 
-COUNTED = 2**21  # numbers of inputs that are joined for a census
+JOINED = 2**23  # numbers of inputs that are joined at once
 MEANS = [COLUMNS.index("loss"), COLUMNS.index("bounded_loss")]
 BOUNDED = MEANS[1]
 
@@ -856,6 +873,7 @@ class Local(Reference):
         self._spread = Threads(threads or processors())
         self._layouts: dict[tuple[str, bool], Layout] = {}
         self._scaling: Inputs | None = None
+        self._kept: dict[str, Joined] = {}
 
     def ask(self, query: Query[T]) -> T:
         """Ask every silo and add the answers."""
@@ -880,7 +898,10 @@ class Local(Reference):
         first, kind = queries[0], type(queries[0])
         model = None if first.task is None else first.task.model
         if kind is Census and not first.released:
-            return [census(self.federation, query) for query in queries]
+            return [
+                add_all([query.counted(*part) for part in self._joined(query.split)])
+                for query in queries
+            ]
         if isinstance(model, LinearModel) and kind in PASSES and self._lies_out(first):
             return PASSES[kind](self.layout(queries), queries, self._spread)
         return [Reference.ask(self, query) for query in queries]
@@ -892,6 +913,31 @@ class Local(Reference):
         parts = [silo.rows(query.split) for silo in self.federation.silos]
         return all(rows.person is None for rows in parts)
 
+    def _joined(self, split: str, *, whole: bool = False) -> Iterator[Joined]:
+        """Yield the rows of silos, joined: in parts that do not take much memory.
+
+        Of one part it is kept: joining thousands of silos costs as much as a pass.
+        """
+        if split in self._kept:
+            yield self._kept[split]
+            return
+        parts = [silo.rows(split).counting for silo in self.federation.silos]
+        sizes = np.array([len(rows) for rows in parts])
+        most = JOINED // max(1, stored_width(parts[0].X))
+        ends, first = np.cumsum(sizes), 0
+        while first < len(sizes):
+            before = ends[first] - sizes[first]
+            after = int(np.searchsorted(ends, before + most, side="right"))
+            after = len(sizes) if whole else max(first + 1, after)
+            some = parts[first:after]
+            rows = some[0] if len(some) == 1 else Rows.joined(some)
+            strata = self.schema.strata(rows.group, rows.y)
+            found = Joined(rows, strata, sizes[first:after])
+            if len(rows) == ends[-1] <= most:
+                self._kept[split] = found
+            yield found
+            first = after
+
     def layout(self, queries: Sequence[ModelQuery[Any]]) -> Layout:
         """Rows of the queries' split, laid out once per scaling.
 
@@ -902,7 +948,8 @@ class Local(Reference):
             self._scaling, self._layouts = inputs, {}
         apart = _by_silo(queries)
         if (split, apart) not in self._layouts:
-            found = Layout.of(self.federation, split, inputs, apart=apart)
+            joined, strata = next(self._joined(split, whole=True)), self.schema.n_strata
+            found = Layout.of(joined, strata, inputs, apart=apart)
             self._layouts[split, apart] = self._layouts[split, found.apart] = found
         return self._layouts[split, apart]
 
@@ -934,33 +981,6 @@ def _stack(query: Query[Any], place: int) -> Hashable:
     return (
         (*common, query.order, query.diagonal) if isinstance(query, Expand) else common
     )
-
-
-# The census: small silos are counted together
-
-
-def census(federation: Federation, query: Census) -> CensusTotal:
-    """Answer for all silos, as `Census.answer` does for one."""
-    parts = [silo.rows(query.split).counting for silo in federation.silos]
-    sizes = np.array([len(rows) for rows in parts])
-    width, found = max(1, stored_width(parts[0].X)), []
-    for some in _batches(sizes, COUNTED // width):
-        own = parts[some]
-        rows = own[0] if len(own) == 1 else Rows.joined(own)
-        strata = federation.schema.strata(rows.group, rows.y)
-        of = (raw(rows.X), rows.y, strata, rows.weight)
-        found.append(query.counted(*of, sizes[some]))
-    return add_all(found)
-
-
-def _batches(sizes: IntArray, most: int) -> Iterator[slice]:
-    """Yield consecutive silos that have at most n rows together, or are one."""
-    ends, first = np.cumsum(sizes), 0
-    while first < len(sizes):
-        before = ends[first] - sizes[first]
-        after = int(np.searchsorted(ends, before + most, side="right"))
-        yield slice(first, max(first + 1, after))
-        first = max(first + 1, after)
 
 
 # `evaluate`, `expand` and `witness` for linear models over laid-out rows

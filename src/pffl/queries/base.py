@@ -591,9 +591,11 @@ class View:
         return sums
 
 
-def raw(X: Matrix) -> Design:
+def raw(X: Matrix | Design) -> Design:
     """Return inputs as they are, sparse ones with nothing taken off."""
-    return X if isinstance(X, np.ndarray) else ScaledRows(X, np.zeros(X.shape[1]))
+    if isinstance(X, np.ndarray | ScaledRows):
+        return X
+    return ScaledRows(X, np.zeros(X.shape[1]))
 
 
 def weighed(values: FloatArray, weight: FloatArray | None) -> FloatArray:

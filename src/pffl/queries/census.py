@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pffl.data.rows import powers
+from pffl.data.rows import Rows, powers
 from pffl.data.schema import Schema
 from pffl.errors import Malformed
 from pffl.models.scaled import Design, ScaledRows, dense, filled
@@ -149,23 +149,18 @@ class Census(Releasable[CensusTotal]):
         """Answer for one silo, from raw (unscaled) rows."""
         if self.released:
             return self.add_whole(view)
-        size = np.array([len(view)])
-        return self.counted(view.X, view.y, view.stratum, view.weight, size)
+        return self.counted(view, view.stratum, np.array([len(view)]))
 
     def counted(
-        self,
-        X: Design,
-        y: FloatArray,
-        strata: IntArray,
-        weight: FloatArray | None,
-        sizes: IntArray,
+        self, rows: View | Rows, strata: IntArray, sizes: IntArray
     ) -> CensusTotal:
         """Count silos of these sizes, whose raw rows stand one after another."""
+        X, y, weight = raw(rows.X), rows.y, rows.weight
         stored, about, shape = stored_inputs(X, sizes), None, (len(sizes), -1)
         if self.centred:
             y, about = y - self.centre[0], self.centre[1:]
-            gaps, rows = self.schema.gaps, X.rows if isinstance(X, ScaledRows) else X
-            X = raw(filled(rows, gaps, about[gaps[0]]))
+            gaps, given = self.schema.gaps, X.rows if isinstance(X, ScaledRows) else X
+            X = raw(filled(given, gaps, about[gaps[0]]))
         units = np.repeat(np.arange(len(sizes)) * self.schema.n_strata, sizes) + strata
         counts = np.bincount(units, minlength=len(sizes) * self.schema.n_strata)
         by_unit = np.argsort(units, kind="stable")
