@@ -7,6 +7,7 @@ import warnings
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 
 import pffl
 from pffl.data import Attribute, Column, Rows, TableEncoding, partition
@@ -34,7 +35,7 @@ def compas(
     """
     file = _people.COMPAS_FILE
     file = file if sha256 is None else replace(file, sha256=sha256)
-    table = _people.read_compas(fetch(file, source=source))
+    table = pd.DataFrame(_people.read_compas(fetch(file, source=source)))
     black = table["race"] == "African-American"
     recidivist = table["two_year_recid"] == "1"
     labels, target = ("recidivism", "no recidivism"), "no recidivism within two years"

@@ -6,6 +6,7 @@ compare bytes: no clock, no locale, no path and no width of a screen is in them.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib.resources import files
 from typing import Any
 
@@ -20,13 +21,17 @@ def packaged(name: str) -> str:
 def render_template(name: str, filters: dict[str, Any], **context: Any) -> str:
     """Fill a template; names are escaped in one for HTML."""
     try:
-        from jinja2 import Environment, FunctionLoader, StrictUndefined
+        import jinja2
     except ImportError as error:
         raise MissingExtraError("report", "a report") from error
-    environment = Environment(
+    compiled = None  # templates are kept compiled, where there is a safe folder
+    with suppress(RuntimeError, OSError):
+        compiled = jinja2.FileSystemBytecodeCache(pattern="__pffl_%s.cache")
+    environment = jinja2.Environment(
         autoescape=name.endswith(".html"),
-        undefined=StrictUndefined,
-        loader=FunctionLoader(packaged),
+        undefined=jinja2.StrictUndefined,
+        loader=jinja2.FunctionLoader(packaged),
+        bytecode_cache=compiled,
         trim_blocks=True,
         lstrip_blocks=True,
     )

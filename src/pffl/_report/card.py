@@ -280,12 +280,13 @@ def input_effects(predictor: Predictor | None) -> InputEffects | None:
         return None
     several, schema = len(effects) > 1, predictor.schema
     size = np.ptp(effects, axis=0) if several else np.abs(effects[0])
-    shown = coefficients_of(predictor, np.argsort(-size, kind="stable")[:MAX_INPUTS])
-    numbers = shown.filter(regex="^(coefficient|per_sd)")
+    largest = np.argsort(-size, kind="stable")[:MAX_INPUTS]
+    shown, _ = coefficients_of(predictor, largest)
+    numbers = [name for name in shown if name.startswith(("coefficient", "per_sd"))]
     titles = [
-        str(name)
-        .replace("coefficient", "per unit")
-        .replace("per_sd", "per standard deviation")
+        name.replace("coefficient", "per unit").replace(
+            "per_sd", "per standard deviation"
+        )
         for name in numbers
     ]
     words = "What one standard deviation more of an input adds to the "
@@ -300,6 +301,8 @@ def input_effects(predictor: Predictor | None) -> InputEffects | None:
         )
     rows = [
         {"input": visible(name), **dict(zip(titles, map(decimals, row), strict=True))}
-        for name, row in zip(shown["input"], numbers.to_numpy().tolist(), strict=True)
+        for name, *row in zip(
+            shown["input"], *(shown[n].tolist() for n in numbers), strict=True
+        )
     ]
-    return InputEffects(words, rows, len(size) - len(shown))
+    return InputEffects(words, rows, len(size) - len(largest))

@@ -119,6 +119,7 @@ class RunView:
     spec: str = ""
     predictor: Predictor | None = None
     stored: Any = None  # the certificate in its folder
+    card: str = ""  # where it was made already
 
     @cached_property
     def result(self) -> dict[str, Any]:
@@ -427,11 +428,13 @@ def render(
     *,
     title: str | None = None,
     known: Conclusions | None = None,
+    made: str = "",
 ) -> str:
     """Return the page as HTML text.
 
     `known` are the conclusions of the run that a folder holds, where they were drawn.
     Then its page is made as the run made it: without a monitor, which came later.
+    `made` is its model card.
     """
     found = Contents()
     match subject:
@@ -447,7 +450,7 @@ def render(
         case Monitor():
             found.monitors.append(("rows so far", subject))
         case _:
-            _read(Path(subject), found, known)
+            _read(Path(subject), found, known, made)
     filters = {
         "chart": as_html,  # with every name escaped
         "titled": lambda text: text[:1].upper() + text[1:],
@@ -470,7 +473,7 @@ def render(
     )
 
 
-def _read(place: Path, found: Contents, known: Conclusions | None) -> None:
+def _read(place: Path, found: Contents, known: Conclusions | None, made: str) -> None:
     """Lay out what a folder holds, or the file of a monitor."""
     name = place.resolve().name
     watched = place / STATE if place.is_dir() else place
@@ -487,6 +490,7 @@ def _read(place: Path, found: Contents, known: Conclusions | None) -> None:
             (place / SPEC).read_text("utf-8") if (place / SPEC).is_file() else "",
             card.own_model(place, c.evidence),
             json.loads(stored.read_bytes()) if stored.is_file() else None,
+            made,
         )
         found.runs.append(view)
     elif (place / COMPARED).is_file():
@@ -508,9 +512,11 @@ def write_report(place: RunDirectory, c: Conclusions, *, page: bool = True) -> N
     """Add card and page to a run's directory; warn if the extra is missing."""
     try:
         own = card.own_model(place.directory, c.evidence)
-        place.add(CARD, card.markdown(c, own).encode())
+        made = card.markdown(c, own)
+        place.add(CARD, made.encode())
         if page:
-            place.add(REPORT, render(place.directory, known=c).encode())
+            html = render(place.directory, known=c, made=made)
+            place.add(REPORT, html.encode())
     except MissingExtraError as error:
         warnings.warn(str(error), stacklevel=2)
 

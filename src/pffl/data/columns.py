@@ -110,11 +110,14 @@ def encode_values(values: object, what: str) -> tuple[tuple[str, ...], IntArray]
 
     1.0 and 1 are one value, called ``1``.
     """
-    import pandas as pd
-
     column = as_column(values)
     if column.ndim != 1:
         raise DataError(f"[wrong-shape] {what}: not one column: shape {column.shape}")
+    if column.dtype.kind == "U":  # text, and no value is missing
+        names, codes = np.unique(column, return_inverse=True)
+        return tuple(names.tolist()), codes
+    import pandas as pd
+
     remedy = "; give them a value of their own, such as 'missing', or remove these rows"
     with Problems("array", DataError) as problems:
         series = pd.Series(column)

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pffl.data.checks import listing
 from pffl.errors import DataError, MissingExtraError, Problems
@@ -317,6 +318,13 @@ class TextFile:
                 frame = frame.set_axis(names, axis=1)
                 yield frame.set_axis(pd.Index(lines, name=LINE), axis=0)
 
+    def texts(self, names: Iterable[str]) -> dict[str, NDArray[np.str_]]:
+        """Return some columns as they are written; of repeated ones the first."""
+        places = {name: self.header.index(name) for name in names}
+        with self._records() as records:
+            _, *rows = filter(None, records)
+        return {name: np.array([row[k] for row in rows]) for name, k in places.items()}
+
     def places(self, names: Iterable[str]) -> list[int]:
         """Return where columns of some names are."""
         wanted = set(names)
@@ -430,11 +438,12 @@ def _parquet_chunks(path: Path) -> Iterator[pd.DataFrame]:
 
 def _as_pandas(table: Any) -> pd.DataFrame:
     """Return a frame of any library as pandas'."""
-    import narwhals
     import pandas as pd
 
     if isinstance(table, pd.DataFrame):
         return table
+    import narwhals
+
     try:
         return narwhals.from_native(table, eager_only=True).to_pandas()
     except ImportError as error:

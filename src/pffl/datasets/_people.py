@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pffl.data import Attribute, Column, Federation, TableEncoding
 from pffl.data import partition as cuts
 from pffl.data.checks import check_choice
 from pffl.data.columns import category_codes
-from pffl.data.read import read_table, require
+from pffl.data.read import TextFile, require
+from pffl.data.rows import Rows
 from pffl.datasets._fetch import PathLike, Progress, RemoteFile, fetch
 from pffl.errors import DataError, Problems, UsageError
 
@@ -64,8 +66,9 @@ COMPAS_RANGES: dict[str, tuple[float, float]] = {
     "under 25": (0, 1),
     "over 45": (0, 1),
 }
+COMPAS_COUNTS = tuple(COMPAS_RANGES)[:5]
 COMPAS_COLUMNS = (
-    *list(COMPAS_RANGES)[:5], "sex", "race", "age_cat", "c_charge_degree",
+    *COMPAS_COUNTS, "sex", "race", "age_cat", "c_charge_degree",
     "c_charge_desc", "days_b_screening_arrest", "is_recid", "score_text",
     "two_year_recid",
 )  # fmt: skip
@@ -137,33 +140,43 @@ def compas(
     )
     # ProPublica keeps charges near the screening, with known outcome, no traffic
     # offences.
-    days = table["days_b_screening_arrest"].replace("", "inf").astype(np.float64)
-    table = table[
-        (days.abs() <= 30)
-        & (table["is_recid"] != "-1")
-        & (table["c_charge_degree"] != "O")
-        & ~table["score_text"].isin(["", "N/A"])
-    ].copy()
-    labels = ("no recidivism", "recidivism")
-    table["felony"] = table["c_charge_degree"] == "F"
+    days = table["days_b_screening_arrest"]
+    near = np.abs(np.where(days == "", "inf", days).astype(np.float64)) <= 30
+    kept = near & (table["is_recid"] != "-1") & (table["c_charge_degree"] != "O")
+    kept &= ~np.isin(table["score_text"], ["", "N/A"])
+    table = {name: column[kept] for name, column in table.items()}
+    recidivist = table["two_year_recid"]
+    try:
+        numbers = {name: table[name].astype(np.float64) for name in COMPAS_COUNTS}
+    except ValueError as error:
+        raise DataError(f"[not-numbers] COMPAS: {error}") from error
+    if not np.isin(recidivist, ["0", "1"]).all():
+        raise DataError("[unknown-category] COMPAS: 'two_year_recid' is 0 or 1")
+    numbers["felony"] = table["c_charge_degree"] == "F"
     # The counts have long tails, and risk does not fall evenly with age.
-    table["log(1 + priors)"] = np.log1p(table["priors_count"].astype(np.float64))
-    table["under 25"] = table["age_cat"] == "Less than 25"
-    table["over 45"] = table["age_cat"] == "Greater than 45"
-    known = dict(zip("01", labels, strict=True))
-    table[RECIDIVISM] = table["two_year_recid"].map(known)
+    numbers["log(1 + priors)"] = np.log1p(numbers["priors_count"])
+    numbers["under 25"] = table["age_cat"] == "Less than 25"
+    numbers["over 45"] = table["age_cat"] == "Greater than 45"
+    X = np.column_stack([numbers[name].astype(np.float64) for name in COMPAS_RANGES])
+    groups = [np.unique(table[name], return_inverse=True) for name in attributes]
+    protected = [
+        Attribute(name, tuple(values.tolist()))
+        for name, (values, _) in zip(attributes, groups, strict=True)
+    ]
     columns = [Column(name, "number") for name in COMPAS_RANGES]
-    encoding = _encoding(table, columns, attributes, labels, RECIDIVISM)
+    labels = ("no recidivism", "recidivism")
+    encoding = TableEncoding.of(columns, protected, labels, RECIDIVISM)
+    group_codes = encoding.schema.combine(np.stack([code for _, code in groups], 1))
     return Federation.from_rows(
         encoding.schema,
-        encoding.rows(table),
+        Rows(X, recidivist.astype(np.float64), group_codes),
         *cuts.dirichlet(table["age_cat"], alpha, silos, random_state),
         test_fraction=test_fraction,
         validation_fraction=validation_fraction,
         random_state=random_state if split_seed is None else split_seed,
         name="COMPAS",
         notes=(
-            f"ProPublica's filter kept {len(table)} people",
+            f"ProPublica's filter kept {len(X)} people",
             f"silos: age category by Dirichlet({alpha:g}), seed {random_state}",
             "label: 'no recidivism' → 0, 'recidivism' → 1 (positive)",
         ),
@@ -241,7 +254,8 @@ def adult(
             values = tuple(sorted(table[name].unique()))
             columns.append(Column(name, "category", values))
     target = "income over $50,000"
-    encoding = _encoding(table, columns, attributes, INCOMES, "income", target=target)
+    protected = [Attribute(n, category_codes(table[n])[0]) for n in attributes]
+    encoding = TableEncoding.of(columns, protected, INCOMES, "income", target=target)
     silo, cut = _cut(table, partition, silos, alpha, random_state)
     unknown = int((table[[*ADULT_CATEGORIES]] == "?").to_numpy().sum())
     return Federation.from_rows(
@@ -265,18 +279,6 @@ def adult(
     )
 
 
-def _encoding(
-    table: pd.DataFrame,
-    columns: Sequence[Column],
-    group: Sequence[str],
-    labels: Sequence[str],
-    label: str,
-    **more: str,
-) -> TableEncoding:
-    protected = [Attribute(name, category_codes(table[name])[0]) for name in group]
-    return TableEncoding.of(columns, protected, labels, label, **more)
-
-
 def _cut(
     table: pd.DataFrame, partition: Cut, silos: int, alpha: float, seed: int
 ) -> tuple[cuts.Partition, str]:
@@ -295,14 +297,14 @@ def _cut(
     return (without, names), "with and without a doctorate, as in AFL"
 
 
-def read_compas(path: Path) -> pd.DataFrame:
+def read_compas(path: Path) -> dict[str, NDArray[np.str_]]:
     """Read the columns that are used, as text; of repeated ones the first.
 
     Names, birth dates, case numbers and everything else are skipped here.
     """
-    frame, _ = read_table(path, COMPAS_COLUMNS)
-    require(COMPAS_COLUMNS, list(frame.columns), f"'{path.name}'")
-    return frame[list(COMPAS_COLUMNS)].fillna("")
+    text = TextFile.scan(path)
+    require(COMPAS_COLUMNS, text.header, f"'{path.name}'")
+    return text.texts(COMPAS_COLUMNS)
 
 
 def read_adult(path: Path) -> pd.DataFrame:

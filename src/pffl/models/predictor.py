@@ -228,7 +228,12 @@ class Predictor:
         inputs of a text share one, that of the whole text. Of several classes there is
         a coefficient for each.
         """
-        return coefficients_of(self)
+        import pandas as pd
+
+        found, intercepts = coefficients_of(self)
+        table = pd.DataFrame(found)
+        table.loc[len(table)] = {"input": INTERCEPT, **intercepts}
+        return table
 
     def _predicted(self, X: Design) -> NDArray[Any]:
         codes = self.model.classes(self.w, X)
@@ -467,13 +472,11 @@ class RawForm:
 
 def coefficients_of(
     predictor: Predictor, places: IntArray | None = None
-) -> pd.DataFrame:
-    """Return the table of coefficients; see `Predictor.coefficients`.
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """Return the columns of `Predictor.coefficients`, and the intercepts.
 
-    Of all inputs, and the intercept; or of those at `places` alone.
+    Of all inputs, or of those at `places` alone.
     """
-    import pandas as pd
-
     form = RawForm.of(predictor, "a table of coefficients")
     every = np.arange(len(form.mean)) if places is None else places
     ends = [span.stop for span in form.spans.values()]
@@ -483,8 +486,8 @@ def coefficients_of(
     # What follows the column's name in that of an input: a value, or a date's part.
     pairs = zip(names, columns, strict=True)
     values = [name[len(column) + 1 :] or None for name, column in pairs]
-    found: dict[str, object] = {"input": names, "column": columns, "value": values}
-    last: dict[str, Any] = {"input": INTERCEPT}
+    found: dict[str, Any] = {"input": names, "column": columns, "value": values}
+    last: dict[str, float] = {}
     labels = predictor.schema.labels if len(form.coefficients) > 1 else ("",)
     for label, slopes, start in zip(
         labels, form.coefficients, form.intercept, strict=True
@@ -495,10 +498,7 @@ def coefficients_of(
         # Where all inputs are 0, added up without rounding in between.
         last[f"coefficient{of}"] = math.fsum([start, *(-slopes * form.mean).tolist()])
     found["mean"], found["sd"] = form.mean[every], form.deviation[every]
-    table = pd.DataFrame(found)
-    if places is None:
-        table.loc[len(table)] = last
-    return table
+    return found, last
 
 
 # Its file
