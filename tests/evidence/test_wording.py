@@ -23,6 +23,7 @@ from tests.inside import (
     Moments,
     Pair,
     Proofs,
+    Said,
     Sample,
     Terms,
     Training,
@@ -277,3 +278,9 @@ def test_metrics_of_groups_with_and_without_rows(kind):
     assert found.value == pytest.approx(0.3)
     ends = spread([5, 2], [10, 10], delta=1 - 0.95).interval
     assert (found.figures["lower"], found.figures["upper"]) == (ends.lower, ends.upper)
+
+
+def test_a_name_in_a_sentence_means_one_thing() -> None:
+    assert not set(Terms.__dataclass_fields__) & set(dir(Conclusions))
+    with pytest.raises(TypeError):
+        Said("limit", {"reach": True})

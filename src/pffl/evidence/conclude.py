@@ -151,9 +151,9 @@ class Conclusions(Judged):
         return "the training rows" if self.e.trained else "the rows used"
 
     @property
-    def counted(self) -> str:
-        """How rows count."""
-        return "weighted " if self.e.heldout_weighted else ""
+    def weighted_mean(self) -> str:
+        """The mean, as rows count."""
+        return "weighted mean" if self.e.heldout_weighted else "mean"
 
     @property
     def kept(self) -> str:
@@ -665,6 +665,7 @@ class Conclusions(Judged):
         e, note = self.e, [] if self.warning is None else [self.warning]
         note += [self.say("other data")] if e.data.other else []
         note += [self.say("scope")] if e.trained else []
+        note += [] if self.upper is None else [self.say("each alone")]
         return Certificate(
             {key: one.certified() for key, one in self.verdicts.items()},
             e.about.date,

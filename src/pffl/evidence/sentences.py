@@ -28,6 +28,8 @@ SENTENCES: dict[str, str] = tomllib.loads(
 
 class _Formatter(string.Formatter):
     def format_field(self, value: Any, spec: str) -> str:
+        if isinstance(value, bool):  # a name that means something else, too
+            raise TypeError("a sentence names a figure or a text")
         side, digits = spec.rstrip("0123456789"), spec.lstrip("updown")
         many = {"digits": int(digits)} if digits.isdecimal() else {}
         match side:
