@@ -63,7 +63,7 @@ def draw(size: int, **options: Any) -> Callable[[Sources, int], pffl.Federation]
     """Join people into silos and split them by person, anew for each seed."""
 
     def drawn(sources: Sources, seed: int) -> pffl.Federation:
-        given = {"silos": SILOS, "edition": "any", "least_images": 1} | options
+        given = {"silos": SILOS, "least_images": 1} | options
         given["clients"] = sources.people
         return pffl.datasets.celeba(
             sources.celeba,

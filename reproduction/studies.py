@@ -258,7 +258,6 @@ def acs(people: int | None, two: bool = False) -> Callable[..., pffl.Federation]
             people=people,
             random_state=seed,
             validation_fraction=VALIDATION,
-            dtype="float64" if people else "float32",
         )
         return in_two_groups(federation, "White") if two else federation
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -178,8 +177,7 @@ def test_occupations_and_birthplaces_become_groups(zips):
     ("group", "count"), [("race", 9), ("sex", 2), (("race", "sex"), 18)]
 )
 def test_the_protected_attribute_is_no_input_and_the_other_is(zips, group, count):
-    federation = load(zips, group=group, dtype="float32")
-    assert federation.pooled().X.dtype == np.float32
+    federation = load(zips, group=group)
     columns = {name.partition("=")[0] for name in federation.schema.features}
     assert ("RAC1P" in columns) == (group == "sex")
     assert ("SEX" in columns) == (group == "race")
@@ -189,27 +187,11 @@ def test_the_protected_attribute_is_no_input_and_the_other_is(zips, group, count
         assert words == [SEXES[int(p["SEX"])] for p in EVERYONE]
 
 
-def test_archives_plain_files_and_folktables_folders_agree(tmp_path, whole):
-    plain, nested = tmp_path / "plain", tmp_path / "nested" / "2018" / "1-Year"
-    for place in (plain, nested):
-        place.mkdir(parents=True)
-        for state in STATES:
-            name = member_name(state)
-            (place / name).write_bytes(text(2018, state, PEOPLE[state]))
-    assert load(plain).fingerprint == whole.fingerprint
-    assert load(tmp_path / "nested").fingerprint == whole.fingerprint
-    for state in STATES:  # a state that is there twice counts once
-        archive(plain, 2018, state, PEOPLE[state])
-    assert load(plain).fingerprint == whole.fingerprint
-    assert load(plain / archive_name("NY")).silo_names == ("NY",)
-
-
 def test_one_file_of_all_states_agrees(tmp_path, whole):
-    (tmp_path / "psam_pusa.csv").write_bytes(text(2018, "AL", EVERYONE[:200]))
-    (tmp_path / "psam_pusb.csv").write_bytes(text(2018, "AL", EVERYONE[200:]))
-    assert load(tmp_path).fingerprint == whole.fingerprint
-    assert load(tmp_path, states=["WY", "al"]).silo_names == ("AL", "WY")
-    assert load(tmp_path / "psam_pusa.csv").silo_names == ("AL", "NY")
+    path = tmp_path / "psam_pusa.csv"
+    path.write_bytes(text(2018, "AL", EVERYONE))
+    assert load(path).fingerprint == whole.fingerprint
+    assert load(path, states=["WY", "al"]).silo_names == ("AL", "WY")
 
 
 def test_a_parquet_extract_agrees(tmp_path, whole):
@@ -257,8 +239,6 @@ def test_an_extract_needs_label_attribute_and_state(tmp_path):
         ({"task": "wealth"}, "wrong-value", "task"),
         ({"filter": "strict"}, "wrong-value", "filter"),
         ({"task": "income", "filter": "filtered"}, "wrong-value", "folktables"),
-        ({"dtype": "float16"}, "wrong-value", "dtype"),
-        ({"weight": "WGTP"}, "wrong-value", "weight"),
         ({"people": 0}, "wrong-value", "people"),
         ({"group": "age"}, "unknown-group", "age"),
         ({"group": ()}, "unknown-group", "group"),
@@ -292,22 +272,8 @@ def test_some_people_of_each_state(zips, whole):
     assert load(zips, people=10_000).fingerprint == whole.fingerprint
 
 
-def test_persons_count_as_often_as_the_survey_says(tmp_path):
-    source = folder(tmp_path / "zip")
-    plain, weighted = load(source), load(source, weight="PWGTP")
-    assert weighted.schema.hash == plain.schema.hash
-    for silo, other, state in zip(weighted.silos, plain.silos, STATES, strict=True):
-        expected = [number(person, "PWGTP") for person in PEOPLE[state]]
-        assert silo.rows().weight.tolist() == expected
-        np.testing.assert_array_equal(silo.rows().X, other.rows().X)
-    path = extract_csv(tmp_path / "ny.csv", ["AGEP", "SEX", "RAC1P", "ESR"])
-    with raises(DataError, "missing-column", "PWGTP"):
-        load(path, states=["NY"], weight="PWGTP")
-
-
 # ------------------------------------------------------------------------- wrong files
 
-WYOMING = member_name("WY")
 DATA = text(2018, "WY", PEOPLE["WY"])
 LINES = DATA.splitlines(keepends=True)
 
@@ -321,38 +287,20 @@ def changed(column, value, line=3):
     return "\n".join(lines).encode()
 
 
-def with_line(number, line):
-    return b"".join([*LINES[: number - 1], line, *LINES[number:]])
-
-
 RENAMED = DATA.replace(b"SCHL", b"EDUC", 1).replace(b",MAR,", b",MARITAL,", 1)
 CHILDREN = text(2018, "WY", [{**p, "AGEP": "05"} for p in PEOPLE["WY"]])
 WRONG = {
-    "cut off": (DATA[: sum(map(len, LINES[:20])) + 30], "bad-record", "line 21: 9"),
-    "a short line": (
-        with_line(21, LINES[20][:40] + b"\n"),
-        "bad-record",
-        "line 21: 13",
-    ),
-    "a long line": (with_line(10, b"1," + LINES[9]), "bad-record", "line 10: 206"),
-    "two of them": (
-        DATA.replace(b"\n56", b"\n1,56") + b"12",
-        "bad-record",
-        "line 152: 1",
-    ),
     "other columns": (RENAMED, "missing-column", "SCHL", "MAR"),
-    "twice": (DATA.replace(b",SSP,", b",SEX,", 1), "repeated-column", "SEX"),
-    "text": (changed("SCHL", "BA", line=9), "not-numbers", "line 9", "SCHL", "BA"),
+    "text": (changed("SCHL", "BA", line=9), "not-numbers", "position 7", "SCHL", "BA"),
     "no such code": (changed("SCHL", "77"), "unknown-category", "SCHL", "77 (1)"),
     "no code": (changed("RAC1P", ""), "unknown-category", "RAC1P", "0 (1)"),
     "below zero": (changed("AGEP", "-5"), "unknown-category", "AGEP", "-5 (1)"),
     "half": (changed("MAR", "1.5"), "unknown-category", "MAR", "1.5 (1)"),
     "of another state": (text(2018, "AL", persons("AL", 5)), "other-states", "WY"),
+    "no such state": (changed("ST", "3"), "other-states", "3"),
     "of another year": (text(2019, "WY", persons("WY", 5)), "other-year", "2019"),
-    "empty": (b"", "empty-file"),
-    "empty lines": (b"\n\n", "empty-file"),
+    "empty": (b"", "damaged-file"),
     "a header": (LINES[0], "no-rows"),
-    "UTF-16": ("AGEP,SEX\n1,2\n".encode("utf-16"), "missing-column"),
     "nobody passes": (CHILDREN, "no-rows"),
 }
 
@@ -360,46 +308,34 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_files_are_refused_with_the_place(tmp_path, name):
     data, code, *said = WRONG[name]
-    (tmp_path / WYOMING).write_bytes(data)
+    zip_file(tmp_path / "csv_pwy.zip", {member_name("WY"): data})
     with raises(DataError, code, *said):
         load(tmp_path, filter="filtered" if name == "nobody passes" else "folktables")
 
 
-def test_files_of_other_years_and_states_are_refused(tmp_path):
-    (tmp_path / "us").mkdir()
-    (tmp_path / "us" / "psam_pusa.csv").write_bytes(changed("ST", "3"))
-    (tmp_path / WYOMING).write_bytes(DATA)
-    with raises(DataError, "other-states", "3"):
-        load(tmp_path / "us")
-    with raises(DataError, "file-missing", "2018", "AL, NY"):
-        load(tmp_path, states=["NY", "WY", "AL"])
-    with raises(DataError, "file-missing"):
-        acs(source=tmp_path / "none")
-
-
 def flipped(path):
     archive(path.parent, 2018, "WY", PEOPLE["WY"])
-    with zipfile.ZipFile(path) as opened:
-        start = opened.getinfo(WYOMING).header_offset + 30 + len(WYOMING)
     data = bytearray(path.read_bytes())
-    data[start + 2000] ^= 0xFF
+    data[2100] ^= 0xFF
     path.write_bytes(bytes(data))
 
 
 ARCHIVES = {
-    "cut": (lambda p: p.write_bytes(b"PK"), "damaged-file"),
-    "flipped": (flipped, "damaged-file"),
-    "nobody": (lambda p: zip_file(p, {"readme.txt": b"x"}), "file-missing"),
+    "cut": lambda p: p.write_bytes(b"PK"),
+    "flipped": flipped,
+    "nobody": lambda p: zip_file(p, {"readme.txt": b"x"}),
 }
 
 
 @pytest.mark.parametrize("name", ARCHIVES)
 def test_bad_archives_are_refused(tmp_path, name):
-    damage, code = ARCHIVES[name]
-    damage(tmp_path / "csv_pwy.zip")
-    for source in (tmp_path, tmp_path / "csv_pwy.zip"):
-        with raises(DataError, code):
-            load(source)
+    ARCHIVES[name](tmp_path / "csv_pwy.zip")
+    with raises(DataError, "damaged-file", "csv_pwy.zip"):
+        load(tmp_path)
+    with raises(DataError, "file-missing", "AL, NY"):
+        load(tmp_path, states=["NY", "WY", "AL"])
+    with raises(DataError, "file-missing"):
+        load(tmp_path / "none")
 
 
 # --------------------------------------------------------------------------- downloads

@@ -31,14 +31,14 @@ def adult(folder):
 def acs(folder):
     for state in ("NY", "WY"):
         archive(folder, 2018, state, persons(state, 60))
-    return {"source": folder, "weight": "PWGTP", "group": "sex"}
+    return {"source": folder, "group": "sex"}
 
 
 def celeba(folder):
     pytest.importorskip("PIL")
     from tests.datasets.celeba_files import Drawn
 
-    usual = {"edition": "any", "size": 8, "silos": 3, "cache_dir": folder / "cache"}
+    usual = {"size": 8, "silos": 3}
     return {"source": Drawn(folder / "celeba").zipped(), **usual}
 
 
@@ -46,7 +46,7 @@ def synthetic(folder):
     return {"rows": 300, "silos": 3, "groups": {"sex": ("f", "m"), "age": 3}}
 
 
-MORE = {"acs": {"weight"}, "celeba": {"person"}}
+MORE = {"celeba": {"person"}}
 
 
 @pytest.mark.parametrize("options", [acs, adult, celeba, compas, synthetic])
@@ -64,8 +64,6 @@ def test_frames_hold_the_rows_of_the_federation(tmp_path, options):
             np.testing.assert_array_equal(y[own], rows.y)
             words = [" × ".join(row) for row in sensitive.loc[own].to_numpy()]
             assert [federation.schema.groups[code] for code in rows.group] == words
-            if rows.weight is not None:
-                np.testing.assert_array_equal(about["weight"][own], rows.weight)
     assert len(X) == sum(federation.rows(split) for split in federation.splits)
 
 

@@ -158,7 +158,7 @@ def load(tmp_path):
 
 
 def test_adult_values_are_as_recorded(load):
-    federation = load(partition="equal", silos=1, test_fraction=0.0)
+    federation = load(silos=1, test_fraction=0.0)
     everyone, X, rows = TRAIN + TEST, inputs(federation), federation.silos[0].rows()
     np.testing.assert_array_equal(X["age"], [int(p["age"]) for p in everyone])
     for value in VALUES["occupation"]:
@@ -188,26 +188,13 @@ def test_the_protected_attribute_is_no_input(load, given, group, groups):
     assert not {"sex", "race"} & set(schema.features)
 
 
-def test_silos(load):
-    assert (
-        load(silos=4, random_state=1).fingerprint
-        == load(silos=4, random_state=1).fingerprint
-    )
-    assert (
-        load(silos=4, random_state=1).fingerprint
-        != load(silos=4, random_state=2).fingerprint
-    )
-    assert len(load(partition="equal", silos=7)) == 7
-    by_school = load(partition="education")
-    assert by_school.silo_names == ("Bachelors", "Doctorate", "HS-grad")
-    two = load(partition="doctorate", test_fraction=0.0)
-    assert two.silo_names == ("doctorate", "no doctorate")
-    doctorate = inputs(two)["education=Doctorate"]
-    np.testing.assert_array_equal(doctorate, two.pooled().silo == 0)
+def test_silos_are_seeded(load):
+    first, again, other = (load(silos=4, random_state=k) for k in (1, 1, 2))
+    assert first.fingerprint == again.fingerprint != other.fingerprint
 
 
 def test_a_model_takes_the_raw_table(load, tmp_path):
-    federation = load(partition="equal", silos=2, test_fraction=0.0)
+    federation = load(silos=2, test_fraction=0.0)
     solution = pffl.solve(federation, None, random_state=0)
     raw = read_adult(tmp_path / "adult.data")
     rows = federation.encoding.rows(raw)
@@ -269,12 +256,7 @@ def test_tables_that_are_not_compas(tmp_path, data, code, said):
         (lambda data: data.replace(b"\n", b",1\n", 1), "bad-record", "16"),
         (lambda data: data[:-1] + b"1," + data, "bad-record", "line 201"),
         (lambda data: data.replace(b">50K", b"rich"), "unknown-category", "rich"),
-        (
-            lambda d: d.replace(b" Female,", b" ?,", 1),
-            "unknown-category",
-            "'sex' has 1",
-        ),
-        (lambda data: b"x" + data, "unknown-category", "age"),
+        (lambda data: b"x" + data, "not-numbers", "age"),
     ],
 )
 def test_tables_that_are_not_adult(load, change, code, said):

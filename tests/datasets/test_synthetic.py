@@ -50,7 +50,7 @@ def test_heterogeneity_spreads_sizes_and_inputs():
     assert wild[1] > 2 * calm[1]
 
 
-def test_hardness_conflict_and_noise_do_what_they_say():
+def test_hardness_and_conflict_do_what_they_say():
     def rates(**knobs):
         knobs = {"group_conflict": 0.0, **knobs}
         return group_rates(synthetic(20_000, groups=2, group_sizes=(1, 1), **knobs))
@@ -58,14 +58,13 @@ def test_hardness_conflict_and_noise_do_what_they_say():
     easy, hard = rates()
     assert easy > hard + 0.03  # labels of later groups are noisier
     assert hard > rates(group_conflict=1.0).min() + 0.03  # one model, worse for all
-    assert np.abs(rates(label_noise=1.0) - 0.5).max() < 0.05  # no signal is left
 
 
 def test_several_classes_and_regression():
     federation = synthetic(2_000, classes=4)
     assert federation.schema.n_labels == 4
     assert set(federation.pooled().y.tolist()) == {0.0, 1.0, 2.0, 3.0}
-    numbers = synthetic(2_000, task="regression", label_noise=0.0)
+    numbers = synthetic(2_000, task="regression")
     assert numbers.schema.labels == ()
     assert np.isfinite(numbers.pooled().y).all()
 
@@ -77,11 +76,11 @@ def test_every_group_has_a_member():
 
 def test_all_wrong_arguments_are_named_together():
     wrong = {"silos": 0, "features": 0, "groups": 2, "group_sizes": (1,), "classes": 1}
-    wrong |= {"group_conflict": 2, "label_noise": -1}
+    wrong |= {"group_conflict": 2}
     wrong |= {"heterogeneity": float("nan"), "task": "guess"}
     with raises(UsageError, "wrong-value") as caught:
         synthetic(0, **wrong)
-    assert len(caught.value.codes) == 9
+    assert len(caught.value.codes) == 8
     with raises(UsageError, "too-few-rows", "3"):
         synthetic(2, silos=3)
     with raises(UsageError, "wrong-value", "groups", "1"):

@@ -203,7 +203,7 @@ def test_celebas_row_is_made_of_a_folder_of_pictures(tmp_path, monkeypatch):
     drawn = Drawn(tmp_path / "files")
     drawn.unzipped()
     sources = studies.Sources(celeba=str(drawn.folder))
-    draw = celeba.draw(12, edition="any", silos=2, test_fraction=0.3)
+    draw = celeba.draw(12, silos=2, test_fraction=0.3)
     network, pixels = celeba.STUDIES
 
     def short(bench):

@@ -168,12 +168,11 @@ def test_pictures_of_people_who_were_trained_on_certify_nothing(tmp_path: Path) 
 
     folder = Drawn(tmp_path / "celeba").zipped()
     usual: dict[str, Any] = {
-        "edition": "any",
         "clients": None,
         "size": 4,
         "random_state": 0,
     }
-    usual |= {"cache_dir": tmp_path / "cache", "least_images": 3, "test_fraction": 0.3}
+    usual |= {"least_images": 3, "test_fraction": 0.3}
     own = pffl.datasets.celeba(folder, **usual)
     assert len(own) == 12
     joined = pffl.datasets.celeba(folder, **usual, silos=3)

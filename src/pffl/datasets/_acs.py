@@ -6,8 +6,8 @@ public domain. The tasks are those of folktables 0.0.12 (Ding, Hardt, Miller, Sc
 inputs, filters and labels. A comparison with a missing value is false there, so a row
 whose filter column is missing is left out; only then do missing values become 0.
 
-Per-state archives are ``csv_p{st}.zip`` with ``psam_p{FIPS}.csv`` inside. Column names
-changed over the years; here they all have the older name and coding. Codes are those of
+A state's archive is ``csv_p{st}.zip`` with ``psam_p{FIPS}.csv`` inside. Two columns
+changed over the years; here they have the older name and coding. Codes are those of
 the Census data dictionaries. The vocabulary of a category is fixed (it does not depend
 on the rows given), so models of different states and years have the same inputs.
 Where a question is not put to everyone, 0 is a separate category.
@@ -15,20 +15,18 @@ Where a question is not put to everyone, 0 is a separate category.
 
 from __future__ import annotations
 
-import re
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
 from pffl.data import Attribute, Federation, Rows, Schema
 from pffl.data.checks import check_choice, check_whole, listing
 from pffl.data.partition import check_fractions, distribute, split_index
-from pffl.data.read import PARQUET, TextFile, read_table
+from pffl.data.read import read_table
 from pffl.datasets._fetch import (
     DAMAGED,
     PathLike,
@@ -50,10 +48,8 @@ Filter = Literal["folktables", "filtered"]
 ADDRESS = "https://www2.census.gov/programs-surveys/acs/data/pums"
 FIRST_YEAR = 2017
 NOT_PUBLISHED = 2020  # no standard 1-year file: too few people answered
-SERIAL, WEIGHT = "SERIALNO", "PWGTP"
-EMPLOYED = "ESR1"  # how an extract may call the label of employment, as 0 and 1
-CHUNK_ROWS = 1 << 16
-PERSONS = re.compile(r"psam_p(\d\d|us[a-d]?)\.csv", re.IGNORECASE)
+SERIAL = "SERIALNO"  # begins with the year
+EMPLOYED = "ESR1"  # how a table may call the label of employment, as 0 and 1
 FIPS = {
     "AL": 1, "AK": 2, "AZ": 4, "AR": 5, "CA": 6, "CO": 8, "CT": 9, "DE": 10,
     "DC": 11, "FL": 12, "GA": 13, "HI": 15, "ID": 16, "IL": 17, "IN": 18, "IA": 19,
@@ -63,7 +59,6 @@ FIPS = {
     "SC": 45, "SD": 46, "TN": 47, "TX": 48, "UT": 49, "VT": 50, "VA": 51, "WA": 53,
     "WV": 54, "WI": 55, "WY": 56, "PR": 72,
 }  # fmt: skip
-STATE_OF = {code: state for state, code in FIPS.items()}
 FIFTY_STATES = tuple(state for state in FIPS if state not in ("DC", "PR"))
 # RELSHIPP (from 2019) in the words of RELP. Spouses and partners of either sex are
 # one code in RELP; "roomer or boarder" (11) no longer has a code.
@@ -71,17 +66,16 @@ RELP_OF_RELSHIPP = {
     20: 0, 21: 1, 22: 13, 23: 1, 24: 13, 25: 2, 26: 3, 27: 4, 28: 5, 29: 6,
     30: 7, 31: 8, 32: 9, 33: 10, 34: 12, 35: 14, 36: 15, 37: 16, 38: 17,
 }  # fmt: skip
-RACES = {
-    1: "White",
-    2: "Black",
-    3: "American Indian",
-    4: "Alaska Native",
-    5: "American Indian or Alaska Native, tribe otherwise specified or not",
-    6: "Asian",
-    7: "Pacific Islander",
-    8: "other race",
-    9: "two or more races",
-}
+OTHER_TRIBE = "American Indian or Alaska Native, tribe otherwise specified or not"
+RACES = dict(
+    enumerate(
+        (
+            "White", "Black", "American Indian", "Alaska Native", OTHER_TRIBE, "Asian",
+            "Pacific Islander", "other race", "two or more races",
+        ),
+        start=1,
+    )
+)  # fmt: skip
 SEXES = {1: "male", 2: "female"}
 PROTECTED = {"race": ("RAC1P", RACES), "sex": ("SEX", SEXES)}
 # Major groups of the Census occupation code list: first code of each.
@@ -126,8 +120,8 @@ class AcsTask:
 
     Attributes
     ----------
-    inputs
-        Columns, protected ones included.
+    columns
+        Names of the inputs, protected ones included.
     positive, labels
         The condition for label 1, and the names of labels 0 and 1.
     conditions
@@ -136,64 +130,48 @@ class AcsTask:
         Nobody younger passes the filter.
     """
 
-    inputs: tuple[str, ...]
+    columns: str
     positive: str
     labels: tuple[str, str]
     conditions: tuple[str, ...] = ()
     lowest_age: int = 0
 
     @property
-    def needed(self) -> tuple[str, ...]:
-        """Every column that is read."""
-        compared = (text.split()[0] for text in (self.positive, *self.conditions))
-        return tuple(dict.fromkeys((*self.inputs, *compared)))
+    def inputs(self) -> tuple[str, ...]:
+        """Columns that are inputs."""
+        return tuple(self.columns.split())
 
 
+WORK = ("not employed", "employed")
 TASKS: dict[tuple[str, str], AcsTask] = {
     ("employment", "folktables"): AcsTask(
-        (
-            "AGEP", "SCHL", "MAR", "RELP", "DIS", "ESP", "CIT", "MIG", "MIL", "ANC",
-            "NATIVITY", "DEAR", "DEYE", "DREM", "SEX", "RAC1P",
-        ),
+        "AGEP SCHL MAR RELP DIS ESP CIT MIG MIL ANC NATIVITY DEAR DEYE DREM SEX RAC1P",
         "ESR == 1",
-        ("not employed", "employed"),
+        WORK,
     ),
     ("employment", "filtered"): AcsTask(
-        (
-            "AGEP", "SCHL", "MAR", "SEX", "DIS", "ESP", "MIG", "CIT", "MIL", "ANC",
-            "NATIVITY", "RELP", "DEAR", "DEYE", "DREM", "RAC1P", "GCL",
-        ),
+        "AGEP SCHL MAR SEX DIS ESP MIG CIT MIL ANC NATIVITY RELP DEAR DEYE DREM RAC1P "
+        "GCL",
         "ESR == 1",
-        ("not employed", "employed"),
+        WORK,
         ("AGEP > 16", "AGEP < 90", "PWGTP >= 1"),
         lowest_age=17,
     ),
     ("income", "folktables"): AcsTask(
-        (
-            "AGEP", "COW", "SCHL", "MAR", "OCCP", "POBP", "RELP", "WKHP", "SEX",
-            "RAC1P",
-        ),
+        "AGEP COW SCHL MAR OCCP POBP RELP WKHP SEX RAC1P",
         "PINCP > 50000",
         ("at most $50,000", "over $50,000"),
         ("AGEP > 16", "PINCP > 100", "WKHP > 0", "PWGTP >= 1"),
         lowest_age=17,
     ),
     ("public_coverage", "folktables"): AcsTask(
-        (
-            "AGEP", "SCHL", "MAR", "SEX", "DIS", "ESP", "CIT", "MIG", "MIL", "ANC",
-            "NATIVITY", "DEAR", "DEYE", "DREM", "PINCP", "ESR", "ST", "FER", "RAC1P",
-        ),
+        "AGEP SCHL MAR SEX DIS ESP CIT MIG MIL ANC NATIVITY DEAR DEYE DREM PINCP ESR "
+        "ST FER RAC1P",
         "PUBCOV == 1",
         ("not covered", "publicly covered"),
         ("AGEP < 65", "PINCP <= 30000"),
     ),
-}  # fmt: skip
-
-
-def holds(condition: str, persons: pd.DataFrame) -> pd.Series[bool]:
-    """Where a condition such as ``AGEP > 16`` holds; never for a missing value."""
-    column, sign, value = condition.split()
-    return getattr(persons[column], COMPARISONS[sign])(float(value))
+}
 
 
 class AcsInput:
@@ -253,12 +231,9 @@ def acs(
     filter: Filter = "folktables",
     group: str | Sequence[str] = "race",
     people: int | None = None,
-    weight: Literal["PWGTP"] | None = None,
     random_state: int = 0,
-    split_seed: int | None = None,
     test_fraction: float = 0.2,
     validation_fraction: float = 0.0,
-    dtype: Literal["float64", "float32"] = "float64",
     source: PathLike | None = None,
     cache_dir: PathLike | None = None,
     progress: Progress | None = None,
@@ -286,9 +261,8 @@ def acs(
     Vocabularies are those of the data dictionary, so they do not depend on the states
     or the year; 0 ("not asked") is a category where the filter lets people in who are
     not asked. Occupation (OCCP) becomes the 26 major groups of its code list,
-    birthplace (POBP) eight regions of the world. Files are read a chunk at a time and
-    inputs are written once: all fifty states of 2018 take 2.2 GB (half as ``float32``)
-    and little more while loading.
+    birthplace (POBP) eight regions of the world. Inputs are written once: all fifty
+    states of 2018 take 2.2 GB.
 
     Parameters
     ----------
@@ -303,20 +277,14 @@ def acs(
         ``"race"``, ``"sex"`` or both; races and sexes that do not occur are left out.
     people
         At most this number of each state's persons, drawn at random. Default: all.
-    weight
-        ``"PWGTP"``: each person counts as often as the survey says that there are such
-        people. Default: once.
-    random_state, split_seed
-        Seeds of that draw and of each state's split; by default the same.
+    random_state
+        Seed of that draw and of each state's split.
     test_fraction, validation_fraction
         Share of each state's rows kept for testing and validation.
-    dtype
-        Floating type of the inputs.
     source
-        What you already have: a folder of the Census's files (``csv_pca.zip``,
-        ``psam_p06.csv``; also in ``{year}/1-Year`` below it), one such file, or an
-        *extract*: a CSV or Parquet table with the label, the protected attribute and
-        some of the inputs under their ACS names. What an extract lacks is listed in
+        What you already have: a folder of the Census's archives (``csv_pca.zip``), or
+        one table (CSV, Parquet) with the label, the protected attribute and some of the
+        inputs under their ACS names. What a table lacks is listed in
         `Federation.notes`; without ST, name its one state in `states`.
     cache_dir, progress
         Where to keep downloads, and a function to call: see `pffl.datasets`.
@@ -328,37 +296,30 @@ def acs(
         check_choice(problems, "filter", filter, filters)
         protected = protected_names(group, tuple(PROTECTED), problems)
         wanted = _check_request(year, states, problems)
-        check_choice(problems, "dtype", dtype, ("float64", "float32"))
-        check_choice(problems, "weight", weight or WEIGHT, (WEIGHT,))
         check_whole(problems, people=1 if people is None else people)
     check_fractions(fractions)
     chosen = TASKS[task, filter]
     if source is None:
         wanted = wanted or FIFTY_STATES
-        folder = cache_folder(cache_dir) / "acs" / str(year) / "1-Year"
+        source = cache_folder(cache_dir) / "acs" / str(year) / "1-Year"
         for name in map(archive_name, wanted):
             remote = RemoteFile(name, None, (f"{ADDRESS}/{year}/1-Year/{name}",))
-            fetch(remote, cache_dir=folder, progress=progress)
-    files = _find_files(Path(source or folder), year, wanted)
-    hidden = [PROTECTED[name][0] for name in protected]
-    named = [*hidden, *([] if weight is None else [weight])]
-    persons, absent, notes = _read(files, chosen, named, wanted, year)
+            fetch(remote, cache_dir=source, progress=progress)
+        looked_up = list[str]()
+    else:  # what is in files as published is known; in others it is looked up
+        looked_up = list(protected)
+    place, hidden = Path(source), [PROTECTED[name][0] for name in protected]
+    persons, absent, notes = _read(place, chosen, hidden, wanted, year)
     names = wanted or tuple(s for s in FIPS if FIPS[s] in set(persons["state"]))
     lookup = {FIPS[name]: k for k, name in enumerate(names)}
     codes: IntArray = np.asarray(persons["state"].map(lookup), dtype=np.int64)
     drawn = np.arange(len(codes))
     if people is not None:
+        looked_up.append("people")  # drawn by their places
         shuffled = np.random.default_rng(random_state).permutation(len(codes))
         by_state = persons.iloc[shuffled].groupby("state", sort=False)
         drawn = np.sort(by_state.head(people).index.to_numpy())
         notes.append(f"{len(drawn):,} drawn: at most {people:,} of each state")
-    weights = None
-    if weight is not None:
-        weights = persons[weight].to_numpy(np.float64)
-        if not weights[drawn].all():
-            many = int((weights[drawn] == 0).sum())
-            notes.append(f"{many:,} persons of weight 0 were left out")
-        drawn = drawn[weights[drawn] != 0]
     inputs = [
         AcsInput(column, chosen.lowest_age)
         for column in chosen.inputs
@@ -375,139 +336,69 @@ def acs(
     group_codes = schema.combine(np.stack(groups, axis=1))
 
     def take(rows: IntArray) -> Rows:
-        X, start = np.empty((len(rows), len(features)), dtype=dtype), 0
+        X, start = np.empty((len(rows), len(features))), 0
         for each in inputs:
             stop = start + len(each.features)
             X[:, start:stop] = each.write(persons[each.column].to_numpy()[rows])
             start = stop
         y = persons["label"].to_numpy(np.float64)[rows]
-        counts = None if weights is None else weights[rows]
-        return Rows(X, y, group_codes[rows], weight=counts)
+        return Rows(X, y, group_codes[rows])
 
-    own_seed = random_state if split_seed is None else split_seed
-    plan = split_index(codes, names, fractions, among=drawn, seed=own_seed)
-    # What is in files as published is known; in others it is looked up.
-    looked_up = () if source is None else protected
-    looked_up += () if people is None else ("people",)  # drawn by their places
+    plan = split_index(codes, names, fractions, among=drawn, seed=random_state)
     return Federation(
         schema,
         distribute(take, plan),
-        f"ACS {task} ({files[0].path.name if files[0].extract else year})",
+        f"ACS {task} ({place.name if place.is_file() else year})",
         notes=tuple(notes),
         ranges={n: ends for each in inputs for n, ends in each.ranges.items()},
         test_fraction=test_fraction,
-        undeclared=looked_up,
+        undeclared=tuple(looked_up),
     )
 
 
-# Files
-
-
-@dataclass(frozen=True)
-class PersonFile:
-    """One file of persons.
-
-    Parameters
-    ----------
-    path, member
-        The file, and the one inside if it is an archive.
-    state
-        The state it is about, if it is about one.
-    extract
-        Whether it is a table with some of the columns, and not as the Census published
-        it.
-    """
-
-    path: Path
-    member: str = ""
-    state: str | None = None
-    extract: bool = False
-
-    def __str__(self) -> str:
-        return f"'{self.path.name}'" + (f" ('{self.member}')" if self.member else "")
-
-    def chunks(self, wanted: Sequence[str]) -> Iterator[pd.DataFrame]:
-        """Yield those of the wanted columns that there are, some rows at a time."""
-        import pandas as pd
-
-        def asked(name: object) -> bool:
-            return str(name).strip().upper() in wanted
-
-        frames: Any
-        with ExitStack() as stack:
-            try:
-                if self.member:
-                    archive = stack.enter_context(_opened(self.path))
-                    data = stack.enter_context(archive.open(self.member))
-                    frames = pd.read_csv(
-                        data, usecols=asked, chunksize=CHUNK_ROWS, low_memory=False
-                    )
-                elif self.path.suffix.lower() in PARQUET:
-                    frame = read_table(self.path)[0]
-                    frames = [frame[[name for name in frame if asked(name)]]]
-                else:
-                    text = TextFile.scan(self.path)
-                    places = [k for k, name in enumerate(text.header) if asked(name)]
-                    frames = text.frames(CHUNK_ROWS, usecols=places)
-                for frame in frames:
-                    frame = frame.rename(columns=lambda name: name.strip().upper())
-                    if not frame.columns.is_unique:
-                        told = f"a column is there twice, of {list(frame)}"
-                        raise DataError(f"[repeated-column] {self}: {told}")
-                    yield frame
-            except (*DAMAGED, pd.errors.ParserError) as error:
-                raise DataError(f"[damaged-file] {self} is damaged: {error}") from error
-
-
 def _read(
-    files: Sequence[PersonFile],
+    source: Path,
     task: AcsTask,
-    named: Sequence[str],
+    hidden: Sequence[str],
     states: Sequence[str] | None,
     year: int,
 ) -> tuple[pd.DataFrame, tuple[str, ...], list[str]]:
-    """Read and filter all files, a number of rows at a time.
+    """Read and filter all files.
 
     Return the persons who are kept, in small whole numbers (missing ones are 0), with
     label and state; columns that are absent; and notes.
     """
     import pandas as pd
 
-    wanted = tuple(dict.fromkeys((*task.needed, *named, "ST")))
-    asked = (*wanted, "RELSHIPP", "STATE", EMPLOYED, SERIAL)
-    absent: tuple[str, ...] = ()
+    label, *compared = [c.split()[0] for c in (task.positive, *task.conditions)]
+    wanted = dict.fromkeys((*task.inputs, label, *compared, *hidden, "ST"))
     parts, total = [], 0
-    for file in files:
-        rows = 0
-        for frame in file.chunks(asked):
-            persons = _standardise(frame, file, task, rows)
-            if rows == 0:
-                label = task.positive.split()[0]
-                needed = [label, *named] if file.extract else wanted
-                _check_columns(persons, file, needed, year)
-                absent = absent or tuple(c for c in wanted if c not in persons)
-            rows += len(persons)
-            persons["state"] = _state_codes(persons, file, states)
-            persons["label"] = holds(task.positive, persons)
-            kept = np.ones(len(persons), dtype=bool)
-            for condition in task.conditions:
-                if condition.split()[0] in persons:
-                    kept &= holds(condition, persons)
-            if states is not None:
-                kept &= persons["state"].isin([FIPS[name] for name in states])
-            used = [c for c in dict.fromkeys([*task.inputs, *named]) if c in persons]
-            chosen = persons.loc[kept, [*used, "label", "state"]].fillna(0.0)
-            parts.append(chosen.apply(pd.to_numeric, downcast="integer"))
-        total += rows
+    for name, state, frame in _tables(source, year, states, list(wanted)):
+        persons = _standardised(frame, name, task)
+        absent = tuple(column for column in wanted if column not in persons)
+        needed = [label, *hidden] if state is None else wanted
+        if lost := [f"'{column}'" for column in needed if column in absent]:
+            told = f"'{name}' is not such a table: no columns {', '.join(lost)}"
+            raise DataError(f"[missing-column] {told}")
+        total += len(persons)
+        persons["state"] = _state_codes(persons, name, state, states)
+        persons["label"] = _holds(task.positive, persons)
+        kept = np.ones(len(persons), dtype=bool)
+        for condition in task.conditions:
+            if condition.split()[0] in persons:
+                kept &= _holds(condition, persons)
+        if states is not None:
+            kept &= persons["state"].isin([FIPS[name] for name in states])
+        used = [c for c in dict.fromkeys([*task.inputs, *hidden]) if c in persons]
+        chosen = persons.loc[kept, [*used, "label", "state"]].fillna(0.0)
+        parts.append(chosen.apply(pd.to_numeric, downcast="integer"))
     found = pd.concat(parts, ignore_index=True)
     if found.empty:
         raise DataError("[no-rows] no person of these files passes the filter")
     with Problems("acs", DataError) as problems:
         for column in used:
-            entry, counts = (
-                AcsInput(column, task.lowest_age),
-                found[column].value_counts(),
-            )
+            entry = AcsInput(column, task.lowest_age)
+            counts = found[column].value_counts()
             odd = [f"{v:g} ({n})" for v, n in counts.items() if entry.is_unknown(v)]
             if odd:
                 problems.add(
@@ -516,82 +407,97 @@ def _read(
                 )
     words = ", ".join(task.conditions) or "everyone"
     notes = [f"{total:,} persons read, {len(found):,} kept ({words})"]
-    lacking = [column for column in absent if column in task.inputs]
-    unfiltered = [c for c in task.conditions if c.split()[0] in absent]
-    if lacking:
+    if lacking := [column for column in absent if column in task.inputs]:
         notes.append(f"inputs that the source does not have: {', '.join(lacking)}")
-    if unfiltered:
+    if unfiltered := [c for c in task.conditions if c.split()[0] in absent]:
         notes.append(f"not applied, as the column is missing: {', '.join(unfiltered)}")
     negative, positive = task.labels
     notes.append(f"label: '{negative}' → 0, '{positive}' → 1 (positive)")
     return found, absent, notes
 
 
-def _standardise(
-    frame: pd.DataFrame, file: PersonFile, task: AcsTask, before: int
-) -> pd.DataFrame:
+def _tables(
+    source: Path, year: int, states: Sequence[str] | None, wanted: Sequence[str]
+) -> Iterator[tuple[str, str | None, pd.DataFrame]]:
+    """Yield the name of each file, the state of an archive, and its persons."""
+    import pandas as pd
+
+    asked = {*wanted, "RELSHIPP", "STATE", EMPLOYED, SERIAL}
+    if source.is_file():
+        frame = read_table(source)[0]
+        yield source.name, None, frame[[name for name in frame if name in asked]]
+        return
+    paths = {state: source / archive_name(state) for state in states or FIPS}
+    there = {state: path for state, path in paths.items() if path.is_file()}
+    if not there or (states and len(there) < len(paths)):
+        lost = listing(state for state in states or () if state not in there)
+        raise DataError(
+            f"[file-missing] '{source}' is neither a table nor a folder with archives "
+            f"of {lost or 'states'}, such as '{archive_name('CA')}'"
+        )
+    for state, path in there.items():
+        try:
+            with (
+                zipfile.ZipFile(path) as archive,
+                archive.open(f"psam_p{FIPS[state]:02d}.csv") as data,
+            ):
+                frame = pd.read_csv(data, usecols=asked.__contains__, low_memory=False)
+        except (OSError, KeyError, ValueError, *DAMAGED) as error:
+            told = f"archive '{path.name}' is damaged: {error}"
+            raise DataError(f"[damaged-file] {told}") from error
+        serial = str(next(iter(frame.get(SERIAL, ())), ""))
+        if len(serial) == 13 and serial[:4] != str(year):
+            told = f"holds persons of {serial[:4]}, expected {year}"
+            raise DataError(f"[other-year] '{path.name}' {told}")
+        yield path.name, state, frame
+
+
+def _standardised(frame: pd.DataFrame, name: str, task: AcsTask) -> pd.DataFrame:
     """Turn columns into numbers under their older names and in their older coding."""
     import pandas as pd
 
-    persons = {}
-    for name, values in frame.items():
-        known = pd.to_numeric(values, errors="coerce")
-        bad = np.flatnonzero(known.isna() & values.notna())
-        if len(bad) and name != SERIAL:
-            raise DataError(
-                f"[not-numbers] {file}, line {before + int(bad[0]) + 2}, column "
-                f"'{name}': '{values.iloc[bad[0]]}' is not a number"
-            )
-        persons[name] = known.to_numpy(dtype=np.float64, na_value=np.nan)
+    persons: dict[str, FloatArray] = {}
+    for column in frame.columns.drop(SERIAL, errors="ignore"):
+        try:
+            known = pd.to_numeric(frame[column])
+        except (TypeError, ValueError) as error:
+            told = f"'{name}', column '{column}': not all numbers: {error}"
+            raise DataError(f"[not-numbers] {told}") from error
+        persons[column] = known.to_numpy(dtype=np.float64, na_value=np.nan)
     if "RELSHIPP" in persons and "RELP" not in persons:  # since 2019
         # A code that RELP does not have becomes −1, which is refused.
         codes = pd.Series(persons["RELSHIPP"]).map(RELP_OF_RELSHIPP)
         persons["RELP"] = codes.fillna(-1.0).to_numpy(np.float64)
     if "STATE" in persons:  # since 2023
         persons.setdefault("ST", persons["STATE"])
-    if file.extract and EMPLOYED in persons and "ESR" not in task.inputs:
+    if EMPLOYED in persons and "ESR" not in task.inputs:
         persons.setdefault("ESR", persons[EMPLOYED])
-    if SERIAL in frame:
-        persons[SERIAL] = frame[SERIAL].astype(str).to_numpy()
     return pd.DataFrame(persons)
 
 
-def _check_columns(
-    persons: pd.DataFrame, file: PersonFile, needed: Sequence[str], year: int
-) -> None:
-    """Refuse a file that lacks columns, or is of another year.
-
-    Files of all years have the same name; serial numbers have the year.
-    """
-    absent = [f"'{column}'" for column in needed if column not in persons]
-    if absent:
-        told = f"no columns {', '.join(absent)}"
-        raise DataError(f"[missing-column] {file} is not such a table: {told}")
-    number = str(next(iter(persons.get(SERIAL, ())), ""))
-    other = number[:4] if len(number) == 13 and number[:4].isdigit() else str(year)
-    if other != str(year) and not file.extract:
-        told = f"holds persons of {other}, expected {year}"
-        raise DataError(f"[other-year] {file} {told}")
+def _holds(condition: str, persons: pd.DataFrame) -> pd.Series[bool]:
+    """Where a condition such as ``AGEP > 16`` holds; never for a missing value."""
+    column, sign, value = condition.split()
+    return getattr(persons[column], COMPARISONS[sign])(float(value))
 
 
 def _state_codes(
-    persons: pd.DataFrame, file: PersonFile, states: Sequence[str] | None
+    persons: pd.DataFrame, name: str, state: str | None, states: Sequence[str] | None
 ) -> IntArray:
     """FIPS code of each row; a file about one state must not hold another."""
     if "ST" not in persons:
-        only = [file.state] if file.state else list(states or ())
-        if len(only) != 1:
+        if len(states or ()) != 1:
             raise DataError(
-                f"[needs-states] {file} does not say which state its rows are from: "
+                f"[needs-states] '{name}' does not say which state its rows are from: "
                 "name it, for instance states=['NY']"
             )
-        return np.full(len(persons), FIPS[only[0]], dtype=np.uint8)
-    allowed = [FIPS[file.state]] if file.state else list(FIPS.values())
+        return np.full(len(persons), FIPS[(states or [""])[0]], dtype=np.uint8)
+    allowed = [FIPS[state]] if state else list(FIPS.values())
     wrong = persons["ST"][~persons["ST"].isin(allowed)].unique()
     if len(wrong):
-        told = f"codes of other states than {file.state or 'there are'}"
+        told = f"codes of other states than {state or 'there are'}"
         codes = listing(f"{code:g}" for code in wrong)
-        raise DataError(f"[other-states] {file}: {told}: {codes}")
+        raise DataError(f"[other-states] '{name}': {told}: {codes}")
     return persons["ST"].to_numpy(np.uint8)
 
 
@@ -614,57 +520,6 @@ def _check_request(
             f"['CA', 'NY']. Got {states!r} instead."
         )
     return tuple(s for s in FIPS if s in named)
-
-
-def _find_files(
-    source: Path, year: int, states: Sequence[str] | None
-) -> list[PersonFile]:
-    """Files of persons that a path stands for; a state's own before one of all."""
-    if not source.exists():
-        raise DataError(f"[file-missing] '{source}' is neither a file nor a folder")
-    folders = (source, source / str(year) / "1-Year") if source.is_dir() else ()
-    kinds = ("*.csv", "csv_p*.zip")
-    paths = [p for kind in kinds for f in folders for p in sorted(f.glob(kind))]
-    is_extract = source.is_file() and source.suffix.lower() != ".zip"
-    if is_extract and PERSONS.fullmatch(source.name) is None:
-        return [PersonFile(source, extract=True)]
-    own: dict[str | None, PersonFile] = {}  # by state: one may also be in an archive
-    everyone: list[PersonFile] = []
-    for path in paths or [source]:
-        for member in _members(path):
-            found = PERSONS.fullmatch(Path(member or path.name).name)
-            if found is None:
-                continue
-            if found[1].isdigit():
-                state = STATE_OF.get(int(found[1]))
-                own.setdefault(state, PersonFile(path, member, state))
-            else:
-                everyone.append(PersonFile(path, member))
-    chosen = [own[state] for state in states or FIPS if state in own]
-    missing = [state for state in states or () if state not in own]
-    chosen += everyone if missing or not chosen else []
-    if not chosen or (missing and not everyone):
-        raise DataError(
-            f"[file-missing] '{source}' has no file of persons of {year} for "
-            f"{listing(missing) or 'any state'}, such as '{archive_name('CA')}'"
-        )
-    return chosen
-
-
-def _members(path: Path) -> list[str]:
-    """Names in an archive; of another file, one that is empty."""
-    if path.suffix.lower() != ".zip":
-        return [""]
-    with _opened(path) as archive:
-        return sorted(archive.namelist())
-
-
-def _opened(path: Path) -> zipfile.ZipFile:
-    try:
-        return zipfile.ZipFile(path)
-    except (*DAMAGED, OSError) as error:
-        told = f"archive '{path.name}' is damaged: {error}"
-        raise DataError(f"[damaged-file] {told}") from error
 
 
 def archive_name(state: str) -> str:

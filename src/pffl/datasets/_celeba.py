@@ -23,19 +23,18 @@ import os
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl import files
 from pffl.data import Attribute, Federation, Rows, Schema
-from pffl.data.checks import check_choice, check_whole, listing
-from pffl.datasets._fetch import DAMAGED, Progress, cache_folder
+from pffl.data.checks import check_whole, listing
+from pffl.datasets._fetch import DAMAGED, Progress
 from pffl.errors import DataError, MissingExtraError, Problems, UsageError
 from pffl.typing import BoolArray, IntArray
 
@@ -53,13 +52,13 @@ FOLDERS = ("", "Anno", "Img", PICTURES, f"Img/{PICTURES}", "raw", f"raw/{PICTURE
 MD5 = {
     ATTRIBUTES: "75e246fa4810816ffd6ee81facbd244c",
     IDENTITIES: "32bd1bd63d3c78cd57e08160ec5ed1e2",
-    ARCHIVE: "00d2c5bc6d35e252742224ab0c1e8fcb",
 }
 HOW = (
     "CelebA is downloaded by hand after accepting its terms: put img_align_celeba.zip, "
     "list_attr_celeba.txt and identity_CelebA.txt into one folder and name it with "
     "source= (docs/networks.md says where they are)"
 )
+PAPER = 472  # people, of the paper's draw
 MAX_PICTURE_BYTES = 16 << 20
 MAX_SIDE = 4096
 BLOCK = 64  # pictures between two calls of `progress`
@@ -76,15 +75,14 @@ def celeba(
     size: int = 84,
     test_fraction: float = 0.2,
     validation_fraction: float = 0.0,
-    edition: Literal["official", "any"] = "official",
     progress: Progress | None = None,
-    cache_dir: str | os.PathLike[str] | None = None,
     random_state: int = 0,
 ) -> Federation:
     """Load CelebA from a folder with its official files; a person is a silo, or part.
 
     Rows are pictures of size × size × 3 bytes, colours last: give them to
-    `pffl.models.celeba_cnn`. They are decoded once and kept in the cache folder.
+    `pffl.models.celeba_cnn`. The folder may hold a part of the
+    pictures, and other lists than the official ones: name and notes say so.
 
     Parameters
     ----------
@@ -96,8 +94,8 @@ def celeba(
     label, group
         Any two of the forty attributes: what to predict, and who is protected.
     clients
-        How many people, drawn at random; None for all. "auto": all if they are joined
-        into `silos`, otherwise 472, as in the paper.
+        How many people at most, drawn at random; None for all. "auto": all if they are
+        joined into `silos`, otherwise 472, as in the paper.
     silos
         Join people into as many silos of about equal size, mostly of one group,
         and split by person: test pictures show no one of the training pictures. None:
@@ -109,48 +107,43 @@ def celeba(
         Height and width in pixels.
     test_fraction, validation_fraction
         Share of people, or of each person's pictures, for testing and validation.
-    edition
-        "official" checks the MD5 of the files, and needs every picture of the people
-        drawn. "any" reads what is there: it draws, from the pictures that the folder
-        holds, as many of `clients` as have enough of them. Name and notes then say how
-        many those are.
     progress
         A function to call with ("pictures", done, all).
-    cache_dir
-        Where to keep decoded pictures, see `pffl.datasets`.
     random_state
         Seed of the people drawn and of the split.
     """
     with Problems("celeba", UsageError) as problems:
-        check_whole(problems, least_images=least_images, size=size)
         if clients == "auto":
-            clients = 472 if silos is None else None
-        check_whole(problems, clients=1 if clients is None else clients)
-        check_whole(problems, silos=1 if silos is None else silos)
-        check_choice(problems, "edition", edition, ("official", "any"))
+            clients = PAPER if silos is None else None
+        whole = {"clients": clients, "silos": silos}
+        given: dict[str, int] = {k: v for k, v in whole.items() if v is not None}
+        check_whole(problems, **given, least_images=least_images, size=size)
         if label == group:
             problems.add(
                 f"[wrong-column] label and group must differ. Both are '{label}'."
             )
-    official = edition == "official"
     if source is None:
         raise DataError(f"[file-missing] {HOW}")
     source = Path(source).expanduser()
-    attributes, identities = _find_lists(source, official=official)
+    attributes, identities = _find_lists(source)
     names, person, flags = _read_lists(attributes, identities, (label, group))
-    place = _find_pictures(source)
-    key = [edition, str(place.resolve()), *map(_md5, (attributes, *identities))]
-    if place.is_file():
-        key += [str(place.stat().st_size), str(place.stat().st_mtime_ns)]
+    hashes = list(map(_md5, (attributes, *identities)))
     with ExitStack() as stack:
-        opened = cache(partial(_open_pictures, place, stack, official=official))
-        held = np.array([official or name in opened() for name in names], dtype=bool)
-        part = not held.all()
-        chosen = _choose(person, held, clients, least_images, random_state, part=part)
+        pictures = _open_pictures(_find_pictures(source), stack)
+        held = np.array([name in pictures for name in names], dtype=bool)
+        people, counts = np.unique(person[held], return_counts=True)
+        kept = people[counts >= least_images]
+        if not len(kept):
+            raise DataError(
+                f"[too-few-people] CelebA: no person has {least_images} of the "
+                f"{int(held.sum()):,} pictures. `least_images=` asks for fewer."
+            )
+        if clients is not None and len(kept) > clients:
+            drawn = np.random.default_rng(random_state)
+            kept = drawn.choice(kept, clients, replace=False)
+        chosen = np.flatnonzero(held & np.isin(person, kept))
         wanted = [names[k] for k in chosen.tolist()]
-        digest = files.digest("\0".join([*key, str(size), *wanted]))
-        target = cache_folder(cache_dir) / "celeba" / f"celeba-{digest[:16]}.npy"
-        X = _decode_once(opened, wanted, size, target, progress)
+        X = _decode(pictures, wanted, size, progress)
     people, who = np.unique(person[chosen], return_inverse=True)
     who = who.reshape(-1)
     ids = tuple(f"person {number}" for number in people)
@@ -158,18 +151,21 @@ def celeba(
     if silos is not None:
         silo = _join_people(who, flags[chosen, 1], silos, random_state)[who]
         silo_names = [f"silo {k + 1}" for k in range(silos)]
-    count = f"{len(people):,} people"
+    count, said = f"{len(people):,} people", f"{len(people):,} people"
     notes = [
         f"{count} with at least {least_images} pictures, drawn with seed "
         f"{random_state}: {len(X):,} pictures of {size} × {size}",
         f"label: 'not {label}' → 0, '{label}' → 1 (positive)",
     ]
-    if part:
+    if not held.all():
+        said += f", {len(X):,} pictures present"
         listed = f"{len(names):,} pictures of {len(np.unique(person)):,} people"
         found = f"{held.sum():,} of {len(np.unique(person[held])):,}"
-        notes.insert(
-            0, f"part of CelebA: of {listed} in the lists, {found} are present"
-        )
+        told = f"part of CelebA: of {listed} in the lists, {found} are present"
+        notes.insert(0, told)
+    if hashes != list(MD5.values()):
+        said += ", other lists"
+        notes.append("the lists are not the official ones, whose MD5 is published")
     federation = Federation.from_rows(
         picture_schema(size, label, group),
         replace(Rows.of(X, *flags[chosen].T), person=who),
@@ -179,7 +175,7 @@ def celeba(
         test_fraction=test_fraction,
         validation_fraction=validation_fraction,
         random_state=random_state,
-        name=f"CelebA ({count}{f', {len(X):,} pictures present' * part})",
+        name=f"CelebA ({said})",
         notes=tuple(notes),
     )
     return replace(federation, ids=ids)
@@ -214,51 +210,15 @@ def _join_people(who: IntArray, group: BoolArray, silos: int, seed: int) -> IntA
     return place
 
 
-def _choose(
-    person: IntArray,
-    held: BoolArray,
-    clients: int | None,
-    least_images: int,
-    seed: int,
-    *,
-    part: bool,
-) -> IntArray:
-    """Places of pictures of people with enough of them, and of those a sample.
-
-    Only pictures that are `held` count; of a part, as many people as there are.
-    """
-    people, counts = np.unique(person[held], return_counts=True)
-    kept = people[counts >= least_images]
-    if not len(kept) or (clients is not None and len(kept) < clients and not part):
-        raise DataError(
-            f"[too-few-people] CelebA: {len(kept):,} people have at least "
-            f"{least_images} of the {int(held.sum()):,} pictures. `least_images=` asks "
-            "for fewer pictures, `clients=None` for all people."
-        )
-    if clients is not None and len(kept) >= clients:
-        kept = np.random.default_rng(seed).choice(kept, clients, replace=False)
-    return np.flatnonzero(held & np.isin(person, kept))
-
-
-def _find_lists(source: Path, *, official: bool) -> tuple[Path, list[Path]]:
-    """Find the lists of attributes and of people; all problems are reported at once."""
-    found: list[list[Path]] = []
-    with Problems("CelebA", DataError) as problems:
-        for name, others in ((ATTRIBUTES, ()), (IDENTITIES, LEAF)):
-            places = _places(source, name)[:1]
-            if official and places:
-                _check_hash(places[0], problems)
-            for other in others:
-                places = places or _places(source, other)
-            if not places:
-                problems.add(f"[file-missing] '{source}' has no {name}. {HOW}")
-            elif official and places[0].name != name:
-                problems.add(
-                    f"[no-hash] '{places[0]}' stands in for {name}, and there is no "
-                    "hash to check it by (`edition='any'` reads it)"
-                )
-            found.append(places)
-    return found[0][0], found[1]
+def _find_lists(source: Path) -> tuple[Path, list[Path]]:
+    """Find the lists of attributes and of people."""
+    flags, people = (_places(source, name)[:1] for name in (ATTRIBUTES, IDENTITIES))
+    for other in LEAF:
+        people = people or _places(source, other)
+    if not flags or not people:
+        lost = IDENTITIES if flags else ATTRIBUTES
+        raise DataError(f"[file-missing] '{source}' has no {lost}. {HOW}")
+    return flags[0], people
 
 
 def _find_pictures(source: Path) -> Path:
@@ -273,13 +233,10 @@ def _find_pictures(source: Path) -> Path:
     )
 
 
-def _open_pictures(place: Path, stack: ExitStack, *, official: bool) -> Pictures:
+def _open_pictures(place: Path, stack: ExitStack) -> Pictures:
     """How to open each picture; an archive is never unpacked."""
     if place.is_dir():
         return {path.name: partial(path.open, "rb") for path in place.iterdir()}
-    with Problems("CelebA", DataError) as problems:
-        if official:
-            _check_hash(place, problems)
     try:
         archive = stack.enter_context(zipfile.ZipFile(place))
     except (*DAMAGED, OSError) as error:
@@ -305,17 +262,6 @@ def _md5(path: Path) -> str:
     import pooch
 
     return str(pooch.file_hash(str(path), alg="md5"))
-
-
-def _check_hash(path: Path, problems: Problems) -> None:
-    """Note a file that is not the official one."""
-    found, expected = _md5(path), MD5[path.name]
-    if found != expected:
-        problems.add(
-            f"[wrong-hash] '{path}' has MD5 {found} ({path.stat().st_size:,} bytes), "
-            f"the official file has {expected}: it is damaged or another edition "
-            "(`edition='any'` reads it all the same)"
-        )
 
 
 def _read_lists(
@@ -399,32 +345,12 @@ def _check_list(
         problems.add(f"[repeated-name] '{path}' lists twice: {listing(twice.map(str))}")
 
 
-def _decode_once(
-    opened: Callable[[], Pictures],
-    names: Sequence[str],
-    size: int,
-    target: Path,
-    progress: Progress | None,
+def _decode(
+    pictures: Pictures, names: Sequence[str], size: int, progress: Progress | None
 ) -> NDArray[np.uint8]:
-    """Return the pictures as rows of bytes, from the cache or decoded now.
-
-    The file is renamed when it is whole: no crash and no second process leaves half of
-    one.
-    """
-    shape = (len(names), size * size * 3)
-    with suppress(OSError, EOFError, ValueError):
-        known = np.load(target, mmap_mode="r", allow_pickle=False)
-        if known.shape == shape and known.dtype == np.uint8:
-            return np.asarray(known)
-    pictures, decode = opened(), decoder(size)
-    missing = [name for name in names if name not in pictures]
-    if missing:
-        raise DataError(
-            f"[missing-pictures] CelebA: {len(missing)} pictures are missing: "
-            f"{listing(missing)} (`edition='any'` draws people from those that are "
-            "there)"
-        )
-    damaged: list[str] = []
+    """Return the pictures as rows of bytes; name all that cannot be read."""
+    rows = np.empty((len(names), size * size * 3), np.uint8)
+    decode, damaged = decoder(size), list[str]()
 
     def work(place: int) -> None:
         try:
@@ -433,25 +359,15 @@ def _decode_once(
         except (OSError, ValueError, SyntaxError, *DAMAGED) as error:
             damaged.append(f"{names[place]} ({error})")
 
-    arriving = target.with_suffix(f".{os.getpid()}.npy")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        rows = np.lib.format.open_memmap(arriving, "w+", np.uint8, shape)
-        with ThreadPoolExecutor() as pool:
-            for done, _ in enumerate(pool.map(work, range(len(names))), start=1):
-                if progress is not None and (done % BLOCK == 0 or done == len(names)):
-                    progress("pictures", done, len(names))
-        if damaged:
-            raise DataError(
-                f"[damaged-pictures] CelebA: {len(damaged)} pictures cannot be read: "
-                f"{listing(sorted(damaged))}"
-            )
-        rows.flush()
-        os.replace(arriving, target)
-    except OSError as error:
-        raise DataError(f"[cannot-write] CelebA: '{arriving}': {error}") from error
-    finally:
-        arriving.unlink(missing_ok=True)
+    with ThreadPoolExecutor() as pool:
+        for done, _ in enumerate(pool.map(work, range(len(names))), start=1):
+            if progress is not None and (done % BLOCK == 0 or done == len(names)):
+                progress("pictures", done, len(names))
+    if damaged:
+        raise DataError(
+            f"[damaged-pictures] CelebA: {len(damaged)} pictures cannot be read: "
+            f"{listing(sorted(damaged))}"
+        )
     return rows
 
 

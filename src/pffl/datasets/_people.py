@@ -13,14 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pffl.data import Attribute, Column, Federation, TableEncoding
 from pffl.data import partition as cuts
-from pffl.data.checks import check_choice
 from pffl.data.columns import category_codes
 from pffl.data.read import TextFile, require
 from pffl.data.rows import Rows
@@ -89,14 +88,12 @@ ADULT_CATEGORIES = (
     "native-country", "race", "sex",
 )  # fmt: skip
 INCOMES = ("<=50K", ">50K")
-Cut = Literal["occupation", "education", "doctorate", "equal"]
 
 
 def compas(
     *,
     silos: int = 10,
     random_state: int = 0,
-    split_seed: int | None = None,
     group: str | Sequence[str] = "sex",
     alpha: float = 1.0,
     test_fraction: float = 0.2,
@@ -119,8 +116,8 @@ def compas(
     ----------
     silos, alpha
         Number of silos, and how similar they are.
-    random_state, split_seed
-        Seeds of the silos and of the split; by default the same.
+    random_state
+        Seed of the silos and of the split.
     group
         Protected attribute: ``"sex"``, ``"race"`` or ``("sex", "race")``; never an
         input.
@@ -173,7 +170,7 @@ def compas(
         *cuts.dirichlet(table["age_cat"], alpha, silos, random_state),
         test_fraction=test_fraction,
         validation_fraction=validation_fraction,
-        random_state=random_state if split_seed is None else split_seed,
+        random_state=random_state,
         name="COMPAS",
         notes=(
             f"ProPublica's filter kept {len(X)} people",
@@ -190,11 +187,9 @@ def compas(
 
 def adult(
     *,
-    partition: Cut = "occupation",
     silos: int = 10,
     alpha: float = 1.0,
     random_state: int = 0,
-    split_seed: int | None = None,
     group: str | Sequence[str] = "sex",
     test_fraction: float = 0.2,
     validation_fraction: float = 0.0,
@@ -214,16 +209,11 @@ def adult(
 
     Parameters
     ----------
-    partition
-        The silos. ``"occupation"``: the people of each occupation are divided over
-        `silos` silos by a draw from Dirichlet(`alpha`). ``"education"``: one silo for
-        each of the 16 levels. ``"doctorate"``: two silos, with and without that degree,
-        as in AFL (Mohri et al., 2019) and q-FFL. ``"equal"``: `silos` silos of equal
-        size, drawn at random.
     silos, alpha
-        Number of silos and how similar they are, where they are drawn.
-    random_state, split_seed
-        Seeds of the silos and of the split; by default the same.
+        Number of silos, and how similar they are: the people of each occupation are
+        divided over them by a draw from Dirichlet(`alpha`).
+    random_state
+        Seed of the silos and of the split.
     group
         Protected attribute: ``"sex"``, ``"race"`` or ``("sex", "race")``.
     test_fraction, validation_fraction
@@ -235,8 +225,9 @@ def adult(
     cache_dir, progress
         Where to keep the files, and a function to call: see `pffl.datasets`.
     """
+    import pandas as pd
+
     with Problems("adult", UsageError) as problems:
-        check_choice(problems, "partition", partition, get_args(Cut))
         attributes = protected_names(group, ("sex", "race"), problems)
         hashes = [file.sha256 for file in ADULT_FILES] if sha256 is None else sha256
         if isinstance(hashes, str) or len(hashes) != len(ADULT_FILES):
@@ -247,7 +238,7 @@ def adult(
         known = replace(file, sha256=own)
         path = fetch(known, source=copy, cache_dir=cache_dir, progress=progress)
         tables.append(read_adult(path))
-    table = _joined(tables)
+    table = pd.concat(tables, ignore_index=True)
     columns = [Column(name, "number") for name in ADULT_RANGES]
     for name in ADULT_CATEGORIES:
         if name not in attributes:
@@ -256,45 +247,26 @@ def adult(
     target = "income over $50,000"
     protected = [Attribute(n, category_codes(table[n])[0]) for n in attributes]
     encoding = TableEncoding.of(columns, protected, INCOMES, "income", target=target)
-    silo, cut = _cut(table, partition, silos, alpha, random_state)
     unknown = int((table[[*ADULT_CATEGORIES]] == "?").to_numpy().sum())
     return Federation.from_rows(
         encoding.schema,
         encoding.rows(table),
-        *silo,
+        *cuts.dirichlet(table["occupation"], alpha, silos, random_state),
         test_fraction=test_fraction,
         validation_fraction=validation_fraction,
-        random_state=random_state if split_seed is None else split_seed,
+        random_state=random_state,
         name="Adult",
         notes=(
             f"{len(table)} people; {unknown} unknown values ('?') kept as a category",
-            f"silos: {cut}",
+            f"silos: occupation by Dirichlet({alpha:g}), seed {random_state}",
             "label: '<=50K' → 0, '>50K' → 1 (positive)",
         ),
         encoding=encoding,
         ranges=ADULT_RANGES,
-        simulated=partition in ("occupation", "equal"),
+        simulated=True,
         # What is in UCI's files is known; in another edition it is looked up.
         undeclared=() if sha256 is None else ADULT_CATEGORIES,
     )
-
-
-def _cut(
-    table: pd.DataFrame, partition: Cut, silos: int, alpha: float, seed: int
-) -> tuple[cuts.Partition, str]:
-    """Silo of each person, the silos' names, and what they are in words."""
-    if partition == "occupation":
-        drawn = cuts.dirichlet(table["occupation"], alpha, silos, seed)
-        return drawn, f"occupation by Dirichlet({alpha:g}), seed {seed}"
-    if partition == "equal":
-        drawn = cuts.equal(len(table), silos, seed)
-        return drawn, f"equal sizes at random, seed {seed}"
-    if partition == "education":
-        names, codes = category_codes(table["education"])
-        return (codes, names), "one for each level of education"
-    without = np.asarray(table["education"] != "Doctorate", dtype=np.int64)
-    names = ("doctorate", "no doctorate")
-    return (without, names), "with and without a doctorate, as in AFL"
 
 
 def read_compas(path: Path) -> dict[str, NDArray[np.str_]]:
@@ -322,25 +294,6 @@ def read_adult(path: Path) -> pd.DataFrame:
     except ValueError as error:  # a record is too long, or the first too short
         raise DataError(f"[bad-record] '{path.name}': {error}") from error
     return table.assign(income=table["income"].str.rstrip("."))
-
-
-def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """Join Adult's two files; all problems of their values are reported at once."""
-    import pandas as pd
-
-    table = pd.concat(tables, ignore_index=True)
-    fine = {name: table[name].str.isdigit() for name in ADULT_RANGES}
-    fine["income"] = table["income"].isin(INCOMES)
-    fine |= {name: ~table[name].isin(["", "?"]) for name in ("sex", "race")}
-    with Problems("Adult", DataError) as problems:
-        for name, known in fine.items():
-            odd = sorted(table[name][~known].unique())
-            if odd:
-                problems.add(
-                    f"[unknown-category] column '{name}' has {int((~known).sum())} "
-                    f"values that it cannot have, such as {odd[:5]}"
-                )
-    return table
 
 
 def protected_names(

@@ -12,16 +12,16 @@ from string import ascii_uppercase
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pffl.data import Attribute, Federation, Rows, Schema
 from pffl.data.checks import check_choice, check_whole
 from pffl.data.partition import fill_empty, silo_names
 from pffl.errors import Problems, UsageError, wrong
 from pffl.numerics import sigmoid
-from pffl.typing import FloatArray, IntArray
 
 SIGNAL = 2.0
+NOISE = 0.05  # share of labels that are drawn anew; deviation of numbers
+MOST_SPREAD = 1e6
 # Of each kind: factor, offset, smallest and largest value, centre and spread.
 KINDS = {
     "number": (15.0, 40.5, 0.0, 99.0, 40.0, 15.0),
@@ -37,7 +37,6 @@ def synthetic(
     groups: int | Sequence[str] | Mapping[str, int | Sequence[str]] = 3,
     group_sizes: Sequence[float] | None = None,
     group_conflict: float = 0.5,
-    label_noise: float = 0.05,
     heterogeneity: float = 0.5,
     features: int = 10,
     task: Literal["classification", "regression"] = "classification",
@@ -69,9 +68,6 @@ def synthetic(
     group_conflict
         How far the weights w_a of different groups point apart: 0 one model suits all,
         1 they have nothing in common.
-    label_noise
-        Share of labels replaced at random, in all groups equally (standard deviation of
-        the noise for a regression).
     heterogeneity
         How silos differ in size, group mix and inputs; 0: not at all, equal sizes.
     features
@@ -83,49 +79,71 @@ def synthetic(
     random_state, split_seed
         The same seed, the same rows and silos; by default also the same split.
     """
-    attributes = tuple(
-        Attribute(str(name), _values(values))
-        for name, values in (
-            groups if isinstance(groups, Mapping) else {"group": groups}
-        ).items()
-    )
+    named = groups if isinstance(groups, Mapping) else {"group": groups}
+    attributes = tuple(Attribute(str(n), _values(v)) for n, v in named.items())
     total = int(np.prod([len(attribute.values) for attribute in attributes]))
     sizes = np.array(0.5 ** np.arange(total) if group_sizes is None else group_sizes)
-    shares = {
-        "group_conflict": (group_conflict, 1.0),
-        "label_noise": (label_noise, 1.0),
-        "heterogeneity": (heterogeneity, 1e6),
-    }
+    outputs = classes if task == "classification" else 0
     with Problems("synthetic", UsageError) as problems:
         check_whole(problems, rows=rows, silos=silos, features=features)
         check_whole(problems, least=2, classes=classes)
         check_choice(problems, "task", task, ("classification", "regression"))
-        for name, (value, most) in shares.items():
-            if not 0 <= value <= most:
-                problems.add(wrong(name, "synthetic", f"in [0, {most:g}]", value))
+        if not 0 <= group_conflict <= 1:
+            told = wrong("group_conflict", "synthetic", "in [0, 1]", group_conflict)
+            problems.add(told)
+        if not 0 <= heterogeneity <= MOST_SPREAD:
+            told = f"in [0, {MOST_SPREAD:g}]"
+            problems.add(wrong("heterogeneity", "synthetic", told, heterogeneity))
         if sizes.shape != (total,) or not (np.isfinite(sizes) & (sizes > 0)).all():
             wanted = f"{total} positive numbers, one per group"
             problems.add(wrong("group_sizes", "synthetic", wanted, group_sizes))
         if rows < silos:
             problems.add(f"[too-few-rows] {rows} rows are too few for {silos} silos")
-    generator = np.random.default_rng(random_state)
-    outputs = classes if task == "classification" else 0
-    shape = (features, outputs if outputs > 2 else 1)
-    weights = _draw_weights(generator, total, shape, group_conflict)
-    scale = SIGNAL * (1 - np.linspace(0, 0.5, total))  # of the signal, by group
-    shift = heterogeneity * generator.standard_normal((silos, features)) / 2
-    mix = _draw_mix(generator, sizes / sizes.sum(), silos, heterogeneity)
-    silo = _draw_silos(generator, rows, silos, heterogeneity)
-    drawn = generator.random(rows)[:, None] >= mix[silo, :-1]
-    group = fill_empty(drawn.sum(axis=1), total)
-    z = generator.standard_normal((rows, features), dtype=np.float32)
+    rng, spread = np.random.default_rng(random_state), heterogeneity
+
+    # Unit weights of each group: a common direction, turned by up to 90°.
+    drawn = rng.standard_normal((total + 1, features, outputs if outputs > 2 else 1))
+    drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
+    angle = 0.5 * np.pi * group_conflict * np.arange(total) / max(1, total - 1)
+    angle = angle[:, None, None]
+    weights = np.cos(angle) * drawn[0] + np.sin(angle) * drawn[1:]
+    weights /= np.linalg.norm(weights, axis=1, keepdims=True)
+
+    # Each silo's inputs, group shares and size; a silo has at least one row.
+    shift = spread * rng.standard_normal((silos, features)) / 2
+    shares = np.tile(sizes / sizes.sum(), (silos, 1))
+    if spread > 0:
+        shares = rng.gamma(shares * 10 / spread**2) + 1e-300
+        shares /= shares.sum(axis=1, keepdims=True)
+    share = np.exp(spread * rng.standard_normal(silos))
+    cuts = np.rint(np.cumsum(share / share.sum()) * (rows - silos)).astype(np.int64)
+    silo = np.repeat(np.arange(silos), 1 + np.diff(cuts, prepend=0))
+
+    # People: group, inputs in units (and standardised), label.
+    ends = np.cumsum(shares, axis=1)[silo, :-1]
+    group = fill_empty((rng.random(rows)[:, None] >= ends).sum(axis=1), total)
+    z = rng.standard_normal((rows, features), dtype=np.float32)
     z += shift.astype(np.float32)[silo]
-    X, z = _to_units(z)
+    kinds = [list(KINDS)[j % len(KINDS)] for j in range(features)]
+    units = np.array([KINDS[kind] for kind in kinds], dtype=np.float32).T
+    factor, offset, low, high, centre, deviation = units
+    X = np.clip(np.floor(z * factor + offset), low, high)
+    scale = SIGNAL * (1 - np.linspace(0, 0.5, total))  # of the signal, by group
+    z = (X - centre) / deviation
     scores = np.einsum("ij,ijc->ic", z, weights[group]) * scale[group, None]
-    y = _draw_labels(generator, scores, outputs, label_noise)
-    kinds = list(KINDS)
-    names = tuple(f"{kinds[j % 3]} {j // 3 + 1}" for j in range(features))
+    if outputs == 0:
+        y = scores[:, 0] + NOISE * rng.standard_normal(rows)
+    else:
+        if outputs == 2:
+            label = rng.random(rows) < sigmoid(scores[:, 0])
+        else:  # the largest of score + Gumbel noise is a draw from the softmax
+            label = (scores + rng.gumbel(size=scores.shape)).argmax(axis=1)
+        y = label.astype(np.float64)
+        noisy = rng.random(rows) < NOISE
+        y[noisy] = rng.integers(outputs, size=int(noisy.sum()))
+    names = tuple(f"{kind} {j // len(KINDS) + 1}" for j, kind in enumerate(kinds))
     labels = tuple(f"class {c}" for c in range(outputs))
+    seed = f"synthetic: generated with seed {random_state}, no real person is described"
     return Federation.from_rows(
         Schema(names, attributes, labels, "synthetic label"),
         Rows(X.astype(np.float64), y, group),
@@ -136,10 +154,7 @@ def synthetic(
         name=f"synthetic ({rows:,} rows, {silos:,} silos, {total} groups)",
         synthetic=True,
         random_state=random_state if split_seed is None else split_seed,
-        notes=(
-            f"synthetic: generated with seed {random_state}, "
-            "no real person is described",
-        ),
+        notes=(seed,),
     )
 
 
@@ -151,69 +166,3 @@ def _values(values: int | Sequence[str]) -> tuple[str, ...]:
         raise UsageError(f"'groups' must be at least 1. Got {values} instead.")
     single = list(ascii_uppercase)
     return tuple([*single, *(a + b for a in single for b in single)][:values])
-
-
-def _to_units(
-    z: NDArray[np.float32],
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Turn standard numbers into ages, flags and counts, and standardise those."""
-    turns = [list(KINDS.values())[j % len(KINDS)] for j in range(z.shape[1])]
-    factor, offset, low, high, centre, spread = np.array(turns, dtype=np.float32).T
-    units = np.clip(np.floor(z * factor + offset), low, high)
-    return units, (units - centre) / spread
-
-
-def _draw_labels(
-    generator: np.random.Generator, scores: FloatArray, classes: int, noise: float
-) -> FloatArray:
-    """Labels from scores, (rows, outputs), or numbers where there are no classes."""
-    rows = len(scores)
-    if classes == 0:
-        return np.asarray(scores[:, 0] + noise * generator.standard_normal(rows))
-    if classes == 2:
-        label = generator.random(rows) < sigmoid(scores[:, 0])
-    else:
-        # The largest of score + Gumbel noise is a draw from the softmax.
-        label = (scores + generator.gumbel(size=scores.shape)).argmax(axis=1)
-    codes = label.astype(np.float64)
-    noisy = generator.random(rows) < noise
-    codes[noisy] = generator.integers(classes, size=int(noisy.sum()))
-    return codes
-
-
-def _draw_weights(
-    generator: np.random.Generator,
-    groups: int,
-    shape: tuple[int, int],
-    conflict: float,
-) -> FloatArray:
-    """Unit weights: a common direction, turned group by group by up to 90°."""
-    drawn = generator.standard_normal((groups + 1, *shape))
-    drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
-    angle = 0.5 * np.pi * conflict * np.arange(groups) / max(1, groups - 1)
-    angle = angle[:, None, None]
-    turned = np.cos(angle) * drawn[0] + np.sin(angle) * drawn[1:]
-    return np.asarray(turned / np.linalg.norm(turned, axis=1, keepdims=True))
-
-
-def _draw_mix(
-    generator: np.random.Generator, sizes: FloatArray, silos: int, heterogeneity: float
-) -> FloatArray:
-    """Cumulative group shares of each silo, scattered around the given ones."""
-    if heterogeneity == 0:
-        shares = np.tile(sizes, (silos, 1))
-    else:
-        draws = generator.gamma(sizes * 10 / heterogeneity**2, size=(silos, len(sizes)))
-        draws += 1e-300
-        shares = draws / draws.sum(axis=1, keepdims=True)
-    return np.cumsum(shares, axis=1)
-
-
-def _draw_silos(
-    generator: np.random.Generator, rows: int, silos: int, heterogeneity: float
-) -> IntArray:
-    """Silo of each row, in order; sizes log-normal, each silo at least one row."""
-    share = np.exp(heterogeneity * generator.standard_normal(silos))
-    cuts = np.rint(np.cumsum(share / share.sum()) * (rows - silos)).astype(np.int64)
-    sizes = 1 + np.diff(cuts, prepend=0)
-    return np.repeat(np.arange(silos), sizes)
