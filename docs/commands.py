@@ -7,16 +7,21 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
+from pydantic_core import PydanticUndefined
 from typer.main import get_command
 
 from pffl.cli import app
 from pffl.cli.options import COMMANDS_GONE, OPTIONS
-from pffl.config import SECTIONS, keys
-from pffl.records import words
+from pffl.config import APART, KINDS, SECTIONS, SHARE, keys
+from pffl.data import Federation
+from pffl.data.table import TableOptions
 
 PAGE = Path(__file__).with_name("commands.md")
 HEAD = """# Commands, run file, exit codes
@@ -96,12 +101,81 @@ bound = 0.7
 [run]
 seed = 0
 ```"""
+#: What no class or function says.
+MEANINGS = {
+    "data.name": "A data set; or what to call a table.",
+    "data.path": "A table; or one for each silo.",
+    "data.federation": "federation.json: rows stay with sites.",
+    f"data.{APART}": f"Training rows to certify on; with certify {SHARE}.",
+    "privacy.secure_sum": "Whether answers are added under masks; default: from 3 sites.",
+}
+#: An entry of a docstring: names of parameters, and their descriptions.
+ENTRY = re.compile(r"^([a-z_0-9]+(?:, [a-z_0-9]+)*)\n((?: {4}.*\n?|\n)+)", re.MULTILINE)
+SCALARS = {
+    int: "a whole number",
+    float: "a finite number",
+    str: "text",
+    bool: "true or false",
+}
 TABLE = "\n| key | type | default | meaning |\n|---|---|---|---|"
 
 
 def cell(text: object) -> str:
     """Text that a table can hold."""
     return " ".join(str(text).split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def words(kind: Any) -> str:
+    """A type in words."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind in SCALARS:
+        return SCALARS[kind]
+    if origin is Literal:
+        one_of = "one of " if len(arguments) > 1 else ""
+        return one_of + ", ".join(repr(value) for value in arguments)
+    if origin in (Union, UnionType):
+        plain = [part for part in arguments if part is not NoneType]
+        return " or ".join(dict.fromkeys(map(words, plain)))
+    if origin is os.PathLike:
+        return words(str)
+    if origin in (list, tuple, Sequence):
+        return f"a list ({words(arguments[0])})"
+    if origin in (dict, Mapping):
+        return f"a table ({words(arguments[1])} each)"
+    return words(arguments[0])  # annotated
+
+
+def meaning(name: str) -> str:
+    """What the class or function that takes a key says of it."""
+    section, _, own = name.partition(".")
+    if section in KINDS and own == "kind":
+        return (
+            f"One of {', '.join(k for k in KINDS[section] if k in own_kinds(section))}."
+        )
+    for _, source in keys()[name].taken_by:
+        told_by = Federation.from_table if source is TableOptions else source
+        said = meanings(told_by)
+        for called in (own, "random_state") if own == "seed" else (own,):
+            if called in said:
+                return said[called]
+    return MEANINGS.get(name, "")
+
+
+def own_kinds(section: str) -> Any:
+    """Kinds of ours."""
+    return getattr(KINDS[section], "own", KINDS[section])
+
+
+def meanings(source: Any) -> dict[str, str]:
+    """What the docstring of a class or function says of each parameter."""
+    found: dict[str, str] = {}
+    kinds = inspect.getmro(source) if inspect.isclass(source) else (source,)
+    for kind in reversed(kinds):
+        text = (inspect.getdoc(kind) or "").partition("\n----------\n")[2] + "\n"
+        for names, told in ENTRY.findall(text):
+            one = " ".join(told.replace("``", "`").split())
+            found |= dict.fromkeys(names.split(", "), one)
+    return found
 
 
 def parts() -> dict[str, Any]:
@@ -171,11 +245,11 @@ def run_file() -> Iterator[str]:
         yield f"\n### [{section}]"
         yield TABLE
         for name, key in mine.items():
-            plain = key.default in (None, inspect.Parameter.empty, ...)
+            plain = key.default in (None, PydanticUndefined)
             default = "" if plain else f"`{key.default!r}`"
-            own = list(dict.fromkeys(kind for kind in key.kinds if kind))
+            own = list(dict.fromkeys(kind for kind, _ in key.taken_by if kind))
             of = f" ({', '.join(own)})" if own and section in ("data", "model") else ""
-            told = cell(key.meaning)
+            told = cell(meaning(name))
             yield f"| `{name}` | {cell(words(key.kind))} | {cell(default)} | {told}{of} |"
 
 

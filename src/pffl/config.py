@@ -20,16 +20,13 @@ from __future__ import annotations
 import inspect
 import operator
 import os
-import re
 import tomllib
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import date
 from functools import cache, reduce
 from pathlib import Path
-from types import UnionType
-from typing import Any, Generic, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
 import tomli_w
 
@@ -53,13 +50,11 @@ from pffl.prepare import Options
 from pffl.privacy.terms import Privacy
 from pffl.queries.validation import Policy
 from pffl.records import (
-    Key,
     check,
     construct,
-    keys_of,
+    make,
     parameters,
     read_toml,
-    required,
     suggestion,
     table,
 )
@@ -157,7 +152,7 @@ class TrainingPlan:
                 f"[wrong-model] a threshold is for two classes, and '{schema.target}' "
                 "has others"
             )
-        known = set(parameters(chosen)) & set(parameters(type(mine)))
+        known = parameters(chosen).keys() & parameters(type(mine)).keys()
         return chosen(**{name: getattr(mine, name) for name in known})
 
 
@@ -179,7 +174,7 @@ def read_plan(
     usual = PFFL.name if isinstance(model, Recipe) else linear
     method = _read_kind(tables["method"], "method", usual, problems)
     constraint = read_constraint(sections.get("constraint"), problems)
-    settings = _read(tables["run"], RunSettings, "[run]", problems)
+    settings = make(tables["run"], RunSettings, "[run]", problems)
     budget = dict(tables["privacy"])
     secure_sum: Any = budget.pop("secure_sum", None)
     if secure_sum not in (None, True, False):
@@ -188,7 +183,7 @@ def read_plan(
         given = ", ".join(budget)
         problems.add(f"[needs-epsilon] [privacy] {given} goes with a budget, epsilon")
     elif budget:
-        privacy = _read(budget, Privacy, "[privacy]", problems)
+        privacy = make(budget, Privacy, "[privacy]", problems)
     if problems.found or not (model and method and settings):
         return None
     return TrainingPlan(
@@ -243,8 +238,8 @@ def _read_kind(
     except PFFLError as error:  # of another package, which is broken
         problems.add(error)
         return None
-    found, _ = check(mine, kind, name, problems, others=_own(section))
-    if "bound" in mine and "bound" not in found:
+    found = check(mine, kind, name, problems, others=_own(section))
+    if found is None or ("bound" in mine and "bound" not in found):
         return None  # one message about the bound is enough
     return construct(kind, found, problems)
 
@@ -253,13 +248,6 @@ def _own(section: str) -> Mapping[str, Any]:
     """Return our kinds of a section: those of other packages are loaded when named."""
     kinds = KINDS[section]
     return kinds.own if isinstance(kinds, Registry) else kinds
-
-
-def _read(
-    values: Mapping[str, object], source: Any, owner: str, problems: Problems
-) -> Any:
-    found, _ = check(values, source, owner, problems)
-    return construct(source, found, problems)
 
 
 # Where the rows come from
@@ -389,8 +377,8 @@ def _data_set(
         )
         return None
     load = DATASETS[str(name)].load
-    found, _ = check(values, load, str(name), problems)
-    options = _map_paths(found, lambda path: str(base / path))
+    found = check(values, load, str(name), problems)
+    options = _map_paths(found or {}, lambda path: str(base / path))
 
     def opened(progress: object = None) -> Federation:
         shows = progress and "progress" in inspect.signature(load).parameters
@@ -408,11 +396,10 @@ def _tables(
     if not (one or (several and all(isinstance(p, str) for p in path.values()))):
         problems.add(wrong("path", "[data]", "text, or a table (text each)", path))
         return None
-    options, complete = check(values, TableOptions, "[data]", problems)
-    absent = [f"`{key}=`" for key in required(TableOptions) if key not in values]
-    if absent:
-        problems.add(f"[missing-key] a table needs {' and '.join(absent)}")
-    elif complete and one:
+    options = check(values, TableOptions, "a table", problems)
+    if options is None:
+        return None
+    if len(options) == len(values) and one:
         # What does not go together is refused before a table is read.
         construct(TableOptions, options, problems)
     place = _map_paths({"path": path}, lambda path: str(base / path))
@@ -608,21 +595,14 @@ def parse(
     tables = {n: table(sections.get(n, {}), f"[{n}]", problems) for n in TABLES}
     data = read_data(_data_section(tables), base, problems)
     plan = read_plan({**tables, "constraint": sections.get("constraint")}, problems)
-    policy = _read(tables["policy"], Policy, "[policy]", problems)
-    about = _read_about(tables["about"], problems)
+    policy = make(tables["policy"], Policy, "[policy]", problems)
+    about = make(tables["about"], About, "[about]", problems)
     problems.raise_if_any()
     if not (data and plan and policy and about):
         raise UsageError(f"[missing-section] {source}: incomplete")
     if policy.weight_bound is None:  # what is assumed of rows is asked of sites
         policy = replace(policy, weight_bound=plan.options.weight_bound)
     return RunSpec(**vars(plan), data=data, policy=policy, about=about)
-
-
-def _read_about(values: Mapping[str, object], problems: Problems) -> About | None:
-    """Read [about]; a date may be one of TOML's own."""
-    plain = {k: str(v) if type(v) is date else v for k, v in values.items()}
-    found: About | None = _read(plain, About, "[about]", problems)
-    return found
 
 
 def stated(settings: Sequence[str]) -> About:
@@ -634,7 +614,7 @@ def stated(settings: Sequence[str]) -> About:
         for name in set(sections) - {"about"}:
             problems.add(f"[no-effect] [{name}] has no effect on a card: about.KEY")
         values = table(sections.get("about", {}), "[about]", problems)
-        found = _read_about(values, problems)
+        found = make(values, About, "[about]", problems)
     return found or About()
 
 
@@ -713,35 +693,17 @@ def parse_setting(setting: str) -> dict[str, object]:
             f"{setting!r} instead."
         )
     quoted = dumps({"it": value.strip()}).partition(" = ")[2]
-    a_day = re.fullmatch(r"\d{4}-\d\d-\d\d", value.strip())  # of text, as all days are
-    for text in (quoted if a_day else value.strip(), quoted):
+    for text in (value.strip(), quoted):
         try:
             parsed = tomllib.loads(f"{key} = {text}")
         except tomllib.TOMLDecodeError:
             continue
         # A line break inside the value would smuggle in further keys.
         if "\n" not in setting:
-            return _with_lists(parsed)
+            return parsed
     raise UsageError(
         f"[wrong-setting] '{key.strip()}' is not a key such as section.key: {setting!r}"
     )
-
-
-def _with_lists(sections: dict[str, Any]) -> dict[str, Any]:
-    """Cut text at its commas where a key holds a list of names."""
-    for section, values in sections.items():
-        for key in values if isinstance(values, dict) else ():
-            known = keys().get(f"{section}.{key}")
-            only = known is not None and _is_list(known.kind)
-            if only and isinstance(text := values[key], str):
-                values[key] = [part.strip() for part in text.split(",")]
-    return sections
-
-
-def _is_list(kind: Any) -> bool:
-    """Whether a type is that of lists, and not of text as well."""
-    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    return str not in kinds and any(get_origin(one) is list for one in kinds)
 
 
 def merge(
@@ -765,51 +727,45 @@ def merge(
 # What there is
 
 
-def _sources() -> dict[str, list[tuple[str, Any]]]:
-    """Return what takes the values of each section, by kind where there are kinds."""
+class Key(NamedTuple):
+    """A key of a run file: its type, its default, and what takes it, by kind."""
+
+    kind: Any
+    default: object = None
+    taken_by: tuple[tuple[str, Any], ...] = ()
+
+
+@cache
+def keys() -> Mapping[str, Key]:
+    """Return every key of a run file, as ``section.key``."""
     sets = [(name, known.load) for name, known in DATASETS.items()]
-    return {
+    found = {
+        "data.name": Key(str),
+        "data.path": Key(str | dict[str, str]),
+        "data.federation": Key(str),
+        f"data.{APART}": Key(float),
+        "privacy.secure_sum": Key(bool),
+        **{f"{name}.kind": Key(str) for name in KINDS},
+    }
+    for part, sources in {
         "data": [("tables", TableOptions), *sets],
         **{name: list(_own(name).items()) for name in KINDS},
         "run": [("", RunSettings)],
         "privacy": [("", Privacy)],
         "policy": [("", Policy)],
         "about": [("", About)],
-    }
-
-
-def _keys_of(source: Any) -> dict[str, Key]:
-    return keys_of(source, Federation.from_table if source is TableOptions else None)
-
-
-@cache
-def keys() -> Mapping[str, Key]:
-    """Return every key of a run file, as ``section.key``, with all that is known."""
-    found: dict[str, Key] = {
-        "data.name": Key(str, None, "A data set; or what to call a table."),
-        "data.path": Key(str | dict[str, str], None, "A table; or one for each silo."),
-        "data.federation": Key(str, None, "federation.json: rows stay with sites."),
-        f"data.{APART}": Key(
-            float, None, f"Training rows to certify on; with certify {SHARE}."
-        ),
-        "privacy.secure_sum": Key(
-            bool, None, "Whether answers are added under masks; default: from 3 sites."
-        ),
-    }
-    for section, kinds in _sources().items():
-        if section in KINDS:
-            names = ", ".join(kind for kind, _ in kinds)
-            found[f"{section}.kind"] = Key(str, None, f"One of {names}.")
-        for kind, source in kinds:
-            for name, key in _keys_of(source).items():
-                if (section, name) != ("run", "l2"):
-                    called = f"{section}.{'seed' if name == STATE else name}"
-                    known = found.setdefault(called, key)
-                    if known.kind != key.kind:  # one data set's text, another's list
-                        found[called] = replace(known, kind=known.kind | key.kind)
-                    known.kinds.append(kind)
-    l2 = found["model.l2"]
-    found["model.l2"] = replace(l2, kind=float | Literal["auto"])
+    }.items():
+        for kind, source in sources:
+            for name, entry in parameters(source).items():
+                called = f"{part}.{'seed' if name == STATE else name}"
+                known = found.get(called, Key(entry.annotation, entry.default))
+                if known.kind != entry.annotation:  # one's text, another's list
+                    known = known._replace(kind=known.kind | entry.annotation)
+                found[called] = known._replace(
+                    taken_by=(*known.taken_by, (kind, source))
+                )
+    del found["run.l2"]
+    found["model.l2"] = found["model.l2"]._replace(kind=float | Literal["auto"])
     return found
 
 

@@ -1,13 +1,12 @@
 """One typed reader for plain data: what came out of TOML or JSON becomes an object.
 
-Two ways in, and the same rules: names that are not known are refused, types are
-checked by pydantic and never converted, NaN and infinity are no numbers, and all
-problems are collected.
+Two ways in, and pydantic's strict rules for both: names that are not known are refused,
+types are never converted, NaN and infinity are no numbers, all problems are collected.
 
 - `read`: a whole JSON text, into a `Record` (a frozen dataclass, nested as it may be).
-- `check` and `construct`: one section of a TOML file, for the object that it becomes.
-  The parameters of a method are the fields of its class, those of a data set the
-  parameters of its function; so a new method or data set needs no line here.
+- `check` and `make`: one section of a TOML file, for the object that it becomes. The
+  parameters of a method are the fields of its class, those of a data set the parameters
+  of its function; so a new method or data set needs no line here.
 """
 
 from __future__ import annotations
@@ -15,20 +14,16 @@ from __future__ import annotations
 import difflib
 import inspect
 import json
-import operator
 import os
-import re
-import sys
 import tomllib
-import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
-from functools import cache, reduce
+from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
+from types import UnionType
 from typing import (
     Any,
     ClassVar,
-    Literal,
     NoReturn,
     TypeVar,
     Union,
@@ -37,28 +32,16 @@ from typing import (
     get_type_hints,
 )
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    TypeAdapter,
-    ValidationError,
-    create_model,
-)
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
 
-from pffl.errors import ArtefactError, PFFLError, Problems, UsageError, wrong
+from pffl.errors import ArtefactError, PFFLError, Problems, UsageError
 
 T = TypeVar("T")
 Source = Callable[..., object]  # a dataclass or a function
 
-STRICT = ConfigDict(strict=True, allow_inf_nan=False)
-SCALARS: dict[object, str] = {
-    int: "a whole number",
-    float: "a finite number",
-    str: "text",
-    bool: "true or false",
-}
-#: An entry of a docstring: names of parameters, and their descriptions.
-ENTRY = re.compile(r"^([a-z_0-9]+(?:, [a-z_0-9]+)*)\n((?: {4}.*\n?|\n)+)", re.MULTILINE)
+STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 LONGEST = 80  # characters of a value in a message
 MOST_NAMED = 30  # names in a message
 
@@ -66,7 +49,7 @@ MOST_NAMED = 30  # names in a message
 class Record:
     """Base of frozen dataclasses that are read from outside."""
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", **STRICT)
+    __pydantic_config__: ClassVar[ConfigDict] = STRICT
 
 
 def read(
@@ -128,9 +111,12 @@ def _problem(entry: Any) -> str:
         reason = entry["ctx"]["error"]
         code = getattr(reason, "code", "wrong-value")
         return f"[{code}] {reason}"
+    return f"[wrong-value] '{where}': {entry['msg']}. Got {_seen(entry)} instead."
+
+
+def _seen(entry: Any) -> str:
     got = repr(entry["input"])
-    got = got if len(got) <= LONGEST else got[: LONGEST - 1] + "…"
-    return f"[wrong-value] '{where}': {entry['msg']}. Got {got} instead."
+    return got if len(got) <= LONGEST else got[: LONGEST - 1] + "…"
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -147,84 +133,40 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise UsageError(f"[not-toml] '{path}' is not TOML: {error}") from error
 
 
-@cache
-def parameters(source: Source) -> Mapping[str, Any]:
-    """Names of what can be set from a file, with their types in plain form.
+# Sections of a run file
 
-    Fields that a class hides (``repr=False``) and types that a file cannot hold are
-    left out.
+
+def parameters(source: Source) -> Mapping[str, FieldInfo]:
+    """Return what can be set from a file, with types and defaults."""
+    return _section(source).model_fields
+
+
+@cache
+def _section(source: Source) -> type[BaseModel]:
+    """Return the pydantic model of a section: all parameters that a file can hold.
+
+    Fields that a class hides (``repr=False``) are not among them.
     """
+    hints, hidden = get_type_hints(source), set[str]()
     if is_dataclass(source):
-        written = {f.name: f.type for f in fields(source) if f.init and f.repr}
-    else:
-        given = inspect.signature(source).parameters.values()
-        written = {parameter.name: parameter.annotation for parameter in given}
-    space = _namespace(source)
-    hints = {name: _resolve(kind, space) for name, kind in written.items()}
-    plain = {name: plain_type(hint) for name, hint in hints.items()}
-    return {name: kind for name, kind in plain.items() if kind is not None}
-
-
-def required(source: Source) -> list[str]:
-    """Names of the parameters without a default."""
-    given = inspect.signature(source).parameters
-    return [
-        n for n in parameters(source) if given[n].default is inspect.Parameter.empty
-    ]
-
-
-@dataclass(frozen=True)
-class Key:
-    """What is known of one key of a section.
-
-    Attributes
-    ----------
-    kind
-        Its type.
-    default
-        What holds without it.
-    meaning
-        What its class or function says of it.
-    kinds
-        The kinds of the section that have it.
-    """
-
-    kind: Any
-    default: object
-    meaning: str
-    kinds: list[str] = field(default_factory=list)
-
-
-def keys_of(source: Source, told_by: Source | None = None) -> dict[str, Key]:
-    """Return the keys that a class or function makes of a section.
-
-    `told_by` is the function whose docstring says what they mean, if it is another.
-    """
-    given, said = inspect.signature(source).parameters, meanings(told_by or source)
-    return {
-        name: Key(kind, given[name].default, said.get(name, ""))
-        for name, kind in parameters(source).items()
+        hidden = {f.name for f in fields(source) if not f.repr}
+    entries: Any = {
+        name: (hints[name], ... if one.default is one.empty else one.default)
+        for name, one in inspect.signature(source).parameters.items()
+        if name not in hidden and _is_plain(hints[name])
     }
-
-
-def meanings(source: Source) -> dict[str, str]:
-    """Return what the docstring of a class or function says of each parameter."""
-    found: dict[str, str] = {}
-    kinds = inspect.getmro(source) if inspect.isclass(source) else (source,)
-    for kind in reversed(kinds):
-        text = (inspect.getdoc(kind) or "").partition("\n----------\n")[2] + "\n"
-        for names, words in ENTRY.findall(text):
-            one = " ".join(words.replace("``", "`").split())
-            found |= dict.fromkeys(names.split(", "), one)
-    return found
+    config = ConfigDict(protected_namespaces=(), **STRICT)
+    return create_model(source.__name__, __config__=config, **entries)
 
 
 @cache
-def _model(source: Source) -> type[BaseModel]:
-    """Return the pydantic model of a section: strict, and nothing else in it."""
-    entries: Any = {name: (kind, None) for name, kind in parameters(source).items()}
-    strict = ConfigDict(extra="forbid", protected_namespaces=(), **STRICT)
-    return create_model(source.__name__, __config__=strict, **entries)
+def _is_plain(hint: Any) -> bool:
+    """Whether a file can hold values of a type: JSON can describe them."""
+    try:
+        TypeAdapter(hint).json_schema()
+    except PydanticUserError:
+        return False
+    return True
 
 
 def check(
@@ -234,25 +176,44 @@ def check(
     problems: Problems,
     *,
     others: Mapping[str, Source] | None = None,
-) -> tuple[dict[str, Any], bool]:
-    """Check names and types; return what is good, and whether all is.
+) -> dict[str, Any] | None:
+    """Check names and types; return what is good, or None if a key is missing.
 
-    `others` may be named as having an unknown key.
+    `others` may be named as having an unknown key. Text where a list is meant is cut at
+    its commas, and a date is text.
     """
-    known, model, good = parameters(source), _model(source), dict(values)
+    model, good = _section(source), dict(values)
+    for key, value in values.items():
+        known = model.model_fields.get(key)
+        if isinstance(value, str) and known and _is_list(known.annotation):
+            good[key] = [part.strip() for part in value.split(",")]
+    told: dict[str, list[Any]] = {}
     try:
-        found = model.model_validate(good)
+        found = _validated(model, good)
     except ValidationError as refused:
-        for key in dict.fromkeys(str(entry["loc"][0]) for entry in refused.errors()):
-            del good[key]
-            if key in known:
-                problems.add(wrong(key, owner, words(known[key]), values[key]))
-            else:
-                problems.add(unknown_key(key, owner, known, others or {}))
-        found = model.model_validate(good)
-    # A whole number where any number may be is one with a point.
-    read = {key: _frozen(getattr(found, key)) for key in good}
-    return read, len(good) == len(values)
+        errors = sorted(refused.errors(), key=lambda one: one["type"] == "missing")
+        for entry in errors:
+            told.setdefault(str((*entry["loc"], "")[0]), []).append(entry)
+        for key, entries in told.items():
+            problems.add(_refused(key, entries, model, owner, others or {}))
+            good.pop(key, None)
+        if errors[-1]["type"] == "missing":
+            return None
+        found = _validated(model, good)
+    return {key: _frozen(getattr(found, key)) for key in good}
+
+
+def _validated(model: type[BaseModel], values: Mapping[str, object]) -> BaseModel:
+    # In JSON a list may be what becomes a tuple.
+    return model.model_validate_json(json.dumps(values, default=str))
+
+
+def make(
+    values: Mapping[str, object], source: Any, owner: str, problems: Problems
+) -> Any:
+    """Return the object of a section, or note why there is none."""
+    found = check(values, source, owner, problems)
+    return None if found is None else construct(source, found, problems)
 
 
 def construct(
@@ -263,9 +224,32 @@ def construct(
         return make(**values)
     except PFFLError as error:
         codes = dict(enumerate(error.codes))
-        for place, reason in enumerate(reasons(error)):
+        head, *lines = str(error).split("\n  - ")
+        for place, reason in enumerate(lines or [head.partition(": ")[2] or head]):
             to.add(f"[{codes.get(place, error.code)}] {reason}")
         return None
+
+
+def _refused(
+    key: str,
+    entries: Sequence[Any],
+    model: type[BaseModel],
+    owner: str,
+    others: Mapping[str, Source],
+) -> str:
+    """Say what is wrong with a key, and what may have been meant."""
+    if entries[0]["type"] == "missing":
+        return f"[missing-key] {owner} needs `{key}=`"
+    if entries[0]["type"] == "extra_forbidden":
+        has = [n for n, other in others.items() if key in parameters(other)]
+        hint = f"({', '.join(has)} {'has' if len(has) == 1 else 'have'} it)"
+        hint = hint if has else f": {suggestion(key, model.model_fields)}"
+        return f"[unknown-key] {owner} has no parameter '{key}'{' ' * bool(has)}{hint}"
+    wanted = [one["msg"].removeprefix("Input should be ") for one in entries]
+    return (
+        f"[wrong-value] The '{key}' parameter of {owner} must be "
+        f"{' or '.join(dict.fromkeys(wanted))}. Got {_seen(entries[0])} instead."
+    )
 
 
 def table(values: object, owner: str, problems: Problems) -> Mapping[str, Any]:
@@ -274,17 +258,6 @@ def table(values: object, owner: str, problems: Problems) -> Mapping[str, Any]:
         return values
     problems.add(f"[wrong-value] {owner} must be a table. Got {values!r} instead.")
     return {}
-
-
-def unknown_key(
-    key: str, owner: str, known: Iterable[str], others: Mapping[str, Source]
-) -> str:
-    """Say that a key is unknown, and what may have been meant."""
-    having = [name for name, other in others.items() if key in parameters(other)]
-    if having:
-        hint = f"({', '.join(having)} {'has' if len(having) == 1 else 'have'} it)"
-        return f"[unknown-key] {owner} has no parameter '{key}' {hint}"
-    return f"[unknown-key] {owner} has no parameter '{key}': {suggestion(key, known)}"
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
@@ -297,64 +270,11 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f"there are {', '.join(names[:MOST_NAMED])}{more}"
 
 
-def reasons(error: PFFLError) -> list[str]:
-    """Take apart an error that lists several problems."""
-    head, *lines = str(error).split("\n  - ")
-    return lines or [head.partition(": ")[2] or head]
-
-
-def plain_type(hint: Any) -> Any:
-    """Return the part of a type that a TOML file can express; None without one."""
-    origin, arguments = get_origin(hint), get_args(hint)
-    if hint in (*SCALARS, types.NoneType) or origin is Literal:
-        return hint
-    if hint in (object, Any):
-        return bool | int | float | str
-    if origin in (Union, types.UnionType):
-        parts = [part for part in map(plain_type, arguments) if part is not None]
-        known = set(parts) - {types.NoneType}
-        return reduce(operator.or_, parts) if known else None
-    if origin is os.PathLike:
-        return str
-    if origin in (tuple, list, Sequence):
-        inside = plain_type(arguments[0])
-        return None if inside is None else types.GenericAlias(list, (inside,))
-    if origin in (dict, Mapping):
-        inside = plain_type(arguments[1])
-        return None if inside is None else types.GenericAlias(dict, (str, inside))
-    return None
-
-
-def words(kind: Any) -> str:
-    """A plain type in words."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if kind in SCALARS:
-        return SCALARS[kind]
-    if origin is Literal:
-        one_of = "one of " if len(arguments) > 1 else ""
-        return one_of + ", ".join(repr(value) for value in arguments)
-    if origin in (Union, types.UnionType):
-        parts = [words(part) for part in arguments if part is not types.NoneType]
-        return " or ".join(dict.fromkeys(parts))
-    if origin is list:
-        return f"a list ({words(arguments[0])})"
-    return f"a table ({words(arguments[1])} each)"
-
-
-def _namespace(source: Source) -> dict[str, Any]:
-    """Names that the annotations of a class (with its bases) or a function can use."""
-    owners = reversed(source.__mro__) if inspect.isclass(source) else [source]
-    modules = [sys.modules[owner.__module__] for owner in owners]
-    return {name: value for m in modules for name, value in vars(m).items()}
-
-
-def _resolve(written: object, space: dict[str, Any]) -> object:
-    """Resolve one annotation; one that only a type checker can resolve is None."""
-    owner = type("Owner", (), {"__annotations__": {"it": written}})
-    try:
-        return get_type_hints(owner, space)["it"]
-    except NameError:
-        return None
+def _is_list(kind: Any) -> bool:
+    """Whether a type is that of lists, and not of text as well."""
+    kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+    lists = (list, tuple, Sequence)
+    return str not in kinds and any(get_origin(one) in lists for one in kinds)
 
 
 def _frozen(value: object) -> object:
