@@ -262,15 +262,14 @@ def show(
 
 def _show_counts(site: Site) -> None:
     """Show the site's own counts, for its eyes only; those left out are marked."""
-    target, schema, splits = terminal.stdout(), site.schema, list(site.silo.splits)
+    schema, splits = site.schema, list(site.silo.splits)
     counts = {split: site.counts(split) for split in splits}
     private = site.agreement.private
     hidden = {split: site.hidden(split) & (not private) for split in splits}
-    table = terminal.plain_table(target.width, "your rows, for your eyes only", *splits)
-    for stratum in range(schema.n_strata):
-        cells = [
-            f"{counts[s][stratum]:,}{' left out' if hidden[s][stratum] else ''}"
-            for s in splits
-        ]
-        table.add_row(terminal.name(schema.stratum_name(stratum), 80), *cells)
-    terminal.print_whole(target, table)
+    rows = []
+    for z in range(schema.n_strata):
+        row = {"your rows, for your eyes only": schema.stratum_name(z)}
+        for s in splits:
+            row[s] = f"{counts[s][z]:,}{' left out' if hidden[s][z] else ''}"
+        rows.append(row)
+    terminal.print_rows(rows, len(rows))

@@ -327,8 +327,7 @@ def _show_monitor(found: Monitor, path: Path) -> None:
     notes = [f"assumed: {text}" for text in found.settings.assumptions]
     if found.settings.unwatched:
         notes.insert(0, f"not watched: {few(found.settings.unwatched)}")
-    target.print()
-    target.print(terminal.remarks(notes))
+    terminal.print_remarks(notes)
     target.print()
     word = "▲ ALARM" if alarm else "NO ALARM"
     target.print(word, style="bold red" if alarm else "bold")

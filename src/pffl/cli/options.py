@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pffl.constraints import Number
     from pffl.data import Federation
 
-RESUME = "resume"  # option of a command that can go on with a stopped run
 CERTIFY_ALONE = "yes"  # what `--certify` says where no confidence follows
 KINDS = ("model", "constraint", "method")
 TABLE = """
@@ -72,30 +71,17 @@ class SharedOption(NamedTuple):
     keys: tuple[str, ...]
     metavar: str
     help: str
-    several: bool = False
+    several: bool
 
-    def parameter(self, name: str, *, panels: bool) -> inspect.Parameter:
-        """Return the parameter that typer makes an option of; under its heading."""
-        kind: Any = list[str] | None if self.several else str | None
-        made = option(
-            self.help,
-            self.metavar,
-            f"--{name}",
-            rich_help_panel=self.panel if panels else None,
-            show_default=False,
-        )
-        made.default = None
-        return _parameter(name, kind, made)
+    @classmethod
+    def read(cls, line: str) -> tuple[str, SharedOption]:
+        """Read a line of the table; a metavar with … may be repeated."""
+        panel, name, keys, metavar, help = (part.strip() for part in line.split("|"))
+        shown, several = metavar.rstrip("…"), metavar.endswith("…")
+        return name, cls(panel, tuple(keys.split(", ")), shown, help, several)
 
 
-def _shared(line: str) -> tuple[str, SharedOption]:
-    """Read a line of the table; a metavar with … may be repeated."""
-    panel, name, keys, metavar, help = (part.strip() for part in line.split("|"))
-    several, metavar = metavar.endswith("…"), metavar.rstrip("…")
-    return name, SharedOption(panel, tuple(keys.split(", ")), metavar, help, several)
-
-
-OPTIONS = dict(map(_shared, TABLE.strip().splitlines()))
+OPTIONS = dict(map(SharedOption.read, TABLE.strip().splitlines()))
 COLUMNS = ("label", "group", "silo", "silos", "id", "drop", "missing")
 
 
@@ -105,61 +91,50 @@ def takes(
     """Give a command DATA, these shared options, and ``--set``.
 
     `unused` are patterns of keys that the command makes no use of: typed, they are
-    refused. The command's own arguments come before DATA, which may be `optional`. A
-    command with an own option named `resume` takes DATA and options, or the
-    directory of a run that was stopped.
+    refused. The command's own arguments come before DATA. Where that is `optional`, the
+    command receives None if nothing was typed.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         draft, *own = inspect.signature(command, eval_str=True).parameters.values()
-        own = [p.replace(kind=p.KEYWORD_ONLY) for p in own]
-        arguments = [p for p in own if _is_argument(p)]
-        may_lack = optional or any(p.name == RESUME for p in own)
 
         @functools.wraps(command)
         def wrapper(**values: Any) -> None:
             data, settings = values.pop("data"), values.pop("set_") or []
             given = {name: values.pop(name) for name in flags}
-            place = values.get(RESUME)
-            made: Draft | None = None
-            if place is not None:
-                made = Draft.resumed(place, data, given, settings)
-            elif data is not None or not optional or any(given.values()) or settings:
+            made = None
+            if data is not None or any(given.values()) or settings:
                 made = Draft.of(data, given, settings)
                 made.refuse(command.__name__, *unused.split())
             command(**{draft.name: made}, **values)
 
-        default, kind = (None, str | None) if may_lack else (..., str)
-        about = "A data set, a table, a run file (.toml) or a run."
-        data = typer.Argument(default, help=about, metavar="DATA", show_default=False)
-        settings = typer.Option(
-            None, "--set", metavar="KEY=VALUE", help="Any key: docs/commands.md."
-        )
+        def parameter(name: str, kind: Any, info: Any) -> inspect.Parameter:
+            default = inspect.Parameter.empty if kind is str else None
+            note: Any = Annotated[kind, info]
+            place = inspect.Parameter.KEYWORD_ONLY
+            return inspect.Parameter(name, place, default=default, annotation=note)
+
         panels = set(flags) == set(OPTIONS)
-        signature = inspect.Signature(
-            [
-                *arguments,
-                _parameter("data", kind, data),
-                *(OPTIONS[name].parameter(name, panels=panels) for name in flags),
-                *(p for p in own if p not in arguments),
-                _parameter("set_", list[str] | None, settings),
-            ]
-        )
-        wrapper.__signature__ = signature  # type: ignore[attr-defined]
-        parameters = signature.parameters.values()
-        wrapper.__annotations__ = {p.name: p.annotation for p in parameters}
+        about = "A data set, a table, a run file (.toml) or a run."
+        data = typer.Argument(help=about, metavar="DATA", show_default=False)
+        signature = [parameter("data", str | None if optional else str, data)]
+        for name in flags:
+            panel, _, metavar, help, several = OPTIONS[name]
+            more = {"rich_help_panel": panel} if panels else {}
+            made = option(help, metavar, f"--{name}", **more)
+            kind = list[str] | None if several else str | None
+            signature.append(parameter(name, kind, made))
+        for one in own:
+            argument = isinstance(one.annotation.__metadata__[0], ArgumentInfo)
+            place = 0 if argument else len(signature)
+            signature.insert(place, one.replace(kind=one.KEYWORD_ONLY))
+        made = option("Any key: docs/commands.md.", "KEY=VALUE", "--set")
+        signature.append(parameter("set_", list[str] | None, made))
+        wrapper.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
+        wrapper.__annotations__ = {p.name: p.annotation for p in signature}
         return wrapper
 
     return decorate
-
-
-def _is_argument(parameter: inspect.Parameter) -> bool:
-    return any(isinstance(m, ArgumentInfo) for m in parameter.annotation.__metadata__)
-
-
-def _parameter(name: str, kind: Any, default: Any) -> inspect.Parameter:
-    place = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, place, default=default, annotation=kind)
 
 
 def listed(text: str) -> list[str]:
@@ -303,7 +278,7 @@ class Draft:
         from pffl.errors import UsageError
 
         if data is None:
-            raise UsageError("[missing-data] DATA is missing: give it, or --resume DIR")
+            raise UsageError("[missing-data] DATA is missing")
         sections, file, base = named(data)
         options: dict[str, Any] = {}
         for name, text in given.items():
@@ -314,43 +289,16 @@ class Draft:
             options = merge(options, parse_setting(setting))
         typed = {
             f"{section}.{key}".rstrip(".")
-            for section, table in options.items()
-            for key in (table if isinstance(table, Mapping) else [""])
+            for section in options
+            for key in table_of(options, section) or [""]
         }
         for name in KINDS:  # another kind than the file's begins its section anew
-            asked, there = options.get(name), sections.get(name)
-            kind = asked.get("kind") if isinstance(asked, Mapping) else None
-            now = there.get("kind") if isinstance(there, Mapping) else None
-            if there is not None and kind not in (None, now):
+            now = table_of(options, name).get("kind")
+            there = table_of(sections, name).get("kind")
+            if name in sections and now not in (None, there):
                 sections = {**sections, name: {}}
         merged, of_run = merge(sections, options), bool(file) and Path(data).is_dir()
         return cls(merged, file or "command line", base, frozenset(typed), of_run)
-
-    @classmethod
-    def resumed(
-        cls,
-        place: Path,
-        data: str | None,
-        given: Mapping[str, Any],
-        settings: Sequence[str] = (),
-    ) -> Draft:
-        """Return the run that was stopped in a directory; nothing else may be given."""
-        from pffl.driver import SPEC as STOPPED
-        from pffl.errors import ArtefactError, UsageError
-
-        others = [f"--{name}" for name, text in given.items() if text]
-        others += [*([] if data is None else [f"DATA {data}"]), *settings]
-        if others:
-            raise UsageError(
-                f"[options-conflict] --resume continues the run of '{place}' as it "
-                f"was: leave out {', '.join(others)}"
-            )
-        if not (place / STOPPED).is_file():
-            raise ArtefactError(
-                f"[no-stopped-run] '{place}' holds no run that was stopped: there is "
-                f"no {STOPPED}"
-            )
-        return cls.of(str(place / STOPPED), {})
 
     def refuse(self, command: str, *patterns: str) -> None:
         """Refuse keys without effect in a command, unless they say what is usual.
@@ -363,8 +311,7 @@ class Draft:
         found = {k for k in self.typed if any(fnmatch(k, p) for p in patterns)}
         for key in () if self.of_run else patterns:
             section, _, name = key.partition(".")
-            table = self.sections.get(section)
-            value = table.get(name) if isinstance(table, Mapping) else None
+            value = table_of(self.sections, section).get(name)
             if value is not None and value != keys()[key].default:
                 found.add(key)
         with Problems(self.source, UsageError) as problems:
@@ -385,16 +332,14 @@ class Draft:
         """
         from pffl.constraints import is_minimax
 
-        given = self.sections.get("constraint")
-        section: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {}
-        kept = isinstance(given, list) or (minimax and is_minimax(section))
+        section = table_of(self.sections, "constraint")
+        several = isinstance(self.sections.get("constraint"), list)
+        kept = several or (minimax and is_minimax(section))
         if kept or "bound" in section or "upper_bound" in section:
             return self, True
         more = {"kind": "bgl"} if is_minimax(section) else {}
-        constraint = {**section, **more, "bound": 0.0}
-        return replace(
-            self, sections={**self.sections, "constraint": constraint}
-        ), False
+        sections = {**self.sections, "constraint": {**section, **more, "bound": 0.0}}
+        return replace(self, sections=sections), False
 
     def check(self) -> RunSpec:
         """Turn it into typed objects; all problems at once."""
@@ -414,6 +359,12 @@ class Draft:
             if asked:
                 raise UsageError(f"{text} for 'pffl run' and 'pffl deploy' alone")
         return build(spec)
+
+
+def table_of(sections: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a section; an empty one where it is no table."""
+    found = sections.get(name)
+    return found if isinstance(found, Mapping) else {}
 
 
 def build(spec: RunSpec) -> Job[Federation]:

@@ -7,9 +7,9 @@ import shlex
 import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -27,25 +27,23 @@ from pffl.cli.options import (
     option,
     takes,
 )
-from pffl.errors import FederationError, UsageError
+from pffl.errors import ArtefactError, FederationError, UsageError
 from pffl.text import few, shorten, visible
 
 if TYPE_CHECKING:
     from pffl.config import RunSpec
-    from pffl.constraints import Constraint
     from pffl.data import Federation
     from pffl.evidence.conclude import Conclusions
-    from pffl.runs import RunDirectory
 
 DECLARE = "Write [columns] for private runs, from a public or made-up table."
-MAX_GROUPS, MAX_EMPTY = 6, 10
+MAX_GROUPS = 6
 MAX_COLUMNS, MAX_REMARKS = 200, 10
 EXAMPLES, MAX_EXAMPLE = 3, 16
 
 
-@takes(*OPTIONS)
+@takes(*OPTIONS, optional=True)
 def run(
-    draft: Draft,
+    draft: Draft | None,
     out: Annotated[
         Path | None, option("Run directory. Default: the next free runs/NAME-001.")
     ] = None,
@@ -63,15 +61,25 @@ def run(
 
     Example: pffl run adult --constraint cbgl --bound 0.7 --certify --seed 0
     """
+    from pffl.driver import SPEC as STOPPED
     from pffl.engines import DEPLOYED
     from pffl.runs import REPORT
 
+    if resume is not None:
+        if draft or out:
+            raise UsageError(
+                f"[options-conflict] --resume continues the run of '{resume}' as it "
+                "was: leave out DATA, options and --out"
+            )
+        if not (resume / STOPPED).is_file():
+            raise ArtefactError(
+                f"[no-stopped-run] '{resume}' holds no run that was stopped: there is "
+                f"no {STOPPED}"
+            )
+        draft = Draft.of(str(resume / STOPPED), {})
+    if draft is None:
+        raise UsageError("[missing-data] DATA is missing: give it, or --resume DIR")
     spec = draft.check()
-    if resume is not None and out is not None:
-        raise UsageError(
-            "[options-conflict] --resume continues in its own directory: leave out "
-            "--out"
-        )
     if spec.settings.engine == DEPLOYED:
         directory, found, code = _run_deployed(spec, out, resume)
     elif draft.sections.get("policy"):
@@ -95,20 +103,22 @@ def _run_here(
     spec: RunSpec, out: Path | None, resume: Path | None
 ) -> tuple[Path, Conclusions, int]:
     """Train in this process; return where, what it reached, and its exit code."""
-    from pffl.callbacks import Callback
+    from pffl import runs
     from pffl.progress import Rounds
-    from pffl.runs import run as run_in
 
-    class Releases(Callback):
+    class Shown(Rounds):
         def releasing(self, lines: Sequence[str]) -> None:
             for line in lines:  # the plan of a run with noise, before its first query
                 terminal.note(line)
 
-    shown = [Rounds(), Releases()]
-    with interruptible() as signals, _lock(out, resume, spec.data.name) as held:
+    if resume is not None:
+        place = runs.lock(resume, unfinished=True)
+    else:
+        place = runs.lock(out) if out else runs.lock_next("runs", spec.data.name)
+    with interruptible() as signals, place as held:
         job = build(spec)
         try:
-            solution = run_in(job, held, callbacks=shown, say=terminal.note)
+            solution = runs.run(job, held, callbacks=[Shown()], say=terminal.note)
         except BaseException:
             _say_how_to_go_on(held.directory)
             raise
@@ -160,17 +170,6 @@ def _run_deployed(
     return planned.out, None, code
 
 
-def _lock(
-    out: Path | None, resume: Path | None, name: str
-) -> AbstractContextManager[RunDirectory]:
-    """Take hold of the run directory before any time is spent on training."""
-    from pffl import runs
-
-    if resume is not None:
-        return runs.lock(resume, unfinished=True)
-    return runs.lock_next("runs", name) if out is None else runs.lock(out)
-
-
 def print_result(
     found: Conclusions, directory: Path, *, aside: bool, verbose: bool
 ) -> None:
@@ -191,7 +190,7 @@ def print_result(
 
     target = terminal.stdout(stderr=aside)
     if verbose and not aside:
-        terminal.print_details(target, found)
+        terminal.print_details(found)
     (terminal.print_verdicts if aside else terminal.print_screen)(target, found)
     made = {"report": directory / REPORT, "model": directory / MODEL}
     parts = [f"{title:8} {path}" for title, path in made.items() if path.is_file()]
@@ -289,7 +288,7 @@ def feasible(
     Example: pffl feasible compas --bound 0.61
     """
     if draft.sections.get("privacy", {}).get("epsilon") is not None:
-        _show_releases(draft, json=json)
+        _show_releases(draft.check(), json=json)
         return
     draft, bounded = draft.with_a_bound()
     if certify is not None and not bounded:
@@ -333,26 +332,25 @@ def feasible(
     raise typer.Exit(code)
 
 
-def _show_releases(draft: Draft, *, json: bool) -> None:
+def _show_releases(spec: RunSpec, *, json: bool) -> None:
     """Show what a run with noise would release, before anything is."""
     from pffl._solve import planned_releases
 
-    spec = draft.check()
-    job = build(spec)
-    if (terms := spec.privacy) is None:
+    if spec.privacy is None:
         raise UsageError("[needs-epsilon] what is released needs a budget: --epsilon")
+    job = build(spec)
     lines = planned_releases(
         job.federation,
         spec.constraint,
         model=job.model,
         method=spec.method,
         options=spec.options,
-        privacy=terms,
+        privacy=spec.privacy,
     )
     if json:
         terminal.print_json({"releases": lines})
-        return
-    terminal.show("", *lines)
+    else:
+        terminal.show("", *lines)
 
 
 # What data there are
@@ -360,9 +358,8 @@ def _show_releases(draft: Draft, *, json: bool) -> None:
 
 @takes(
     *COLUMNS,
-    "constraint",
     optional=True,
-    unused="data.unseen model.* method.* run.* privacy.* policy.* about.*",
+    unused="data.unseen constraint.* model.* method.* run.* privacy.* policy.* about.*",
 )
 def data(
     draft: Draft | None,
@@ -385,17 +382,15 @@ def data(
     if isinstance(path, str) and not {"label", "group"} <= set(given):
         _show_columns(str(draft.base / path))
         return
-    if "constraint" in draft.sections:  # it names groups here
-        draft, _ = draft.with_a_bound()
     from pffl.progress import arriving
 
-    spec = draft.check()
+    source = draft.check().data
     with arriving() as progress:
-        federation = spec.data.open(progress=progress)
+        federation = source.open(progress=progress)
     if columns:
-        typer.echo(_declared(federation, spec.data.values))
+        typer.echo(_declared(federation, source.values))
     else:
-        _show_counts(federation, spec.constraint)
+        _show_counts(federation)
 
 
 def _declared(federation: Federation, values: Mapping[str, object]) -> str:
@@ -412,55 +407,34 @@ def _declared(federation: Federation, values: Mapping[str, object]) -> str:
     return f"{text}\n{dumps({'columns': columns})}"
 
 
-def _head(title: str, notes: Sequence[str]) -> None:
-    target = terminal.stdout()
-    target.print()
-    target.print(shorten(visible(title), terminal.MAX_TITLE), style="bold")
-    target.print(terminal.remarks(notes))
-
-
-def _show_counts(federation: Federation, constraint: Constraint | None) -> None:
-    """Show training rows per silo and group, groups without rows, and notes."""
+def _show_counts(federation: Federation) -> None:
+    """Show training rows per silo and group, and notes."""
     import numpy as np
     import pandas as pd
 
-    from pffl.constraints import BoundedGroupLoss, ConditionalBoundedGroupLoss
-
     schema = federation.schema
-    rows = [silo.rows("train") for silo in federation.silos]
     kind = f"{len(schema.labels)} classes" if schema.labels else "a number"
     splits = ", ".join(f"{federation.rows(s):,} {s}" for s in federation.splits)
-    facts = [
+    terminal.print_head(
+        federation.name,
         f"silos: {len(federation):,}; rows: {splits}",
         f"{schema.n_features:,} inputs; '{visible(schema.target)}' is {kind}",
         *federation.notes,
         f"fingerprint {federation.fingerprint[:16]}",
-    ]
-    _head(federation.name, facts)
-    many = len(schema.groups)
+    )
+    parts, names = [silo.rows("train").group for silo in federation.silos], "silo"
     counts = pd.DataFrame(
-        [np.bincount(part.group, minlength=many) for part in rows],
-        index=pd.Index(federation.silo_names, name="training rows"),
+        [np.bincount(part, minlength=len(schema.groups)) for part in parts],
+        index=pd.Index(federation.silo_names, name=names),
         columns=[visible(group) for group in schema.groups],
     )
-    largest = counts[counts.sum().nlargest(MAX_GROUPS).index]
-    table = largest.assign(all=counts.sum(axis=1)).sort_values("all", ascending=False)
-    table.loc["all"] = table.sum()
-    table = pd.concat([table.tail(1), table.iloc[:-1]])
-    records = table.rename_axis("training rows").reset_index().to_dict("records")
-    terminal.print_rows([{str(k): v for k, v in row.items()} for row in records])
-    if many > MAX_GROUPS:
-        terminal.show(f"and {many - MAX_GROUPS:,} more groups")
-    usual = ConditionalBoundedGroupLoss if schema.labels else BoundedGroupLoss
-    cells = (constraint or usual(0.0)).cells(schema, federation.silo_names)
-    strata = [
-        np.bincount(schema.strata(part.group, part.y), minlength=schema.n_strata)
-        for part in rows
-    ]
-    totals = cells.totals(np.array(strata, dtype=np.float64))
-    names = [n for n, total in zip(cells.names, totals, strict=True) if total == 0]
-    shown = few([shorten(visible(n), terminal.MAX_NAME) for n in names], MAX_EMPTY)
-    terminal.show("", f"groups without training rows anywhere: {shown or 'none'}")
+    table = counts[counts.sum().nlargest(MAX_GROUPS).index]
+    table.insert(0, "training rows", counts.sum(axis=1))
+    table = table.sort_values("training rows", ascending=False)
+    rows: Any = [{names: "all"} | table.sum().to_dict()]
+    terminal.print_rows(rows + table.reset_index().to_dict("records"))
+    if len(schema.groups) > MAX_GROUPS:
+        terminal.show(f"and {len(schema.groups) - MAX_GROUPS:,} more groups")
 
 
 def _show_columns(path: str) -> None:
@@ -486,17 +460,14 @@ def _show_columns(path: str) -> None:
                 "such as": ", ".join(examples),
             }
         )
-    _head(Path(path).name, [f"{len(frame):,} rows, {len(names):,} columns", *notes])
+    counted = f"{len(frame):,} rows, {len(names):,} columns"
+    terminal.print_head(Path(path).name, counted, *notes)
     terminal.print_rows(rows, MAX_COLUMNS, left=("holds", "such as"))
     remarks = [*problems.found, *told]
     if len(remarks) > MAX_REMARKS:
         remarks = [*remarks[:MAX_REMARKS], f"and {len(remarks) - MAX_REMARKS} more"]
     if protected := [name for name in names if looks_protected(name)]:
         remarks.append(f"look protected, by name: {few(protected)}")
-    target = terminal.stdout()
-    target.print()
-    target.print(terminal.remarks(remarks))
-    command = shlex.join(
-        ["pffl", "data", path, "--label", "COLUMN", "--group", "COLUMN"]
-    )
+    terminal.print_remarks(remarks)
+    command = f"pffl data {shlex.quote(path)} --label COLUMN --group COLUMN"
     terminal.show("", "Next:", f"  {command}")

@@ -139,20 +139,6 @@ def name(text: str, longest: int = MAX_NAME) -> Text:
     return Text(shorten(visible(text), longest))
 
 
-def plain_table(width: int, first: str, *numbers: Any, rule: bool = True) -> Table:
-    """A table without a frame, dense where it is narrow: names, then numbers."""
-    from rich import box
-    from rich.table import Table
-
-    right = (0 if width < ROOMY else 1) if rule else (1 if width < ROOMY else 3)
-    kind = box.SIMPLE_HEAD if rule else None
-    table = Table(box=kind, padding=(0, right, 0, 0), pad_edge=False, show_edge=False)
-    table.add_column(first, overflow="fold", max_width=MAX_NAME)
-    for title in numbers:
-        table.add_column(title, justify="right", no_wrap=True)
-    return table
-
-
 def text_rows(
     rows: Sequence[Mapping[str, Any]],
     width: int,
@@ -161,14 +147,22 @@ def text_rows(
     rule: bool = True,
     left: Sequence[str] = (),
 ) -> Table:
-    """A row per mapping; the first ones of many. Columns `left` hold text."""
+    """A row per mapping, the first ones of many, without a frame.
+
+    The first column holds names, those of `left` text, all others numbers.
+    """
+    from rich import box
+    from rich.table import Table
+
     first, *titles = dict.fromkeys(key for row in rows for key in row)
-    heads = [shorten(clean(title), MAX_NAME) for title in titles]
-    heads = [head.replace(" ", "\n") for head in heads] if rule else heads
-    table = plain_table(width, first, *heads, rule=rule)
-    for title, column in zip(titles, table.columns[1:], strict=True):
-        if title in left:
-            column.justify, column.no_wrap = "left", False
+    right = (0 if width < ROOMY else 1) if rule else (1 if width < ROOMY else 3)
+    kind = box.SIMPLE_HEAD if rule else None
+    table = Table(box=kind, padding=(0, right, 0, 0), pad_edge=False, show_edge=False)
+    table.add_column(first, overflow="fold", max_width=MAX_NAME)
+    for title in titles:
+        head, text = shorten(clean(title), MAX_NAME), title in left
+        head = head.replace(" ", "\n") if rule else head
+        table.add_column(head, justify="left" if text else "right", no_wrap=not text)
     for row in rows[:most]:
         figures = (_entry(title, row.get(title)) for title in titles)
         table.add_row(name(str(row[first]), MAX_CELL), *figures)
@@ -205,12 +199,11 @@ def print_whole(console: Console, table: Table) -> None:
     from rich.cells import cell_len
 
     names, needed = table.columns[0], _width_of(console, table)
-    if needed > console.width and names.max_width is not None:
+    if needed > console.width:
         longest = max((cell_len(str(cell)) for cell in names.cells), default=0)
-        used = min(names.max_width, longest)
+        used = min(MAX_NAME, longest)
         names.max_width = max(MIN_NAMES, used - (needed - console.width))
-        needed = _width_of(console, table)
-    width, console.width = console.width, max(console.width, needed)
+    width, console.width = console.width, max(console.width, _width_of(console, table))
     console.print(table)
     console.width = width
 
@@ -223,13 +216,18 @@ def _width_of(console: Console, table: Table) -> int:
     return Measurement.get(console, wide, table).maximum
 
 
-def remarks(notes: Sequence[str]) -> Text:
-    """Remarks, one a line, in words of the command line, that do not shout."""
-    from rich.text import Text
-
+def print_remarks(notes: Sequence[str], above: str = "\n") -> None:
+    """Print remarks below an empty line, in words of the command line, in grey."""
     from pffl.cli.options import in_options
 
-    return Text("\n".join(visible(in_options(n)) for n in notes), style="dim")
+    lines = "\n".join(visible(in_options(n)) for n in notes)
+    stdout().print(f"{above}{lines}", style="dim")
+
+
+def print_head(title: str, *notes: str) -> None:
+    """Print a title, and remarks."""
+    stdout().print(f"\n{shorten(visible(title), MAX_TITLE)}", style="bold")
+    print_remarks(notes, above="")
 
 
 # The first screen
@@ -492,14 +490,13 @@ def _worst(c: Conclusions, split: Split) -> str:
 # All else that was measured
 
 
-def print_details(console: Console, c: Conclusions) -> None:
+def print_details(c: Conclusions) -> None:
     """Show notes on the data, all figures, what they mean, the verdicts in full."""
     from pffl.evidence import tables
     from pffl.evidence.record import Training
 
     e = c.evidence
     cells = tables.table(c, tables.by_urgency(c.cells))
-    found = (tables.tried_bounds(e), tables.path_table(c), cells)
     notes = [tables.meanings(tables.columns(c, c.cells)), *e.notes]
     notes += ["synthetic data: no real person is described"] * bool(e.data.synthetic)
     notes += [tables.rates_in_words(c)] * bool(e.labels)
@@ -512,16 +509,12 @@ def print_details(console: Console, c: Conclusions) -> None:
         )
         notes += [run.chosen] if run.chosen else []
     if e.data.notes:
-        console.print(remarks(e.data.notes))
-        console.print()
-    for rows in (*found, tables.rate_table(c)):
-        if rows:
-            print_whole(console, text_rows(rows, console.width))
-            console.print()
-    console.print(remarks(notes))
-    console.print()
-    sentences = (f"{one.title}: {one.sentence}" for one in tables.verdicts(c))
+        print_remarks(e.data.notes, above="")
+    found = (tables.tried_bounds(e), tables.path_table(c), cells, tables.rate_table(c))
+    for rows in found:
+        print_rows(rows)
+    print_remarks(notes)
+    sentences = [f"{one.title}: {one.sentence}" for one in tables.verdicts(c)]
     overall = tables.overall_in_words(c)
-    for text in filter(None, (overall, c.binding, *c.changes, *sentences)):
-        console.print(visible(text))
-    console.print()
+    texts = filter(None, (overall, c.binding, *c.changes, *sentences))
+    stdout().print("", *map(visible, texts), "", sep="\n")
