@@ -400,7 +400,7 @@ def in_pieces(rows: int, step: int) -> Iterator[slice]:
 
 def scaled_rows(X: Matrix, order: IntArray, inputs: Inputs) -> Design:
     """Return some rows, in this order, as the model sees them."""
-    if not isinstance(X, np.ndarray):
+    if inputs.deferred or not isinstance(X, np.ndarray):
         return inputs.apply(X[order])
     out = np.empty((len(order), X.shape[1]))
     for piece in in_pieces(len(order), piece_rows(X.shape[1])):
@@ -448,6 +448,7 @@ def row_prints(X: FloatArray, y: FloatArray, scale: FloatArray) -> FloatArray:
 
 R = TypeVar("R")
 GROUP_COST = 3000  # a group of silos costs as much as n scores
+MAX_STACKED = 4_000_000  # parameters of a group
 # of silos of one group: (silos, n, features), (silos, n) and weights (silos, n, models)
 LocalRows = tuple[FloatArray, FloatArray, FloatArray]
 
@@ -463,7 +464,7 @@ def train(
         return one_by_one(layout, queries, spread)
     else:
         kind = LocalSteps
-    if linear(first.task).n_outputs > 1:
+    if first.task.model.n_outputs > 1:
         return [kind(layout, [query], spread).totals()[0] for query in queries]
     return kind(layout, queries, spread).totals()
 
@@ -473,6 +474,7 @@ def in_one_step(queries: Sequence[Any]) -> bool:
     first = queries[0]
     whole = first.batch_size is None and len(first.step_sizes) == 1
     tilted = first.slope or first.corrected or any(q.loss_power for q in queries)
+    tilted = tilted or not isinstance(first.task.model, LinearModel)
     # By mass, silos without any take no step, not even towards 0.
     apart = first.by_mass and not all(q.risk_weight for q in queries)
     return whole and not tilted and not apart
@@ -530,6 +532,53 @@ class Columns:
         if self.model.intercept:
             out[:, d] += slopes.sum(axis=0)
 
+    def gradients(
+        self, w: FloatArray, X: FloatArray, y: FloatArray, weights: FloatArray
+    ) -> FloatArray:
+        """Weighted gradients of a block: silo b has its own w[b] and its rows X[b]."""
+        model, d, gradient = self.model, X.shape[2], np.zeros_like(w)
+        step = max(64, piece_rows(d, w.shape[1]) // len(X))
+        for rows in in_pieces(X.shape[1], step):
+            inputs = X[:, rows]
+            z = np.matmul(inputs, w[:, :, :d].swapaxes(1, 2))
+            if model.intercept:
+                z += w[:, None, :, d]
+            if model.n_outputs > 1:
+                flat = z.reshape(-1, z.shape[2])
+                slopes = model.score_slopes(flat, y[:, rows].reshape(-1))
+                slopes = slopes.reshape(z.shape)
+            else:
+                slopes = model.score_slopes(z, y[:, rows, None])
+            slopes *= weights[:, rows]
+            gradient[:, :, :d] += np.matmul(slopes.swapaxes(1, 2), inputs)
+            if model.intercept:
+                gradient[:, :, d] += slopes.sum(axis=1)
+        return gradient
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkColumns:
+    """The one column of a network: all of w."""
+
+    model: Any  # a Network, which needs torch
+    w: FloatArray  # (1, p)
+
+    def scores(self, X: Design) -> FloatArray:
+        """Return the module's outputs."""
+        return np.asarray(self.model.scores(self.w[0], X))
+
+    def losses(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        """Return losses, shape (n, 1)."""
+        return np.asarray(self.model.link.score_losses(z, y))[:, None]
+
+    def gradients(
+        self, w: FloatArray, X: FloatArray, y: FloatArray, weights: FloatArray
+    ) -> FloatArray:
+        """Weighted gradients of a block; running statistics in `w` move."""
+        found, moved = self.model.stacked_gradients(w[:, 0], X, y, weights[..., 0])
+        w[:, 0, self.model.n_trained :] = moved
+        return np.asarray(found)[:, None]
+
 
 @dataclass(frozen=True, eq=False)
 class Stack:
@@ -544,13 +593,13 @@ class Stack:
         raise NotImplementedError
 
     @cached_property
-    def columns(self) -> Columns:
-        """Coefficients of all queries."""
-        model = linear(self.queries[0].task)
-        return Columns(
-            model,
-            np.concatenate([q.w.reshape(-1, model.n_columns) for q in self.queries]),
-        )
+    def columns(self) -> Any:
+        """Coefficients of all queries: `Columns`, or `NetworkColumns`."""
+        model = self.queries[0].task.model
+        if not isinstance(model, LinearModel):
+            return NetworkColumns(model, self.queries[0].w[None])
+        rows = [q.w.reshape(-1, model.n_columns) for q in self.queries]
+        return Columns(model, np.concatenate(rows))
 
     @cached_property
     def telling(self) -> BoolArray:
@@ -735,14 +784,18 @@ class LocalSteps(Stack):
         padding would cost more than a separate group does, or when it would not fit
         in cache; a large silo stands alone.
         """
-        layout, columns = self.layout, len(self.columns.w)
-        limit = piece_rows(layout.X.shape[1], columns)
+        layout, model, w = self.layout, self.columns.model, self.columns.w
+        limit, silos = piece_rows(layout.X.shape[1], len(w)), MAX_STACKED // w.size
+        sizes, batch = layout.sizes.tolist(), self.queries[0].batch_size or np.inf
+        exact = not isinstance(model, LinearModel) and not model.pads
         groups, first, rows = [], 0, 0
-        for position, size in enumerate(layout.sizes.tolist()):
+        for position, size in enumerate(sizes):
             padded = size * (position + 1 - first)
             waste = padded - (rows + size)
+            full = padded > limit or position - first >= silos
+            other = exact and min(batch, size) != min(batch, sizes[first])
             if position > first and (
-                padded > limit or waste > max(0.2 * rows, GROUP_COST / columns)
+                full or other or waste > max(0.2 * rows, GROUP_COST / len(w))
             ):
                 groups.append(range(first, position))
                 first, rows = position, 0
@@ -761,19 +814,25 @@ class LocalSteps(Stack):
         ridge = self.per_column([q.ridge_weight for q in self.queries])
         per_mass = _inverse(self.masses[self.layout.order])[:, column_of]
         update, lengths = np.zeros_like(columns.w), np.zeros_like(tilts)
+        trained = columns.w.shape[1]  # of each column: all but running statistics
+        if not isinstance(columns.model, LinearModel):
+            trained = columns.model.n_trained
         for group in groups:
             here = slice(group.start, group.stop)
             w = np.repeat(columns.w[None], len(group), axis=0)  # (silos, columns, c)
             for j, (X, y, c) in enumerate(self._local_rows(group, weights)):
-                gradient = _gradient(columns.model, w, X, y, c)
-                gradient += ridge[None, :, None] * w
+                gradient = columns.gradients(w, X, y, c)
+                moving = w[..., : gradient.shape[2]]  # not running statistics
+                gradient += ridge[None, :, None] * moving
                 if first.proximal:
-                    gradient += first.proximal * (w - columns.w)
+                    gradient += first.proximal * (
+                        moving - columns.w[:, : len(moving.T)]
+                    )
                 gradient *= (rates[None, :, j] * per_mass[here])[..., None]
-                w -= gradient
+                moving -= gradient
             w -= columns.w
             update += np.einsum("ks,ksc->sc", tilts[here][:, column_of], w)
-            squares = np.einsum("ksc,ksc->ks", w, w)
+            squares = np.square(w[..., :trained]).sum(axis=2)
             lengths[here] = squares.reshape(len(group), models, -1).sum(axis=2)
         return update, lengths
 
@@ -822,35 +881,8 @@ def _inverse(values: FloatArray) -> FloatArray:
     return np.divide(1.0, values, out=np.zeros_like(values), where=values > 0)
 
 
-def _gradient(
-    model: LinearModel,
-    w: FloatArray,
-    X: FloatArray,
-    y: FloatArray,
-    weights: FloatArray,
-) -> FloatArray:
-    """Weighted gradients of a block: silo b has its own w[b] and its rows X[b]."""
-    d, gradient = X.shape[2], np.zeros_like(w)
-    step = max(64, piece_rows(d, w.shape[1]) // len(X))
-    for start in range(0, X.shape[1], step):
-        rows = slice(start, start + step)
-        inputs = X[:, rows]
-        z = np.matmul(inputs, w[:, :, :d].swapaxes(1, 2))
-        if model.intercept:
-            z += w[:, None, :, d]
-        if model.n_outputs > 1:
-            flat = model.score_slopes(z.reshape(-1, z.shape[2]), y[:, rows].reshape(-1))
-            slopes = flat.reshape(z.shape)
-        else:
-            slopes = model.score_slopes(z, y[:, rows, None])
-        slopes *= weights[:, rows]
-        gradient[:, :, :d] += np.matmul(slopes.swapaxes(1, 2), inputs)
-        if model.intercept:
-            gradient[:, :, d] += slopes.sum(axis=1)
-    return gradient
-
-
 JOINED = 2**23  # numbers of inputs that are joined at once
+MAX_NUMBERS = 2**27  # of inputs that a network is given a copy of
 MEANS = [COLUMNS.index("loss"), COLUMNS.index("bounded_loss")]
 BOUNDED = MEANS[1]
 
@@ -904,7 +936,20 @@ class Local(Reference):
             ]
         if isinstance(model, LinearModel) and kind in PASSES and self._lies_out(first):
             return PASSES[kind](self.layout(queries), queries, self._spread)
+        if kind in (Train, Evaluate) and self._lies_out(first) and self._stacks(first):
+            try:
+                return PASSES[kind](self.layout(queries), queries, self._spread)
+            except Exception:  # some modules cannot be stacked
+                first.task.model.cannot_stack()
         return [Reference.ask(self, query) for query in queries]
+
+    def _stacks(self, query: Any) -> bool:
+        """Whether silos' copies of a network are faster stacked than one by one."""
+        rows = sum(len(silo.rows(query.split)) for silo in self.federation.silos)
+        small = rows * self.schema.n_features <= MAX_NUMBERS
+        if isinstance(query, Train) and (query.corrected or query.slope):
+            return False
+        return small and getattr(query.task.model, "stacks", False)
 
     def _lies_out(self, query: ModelQuery[Any]) -> bool:
         """Whether a query can be answered from a layout: it knows no person."""
@@ -991,7 +1036,8 @@ def evaluate(
 ) -> list[EvaluateTotal]:
     """Answer queries about one task and split, for all silos."""
     task = queries[0].task
-    model, in_risk = linear(task), layout.in_risk(task.shares)
+    model: Any = task.model
+    link, in_risk = model.link, layout.in_risk(task.shares)
 
     def sums_of(pieces: Sequence[Piece]) -> list[FloatArray]:
         """Sum up for each unit, and in the last row for F."""
@@ -1004,10 +1050,10 @@ def evaluate(
             for place, (query, into) in enumerate(zip(queries, sums, strict=True)):
                 z = model.scores(query.w, X)
                 columns = query.columns(
-                    model.score_losses(z, y),
-                    model.score_classes(z),
+                    link.score_losses(z, y),
+                    link.score_classes(z),
                     y,
-                    partial(model.score_bounded_losses, z, y),
+                    partial(link.score_bounded_losses, z, y),
                 )
                 into[piece.units] += piece.sums(
                     query.weighed(columns, weight, stands_for)

@@ -132,6 +132,11 @@ class LinearModel(Model):
         return replace(self, inputs=inputs, n_outputs=self.check_labels(schema))
 
     @property
+    def link(self) -> LinearModel:
+        """What follows from scores: this model itself."""
+        return self
+
+    @property
     def centred(self) -> bool:
         """Whether means are taken off the inputs: not without an intercept."""
         return self.standardize and self.intercept
