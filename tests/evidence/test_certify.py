@@ -310,7 +310,7 @@ def test_fault_32_convex_only_statements_are_refused_for_other_models(tmp_path):
     for kind in ("gap", "attainable"):
         assert not certificate.of_kind(kind)[0].available
     assert not certificate.of_kind("infeasible")
-    for kind in ("empirical", "holdout", "holdout_error", "dp_gap"):
+    for kind in ("empirical", "holdout", "holdout_error"):
         assert certificate.of_kind(kind)[0].available
     assert not_verified(solution, rows, tmp_path) == []
 

@@ -30,7 +30,6 @@ from tests.inside import (
     conclude,
     figures,
     mean,
-    spread,
     statements,
 )
 
@@ -265,19 +264,6 @@ def test_fault_80_a_bound_that_is_not_below_m_is_called_trivial():
         stated(statements.holdout, evidence(bounds=(b, 0.62))) for b in (3.0, 0.62)
     )
     assert ("trivial" in idle.text, "trivial" in plain.text) == (True, False)
-
-
-@pytest.mark.parametrize("kind", statements.SPREADS)
-def test_metrics_of_groups_with_and_without_rows(kind):
-    undefined = evidence(heldout=sample((0.5, 0.5), counts=(10, 0)))
-    said = statements.metric(kind, Conclusions(undefined))
-    assert said.value is None
-    assert said.available
-    fine = evidence(heldout=sample((0.5, 0.5), counts=(10, 10)))
-    found = statements.metric("dp_gap", Conclusions(fine))
-    assert found.value == pytest.approx(0.3)
-    ends = spread([5, 2], [10, 10], delta=1 - 0.95).interval
-    assert (found.figures["lower"], found.figures["upper"]) == (ends.lower, ends.upper)
 
 
 def test_a_name_in_a_sentence_means_one_thing() -> None:
