@@ -102,7 +102,7 @@ def test_an_equation_in_hessians_is_solved_as_far_as_products_go():
     target = rng.normal(size=len(H))
     errors = []
     for most in (0, 1, 2, len(H)):
-        v = drive(engine, solver(problem, lam, here, iter(range(most)))(target))
+        v = drive(engine, solver(problem, 0.0, lam, here, iter(range(most)))(target))
         error = v - np.linalg.solve(H, target)
         errors.append(float(np.sqrt(error @ H @ error)))
     assert errors == sorted(errors, reverse=True)

@@ -2,10 +2,9 @@
 
 The gap of a pair is max_λ' G(w; λ') − min_w' G(w'; λ). The maximum is known in closed
 form, the minimum is bounded from below: one gradient at *any* w' gives a bound
-(`problem.lower_value`), and steps on G(·; λ) make it tight. Where Hessians are asked
-for, they are Newton's. Elsewhere curvature is learnt from gradients
-(`methods.quasi_newton`), and equations in a Hessian are solved by conjugate gradients,
-each of which asks for its product with one direction.
+(`problem.lower_value`), and Newton steps on G(·; λ) make it tight. Where Hessians are
+not asked for, equations in them are solved by conjugate gradients, each of which asks
+for the product with one direction.
 
 Whether bounds can be met at all is the sign of min_w max_z r_z(w), a minimax problem:
 the method that fits solves it, with β = 0 and B = 1, and its λ is the witness. What it
@@ -26,8 +25,6 @@ from pffl.bounds.infeasible import FAR, SHARP, Support, support
 from pffl.evidence.record import Least, Missing
 from pffl.flow import Bounds, Flow, Run, Start, ask, given, rounds
 from pffl.methods.auto import Auto, choose
-from pffl.methods.base import MAX_HESSIAN_PARAMETERS
-from pffl.methods.first_order import MAX_PAIRS, Span, learnt, sizes_of, used_of
 from pffl.methods.saddle_bounds import inside
 from pffl.models.linear import LinearModel
 from pffl.problem import Expansion, Point, Problem, lower_value, upper_value, value
@@ -42,7 +39,6 @@ ROUNDS = 100  # that it may take
 NEWTON_ROUNDS = 50  # that it may take with Hessians
 INTERRUPTED = Missing("the run was interrupted")
 EFFORT = 30  # rounds that a best response may take
-MORE = 5  # times as many where they are of gradients only
 SHARPNESS = 0.01  # stop when what is left is this small a part of the gap
 FINE = 1e-8  # or this small a part of the losses' unit, times β + Σλ
 SOLVED = 1e-6  # of what it was: what is left of an equation
@@ -82,11 +78,9 @@ def best_response(
     asks for.
     """
     lower, proved, rounds, here = -np.inf, start.w, 0, start
-    effort = EFFORT if start.risk_hessian.size else MORE * EFFORT
     losses = np.append(start.risk, start.violation + problem.cells.bounds)
     fine = FINE * gap_unit(float(losses.max()), problem.unit)
     fine *= problem.risk_weight + float(multipliers.sum())
-    known = Learnt()
     while True:
         bound = lower_value(here, multipliers, problem, problem.errors(here))
         noise = lower_value(here, multipliers, problem) - bound
@@ -95,17 +89,20 @@ def best_response(
         g_here = _value(problem, here, multipliers)  # ≥ the minimum
         left = g_here - lower
         sharp = max(SHARPNESS * (upper - lower), 2.0 * noise, fine)
-        if left <= sharp or rounds >= effort:
+        if left <= sharp or rounds >= EFFORT:
             return lower, proved
         if here.risk_hessian.size:
             step = newton_step(here, multipliers, problem)
         else:
-            step = known.step(here, multipliers, problem)
+            weights = problem.risk_weight, multipliers
+            solve = solver(problem, *weights, here, iter(range(PRODUCTS)))
+            step = -(yield from solve(_gradient(problem, here, multipliers)))
+            if problem.modulus == 0:
+                step = inside(problem, here.w + step) - here.w
         scale = 1.0
-        while rounds < effort:
+        while rounds < EFFORT:
             trial = yield from expand(problem, here.w + scale * step)
             rounds += 1
-            known = known.after(here, trial, multipliers, problem)
             if _value(problem, trial, multipliers) <= g_here or scale < 1e-3:
                 break
             scale /= 4
@@ -145,123 +142,46 @@ def newton_step(at: Expansion, multipliers: FloatArray, problem: Problem) -> Flo
     return basis @ (target / (eigenvalues + high)) - at.w
 
 
-@dataclass(frozen=True, eq=False)
-class Learnt:
-    """What steps on G(·; λ) told of its curvature: steps, and changes of the gradient.
-
-    The ridge is known, and left out of the changes.
-    """
-
-    steps: tuple[FloatArray, ...] = ()
-    changes: tuple[FloatArray, ...] = ()
-
-    def after(
-        self,
-        here: Expansion,
-        trial: Expansion,
-        multipliers: FloatArray,
-        problem: Problem,
-    ) -> Learnt:
-        """Remember a step."""
-        if trial.risk_hessian.size:
-            return self
-        used, modulus = used_of(problem), problem.modulus
-        here, trial = here.take(used), trial.take(used)
-        s = trial.w - here.w
-        change = _gradient(problem, trial, multipliers) - modulus * s
-        change -= _gradient(problem, here, multipliers)
-        return Learnt(
-            (*self.steps, s)[-MAX_PAIRS:], (*self.changes, change[None])[-MAX_PAIRS:]
-        )
-
-    def step(
-        self, here: Expansion, multipliers: FloatArray, problem: Problem
-    ) -> FloatArray:
-        """Return the quasi-Newton step; where there is a ball, one that stays in it."""
-        used = used_of(problem)
-        gradient = _gradient(problem, here.take(used), multipliers)
-        weight = problem.risk_weight + float(multipliers.sum())
-        sizes = weight * problem.unit * sizes_of(problem)[used]
-        slopes = (*(y[0] for y in self.changes), gradient)
-        curved = sizes + problem.modulus
-        span = Span.of([*self.steps, *(y / curved for y in slopes)])
-        steps = [span.seen(s) for s in self.steps]
-        changes = [span.seen(y) for y in self.changes]
-        hessian = learnt(steps, changes, span.diagonal(sizes))[0]
-        hessian += problem.modulus * np.eye(span.size)
-        step = np.zeros(problem.n_parameters)
-        step[used] = span.back(-np.linalg.solve(hessian, span.seen(gradient)))
-        return step if problem.modulus > 0 else inside(problem, here.w + step) - here.w
-
-
 def solver(
     problem: Problem,
+    risk_weight: float,
     multipliers: FloatArray,
     here: Expansion,
     products: Iterator[object],
 ) -> Solver:
-    """Return what solves H v = target, H = Σ λ_z ∇²r_z at a w; it may be singular.
+    """Return what solves H v = target, H that of βF + λᵀr at a w; it may be singular.
 
     Each product with a Hessian that is not known takes one of `products`; what is found
-    when there are no more of them is the best so far. Where every query is a
-    message, one Hessian is less than all these products.
+    when there are no more of them is the best so far.
     """
     if here.hessians.size:
-        inverse = _inverse(problem, multipliers, here)
-        return lambda target: given(inverse @ target)
-    access = problem.access
-    few = access.elsewhere or access.pooled > 0
-    if few and problem.n_parameters <= MAX_HESSIAN_PARAMETERS:
-        return _once(problem, multipliers, here)
-    return lambda target: _conjugate(problem, multipliers, here.w, target, products)
+        hessian = np.tensordot(multipliers, here.hessians, axes=1)
+        hessian = hessian + risk_weight * here.risk_hessian
+        cut = problem.n_parameters * float(np.finfo(np.float64).eps)
+        inverse = np.linalg.pinv(hessian, rcond=cut, hermitian=True)
+        return lambda target: given(np.asarray(inverse @ target, np.float64))
+    weights = np.append(risk_weight, problem.cell_weights(multipliers))
 
+    def conjugate(target: FloatArray) -> Flow[FloatArray]:
+        """Solve by conjugate gradients, from 0 (Nocedal and Wright, algorithm 5.2)."""
+        v, left = np.zeros_like(target), target
+        direction, size = target, float(target @ target)
+        goal = SOLVED**2 * size
+        while size > goal and next(products, None) is not None:
+            asked = Expand(problem.task, here.w, directions=direction[:, None])
+            total = yield from ask(asked)
+            product = weights @ total.products[:, 0]
+            product = product + risk_weight * problem.mu * direction
+            curvature = float(direction @ product)
+            if not curvature > 0:
+                break
+            v = v + (size / curvature) * direction
+            left = left - (size / curvature) * product
+            before, size = size, float(left @ left)
+            direction = left + (size / before) * direction
+        return v
 
-def _inverse(problem: Problem, multipliers: FloatArray, at: Expansion) -> FloatArray:
-    hessian = np.tensordot(multipliers, at.hessians, axes=1)
-    cut = problem.n_parameters * float(np.finfo(np.float64).eps)
-    return np.asarray(np.linalg.pinv(hessian, rcond=cut, hermitian=True), np.float64)
-
-
-def _once(problem: Problem, multipliers: FloatArray, here: Expansion) -> Solver:
-    """Solve with a Hessian that is asked for when it is needed first."""
-    known: list[FloatArray] = []
-
-    def solve(target: FloatArray) -> Flow[FloatArray]:
-        if not known:
-            total = yield from ask(Expand(problem.task, here.w, 2))
-            at = problem.expand(here.w, total)
-            known.append(_inverse(problem, multipliers, at))
-        return known[0] @ target
-
-    return solve
-
-
-def _conjugate(
-    problem: Problem,
-    multipliers: FloatArray,
-    w: FloatArray,
-    target: FloatArray,
-    products: Iterator[object],
-) -> Flow[FloatArray]:
-    """Solve by conjugate gradients, from 0.
-
-    Reference: Nocedal and Wright, *Numerical Optimization*, algorithm 5.2.
-    """
-    v, left = np.zeros_like(target), target
-    direction, size = target, float(target @ target)
-    goal = SOLVED**2 * size
-    weights = problem.cell_weights(multipliers)
-    while size > goal and next(products, None) is not None:
-        total = yield from ask(Expand(problem.task, w, directions=direction[:, None]))
-        product = weights @ total.products[1:, 0]
-        curvature = float(direction @ product)
-        if not curvature > 0:
-            break
-        v = v + (size / curvature) * direction
-        left = left - (size / curvature) * product
-        before, size = size, float(left @ left)
-        direction = left + (size / before) * direction
-    return v
+    return conjugate
 
 
 # How low bounds can go
@@ -386,7 +306,7 @@ def _corrected(
     H = Σ λ_z ∇²r_z, so that the residual g − Hv is 0 at once where no slope is cut.
     Also returns the first correction: the Newton step from w, turned round.
     """
-    solve = solver(problem, lam, here, products)
+    solve = solver(problem, 0.0, lam, here, products)
     best = yield from _ask(problem, lam, here.w, np.zeros(problem.n_parameters))
     first = yield from solve(best.residual)
     step, refused = first, 0
