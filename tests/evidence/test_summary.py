@@ -31,8 +31,8 @@ def with_bounds(e: Evidence, bounds: list[float]) -> Evidence:
 
 def test_a_word_that_is_not_known_is_never_good():
     for word in ("exceeded", "not met", "impossible", "not converged", "diverged", "?"):
-        assert tables.VerdictLine("", word, "").tone == "bad"
-    assert tables.VerdictLine("", "no bounds", "").tone == "plain"
+        assert tables.Verdict("", word, "").tone == "bad"
+    assert tables.Verdict("", "no bounds", "").tone == "plain"
 
 
 @pytest.mark.parametrize("title", ["constrained", "test", "certified at most"])

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
     from pffl.evidence.conclude import CellResult, Conclusions
     from pffl.evidence.rates import GroupRates, Rate
-    from pffl.evidence.tables import Split, VerdictLine
+    from pffl.evidence.statements import Verdict
+    from pffl.evidence.tables import Split
 
 MIN_WIDTH = 60  # columns; on a narrower terminal lines are wrapped by the terminal
 MAX_NOTE = 500
@@ -440,7 +441,7 @@ def print_verdicts(console: Console, c: Conclusions) -> None:
     console.print(lines)
 
 
-def _reasons(c: Conclusions, found: Sequence[VerdictLine]) -> list[str]:
+def _reasons(c: Conclusions, found: Sequence[Verdict]) -> list[str]:
     """Say why each verdict is what it is: in few words, or by its first sentence."""
     e, words = c.evidence, [one.word for one in found]
     out = [re.split(r"(?<=\.) (?=[A-Z])", one.sentence)[0] for one in found]

@@ -10,8 +10,8 @@ Under noise no cell is called the worst: noise could have chosen it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -33,11 +33,11 @@ from pffl.evidence.figures import (
 from pffl.evidence.rates import GroupRates, Metrics, metrics, rates
 from pffl.evidence.record import Evidence, Missing, ModelPath, Sample, known
 from pffl.evidence.sentences import Said, names_in
-from pffl.evidence.statements import Certificate, Statement, Status, statements
+from pffl.evidence.statements import Certificate, Status, Verdict, statements
 from pffl.files import plain
 from pffl.records import Record
 from pffl.text import up
-from pffl.typing import BoolArray, FloatArray
+from pffl.typing import BoolArray
 
 EXIT_CODES: dict[str, int] = {
     "met": 0,
@@ -64,30 +64,6 @@ class ContradictionError(PFFLError):
     """Two figures of a result contradict each other: a fault of pffl."""
 
     code = "figures-contradict"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """One of the three: what holds, in a word and a sentence, with its figures."""
-
-    said: Said
-    more: Mapping[str, Any] = field(default_factory=dict)
-    own: str = ""  # a word that is not that of the key
-
-    @property
-    def word(self) -> str:
-        """The verdict, in a word."""
-        return self.own or self.said.key.split(".")[1]
-
-    @property
-    def sentence(self) -> str:
-        """The verdict, in a sentence."""
-        return str(self.said)
-
-    def certified(self) -> dict[str, Any]:
-        """Plain form, for certificate.json: with key and figures of the sentence."""
-        told = {"key": self.said.key, "figures": plain(self.said.figures)}
-        return {"verdict": self.word, "sentence": self.sentence, **told}
 
 
 @dataclass(frozen=True)
@@ -138,11 +114,6 @@ class Conclusions(Judged):
     # What sentences name
 
     @property
-    def epsilon(self) -> float | None:
-        """ε that was declared."""
-        return None if self.noise is None else self.noise.epsilon
-
-    @property
     def rows(self) -> str:
         """The rows given. Who audits a model does not know what trained it."""
         run = known(self.e.training)
@@ -189,14 +160,12 @@ class Conclusions(Judged):
     def unfinished(self) -> Said:
         """That the run did not converge, and what to raise."""
         run = known(self.e.training)
-        if run is not None and run.settling is not None:
-            found = run.settling
+        method = {} if run is None else run.method
+        if run is not None and (found := run.settling) is not None:
             key = "swung.unknown" if found.swing is None else "swung"
             swung = self.say(key, **vars(found))
-            return self.say(
-                "unsettled", rounds=run.rounds, last=found.rounds, swung=swung
-            )
-        method = {} if run is None else run.method
+            more = {"rounds": run.rounds, "last": found.rounds}
+            return self.say("unsettled", swung=swung, **more)
         if run is not None and run.rounds < method.get("max_rounds", 0):
             return self.say("unfinished.rounding")  # it saw that more do not help
         for name in EFFORT:
@@ -232,20 +201,18 @@ class Conclusions(Judged):
     # Training rows
 
     @cached_property
-    def judged(self) -> Verdict:
+    def judged(self) -> Said:
         """The verdict on the rows given."""
         e, cells = self.e, self.losses["train"]
         if e.stopped is not None:
-            return Verdict(self.say(f"training.{e.stopped}"))
+            return self.say(f"training.{e.stopped}")
         if e.promise and cells.empty and self.noise is None:
-            told = ", ".join(cells.empty)
-            return Verdict(self.say("training.not measured", cells=told))
+            return self.say("training.not measured", cells=", ".join(cells.empty))
         if e.promise:
-            return Verdict(self._bounded(cells))
+            return self._bounded(cells)
         said = self._minimax(cells) if e.minimax else self.say("training.no bounds")
-        if self.converged == "no":
-            said = self.say("training.not converged.no bounds", said=said)
-        return Verdict(said)
+        no = self.converged == "no"
+        return self.say("training.not converged.no bounds", said=said) if no else said
 
     def _bounded(self, cells: Losses) -> Said:
         if self.noise is not None:
@@ -254,7 +221,8 @@ class Conclusions(Judged):
             over, key = cells.above, "training.not met.noise"
             if not over.any():
                 over, key = cells.high > cells.bounds, "training.not decided"
-            return self.say(key, cells=self.between_of(cells, over, "cell.between"))
+            told = self.between_of(cells, over, "cell.between")
+            return self.say(key, cells=told, epsilon=self.noise.epsilon)
         if self.converged == "no" and (cells.met or self.proof is None):
             return self.say("training.not converged" + ".met" * cells.met)
         if cells.met:
@@ -281,10 +249,20 @@ class Conclusions(Judged):
     @cached_property
     def verdicts(self) -> dict[str, Verdict]:
         """On training rows, on test rows, for new people."""
-        first, run = self.judged, self.e.training
+        first, run, path = self.judged, self.e.training, known(self.e.path)
         if isinstance(run, Missing):  # a model from elsewhere has none
-            first = Verdict(self._reason("training.not measured.audit", run.missing))
-        return {"training": first, "test": self._test, "new_people": self._new_people}
+            first = self._reason("training.not measured.audit", run.missing)
+        more: dict[str, Any] = {"more_rows": {}}
+        if not self.by_path:
+            more["more_rows"] = self.people.more_rows
+        if path is not None:
+            more |= {"model": path.chosen + 1, "models": len(path.candidates)}
+            more["calibration_rows"] = path.shipped.calibration.rows
+        return {
+            "training": Verdict.of("training", first),
+            "test": self._test,
+            "new_people": Verdict.of("new_people", self._new_people, **more),
+        }
 
     def _reason(self, key: str, text: str) -> Said:
         return self.say(key, reason=f"{text[:1].upper()}{text[1:]}.")
@@ -297,7 +275,7 @@ class Conclusions(Judged):
     @property
     def message(self) -> str:
         """The same in a sentence."""
-        return self.judged.sentence
+        return str(self.judged)
 
     @property
     def exit_code(self) -> int:
@@ -311,46 +289,50 @@ class Conclusions(Judged):
     def _test(self) -> Verdict:
         """How the cells stand on test rows: figures, and nothing certified."""
         e, cells, noisy = self.e, self.losses.get("test"), self.noise is not None
+        say, more = self.say, dict[str, Any]()
+
+        def verdict(said: Said, word: str = "") -> Verdict:
+            return Verdict.of("test", said, word, **more)
+
         if cells is None:
-            why = "" if isinstance(e.heldout, Sample) else e.heldout.missing
+            why = getattr(e.heldout, "missing", "")
             why = "there are no test rows" if noisy else why
-            return Verdict(self._reason("test.not measured", why))
-        rows, filled = self._test_rows, np.flatnonzero(cells.counts > 0)
+            return verdict(self._reason("test.not measured", why))
+        rows, filled = {"rows": self._test_rows}, np.flatnonzero(cells.counts > 0)
         if not len(filled) and not noisy:
-            reason = "No test row is in a group."
-            return Verdict(self.say("test.not measured", reason=reason))
+            return verdict(
+                say("test.not measured", reason="No test row is in a group.")
+            )
         if not e.promise and noisy:
             ends = {"low": float(cells.low.max()), "high": float(cells.high.max())}
-            return Verdict(self.say("test.no bounds.noise", rows=rows, **ends))
+            return verdict(say("test.no bounds.noise", **rows, **ends))
         if not e.promise:
-            worst = int(filled[np.argmax(cells.means[filled])])
-            figures = {"loss": float(cells.means[worst]), "cell": cells.names[worst]}
-            return Verdict(self.say("test.no bounds", rows=rows, **figures))
-        enough = cells.counts >= FEWEST
+            z = int(filled[np.argmax(cells.means[filled])])
+            figures = {"loss": float(cells.means[z]), "cell": cells.names[z]}
+            return verdict(say("test.no bounds", **rows, **figures))
+        enough, maybe = cells.counts >= FEWEST, cells.high > cells.bounds
         over = enough & (cells.low > cells.bounds)
-        more = {"exceeded": [cells.names[z] for z in np.flatnonzero(over)]}
+        more["exceeded"] = [cells.names[z] for z in np.flatnonzero(over)]
         small = ", ".join(f"'{cells.names[z]}'" for z in np.flatnonzero(~enough))
-        few = self.say("test.few" + ".noise" * noisy, cells=small, fewest=FEWEST)
-        maybe = cells.high > cells.bounds
-        if noisy and over.any():
-            told = self.between_of(cells, over, "cell.between")
-            return Verdict(self.say("test.exceeded.noise", rows=rows, cells=told), more)
-        if (enough & maybe & ~over).any():
-            told = self.between_of(cells, maybe, "cell.between")
-            return Verdict(self.say("test.not decided", rows=rows, cells=told), more)
+        few = say("test.few" + ".noise" * noisy, cells=small, fewest=FEWEST)
+        undecided = bool((enough & maybe & ~over).any())
+        if (noisy and over.any()) or undecided:
+            key = "test.exceeded.noise" if noisy and over.any() else "test.not decided"
+            which = over if noisy and over.any() else maybe
+            told = self.between_of(cells, which, "cell.between")
+            return verdict(say(key, cells=told, **rows))
         if not enough.any() or (noisy and small):
-            return Verdict(few, more, "not measured")
+            return verdict(few, "not measured")
         if noisy:
-            return Verdict(self.say("test.within.noise", rows=rows), more)
-        worst = int(np.argmax(np.where(enough, cells.violation, -np.inf)))
-        many, told = int(over.sum()), f" {few}" if small else ""
-        figures = {"rows": rows, "worst": self.standing_of(cells, worst), "few": told}
-        if not many:
-            said = self.say("test.within", other="other " * bool(small), **figures)
-            return Verdict(said, more, "not measured" if small else "")
-        above = f"{many:,} groups are above their bounds"
-        above = "one group is above its bound" if many == 1 else above
-        return Verdict(self.say("test.exceeded", above=above, **figures), more)
+            return verdict(say("test.within.noise", **rows))
+        z = int(np.argmax(np.where(enough, cells.violation, -np.inf)))
+        figures = {"worst": self.standing_of(cells, z), "few": f" {few}" * bool(small)}
+        if not over.any():
+            said = say("test.within", other="other " * bool(small), **rows, **figures)
+            return verdict(said, "not measured" if small else "")
+        above = f"{over.sum():,} groups are above their bounds"
+        above = "one group is above its bound" if over.sum() == 1 else above
+        return verdict(say("test.exceeded", above=above, **rows, **figures))
 
     @property
     def _test_rows(self) -> str:
@@ -370,36 +352,20 @@ class Conclusions(Judged):
     # New people
 
     @cached_property
-    def _new_people(self) -> Verdict:
-        """What is certified for new people."""
-        path, found = known(self.e.path), self._short
-        more: dict[str, Any] = {} if self.by_path else self.people.more_rows
-        more = {"more_rows": more}
-        if path is not None:
-            more |= {
-                "model": path.chosen + 1,
-                "models": len(path.candidates),
-                "calibration_rows": path.shipped.calibration.rows,
-            }
-        return Verdict(found, more)
-
-    @cached_property
-    def _short(self) -> Said:
-        """What is certified for unseen people, without how."""
-        e, found, path = self.e, self.upper, known(self.e.path)
+    def _new_people(self) -> Said:
+        """What is certified for new people, without how."""
+        e, found, path, noise = self.e, self.upper, known(self.e.path), self.noise
         if found is None or e.terms.loss_bound is None:
-            if self.noise is not None:
-                reason = f"Not available: {self.absent}."
-                return self.say("new_people.not measured", reason=reason)
-            return self._reason("new_people.not measured", self.absent)
+            head = "" if noise is None else "not available: "
+            return self._reason("new_people.not measured", f"{head}{self.absent}")
         word = "certified" if self.shown else "not certified"
-        if self.noise is not None:
-            if not e.promise:
-                return self.say("new_people.no bounds.noise", high=float(found.max()))
+        if noise is not None and not e.promise:
+            return self.say("new_people.no bounds.noise", high=float(found.max()))
+        if noise is not None:
             cells = Losses(e.names, found, found, found, found, e.bounds, 0 * found)
             told = self.between_of(cells, found > e.bounds, "cell.at most")
-            own = self.noise.heldout_epsilon
-            return self.say(f"new_people.{word}.noise", epsilon=own, cells=told)
+            own = {"epsilon": noise.heldout_epsilon, "cells": told}
+            return self.say(f"new_people.{word}.noise", **own)
         if path is not None:
             many, rows = len(path.candidates), path.shipped.calibration.rows
             which: str = self.say("which", model=path.chosen + 1, models=many)
@@ -427,15 +393,11 @@ class Conclusions(Judged):
         found, bounds, names = self.people.upper, self.e.bounds, self.e.names
         if found is None:
             raise TypeError("nothing is known of new people")
-        many, worst = int((found <= bounds).sum()), int(np.argmax(found - bounds))
-        head = "standing.all" if many == len(names) else "standing.some"
-        return self.say(
-            "standing",
-            head=self.say(head, kept=many, many=len(names)),
-            cell=names[worst],
-            high=float(found[worst]),
-            bound=float(bounds[worst]),
-        )
+        many, z = int((found <= bounds).sum()), int(np.argmax(found - bounds))
+        key = "standing.all" if many == len(names) else "standing.some"
+        head = self.say(key, kept=many, many=len(names))
+        figures = {"high": float(found[z]), "bound": float(bounds[z])}
+        return self.say("standing", head=head, cell=names[z], **figures)
 
     @property
     def lacking(self) -> str:
@@ -446,8 +408,7 @@ class Conclusions(Judged):
         more, rows = self.people.more_rows, known(self.people.sample)
         if not more or rows is None or self.people.upper is None:
             return ""
-        never = [name for name, many in more.items() if many is None]
-        name = never[0] if never else max(more, key=lambda n: more[n] or 0)
+        name = max(more, key=lambda name: more[name] or np.inf)
         many, z = more[name], self.e.names.index(name)
         key = "more" if many else "never" if rows.of_cells("count")[z] else "none"
         return self.say(
@@ -482,7 +443,7 @@ class Conclusions(Judged):
     # Beside them
 
     @cached_property
-    def warning(self) -> str | None:
+    def warning(self) -> Said | None:
         """Groups for which the model is no better than a constant guess, of test rows.
 
         Groups with a bound, and all rows together. The guess is that of their own
@@ -521,23 +482,19 @@ class Conclusions(Judged):
         None where multipliers say nothing: without bounds, before convergence, under
         noise.
         """
-        e = self.e
+        e, total = self.e, float(self.e.multipliers.sum())
         silent = self.noise is not None or not (e.promise and e.trained)
         if silent or self.converged != "yes" or self.losses["train"].empty:
             return None
-        total, key, told = float(e.multipliers.sum()), "binding.none", ""
-        found: list[tuple[float, str]] = []
-        if total > NO_MULTIPLIER:
-            parts = zip(100 * e.multipliers / total, e.names, strict=True)
-            found = sorted((one for one in parts if one[0] >= 0.5), key=lambda p: -p[0])
-            key = "binding.one" if len(found) == 1 else "binding"
-            told = ", ".join(
-                f"'{name}' ({share:.0f} %)" for share, name in found[:TOLD]
-            )
-            told += f" and {len(found) - TOLD} more" if len(found) > TOLD else ""
         kind = "tightened bound" if isinstance(e.path, ModelPath) else "bound"
-        cell = found[0][1] if found else ""
-        return self.say(key, kind=kind, cell=cell, told=told)
+        if total <= NO_MULTIPLIER:
+            return self.say("binding.none", kind=kind)
+        shares = zip(100 * e.multipliers / total, e.names, strict=True)
+        found = sorted((one for one in shares if one[0] >= 0.5), key=lambda p: -p[0])
+        told = ", ".join(f"'{name}' ({share:.0f} %)" for share, name in found[:TOLD])
+        told += f" and {len(found) - TOLD} more" if len(found) > TOLD else ""
+        key = "binding.one" if len(found) == 1 else "binding"
+        return self.say(key, kind=kind, cell=found[0][1] if found else "", told=told)
 
     @cached_property
     def changes(self) -> list[str]:
@@ -600,33 +557,28 @@ class Conclusions(Judged):
     @cached_property
     def cells(self) -> tuple[CellResult, ...]:
         """The figures of each cell."""
-        e, test, path = self.e, self.losses.get("test"), known(self.e.path)
-        nothing, train = np.full(len(e.cells), np.nan), self.losses["train"]
-        counts = np.zeros(len(e.cells)) if test is None else test.counts
+        e, path, before = self.e, known(self.e.path), known(self.e.before)
+        train, test, n = self.losses["train"], self.losses.get("test"), len(e.cells)
+        nothing, counts = np.full(n, np.nan), np.zeros(n)
+        tested, shown = nothing, nothing if self.upper is None else self.upper
+        if test is not None:
+            counts, tested = test.counts, test.means
         there = counts if path is None else path.shipped.calibration.of_cells("count")
-        shown = (
-            nothing if self.upper is None else np.where(there > 0, self.upper, np.nan)
-        )
-        before = known(e.before)
         samples = {} if before is None else before.samples
         old = {split: e.means(sample) for split, sample in samples.items()}
-        return tuple(
-            CellResult(
-                cell.cell,
-                cell.bound if e.promise else None,
-                int(train.counts[z]),
-                float(train.means[z]),
-                float(train.violation[z]) if e.promise else None,
-                cell.multiplier,
-                _number(nothing if test is None else test.means, z),
-                int(counts[z]),
-                _number(shown, z),
-                _number(old.get("train", nothing), z),
-                _number(old.get("test", nothing), z),
-                cell.constant,
-            )
-            for z, cell in enumerate(e.cells)
+        shown = np.where(there > 0, shown, np.nan)
+        free = [old.get(split, nothing) for split in ("train", "test")]
+        columns = (
+            e.names,
+            e.bounds.tolist() if e.promise else [None] * n,
+            train.counts.astype(int).tolist(),
+            train.means.tolist(),
+            train.violation.tolist() if e.promise else [None] * n,
+            e.multipliers.tolist(),
+            *map(plain, (tested, counts.astype(int), shown, *free)),
+            [cell.constant for cell in e.cells],
         )
+        return tuple(CellResult(*row) for row in zip(*columns, strict=True))
 
     @cached_property
     def rates(self) -> list[GroupRates]:
@@ -667,7 +619,7 @@ class Conclusions(Judged):
         note += [self.say("scope")] if e.trained else []
         note += [] if self.upper is None else [self.say("each alone")]
         return Certificate(
-            {key: one.certified() for key, one in self.verdicts.items()},
+            {key: one.as_dict() for key, one in self.verdicts.items()},
             e.about.date,
             e.data.name,
             tuple(e.names),
@@ -677,11 +629,6 @@ class Conclusions(Judged):
             fingerprints(e),
             (*note, *e.notes),
         )
-
-    @property
-    def statements(self) -> tuple[Statement, ...]:
-        """The claims."""
-        return self.certificate.statements
 
     def result(self) -> dict[str, Any]:
         """Return what result.json holds."""
@@ -728,10 +675,6 @@ class Conclusions(Judged):
             yield f"limits at M = {M:g} change the losses of training rows"
 
 
-def _number(values: FloatArray, z: int) -> float | None:
-    return None if np.isnan(values[z]) else float(values[z])
-
-
 def fingerprints(e: Evidence) -> dict[str, str]:
     """Hashes of what is certified."""
     found = {"model": e.model.fingerprint, "schema": e.data.schema}
@@ -760,7 +703,7 @@ def _figures(c: Conclusions) -> dict[str, Any]:
         "converged": c.converged,
         "message": c.message,
         "verdicts": {
-            key: {"verdict": one.word, "sentence": one.sentence, **one.more}
+            key: {"verdict": one.word, "sentence": str(one.sentence), **one.more}
             for key, one in c.verdicts.items()
         },
         "warning": c.warning,

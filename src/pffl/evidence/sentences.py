@@ -75,6 +75,11 @@ class Said(str):
         own.key, own.figures = key, dict(figures)
         return own
 
+    @property
+    def word(self) -> str:
+        """The verdict that it is, in a word: the second part of its key."""
+        return self.key.split(".")[1]
+
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
         """Copy the words alone."""
         return str, (str(self),)

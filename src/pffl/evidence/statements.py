@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -18,7 +18,7 @@ import numpy as np
 from pffl.bounds import rates
 from pffl.errors import NotMetError
 from pffl.evidence.record import Evidence, Missing, Noise, known
-from pffl.evidence.sentences import HONEST, Assumption, Said, State
+from pffl.evidence.sentences import HONEST, SENTENCES, Assumption, Said, State
 from pffl.files import plain
 from pffl.privacy.accounting import epsilon_of
 from pffl.records import Record
@@ -40,26 +40,61 @@ Status: TypeAlias = Literal[
     "interrupted",
 ]
 
+Tone: TypeAlias = Literal["good", "caution", "bad", "plain"]
+
 #: The three verdicts, and who each is about.
 VERDICTS = {
     "training": "Training rows",
     "test": "Test rows",
     "new_people": "New people",
 }
+#: How good a word is; one that is not known to be good is bad.
+TONES: dict[str, Tone] = {
+    **dict.fromkeys(("met", "within", "certified", "holds"), "good"),
+    **dict.fromkeys(("not decided", "not certified", "interrupted"), "caution"),
+    "no better than a guess": "caution",
+    **dict.fromkeys(("no bounds", "not measured"), "plain"),
+}
+SIGNS: dict[Tone, str] = {"good": "✓", "caution": "!", "bad": "✗", "plain": "–"}
 FORMAT = "pffl.certificate"
 VERSION = 6
-#: Of each kind of statement: what it is about, and what stands before one that holds,
-#: and that does not.
-KINDS = {
-    "privacy": ("Privacy", "holds", "does not hold"),
-    "gap": ("Best trade-off", "holds", "does not hold"),
-    "empirical": ("Bounds, on the rows at hand", "met", "not met"),
-    "infeasible": ("Impossible bounds", "proved", "not proved"),
-    "attainable": ("Smallest bound", "holds", "does not hold"),
-    "holdout": ("New people: loss", "certified", "not certified"),
-    "implied": ("Whole groups", "holds", "does not hold"),
-    "holdout_error": ("New people: errors", "holds", "does not hold"),
+#: What stands before a statement that holds, and before one that does not.
+MARKS = {
+    "empirical": ("met", "not met"),
+    "infeasible": ("proved", "not proved"),
+    "holdout": ("certified", "not certified"),
 }
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One of the three: who it is about, in a word, in a sentence, with figures."""
+
+    title: str
+    word: str
+    sentence: Said
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, key: str, said: Said, word: str = "", **more: Any) -> Verdict:
+        """Build one from its sentence, whose key has the word, unless it is given."""
+        return cls(VERDICTS[key], word or said.word, said, more)
+
+    @property
+    def tone(self) -> Tone:
+        """How good it is."""
+        return TONES.get(self.word, "bad")
+
+    @property
+    def sign(self) -> str:
+        """What tells the tones apart without colour."""
+        return SIGNS[self.tone]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain form, for certificate.json: with key and figures of the sentence."""
+        told = {"verdict": self.word, "sentence": str(self.sentence)}
+        figures = plain(self.sentence.figures)
+        return {**told, "key": self.sentence.key, "figures": figures}
 
 
 @dataclass(frozen=True)
@@ -104,23 +139,22 @@ class Statement(Record):
         if self.value is not None and not math.isfinite(self.value):
             why.append("the number could not be computed")
         if why:
-            gone = dict.fromkeys(("value", "holds", "per_cell"))
             told = f"not available: {'; '.join(dict.fromkeys(why))}"
-            gone |= {"figures": {}, "available": False, "text": told, "key": ""}
-            for name, value in gone.items():
-                object.__setattr__(self, name, value)
+            gone = {"text": told, "available": False, "figures": {}, "key": ""}
+            vars(self).update(gone, value=None, holds=None, per_cell=None)
 
     @property
     def title(self) -> str:
         """What it is about, in words."""
-        return KINDS[self.kind][0]
+        return SENTENCES[f"title.{self.kind}"]
 
     @property
     def mark(self) -> str:
         """The word that stands before it."""
         if not self.available:
             return "not available"
-        return "known" if self.holds is None else KINDS[self.kind][2 - self.holds]
+        words = MARKS.get(self.kind, ("holds", "does not hold"))
+        return "known" if self.holds is None else words[not self.holds]
 
     @property
     def grounds(self) -> list[str]:
@@ -145,14 +179,7 @@ class Statement(Record):
 
     def as_dict(self) -> dict[str, Json]:
         """Plain form, for JSON: no NaN, no infinity."""
-        parts = {f.name: plain(getattr(self, f.name)) for f in fields(self)}
-        return {**parts, "assumptions": [vars(a) for a in self.assumptions]}
-
-    def lines(self) -> list[str]:
-        """Return the statement as plain lines."""
-        out = [f"[{self.mark}] {visible(self.kind)}", f"    {visible(self.text)}"]
-        out += [f"    {line}" for line in text_table(self.per_cell or ())]
-        return out + [f"    - {a.state}: {visible(a.text)}" for a in self.assumptions]
+        return {**plain(vars(self)), "assumptions": [vars(a) for a in self.assumptions]}
 
 
 @dataclass(frozen=True)
@@ -221,9 +248,9 @@ class Certificate(Record):
 
     def as_dict(self) -> dict[str, Json]:
         """Plain form, for JSON, with the version of the format."""
-        parts = {f.name: plain(getattr(self, f.name)) for f in fields(self)}
-        parts["statements"] = [s.as_dict() for s in self.statements]
-        return {**parts, "format": FORMAT, "version": VERSION}
+        parts = plain({k: v for k, v in vars(self).items() if k != "statements"})
+        stated = {"statements": [s.as_dict() for s in self.statements]}
+        return {**parts, **stated, "format": FORMAT, "version": VERSION}
 
     @property
     def grounds(self) -> dict[str, int]:
@@ -232,20 +259,25 @@ class Certificate(Record):
         return {text: i for i, text in enumerate(dict.fromkeys(found), start=1)}
 
     def __str__(self) -> str:
-        told = [
+        lines = [
             f"{VERDICTS[key]}: {one['verdict']}. {one['sentence']}"
             for key, one in self.verdicts.items()
         ]
-        sure = f"{100 * self.confidence:.6g} %"
-        told += [
+        lines += [
             f"Data: {self.data}.",
-            "Statements on new people hold, each by itself, ",
+            "Statements on new people hold, each by itself, with confidence "
+            f"{100 * self.confidence:.6g} %.",
+            *(f"Note: {note}" for note in self.notes),
         ]
-        told[-1] += f"with confidence {sure}."
-        told += [f"Note: {note}" for note in self.notes]
-        prints = [f"{name}: {value}" for name, value in self.fingerprints.items()]
-        lines = [line for one in self.statements for line in ("", *one.lines())]
-        return "\n".join([*map(visible, told), *lines, "", *map(visible, prints)])
+        for one in self.statements:
+            lines += ["", f"[{one.mark}] {one.kind}", f"    {one.text}"]
+            lines += [f"    {line}" for line in text_table(one.per_cell or ())]
+            lines += [f"    - {a.state}: {a.text}" for a in one.assumptions]
+        lines += [
+            "",
+            *(f"{name}: {value}" for name, value in self.fingerprints.items()),
+        ]
+        return "\n".join(map(visible, lines))
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
@@ -300,39 +332,39 @@ def gap(c: Conclusions) -> Statement:
     )
 
 
+def table_of(**columns: Any) -> tuple[dict[str, Any], ...]:
+    """Return a plain row for each cell, of columns."""
+    rows = zip(*map(plain, columns.values()), strict=True)
+    return tuple(dict(zip(columns, row, strict=True)) for row in rows)
+
+
 def empirical(c: Conclusions) -> Statement:
     """State what was measured, against bounds if there are any; slack as in Lemma 1."""
-    cells, noise, table, promise = c.losses["train"], c.noise, [], c.e.promise
+    cells, noise, promise = c.losses["train"], c.noise, c.e.promise
     if cells.empty and noise is None and promise:
         reason = f"no rows in {', '.join(cells.empty)}"
         return Statement.not_available("empirical", reason)
-    for z, name in enumerate(cells.names):
-        ends = {"lower": float(cells.low[z]), "upper": float(cells.high[z])}
-        met = bool(cells.high[z] - cells.bounds[z] <= cells.tolerance[z])
-        holds = met or (False if noise is None or cells.above[z] else None)
-        row = {
-            "cell": name,
-            "rows": int(cells.counts[z]),
-            "loss": float(cells.means[z]),
-        }
-        row |= {} if noise is None else ends
-        if promise:
-            margin = float(-cells.violation[z])
-            row |= {"bound": float(cells.bounds[z]), "margin": margin, "holds": holds}
-        table.append(plain(row))
+    met = (cells.high - cells.bounds <= cells.tolerance).tolist()
+    table: dict[str, Any] = {"cell": cells.names, "rows": cells.counts.astype(int)}
+    table |= {"loss": cells.means}
     grounds: tuple[Assumption, ...] = (HONEST,)
     if noise is not None:
+        open_ = zip(met, cells.above, strict=True)
+        met = [one or (False if above else None) for one, above in open_]
         limits = {"clip": noise.clip, "loss_bound": noise.loss_bound}
         grounds = (Assumption.of("shipped.noise", "checked", **limits), HONEST)
-    held = {row.get("holds") for row in table}
+        table |= {"lower": cells.low, "upper": cells.high}
+    if promise:
+        table |= {"bound": cells.bounds, "margin": -cells.violation, "holds": met}
+    held = {*met} if promise else {None}
     return Statement.of(
         "empirical",
-        c.judged.said,
+        c.judged,
         value=float(cells.violation.max()) if noise is None and promise else None,
         holds=False if False in held else None if None in held else True,
         assumptions=grounds,
         figures={"slack": c.slack, "converged": c.converged},
-        per_cell=tuple(table),
+        per_cell=table_of(**table),
     )
 
 
@@ -397,27 +429,19 @@ def holdout(c: Conclusions) -> Statement:
         others = rows.reuse[not terms.others :]
         bounded = rows.loss_grounds[len(rows.grounds) :]
         grounds = (*rows.grounds[:2], *fixed, *others, *bounded)
-    counts, means, table = sample.of_cells("count"), sample.means, []
-    for z, name in enumerate(e.names):
-        row = {
-            "cell": name,
-            "rows": int(counts[z]),
-            "loss": float(means[z]) if counts[z] else None,
-            "upper": float(found[z]),
-            "vacuous": bool(found[z] >= M),
-        }
-        bound = float(e.bounds[z])
-        asked = {"bound": bound, "shown": bool(found[z] <= bound)}
-        table.append(row | asked if e.promise else row)
+    table = {"cell": e.names, "rows": sample.of_cells("count").astype(int)}
+    table |= {"loss": sample.means, "upper": found, "vacuous": found >= M}
+    if e.promise:
+        table |= {"bound": e.bounds, "shown": found <= e.bounds}
     worst = float((found - e.bounds if e.promise else found).max())
     return Statement.of(
         "holdout",
-        c.verdicts["new_people"].said,
+        c.verdicts["new_people"].sentence,
         value=None if c.by_path or c.noise is not None else worst,
         holds=c.shown,
         assumptions=grounds,
         figures=figures,
-        per_cell=tuple(table),
+        per_cell=table_of(**table),
     )
 
 
@@ -432,19 +456,18 @@ def implied(c: Conclusions, promised: Statement) -> list[Statement]:
     if not e.promise or cells.empty or cells.above.any() or not whole:
         return []
     weight, sure, unseen = e.seen.of_cells("weight"), promised.holds is True, ""
-    rows: list[dict[str, Any]] = [
-        {
-            "cell": name,
-            "loss": float(np.average(cells.means[own], weights=weight[own])),
-            "at most": float(np.average(e.bounds[own], weights=weight[own])),
-            "unseen at most": float(e.bounds[own].max()) if sure else None,
-        }
-        for name, own in whole.items()
-    ]
+    own = [(group, weight[group]) for group in whole.values()]
+    most = [np.average(e.bounds[z], weights=n) for z, n in own]
+    tops = [float(e.bounds[z].max()) if sure else None for z, _ in own]
+    largest = float(max(most))
     if sure:
-        most = max(row["unseen at most"] for row in rows)
-        unseen = c.say("implied.unseen", most=most)
-    largest = max(row["at most"] for row in rows)
+        unseen = c.say("implied.unseen", most=max(filter(None, tops)))
+    table = {
+        "cell": list(whole),
+        "loss": [np.average(cells.means[z], weights=n) for z, n in own],
+        "at most": most,
+        "unseen at most": tops,
+    }
     return [
         Statement.of(
             "implied",
@@ -452,7 +475,7 @@ def implied(c: Conclusions, promised: Statement) -> list[Statement]:
             value=largest,
             holds=True,
             assumptions=(HONEST, *(promised.assumptions if sure else ())),
-            per_cell=tuple(rows),
+            per_cell=table_of(**table),
         )
     ]
 
@@ -483,20 +506,14 @@ def holdout_error(c: Conclusions) -> Statement:
     bounds = rates.clopper_pearson_upper(wrong, count, delta=delta)
     worst = int(np.argmax(bounds))
     high = float(bounds[worst])
+    table = {"cell": e.names, "rows": count.astype(int), "upper": bounds}
+    table |= {"error": wrong / np.where(count > 0, count, np.nan)}
     return Statement.of(
         "holdout_error",
         c.say("holdout_error", high=high, cell=e.names[worst]),
         value=high,
         assumptions=grounds,
-        per_cell=tuple(
-            {
-                "cell": name,
-                "rows": int(count[z]),
-                "error": float(wrong[z] / count[z]) if count[z] else None,
-                "upper": float(bounds[z]),
-            }
-            for z, name in enumerate(e.names)
-        ),
+        per_cell=table_of(**{k: table[k] for k in ("cell", "rows", "error", "upper")}),
     )
 
 
@@ -512,27 +529,20 @@ def privacy(c: Conclusions, noise: Noise) -> Statement:
     if noise.heldout_mu is not None:
         own = epsilon_of(noise.heldout_mu, noise.delta)
         test = c.say("privacy.test", own=own, delta=noise.delta)
-    grounds = [Assumption.of("secret", "checked")]
-    if noise.repeatable:
-        grounds = [Assumption.of("seeded", "failed")]
+    of = Assumption.of
+    grounds = [of("seeded", "failed") if noise.repeatable else of("secret", "checked")]
     if sites < 2:
-        grounds.append(Assumption.of("noise.one", here))
+        grounds.append(of("noise.one", here))
     elif not noise.shared:
-        times = math.sqrt(sites)
-        grounds.append(Assumption.of("noise.each", here, sites=sites, times=times))
+        grounds.append(of("noise.each", here, sites=sites, times=math.sqrt(sites)))
     else:
-        enough = {"sites": sites, "enough": sites - colluding}
-        lying = {"sites": sites, "colluding": colluding}
-        grounds.append(Assumption.of("noise.shared", here, **enough))
-        grounds.append(Assumption.of("colluding", "assumed", **lying))
-    person, mark = Assumption.of("row", "assumed"), "row"
-    if noise.by_id:
-        person, mark = Assumption.of("person", here), "id and rows"
+        grounds.append(of("noise.shared", here, sites=sites, enough=sites - colluding))
+        grounds.append(of("colluding", "assumed", sites=sites, colluding=colluding))
     grounds += [
-        Assumption.of("declared", here),
-        person,
-        Assumption.of("neighbours", here, own=mark),
-        Assumption.of("timing", "assumed"),
+        of("declared", here),
+        of("person", here) if noise.by_id else of("row", "assumed"),
+        of("neighbours", here, own="id and rows" if noise.by_id else "row"),
+        of("timing", "assumed"),
     ]
     return Statement.of(
         "privacy",

@@ -14,20 +14,12 @@ from typing import Any, Literal, TypeAlias
 from pffl.evidence.conclude import CellResult, Conclusions
 from pffl.evidence.rates import Rate
 from pffl.evidence.record import Choice, Evidence, known
-from pffl.evidence.statements import VERDICTS
+from pffl.evidence.statements import TONES as TONES
+from pffl.evidence.statements import Tone, Verdict
 from pffl.text import decimals, down, up, visible, words
 
-Tone: TypeAlias = Literal["good", "caution", "bad", "plain"]
 Split: TypeAlias = Literal["train", "test"]
 
-#: How good a word is; one that is not known to be good is bad.
-TONES: dict[str, Tone] = {
-    **dict.fromkeys(("met", "within", "certified", "holds"), "good"),
-    **dict.fromkeys(("not decided", "not certified", "interrupted"), "caution"),
-    "no better than a guess": "caution",
-    **dict.fromkeys(("no bounds", "not measured"), "plain"),
-}
-SIGNS: dict[Tone, str] = {"good": "✓", "caution": "!", "bad": "✗", "plain": "–"}
 COLOURS: dict[Tone, str] = {
     "good": "#008a5e",
     "caution": "#b06f00",
@@ -43,37 +35,15 @@ PASSED, FAILED, UNTRIED = "certified", "not certified", "not tested"
 # Verdicts
 
 
-@dataclass(frozen=True)
-class VerdictLine:
-    """A verdict as it is shown: who it is about, in a word, in a sentence."""
-
-    title: str
-    word: str
-    sentence: str
-
-    @property
-    def tone(self) -> Tone:
-        """How good it is."""
-        return TONES.get(self.word, "bad")
-
-    @property
-    def sign(self) -> str:
-        """What tells the tones apart without colour."""
-        return SIGNS[self.tone]
-
-
-def verdicts(c: Conclusions) -> tuple[VerdictLine, ...]:
+def verdicts(c: Conclusions) -> tuple[Verdict, ...]:
     """Return the three verdicts, as they are shown, and a warning where one is due."""
-    found = tuple(
-        VerdictLine(VERDICTS[key], one.word, one.sentence)
-        for key, one in c.verdicts.items()
-    )
+    found = tuple(c.verdicts.values())
     if c.warning is not None:
-        found += (VerdictLine("Warning", "no better than a guess", c.warning),)
+        found += (Verdict("Warning", "no better than a guess", c.warning),)
     return found
 
 
-def as_html(found: Iterable[VerdictLine]) -> str:
+def as_html(found: Iterable[Verdict]) -> str:
     """Return verdicts as HTML for a notebook, light or dark, every text escaped."""
     return "".join(
         f"<p>{escape(v.title)}: "
