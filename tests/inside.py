@@ -69,7 +69,7 @@ HOMES = {
         ":messages Answer HOLDERS KEY:messages_KEY MOST_QUERIES PROTOCOL Request "
         "bodies_digest first_transcript framed_digest masked_body next_transcript "
         "query_body read_answer read_masked read_request read_total signed_content "
-        "total_body write_answer write_request"
+        "total_body write:write_answer write:write_request"
     ),
     "deploy.rows": ":prepared_rows",
     "deploy.secure_sum": ":secure_sum",

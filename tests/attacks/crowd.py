@@ -117,9 +117,9 @@ class Masked:
     def __call__(self, query: Query[Any]) -> Any:
         if len(self.refusals) > PATIENCE:
             return None
-        schema = next(iter(self.sites.values())).schema.hash
+        agreed = next(iter(self.sites.values())).agreement.hash
         bodies = (query_body(query, 0),)
-        asked = Request(NAME, schema, bodies, step=self.step + 1, relay=self.relay)
+        asked = Request(NAME, agreed, bodies, step=self.step + 1, relay=self.relay)
         content = tuple(s.answer(write_request(asked)) for s in self.sites.values())
         answers = [read_answer(one) for one in content]
         self.refusals += [one.refusal for one in answers if one.refusal]

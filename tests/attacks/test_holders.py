@@ -81,7 +81,7 @@ def test_a_server_that_skips_the_count_is_refused() -> None:
     asked = server.request(census)
     assert asked.step == 2
     early = Server(sites_of(data, agreed, rules=Limits()), data.schema.hash)
-    hello = write_request(Request(early.run, data.schema.hash))
+    hello = write_request(Request(early.run, agreed.hash))
     early.relay = tuple(site.answer(hello) for site in early.sites.values())
     assert "how many sites" in early.send("site 0", early.request(census)).refusal
     assert not server.send("site 0", asked).refusal

@@ -1,8 +1,10 @@
 """A deployed federation as real processes on loopback: what operators type, typed.
 
 Every site has two accounts where the tests run as root (numbers, without names): one
-with the rows, which runs `pffl site`, and one for Flower's node. Every process is ended
-by its id, with whatever it started, also when a test fails.
+with the rows, which runs `pffl site`, and one for Flower's node. They must be able to
+run Python: where the tests' own lies in root's home, PFFL_TEST_PYTHON names another one
+with pffl and Flower. Every process is ended by its id, with whatever it started, also
+when a test fails.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-BIN = Path(sys.executable).parent
+PYTHON = os.environ.get("PFFL_TEST_PYTHON", sys.executable)
+BIN = Path(PYTHON).parent
 PATIENCE = 120.0  # seconds for a process to come up
 MINUTES = 900.0  # seconds for a run: the machine may be busy with other things
 RUN_FILE = """
@@ -183,7 +186,7 @@ class Net:
             "Launch; Launch(Path(sys.argv[1]), Path()).register()"
         )
         subprocess.run(
-            [sys.executable, "-c", code, str(self.study)],
+            [PYTHON, "-c", code, str(self.study)],
             env=environment(self.folder),
             check=True,
             timeout=PATIENCE,
@@ -306,7 +309,7 @@ def accounts() -> bool:
     """Whether other accounts can be made, and can run this Python and its commands."""
     if os.geteuid() != 0 or not shutil.which("setpriv"):
         return False
-    words = [*_as(41000), "/bin/sh", "-c", f"{BIN}/python -c 0"]
+    words = [*_as(41000), "/bin/sh", "-c", f"{PYTHON} -c 'import ssl, pffl, flwr'"]
     return subprocess.run(words, capture_output=True, check=False).returncode == 0
 
 

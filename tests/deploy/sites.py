@@ -132,7 +132,7 @@ class Server:
     """Asks all sites the same, step by step; subclasses lie."""
 
     sites: Mapping[str, Any]
-    schema_hash: str
+    schema_hash: str = ""  # of no use any more
     run: str = "run"
     step: int = 0
     relay: tuple[bytes, ...] = ()
@@ -143,19 +143,21 @@ class Server:
         if queries and not self.step and not self.relay:
             self.open()
         bodies = tuple(query_body(q, 0) for q in queries)
-        made = Request(
-            self.run, self.schema_hash, bodies, step=self.step + 1, relay=self.relay
-        )
-        return replace(made, **changes)
+        known = {"step": self.step + 1, "relay": self.relay}
+        return replace(Request(self.run, self.agreed.hash, bodies, **known), **changes)
+
+    @property
+    def agreed(self) -> Agreement:
+        """What the sites joined."""
+        return next(iter(self.sites.values())).agreement
 
     def open(self) -> None:
         """Have all sites announce their keys of the run, and whom they have."""
-        content = write_request(Request(self.run, self.schema_hash))
+        content = write_request(Request(self.run, self.agreed.hash))
         self.relay = tuple(site.answer(content) for site in self.sites.values())
         if all(site.agreement.counts_sites for site in self.sites.values()):
-            made = Request(
-                self.run, self.schema_hash, (HOLDERS,), step=1, relay=self.relay
-            )
+            known = {"step": 1, "relay": self.relay}
+            made = Request(self.run, self.agreed.hash, (HOLDERS,), **known)
             content, self.step = write_request(made), 1
             self.relay = tuple(site.answer(content) for site in self.sites.values())
 
@@ -191,13 +193,13 @@ class Asker:
     refusals: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        hello = Request(self.run, self.site.schema.hash)
+        hello = Request(self.run, self.site.agreement.hash)
         assert not read_answer(self.site.answer(write_request(hello))).refusal
 
     def request(self, *queries: Any, **changes: Any) -> Request:
         """The next step."""
         bodies = tuple(query_body(query, 0) for query in queries)
-        made = Request(self.run, self.site.schema.hash, bodies, step=self.step + 1)
+        made = Request(self.run, self.site.agreement.hash, bodies, step=self.step + 1)
         return replace(made, **changes)
 
     def send(self, *queries: Any, **changes: Any) -> Answer:

@@ -24,6 +24,7 @@ import pffl
 from pffl import config, runs
 from tests.deploy.processes import (
     PRIVATE,
+    PYTHON,
     ROOT,
     RUN_FILE,
     Net,
@@ -41,7 +42,7 @@ if sys.platform != "linux" or find_spec("flwr") is None:
 NEEDS_ROOT = pytest.mark.skipif(
     not ROOT,
     reason="two accounts a site: the tests must run as root to make them, with a "
-    "Python that other accounts can run",
+    "Python that other accounts can run (PFFL_TEST_PYTHON names one)",
 )
 SOON = RUN_FILE + "\n[policy]\nseconds = 150.0\njoin_seconds = 240.0\n"
 
@@ -85,7 +86,7 @@ def remembered(made: Net, k: int, kind: str, **counted: float) -> None:
         "SiteMemory; SiteMemory(Path(sys.argv[1])).add(sys.argv[2], {'task': {}}, "
         "**json.loads(sys.argv[3]))"
     )
-    words = [sys.executable, "-c", code, str(made.site(k)), kind, json.dumps(counted)]
+    words = [PYTHON, "-c", code, str(made.site(k)), kind, json.dumps(counted)]
     subprocess.run([*_as(made.account(k)), *words], check=True)
 
 
@@ -243,7 +244,7 @@ def test_a_skewed_clock_and_a_taken_port_are_named(standing):
     said = standing.pffl("site", "show", **known)
     assert "differ by 0 s" in said or "differ by 1 s" in said
     done = subprocess.run(
-        [*_as(standing.account(0)), sys.executable, "-c", FAST_CLOCK],
+        [*_as(standing.account(0)), PYTHON, "-c", FAST_CLOCK],
         cwd=home,
         env=environment(home),
         capture_output=True,

@@ -46,11 +46,9 @@ REQUEST = Request(
 )
 ANSWER = Answer(
     "run",
-    "s" * 64,
     (masked_body(np.arange(6, dtype=np.uint64)),),
     "north",
     2,
-    ("train", "test"),
     asked="a",
     transcript="t",
     head="h",

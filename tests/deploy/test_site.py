@@ -78,7 +78,7 @@ def test_a_step_is_answered_once_and_repeated_byte_for_byte(tmp_path):
         (asker.request(Census(site.schema), step=0), "outside of any step"),
         (asker.request(Census(site.schema), relay=(b"x",)), "no secure sum"),
         (asker.request(Census(site.schema), version="9.9"), "9.9"),
-        (asker.request(Census(site.schema), schema_hash="ab" * 32), "abababababab"),
+        (asker.request(Census(site.schema), federation="ab" * 32), "abababababab"),
         (asker.request(Census(site.schema), run="other"), "has not begun"),
     ):
         answer = read_answer(site.answer(write_request(request)))
@@ -87,7 +87,8 @@ def test_a_step_is_answered_once_and_repeated_byte_for_byte(tmp_path):
     content = write_request(asker.request(Census(site.schema)))
     ours, theirs = (f'\\"protocol\\": {n}'.encode() for n in (PROTOCOL, PROTOCOL + 1))
     assert (
-        "protocol 5" in read_answer(site.answer(content.replace(ours, theirs))).refusal
+        f"protocol {PROTOCOL}"
+        in read_answer(site.answer(content.replace(ours, theirs))).refusal
     )
     assert not asker.send(Census(site.schema)).refusal  # the honest one still is
     refusals = [entry.body["reason"] for entry in site.memory.entries("refusal")]

@@ -24,12 +24,13 @@ from pydantic import ConfigDict, Field, InstanceOf, ValidationError
 from pydantic.dataclasses import dataclass
 
 from pffl import files
+from pffl.deploy.keys import PublicKey
 from pffl.errors import Malformed
 from pffl.queries import Query, Total
 from pffl.tensors import MAX_BYTES, Parcel, pack, unpack
 
 OURS = version("pffl")
-PROTOCOL = 5
+PROTOCOL = 6
 LONGEST = 300  # characters of a name, or of a reason
 MOST_QUERIES = 24  # of a message, whose arrays a parcel can hold
 MASKED = "masked"  # array of an answer under secure sums
@@ -54,8 +55,8 @@ class Request:
     ----------
     run, step
         Which run it is of, and its place there; 0 to ask who is there.
-    schema_hash
-        Hash of the schema.
+    federation
+        Hash of the agreement: a site answers for the one that it joined.
     bodies
         The queries, as parcels.
     relay
@@ -67,7 +68,7 @@ class Request:
     """
 
     run: Name
-    schema_hash: Name
+    federation: Name
     bodies: Bodies = ()
     step: Step = 0
     relay: Relay = ()
@@ -92,10 +93,10 @@ class Answer:
 
     Attributes
     ----------
-    run, step, schema_hash, bodies, version
+    run, step, bodies, version
         As of the request; `bodies` are totals.
-    site, splits
-        The site's name, and the splits that it has.
+    site
+        The site's name.
     refusal
         Why the site does not answer; then there are no totals.
     asked, transcript
@@ -107,11 +108,9 @@ class Answer:
     """
 
     run: Name
-    schema_hash: Name
     bodies: Bodies
     site: Name
     step: Step = 0
-    splits: tuple[Name, ...] = ()
     refusal: Name = ""
     asked: Name = ""
     transcript: Name = ""
@@ -184,22 +183,17 @@ def next_transcript(
 
 def signed_content(answer: Answer) -> bytes:
     """Return what a signature is of: all but itself."""
-    return write_answer(replace(answer, signature=""))
+    return write(replace(answer, signature=""))
 
 
-def write_request(request: Request) -> bytes:
-    """Return the bytes that a site receives."""
-    return _write(request)
+def is_signed(answer: Answer, key: PublicKey) -> bool:
+    """Whether the site with this key has signed the answer."""
+    return key.verify(signed_content(answer), answer.signature)
 
 
 def read_request(content: bytes, *, largest: int = MAX_BYTES) -> Request:
     """Read what a server sent; anything else is `Malformed`."""
     return _read(content, Request, largest)
-
-
-def write_answer(answer: Answer) -> bytes:
-    """Return the bytes that leave a site: all that ever leaves it."""
-    return _write(answer)
 
 
 def read_answer(content: bytes, *, largest: int = MAX_BYTES) -> Answer:
@@ -223,7 +217,8 @@ M = TypeVar("M", Request, Answer)
 FORMATS = {Request: "pffl query", Answer: "pffl answer"}
 
 
-def _write(message: Request | Answer) -> bytes:
+def write(message: Request | Answer) -> bytes:
+    """Return a message as bytes; nothing but an answer ever leaves a site."""
     plain = {f.name: getattr(message, f.name) for f in fields(message)}
     plain |= {"protocol": PROTOCOL, "format": FORMATS[type(message)]}
     plain["bodies"] = [dict(body.header) for body in message.bodies]
@@ -259,8 +254,6 @@ def _read(content: bytes, kind: type[M], largest: int) -> M:
         if "relay" in header:
             header["relay"] = _cut(header["relay"], arrays.pop("relay", None))
         header["bodies"] = _bodies(header["bodies"], arrays)
-        if "splits" in header:
-            header["splits"] = tuple(header["splits"])
         return kind(**header)
     except (ValidationError, TypeError, ValueError) as error:
         known = error.errors() if isinstance(error, ValidationError) else []

@@ -15,7 +15,15 @@ import json
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import cycle
@@ -29,31 +37,10 @@ from pffl import files
 from pffl.constraints import Constraint
 from pffl.data.checks import listing
 from pffl.data.federation import Federation
-from pffl.deploy import secure_sum
+from pffl.deploy import messages, secure_sum
 from pffl.deploy.federation import Agreement, agreed_sets, sets_of
 from pffl.deploy.keys import SiteKey
-from pffl.deploy.messages import (
-    HOLDERS,
-    KEPT,
-    KEY,
-    LONGEST,
-    MOST_QUERIES,
-    OURS,
-    Answer,
-    Request,
-    bodies_digest,
-    first_transcript,
-    framed_digest,
-    next_transcript,
-    query_body,
-    read_answer,
-    read_masked,
-    read_total,
-    shown,
-    signed_content,
-    write_answer,
-    write_request,
-)
+from pffl.deploy.messages import Answer, Request, read_answer, read_masked, shown
 from pffl.deploy.site import Limits, Site
 from pffl.errors import (
     ArtefactError,
@@ -85,6 +72,7 @@ LOST = (
     "logs and versions"
 )
 T = TypeVar("T", bound=Total)
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -189,7 +177,7 @@ class LastStep:
     census: Mapping[str, bytes] = field(default_factory=dict)
     holders: tuple[int, ...] = ()
 
-    __pydantic_config__: ClassVar = KEPT
+    __pydantic_config__: ClassVar = messages.KEPT
 
 
 KEEPER = TypeAdapter(LastStep)
@@ -240,27 +228,25 @@ class Remote:
         folder: Path | None = None,
         heads: Path | None = None,
     ) -> None:
+        agreement.check()
         self._transport, self.agreement = transport, agreement
         self.name, self.schema = agreement.name, agreement.schema
         self.encoding, self.splits = agreement.encoding, agreement.splits
-        self.sites = agreement.sites
+        self.sites, self.sets = agreement.sites, agreed_sets(agreement)
         self.policy, self.record = policy or Policy(), record or RunLog()
         self.run = run or secrets.token_hex(8)
         self.gate = Gate(self.policy, agreement.schema)
         self.pooled = len(self.sites) if agreement.secure_sum else 0
-        self.noisy, self.sets = agreement.private, agreed_sets(agreement)
-        agreement.check()
-        self._folder, self._heads_file = folder, heads
-        self._heads: dict[str, str] = _read_heads(heads)
+        self.noisy = agreement.private
+        self._heads_file = heads
+        self._heads = _read_heads(heads)
         self._address: dict[str, str] = {}  # of each site that was found
         self._unfit: dict[str, str] = {}  # addresses that are not called again
         self._census: dict[str, CensusTotal] = {}
-        begun = first_transcript(agreement.hash, self.run)
-        self._last = LastStep(0, begun)
-        self._recalled = False
-        path = None if folder is None else folder / STATE
-        if path is not None and path.exists():
-            self._recall(path)
+        self._path = None if folder is None else folder / STATE
+        known = None if self._path is None else _recall(self._path)
+        self._recalled, first = known is not None, messages.first_transcript
+        self._last = known or LastStep(0, first(agreement.hash, self.run))
 
     @property
     def silo_names(self) -> tuple[str, ...]:
@@ -331,8 +317,8 @@ class Remote:
             self._count()
         posed = [q for q in queries if not q.counts_rows]
         found: dict[int, Any] = {}
-        for first in range(0, len(posed), MOST_QUERIES):
-            some = posed[first : first + MOST_QUERIES]
+        for first in range(0, len(posed), messages.MOST_QUERIES):
+            some = posed[first : first + messages.MOST_QUERIES]
             found |= zip(map(id, some), self._step(some), strict=True)
         return [
             self._census[q.split] if q.counts_rows else found[id(q)] for q in queries
@@ -340,9 +326,7 @@ class Remote:
 
     def end(self) -> None:
         """Have the sites forget the run's secrets; who is away does so in time."""
-        last = write_request(
-            Request(self.run, self.schema.hash, step=1 + self._last.step)
-        )
+        last = messages.write(self._request(1 + self._last.step))
         waiting = set(self._address.values())
         self._transport.send(dict.fromkeys(waiting, last), LAST)
         deadline = time.monotonic() + LAST
@@ -355,17 +339,19 @@ class Remote:
     def _count(self) -> None:
         """Count rows of all splits: before, under masks, the sites of each group."""
         if self.agreement.counts_sites and not self._last.holders:
-            bodies = dict.fromkeys(self.sites, (HOLDERS,))
-            told = self._told(bodies, HOLDERS.header["query"], "holders", read_masked)
-            try:
-                held = secure_sum.read_counts(_sum_of(told), self.pooled)
-            except Refused as error:
-                raise FederationError(f"[implausible-sum] {error}. {LOST}") from error
+            bodies = dict.fromkeys(self.sites, (messages.HOLDERS,))
+            told = self._told(bodies, "holders", "holders", read_masked)
+            with self._plausible("holders"):
+                total = secure_sum.add([*told.values()])
+                held = secure_sum.read_counts(total, self.pooled)
             self._keep(replace(self._last, holders=tuple(held.tolist())))
         counts = [Census(self.schema, split) for split in self.splits]
-        told = {site: read_answer(one) for site, one in self._last.census.items()}
-        totals = self._added(counts, told) if told else self._step(counts)
-        if not told:
+        if known := self._last.census:
+            parse = self._parser(counts)
+            told = {site: parse(read_answer(one)) for site, one in known.items()}
+            totals = self._added(counts, told)
+        else:
+            totals = self._step(counts)
             self._keep(replace(self._last, census=self._last.answers))
         self._census = dict(zip(self.splits, totals, strict=True))
 
@@ -374,12 +360,12 @@ class Remote:
         if any(query.silos is not None for query in asked):
             raise UsageError(f"[not-over-sites] {ALL_SITES}")
         places = range(1) if self.pooled else range(len(self.sites))
-        bodies = [tuple(query_body(q, k) for q in asked) for k in places]
+        bodies = [tuple(messages.query_body(q, k) for q in asked) for k in places]
         told = self._told(
             dict(zip(self.sites, cycle(bodies), strict=False)),
-            framed_digest(*(query.digest for query in asked)),
+            messages.framed_digest(*(query.digest for query in asked)),
             kind_of(asked),
-            lambda answer: self._check_form(answer, asked),
+            self._parser(asked),
         )
         return self._added(asked, told)
 
@@ -388,40 +374,38 @@ class Remote:
         bodies: Mapping[str, tuple[Parcel, ...]],
         asked: str,
         kind: str,
-        check: Callable[[Answer], object],
-    ) -> dict[str, Answer]:
+        parse: Callable[[Answer], V],
+    ) -> dict[str, V]:
         """Ask all sites one step, or recall it; their answers are on disk then."""
         last, recalled, self._recalled = self._last, self._recalled, False
         if recalled and asked == last.asked:
-            return {site: read_answer(one) for site, one in last.answers.items()}
+            return {s: parse(read_answer(one)) for s, one in last.answers.items()}
+        step = 1 + last.step
         relay = tuple(last.answers.values()) if self.pooled else ()
-        schema = self.schema.hash
         requests = {
-            site: Request(self.run, schema, own, 1 + last.step, relay=relay)
+            site: self._request(step, bodies=own, relay=relay)
             for site, own in bodies.items()
         }
-        answers = self._exchange(requests, kind, check)
-        told = {site: read_answer(one) for site, one in answers.items()}
+        answers, found = self._exchange(requests, kind, parse)
         said = last.transcript
         if self.pooled:
-            flats = [read_masked(one) for one in told.values()]
-            said = next_transcript(said, requests[self.sites[0]].asked, flats)
-        self._keep(
-            replace(
-                last, step=1 + last.step, transcript=said, asked=asked, answers=answers
-            )
-        )
-        return told
+            flats = [read_masked(read_answer(one)) for one in answers.values()]
+            first = requests[self.sites[0]]
+            said = messages.next_transcript(said, first.asked, flats)
+        now = replace(last, step=step, transcript=said, asked=asked, answers=answers)
+        self._keep(now)
+        return found
 
     def _exchange(
         self,
         requests: Mapping[str, Request],
         kind: str,
-        check: Callable[[Answer], object],
-    ) -> dict[str, bytes]:
-        """Ask sites until all have answered; record it."""
+        parse: Callable[[Answer], V],
+    ) -> tuple[dict[str, bytes], dict[str, V]]:
+        """Ask sites until all have answered; return that as it came, and as read."""
         entry, content = Exchange(kind, list(requests)), dict[str, bytes]()
-        written = {site: write_request(one) for site, one in requests.items()}
+        written = {s: messages.write(one) for s, one in requests.items()}
+        found: dict[str, V] = {}
         try:
             for _ in range(1 + self.policy.retries):
                 missing = [site for site in requests if site not in content]
@@ -434,7 +418,7 @@ class Remote:
                     site = there[address]
                     try:
                         answer = self._read(reply, site, requests[site])
-                        check(answer)
+                        found[site] = parse(answer)
                     except (Refused, Malformed) as error:
                         entry.refused.append([site, str(error)])
                         continue
@@ -454,7 +438,7 @@ class Remote:
                 f"answered. Missing: {listing(missing)}. See to them, and resume "
                 "the run"
             )
-        return {site: content[site] for site in self.sites}
+        return {s: content[s] for s in self.sites}, {s: found[s] for s in self.sites}
 
     def _read(self, content: bytes, site: str, request: Request) -> Answer:
         """Open an answer to a request, or say why it does not count.
@@ -467,7 +451,7 @@ class Remote:
                 f"[other-node] an answer of '{shown(answer.site)}' from another's node"
             )
         if answer.refusal:
-            raise self._ends(site, answer.refusal)
+            raise _refused({site: answer.refusal})
         wanted = {"run": self.run, "step": request.step, "asked": request.asked}
         if self.pooled:
             wanted["transcript"] = self._last.transcript
@@ -482,33 +466,32 @@ class Remote:
             answer = read_answer(content)
         except PFFLError as error:
             raise Refused(
-                f"[not-an-answer] not an answer: {shown(str(error), LONGEST)}"
+                f"[not-an-answer] not an answer: {shown(str(error), messages.LONGEST)}"
             ) from error
         key = self.agreement.keys.get(answer.site)
-        if key is not None and not key.verify(signed_content(answer), answer.signature):
+        if key is not None and not messages.is_signed(answer, key):
             raise Refused(
                 "[not-signed] an answer that is not signed with the site's key"
             )
         return answer
 
-    def _check_form(self, answer: Answer, asked: Sequence[Query[Any]]) -> None:
-        """Refuse an answer that does not have the form of one to these queries."""
-        if self.pooled:
-            read_masked(answer, sum(secure_sum.size(query) for query in asked))
-        elif len(answer.bodies) != len(asked):
-            raise Malformed(f"{len(answer.bodies)} totals for {len(asked)} queries")
-        else:
-            self._totals(answer, asked)
+    def _parser(self, asked: Sequence[Query[Any]]) -> Callable[[Answer], Any]:
+        """Return what reads an answer to these queries, and refuses other forms.
 
-    def _totals(self, answer: Answer, asked: Sequence[Query[Any]]) -> list[Any]:
-        """Read and judge one site's totals."""
-        k = self.sites.index(answer.site)
-        read = [
-            read_total(body, query)
-            for query, body in zip(asked, answer.bodies, strict=True)
-        ]
-        pairs = zip(asked, read, strict=True)
-        return [self._judged(query, k, *found) for query, found in pairs]
+        Under masks these are words; otherwise totals, which are judged at once.
+        """
+        length = sum(secure_sum.size(query) for query in asked)
+
+        def totals(answer: Answer) -> list[Any]:
+            if len(answer.bodies) != len(asked):
+                raise Malformed(f"{len(answer.bodies)} totals for {len(asked)} queries")
+            k = self.sites.index(answer.site)
+            return [
+                self._judged(query, k, *messages.read_total(body, query))
+                for query, body in zip(asked, answer.bodies, strict=True)
+            ]
+
+        return (lambda one: read_masked(one, length)) if self.pooled else totals
 
     def _judged(self, query: Query[Any], k: int, total: Any, withheld: int) -> Any:
         """Judge a total, of one site or of all together; with noise any can be true."""
@@ -518,14 +501,16 @@ class Remote:
             return self.gate.census(k, query.split, total, withheld)
         return self.gate.report(query, k, total)
 
-    def _added(
-        self, asked: Sequence[Query[Any]], told: Mapping[str, Answer]
-    ) -> list[Any]:
+    def _added(self, asked: Sequence[Query[Any]], told: Mapping[str, Any]) -> list[Any]:
         """Add the sites' answers to each query, in their order."""
+        parts = list(told.values())
         if self.pooled:
-            found = self._pooled(asked, told)
+            with self._plausible(kind_of(asked)):
+                flat = secure_sum.add(parts)
+                totals = secure_sum.decode_all(asked, flat, self.pooled)
+                pairs = zip(asked, totals, strict=True)
+                found = [self._judged(query, 0, total, 0) for query, total in pairs]
         else:
-            parts = [self._totals(one, asked) for one in told.values()]
             found = [add_all(own) for own in zip(*parts, strict=True)]
         for query, total in zip(asked, found, strict=True):
             if query.counts_rows and query.split == "train" and not self.noisy:
@@ -537,18 +522,15 @@ class Remote:
                     )
         return found
 
-    def _pooled(
-        self, asked: Sequence[Query[Any]], told: Mapping[str, Answer]
-    ) -> list[Any]:
-        """Read the sum of all masked answers, and judge it as that of one silo."""
+    @contextmanager
+    def _plausible(self, kind: str) -> Iterator[None]:
+        """Say that a sum of masked answers cannot be true."""
         try:
-            totals = secure_sum.decode_all(asked, _sum_of(told), self.pooled)
-            pairs = zip(asked, totals, strict=True)
-            return [self._judged(query, 0, total, 0) for query, total in pairs]
+            yield
         except (Refused, Malformed) as error:
             raise FederationError(
-                f"[implausible-sum] {kind_of(asked)}: the sum of {self.pooled} sites' "
-                f"answers cannot be true: {error}. {LOST}"
+                f"[implausible-sum] {kind}: the sum of {self.pooled} sites' answers "
+                f"cannot be true: {error}. {LOST}"
             ) from error
 
     # Who is where
@@ -607,8 +589,8 @@ class Remote:
 
     def _greet(self, addresses: Sequence[str], entry: Exchange) -> None:
         """Ask nodes who they are; a site that refuses ends the run, by its name."""
-        hello = Request(self.run, self.schema.hash, heads=self._heads)
-        content, refused = write_request(hello), dict[str, str]()
+        content = messages.write(self._request(0, heads=self._heads))
+        refused = dict[str, str]()
         self._send(dict.fromkeys(addresses, content))
         for address, reply in self._replies(set(addresses), entry, refused):
             try:
@@ -622,54 +604,42 @@ class Remote:
                 entry.refused.append([address, str(error)])
         if refused:
             entry.refused += [[site, why] for site, why in refused.items()]
-            first = next(iter(refused))
-            raise self._ends(first, refused.pop(first), refused)
+            raise _refused(refused)
 
     def _join(self, address: str, answer: Answer) -> None:
-        """Give a site its address."""
-        site, agreed = answer.site, self.agreement
+        """Give a site its address, and take its key of the run."""
+        site, last = answer.site, self._last
+        first = messages.first_transcript(self.agreement.hash, self.run)
         if site not in self.sites:
             raise Refused(f"[unknown-site] '{shown(site)}' is no site of this run")
-        if answer.version != OURS:
-            raise self._ends(
-                site, f"it runs pffl {shown(answer.version, 40)}, and the server {OURS}"
-            )
-        said = (answer.run, answer.step, answer.asked)
-        if said != (self.run, 0, bodies_digest(())):
+        said = (answer.run, answer.step, answer.asked, answer.transcript)
+        if said != (self.run, 0, messages.bodies_digest(()), first):
             raise Refused("[other-run] not an answer to this greeting")
-        lacking = [split for split in self.splits if split not in answer.splits]
-        if lacking:
-            raise self._ends(site, f"it has no split '{lacking[0]}', and all must")
-        if answer.transcript != first_transcript(agreed.hash, self.run):
-            raise self._ends(site, "it joined another federation.json (pffl site join)")
         if site in self._address:
             raise FederationError(
                 f"[repeated-site] two nodes answer as site '{site}': "
                 f"{self._address[site]} and {address}; stop one of them"
             )
-        if self.pooled and not self._last.step:
+        if self.pooled and not last.step:
             try:
-                read_masked(answer, KEY)
+                read_masked(answer, messages.KEY)
             except Malformed as error:
                 raise Refused(error) from error
-            self._announced(site, answer)
+            known = {**last.answers, site: messages.write(answer)}
+            known = {s: known[s] for s in self.sites if s in known}
+            last = replace(last, answers=known)
+            if len(known) == self.pooled:  # the first step begins with the keys of all
+                flats = [read_masked(read_answer(one)) for one in known.values()]
+                said_first = messages.next_transcript(first, answer.asked, flats)
+                last = replace(last, transcript=said_first)
+            self._last = last
         self._address[site] = address
         self._heads[site] = answer.head
 
-    def _announced(self, site: str, answer: Answer) -> None:
-        """Take a site's key of the run; the first step begins with those of all."""
-        known = {**self._last.answers, site: write_answer(answer)}
-        last = replace(
-            self._last, answers={s: known[s] for s in self.sites if s in known}
-        )
-        if len(known) == self.pooled:
-            flats = [read_masked(read_answer(c), KEY) for c in last.answers.values()]
-            first = first_transcript(self.agreement.hash, self.run)
-            said = next_transcript(first, bodies_digest(()), flats)
-            last = replace(last, transcript=said)
-        self._last = last
-
     # Messages
+
+    def _request(self, step: int, **known: Any) -> Request:
+        return Request(self.run, self.agreement.hash, step=step, **known)
 
     def _send(self, requests: Mapping[str, bytes]) -> None:
         if requests:
@@ -705,17 +675,6 @@ class Remote:
                 time.sleep(min(pause, left))
                 pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _ends(
-        self, site: str, reason: str, others: Mapping[str, str] | None = None
-    ) -> PFFLError:
-        """Return the error of a site that refuses: it is not asked again."""
-        said = f"site '{site}' refuses: {shown(reason, LONGEST)}"
-        for name, why in (others or {}).items():
-            said += f"; site '{name}' refuses: {shown(why, LONGEST)}"
-        if PrivacyBudgetError.said in said:
-            return PrivacyBudgetError(f"[budget-exceeded] {said}")
-        return FederationError(f"[site-refused] {said}")
-
     def _write(self, entry: Exchange) -> None:
         plain = {k: v for k, v in vars(entry).items() if k != "begun"}
         seconds = round(time.monotonic() - entry.begun, 6)
@@ -726,19 +685,9 @@ class Remote:
     def _keep(self, last: LastStep) -> None:
         """Keep the last answers, on disk before anybody uses them."""
         self._last = last
-        if self._folder is not None:
-            files.folder(self._folder, private=True)
-            content = KEEPER.dump_json(last)
-            files.write(self._folder / STATE, content, private=True)
-
-    def _recall(self, path: Path) -> None:
-        try:
-            self._last, self._recalled = KEEPER.validate_json(files.read(path)), True
-        except ValidationError as error:
-            raise ArtefactError(
-                f"[bad-transcript] '{path}' cannot be read, and sites answer no step "
-                "twice: the run cannot go on"
-            ) from error
+        if self._path is not None:
+            files.folder(self._path.parent, private=True)
+            files.write(self._path, KEEPER.dump_json(last), private=True)
 
 
 def kind_of(asked: Sequence[Query[Any]]) -> str:
@@ -746,18 +695,35 @@ def kind_of(asked: Sequence[Query[Any]]) -> str:
     return ", ".join(dict.fromkeys(query.kind for query in asked))
 
 
-def _sum_of(told: Mapping[str, Answer]) -> secure_sum.Words:
-    """Return the sum of masked answers."""
-    return secure_sum.add([read_masked(one) for one in told.values()])
+def _refused(reasons: Mapping[str, str]) -> PFFLError:
+    """Return the error of sites that refuse: they are not asked again."""
+    said = "; ".join(
+        f"site '{site}' refuses: {shown(why, messages.LONGEST)}"
+        for site, why in reasons.items()
+    )
+    if PrivacyBudgetError.said in said:
+        return PrivacyBudgetError(f"[budget-exceeded] {said}")
+    return FederationError(f"[site-refused] {said}")
+
+
+def _recall(path: Path) -> LastStep | None:
+    if not path.exists():
+        return None
+    try:
+        return KEEPER.validate_json(files.read(path))
+    except ValidationError as error:
+        raise ArtefactError(
+            f"[bad-transcript] '{path}' cannot be read, and sites answer no step "
+            "twice: the run cannot go on"
+        ) from error
 
 
 def _read_heads(path: Path | None) -> dict[str, str]:
     if path is None or not path.exists():
         return {}
     try:
-        plain = json.loads(files.read(path))
-        return {str(name): str(head) for name, head in plain.items()}
-    except (ValueError, AttributeError) as error:
+        return TypeAdapter(dict[str, str]).validate_json(files.read(path))
+    except ValidationError as error:
         raise ArtefactError(f"[bad-file] '{path}' cannot be read: {error}") from error
 
 

@@ -20,24 +20,11 @@ import numpy as np
 from pffl import files
 from pffl.data.rows import Rows, Silo
 from pffl.data.schema import Schema
+from pffl.deploy import messages, secure_sum
 from pffl.deploy import rows as prepared
-from pffl.deploy import secure_sum
 from pffl.deploy.federation import Agreement, agreed_sets, left_out, plan_of
 from pffl.deploy.keys import SiteKey
-from pffl.deploy.messages import (
-    HOLDERS,
-    LONGEST,
-    OURS,
-    Answer,
-    Request,
-    bodies_digest,
-    masked_body,
-    read_request,
-    shown,
-    signed_content,
-    total_body,
-    write_answer,
-)
+from pffl.deploy.messages import OURS, Answer, Request, masked_body, shown
 from pffl.deploy.store import ANSWER, CHARGE, REFUSAL, Records, RunRecord, SiteMemory
 from pffl.errors import (
     ArtefactError,
@@ -303,7 +290,9 @@ class Site:
         """Answer a message; what is wrong with it is the answer, and no exception."""
         request: Request | None = None
         try:
-            request = read_request(content, largest=self.limits.largest_message)
+            request = messages.read_request(
+                content, largest=self.limits.largest_message
+            )
             with self.memory.turn():
                 answer, record = self._answered(request)
                 reply = answer if isinstance(answer, bytes) else self._signed(answer)
@@ -412,7 +401,7 @@ class Site:
     def _stepped(self, record: RunRecord, request: Request) -> tuple[Parcel, ...]:
         """Answer a step that was not answered."""
         if self.agreement.counts_sites and request.step == 1:
-            if request.asked != bodies_digest((HOLDERS,)):
+            if request.asked != messages.bodies_digest((messages.HOLDERS,)):
                 raise Refused(
                     "[other-step] the first step asks how many sites have which people"
                 )
@@ -441,7 +430,7 @@ class Site:
             flat = secure_sum.encode_all(asked, totals, len(self.agreement.sites))
             return (self.records.masked(record, request, flat),)
         return tuple(
-            total_body(q, t, 0 if noise else int(hidden[q.split].sum()))
+            messages.total_body(q, t, 0 if noise else int(hidden[q.split].sum()))
             for q, t in zip(asked, totals, strict=True)
         )
 
@@ -573,17 +562,17 @@ class Site:
         return Place(self.records.index, float(rows.weights[kept].sum()))
 
     def _shake_hands(self, request: Request) -> None:
-        """Refuse another version or schema, and show both."""
+        """Refuse another version or federation, and show both."""
         if request.version != OURS:
             raise Refused(
                 f"[other-version] the server has pffl {shown(request.version, 40)}, "
                 f"this site {OURS}: install the same version everywhere"
             )
-        own = self.schema.hash
-        if request.schema_hash != own:
+        own, theirs = self.agreement.hash, request.federation
+        if theirs != own:
             raise Refused(
-                f"[other-schema] the server's schema is {request.schema_hash[:12]}, "
-                f"this site's {own[:12]}: use the same federation.json everywhere"
+                f"[other-run] the server's federation.json ({shown(theirs[:12])}) is "
+                f"another than this site joined ({own[:12]}): pffl site join"
             )
 
     def _check_key(self, key: SiteKey | None) -> None:
@@ -604,20 +593,12 @@ class Site:
     def _answer(
         self, request: Request, bodies: tuple[Parcel, ...], transcript: str = ""
     ) -> Answer:
-        return Answer(
-            request.run,
-            self.schema.hash,
-            bodies,
-            self.name,
-            request.step,
-            tuple(self.silo.splits),
-            asked=request.asked,
-            transcript=transcript,
-        )
+        said = {"asked": request.asked, "transcript": transcript}
+        return Answer(request.run, bodies, self.name, request.step, **said)
 
     def _refusal(self, request: Request | None, error: Exception) -> Answer:
         """Say why there is no answer, here in full, and to others in a sentence."""
-        reason = shown(reason_of(error), LONGEST)
+        reason = shown(reason_of(error), messages.LONGEST)
         run, step = (request.run, request.step) if request else ("", 0)
         kinds = request.kinds if request else ()
         # A full disk keeps no refusal back.
@@ -625,15 +606,17 @@ class Site:
             whole = str(error) if isinstance(error, PFFLError) else type(error).__name__
             body = {"reason": whole, "queries": [*kinds], "step": step}
             self.memory.add(REFUSAL, body, run=run)
-        return Answer(run, self.schema.hash, (), self.name, step, refusal=reason)
+        return Answer(run, (), self.name, step, refusal=reason)
 
     def _signed(self, answer: Answer) -> bytes:
         if self._key is not None:
             with suppress(PFFLError):
                 head = self.memory.signed_head(self.name, self._key)
                 answer = replace(answer, head=head)
-            answer = replace(answer, signature=self._key.sign(signed_content(answer)))
-        return write_answer(answer)
+            answer = replace(
+                answer, signature=self._key.sign(messages.signed_content(answer))
+            )
+        return messages.write(answer)
 
 
 def adding_of(agreed: Agreement) -> Adding | None:

@@ -39,22 +39,10 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from pffl import files
-from pffl.deploy import secure_sum
+from pffl.deploy import messages, secure_sum
 from pffl.deploy.federation import Agreement
 from pffl.deploy.keys import SiteKey, announced, shared
-from pffl.deploy.messages import (
-    KEPT,
-    OURS,
-    Request,
-    bodies_digest,
-    first_transcript,
-    framed_digest,
-    masked_body,
-    next_transcript,
-    read_answer,
-    read_masked,
-    signed_content,
-)
+from pffl.deploy.messages import OURS, Request, framed_digest, read_answer
 from pffl.deploy.secure_sum import Words
 from pffl.errors import ArtefactError, Malformed, PrivacyBudgetError, Refused
 from pffl.privacy.accounting import SLACK, epsilon_of, mu_of
@@ -331,7 +319,7 @@ def _broken(why: str) -> ArtefactError:
 
 FOLDER, SUFFIX = "runs", ".json"
 LASTS = 30 * 86400.0  # seconds after which a run that never ended is forgotten
-NOTHING = bodies_digest(())  # what a greeting asks
+NOTHING = messages.bodies_digest(())  # what a greeting asks
 
 
 @dataclass(frozen=True, eq=False)
@@ -365,7 +353,7 @@ class RunRecord:
     identity: Mapping[str, str] = field(default_factory=dict)
     answer: bytes = field(default=b"", repr=False)
 
-    __pydantic_config__: ClassVar = KEPT
+    __pydantic_config__: ClassVar = messages.KEPT
 
     @property
     def own_key(self) -> Words:
@@ -450,7 +438,7 @@ class Records:
 
     def first(self, run: str) -> str:
         """Return the transcript of a run in which nothing was said."""
-        return first_transcript(self.agreement.hash, run)
+        return messages.first_transcript(self.agreement.hash, run)
 
     def begin(self, run: str) -> RunRecord:
         """Draw a run's secrets: nothing was said, and no key but its own is known."""
@@ -487,10 +475,10 @@ class Records:
         if not self.agreement.secure_sum:
             if request.relay:
                 raise Refused("[wrong-relay] others' answers, and no secure sum")
-            said = next_transcript(record.transcript, record.asked)
+            said = messages.next_transcript(record.transcript, record.asked)
             return replace(record, transcript=said), np.zeros(0, np.uint64)
         flats = self._relayed(record, request)
-        said = next_transcript(record.transcript, record.asked, flats)
+        said = messages.next_transcript(record.transcript, record.asked, flats)
         record, keys = replace(record, transcript=said), record.keys
         if not record.step:
             keys = tuple(flat.astype("<u8").tobytes().hex() for flat in flats)
@@ -507,7 +495,7 @@ class Records:
         info = framed_digest(record.said(request), *record.keys).encode()
         secret = bytes.fromhex(record.secret)
         mask = secure_sum.mask(secret, self.name, others, info, len(flat))
-        return masked_body(secure_sum.add([flat, mask]))
+        return messages.masked_body(secure_sum.add([flat, mask]))
 
     def _relayed(self, record: RunRecord, request: Request) -> list[Words]:
         """Return every site's masked words, in the sites' order."""
@@ -544,19 +532,17 @@ class Records:
             "step": record.step,
             "transcript": record.transcript,
             "asked": record.asked,
-            "schema_hash": self.agreement.schema.hash,
             "refusal": "",
         }
         for name, value in wanted.items():
             if getattr(answer, name) != value:
                 raise Malformed(f"[wrong-relay] its '{name}' is another")
-        key = self.agreement.keys[site]
-        if not key.verify(signed_content(answer), answer.signature):
+        if not messages.is_signed(answer, self.agreement.keys[site]):
             raise Refused(
                 f"[not-signed] what was relayed as the answer of '{site}' is not "
                 "signed with the key that this site knows"
             )
-        return read_masked(answer, length)
+        return messages.read_masked(answer, length)
 
     def _path(self, run: str) -> Path | None:
         """Where a run is remembered: its name is the server's to choose."""
