@@ -55,7 +55,7 @@ HOMES = {
     ),
     "deploy.coordinator": (
         ":coordinator Address Launch deploy follow line planned_queries server_seen "
-        "table_of told"
+        "told"
     ),
     "deploy.federation": "RUN agreed_sets changes left_out",
     "deploy.flower_app": ":flower_app GridTransport HEADS",

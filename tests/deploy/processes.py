@@ -19,9 +19,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from pffl.datasets import synthetic
 
 PYTHON = os.environ.get("PFFL_TEST_PYTHON", sys.executable)
 BIN = Path(PYTHON).parent
@@ -56,6 +59,18 @@ epsilon = 4.0
 "number 4" = [0, 100]
 {chr(10).join(RANGES)}
 """
+
+
+def write_rows(study: Path, run_file: str, names: Sequence[str]) -> None:
+    """Write the rows of a run file's silos as tables, as docs/deploy.md does."""
+    known = {**tomllib.loads(run_file)["data"], "as_frame": True}
+    assert known.pop("name") == "synthetic"
+    known["random_state"] = known.pop("seed")
+    X, y, group, about = synthetic(**known)
+    table = X.join([group, y.map("class {}".format), about])
+    (study / "rows").mkdir()
+    for name, (_, part) in zip(names, table.groupby("silo"), strict=False):
+        part.to_csv(study / "rows" / f"{name}.csv", index=False)
 
 
 class Net:
@@ -96,8 +111,9 @@ class Net:
             "deploy",
             folder / "run.toml",
             *("--sites", folder / "lines.txt", "-o", self.study),
-            *("--address", f"127.0.0.1:{self.port}", "--trial-rows"),
+            *("--address", f"127.0.0.1:{self.port}"),
         )
+        write_rows(self.study, run_file, self.names)
         for path in (self.study, self.study / "rows", self.study / "federation.json"):
             path.chmod(0o755)
         for k in range(sites):

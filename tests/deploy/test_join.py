@@ -17,7 +17,7 @@ import pytest
 from pffl.deploy import Agreement, InMemory, Limits, SiteKey
 from pffl.errors import ArtefactError, UsageError
 from tests.cli.helpers import pffl as command
-from tests.deploy.processes import PRIVATE, RUN_FILE, free_ports
+from tests.deploy.processes import PRIVATE, RUN_FILE, free_ports, write_rows
 from tests.helpers import make_federation
 from tests.inside import (
     Joining,
@@ -28,7 +28,6 @@ from tests.inside import (
     node_key,
     prepared_rows,
     read_answer,
-    table_of,
 )
 from tests.raising import raises
 
@@ -57,8 +56,9 @@ def study(typed, tmp_path):
     (tmp_path / "lines.txt").write_text("\n".join(found))
     (tmp_path / "run.toml").write_text(RUN_FILE)
     address = ("--address", f"127.0.0.1:{free_ports()}")
-    given = ("--sites", "lines.txt", "-o", "study", "--trial-rows", *address)
+    given = ("--sites", "lines.txt", "-o", "study", *address)
     assert "masked mode" in typed("deploy", "run.toml", *given)
+    write_rows(tmp_path / "study", RUN_FILE, NAMES)
     return tmp_path / "study"
 
 
@@ -96,7 +96,7 @@ def test_a_site_is_for_its_account_alone(typed, tmp_path):
     assert "joined no federation" in typed("site", "show")
 
 
-def test_deploy_writes_what_is_needed_and_no_rows_unless_asked(study, typed, tmp_path):
+def test_deploy_writes_what_is_needed_and_no_rows(study, typed, tmp_path):
     agreed = Agreement.read(study / "federation.json")
     assert agreed.sites == NAMES
     assert (agreed.secure_sum, agreed.mode, agreed.floor) == (True, "masked", 10)
@@ -262,8 +262,9 @@ def test_private_mode_names_its_cost_and_needs_a_budget(typed, tmp_path):
     found = [line for one in lines for line in one if line.startswith("pffl-site-3")]
     (tmp_path / "lines.txt").write_text("\n".join(found))
     (tmp_path / "run.toml").write_text(PRIVATE)
-    given = ("--sites", "lines.txt", "-o", "study", "--trial-rows")
+    given = ("--sites", "lines.txt", "-o", "study")
     assert "private mode" in typed("deploy", "run.toml", *given)
+    write_rows(tmp_path / "study", PRIVATE, NAMES)
     bare = ("--trust-keys", "--yes")
     said = join(typed, *bare, code=2)
     assert said.startswith("Private mode: (ε, δ) = (4, 1e-06)")
@@ -398,14 +399,6 @@ def test_a_folder_that_others_can_open_and_a_site_that_did_not_join(typed, tmp_p
         SiteServer(folder)
     with raises(UsageError, "no-site"):
         SiteFolder.find(tmp_path / "nothing")
-
-
-def test_trial_rows_are_read_as_the_rows_that_they_are():
-    federation = make_federation(3, sizes=(60, 40, 50))
-    agreed = Agreement.of(federation)
-    table = table_of(federation.silos[0], agreed.encoding)
-    assert set(table.columns) == {*agreed.columns, "split"}
-    assert len(table) == sum(map(len, federation.silos[0].splits.values()))
 
 
 def test_a_foreign_line_or_file_is_refused(typed, study, tmp_path):

@@ -35,9 +35,6 @@ def deploy(
     address: Annotated[
         str, option("Where sites reach the server.", "HOST:PORT")
     ] = "127.0.0.1:8443",
-    trial_rows: Annotated[
-        bool, flag("--trial-rows", "Also write each silo's rows, for a trial.")
-    ] = False,
     set_: Annotated[
         list[str] | None, option("Any key of the run file.", "KEY=VALUE", "--set")
     ] = None,
@@ -79,7 +76,6 @@ def deploy(
             read_lines(read(sites).decode("utf-8", "replace")),
             out,
             address=Address.parse(address),
-            trial_rows=trial_rows,
             progress=progress,
         )
     terminal.show(

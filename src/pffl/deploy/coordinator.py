@@ -35,16 +35,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
-import pandas as pd
-
 from pffl import files
 from pffl.config import RunSpec, dumps
 from pffl.constraints import Cells
-from pffl.data.columns import TableEncoding
 from pffl.data.federation import Federation
 from pffl.data.partition import CALIBRATION
-from pffl.data.rows import Rows, Silo
 from pffl.deploy.federation import FILE as FEDERATION
 from pffl.deploy.federation import RUN, Agreement
 from pffl.deploy.join import noise_of, promise
@@ -70,7 +65,6 @@ SPARE = 50  # queries beyond those that a method plans: start, gap, verdict
 UNPLANNED = 200  # queries of a method that asks until it is done
 SECONDS = 8.0  # of a message, on an idle machine
 DAYS = 730  # that the server's certificate is good for
-SPLIT = "split"  # column of a trial's rows
 EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - refused, not bound
 HOST_PORT = re.compile(r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\]):(\d+)")
 TEMPLATES = {
@@ -110,11 +104,6 @@ class Address:
         return f"{host}:{self.port}"
 
     @property
-    def listen(self) -> str:
-        """What the proxy listens on: of a name, the port on every interface."""
-        return str(self) if _is_ip(self.host) else str(self.port)
-
-    @property
     def inner(self) -> int:
         """Port of the SuperLink, on loopback."""
         return self.port + 1
@@ -127,7 +116,6 @@ def deploy(
     out: str | os.PathLike[str],
     *,
     address: Address,
-    trial_rows: bool = False,
     progress: object = None,
 ) -> Agreement:
     """Write the coordinator's folder; return what the sites are to join.
@@ -142,28 +130,17 @@ def deploy(
         A new or empty folder.
     address
         Where the server will be reached.
-    trial_rows
-        Write each silo's rows, as tables that sites can join with. Otherwise no rows
-        are written; the data are opened for their names only.
     progress
-        Handed to what opens the data.
+        Handed to what opens the data, for their names only: no rows are written.
     """
-    for name, open_ended in (
-        ("l2", spec.options.l2 is not None),
-        ("bound", spec.constraint is not None and spec.constraint.open),
-    ):
-        if open_ended:
-            raise UsageError(
-                f"[auto-refused] {name} = 'auto' sets training rows aside, and they "
-                "will be at the sites: give a number"
-            )
+    if spec.options.l2 is not None or (spec.constraint and spec.constraint.open):
+        raise UsageError(
+            "[auto-refused] l2 or bound = 'auto' sets training rows aside, and they "
+            "will be at the sites: give a number"
+        )
     if spec.method.participation < 1:
         raise UsageError(f"[not-over-sites] {ALL_SITES}")
     data = spec.data.open(progress=progress)
-    if trial_rows and len(data) != len(lines):
-        raise UsageError(
-            f"[other-sites] --trial-rows: {len(lines)} sites for {len(data)} silos"
-        )
     seed = spec.settings.seed
     seed = secrets.randbits(32) if seed is None else seed
     run = {**sections.get("run", {}), "seed": seed, "engine": DEPLOYED}
@@ -192,10 +169,6 @@ def deploy(
         _write(server / "flwr" / "config.toml", _connection(address, Path(out)))
         for name, one in lines.items():
             _write(server / "keys" / f"{name}.pub", f"{one.node}\n")
-        for name, silo in zip(lines, data.silos, strict=False):
-            if trial_rows:
-                table = table_of(silo, agreed.encoding).to_csv(index=False)
-                _write(place / "rows" / f"{name}.csv", table)
     return agreed
 
 
@@ -269,7 +242,7 @@ def _values(agreed: Agreement, address: Address, folder: Path) -> dict[str, obje
         "PROMISE": " ".join(promise(agreed)),
         "ADDRESS": address,
         "HOST": address.host,
-        "LISTEN": address.listen,
+        "LISTEN": address if _is_ip(address.host) else address.port,  # of a name, all
         "INNER": address.inner,
         "FOLDER": folder,
         "FLOWER": OLDEST_FLOWER,
@@ -350,47 +323,6 @@ def _is_ip(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-# Rows of a trial
-
-
-def table_of(silo: Silo, encoding: TableEncoding) -> pd.DataFrame:
-    """Return a table that `encoding` reads as these rows, with a column of splits."""
-    parts = [
-        _decoded(rows, encoding).assign(**{SPLIT: name})
-        for name, rows in silo.splits.items()
-    ]
-    return pd.concat(parts, ignore_index=True)
-
-
-def _decoded(rows: Rows, encoding: TableEncoding) -> pd.DataFrame:
-    schema, start = encoding.schema, 0
-    X: Any = rows.X if isinstance(rows.X, np.ndarray) else rows.X.toarray()
-    found: dict[str, object] = {}
-    for column in encoding.columns:
-        if column.kind == "text":
-            raise UsageError(
-                f"[hashed-column] column '{column.name}' is hashed, and its texts "
-                "cannot be made from counts of words: a trial needs data without it"
-            )
-        values = X[:, start : start + column.width]
-        start += column.width
-        if column.kind == "category":
-            found[column.name] = np.array(column.values, object)[values.argmax(axis=1)]
-            continue
-        found[column.name] = values[:, 0].astype(np.float64)
-        if column.indicator:
-            found[column.name] = np.where(values[:, 1] == 1, np.nan, values[:, 0])
-    for attribute in schema.attributes:
-        codes = schema.attribute_codes(attribute.name)[rows.group]
-        found[attribute.name] = np.array(attribute.values, object)[codes]
-    found[encoding.label] = (
-        np.array(schema.labels, object)[rows.y.astype(np.int64)]
-        if schema.labels
-        else rows.y
-    )
-    return pd.DataFrame(found)
 
 
 # A run: started, followed, stopped
@@ -485,15 +417,6 @@ class Launch:
         said = self.call("run", str(self.folder / "app"), "pffl", "-c", pairs)
         return int(said["run-id"])
 
-    def status(self, run: int) -> str:
-        """Return what Flower knows of the run."""
-        try:
-            return str(
-                self.call("list", "pffl", "--run-id", str(run))["runs"][0]["status"]
-            )
-        except (KeyError, TypeError, IndexError):
-            return "unknown"
-
     def stop(self, run: int) -> None:
         """Stop the run."""
         self.call("stop", str(run), "pffl")
@@ -516,7 +439,8 @@ class Launch:
                 )
             if time.monotonic() - heard > ASK_AFTER:
                 heard = time.monotonic()
-                finished = self.status(run).startswith("finished")
+                known = self.call("list", "pffl", "--run-id", str(run))
+                finished = '"status": "finished' in json.dumps(known)
             time.sleep(PAUSE)
         raise AssertionError("a record is followed for ever")
 
