@@ -282,7 +282,7 @@ def test_private_mode_names_its_cost_and_needs_a_budget(typed, tmp_path):
 def serving(folder: Path, node_account: str | None = None):
     """A site that answers in a thread; what it says, and its socket."""
     said: list[str] = []
-    server = SiteServer(SiteFolder.find(folder), None, node_account, said.append)
+    server = SiteServer(SiteFolder.find(folder), node_account, said.append)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -94,9 +94,6 @@ def _show_checks(found: object) -> bool:
 
 def init(
     name: Annotated[str, typer.Argument(help="Name of the site, and of its folder.")],
-    folder: Annotated[
-        Path | None, option("Where to make it; default: NAME, here.")
-    ] = None,
 ) -> None:
     """Make a site with its keys, and print the line for the coordinator.
 
@@ -104,7 +101,7 @@ def init(
     """
     from pffl.deploy.join import SiteFolder
 
-    made, text = SiteFolder.make(folder or Path(name), name)
+    made, text = SiteFolder.make(Path(name), name)
     terminal.note(
         f"{made.path}: for this account alone. Send the coordinator this line:"
     )
@@ -193,9 +190,6 @@ def serve(
     node_account: Annotated[
         str | None, option("Account of Flower's node, which may ask.")
     ] = None,
-    socket: Annotated[
-        Path | None, option("The socket; default: FOLDER.socket/pffl.sock.")
-    ] = None,
 ) -> None:
     """Answer queries on a socket, until it is stopped; a line for each on stderr.
 
@@ -207,7 +201,7 @@ def serve(
         raise UsageError(
             "[as-root] root reads everything: run this as an account of the site's own"
         )
-    server = SiteServer(SiteFolder.find(site), socket, node_account)
+    server = SiteServer(SiteFolder.find(site), node_account)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: server.stop())
     server.run()

@@ -18,7 +18,7 @@ import socket
 import struct
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -93,21 +93,15 @@ class SiteFolder:
     @classmethod
     def find(cls, path: Path | None) -> SiteFolder:
         """Return the folder that was named, or the only one here."""
-        if path is None:
-            here = [p.parent for p in Path().glob(f"*/{KEY}")]
-            if (Path() / KEY).exists():
-                here = [Path()]
-            if len(here) != 1:
-                raise UsageError(
-                    f"[no-site] {len(here)} folders of sites are here: name one (--site"
-                    " FOLDER), or make one (pffl site init NAME)"
-                )
-            path = here[0]
-        if not (path / KEY).exists():
+        keys = [*Path().glob(KEY), *Path().glob(f"*/{KEY}")]
+        keys = keys if path is None else [*path.glob(KEY)]
+        if len(keys) != 1:
+            where = "here" if path is None else f"in '{path}'"
             raise UsageError(
-                f"[no-site] '{path}' is no folder of a site: pffl site init NAME"
+                f"[no-site] {len(keys)} sites are {where}: name the folder of one "
+                "(--site FOLDER), or make one (pffl site init NAME)"
             )
-        return cls(path.absolute())
+        return cls(keys[0].parent.absolute())
 
     @property
     def key(self) -> SiteKey:
@@ -120,29 +114,28 @@ class SiteFolder:
 
     def name(self, memory: SiteMemory) -> str:
         """Return the site's name."""
-        first = memory.entries(BEGIN)
-        if not first:
+        first = memory.last(BEGIN)
+        if first is None:
             raise ArtefactError("[bad-memory] site.db has no beginning")
-        return str(first[0].body["site"])
+        return str(first.body["site"])
 
     def open(self) -> Site:
         """Return the site, as its people joined."""
         memory = self.memory()
         (agreed, limits), last = consented(memory), memory.last(CONSENT)
+        name = self.name(memory)
         memory.close()
         if agreed is None or last is None:
             raise UsageError(
                 f"[not-joined] '{self.path}' has joined no federation: pffl site join"
             )
-        key = self.key
-        name = next(s for s in agreed.sites if agreed.keys[s] == key.public)
         silo = prepared.read(self.path, name=name, schema_hash=agreed.schema.hash)
         if prepared.digest(silo) != last.body["rows"]:
             raise ArtefactError(
                 "[changed-file] the prepared rows are not those that the site joined "
                 "with: pffl site join"
             )
-        return Site(silo, agreed, limits, self.path, key=key)
+        return Site(silo, agreed, limits, self.path, key=self.key)
 
 
 def consented(memory: SiteMemory) -> tuple[Agreement | None, Limits]:
@@ -200,8 +193,7 @@ class Joining:
         if not agreed.private:
             return found
         mu, lines = noise_of(agreed)
-        spent = memory.spent
-        cost = epsilon_of((mu**2 + spent) ** 0.5, limits.delta)
+        cost = epsilon_of((mu**2 + memory.spent) ** 0.5, limits.delta)
         return replace(found, cost=cost, releases=lines)
 
     @property
@@ -213,30 +205,29 @@ class Joining:
 
     def lines(self) -> list[str]:
         """Say what the site would agree to; what protects it comes first."""
-        agreed, many = self.agreed, len(self.agreed.sites)
-        found = [*promise(agreed), ""]
-        found += [
-            f"federation '{agreed.name}': {many} sites ({', '.join(agreed.sites)})",
+        agreed, limits, weaker = self.agreed, self.limits, self.limits.weaker()
+        found = [
+            *promise(agreed),
+            "",
+            f"federation '{agreed.name}': {len(agreed.sites)} sites "
+            f"({', '.join(agreed.sites)})",
             f"columns: {', '.join(agreed.columns)}",
             *run_lines(agreed),
-            f"asks at most {agreed.queries:,} queries"
-            if agreed.queries
-            else "asks until it is done",
+            f"asks at most {agreed.queries:,} queries",
+            *self.releases,
         ]
-        if not agreed.private:
-            floor = max(agreed.floor, self.limits.floor)
-            found.append(
-                f"floor: your people of a set with fewer than {floor} are left out"
-            )
-        found += self.releases
         if agreed.private:
             found.append(
                 f"privacy account with this run: ε = {self.cost:.3g} of "
-                f"{self.limits.epsilon:g}"
+                f"{limits.epsilon:g}"
             )
-        weaker = self.limits.weaker()
-        if agreed.floor < Limits().floor and not agreed.private:
-            weaker.append(f"the federation's floor is {agreed.floor} people")
+        else:
+            floor = max(agreed.floor, limits.floor)
+            found.append(
+                f"floor: your people of a set with fewer than {floor} are left out"
+            )
+            if agreed.floor < Limits().floor:
+                weaker.append(f"the federation's floor is {agreed.floor} people")
         found += [f"WEAKER THAN THE DEFAULT: {text}" for text in weaker]
         if self.before is not None:
             found += [f"CHANGES: {text}" for text in changes(self.before, agreed)]
@@ -255,12 +246,11 @@ class Joining:
         flags
             Words that were given: end-secure-sums, new-keys, other-sites.
         """
-        before, agreed = self.before, self.agreed
+        agreed = self.agreed
         with Problems("pffl site join", UsageError) as problems:
-            if before is not None:
-                for flag, text in self._words(before):
-                    if flag not in flags:
-                        problems.add(f"[not-agreed] {text}: --{flag}")
+            for flag, text in self._worse():
+                if flag not in flags:
+                    problems.add(f"[not-agreed] {text}: --{flag}")
             for site in self.peers if peers is not None else ():
                 own = agreed.keys[site].fingerprint
                 said = (peers or {}).get(site, "")
@@ -287,22 +277,22 @@ class Joining:
                     "--epsilon"
                 )
 
-    def _words(self, before: Agreement) -> list[tuple[str, str]]:
-        """Return what changes for the worse, each with the flag that it needs."""
-        agreed, found = self.agreed, list[tuple[str, str]]()
+    def _worse(self) -> Iterator[tuple[str, str]]:
+        """Say what changes for the worse, each with the flag that it needs."""
+        before, agreed = self.before, self.agreed
+        if before is None:
+            return
         if before.secure_sum and not agreed.secure_sum:
-            text = "secure sums END: the server reads this site's sums"
-            found.append(("end-secure-sums", text))
-        if names := [s for s in new_keys(before, agreed) if s != self.name]:
-            found.append(("new-keys", f"other keys of {', '.join(names)}"))
+            yield "end-secure-sums", "secure sums END: the server reads your sums"
+        if names := new_keys(before, agreed):
+            yield "new-keys", f"other keys of {', '.join(names)}"
         apart = sorted(set(before.sites) ^ set(agreed.sites))
         if apart and self.memory.answered and not agreed.private:
-            text = (
+            yield (
+                "other-sites",
                 f"the sites are others ({', '.join(apart)}): whoever sees totals of "
-                "both sets can subtract them, and no mask hides what is left"
+                "both sets can subtract them, and no mask hides what is left",
             )
-            found.append(("other-sites", text))
-        return found
 
     def prepare(
         self,
@@ -320,21 +310,13 @@ class Joining:
         changed
             Whether rows of few people may have changed since.
         """
-        floor = max(self.limits.floor, self.agreed.floor)
-        silo, notes = prepared.prepare(
-            table,
-            self.agreed,
-            self.name,
-            self.key.split,
-            column=column,
-            floor=floor,
-        )
-        if not changed and not self.agreed.private and self.memory.answered:
+        agreed, floor = self.agreed, max(self.limits.floor, self.agreed.floor)
+        known = (table, agreed, self.name, self.key.split)
+        silo, notes = prepared.prepare(*known, column=column, floor=floor)
+        if not changed and not agreed.private and self.memory.answered:
             self._refuse_few_changes(silo, floor)
-        own = {s: k for s, k in self.agreed.keys.items() if s == self.name}
         # For a look at the counts only: what is remembered is elsewhere.
-        site = Site(silo, replace(self.agreed, keys=own), self.limits, key=self.key)
-        return site, notes
+        return Site(silo, agreed, self.limits, key=self.key), notes
 
     def _refuse_few_changes(self, silo: Silo, floor: int) -> None:
         """Refuse rows that differ by few people from those answered about.
@@ -474,8 +456,6 @@ class SiteServer:
     ----------
     folder
         The site's folder.
-    path
-        The socket.
     node_account
         Name of the account that may ask; None for the site's own, with a warning.
     say
@@ -485,7 +465,6 @@ class SiteServer:
     def __init__(
         self,
         folder: SiteFolder,
-        path: Path | None = None,
         node_account: str | None = None,
         say: Callable[[str], object] | None = None,
     ) -> None:
@@ -496,7 +475,7 @@ class SiteServer:
                 "(mode 700): chmod 700"
             )
         self.site: Site = folder.open()
-        self.path = path or folder.socket
+        self.path = folder.socket
         self.asker = _account(node_account)
         self._say = say or (lambda text: print(text, file=sys.stderr, flush=True))
         self._stopped = threading.Event()
@@ -552,12 +531,8 @@ class SiteServer:
     def answer(self, content: bytes) -> bytes:
         """Answer a message, and write a line about it."""
         if self.one_account and self.site.agreement.private:
-            answer = self.site.refuse(
-                Refused(
-                    f"[one-account] {ONE_ACCOUNT}. Private mode needs two accounts "
-                    "(pffl site serve --node-account)"
-                )
-            )
+            why = f"[one-account] {ONE_ACCOUNT}. Private mode needs two accounts "
+            answer = self.site.refuse(Refused(f"{why}(pffl site serve --node-account)"))
         else:
             with blas_threads(processors()):
                 answer = self.site.answer(content)
@@ -577,9 +552,10 @@ class SiteServer:
             self.path.unlink(missing_ok=True)
         try:
             listening.bind(str(self.path))
-        except OSError as error:  # a long path, above all
+        except OSError as error:
             raise UsageError(
-                f"[wrong-socket] '{self.path}': {error}: --socket PATH"
+                f"[wrong-socket] '{self.path}': {error}. A site's folder needs a short "
+                "path: move it, or make another (pffl site init)"
             ) from error
         self.path.chmod(0o666)
         listening.listen(16)
@@ -599,8 +575,7 @@ def described(content: bytes, answer: bytes) -> str:
         what += ", ".join(dict.fromkeys(request.kinds))
     except PFFLError:
         what = f"{len(content):,} bytes that are no query"
-    refusal = read_answer(answer).refusal
-    if refusal:
+    if refusal := read_answer(answer).refusal:
         return f"{what}: REFUSED: {refusal}"
     return f"{what}: answered, {len(answer):,} bytes"
 
