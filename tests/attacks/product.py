@@ -183,7 +183,7 @@ def apart(one: Any, other: Any) -> Any:
 
 def believing(site: Any) -> Any:
     """A site that does not look whether its rows are those of the run."""
-    site.records._refuse_other = lambda *_: None
+    site.records._identity = lambda run: {}
     return site
 
 

@@ -64,13 +64,8 @@ CREATE TRIGGER IF NOT EXISTS no_delete BEFORE DELETE ON entries
 CREATE TRIGGER IF NOT EXISTS no_update BEFORE UPDATE ON entries
   BEGIN SELECT RAISE(ABORT, 'append only'); END;
 """
-BEGIN, CONSENT, ANSWER, CHARGE, REFUSAL = (
-    "begin",
-    "consent",
-    "answer",
-    "charge",
-    "refusal",
-)
+BEGIN, CONSENT, REFUSAL = "begin", "consent", "refusal"
+ANSWER, CHARGE = "answer", "charge"  # without noise, and with it
 
 
 @dataclass(frozen=True)
@@ -150,9 +145,9 @@ class SiteMemory:
                 yield
                 self._db.execute("COMMIT")
             except BaseException:
+                self._seen = (0, "")
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
-                self._seen = (0, "")
                 raise
 
     def add(
@@ -172,20 +167,19 @@ class SiteMemory:
             text = json.dumps(body, sort_keys=True)
             known = (number + 1, now, kind, run, mark, queries, mu2, text)
             hashed = framed_digest(before, *map(repr, known))
-            self._db.execute(
-                "INSERT INTO entries VALUES(?,?,?,?,?,?,?,?,?)", (*known, hashed)
-            )
-            self._db.execute(
-                "INSERT OR REPLACE INTO head VALUES(1,?,?)", (number + 1, hashed)
-            )
-            self._seen = (number + 1, hashed)
+            self._seen, places = (number + 1, hashed), "?,?,?,?,?,?,?,?,?"
+            self._db.execute(f"INSERT INTO entries VALUES({places})", (*known, hashed))
+            self._db.execute("INSERT OR REPLACE INTO head VALUES(1,?,?)", self._seen)
 
     def entries(self, *kinds: str) -> list[MemoryEntry]:
         """Return what is remembered, of these kinds, oldest first."""
         with self.turn():
             rows = self._db.execute(f"SELECT {COLUMNS} FROM entries ORDER BY id")  # noqa: S608
-            found = [_entry(row) for row in rows]
-        return [entry for entry in found if not kinds or entry.kind in kinds]
+            return [
+                MemoryEntry(*row[:7], body=json.loads(row[7]), hash=row[8])
+                for row in rows
+                if not kinds or row[2] in kinds
+            ]
 
     def last(self, kind: str) -> MemoryEntry | None:
         """Return the last entry of a kind."""
@@ -194,11 +188,9 @@ class SiteMemory:
 
     def knows(self, *, mark: str = "", run: str = "") -> bool:
         """Whether a query was answered or charged, or anything of a run."""
-        column, value = ("mark", mark) if mark else ("run", run)
-        kinds = "kind IN ('answer', 'charge')"
-        with self.turn():
-            text = f"SELECT 1 FROM entries WHERE {column}=? AND {kinds} LIMIT 1"  # noqa: S608
-            return self._db.execute(text, (value,)).fetchone() is not None
+        of = "(mark=? OR run=?) AND kind IN ('answer', 'charge')"
+        known = (mark or None, run or None)  # nothing equals NULL
+        return bool(self._sum(f"SELECT COUNT(*) FROM entries WHERE {of}", *known))  # noqa: S608
 
     @property
     def answered(self) -> bool:
@@ -208,17 +200,16 @@ class SiteMemory:
     @property
     def queries(self) -> int:
         """Queries that were answered about the site's people."""
-        return int(self._sum("queries"))
+        return int(self._sum("SELECT SUM(queries) FROM entries"))
 
     @property
     def spent(self) -> float:
         """Σμ² of all releases with noise about the site's people."""
-        return float(self._sum("mu2"))
+        return self._sum("SELECT SUM(mu2) FROM entries")
 
-    def _sum(self, column: str) -> float:
+    def _sum(self, text: str, *known: str | None) -> float:
         with self.turn():
-            text = f"SELECT COALESCE(SUM({column}), 0) FROM entries"  # noqa: S608
-            return float(self._db.execute(text).fetchone()[0])
+            return float(self._db.execute(text, known).fetchone()[0] or 0)
 
     @property
     def head(self) -> tuple[int, str]:
@@ -238,11 +229,8 @@ class SiteMemory:
         if not key.public.verify(_head(name, text), signature):
             return  # not its own: nothing is known from it
         number, hashed = text.split(":")
-        with self.turn():
-            row = self._db.execute(
-                "SELECT hash FROM entries WHERE id=?", (int(number),)
-            ).fetchone()
-        if int(number) and (row is None or row[0] != hashed):
+        own = {entry.number: entry.hash for entry in self.entries()}
+        if int(number) and own.get(int(number)) != hashed:
             raise Refused(
                 "[older-copy] this site's memory is older than what it has signed: its "
                 "folder was restored from a copy. Put the newest site.db back"
@@ -298,12 +286,6 @@ class SiteMemory:
             raise _broken(str(error)) from error
         except sqlite3.DatabaseError as error:
             raise _broken(str(error)) from error
-
-
-def _entry(row: Sequence[Any]) -> MemoryEntry:
-    number, time, kind, run, mark, queries, mu2, body, hashed = row
-    known = (number, time, kind, run, mark, queries, mu2)
-    return MemoryEntry(*known, json.loads(body), hashed)
 
 
 def _head(name: str, text: str) -> bytes:
@@ -365,8 +347,7 @@ class RunRecord:
         """The masked words that the site sent last: before the first step, its key."""
         if not self.step:
             return self.own_key
-        found = read_answer(self.answer).bodies[0].arrays["masked"]
-        return found.view(np.uint64)
+        return messages.read_masked(read_answer(self.answer))
 
     def said(self, request: Request) -> str:
         """Return a hash of all that was said, this request included."""
@@ -425,16 +406,13 @@ class Records:
                 "[memory-lost] what the site remembers of the run cannot be read "
                 f"('{path.name}'): it does not go on"
             ) from error
-        self._refuse_other(found.identity, run)
-        return found
-
-    def _refuse_other(self, identity: Mapping[str, str], run: str) -> None:
         own = self._identity(run)
-        if others := [name for name in own if identity.get(name) != own[name]]:
+        if others := [name for name in own if found.identity.get(name) != own[name]]:
             raise Refused(
                 f"[other-run] the run began with another {' and '.join(others)}: it "
                 "does not go on"
             )
+        return found
 
     def first(self, run: str) -> str:
         """Return the transcript of a run in which nothing was said."""
@@ -506,43 +484,29 @@ class Records:
                 f"relayed, and there are {len(sites)} sites"
             )
         own, flats = record.words, list[Words]()
+        wanted = {"run": request.run, "step": step, "refusal": ""}
+        wanted |= {"transcript": record.transcript, "asked": record.asked}
         for site, content in zip(sites, request.relay, strict=True):
+            said = f"what was relayed as the answer of '{site}' to step {step}"
             try:
-                flats.append(self._read(site, content, request.run, record, len(own)))
+                answer = read_answer(content)
+                for name, value in {"site": site, **wanted}.items():
+                    if getattr(answer, name) != value:
+                        raise Malformed(f"its '{name}' is another")
+                flats.append(messages.read_masked(answer, len(own)))
             except Malformed as error:
+                raise Refused(f"[wrong-relay] {said} is not: {error}") from error
+            if not messages.is_signed(answer, self.agreement.keys[site]):
                 raise Refused(
-                    f"[wrong-relay] what was relayed as the answer of '{site}' to "
-                    f"step {step} is not readable: {error}"
-                ) from error
+                    f"[not-signed] {said} is not signed with the key that this site "
+                    "knows"
+                )
         if not np.array_equal(flats[self.index], own):
             raise Refused(
                 f"[wrong-relay] what was relayed as this site's answer to step {step} "
                 "is not"
             )
         return flats
-
-    def _read(
-        self, site: str, content: bytes, run: str, record: RunRecord, length: int
-    ) -> Words:
-        """Read an answer; refuse all but the one site's, to the very same queries."""
-        answer = read_answer(content)
-        wanted = {
-            "site": site,
-            "run": run,
-            "step": record.step,
-            "transcript": record.transcript,
-            "asked": record.asked,
-            "refusal": "",
-        }
-        for name, value in wanted.items():
-            if getattr(answer, name) != value:
-                raise Malformed(f"[wrong-relay] its '{name}' is another")
-        if not messages.is_signed(answer, self.agreement.keys[site]):
-            raise Refused(
-                f"[not-signed] what was relayed as the answer of '{site}' is not "
-                "signed with the key that this site knows"
-            )
-        return messages.read_masked(answer, length)
 
     def _path(self, run: str) -> Path | None:
         """Where a run is remembered: its name is the server's to choose."""
