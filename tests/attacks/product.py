@@ -24,6 +24,7 @@ from pffl.queries import (
     Pool,
     Task,
     Train,
+    read_query,
 )
 from pffl.tensors import Parcel
 from tests.deploy.sites import alone, keys_of
@@ -171,7 +172,10 @@ def plain_words(site: Any, request: Any) -> Any:
     """What it would have said without a mask."""
     hidden = {split: site.hidden(split) for split in site.silo.splits}
     place = site._place(hidden["train"])
-    asked = [site._read(body, place)[0] for body in request.bodies]
+    asked = [
+        read_query(body.header, body.arrays, site.schema, place=place)[0]
+        for body in request.bodies
+    ]
     totals = site._totals(asked, site.records.index, hidden)
     return masks.encode_all(asked, totals, len(site.agreement.sites))
 

@@ -308,7 +308,7 @@ def test_the_totals_have_the_noise_that_was_agreed_on():
                 site.records.first(f"run {k}"), **secrets, seed=fixed(*about).hex()
             )
             site.records.begin = lambda run, record=record: record
-            site._allow = lambda costs: None
+            site.memory.allow = lambda *_: None
             sites[silo.name] = site
         (total,) = Server(sites, data.schema.hash, run=f"run {k}").ask([query])
         drawn.append(query.real(total, "counts"))
@@ -340,7 +340,7 @@ def test_private_mode_has_the_same_account_everywhere_and_no_floor(tmp_path):
     few = people(3, 20)  # below the floor of 10, at each site
     sites = sites_of(few, agreement(few), rules=Limits(epsilon=1.0))
     for site in sites.values():
-        site._allow = lambda costs: None
+        site.memory.allow = lambda *_: None
     n = few.schema.n_features
     ends = {"low": -np.full(n, 6.0), "high": np.full(n, 6.0)}
     query = Census(few.schema, **ends, longest=2.0, noise=np.array([1 / 200, 0.0]))

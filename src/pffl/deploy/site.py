@@ -104,14 +104,13 @@ class Limits:
 
     def weaker(self) -> list[str]:
         """Return a sentence for each limit that protects less than the default."""
-        usual, found = Limits(), []
-        if self.floor < usual.floor:
-            found.append(f"floor: {self.floor} people, and {usual.floor} by default")
-        for name, what in (("queries", "queries"), ("radius", "as a norm")):
-            own, default = getattr(self, name), getattr(usual, name)
-            if own > default:
-                found.append(f"{name}: {own:g} {what}, and {default:g} by default")
-        return found
+        usual = Limits()
+        signs = {"floor": 1, "queries": -1, "radius": -1}  # more people, fewer queries
+        return [
+            f"{name}: {getattr(self, name):g}, and {getattr(usual, name):g} by default"
+            for name, sign in signs.items()
+            if sign * getattr(self, name) < sign * getattr(usual, name)
+        ]
 
 
 def model_of(agreed: Agreement) -> dict[str, object]:
@@ -121,11 +120,9 @@ def model_of(agreed: Agreement) -> dict[str, object]:
     tame. Nothing where no run was agreed on.
     """
     plan = plan_of(agreed)
-    if plan is None:
-        return {}
-    if isinstance(plan.model, Recipe):
+    if plan is not None and isinstance(plan.model, Recipe):
         return {ARCHITECTURE: agreed.run["model"]["kind"]}
-    return _described(plan.model_for(agreed.schema))
+    return {} if plan is None else _described(plan.model_for(agreed.schema))
 
 
 def _described(model: Model) -> dict[str, object]:
@@ -269,15 +266,13 @@ class Site:
         self.silo, self.name, self.agreement = silo, silo.name, agreement
         self.limits = limits or Limits()
         self.own_model, self.trusting = own_model, trusting
-        self.memory = SiteMemory(folder)
         self._check_key(key)
-        self._key = key
+        self._key, self.memory = key, SiteMemory(folder)
         self._model = model_of(agreement)
         self._sets = agreed_sets(agreement) if sets is None else sets
         self.floor = max(self.limits.floor, agreement.floor)
         # How the sites share noise; None where the agreed run has none.
         self.adding = adding_of(agreement)
-        self._splits = agreement.splits
         known = {"rows": prepared.digest(silo), "floor": str(self.floor)}
         self.records = Records(self.name, agreement, known, folder)
 
@@ -344,8 +339,18 @@ class Site:
                 f"[other-step] step {request.step} of a run that has not begun: it "
                 "begins with a greeting"
             )
-        if self._repeats(record, request):
-            return record.answer, None
+        if request.step == record.step:
+            if request.asked == record.asked:
+                return record.answer, None
+            raise Refused(
+                f"[repeated-step] step {request.step} was answered, and is asked "
+                "again with other queries: each step is answered once"
+            )
+        if request.step != record.step + 1:
+            raise Refused(
+                f"[other-step] step {request.step} is not the one after "
+                f"{record.step}, the last that this site answered in the run"
+            )
         record = self._heard(record, request)
         bodies = self._stepped(record, request)
         answer = self._answer(request, bodies, record.transcript)
@@ -370,8 +375,12 @@ class Site:
         if not (self.agreement.counts_sites and step == 1):
             return record
         held = secure_sum.read_counts(total, len(self.agreement.sites))
-        enough = np.split(held >= self.agreement.fewest_holders, len(self._splits))
-        known = {s: e.tolist() for s, e in zip(self._splits, enough, strict=True)}
+        enough = np.split(
+            held >= self.agreement.fewest_holders, len(self.agreement.splits)
+        )
+        known = {
+            s: e.tolist() for s, e in zip(self.agreement.splits, enough, strict=True)
+        }
         return replace(record, shared_sets=known)
 
     def _refuse_lost(self, run: str) -> None:
@@ -381,22 +390,6 @@ class Site:
                 "[memory-lost] the run has ended, or what the site remembers of it is "
                 "gone: it does not go on, and does not begin again"
             )
-
-    def _repeats(self, record: RunRecord, request: Request) -> bool:
-        """Whether a request repeats the last step; refuse steps out of their order."""
-        if request.step == record.step:
-            if request.asked == record.asked:
-                return True
-            raise Refused(
-                f"[repeated-step] step {request.step} was answered, and is asked "
-                "again with other queries: each step is answered once"
-            )
-        if request.step != record.step + 1:
-            raise Refused(
-                f"[other-step] step {request.step} is not the one after "
-                f"{record.step}, the last that this site answered in the run"
-            )
-        return False
 
     def _stepped(self, record: RunRecord, request: Request) -> tuple[Parcel, ...]:
         """Answer a step that was not answered."""
@@ -410,7 +403,11 @@ class Site:
         hidden = {split: self.hidden(split, record) for split in self.silo.splits}
         masked, noise = self.agreement.secure_sum, self.adding
         place = self._place(hidden["train"]) if masked else None
-        posed = [self._read(body, place) for body in request.bodies]
+        known: dict[str, Any] = {"own_model": self.own_model, "place": place}
+        posed = [
+            read_query(body.header, body.arrays, self.schema, **known)
+            for body in request.bodies
+        ]
         asked = [query for query, _ in posed]
         index = self.records.index if masked else posed[0][1]
         if not self.trusting:
@@ -437,7 +434,9 @@ class Site:
     def _present(self) -> BoolArray:
         """Say of each split and set whether the site has enough people of it."""
         first = np.unique(self._sets, return_index=True)[1]
-        return np.concatenate([~self.hidden(split)[first] for split in self._splits])
+        return np.concatenate(
+            [~self.hidden(split)[first] for split in self.agreement.splits]
+        )
 
     def _enter(
         self, record: RunRecord, request: Request, asked: Sequence[Query[Any]]
@@ -455,7 +454,7 @@ class Site:
             )
         costs = [float(q.mu) ** 2 if q.released else 0.0 for _, q in new]
         if any(costs):
-            self._allow(costs)
+            self.memory.allow(costs, self.limits.epsilon, self.limits.delta)
         for (mark, query), cost in zip(new, costs, strict=True):
             about = {"query": query.kind, "split": query.split, "step": request.step}
             self.memory.add(
@@ -481,9 +480,6 @@ class Site:
                     f"[changed-task] another {what} within the run: {allowed} allowed"
                 )
         return found
-
-    def _allow(self, costs: Sequence[float]) -> None:
-        self.memory.allow(costs, self.limits.epsilon, self.limits.delta)
 
     def _check_all(
         self, asked: Sequence[Query[Any]], hidden: Mapping[str, BoolArray]
@@ -545,10 +541,6 @@ class Site:
                 totals.append(query.answer(view))
             totals[-1].check_size()
         return totals
-
-    def _read(self, body: Parcel, place: Place | None) -> tuple[Query[Any], int]:
-        known: dict[str, Any] = {"own_model": self.own_model, "place": place}
-        return read_query(body.header, body.arrays, self.schema, **known)
 
     def _view(self, query: Query[Any]) -> View:
         model = None if query.task is None else query.task.model

@@ -176,7 +176,7 @@ class SiteMemory:
         with self.turn():
             rows = self._db.execute(f"SELECT {COLUMNS} FROM entries ORDER BY id")  # noqa: S608
             return [
-                MemoryEntry(*row[:7], body=json.loads(row[7]), hash=row[8])
+                MemoryEntry(*(*row[:7], json.loads(row[7]), row[8]))
                 for row in rows
                 if not kinds or row[2] in kinds
             ]
