@@ -447,6 +447,7 @@ ONE_ACCOUNT = (
     "Flower's node runs under the account that holds the rows: an app that the server "
     "sends can read them"
 )
+TWO = "Private mode needs two accounts (pffl site serve --node-account)"
 
 
 class SiteServer:
@@ -531,8 +532,7 @@ class SiteServer:
     def answer(self, content: bytes) -> bytes:
         """Answer a message, and write a line about it."""
         if self.one_account and self.site.agreement.private:
-            why = f"[one-account] {ONE_ACCOUNT}. Private mode needs two accounts "
-            answer = self.site.refuse(Refused(f"{why}(pffl site serve --node-account)"))
+            answer = self.site.refuse(Refused(f"[one-account] {ONE_ACCOUNT}. {TWO}"))
         else:
             with blas_threads(processors()):
                 answer = self.site.answer(content)
