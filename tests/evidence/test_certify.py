@@ -242,7 +242,7 @@ def test_fault_85_equal_rows_stay_and_could_not_be_checked(number):
         assert (statement.value, statement.text) == (same.value, same.text)
         ground, sure = statement.assumptions[1], same.assumptions[1]
         assert (ground.state, sure.state) == ("could not be checked", "checked")
-        said = "not at hand" if number is None else f"; {number} of "
+        said = "not available" if number is None else f"; {number} of "
         assert said in ground.text
 
 

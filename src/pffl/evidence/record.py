@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 FORMAT = "pffl.evidence"
 VERSION = 2
-WEIGHTED = "needs rows that count alike, and these have weights"
+WEIGHTED = "needs rows of equal weight"
 
 Stopped: TypeAlias = Literal["diverged", "interrupted"] | None
 T = TypeVar("T")
