@@ -12,15 +12,12 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from tests.oracles import (
-    Filter,
-    PrivacyBudgetError,
     UsageError,
     composed,
     delta_of,
     epsilon_of,
     mu_of,
 )
-from tests.raising import raises
 
 
 def plainly(mus: list[float], epsilon: float) -> float:
@@ -88,19 +85,6 @@ def test_more_noise_is_more_private():
     assert (np.diff(epsilons) > 0).all()
     assert epsilon_of(0.0, 1e-6) == 0.0
     assert delta_of(0.0, 1.0) == 0.0
-
-
-def test_filter_stops_before_the_release():
-    account = Filter.of(1.0, 1e-6)
-    part = account.budget / 2
-    for _ in range(4):
-        account.charge(part)
-    spent = account.spent
-    with raises(PrivacyBudgetError, "budget-exceeded"):
-        account.charge(0.01)
-    assert account.spent == spent
-    assert account.left == pytest.approx(0.0, abs=1e-6)
-    assert PrivacyBudgetError.exit_code == 7
 
 
 def test_wrong_numbers():
