@@ -18,8 +18,7 @@ HOMES = {
     ),
     "_feasible": "find_alone",
     "privacy.run": (
-        ":running planned run:private_run BETS:noisy_plan_BETS PARTS bets_of ranges_of "
-        "uniform_of"
+        ":running planned run:private_run BETS:noisy_plan_BETS PARTS bets_of ranges_of"
     ),
     "_report.card": "MAX_INPUTS input_effects plain table:reports_card_table",
     "_report.chart": "Axis axis_of",
@@ -113,7 +112,7 @@ HOMES = {
     "models.predictor": "Predictor RawForm score_file read_model write_model",
     "models.external": "Probabilities Reported RECIPES section_of",
     "models.scaled": "ScaledRows",
-    "privacy.accounting": "Filter composed delta_of epsilon_of mu_of",
+    "privacy.accounting": "composed delta_of epsilon_of mu_of",
     "processors": ":processors",
     "privacy.discrete": (
         ":discrete Source discrete_gaussian keyed_source secret_source seeded_source"

@@ -53,7 +53,6 @@ from tests.inside import (
     NEAR,
     Adding,
     Figures,
-    Filter,
     Interval,
     Least,
     Moments,

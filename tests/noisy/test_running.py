@@ -243,7 +243,7 @@ def test_refused_by_name(data, given, code, name):
 
 @pytest.mark.parametrize(
     "bad",
-    [{"epsilon": 0.0}, {"epsilon": 1, "delta": 1.5}, {"epsilon": 1, "scaling": "none"}],
+    [{"epsilon": 0.0}, {"epsilon": 1, "delta": 1.5}, {"epsilon": 1, "clip": 0.5}],
 )
 def test_budgets_that_are_none_are_refused(bad):
     with raises(UsageError, "wrong-value", "Privacy"):

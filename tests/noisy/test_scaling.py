@@ -1,4 +1,4 @@
-"""How inputs are scaled under noise: by released sums, or by their ranges alone."""
+"""Ranges of inputs under noise: which are needed, and where they come from."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pffl.errors import UsageError
 from pffl.privacy import Privacy
 from tests.helpers import make_federation
 from tests.inside import ranges_of
-from tests.noisy.test_running import ranges_for, solve
+from tests.noisy.test_running import ranges_for
 from tests.raising import raises
 
 
@@ -58,35 +58,6 @@ def test_a_missing_number_has_an_input_that_is_0_or_1(people):
         )
 
 
-def test_ranges_are_free_and_tell_nothing_of_rows():
-    data = make_federation(0, sizes=(1500,) * 3, test=700)
-    paid, first = solve(data, "exact")
-    free, second = solve(data, "exact", scaling="ranges")
-    names = [r.name for r in free.evidence.privacy.releases if r.split == "train"]
-    assert "inputs" not in names
-    assert "features" not in second[0].asked_for
-    assert "features" in first[0].asked_for
-    # The same budget, and gradients with less noise.
-    assert free.evidence.privacy.mu == pytest.approx(paid.evidence.privacy.mu)
-    sigma = {
-        name: next(
-            r.sigma for r in found.evidence.privacy.releases if r.name == "gradients"
-        )
-        for name, found in (("paid", paid), ("free", free))
-    }
-    assert sigma["free"] == pytest.approx(sigma["paid"] * (0.55 / 0.62) ** 0.5)
-    # Other rows, other noise: the same scaling.
-    other = make_federation(7, sizes=(900,) * 3, test=700)
-    again, third = solve(other, "exact", scaling="ranges", noise_seed=5)
-    scalings = [
-        next(q for q in asked if q.kind == "expand").task.model.inputs
-        for asked in (second, third)
-    ]
-    assert np.array_equal(scalings[0].mean, scalings[1].mean)
-    assert np.array_equal(scalings[0].scale, scalings[1].scale)
-    assert again.status in ("met", "not met", "not decided")
-
-
 def test_data_may_come_with_ranges():
     """Those that are given go before those of the data."""
     data = make_federation(0, sizes=(1500,) * 3, test=700)
@@ -103,18 +74,3 @@ def test_data_may_come_with_ranges():
             **{k: list(v) for k, v in ranges_for(data).items()},
             name: [-3.0, 3.0],
         }
-
-
-def test_a_range_that_is_wrong_is_said_aloud():
-    """From released means alone: all values are at an end, or beyond."""
-    data = make_federation(0, sizes=(1500,) * 3, test=700)
-    first, second, *_ = map(str, data.schema.features)
-    wrong = {**ranges_for(data), first: (-90.0, -50.0), second: (-5.0, 9e4)}
-    found, asked = solve(data, "exact", ranges=wrong)
-    right, again = solve(data, "exact")
-    about = [n for n in found.evidence.notes if n not in right.evidence.notes]
-    for name, ends in ((first, ("-90", "-50")), (second, ("-5", "90000"))):
-        (note,) = (n for n in about if f"'{name}'" in n)
-        assert all(end in note for end in ends)
-    # What is said costs nothing: the same queries are asked.
-    assert [type(q) for q in asked] == [type(q) for q in again]

@@ -7,22 +7,19 @@ is asked in view of those before, and
 
     δ(ε) = Φ(−ε/μ + μ/2) − e^ε Φ(−ε/μ − μ/2)
 
-is exact for the whole: no bound is lost in composition. What was planned is fixed
-beforehand; what was not is let through a `Filter`, which looks at Σμ² first.
+is exact for the whole: no bound is lost in composition. Everything is planned: what
+is asked, and at which cost, is fixed beforehand.
 
 Reference: Dong, Roth and Su, *Gaussian differential privacy*, JRSS B 2022, Corollaries
-1 and 4. For filters: Smith and Thakurta, *Fully adaptive composition for Gaussian
-differential privacy*, 2022.
+1 and 4.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from pffl.bounds.checks import finite, nonnegative, positive, probability
-from pffl.errors import PrivacyBudgetError
 
 LARGEST = 1e3  # μ and ε beyond which nothing is private
 SLACK = 1e-9  # relative, of Σμ²: what adding up in another order can change
@@ -70,36 +67,3 @@ def mu_of(epsilon: float, delta: float) -> float:
 def composed(mus: Iterable[float]) -> float:
     """Return μ of several releases together: the root of the sum of squares."""
     return math.sqrt(math.fsum(float(nonnegative("mu", mu)) ** 2 for mu in mus))
-
-
-@dataclass
-class Filter:
-    """Lets releases through as long as Σμ² stays within the budget, and no further.
-
-    What a release costs may depend on all that was seen before: it is looked at before
-    it is let through.
-    """
-
-    budget: float
-    spent: float = 0.0  # Σμ²
-
-    @classmethod
-    def of(cls, epsilon: float, delta: float) -> Filter:
-        """Return one that lets through what is (ε, δ)-private together."""
-        return cls(mu_of(epsilon, delta))
-
-    @property
-    def left(self) -> float:
-        """The largest μ of one release that would still be let through."""
-        return math.sqrt(max(0.0, self.budget**2 - self.spent))
-
-    def charge(self, mu: float) -> None:
-        """Charge a release, or refuse it and charge nothing."""
-        after = self.spent + float(nonnegative("mu", mu)) ** 2
-        if after > self.budget**2 * (1 + SLACK):
-            raise PrivacyBudgetError(
-                f"[budget-exceeded] the next release (μ = {mu:.4g}) would exceed the "
-                f"privacy budget: μ = {math.sqrt(self.spent):.4g} of "
-                f"{self.budget:.4g} is spent"
-            )
-        self.spent = after

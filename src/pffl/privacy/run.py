@@ -32,13 +32,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from pffl.constraints import Cells, Constraint
 from pffl.data.checks import listing
-from pffl.data.columns import Column, TableEncoding
+from pffl.data.columns import TableEncoding
 from pffl.data.schema import Schema
 from pffl.errors import DataError, UsageError
 from pffl.evidence.figures import possible
@@ -79,9 +79,6 @@ from pffl.queries.validation import MIN_SITES
 from pffl.solution import Solution
 from pffl.text import words
 from pffl.typing import FloatArray
-
-if TYPE_CHECKING:
-    from pffl.methods.base import Method
 
 WIDE = 40  # parameters: beyond, the noise of a curvature is larger than itself
 BETS = 3  # on held-out rows
@@ -144,9 +141,6 @@ class Plan:
         In the order in which they are made.
     low, high, longest
         Ranges of the inputs, and the length of their (u, u²).
-    uniform
-        Mean and variance of each u if every value were as frequent: inputs are scaled
-        by these where no sums of them are released.
     """
 
     privacy: Privacy
@@ -156,7 +150,6 @@ class Plan:
     low: FloatArray
     high: FloatArray
     longest: float
-    uniform: tuple[FloatArray, FloatArray]
 
     def noise(self, name: str, split: str = "train") -> float:
         """Return the noise of a release, in multiples of what a person adds; or 0."""
@@ -208,8 +201,6 @@ def plan_of(
     parts = dict(PARTS[name])
     if not bounds and name != "fedavg":
         parts["gradients"] += parts.pop("losses", 0.0)
-    if privacy.scaling == "ranges":
-        parts["gradients"] += parts.pop("inputs")
     longest = math.sqrt(2.0 * columns)
     norms = {  # what one person adds at most
         "inputs": longest,
@@ -228,8 +219,7 @@ def plan_of(
             times = often.get(what, 1) if split == "train" else 1
             mu = privacy.mu * math.sqrt(part)
             releases.append(Release(what, split, times, part, mu, norm))
-    ends = low, high, longest, uniform_of(encoding)
-    return Plan(privacy, name, rounds, tuple(releases), *ends)
+    return Plan(privacy, name, rounds, tuple(releases), low, high, longest)
 
 
 def name_of(method: Method, parameters: int) -> str:
@@ -245,15 +235,9 @@ def name_of(method: Method, parameters: int) -> str:
         )
     steps = getattr(method, "local_steps", None)
     if steps not in (None, 1) and steps != type(method)().local_steps:
-        raise UsageError(
-            "[not-under-noise] not available under noise: several local steps (what "
-            "one person changes in such an update has no bound): local_steps=1"
-        )
+        refuse("several local steps (what one person changes has no bound)")
     if getattr(method, "batch_size", None) is not None:
-        raise UsageError(
-            "[not-under-noise] not available under noise: batches (linear models are "
-            "trained on all rows): batch_size=None"
-        )
+        refuse("batches (linear models are trained on all rows)")
     return name
 
 
@@ -269,17 +253,14 @@ def ranges_of(
     place, columns, unknown, used = 0, 0, [], set()
     for column in encoding.columns:
         if column.kind == "text":
-            raise UsageError(
-                f"[not-under-noise] not available under noise: '{column.name}' is a "
-                "text; leave it out, or make numbers and categories of it"
-            )
+            refuse(f"'{column.name}' is a text; leave it out, or make numbers of it")
         for name in column.features:
-            if not _coded(column, name):
-                if name in privacy.ranges:
-                    low[place], high[place] = privacy.ranges[name]
-                    used.add(name)
-                else:
-                    unknown.append(name)
+            coded = column.kind == "category" or name != column.name  # 0 or 1
+            if name in privacy.ranges and not coded:
+                low[place], high[place] = privacy.ranges[name]
+                used.add(name)
+            elif not coded:
+                unknown.append(name)
             place += 1
         columns += 1 if column.kind == "category" else len(column.features)
     strange = sorted(set(privacy.ranges) - used)
@@ -300,28 +281,6 @@ def ranges_of(
     return low, high, columns
 
 
-def _coded(column: Column, name: str) -> bool:
-    """Whether an input is 0 or 1 by its coding."""
-    return column.kind == "category" or name != column.name
-
-
-def uniform_of(encoding: TableEncoding) -> tuple[FloatArray, FloatArray]:
-    """Return mean and variance of u = (x − low)/(high − low), all values as frequent.
-
-    Of a number 1/2 and 1/12; of each input of a category with C values 1/C and
-    (1 − 1/C)/C; of one that says that a number is missing, as of one of two.
-    """
-    mean, variance = [], []
-    for column in encoding.columns:
-        values = len(column.features) if column.kind == "category" else 2
-        share = 1 / max(2, values)
-        for name in column.features:
-            mean.append(share)
-            coded = _coded(column, name)
-            variance.append(share * (1 - share) if coded else 1 / 12)
-    return np.array(mean), np.array(variance)
-
-
 def bets_of(people: FloatArray, noise: float, delta: float) -> FloatArray:
     """Return bets γ for cells of about n test people, noise allowed for.
 
@@ -340,14 +299,12 @@ def bets_of(people: FloatArray, noise: float, delta: float) -> FloatArray:
 
 
 MIN_COUNT = 4.0  # deviations of its noise: a cell of fewer people is refused
-NEAR_END = 0.005  # of a range: a mean that near an end is named
 MIN_WIDTH = 2.0  # deviations of its noise: no variance of an input is taken for less
 LIFT = 3.0  # z of the curvature's noise
 CURVATURE = 0.25  # h·4/clip² of Noisy FirstOrder, of a row whose length is the clip
 STEP_SIZE, DUAL_STEP_SIZE = 0.5, 2.0  # η and η_θ of gradient steps
 SADDLE_STEPS = 30  # of the small problem's own search
-NOT_AVAILABLE = "not available under noise"
-EXACT = Missing(f"{NOT_AVAILABLE}: it needs exact sums")
+EXACT = Missing("not available under noise: it needs exact sums")
 R = TypeVar("R", bound=Releasable[Any])
 
 
@@ -377,10 +334,7 @@ def planned(
         bounds=constraint is not None,
     )
     if plan.method == "exact" and outputs > 2:
-        raise UsageError(
-            f"[not-under-noise] the method 'exact' is {NOT_AVAILABLE} for more than "
-            "two classes: use first-order"
-        )
+        refuse("the method 'exact' for more than two classes: use first-order")
     clipped: Model = replace(bare, input_bound=privacy.clip)  # type: ignore[type-var]
     return plan, clipped
 
@@ -390,10 +344,7 @@ def _refuse(
 ) -> None:
     """Refuse, by name, all that cannot be done soundly with noise."""
     if model.framework == "torch":
-        raise UsageError(
-            "[not-under-noise] networks cannot be trained with a privacy budget here: "
-            "use opacus inside your own Flower app"
-        )
+        refuse("networks; use opacus inside your own Flower app")
     linear = isinstance(model, LogisticRegression | SoftmaxRegression)
     one_silo = auto = minimax = False
     if constraint is not None:
@@ -415,7 +366,7 @@ def _refuse(
         "sample weights": setting.data.weighted,
     }
     if found := [what for what, there in refused.items() if there]:
-        raise UsageError(f"[not-under-noise] {NOT_AVAILABLE}: {'; '.join(found)}")
+        refuse("; ".join(found))
 
 
 def adding_of(setting: Setting, privacy: Privacy, *, shared: bool) -> Adding:
@@ -496,26 +447,19 @@ def run(
     releasing, M = Releasing(plan, adding), plan.privacy.loss_bound
     by_rows = replace(options, weighting="rows")
     one = replace(setting, silo_names=(f"all {len(setting.silo_names)} silos",))
-
-    def released() -> Flow[tuple[Problem, Point, list[Round], Figures, Any, list[str]]]:
-        counting = _census(one, constraint, releasing)
-        problem, said = yield from prepare(
-            one, constraint, model, method, by_rows, seed, counting=counting
-        )
-        if plan.method in ("exact", "first-order"):
-            point, rounds = yield from _by_models(releasing, problem)
-        else:
-            point, rounds = yield from _by_rounds(releasing, problem, method)
-        shown, held = reported(problem), None
-        seen = yield from _train_figures(releasing, shown, point.w)
-        if "test" in setting.splits:
-            delta = 1 - options.confidence
-            held = yield from _test_figures(releasing, shown, point.w, delta)
-        notes = [*said, *_notes(plan, adding), *_at_ends(plan, problem)]
-        return problem, point, rounds, seen, held, notes
-
-    problem, point, rounds, seen, held, notes = yield from released()
-    shown = reported(problem)
+    counting = _census(one, constraint, releasing)
+    problem, said = yield from prepare(
+        one, constraint, model, method, by_rows, seed, counting=counting
+    )
+    if plan.method in ("exact", "first-order"):
+        point, rounds = yield from _by_models(releasing, problem)
+    else:
+        point, rounds = yield from _by_rounds(releasing, problem, method)
+    shown, held = reported(problem), None
+    seen = yield from _train_figures(releasing, shown, point.w)
+    if "test" in setting.splits:
+        delta = 1 - options.confidence
+        held = yield from _test_figures(releasing, shown, point.w, delta)
     test: Sample | Missing = Missing("needs held-out rows, and there are none")
     if held is not None:
         test = sample("test", held, shown, M)
@@ -543,7 +487,7 @@ def run(
         ),
         promise=problem.n_cells > 0,
         minimax=False,
-        notes=notes,
+        notes=[*said, *_notes(plan, adding)],
     )
     evidence = replace(
         evidence,
@@ -585,24 +529,6 @@ def _notes(plan: Plan, adding: Adding) -> list[str]:
     return out
 
 
-def _at_ends(plan: Plan, problem: Problem) -> list[str]:
-    """Name inputs whose released mean is at an end of its range: it may be wrong."""
-    if not plan.noise("inputs"):
-        return []
-    mean, found = problem.task.model.inputs.mean, []
-    u = (mean - plan.low) / (plan.high - plan.low)
-    for j in np.flatnonzero((u < NEAR_END) | (u > 1 - NEAR_END)).tolist():
-        low, high = float(plan.low[j]), float(plan.high[j])
-        if (low, high) != (0.0, 1.0):  # most categories are rare
-            lower = u[j] < NEAR_END
-            where, rather = ("lower", "narrower") if lower else ("upper", "wider")
-            found.append(
-                f"'{problem.schema.features[j]}' stands at the {where} end of its "
-                f"range, {low:g} to {high:g}: a {rather} one would let it count"
-            )
-    return found
-
-
 # Counting
 
 
@@ -622,14 +548,12 @@ def _census(
         _refuse_small(cells, found, releasing.deviation(query, "counts"))
     counts = np.maximum(np.rint(found), 0.0)
     people = max(1.0, float(counts.sum()))
-    mean, spread = plan.uniform
-    if "features" in query.asked_for:
-        first, second = np.split(query.real(total, "features"), 2)
-        marked = np.clip(first[schema.gaps[1]], 0.0, people - 1.0)
-        first, second = with_missing(schema, people, marked, first, second)
-        off = releasing.deviation(query, "features") / people
-        mean = np.clip(first / people, 0.0, 1.0)
-        spread = np.clip(second / people - mean**2, min(MIN_WIDTH * off, 0.25), 0.25)
+    first, second = np.split(query.real(total, "features"), 2)
+    marked = np.clip(first[schema.gaps[1]], 0.0, people - 1.0)
+    first, second = with_missing(schema, people, marked, first, second)
+    off = releasing.deviation(query, "features") / people
+    mean = np.clip(first / people, 0.0, 1.0)
+    spread = np.clip(second / people - mean**2, min(MIN_WIDTH * off, 0.25), 0.25)
     wide = plan.high - plan.low
     at, variance = plan.low + wide * mean, wide**2 * spread
     strata, none = len(counts), np.zeros((1, 0))
@@ -694,12 +618,8 @@ def _by_rounds(
         value = _step(problem, query, (yield from ask(query)))
         rounds.append(_row(problem, query, value, len(rounds) + 1))
     later = points[many // 2 :]
-    w, lam = (np.sum(each, axis=0) for each in zip(*map(_pair, later), strict=True))
-    return Point(w / len(later), lam / len(later)), rounds
-
-
-def _pair(point: Point) -> tuple[FloatArray, FloatArray]:
-    return point.w, point.multipliers
+    w = np.mean([p.w for p in later], axis=0)
+    return Point(w, np.mean([p.multipliers for p in later], axis=0)), rounds
 
 
 def _step(problem: Problem, query: Train, total: Any) -> TrainTotal:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from pffl.errors import Problems, UsageError, wrong
 from pffl.numerics import is_number
@@ -46,10 +45,6 @@ class Privacy:
     noise_seed
         Repeats the noise, for experiments: whoever knows it can take the noise off, so
         that nothing is private. None: drawn from the operating system.
-    scaling
-        "sums" scales inputs by their means and variances, released with noise, which
-        is paid for; "ranges" by what is known beforehand, as if every value of a range
-        and every category were as frequent: free, and the rest has less noise.
 
     Raises
     ------
@@ -78,7 +73,6 @@ class Privacy:
     rounds: int | None = None
     colluding: int = 1
     noise_seed: int | None = None
-    scaling: Literal["sums", "ranges"] = "sums"
 
     def __post_init__(self) -> None:
         with Problems("privacy", UsageError) as problems:
@@ -103,9 +97,6 @@ class Privacy:
                 if not (type(value) is int and least <= value <= many):
                     text = f"a whole number from {least} to {many:,}"
                     problems.add(wrong(name, "Privacy", text, value))
-            if self.scaling not in ("sums", "ranges"):
-                text = "'sums' or 'ranges'"
-                problems.add(wrong("scaling", "Privacy", text, self.scaling))
             for name, ends in self.ranges.items():
                 good = len(ends) == 2 and all(is_number(end) for end in ends)
                 if not (good and ends[0] < ends[1]):
