@@ -47,8 +47,8 @@ MEMBERS = {
     "pffl.data.TableEncoder": "encode, transform, to_json, from_json",
     "pffl.Solution": "status, message, gap, cells, history, certificate, notes, "
     "predictor, predict, predict_proba, plot, report, card, save, as_dict",
-    "pffl.Feasible": "sentence, table, alone, forecast, as_dict",
-    "pffl.Certificate": "of_kind, holds, insist, as_dict",
+    "pffl._feasible.Feasible": "sentence, table, alone, forecast, as_dict",
+    "pffl.evidence.statements.Certificate": "of_kind, holds, insist, as_dict",
     "pffl.Predictor": "predict, predict_proba, decision_function, save, coefficients, "
     "to_sklearn, to_onnx",
     "pffl.experiments.Comparison": "table, points, differences, front, chart, save",

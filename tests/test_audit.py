@@ -93,7 +93,7 @@ def write(path, model):
 
 def not_verified(found, rows, folder):
     """Save an audit with its rows; return what `verify` does not agree with."""
-    pffl.save(found, folder / "audit")
+    found.save(folder / "audit")
     rows.export(folder / "rows.csv")
     checks = pffl.verify(folder / "audit", folder / "rows.csv")
     assert any(check.what.startswith("sums, seen, cells") for check in checks)
@@ -321,11 +321,11 @@ def test_any_estimator_has_scikit_learns_losses(classes, tmp_path):
     plain = pffl.audit(p, **without)
     assert group_losses(plain.certificate) == group_losses(found.certificate)
     assert any("in the order" in note for note in plain.evidence.notes)
-    pffl.save(found, tmp_path / "a")
+    found.save(tmp_path / "a")
     checks = pffl.verify(tmp_path / "a")
     assert [str(check) for check in checks if not check.agrees] == []
     assert "trees" in pffl.report(found)
-    assert "trees" in pffl.card(found)
+    assert "trees" in found.card()
 
 
 def test_probabilities_of_one_class_and_a_pipeline_of_text():

@@ -88,7 +88,7 @@ def test_merge_goes_into_tables():
 
 def test_defaults_are_those_of_the_library():
     job = config.parse({"data": SYNTHETIC}).build()
-    assert job.spec.method == pffl.Auto()
+    assert job.spec.method == METHODS["auto"]()
     assert job.spec.options == pffl.Options()
     assert isinstance(job.model, pffl.LogisticRegression)
     settings = job.spec.settings

@@ -11,16 +11,8 @@ import pytest
 
 import pffl
 
-FUNCTIONS = (
-    "solve",
-    "certify",
-    "compare",
-    "report",
-    "feasible",
-    "load",
-    "save",
-)
-FUNCTIONS += ("audit", "verify")
+FUNCTIONS = ("solve", "certify", "compare", "report", "feasible", "load")
+FUNCTIONS += ("audit", "verify", "monitor")
 
 MODULES = {"datasets", "figures", "metrics"}
 

@@ -14,10 +14,8 @@ if TYPE_CHECKING:
     from pffl import metrics as metrics
     from pffl._audit import audit as audit
     from pffl._certify import certify as certify
-    from pffl._feasible import Feasible as Feasible
     from pffl._feasible import feasible as feasible
     from pffl._monitor import monitor as monitor
-    from pffl._report.card import card as card
     from pffl._report.page import report as report
     from pffl._solve import solve as solve
     from pffl.constraints import BoundedGroupLoss as BoundedGroupLoss
@@ -31,11 +29,9 @@ if TYPE_CHECKING:
     from pffl.estimators import FairClassifier as FairClassifier
     from pffl.estimators import FairRegressor as FairRegressor
     from pffl.evidence.record import About as About
-    from pffl.evidence.statements import Certificate as Certificate
     from pffl.experiments.comparison import compare as compare
     from pffl.external import solve_loaders as solve_loaders
     from pffl.methods import PFFL as PFFL
-    from pffl.methods import Auto as Auto
     from pffl.methods import Exact as Exact
     from pffl.methods import FedAvg as FedAvg
     from pffl.methods import FirstOrder as FirstOrder
@@ -48,7 +44,6 @@ if TYPE_CHECKING:
     from pffl.prepare import Options as Options
     from pffl.privacy.terms import Privacy as Privacy
     from pffl.runs import load as load
-    from pffl.runs import save as save
     from pffl.solution import Solution as Solution
     from pffl.verification import verify as verify
 
@@ -57,14 +52,11 @@ __version__ = "0.3.0"
 #: Where each public name lives.
 _HOMES = {
     "About": "evidence.record",
-    "Auto": "methods",
     "BoundedGroupLoss": "constraints",
-    "Certificate": "evidence.statements",
     "ConditionalBoundedGroupLoss": "constraints",
     "Exact": "methods",
     "FairClassifier": "estimators",
     "FairRegressor": "estimators",
-    "Feasible": "_feasible",
     "FedAvg": "methods",
     "Federation": "data",
     "FirstOrder": "methods",
@@ -82,14 +74,12 @@ _HOMES = {
     "SoftmaxRegression": "models",
     "Solution": "solution",
     "audit": "_audit",
-    "card": "_report.card",
     "certify": "_certify",
     "compare": "experiments.comparison",
     "feasible": "_feasible",
     "load": "runs",
     "monitor": "_monitor",
     "report": "_report.page",
-    "save": "runs",
     "solve": "_solve",
     "solve_loaders": "external",
     "verify": "verification",

@@ -314,8 +314,11 @@ def rounds(
                 at = problem.expand(now.w, total)
                 bounds, unit = measured_gap(problem, at, now.multipliers)
                 gap = bounds[0] - bounds[1]
-                enough = yield from watch.show(Round(now, gap, now.multipliers))
-                if gap <= (method.target_gap or 0.0) * unit:
+                small = gap <= (method.target_gap or 0.0) * unit
+                # Gaps that are measured to be shown are sharper than this one.
+                told = gap if small or measure is None else None
+                enough = yield from watch.show(Round(now, told, now.multipliers))
+                if small:
                     end = Finished(now, None, bounds)
             if enough and end is None:
                 end = _left(steps) or now

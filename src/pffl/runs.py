@@ -156,7 +156,7 @@ def save(
     >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
     >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), random_state=0)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     run = pffl.save(solution, f"{folder}/run")
+    ...     run = solution.save(f"{folder}/run")
     ...     (run / "certificate.json").exists()
     True
     """

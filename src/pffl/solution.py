@@ -285,7 +285,7 @@ class Result:
         return made
 
     def save(self, directory: str | os.PathLike[str]) -> Path:
-        """Write a run directory, which `pffl.load` reads; see `pffl.save`."""
+        """Write a run directory, which `pffl.load` reads."""
         from pffl.runs import save
 
         return save(self, directory)
@@ -297,7 +297,7 @@ class Result:
         return report(self, out=out)
 
     def card(self, out: str | os.PathLike[str] | None = None, **about: str) -> str:
-        """Return the model card in Markdown, with what `pffl.About` says of a model."""
+        """Return the model card in Markdown; `about` names purpose, owner and date."""
         from pffl._report.card import card
 
         return card(self, out=out, **about)

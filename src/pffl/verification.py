@@ -67,7 +67,7 @@ def verify(
     >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
     >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), random_state=0)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     run = pffl.save(solution, f"{folder}/run")
+    ...     run = solution.save(f"{folder}/run")
     ...     checks = pffl.verify(run, people)
     >>> all(check.agrees for check in checks)
     True

@@ -21,7 +21,7 @@ PROBABILITIES = ["probability_no", "probability_yes"]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     place = tmp_path_factory.mktemp("model") / "run"
-    return pffl.save(solved("text"), place)
+    return solved("text").save(place)
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def bounds_of(place):
 def test_an_audit_knows_label_groups_and_bounds(command, model, rows):
     spec = "[data]\npath = 'x.csv'\nlabel = 'hired'\ngroup = 'sex'\nsilo = 'branch'\n"
     place = Path("run")
-    pffl.save(
+    runs.save(
         solved("text"), place, spec + "[constraint]\nkind = 'bgl'\nbound = 0.65\n"
     )
     table = pd.read_csv(rows).drop(columns=["branch", "note"])
@@ -178,7 +178,7 @@ def test_an_audit_knows_label_groups_and_bounds(command, model, rows):
     assert bounds_of("other") == [0.9] * 2
     # A bound that was chosen is kept.
     chosen = "[data]\nname = 'compas'\n[constraint]\nkind = 'bgl'\nbound = 'auto'\n"
-    pffl.save(solved("text"), "chosen", chosen)
+    runs.save(solved("text"), "chosen", chosen)
     assert command("audit", "chosen", rows, "--out", "third").code == 0
     assert bounds_of("third") == [0.65] * 2
 
@@ -193,7 +193,7 @@ def test_an_audit_knows_bounds_that_the_run_found(command, rows):
         for part in bounds.describe()["of"]
     ]
     spec = {"data": {"path": "x.csv", **data}, "constraint": parts}
-    pffl.save(one, "run", tomli_w.dumps(spec))
+    runs.save(one, "run", tomli_w.dumps(spec))
     seen = command("audit", "run", rows, "--out", "found")
     assert seen.code == 4, seen.err  # these few rows are above some of them
     found = {c["cell"]: c["bound"] for c in runs.read_run("found").result["cells"]}

@@ -77,7 +77,7 @@ def run(strategy, grid=None, *, rounds=25, rate=1.0, classes=2, out=None, start=
     config = ConfigRecord({"rate": rate, "mine": "kept"})
     result = strategy.start(grid, start or first(classes), rounds, 60, config)
     if out is not None:
-        pffl.save(strategy.solution, out)
+        strategy.solution.save(out)
         checks = verify(out)
         assert all(c.agrees for c in checks), [c for c in checks if not c.agrees]
     return strategy.solution, result

@@ -40,7 +40,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[pffl.Solution, Path, 
     with pytest.warns(DataWarning, match="rows are in more than one silo"):
         federation = pffl.Federation.from_table(table(4), id="id", **OPTIONS)
     solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.9), random_state=0)
-    pffl.save(solution, folder / "run")
+    solution.save(folder / "run")
     federation.export(folder / "rows.csv")
     return solution, folder / "run", folder / "rows.csv"
 

@@ -97,7 +97,7 @@ def test_only_losses_are_bounded_and_all_of_the_risk_is_theirs(run):
 
 def test_verify_agrees_and_notices(rows, run, tmp_path):
     assert not_verified(run, rows, tmp_path) == []
-    pffl.save(run, tmp_path / "other")
+    run.save(tmp_path / "other")
     place = tmp_path / "other" / "certificate.json"
     plain = json.loads(place.read_bytes())
     rows.export(tmp_path / "rows.csv")

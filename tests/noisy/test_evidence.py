@@ -122,7 +122,7 @@ def test_how_far_noise_moves_a_mean(solution):
 
 
 def saved(solution, folder):
-    pffl.save(solution, folder)
+    solution.save(folder)
     return folder
 
 

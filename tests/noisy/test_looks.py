@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-import pffl
 from pffl import verify
 from tests.inside import Judged, Looks, conclude, look
 from tests.noisy.test_running import federation, solve
@@ -72,7 +71,7 @@ def test_neighbours_on_data_of_the_same_name_are_told(runs):
 def test_an_auditor_counts_looks_too(runs, tmp_path):
     known = Looks(Looks().added(runs[0].evidence))
     later = replace(runs[1], evidence=known.counted(runs[1].evidence))
-    pffl.save(later, tmp_path / "run")
+    later.save(tmp_path / "run")
     assert [str(c) for c in verify(tmp_path / "run") if not c.agrees] == []
     path = tmp_path / "run" / "certificate.json"
     plain = json.loads(path.read_text())

@@ -63,10 +63,10 @@ def html(body: str) -> str:
 
 def test_the_header_is_that_of_a_hub():
     found = solution()
-    header, _ = parts(pffl.card(found, license="apache-2.0"))
+    header, _ = parts(found.card(license="apache-2.0"))
     assert header["library_name"] == "pffl"
     assert header["license"] == "apache-2.0"
-    assert "license" not in parts(pffl.card(found))[0]
+    assert "license" not in parts(found.card())[0]
     (index,) = header["model-index"]
     train, test = index["results"]
     for result, split in ((train, "train"), (test, "test")):
@@ -92,7 +92,7 @@ def test_the_squared_error_of_numbers_is_that_of_rows_not_of_silos():
         test_fraction=0.0,
     )
     found = pffl.solve(federation, None, random_state=0)
-    header, _ = parts(pffl.card(found))
+    header, _ = parts(found.card())
     (result,) = header["model-index"][0]["results"]
     assert result["task"] == {"type": "tabular-regression"}
     expected = np.mean((found.predict(X) - y) ** 2)
@@ -104,7 +104,9 @@ def test_the_squared_error_of_numbers_is_that_of_rows_not_of_silos():
 def test_hostile_names_stay_names():
     found = solution(HOSTILE)
     about = About(HOSTILE[0], HOSTILE[1], None, HOSTILE[1], HOSTILE[0])
-    header, body = parts(pffl.card(replace(found.evidence, about=about)))
+    header, body = parts(
+        replace(found, evidence=replace(found.evidence, about=about)).card()
+    )
     assert header["license"] == visible(HOSTILE[0])
     assert header["model-index"][0]["results"][0]["dataset"]["name"] == visible(
         HOSTILE[0]

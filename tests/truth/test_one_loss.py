@@ -290,7 +290,7 @@ def test_an_honest_run_is_verified_and_its_page_names_the_limits(tmp_path):
     rows = credit()
     people = rows.federation(test_fraction=0.2)
     run = pffl.solve(people, pffl.BoundedGroupLoss(0.6), random_state=0)
-    pffl.save(run, tmp_path / "run")
+    run.save(tmp_path / "run")
     people.export(tmp_path / "rows.npz")
     checks = pffl.verify(tmp_path / "run", tmp_path / "rows.npz")
     assert [str(check) for check in checks if not check.agrees] == []
@@ -320,7 +320,7 @@ def test_a_group_with_few_test_rows_is_not_measured(tmp_path):
 
 def summary_of(run: pffl.Solution, place: Path) -> dict[str, Any]:
     """Return what result.json says of held-out rows."""
-    pffl.save(run, place)
+    run.save(place)
     verdicts = json.loads((place / "result.json").read_text())["verdicts"]
     return dict(verdicts["test"])
 

@@ -78,7 +78,7 @@ def card(
     >>> import pffl
     >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
     >>> solution = pffl.solve(people, pffl.BoundedGroupLoss(0.65), random_state=0)
-    >>> pffl.card(solution, owner="Unit 7").splitlines()[0]
+    >>> solution.card(owner="Unit 7").splitlines()[0]
     '---'
     """
     predictor = None

@@ -344,33 +344,46 @@ def signed(value: float | None, shares: bool) -> str:
     return f"{100 * value:+.2f} points" if shares else f"{value:+.4f}"
 
 
-def convergence(history: Table) -> Plot | None:
-    """Measured gap and worst violation by round, on a logarithmic scale.
+def convergence(history: Table, *, final: float | None = None) -> Plot | None:
+    """Duality gap and worst violation by round, on a logarithmic scale.
+
+    Gaps are upper bounds. While a method trains they come from few queries, and may lie
+    far above the one at the end.
 
     Parameters
     ----------
     history
         A `Solution`, or its `history`. What is not positive (a violation, once all
         bounds are met) or was not measured is left out.
+    final
+        The gap at the end; that of a `Solution` is known.
 
     Returns
     -------
     Plot or None
         None where fewer than two points are left.
     """
-    names = {"gap": "duality gap", "worst_violation": "worst violation, while above 0"}
+    names = {
+        "gap": "duality gap while training, at most",
+        "worst_violation": "worst violation, while above 0",
+    }
+    final = history.gap if hasattr(history, "conclusions") else final
     rows, lines = rows_of(history, "history"), []
     for i, (key, title) in enumerate(names.items()):
         found = [(float(row["round"]), known(row.get(key))) for row in rows]
         points = [(x, y) for x, y in found if y is not None and y > 0.0]
         step = max(1, len(points) // MAX_POINTS)
         shown = points[::step] + points[-1:] * (step > 1)
-        lines += [Line(title, shown, colour=f"c{i}")] if shown else []
+        lines += [Line(title, shown, len(shown) > 1, f"c{i}")] if shown else []
     if max((len(line.points) for line in lines), default=0) < 2:
         return None
+    if final is not None and final > 0.0:
+        end = max(x for line in lines for x, _ in line.points)
+        last = Line("duality gap at the end, at most", [(end, final)], False, "c2")
+        lines.append(last)
     every = [point for line in lines for point in line.points]
     return Plot(
-        "Measured duality gap and worst violation by round",
+        "Duality gap and worst violation by round",
         axis_of("round", [x for x, _ in every], whole=True),
         axis_of("", [y for _, y in every], log=True),
         lines,

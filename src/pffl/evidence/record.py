@@ -744,7 +744,7 @@ class About(Record):
     >>> people = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
     >>> about = pffl.About(purpose="a first look; a person decides", owner="Unit 7")
     >>> solution = pffl.solve(people, None, about=about, random_state=0)
-    >>> "Unit 7" in pffl.card(solution)
+    >>> "Unit 7" in solution.card()
     True
     """
 

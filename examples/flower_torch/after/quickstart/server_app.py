@@ -4,7 +4,7 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
-from pffl import BoundedGroupLoss, save
+from pffl import BoundedGroupLoss
 from pffl.deploy import FairFedAvg
 from quickstart.task import Net
 
@@ -24,5 +24,5 @@ def main(grid: Grid, context: Context) -> None:
         train_config=ConfigRecord({"lr": config["learning-rate"]}),
         num_rounds=config["num-server-rounds"],
     )
-    save(strategy.solution, config["out"])
+    strategy.solution.save(config["out"])
     torch.save(result.arrays.to_torch_state_dict(), "final_model.pt")
