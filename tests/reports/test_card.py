@@ -104,9 +104,8 @@ def test_the_squared_error_of_numbers_is_that_of_rows_not_of_silos():
 def test_hostile_names_stay_names():
     found = solution(HOSTILE)
     about = About(HOSTILE[0], HOSTILE[1], None, HOSTILE[1], HOSTILE[0])
-    header, body = parts(
-        replace(found, evidence=replace(found.evidence, about=about)).card()
-    )
+    stated = replace(found, evidence=replace(found.evidence, about=about))
+    header, body = parts(stated.card())
     assert header["license"] == visible(HOSTILE[0])
     assert header["model-index"][0]["results"][0]["dataset"]["name"] == visible(
         HOSTILE[0]

@@ -290,8 +290,8 @@ def fronts(
     shares, names = x == "error", [MEASURES.get(k, k.replace("_", " ")) for k in (x, y)]
     return Plot(
         words or f"{names[1]} against {names[0]}, by method",
-        axis_of(names[0], across, percent=shares, least=MIN_SHARE_AXIS * shares),
-        axis_of(names[1], heights, least=MIN_LOSS_AXIS * max(heights, default=1.0)),
+        axis_of(names[0], across, percent=shares, least=MIN_DIFFERENCE_AXIS * shares),
+        axis_of(names[1], heights, least=MIN_DIFFERENCE_AXIS),
         lines,
         left=len(found) - len(lines),
     )

@@ -89,11 +89,6 @@ def compare(
     if json:
         terminal.print_json(found.as_dict())
         return
-    if "bound" not in values:
-        told = {k: v for k, v in constraint.describe().items() if v is not None}
-        kind = told.pop("kind", constraint.name)
-        parts = [str(kind), *(f"{key} {value}" for key, value in told.items())]
-        terminal.show(f"Constraint: {', '.join(parts)}.")
     _show_comparison(found)
     terminal.show(f"Saved in {folder}")
 
@@ -212,8 +207,6 @@ def _show_comparison(found: Comparison) -> None:
         for _, grid in view.differences:
             terminal.show("", grid.about)
             terminal.print_rows(grid.rows)
-        reasons = found.differences()["reason"]
-        terminal.show(*(f"No word: {text}." for text in dict.fromkeys(reasons) if text))
     failed = found.table["failed"]
     for method, reason in failed[failed != ""].items():
         terminal.show(f"{method} failed: {reason}")

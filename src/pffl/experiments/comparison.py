@@ -18,7 +18,7 @@ import os
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from importlib.resources import files as packaged
 from multiprocessing import get_context
@@ -243,7 +243,8 @@ def compare(
     if margin is None:
         margin = MARGINS.get(measure, MARGIN)
     shared = (reference, measure, allowance, margin, least_people)
-    found = Comparison(tuple(records), *shared, _correlation(seen))
+    told = {} if "bound" in (grid or {}) else dict(constraint.describe())
+    found = Comparison(tuple(records), *shared, _correlation(seen), told)
     if folder is not None:
         found.save(folder)
     return found
@@ -422,6 +423,8 @@ class Comparison(Record):
     correlation
         ρ of the column "population": measured, see `overlap`. None where every seed
         tests the same rows.
+    constraint
+        In plain form; a grid may have tried other bounds.
     """
 
     records: tuple[TrialRecord, ...]
@@ -431,6 +434,7 @@ class Comparison(Record):
     margin: float | None = MARGIN
     least_people: int = MIN_PEOPLE
     correlation: float | None = 0.0
+    constraint: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
@@ -617,8 +621,11 @@ class Comparison(Record):
     @property
     def terms(self) -> list[str]:
         """Sentences on how it was run: seeds, trials, choice, who was left out."""
-        many = len(self.seeds)
-        told = ["1 seed." if many == 1 else f"{many} seeds."]
+        many, known = len(self.seeds), {**self.constraint}
+        parts = [str(known.pop("kind", ""))]
+        parts += [f"{key} {known[key]}" for key in known if known[key] is not None]
+        told = [f"Constraint: {', '.join(parts)}."] if self.constraint else []
+        told.append("1 seed." if many == 1 else f"{many} seeds.")
         trials = int(self.table["trials"].max())
         if trials == 1:
             told.append("Every method ran once on each, at its defaults.")
@@ -632,6 +639,9 @@ class Comparison(Record):
         if names:
             few = f"fewer than {self.least_people} people on some seed"
             told.append(f"Left out, with {few}: {', '.join(names)}.")
+        if len(self.methods) > 1 < many:
+            reasons = dict.fromkeys(found.reason for found in self.judge().values())
+            told += [f"No words: {reason}." for reason in reasons if reason]
         return told
 
     def as_dict(self) -> dict[str, Any]:
