@@ -117,7 +117,7 @@ def test_hostile_names_stay_names():
     for name in HOSTILE:
         clean = " ".join(visible(name).split())
         assert clean in [" ".join(cell.split()) for cell in cells]
-    assert len(set(re.findall(r"<h2>(.*?)</h2>", shown))) == 6
+    assert len(set(re.findall(r"<h2>(.*?)</h2>", shown))) == 7
     assert "http://" not in body
     assert "www.m" not in body
 

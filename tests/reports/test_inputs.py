@@ -65,8 +65,3 @@ def test_the_largest_come_first(kind):
     assert float(list(found.rows[0].values())[-1]) == pytest.approx(
         -0.9 * target, abs=1e-3
     )
-
-
-def test_nothing_is_said_where_the_spread_is_not_known():
-    model = pffl.LogisticRegression(standardize=False)
-    assert input_effects(predictor_of(model, two)) is None
