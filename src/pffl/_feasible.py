@@ -14,8 +14,10 @@ number is looked at: a bound, or a split, may be chosen by the forecast.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -44,7 +46,7 @@ from pffl.evidence.proofs import (
     of_cells,
     unmeasurable,
 )
-from pffl.evidence.record import Least, Missing, Sample
+from pffl.evidence.record import Least, Missing
 from pffl.flow import Flow, gather
 from pffl.methods.auto import Auto
 from pffl.models.base import Model
@@ -127,16 +129,13 @@ class CertificateForecast:
             return f"{text}not known; {listing(unknown)} have too few training rows."
         text += f"every bound is certified in {_percent(self.chance)} of cases."
         worst = min(self.cells, key=lambda cell: cell.chance)
-        if worst.rows_needed is None:
-            return text + (
-                f" The mean loss of '{worst.cell}' is about its bound or above: more "
-                "rows would not help."
-            )
-        if worst.rows_needed > worst.rows:
-            text += (
-                f" '{worst.cell}' needs about {worst.rows_needed:,} calibration rows "
-                f"and has {worst.rows:,}."
-            )
+        name, needed = f" '{worst.cell}'", worst.rows_needed
+        if needed is None:
+            end = "is about its bound or above: more rows would not help."
+            return f"{text} The mean loss of{name} {end}"
+        if needed > worst.rows:
+            has = f"calibration rows and has {worst.rows:,}."
+            text += f"{name} needs about {needed:,} {has}"
         return text
 
     @property
@@ -231,15 +230,15 @@ class Feasible:
     @property
     def table(self) -> list[dict[str, object]]:
         """A row per cell: how low its bound can go."""
-        return [
-            {
-                "group": row.cell,
-                "rows": row.rows,
-                "lowest alone": f"≥ {down(row.lower, digits=7)}"
-                if row.upper is None
-                else up(row.upper, digits=7),
-            }
+        ends = [
+            f"≥ {down(row.lower, digits=7)}" if row.upper is None else row.upper
             for row in self.cells
+        ]
+        ends = [up(end, digits=7) if isinstance(end, float) else end for end in ends]
+        rows = zip(self.cells, ends, strict=True)
+        return [
+            {"group": row.cell, "rows": row.rows, "lowest alone": end}
+            for row, end in rows
         ]
 
     def as_dict(self) -> dict[str, Any]:
@@ -252,11 +251,7 @@ class Feasible:
             "rise": _ends(self.excess),
             "impossible": self.impossible,
             "cells": [
-                {
-                    "cell": row.cell,
-                    "rows": row.rows,
-                    "alone": _ends(row),
-                }
+                {"cell": row.cell, "rows": row.rows, "alone": _ends(row)}
                 for row in self.cells
             ],
             "certificate": forecast and {**asdict(forecast), "chance": forecast.chance},
@@ -330,29 +325,24 @@ def feasible(
     given = constraint is not None and bounded and not constraint.minimax
     settings, forecast = options or Options(), None
     if certify is not None:
-        forecast = _forecast(
-            asker, constraint if given else None, certify, model, settings
-        )
-    problem, notes = prepared(
-        asker,
-        constraint or BoundedGroupLoss(0.0),
-        model,
-        Auto(multiplier_bound=1.0, risk_weight=0.0),
-        settings,
-        0,
-    )
-    names = problem.cells.names
+        asked = constraint if given else None
+        forecast = _forecast(asker, asked, certify, model, settings)
+    cells_of = constraint or BoundedGroupLoss(0.0)
+    method = Auto(multiplier_bound=1.0, risk_weight=0.0)
+    problem, notes = prepared(asker, cells_of, model, method, settings, 0)
+    names, bounds = problem.cells.names, problem.cells.bounds
     found = {cell: find_cell(cell, names) for cell in cells}
-    unknown = [cell for cell, place in found.items() if place is None]
-    if unknown:
+    if unknown := [cell for cell, place in found.items() if place is None]:
         raise UsageError(
             f"[unknown-cell] no cell '{unknown[0]}': there are {list(names)}"
         )
     if (why := unmeasurable(problem)) is not None:
-        raise UsageError(
-            f"[no-smallest-bound] the smallest bounds cannot be found: {why.missing}"
-        )
-    places, allowed = [z for z in found.values() if z is not None], askable(problem)
+        _found(why)
+    places = [z for z in found.values() if z is not None]
+    # Where rows are elsewhere, a fit of a cell with no more rows than the model has
+    # weights would give its rows away.
+    least_rows = problem.n_parameters if problem.access.elsewhere else 0
+    allowed = np.flatnonzero(problem.rows > least_rows).tolist()
     if few := [names[z] for z in places if z not in allowed]:
         raise UsageError(
             f"[cell-too-small] {listing(few)} have no more training rows than the "
@@ -361,7 +351,6 @@ def feasible(
         )
     if not places and len(names) <= MOST_CELLS:
         places = [z for z in allowed if z in _mixed(problem)]
-    bounds = problem.cells.bounds
     least, rise = drive(asker, _whole(_together(problem, given)))
     low, reach = least.enclosed()
     flows = [find_alone(problem, z) for z in places]
@@ -407,13 +396,11 @@ def _found(least: Least | Missing) -> Least:
 def _whole(flow: Flow[R]) -> Flow[R]:
     """Let an interruption end the search: half of it answers nothing."""
     value: Any = None
-    while True:
-        try:
-            signal = flow.send(value)
-        except StopIteration as done:
-            result: R = done.value
-            return result
-        value = yield signal
+    try:
+        while True:
+            value = yield flow.send(value)
+    except StopIteration as done:
+        return done.value
 
 
 def find_alone(problem: Problem, cell: int) -> Flow[CellRange]:
@@ -424,16 +411,6 @@ def find_alone(problem: Problem, cell: int) -> Flow[CellRange]:
         return CellRange(name, rows)
     ends, _ = found.enclosed()
     return CellRange(name, rows, ends.lower, ends.upper)
-
-
-def askable(problem: Problem) -> list[int]:
-    """Return the cells of which it may be asked how low each alone can go.
-
-    Where rows are elsewhere, a fit of a cell with no more rows than the model has
-    weights would give its rows away.
-    """
-    enough = problem.rows > (problem.n_parameters if problem.access.elsewhere else 0)
-    return np.flatnonzero(enough).tolist()
 
 
 def _forecast(
@@ -472,9 +449,7 @@ def _forecast(
         smallest=False,
     )
 
-    def fitted(
-        here: Setting,
-    ) -> Flow[tuple[tuple[str, ...], Sample | Missing, float | None]]:
+    def fitted(here: Setting) -> Flow[Any]:
         some = replace(plain, empty_cells="remove")
         part, _ = yield from prepare(here, constraint, model, method, some, 0)
         rows = yield from expected_rows(part, ("validation",))
@@ -490,56 +465,32 @@ def _forecast(
             "[unbounded-loss] the loss of the safest model has no bound: how many rows "
             "a certificate needs cannot be said"
         )
-    cells = []
+    cells, risk = [], delta if weighted else LOG_SUM * delta
     for z, name in enumerate(problem.cells.names):
-        place = names.index(name) if name in names else None
-        known, share = (None, 1.0) if place is None else _moments(held, place)
-        bound, n = float(problem.cells.bounds[z]), int(counts[z] * share)
+        bound, n, known = float(problem.cells.bounds[z]), int(counts[z]), None
+        if name in names and held.people["count"][place := names.index(name)] >= FEWEST:
+            known = held.moments(place)
+            n = int(n * held.people["count"][place] / held.of_cells("count")[place])
         if known is None:
             cells.append(CellForecast(name, bound, n, None, 0.0, None))
             continue
-        outlook = Outlook(bound / M, known, delta if weighted else LOG_SUM * delta)
-        loss, needed = M * known.mean, outlook.rows_needed()
-        cells.append(CellForecast(name, bound, n, loss, outlook.chance(n), needed))
+        chance = partial(_chance, bound / M, known, risk)
+        needed = None
+        if known.mean < bound / M and chance(MOST_ROWS) >= POWER:
+            rows = range(1, MOST_ROWS + 1)
+            needed = 1 + bisect_left(rows, POWER, key=chance)
+        loss = M * known.mean
+        cells.append(CellForecast(name, bound, n, loss, chance(n), needed))
     return CertificateForecast(confidence, tuple(cells))
 
 
-def _moments(held: Sample, cell: int) -> tuple[Moments | None, float]:
-    """Return the moments of one cell's people, and how many people a row is."""
-    rows = held.of_cells("count")[cell]
-    many, known = held.people["count"][cell], held.moments(cell)
-    return (known, many / rows) if many >= FEWEST else (None, 1.0)
-
-
-@dataclass(frozen=True)
-class Outlook:
-    """What calibration rows of a cell with these moments will show; in units of M."""
-
-    bound: float
-    known: Moments
-    risk: float
-
-    def chance(self, rows: float) -> float:
-        """Return Φ((ζ − U)/se) for n rows."""
-        if self.bound >= 1 or rows < 1:
-            return float(self.bound >= 1)
-        known = self.known
-        end = best(rows, -float(np.log(self.risk)), known)[1]
-        error = known.deviation * np.sqrt(known.tt / rows) / known.t
-        return float(ndtr((self.bound - end) / max(error, 1e-12)))
-
-    def rows_needed(self) -> int | None:
-        """Return the rows with which the bound is certified in 4 of 5 cases."""
-        low, high = 1, MOST_ROWS
-        if self.known.mean >= self.bound or self.chance(high) < POWER:
-            return None
-        while low < high:
-            middle = int(np.sqrt(low * high)) if high > 2 * low else (low + high) // 2
-            if self.chance(middle) >= POWER:
-                high = middle
-            else:
-                low = middle + 1
-        return high
+def _chance(bound: float, known: Moments, risk: float, rows: float) -> float:
+    """Return Φ((ζ − U)/se) for n rows of a cell, in units of M."""
+    if bound >= 1 or rows < 1:
+        return float(bound >= 1)
+    end = best(rows, -float(np.log(risk)), known)[1]
+    error = known.deviation * np.sqrt(known.tt / rows) / known.t
+    return float(ndtr((bound - end) / max(error, 1e-12)))
 
 
 def _percent(chance: float) -> str:
