@@ -545,19 +545,6 @@ def test_a_radius_and_a_confidence_are_taken_over():
         assert narrow.test_upper < wide.test_upper
 
 
-def test_counts_of_silos_that_are_elsewhere_are_shown_as_totals():
-    from tests.deploy.sites import remote
-
-    federation = pffl.datasets.synthetic(3000, silos=3, features=3, random_state=0)
-    here = pffl.solve(federation, pffl.BoundedGroupLoss(0.69), random_state=0).data.card
-    engine = remote(federation)
-    away = pffl.solve(engine, pffl.BoundedGroupLoss(0.69), random_state=0)
-    assert len(here["rows"]) == 3
-    assert away.data.name == engine.name
-    assert away.data.card["silos"] == ["all 3 silos"]
-    assert away.data.card["rows"] == [[sum(n) for n in zip(*here["rows"], strict=True)]]
-
-
 def test_data_and_bounds_as_people_have_them(tmp_path: Path) -> None:
     rows = pffl.datasets.synthetic(300, silos=2, groups=["f", "m"], random_state=0)
     plain = pffl.solve(rows, pffl.BoundedGroupLoss(0.66), random_state=0)

@@ -231,23 +231,6 @@ class Problem:
             sums = masses * self.task.model.residual_losses(np.sqrt(squares))
         return np.maximum(self.cells.totals(sums) / self.counts, 1e-3 * self.unit)
 
-    @cached_property
-    def constants(self) -> FloatArray:
-        """Mean loss of each cell under its own best constant, shape (Z,)."""
-        schema, cells = self.schema, self.cells
-        if not schema.labels:
-            total, squares = (cells.totals(self.silo_targets) / self.counts[:, None]).T
-            spread = np.sqrt(np.maximum(squares - total**2, 0.0))
-            return self.task.model.residual_losses(spread)
-        by_label = np.zeros((self.n_cells, schema.n_labels))
-        for label in range(schema.n_labels):
-            of_label = np.zeros_like(self.silo_weights)
-            own = slice(label, None, schema.n_labels)
-            of_label[:, own] = self.silo_weights[:, own]
-            by_label[:, label] = cells.totals(of_label)
-        rates = by_label / by_label.sum(axis=1, keepdims=True)
-        return -(rates * np.log(np.where(rates > 0, rates, 1.0))).sum(axis=1)
-
     def with_cells(self, cells: Cells) -> Task:
         """Return the task with further cells behind the constraint's own.
 

@@ -249,27 +249,6 @@ class RunView:
             )
         return out
 
-    @property
-    def data_rows(self) -> Grid:
-        """Training rows per silo and group, longer than it is wide."""
-        found = self.result["data"]["card"]
-        floor, counts = Shown(f"< {found['floor']}"), found["rows"]
-        down, across, corner = found["silos"], found["groups"], "silo"
-        if len(across) > len(down):
-            counts = [list(column) for column in zip(*counts, strict=True)]
-            down, across, corner = across, down, "group"
-        rows = [
-            {
-                corner: name,
-                **{
-                    visible(title): floor if n is None else n
-                    for title, n in zip(across, line, strict=True)
-                },
-            }
-            for name, line in zip(down, counts, strict=True)
-        ]
-        return Grid("Rows by silo and group", rows)
-
 
 @dataclass(frozen=True)
 class ComparisonView:

@@ -72,8 +72,7 @@ class CellResult(Record):
 
     `bound` and `violation` are None where no bound was asked for. `test_upper` bounds
     the mean loss of unseen people, each cell alone; the losses `before` are those
-    of the same model fitted without bounds, and `constant` is that of guessing the
-    cell's own rates (or mean) for everyone in it.
+    of the same model fitted without bounds.
     """
 
     cell: str
@@ -87,7 +86,6 @@ class CellResult(Record):
     test_upper: float | None
     before_train_loss: float | None = None
     before_test_loss: float | None = None
-    constant: float | None = None
 
 
 def conclude(e: Evidence) -> Conclusions:
@@ -576,7 +574,6 @@ class Conclusions(Judged):
             train.violation.tolist() if e.promise else [None] * n,
             e.multipliers.tolist(),
             *map(plain, (tested, counts.astype(int), shown, *free)),
-            [cell.constant for cell in e.cells],
         )
         return tuple(CellResult(*row) for row in zip(*columns, strict=True))
 
@@ -696,7 +693,7 @@ def _figures(c: Conclusions) -> dict[str, Any]:
     protects, and the ends of the cells' training losses.
     """
     e, run = c.e, known(c.e.training)
-    data = ("name", "silos", "schema", "synthetic", "fingerprint", "notes", "card")
+    data = ("name", "silos", "schema", "synthetic", "fingerprint", "notes")
     of_run = ("method", "chosen", "constraint", "seed", "rounds", "queries")
     told: dict[str, Any] = {
         "status": c.status,

@@ -57,8 +57,6 @@ from pffl.typing import FloatArray
 
 UNSEARCHED = Missing("searched for where a bound is missed, or when asked for")
 UNTRAINED = Missing("nothing is known of how the model was trained")
-FLOOR = 10  # counts below it are withheld in reports
-MOST_SILOS = 200  # for which counts are reported one by one
 LARGEST = float(np.finfo(np.float64).max)
 T = TypeVar("T")
 
@@ -430,7 +428,6 @@ def terms_of(
         wanted.confidence,
         None if wanted.loss_bound is None else clipping,
         target_gap=target_gap,
-        fixed_ball=problem.fixed_ball,
         weight_bound=wanted.weight_bound if weighted else None,
     )
 
@@ -452,7 +449,7 @@ def evidence_of(
     return Evidence(
         promise=promise,
         minimax=minimax,
-        data=replace(data, card=data.card or data_card(data, problem)),
+        data=data,
         model=model_facts(problem, point.w),
         terms=terms,
         groups=list(problem.schema.groups),
@@ -467,30 +464,6 @@ def evidence_of(
         versions=dict(versions()),
         sites=sites_of(problem),
     )
-
-
-def data_card(data: Data, problem: Problem) -> dict[str, Any] | None:
-    """Rows per silo and group, small ones withheld; None for very many silos.
-
-    No totals go with the counts, so a single withheld one cannot be recovered. Of
-    silos that are elsewhere only totals are shown: what one of them has is its own.
-    """
-    silos: Sequence[str] = problem.silo_names
-    schema = problem.schema
-    shape = (len(silos), len(schema.groups), schema.n_labels)
-    counts = problem.silo_counts.reshape(shape).sum(axis=2)
-    if data.fingerprint is None:
-        silos, counts = [f"all {len(silos)} silos"], counts.sum(axis=0, keepdims=True)
-    if len(silos) > MOST_SILOS:
-        return None
-    return {
-        "silos": list(silos),
-        "groups": list(schema.groups),
-        "rows": [
-            [n if n == 0 or n >= FLOOR else None for n in r] for r in counts.tolist()
-        ],
-        "floor": FLOOR,
-    }
 
 
 @cache  # a comparison asks often, and metadata are slow to read
@@ -518,7 +491,6 @@ def cell_facts(
             [strata[a] for a in np.flatnonzero(cells.membership[z])],
             float(lam[z]),
             float(problem.scales[z]),
-            float(problem.constants[z]),
             None if aimed is None or aimed[z] == cells.bounds[z] else float(aimed[z]),
         )
         for z, name in enumerate(cells.names)

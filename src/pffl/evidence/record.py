@@ -74,8 +74,6 @@ class Cell(Record):
     scale
         Its mean loss under the best constant model of all rows: what is small against
         it is small.
-    constant
-        The loss of its best constant guess, where known.
     aimed
         The bound that the solver was given: the cell's own, less the margin of the
         model on a path; None where they are the same.
@@ -87,7 +85,6 @@ class Cell(Record):
     of: list[tuple[str, str | None]]
     multiplier: float
     scale: float = 1.0
-    constant: float | None = None
     aimed: float | None = None
 
 
@@ -270,8 +267,6 @@ class Data(Record):
     weighted, weights
         Whether held-out rows have weights, where rows are in one process; then the
         smallest and largest weight of a training row.
-    card
-        Rows per silo and group, small ones withheld.
     """
 
     name: str
@@ -287,7 +282,6 @@ class Data(Record):
     weighted: bool | None = None
     weights: list[float] | None = None
     notes: list[str] = field(default_factory=list)
-    card: dict[str, Any] | None = None
 
     @property
     def other(self) -> bool:
@@ -306,9 +300,6 @@ class Declared(Record):
         Of silos in the risk: equally, or by rows.
     risk_weight, multiplier_bound, radius
         β, B and R of the norm ball.
-    fixed_ball
-        Whether R was declared; otherwise the solver's ball came from the data, and grew
-        where models came near it.
     loss_bound
         M: the shipped predictor is kept within limits so that no loss is above it; None
         if it is not.
@@ -342,7 +333,6 @@ class Declared(Record):
     counted: bool = False
     later: int = 0
     others: int = 0
-    fixed_ball: bool = True
     weight_bound: float | None = None
 
 

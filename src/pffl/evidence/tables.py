@@ -105,7 +105,6 @@ def columns(c: Conclusions, cells: Sequence[CellResult]) -> list[TableColumn]:
     free = f"mean loss of the same model without bounds, {rows}"
     apart = "all at once" if c.by_path else "each group by itself"
     most = f"mean loss of new people, {apart}, with {sure} confidence"
-    guess = "loss of guessing the group's own rates (or mean) for everyone in it"
 
     def column(title: str, meaning: str, figures: Iterable[Shown]) -> TableColumn:
         return TableColumn(title, meaning, tuple(figures))
@@ -114,7 +113,6 @@ def columns(c: Conclusions, cells: Sequence[CellResult]) -> list[TableColumn]:
         return (Shown(_number(getattr(cell, name))) for cell in cells)
 
     counts = (Shown(f"{cell.count:,}") for cell in cells)
-    guesses = (Shown(_number(cell.constant or None)) for cell in cells)
     found = [
         column("rows", f"{rows} of the group", counts),
         column("unconstrained", free, plain("before_train_loss")),
@@ -127,8 +125,6 @@ def columns(c: Conclusions, cells: Sequence[CellResult]) -> list[TableColumn]:
         held = "mean loss of the test rows"
         found.append(column("test", held, _against(c, cells, "test")))
     found.append(column("certified at most", most, map(_promised, cells)))
-    if not noisy:  # of one label there is nothing to guess
-        found.append(column("constant guess", guess, guesses))
     return [one for one in found if any(f.text != NOTHING for f in one.figures)]
 
 

@@ -471,7 +471,7 @@ def run(
         confidence=options.confidence,
     )
     evidence = evidence_of(
-        replace(private_data(setting.data), card={}),
+        private_data(setting.data),
         problem,
         point,
         Measured(sample("train", seen, shown, M), test, EXACT, proofs),
@@ -491,7 +491,6 @@ def run(
     )
     evidence = replace(
         evidence,
-        data=replace(evidence.data, card=None),
         privacy=_account(releasing, seen, held, setting.data.by_person),
         sites=Missing("under noise nothing is known of single sites"),
     )
