@@ -59,15 +59,6 @@ class Expansion:
     jacobian: FloatArray
     hessians: FloatArray
 
-    def take(self, used: IntArray | slice) -> Expansion:
-        """Return slopes in some of the parameters; there are no Hessians."""
-        return replace(
-            self,
-            w=self.w[used],
-            risk_gradient=self.risk_gradient[used],
-            jacobian=self.jacobian[:, used],
-        )
-
     def times(self, factor: float) -> Expansion:
         """Return the expansion with losses in another unit."""
         return Expansion(

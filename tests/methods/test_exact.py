@@ -10,20 +10,31 @@ import pytest
 
 import pffl
 from pffl.engines import Reference
+from pffl.flow import Start
 from pffl.prepare import Options
 from pffl.problem import Point, lower_value
 from tests.driving import expand, iterate
 from tests.helpers import make_federation, make_problem, setting
 from tests.inside import candidate_multipliers, relevant_cells, saddle
+from tests.methods.biased import states as rounds_of
 
 
 def states(engine, problem, method, start=None):
     """Return the state after every round."""
-    found = [method.initial(problem, start)]
-    while not method.finished(found[-1]):
-        total = engine.ask(method.query(problem, found[-1]))
-        found.append(method.step(problem, found[-1], total))
-    return found[1:]
+    begun = None if start is None else Start(start)
+    return [one.state for one in rounds_of(engine, problem, method, begun)]
+
+
+class Spoiling:
+    """An engine whose totals are changed from some round on."""
+
+    def __init__(self, engine, change, first=0):
+        self.engine, self.change, self.first, self.asked = engine, change, first, 0
+
+    def ask(self, query):
+        self.asked += 1
+        total = self.engine.ask(query)
+        return total if self.asked <= self.first else self.change(total)
 
 
 def outlying(seed=0):
@@ -84,16 +95,14 @@ def test_refused_steps_are_recovered_from():
 
 def test_numbers_that_are_not_finite_stop_the_run_at_the_best_pair():
     _, engine, problem, _, _, _ = setting(seed=12)
-    method = pffl.Exact()
-    state = method.initial(problem, None)
-    for _ in range(2):
-        state = method.step(problem, state, engine.ask(method.query(problem, state)))
-    total = engine.ask(method.query(problem, state))
-    total.hessians[1, 0, 0] = np.nan
-    after = method.step(problem, state, total)
+
+    def spoilt(total):
+        return replace(total, gradients=np.nan * total.gradients)
+
+    *_, before, after = states(Spoiling(engine, spoilt, 2), problem, pffl.Exact())
+    assert after.round == 3
     assert after.stalled
-    assert method.finished(after)
-    assert after.ending.best is state.best
+    assert after.ending.best is before.best
 
 
 def test_a_failing_qp_solver_slows_but_does_not_stop(monkeypatch):
@@ -107,16 +116,12 @@ def test_a_failing_qp_solver_slows_but_does_not_stop(monkeypatch):
 
 def test_hessians_of_no_convex_function_are_survived():
     _, engine, problem, _, _, _ = setting(seed=15)
-    method = pffl.Exact(max_rounds=6)
-    state = method.initial(problem, None)
-    while not method.finished(state):
-        total = engine.ask(method.query(problem, state))
-        spoilt = replace(
-            total,
-            hessians=-total.hessians,
-        )
-        state = method.step(problem, state, spoilt)
-    assert np.isfinite(state.gap)
+
+    def spoilt(total):
+        return replace(total, hessians=-total.hessians)
+
+    found = states(Spoiling(engine, spoilt), problem, pffl.Exact(max_rounds=6))
+    assert np.isfinite(found[-1].gap)
 
 
 @pytest.mark.parametrize(("beta", "l2"), [(1.0, 1e-3), (1.0, 0.0), (0.0, 1e-3)])

@@ -20,7 +20,7 @@ values and gradients are asked for. Should it not, the Hessians known so far are
 by how the gradients changed (BFGS, of each function), and the next round asks for
 Hessians again. Sites always send them: a message costs more than its numbers.
 
-**Without Hessians** (`NewtonCG`, in one process). Where they would be large, or rows
+**Without Hessians** (in one process). Where they would be large, or rows
 are sparse, line 3 is solved in the span of w, of the last step and of H(λ)⁻¹ times the
 gradients of G and of the cells that may bind. The inverse is taken by conjugate
 gradients with products, preconditioned by the diagonal of H(λ); λ and the span are
@@ -37,7 +37,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from pffl.flow import Start, Steps
 from pffl.methods import saddle
 from pffl.methods.base import (
     GRADIENTS_ONLY,
@@ -49,10 +48,7 @@ from pffl.methods.saddle_bounds import (
     GapMethod,
     SaddleState,
     ScaledTerms,
-    accepted,
-    finite,
     step_to_saddle,
-    take_cells,
 )
 from pffl.problem import Expansion, Point, Problem
 from pffl.queries import Expand, ExpandTotal
@@ -69,7 +65,7 @@ MAX_PRODUCT_NUMBERS = 2**25  # of one answer: a quarter of a GB
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exact(GapMethod[SaddleState]):
+class Exact(GapMethod):
     """Second-order saddle point method for convex linear models.
 
     Parameters
@@ -102,49 +98,62 @@ class Exact(GapMethod[SaddleState]):
     """
 
     name: ClassVar[str] = "exact"
-    closer: ClassVar[float] = 0.01  # the last round squares the gap
-
-    def run(self, problem: Problem, start: Start | None = None) -> Steps:
-        """Take Newton steps, with Hessians or with their products."""
-        if with_products(problem):
-            return (yield from NewtonCG(**vars(self)).run(problem, start))
-        return (yield from super().run(problem, start))
 
     def initial(self, problem: Problem, start: Point | None) -> SaddleState:
         """Start at w = 0, or at a pair that is given."""
         import scipy.linalg  # noqa: F401, the saddle's: loaded before its threads count
 
-        check_hessians(self, problem, GRADIENTS_ONLY)
-        return self.started(problem, start, SaddleState)
+        if not with_products(problem):
+            check_hessians(self, problem, GRADIENTS_ONLY)
+        return super().initial(problem, start)
+
+    def closer(self, problem: Problem) -> float:
+        """Newton's last round squares the gap; that of conjugate gradients does not."""
+        return super().closer(problem) if with_products(problem) else 0.01
 
     def query(self, problem: Problem, state: SaddleState) -> Expand:
         """Ask for the expansion at the next w (line 4)."""
-        return Expand(problem.task, state.w, state.order)
+        order = 1 if with_products(problem) else state.order
+        return Expand(problem.task, state.w, order)
 
-    def step(
-        self, problem: Problem, state: SaddleState, total: ExpandTotal | Expansion
-    ) -> SaddleState:
-        """Lines 1 to 3."""
-        raw = problem.expand(state.w, total)
-        if not raw.risk_hessian.size:
-            if state.here is None:
-                return state  # an expansion without Hessians, to start from
-            raw = _updated(state.here.times(state.unit), raw)
-        trial = raw.times(1.0 / state.unit)
-        state = replace(state, round=state.round + 1)
-        if not finite(trial):
-            return replace(state, stalled=True)
-        here, before = state.here, state.gap
-        state = self.update_bounds(problem, state, raw)
-        if self.finished(state):
-            return state
+    def known(
+        self, problem: Problem, state: SaddleState, raw: Expansion
+    ) -> Expansion | None:
+        """Add Hessians where none were asked for; None where none are known."""
+        if raw.risk_hessian.size or with_products(problem):
+            return raw
+        here = state.here
+        return None if here is None else _updated(here.times(state.unit), raw)
+
+    def aim(
+        self, problem: Problem, state: SaddleState, here: Expansion
+    ) -> Generator[Expand, ExpandTotal, SaddleState]:
+        """Choose the next w and λ (line 3)."""
         terms = ScaledTerms.of(problem, state.radius)
-        if here is None or accepted(terms, state, here, trial):
-            last = self.nearly_closed(problem, state, before)
-            order = 1 if last and not problem.access.elsewhere else 2
-            state = replace(state, here=trial, refused=0, order=order)
-            return aimed(terms, state, trial, trial, np.eye(len(trial.w)))
-        return shortened(terms, state, here, trial)
+        if not with_products(problem):
+            return aimed(terms, state, here, here, np.eye(len(here.w)))
+        asked = Products(problem, state, here)
+        span = [here.w] if state.last is None else [here.w, state.last]
+        # As exact as the gap needs that is aimed at, or that Newton's step would leave.
+        target = max(self.target(problem, state), 1e-300)
+        relative = max(state.gap, target) * self.target_gap / target
+        share = np.sqrt(max(0.1 * self.target_gap / relative, relative))
+        share = float(np.clip(share, 3e-4, 0.1))
+        found = state
+        for _ in range(MAX_SOLVES):
+            guess = found.multipliers
+            cells = may_bind(here, guess, problem.cells.bounds / state.unit)
+            gradient = terms.risk_weight * here.risk_gradient + guess @ here.jacobian
+            goals = np.vstack([gradient, here.jacobian[cells]])
+            span += list((yield from asked.solve(guess, goals, share)))
+            basis = saddle.span_of(span)
+            model = yield from asked.within(basis)
+            near = replace(state, multipliers=guess)
+            found = aimed(terms, near, here, model, basis)
+            moved = float(np.abs(found.multipliers - guess).sum())
+            if moved <= MOVED * (terms.risk_weight + float(found.multipliers.sum())):
+                break
+        return found
 
 
 def with_products(problem: Problem) -> bool:
@@ -165,34 +174,23 @@ def aimed(
     model: Expansion,
     basis: FloatArray,
 ) -> SaddleState:
-    """Choose the next w and λ by the model in the span of a basis (line 3)."""
+    """Choose the next w and λ by the model in the span of a basis."""
 
-    def solve(cells: IntArray) -> tuple[saddle.SaddleStep, FloatArray]:
-        few = replace(terms, n_cells=len(cells))
-        guess = state.multipliers[cells], state.ball_multiplier
-        step = saddle.next_step(few, take_cells(model, cells), *guess)
-        return step, basis @ step.d
+    def some(cells: IntArray) -> tuple[Expansion, FloatArray]:
+        few = replace(
+            model,
+            violation=model.violation[cells],
+            jacobian=model.jacobian[cells],
+            hessians=model.hessians[cells],
+        )
+        return few, basis
 
     def ahead(d: FloatArray) -> FloatArray:
         e = d @ basis
         bent = (model.hessians @ e) @ e
         return np.asarray(model.violation + model.jacobian @ e + 0.5 * bent)
 
-    return step_to_saddle(terms, state, here, solve, ahead)
-
-
-def shortened(
-    terms: ScaledTerms, state: SaddleState, here: Expansion, trial: Expansion
-) -> SaddleState:
-    """Return to `here` from a refused trial, and ask at a part of the step."""
-    length = saddle.shorten(terms, here, trial, state.penalty)
-    return replace(
-        state,
-        w=here.w + length * (trial.w - here.w),
-        promised=length * state.promised,
-        refused=state.refused + 1,
-        order=2,
-    )
+    return step_to_saddle(terms, state, here, some, ahead)
 
 
 def _updated(here: Expansion, there: Expansion) -> Expansion:
@@ -220,73 +218,6 @@ def bfgs(hessians: FloatArray, s: FloatArray, y: FloatArray) -> FloatArray:
 
 
 # Products in the place of Hessians
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewtonCG(GapMethod[SaddleState]):
-    """`Exact` with conjugate gradients; what `Exact` takes where Hessians are large."""
-
-    name: ClassVar[str] = "exact"
-    closer: ClassVar[float] = 0.4
-
-    def initial(self, problem: Problem, start: Point | None) -> SaddleState:
-        """Start at w = 0, or at a pair that is given."""
-        return self.started(problem, start, SaddleState)
-
-    def query(self, problem: Problem, state: SaddleState) -> Expand:
-        """Ask for values and gradients at the next w."""
-        return Expand(problem.task, state.w)
-
-    def step(
-        self, problem: Problem, state: SaddleState, total: ExpandTotal | Expansion
-    ) -> SaddleState:
-        """Lines 1 and 2."""
-        raw = problem.expand(state.w, total)
-        trial = raw.times(1.0 / state.unit)
-        state = replace(state, round=state.round + 1)
-        if not finite(trial):
-            return replace(state, stalled=True)
-        here = state.here
-        state = self.update_bounds(problem, state, raw)
-        if self.finished(state):
-            return state
-        terms = ScaledTerms.of(problem, state.radius)
-        if here is None or accepted(terms, state, here, trial):
-            last = None if here is None else trial.w - here.w
-            return replace(state, here=trial, refused=0, last=last)
-        return shortened(terms, state, here, trial)
-
-    def aim(
-        self, problem: Problem, state: SaddleState
-    ) -> Generator[Expand, ExpandTotal, SaddleState]:
-        """Choose the next w and λ (line 3), where the last w was accepted."""
-        here = state.here
-        if here is None or state.refused:
-            return state
-        terms = ScaledTerms.of(problem, state.radius)
-        asked = Products(problem, state, here)
-        span = [here.w] if state.last is None else [here.w, state.last]
-        # As exact as the gap needs that is aimed at, or that Newton's step would leave.
-        target = max(self.target(problem, state), 1e-300)
-        relative = max(state.gap, target) * self.target_gap / target
-        share = np.sqrt(max(0.1 * self.target_gap / relative, relative))
-        share = float(np.clip(share, 3e-4, 0.1))
-        found = state
-        for _ in range(MAX_SOLVES):
-            guess = found.multipliers
-            cells = may_bind(here, guess, problem.cells.bounds / state.unit)
-            gradient = terms.risk_weight * here.risk_gradient + guess @ here.jacobian
-            goals = np.vstack([gradient, here.jacobian[cells]])
-            span += list((yield from asked.solve(guess, goals, share)))
-            units = [v / n for v in span if (n := float(np.linalg.norm(v))) > 0]
-            basis = saddle.orthonormal(np.stack(units, axis=1))
-            model = yield from asked.within(basis)
-            near = replace(state, multipliers=guess)
-            found = aimed(terms, near, here, model, basis)
-            moved = float(np.abs(found.multipliers - guess).sum())
-            if moved <= MOVED * (terms.risk_weight + float(found.multipliers.sum())):
-                break
-        return found
 
 
 def may_bind(here: Expansion, guess: FloatArray, bounds: FloatArray) -> IntArray:

@@ -36,24 +36,28 @@ Reference: Nocedal and Wright, *Numerical Optimization*, sections 6.1 and 7.2.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from pffl.methods import saddle
 from pffl.methods.base import Count
-from pffl.methods.exact import Exact, NewtonCG, hessians_small, with_products
+from pffl.methods.exact import (
+    MIN_CURVATURE,
+    Exact,
+    bfgs,
+    hessians_small,
+    with_products,
+)
 from pffl.methods.saddle_bounds import (
     GapMethod,
     SaddleState,
     ScaledTerms,
-    accepted,
-    finite,
     step_to_saddle,
 )
-from pffl.problem import Expansion, Point, Problem, loss_limits
+from pffl.problem import Expansion, Problem, loss_limits
 from pffl.queries import Expand, ExpandTotal
 from pffl.typing import FloatArray, IntArray
 
@@ -61,26 +65,10 @@ SLOW_ROUNDS = 30  # after which Hessians are asked for, where they are small eno
 MAX_PAIRS, MIN_PAIRS = 30, 8
 MAX_PAIR_NUMBERS = 2**26  # numbers of all pairs together: half a GB
 MAX_PAIR_PRODUCTS = 2**25  # products of pairs with pairs in a round, of all functions
-MIN_CURVATURE = 1e-10  # sᵀy, in parts of ‖s‖·‖y‖, of a pair that says nothing
-
-
-@dataclass(frozen=True, eq=False)
-class FirstOrderState(SaddleState):
-    """Where the method stands.
-
-    Attributes
-    ----------
-    steps, changes
-        Pairs, the oldest first: s, and ΔJ of F's losses and of every cell, in the
-        parameters that can matter, as `here` is.
-    """
-
-    steps: tuple[FloatArray, ...] = ()
-    changes: tuple[FloatArray, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class FirstOrder(GapMethod[FirstOrderState]):
+class FirstOrder(GapMethod):
     """Quasi-Newton saddle point method for convex linear models of any width.
 
     Parameters
@@ -112,7 +100,6 @@ class FirstOrder(GapMethod[FirstOrderState]):
 
     max_rounds: Count = 200
     name: ClassVar[str] = "first-order"
-    closer: ClassVar[float] = 0.4
     patience: ClassVar[int] = 30
 
     @property
@@ -120,154 +107,76 @@ class FirstOrder(GapMethod[FirstOrderState]):
         """Its rounds, those for the model without bounds, and some dozens of proofs."""
         return 2 * self.max_rounds + 100
 
-    def initial(self, problem: Problem, start: Point | None) -> FirstOrderState:
-        """Start at w = 0, or at a pair; inputs of no row weigh nothing."""
-        state = self.started(problem, start, FirstOrderState)
-        w = np.zeros_like(state.w)
-        w[used_of(problem)] = state.w[used_of(problem)]
-        return replace(state, w=w, best=replace(state.best, w=w))
-
-    def query(self, problem: Problem, state: FirstOrderState) -> Expand:
+    def query(self, problem: Problem, state: SaddleState) -> Expand:
         """Ask for values and gradients at the next w (line 6)."""
         return Expand(problem.task, state.w)
 
-    def successor(
-        self, problem: Problem, state: FirstOrderState
-    ) -> GapMethod[Any] | None:
+    def successor(self, problem: Problem, state: SaddleState) -> GapMethod | None:
         """Let Newton's method go on where gradients alone are slow."""
-        if state.round < SLOW_ROUNDS:
-            return None
-        if with_products(problem):
-            return NewtonCG(**vars(self))
-        return Exact(**vars(self)) if hessians_small(problem) else None
+        able = hessians_small(problem) or with_products(problem)
+        slow = able and state.round >= SLOW_ROUNDS
+        return Exact(**vars(self)) if slow else None
 
-    def step(
-        self, problem: Problem, state: FirstOrderState, total: ExpandTotal | Expansion
-    ) -> FirstOrderState:
-        """Lines 1 to 5."""
-        raw = problem.expand(state.w, total)
-        used = used_of(problem)
-        trial = raw.take(used).times(1.0 / state.unit)
-        state = replace(state, round=state.round + 1)
-        if not finite(trial):
-            return replace(state, stalled=True)
-        here = state.here
-        state = self.update_bounds(problem, state, raw)
-        if self.finished(state):
-            return state
-        terms = ScaledTerms.of(problem, state.radius)
-        if here is not None:
-            state = _remembering(problem, state, here, trial)
-        if here is None or accepted(terms, state, here, trial):
-            state = replace(state, here=trial, refused=0)
-            state = _stepped(terms, state, trial, sizes_of(problem)[used])
-        else:
-            length = saddle.shorten(terms, here, trial, state.penalty)
-            state = replace(
-                state,
-                w=here.w + length * (trial.w - here.w),
-                promised=length * state.promised,
-                refused=state.refused + 1,
+    def remember(
+        self, problem: Problem, state: SaddleState, here: Expansion, trial: Expansion
+    ) -> SaddleState:
+        """Add a pair (line 2)."""
+        s = trial.w - here.w
+        risk = trial.risk_gradient - here.risk_gradient - (problem.mu / state.unit) * s
+        change = np.vstack([risk, trial.jacobian - here.jacobian])
+        most = room(len(s), problem.n_cells)
+        return replace(
+            state,
+            steps=(*state.steps, s)[-most:],
+            changes=(*state.changes, change)[-most:],
+        )
+
+    def aim(
+        self, problem: Problem, state: SaddleState, here: Expansion
+    ) -> Generator[Expand, ExpandTotal, SaddleState]:
+        """Choose the next w and λ (lines 4 and 5)."""
+        yield from ()
+        terms, sizes = ScaledTerms.of(problem, state.radius), sizes_of(problem)
+        weights = np.append(terms.risk_weight, state.multipliers)
+        slopes = [weights @ change for change in state.changes]
+        slopes.append(here.risk_gradient)
+        curved = (float(weights.sum()) or 1.0) * sizes + terms.modulus
+        mu = terms.modulus / terms.risk_weight if terms.risk_weight > 0 else 0.0
+
+        def model(cells: IntArray) -> tuple[Expansion, FloatArray]:
+            """Return what is known around `here`, in the span of what is learnt."""
+            bent = (y / curved for y in (*slopes, *here.jacobian[cells]))
+            basis = saddle.span_of([*state.steps, *bent, here.w])
+            rows = np.append(0, 1 + cells)
+            changes = [change[rows] @ basis for change in state.changes]
+            steps, start = [s @ basis for s in state.steps], (basis.T * sizes) @ basis
+            hessians = np.repeat(start[None], len(rows), axis=0)
+            if changes:
+                hessians = learnt(steps, changes, start)
+            seen = Expansion(
+                here.w @ basis,
+                here.risk,
+                here.risk_gradient @ basis,
+                hessians[0] + mu * np.eye(len(start)),
+                here.violation[cells],
+                here.jacobian[cells] @ basis,
+                hessians[1:],
             )
-        w = np.zeros(problem.n_parameters)
-        w[used] = state.w
-        return replace(state, w=w)
+            return seen, basis
+
+        def ahead(d: FloatArray) -> FloatArray:
+            return np.asarray(here.violation + here.jacobian @ d)
+
+        return step_to_saddle(terms, state, here, model, ahead)
 
 
 def sizes_of(problem: Problem) -> FloatArray:
     """Return the curvature that each parameter can have in a mean of losses: c."""
-    model = problem.task.model
-    known = loss_limits(model)
+    known = loss_limits(problem.task.model)
     steepest = 1.0 if known is None else known[1] / problem.unit
     squares = problem.column_sizes**2 / float(problem.masses.sum())
     sizes = steepest * np.maximum(squares, 1e-12 * squares.max())
     return np.tile(sizes, problem.n_parameters // len(sizes))
-
-
-def used_of(problem: Problem) -> IntArray | slice:
-    """Return which parameters can matter: of hashed words, most inputs have no row."""
-    sizes = problem.column_sizes
-    if sizes.all():
-        return slice(None)
-    return np.flatnonzero(np.tile(sizes, problem.n_parameters // len(sizes)))
-
-
-def _remembering(
-    problem: Problem, state: FirstOrderState, here: Expansion, trial: Expansion
-) -> FirstOrderState:
-    """Add a pair (line 2)."""
-    s = trial.w - here.w
-    risk = trial.risk_gradient - here.risk_gradient - (problem.mu / state.unit) * s
-    change = np.vstack([risk, trial.jacobian - here.jacobian])
-    most = room(len(s), problem.n_cells)
-    return replace(
-        state,
-        steps=(*state.steps, s)[-most:],
-        changes=(*state.changes, change)[-most:],
-    )
-
-
-def _stepped(
-    terms: ScaledTerms, state: FirstOrderState, here: Expansion, sizes: FloatArray
-) -> FirstOrderState:
-    """Choose the next w and λ (line 5)."""
-
-    def solve(cells: IntArray) -> tuple[saddle.SaddleStep, FloatArray]:
-        span, hessians = _learnt(terms, state, here, sizes=sizes, cells=cells)
-        model = _model(terms, here, span, hessians, cells)
-        few = replace(terms, n_cells=len(cells))
-        lam = state.multipliers[cells]
-        step = saddle.next_step(few, model, lam, state.ball_multiplier)
-        return step, span.back(step.d)
-
-    def ahead(d: FloatArray) -> FloatArray:
-        return np.asarray(here.violation + here.jacobian @ d)
-
-    return step_to_saddle(terms, state, here, solve, ahead)
-
-
-def _learnt(
-    terms: ScaledTerms,
-    state: FirstOrderState,
-    here: Expansion,
-    *,
-    sizes: FloatArray,
-    cells: IntArray,
-) -> tuple[Span, FloatArray]:
-    """Return the span of what a quasi-Newton step is made of, and Hessians in it."""
-    rows = np.append(0, 1 + cells)
-    weights = np.append(terms.risk_weight, state.multipliers)
-    slopes = [weights @ change for change in state.changes]
-    slopes += [here.risk_gradient, *here.jacobian[cells]]
-    curved = (float(weights.sum()) or 1.0) * sizes + terms.modulus
-    span = Span.of([*state.steps, *(y / curved for y in slopes), here.w])
-    steps = [span.seen(s) for s in state.steps]
-    changes = [span.seen(change[rows]) for change in state.changes]
-    start = span.diagonal(sizes)
-    if not changes:
-        return span, np.repeat(start[None], len(rows), axis=0)
-    return span, learnt(steps, changes, start)
-
-
-def _model(
-    terms: ScaledTerms,
-    here: Expansion,
-    span: Span,
-    hessians: FloatArray,
-    cells: IntArray,
-) -> Expansion:
-    """Return what is known around `here`, in the span."""
-    beta = terms.risk_weight
-    mu = terms.modulus / beta if beta > 0 else 0.0
-    return Expansion(
-        span.seen(here.w),
-        here.risk,
-        span.seen(here.risk_gradient),
-        hessians[0] + mu * np.eye(span.size),
-        here.violation[cells],
-        span.seen(here.jacobian[cells]),
-        hessians[1:],
-    )
 
 
 def room(p: int, z: int) -> int:
@@ -275,40 +184,6 @@ def room(p: int, z: int) -> int:
     numbers = p * (z + 2)
     quick = np.clip(np.sqrt(MAX_PAIR_PRODUCTS / numbers), MIN_PAIRS, MAX_PAIRS)
     return max(3, int(min(quick, MAX_PAIR_NUMBERS // numbers)))
-
-
-@dataclass(frozen=True, eq=False)
-class Span:
-    """A space of few dimensions, by an orthonormal basis; None for all of space."""
-
-    basis: FloatArray | None  # (p, q)
-    size: int  # q
-
-    @classmethod
-    def of(cls, vectors: Sequence[FloatArray]) -> Span:
-        """Return the span of vectors."""
-        p, q = len(vectors[0]), len(vectors)
-        if q >= p:
-            return cls(None, p)
-        rows = np.stack(vectors)
-        lengths = np.linalg.norm(rows, axis=1)
-        rows = rows[lengths > 0] / lengths[lengths > 0, None]
-        basis = saddle.orthonormal(rows.T)
-        return cls(basis, basis.shape[1])
-
-    def seen(self, vectors: FloatArray) -> FloatArray:
-        """Return the coordinates of vectors, which are the last axis."""
-        return vectors if self.basis is None else vectors @ self.basis
-
-    def back(self, coordinates: FloatArray) -> FloatArray:
-        """Return the vector that has these coordinates."""
-        return coordinates if self.basis is None else self.basis @ coordinates
-
-    def diagonal(self, sizes: FloatArray) -> FloatArray:
-        """Return a diagonal matrix, as it is seen in the span."""
-        if self.basis is None:
-            return np.diag(sizes)
-        return (self.basis.T * sizes) @ self.basis
 
 
 def learnt(
@@ -332,10 +207,6 @@ def learnt(
     ratios = np.where(good, along / np.where(good, expected, 1.0), 1.0)
     sigma = np.exp(np.log(ratios).sum(axis=0) / np.maximum(good.sum(axis=0), 1))
     hessians = sigma[:, None, None] * start
-    for s, y, product, kept in zip(all_steps, ys, along, good, strict=True):
-        bent = hessians @ s
-        less = np.where(kept, 1.0 / np.where(kept, bent @ s, 1.0), 0.0)
-        more = np.where(kept, 1.0 / np.where(kept, product, 1.0), 0.0)
-        hessians -= less[:, None, None] * bent[:, :, None] * bent[:, None, :]
-        hessians += more[:, None, None] * y[:, :, None] * y[:, None, :]
+    for s, y in zip(all_steps, ys, strict=True):
+        hessians = bfgs(hessians, s, y)
     return hessians

@@ -17,6 +17,7 @@ rounds, states or bounds, which can be read and tested alone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import daqp
@@ -30,7 +31,6 @@ from pffl.typing import BoolArray, FloatArray
 MAX_NEWTON_STEPS = 60
 RIDGES = (1e-13, 1e-10, 1e-7, 1e-4)  # relative; tried in turn until H(λ) factorises
 DAMPING = RIDGES  # where βμ = 0, or where the model is too stiff
-BLOCK_ROWS = 4096  # rows of a basis that are orthogonalised at once
 MIN_INDEPENDENT = 1e-10  # part of a unit vector that the ones before it do not have
 LENGTHS = np.linspace(0.02, 0.9, 45)  # parts of a refused step
 # Relative; tried in turn until the QP's own gap is closed.
@@ -379,42 +379,21 @@ def _solved(
     return np.asarray(x)
 
 
-def orthonormal(columns: FloatArray) -> FloatArray:
-    """Return an orthonormal basis of the span of a few long unit columns.
+def span_of(vectors: Sequence[FloatArray]) -> FloatArray:
+    """Return an orthonormal basis of the span of some vectors, (p, q).
 
-    A column that depends on those before it adds none: what is left of it is rounding,
-    and would be a direction that every processor draws for itself. Blocks of rows
-    first, while they are in the processor's cache, then their triangles.
-
-    Reference: Demmel, Grigori, Hoemmen and Langou, *Communication-optimal parallel and
-    sequential QR and LU factorizations* (2012), section 3.
+    A vector that depends on those before it adds nothing: what is left of it is
+    rounding, and would be a direction that every processor draws for itself.
     """
-    p, q = columns.shape
-    blocks = p // BLOCK_ROWS
-    if blocks < 2 or 2 * q > BLOCK_ROWS:
-        basis, triangle = np.linalg.qr(columns)
-        return basis if (turn := _turn(triangle)) is None else basis @ turn
-    cut = [np.array(part) for part in np.array_split(columns, blocks)]
-    parts = [np.linalg.qr(part) for part in cut]
-    within, whole = np.linalg.qr(np.concatenate([triangle for _, triangle in parts]))
-    turns = within.reshape(blocks, q, q)
-    if (turn := _turn(whole)) is not None:
-        turns = turns @ turn
-    found = np.empty((p, turns.shape[2]))
-    ends = np.cumsum([len(part) for part in cut])
-    for end, (basis, _), turn in zip(ends, parts, turns, strict=True):
-        np.matmul(basis, turn, out=found[end - len(basis) : end])
-    return found
-
-
-def _turn(triangle: FloatArray) -> FloatArray | None:
-    """Return a basis of a triangle's columns that depend on none before them.
-
-    None if none does. A column that depends is taken out before the next is looked at.
-    """
+    rows = np.stack(vectors)
+    if len(rows) >= rows.shape[1]:
+        return np.eye(rows.shape[1])
+    lengths = np.linalg.norm(rows, axis=1)
+    rows = rows[lengths > 0] / lengths[lengths > 0, None]
+    basis, triangle = np.linalg.qr(rows.T)
     left = np.arange(len(triangle))
-    basis, found = np.empty(0), triangle
+    turn, found = None, triangle
     while (flat := np.abs(np.diagonal(found)) <= MIN_INDEPENDENT).any():
         left = np.delete(left, int(np.argmax(flat)))
-        basis, found = np.linalg.qr(triangle[:, left])
-    return None if len(left) == len(triangle) else basis
+        turn, found = np.linalg.qr(triangle[:, left])
+    return basis if turn is None else basis @ turn

@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -74,6 +74,9 @@ class SaddleState:
         Expansion at the last accepted w.
     last
         The step to it, where the next is looked for in its span.
+    steps, changes
+        Pairs of `FirstOrder`, the oldest first: s, and ΔJ of F's losses and of every
+        cell.
     penalty, promised
         ρ of the merit, and how much of it the step to `w` should save.
     refused, order
@@ -106,6 +109,8 @@ class SaddleState:
     penalty: float = 0.0
     promised: float = 0.0
     last: FloatArray | None = None
+    steps: tuple[FloatArray, ...] = ()
+    changes: tuple[FloatArray, ...] = ()
     refused: int = 0
     order: int = 2
     idle: int = 0
@@ -116,7 +121,7 @@ class SaddleState:
     sure: bool = False
     radius: float = np.inf
     unit: float = 1.0
-    settled: Self | None = None
+    settled: SaddleState | None = None
     ball_multiplier: float = 0.0
 
     @property
@@ -138,7 +143,7 @@ class SaddleState:
         return self.unit * upper, self.unit * lower, self.proved, self.radius
 
     @property
-    def ending(self) -> Self:
+    def ending(self) -> SaddleState:
         """Return the state whose pair stands, should nothing more be asked.
 
         A larger ball counts if its gap is closed for sure; or if its w is better than
@@ -149,9 +154,6 @@ class SaddleState:
         least = self.settled.lower - self.settled.below
         better = self.closed and self.upper + self.above < least - 1e-3 * abs(least)
         return self if better or not self.settled.sure else self.settled
-
-
-S = TypeVar("S", bound=SaddleState)
 
 
 @dataclass(frozen=True)
@@ -177,13 +179,11 @@ class ScaledTerms:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GapMethod(Method, Generic[S]):
+class GapMethod(Method):
     """A method that bounds the saddle value itself, and ends when its gap is closed.
 
     Attributes
     ----------
-    closer
-        Part of the target gap at which to stop.
     patience
         Rounds in which no bound moved, before giving up.
     """
@@ -195,7 +195,6 @@ class GapMethod(Method, Generic[S]):
     resumes: ClassVar[bool] = True
     saddle: ClassVar[bool] = True
     grid: ClassVar[Grid] = {"multiplier_bound": MULTIPLIER_BOUNDS}
-    closer: ClassVar[float]
     patience: ClassVar[int] = 10
 
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
@@ -204,13 +203,14 @@ class GapMethod(Method, Generic[S]):
         known = None if start is None else start.under(problem)
         if known is not None and np.array_equal(state.w, known.w):
             state = self.step(problem, state, known)
-        method: GapMethod[Any] = self
+        method: GapMethod = self
         try:
             while not method.finished(state):
+                if state.here is not None and not state.refused:
+                    state = yield from method.aim(problem, state, state.here)
                 if (other := method.successor(problem, state)) is not None:
                     method = other
                     state = replace(state, w=state.best.w, here=None, refused=0, idle=0)
-                state = yield from method.aim(problem, state)
                 lam = state.multipliers  # of the model around the last w
                 total = yield method.query(problem, state)
                 state = method.step(problem, state, total)
@@ -222,28 +222,37 @@ class GapMethod(Method, Generic[S]):
         return Finished(end.best, found, end.bounds)
 
     @abstractmethod
-    def initial(self, problem: Problem, start: Point | None) -> S:
-        """Return the first state, at w = 0 or at a pair that is given."""
-
-    @abstractmethod
-    def query(self, problem: Problem, state: S) -> Expand:
+    def query(self, problem: Problem, state: SaddleState) -> Expand:
         """Return what is asked at the next w."""
 
     @abstractmethod
-    def step(self, problem: Problem, state: S, total: ExpandTotal | Expansion) -> S:
-        """Return the state after a total has come in."""
+    def aim(
+        self, problem: Problem, state: SaddleState, here: Expansion
+    ) -> Generator[Expand, ExpandTotal, SaddleState]:
+        """Choose the next w and λ by a model around an accepted w."""
 
-    def aim(self, problem: Problem, state: S) -> Generator[Expand, ExpandTotal, S]:
-        """Choose the next w by further queries, where `step` has left that open."""
-        yield from ()
-        return state
+    def closer(self, problem: Problem) -> float:
+        """Return the part of the target gap at which to stop."""
+        return 0.4
 
-    def successor(self, problem: Problem, state: S) -> GapMethod[Any] | None:
+    def successor(self, problem: Problem, state: SaddleState) -> GapMethod | None:
         """Return the method that continues from here, should this one be slow."""
         return None
 
-    def started(self, problem: Problem, start: Point | None, kind: type[S]) -> S:
-        """Return a first state at w = 0, or at a pair that is given."""
+    def known(
+        self, problem: Problem, state: SaddleState, raw: Expansion
+    ) -> Expansion | None:
+        """Return what is known at the next w; None if that is too little."""
+        return raw
+
+    def remember(
+        self, problem: Problem, state: SaddleState, here: Expansion, trial: Expansion
+    ) -> SaddleState:
+        """Learn from what changed on the way to a trial."""
+        return state
+
+    def initial(self, problem: Problem, start: Point | None) -> SaddleState:
+        """Return the first state, at w = 0 or at a pair that is given."""
         p, z = problem.n_parameters, problem.n_cells
         linear(problem.task)
         if start is None:
@@ -258,15 +267,49 @@ class GapMethod(Method, Generic[S]):
         radius = problem.radius if problem.modulus == 0 else np.inf
         if not problem.fixed_ball:
             radius = max(radius, RADIUS_GROWTH * float(np.linalg.norm(start.w)))
-        start = Point(inside(ScaledTerms.of(problem, radius), start.w), lam)
-        unit = problem.unit
-        return kind(0, start.w, start.multipliers, start, radius=radius, unit=unit)
+        w = inside(ScaledTerms.of(problem, radius), start.w)
+        return SaddleState(0, w, lam, Point(w, lam), radius=radius, unit=problem.unit)
 
-    def finished(self, state: S) -> bool:
+    def step(
+        self, problem: Problem, state: SaddleState, total: ExpandTotal | Expansion
+    ) -> SaddleState:
+        """Improve the bounds by a total, and accept its w or shorten the step."""
+        raw = self.known(problem, state, problem.expand(state.w, total))
+        if raw is None:
+            return state
+        trial = raw.times(1.0 / state.unit)
+        state = replace(state, round=state.round + 1)
+        if not finite(trial):
+            return replace(state, stalled=True)
+        here, before = state.here, state.gap
+        state = self.update_bounds(problem, state, raw)
+        if self.finished(state):
+            return state
+        if here is None:
+            return replace(state, here=trial, refused=0, order=2, last=None)
+        state = self.remember(problem, state, here, trial)
+        terms = ScaledTerms.of(problem, state.radius)
+        if accepted(terms, state, here, trial):
+            last = self.nearly_closed(problem, state, before)
+            order = 1 if last and not problem.access.elsewhere else 2
+            way = trial.w - here.w
+            return replace(state, here=trial, refused=0, order=order, last=way)
+        length = saddle.shorten(terms, here, trial, state.penalty)
+        return replace(
+            state,
+            w=here.w + length * (trial.w - here.w),
+            promised=length * state.promised,
+            refused=state.refused + 1,
+            order=2,
+        )
+
+    def finished(self, state: SaddleState) -> bool:
         """Whether nothing more is asked."""
         return state.closed or state.stalled or state.round >= self.max_rounds
 
-    def update_bounds(self, problem: Problem, state: S, raw: Expansion) -> S:
+    def update_bounds(
+        self, problem: Problem, state: SaddleState, raw: Expansion
+    ) -> SaddleState:
         """Improve the bounds and, where it is due, the ball (line 1)."""
         per = 1.0 / state.unit
         at, errors = raw.times(per), problem.errors(raw).times(per)
@@ -276,7 +319,9 @@ class GapMethod(Method, Generic[S]):
             return self._grown(problem, state, at, errors)
         return state
 
-    def _bounded(self, problem: Problem, state: S, at: Expansion, errors: Errors) -> S:
+    def _bounded(
+        self, problem: Problem, state: SaddleState, at: Expansion, errors: Errors
+    ) -> SaddleState:
         """Improve the bounds on the saddle value."""
         terms = ScaledTerms.of(problem, state.radius)
         upper = upper_value(at.risk, at.violation, terms)
@@ -307,29 +352,33 @@ class GapMethod(Method, Generic[S]):
             below=below,
         )
 
-    def target(self, problem: Problem, state: S) -> float:
+    def target(self, problem: Problem, state: SaddleState) -> float:
         """Return the gap that is aimed at: in parts of β + Σλ, and of the losses."""
         weight = problem.risk_weight + float(state.best.multipliers.sum())
         return self.target_gap * weight * gap_unit(_largest(problem, state), 1.0)
 
-    def nearly_closed(self, problem: Problem, state: S, before: float) -> bool:
+    def nearly_closed(
+        self, problem: Problem, state: SaddleState, before: float
+    ) -> bool:
         """Whether the next of steps that converge quadratically closes the gap."""
         expected = state.gap * (state.gap / before) ** 2
         known = 0 < before < np.inf
-        return known and expected <= self.closer * self.target(problem, state)
+        return known and expected <= self.closer(problem) * self.target(problem, state)
 
-    def _closed(self, problem: Problem, state: S) -> S:
+    def _closed(self, problem: Problem, state: SaddleState) -> SaddleState:
         """Say whether the gap is as small as it was to be, and in floating point."""
         target = self.target(problem, state)
         # What rounding hides is no reason to go on, once the target is reached.
         hidden = max(
             ROUNDING * abs(state.upper), min(state.above + state.below, target)
         )
-        closed = state.gap <= max(self.closer * target, hidden)
+        closed = state.gap <= max(self.closer(problem) * target, hidden)
         sure = state.gap + state.above + state.below <= 0.5 * target
         return replace(state, closed=bool(closed), sure=bool(sure))
 
-    def _grown(self, problem: Problem, state: S, at: Expansion, errors: Errors) -> S:
+    def _grown(
+        self, problem: Problem, state: SaddleState, at: Expansion, errors: Errors
+    ) -> SaddleState:
         """Go on over a larger ball; what was found over this one is kept."""
         far = replace(
             state,
@@ -343,7 +392,7 @@ class GapMethod(Method, Generic[S]):
         return far if far.closed else replace(far, settled=replace(state, settled=None))
 
 
-def _largest(problem: Problem, state: S) -> float:
+def _largest(problem: Problem, state: SaddleState) -> float:
     """Return the largest of F and the cells' mean losses at the best w, in units."""
     if state.found is None:
         return np.inf
@@ -370,40 +419,30 @@ def relevant_cells(violation: FloatArray, multipliers: FloatArray) -> IntArray:
     return np.union1d(ranks, weighed[multipliers[weighed] > 0])
 
 
-def take_cells(at: Expansion, cells: IntArray) -> Expansion:
-    """Return the expansion of some cells alone."""
-    if len(cells) == len(at.violation):
-        return at
-    hessians = at.hessians[cells] if at.hessians.size else at.hessians
-    return replace(
-        at,
-        violation=at.violation[cells],
-        jacobian=at.jacobian[cells],
-        hessians=hessians,
-    )
-
-
 def step_to_saddle(
     terms: ScaledTerms,
-    state: S,
+    state: SaddleState,
     here: Expansion,
-    solve: Callable[[IntArray], tuple[saddle.SaddleStep, FloatArray]],
+    model: Callable[[IntArray], tuple[Expansion, FloatArray]],
     ahead: Callable[[FloatArray], FloatArray],
-) -> S:
+) -> SaddleState:
     """Choose the next w and λ: the saddle point of a model of the cells that may bind.
 
     Cells that its step would violate join them.
 
     Parameters
     ----------
-    solve
-        The model's step for some cells, and d.
+    model
+        The model of some cells in the span of a basis, and that basis.
     ahead
         What the model says of the violations of all cells after d.
     """
     cells = relevant_cells(here.violation, state.multipliers)
     while True:
-        step, d = solve(cells)
+        few, (seen, basis) = replace(terms, n_cells=len(cells)), model(cells)
+        guess = state.multipliers[cells], state.ball_multiplier
+        step = saddle.next_step(few, seen, *guess)
+        d = basis @ step.d
         left = max(0.0, float(step.violation.max(initial=0.0)))
         if len(cells) == terms.n_cells:
             break
@@ -462,7 +501,9 @@ def candidate_multipliers(
     return list(whole)
 
 
-def accepted(problem: SaddleTerms, state: S, here: Expansion, trial: Expansion) -> bool:
+def accepted(
+    problem: SaddleTerms, state: SaddleState, here: Expansion, trial: Expansion
+) -> bool:
     """Whether the merit fell as promised, up to rounding."""
     before = saddle.merit(problem, here, state.penalty)
     noise = ROUNDING * max(abs(before), problem.risk_weight, state.penalty)
@@ -470,7 +511,7 @@ def accepted(problem: SaddleTerms, state: S, here: Expansion, trial: Expansion) 
     return saved >= ARMIJO * state.promised - noise
 
 
-def _near(problem: Problem, state: S) -> bool:
+def _near(problem: Problem, state: SaddleState) -> bool:
     """Whether the best w lies near the end of a ball that may grow."""
     if problem.fixed_ball or state.radius >= MAX_RADIUS * problem.radius:
         return False
