@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 
 import pytest
@@ -11,7 +10,7 @@ from threadpoolctl import ThreadpoolController
 import pffl
 from pffl.callbacks import Callback
 from pffl.errors import UsageError
-from pffl.processors import blas_threads, free_memory, processors
+from pffl.processors import blas_threads, processors
 from tests.helpers import make_federation
 from tests.raising import raises
 
@@ -114,16 +113,3 @@ def test_fewer_threads_stay_fewer(three):
     with blas_threads(1):
         pass
     assert set(numbers().values()) == {3}
-
-
-def test_free_memory_is_that_of_the_container(tmp_path) -> None:
-    assert free_memory(tmp_path) == math.inf
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/meminfo").write_text(
-        "MemTotal: 9000 kB\nMemAvailable: 5000 kB\nSwapFree: 1000 kB\n"
-    )
-    assert free_memory(tmp_path) == 6000 * 1024
-    group = tmp_path / "sys/fs/cgroup"
-    group.mkdir(parents=True)
-    (group / "memory.max").write_text("5000\n")
-    assert free_memory(tmp_path) == 5000

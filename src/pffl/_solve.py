@@ -42,7 +42,7 @@ from pffl.evidence.tables import chosen_bound
 from pffl.fit import fit
 from pffl.flow import Flow
 from pffl.methods import method_of
-from pffl.methods.auto import Auto, check_memory
+from pffl.methods.auto import Auto
 from pffl.methods.base import Method
 from pffl.methods.pffl import PFFL
 from pffl.models.base import Model
@@ -277,7 +277,6 @@ def solving(
     if settings.certify:
         check_certifiable(setting, constraint, problem)
     chosen, why = asked.resolved(problem)
-    check_memory(problem)
     minimax = constraint is not None and constraint.minimax
     wanted = Wanted(
         setting.splits,

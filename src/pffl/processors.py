@@ -45,16 +45,6 @@ def processors(root: Path = Path("/")) -> int:
     return max(1, math.ceil(min(present, most)))
 
 
-def free_memory(root: Path = Path("/")) -> float:
-    """Return the bytes that this process may take; infinite where nothing tells."""
-    words = _words(root / "proc/meminfo")
-    names = ("MemAvailable:", "SwapFree:")
-    free = [int(words[words.index(name) + 1]) for name in names if name in words]
-    limit = [*_words(root / "sys/fs/cgroup/memory.max"), "max"][0]
-    most = math.inf if limit == "max" else float(limit)
-    return min(most, 1024.0 * sum(free)) if free else most
-
-
 def _words(path: Path) -> list[str]:
     return path.read_text().split() if path.is_file() else []
 

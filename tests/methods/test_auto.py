@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-
 import numpy as np
 import pytest
 
@@ -11,10 +9,9 @@ import pffl
 from pffl.engines import Local
 from pffl.errors import UsageError
 from pffl.methods import Auto
-from pffl.problem import Access, Problem
+from pffl.problem import Access
 from tests.helpers import make_federation, make_problem
-from tests.inside import auto as module
-from tests.inside import check_memory, hessians_fit
+from tests.inside import hessians_fit
 from tests.raising import raises
 from tests.test_solve import Squashed
 
@@ -55,28 +52,3 @@ def test_a_method_may_be_given_by_its_name() -> None:
     np.testing.assert_array_equal(named.w, given.w)
     with raises(pffl.errors.UsageError, "unknown-method", "newton"):
         pffl.solve(federation, bound, method="newton", random_state=0)
-
-
-def of_size(problem: Problem, rows: int, parameters: int, cells: int) -> Problem:
-    """A problem that says it is so large."""
-    counts = np.zeros_like(problem.silo_counts)
-    counts[0, 0] = rows
-
-    class Large(Problem):
-        n_parameters = property(lambda self: parameters)  # type: ignore[assignment]
-        n_cells = property(lambda self: cells)  # type: ignore[assignment]
-
-    given = {part.name: getattr(problem, part.name) for part in fields(problem)}
-    return Large(**given | {"silo_counts": counts})
-
-
-def test_memory_that_is_not_there_is_refused(monkeypatch) -> None:
-    """Rows are 0.16 GB, gradients of 100 cells with what is learnt from them 0.02."""
-    small = make_problem(Local(make_federation(0)), pffl.BoundedGroupLoss(0.6))
-    large = of_size(small, 10_000, 2_000, 100)
-    monkeypatch.setattr(module, "free_memory", lambda: 7e7)
-    with raises(UsageError, "too-little-memory", "0.07 GB"):
-        check_memory(large)
-    check_memory(replace(large, access=Access(elsewhere=True)))
-    monkeypatch.setattr(module, "free_memory", lambda: 2e8)
-    check_memory(large)

@@ -18,7 +18,7 @@ says who measures gaps and the smallest bounds that are possible. See docs/choos
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pffl.errors import UsageError
 from pffl.flow import Start, Steps
@@ -33,14 +33,12 @@ from pffl.methods.base import (
     Positive,
 )
 from pffl.methods.exact import Exact
-from pffl.methods.first_order import FirstOrder, room
+from pffl.methods.first_order import FirstOrder
 from pffl.methods.pffl import PFFL
 from pffl.models.linear import LinearModel
 from pffl.problem import Access, Problem
-from pffl.processors import free_memory
 
 MAX_LOCAL_PARAMETERS = 200  # beyond, a Hessian takes longer than six gradients
-COPIES = 5  # of all gradients: a total, three expansions, what is made of them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,10 +77,7 @@ class Auto(Method):
 
     def resolved(self, problem: Problem) -> tuple[Method, str]:
         """Return the method that fits, with these parameters, and why it does."""
-        given: dict[str, Any] = {"risk_weight": self.risk_weight}
-        for name in ("multiplier_bound", "target_gap", "max_rounds"):
-            if getattr(self, name) is not None:
-                given[name] = getattr(self, name)
+        given = {name: value for name, value in vars(self).items() if value is not None}
         if isinstance(problem.task.model, LinearModel):
             exact, why = choose(problem)
             return Exact(**given) if exact else FirstOrder(**given), why
@@ -122,20 +117,3 @@ def hessians_fit(parameters: int, cells: int, *, access: Access) -> tuple[bool, 
     if p <= most and (1 + z) * p**2 <= MAX_HESSIAN_NUMBERS:
         return True, f"{size}: Hessians in few rounds cost least {where}"
     return False, f"{size}: Hessians would cost more {where}"
-
-
-def check_memory(problem: Problem) -> None:
-    """Refuse a linear model whose training in process needs twice what is free."""
-    if not isinstance(problem.task.model, LinearModel) or problem.access.elsewhere:
-        return
-    p, z = problem.n_parameters, problem.n_cells
-    rows = int(problem.silo_counts.sum())
-    kept = float(room(p, z) + COPIES) * (z + 2) * p
-    needed = 8.0 * (rows * (problem.stored or p) + kept)
-    free = free_memory()
-    if needed > 2.0 * free:
-        raise UsageError(
-            f"[too-little-memory] {rows:,} training rows, {p:,} parameters and {z:,} "
-            f"cells need about {needed / 1e9:,.2g} GB of memory, and "
-            f"{free / 1e9:,.2g} GB are free: use fewer inputs or cells"
-        )

@@ -34,7 +34,7 @@ from typing import (
 
 from pffl.constraints import Cells, ConditionalBoundedGroupLoss, attribute_names
 from pffl.data.schema import Schema
-from pffl.errors import Problems, UsageError
+from pffl.errors import DataError, Problems, UsageError
 from pffl.flow import Start, Steps
 from pffl.numerics import is_number
 from pffl.problem import Problem
@@ -72,6 +72,18 @@ class Method(ABC):
         Whether it aims at the saddle point of G, so that the gap says how far it came.
     grid
         Values to try when tuning, the default first.
+    multiplier_bound, risk_weight
+        B and β of the problem that it solves; B = 0 for methods without multipliers.
+        None lets B be raised until the bounds are met or proved impossible.
+    target_gap
+        Gap, in parts of β + Σλ (and of the target's variance, for numeric targets), at
+        which it counts as converged; None without one.
+    planned_rounds, most_rounds
+        Queries in all, None if that is not known beforehand; and those that a site
+        should be ready for, None for some dozens.
+    local_steps, batch_size, participation
+        J, rows of a local step (None for all), and the share of silos that a round
+        asks.
     """
 
     name: ClassVar[str]
@@ -80,30 +92,12 @@ class Method(ABC):
     resumes: ClassVar[bool] = False
     saddle: ClassVar[bool] = False
     grid: ClassVar[Grid] = {}
-
-    def __post_init__(self) -> None:
-        check_parameters(self)
-
-    @property
-    def multiplier_bound(self) -> float | None:
-        """B of the problem that it solves; 0 for methods without multipliers.
-
-        None lets B be raised until the bounds are met or proved impossible.
-        """
-        return 0.0
-
-    @property
-    def risk_weight(self) -> float:
-        """β of the problem that it solves."""
-        return 1.0
-
-    @property
-    def target_gap(self) -> float | None:
-        """Gap, in parts of β + Σλ, at which it counts as converged; None without one.
-
-        (And of the target's variance, for numeric targets.)
-        """
-        return None
+    multiplier_bound: float | None = 0.0
+    risk_weight: float = 1.0
+    target_gap: float | None = None
+    local_steps: int = 1
+    batch_size: int | None = None
+    participation: float = 1.0
 
     @property
     def planned_rounds(self) -> int | None:
@@ -115,20 +109,8 @@ class Method(ABC):
         """Queries that a site should be ready for; None for some dozens."""
         return self.planned_rounds
 
-    @property
-    def local_steps(self) -> int:
-        """J: steps that a silo takes in a round."""
-        return 1
-
-    @property
-    def batch_size(self) -> int | None:
-        """Rows per local step; None for all."""
-        return None
-
-    @property
-    def participation(self) -> float:
-        """Fraction of silos asked in a round."""
-        return 1.0
+    def __post_init__(self) -> None:
+        check_parameters(self)
 
     def gap_rounds(self, problem: Problem) -> Container[int]:
         """Return the rounds after which `rounds` measures its gap, and may end it."""
@@ -228,6 +210,15 @@ def check_two_classes(owner: object, schema: Schema) -> None:
             f"predictions and needs two classes; '{schema.target}' has "
             f"{len(schema.labels) or 'numeric values'}"
         )
+
+
+def check_groups(
+    owner: object, enough: bool, why: str = "fewer than two have rows"
+) -> None:
+    """Refuse data without groups to compare."""
+    if not enough:
+        name = type(owner).__name__
+        raise DataError(f"[too-few-groups] {name} compares groups, and {why}")
 
 
 def label_groups(

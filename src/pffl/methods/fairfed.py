@@ -27,9 +27,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from pffl.errors import DataError
 from pffl.flow import Round, Start, Steps
-from pffl.methods.base import NonNegative, check_two_classes, label_groups
+from pffl.methods.base import NonNegative, check_groups, check_two_classes, label_groups
 from pffl.methods.local import Descent, Objective, Trainer
 from pffl.problem import Point, Problem
 from pffl.queries import Evaluate
@@ -75,10 +74,7 @@ class FairFed(Descent):
         cells = label_groups(problem, self.by, in_each_silo=True)  # by silo and label
         shape = (len(problem.silo_names), problem.schema.n_labels, -1)
         counts, n = problem.count(cells).reshape(shape), problem.n_cells
-        if (self.among(counts).sum(axis=0) > 0).sum() < 2:
-            raise DataError(
-                "[too-few-groups] FairFed compares groups, and fewer than two have rows"
-            )
+        check_groups(self, (self.among(counts).sum(axis=0) > 0).sum() > 1)
         trainer, w = Trainer(problem, self), problem.start()
         yield from trainer.tune()
         rows, task = counts.sum(axis=(1, 2)), problem.with_cells(cells)

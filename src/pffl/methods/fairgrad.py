@@ -28,9 +28,14 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from pffl.errors import DataError
 from pffl.flow import Round, Start, Steps
-from pffl.methods.base import Count, NonNegative, check_two_classes, label_groups
+from pffl.methods.base import (
+    Count,
+    NonNegative,
+    check_groups,
+    check_two_classes,
+    label_groups,
+)
 from pffl.methods.local import Descent, Objective, Trainer, weighted_smoothness
 from pffl.numerics import divisors
 from pffl.problem import Point, Problem
@@ -76,11 +81,7 @@ class FairGrad(Descent):
             check_two_classes(self, problem.schema)
         cells, none = label_groups(problem, self.by), np.zeros(problem.n_cells)
         counts = problem.count(cells).reshape(problem.schema.n_labels, -1)  # m_{y,a}
-        if (counts.sum(axis=0) > 0).sum() < 2:
-            raise DataError(
-                "[too-few-groups] FairGrad compares groups, and fewer than two have "
-                "rows"
-            )
+        check_groups(self, (counts.sum(axis=0) > 0).sum() > 1)
         own, task = problem.over(cells), problem.with_cells(cells)
         m = counts.reshape(-1)
         trainer, w = Trainer(problem, self, own), problem.start()

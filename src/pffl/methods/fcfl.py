@@ -30,13 +30,13 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from pffl.errors import DataError
 from pffl.flow import Round, Start, Steps
 from pffl.methods.base import (
     Count,
     Method,
     NonNegative,
     Positive,
+    check_groups,
     check_two_classes,
     label_groups,
 )
@@ -121,10 +121,8 @@ class FCFL(Method):
         cells = label_groups(problem, self.by, in_each_silo=True)  # by silo and label
         shape = (len(problem.silo_names), problem.schema.n_labels, -1)
         counts = problem.count(cells).reshape(shape)
-        if not ((self.among(counts) > 0).sum(axis=1) > 1).any():
-            raise DataError(
-                "[too-few-groups] FCFL compares groups, and no silo has rows of two"
-            )
+        both = (self.among(counts) > 0).sum(axis=1) > 1
+        check_groups(self, both.any(), "no silo has rows of two")
         w, L, none = problem.start(), 1.0, np.zeros(problem.n_cells)
         if self.step_size is None:
             plain = replace(problem, risk_weight=1.0)

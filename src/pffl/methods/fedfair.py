@@ -29,9 +29,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from pffl.errors import DataError
 from pffl.flow import Round, Start, Steps
-from pffl.methods.base import Count, NonNegative, label_groups
+from pffl.methods.base import Count, NonNegative, check_groups, label_groups
 from pffl.methods.local import Descent, Objective, Trainer, concentration
 from pffl.problem import Point, Problem
 from pffl.typing import FloatArray
@@ -71,11 +70,9 @@ class FedFair(Descent):
         """Descent on the loss and the gaps, ascent in their multipliers."""
         local = label_groups(problem, self.by, in_each_silo=True)
         gaps, none = self.gaps(problem), np.zeros(problem.n_cells)
-        if not gaps.any():
-            raise DataError(
-                "[too-few-groups] FedFair compares two groups with the same label in "
-                "the same silo, and no silo has such a pair"
-            )
+        check_groups(
+            self, bool(gaps.any()), "no silo has rows of two with the same label"
+        )
         pooled = problem.over(label_groups(problem, self.by))
         trainer, w = Trainer(problem, self, pooled), problem.start()
         yield from trainer.tune()

@@ -32,12 +32,12 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl.constraints import Cells
-from pffl.errors import DataError
 from pffl.flow import Round, Start, Steps
 from pffl.methods.base import (
     Count,
     Grid,
     NonNegative,
+    check_groups,
     check_two_classes,
     label_groups,
 )
@@ -84,10 +84,7 @@ class FedFB(Descent):
         check_two_classes(self, problem.schema)
         cells, none = groups_by_label(problem, self.by), np.zeros(problem.n_cells)
         own, m = problem.over(cells), problem.count(cells).reshape(2, -1)  # m_{y,z}
-        if m.shape[1] < 2:
-            raise DataError(
-                "[too-few-groups] FedFB compares groups, and fewer than two have rows"
-            )
+        check_groups(self, m.shape[1] > 1)
         parity = self.notion == "dp"
         lam = (np.tile(m.sum(axis=0), (2, 1)) if parity else m) / m.sum()  # line 1
         rows = divisors(m.sum(axis=0) if parity else m)

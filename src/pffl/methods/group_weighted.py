@@ -24,9 +24,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from pffl.constraints import BoundedGroupLoss, Cells, attribute_names
-from pffl.errors import UsageError
 from pffl.flow import Round, Start, Steps
-from pffl.methods.base import Grid
+from pffl.methods.base import Grid, check_groups
 from pffl.methods.local import (
     Descent,
     Objective,
@@ -63,11 +62,7 @@ class GroupWeighted(Descent):
     def run(self, problem: Problem, start: Start | None = None) -> Steps:
         """FedAvg on rows that weigh by their group."""
         groups = groups_with_rows(problem, self.by)
-        if len(groups) < 2:
-            raise UsageError(
-                "[too-few-groups] GroupWeighted weighs groups, and fewer than two "
-                "have rows"
-            )
+        check_groups(self, len(groups) > 1)
         own, shares = problem.over(groups), np.full(len(groups), 1.0 / len(groups))
         trainer, w = Trainer(problem, self, own), problem.start()  # line 1
         yield from trainer.tune()

@@ -392,30 +392,24 @@ class Averages:
 
 
 class Last:
-    """The last pair."""
+    """The last pair; of a trainer, the one that was sent with the smallest value.
+
+    That is βF + B·max(0, max r).
+    """
+
+    def __init__(self, best_of: Trainer | None = None) -> None:
+        self.trainer, self.value = best_of, np.inf
 
     def add(self, w: FloatArray, lam: FloatArray) -> None:
-        """Take one more round."""
-        self.w, self.multipliers = w, lam
+        """Take one more round, or the w that was sent in it if it is better."""
+        if self.trainer is not None and self.trainer.reached < self.value:
+            self.value, self.pair = self.trainer.reached, (self.trainer.sent, lam)
+        elif not np.isfinite(self.value):
+            self.pair = (w, lam)
 
     def point(self) -> Point:
         """Return the pair."""
-        return Point(self.w, self.multipliers)
-
-
-class Best(Last):
-    """The pair with the smallest βF + B·max(0, max r) at the w that was sent."""
-
-    def __init__(self, trainer: Trainer) -> None:
-        self.trainer, self.value = trainer, np.inf
-
-    def add(self, w: FloatArray, lam: FloatArray) -> None:
-        """Keep the w that was sent in this round, if it is better."""
-        if self.trainer.reached < self.value:
-            self.value = self.trainer.reached
-            super().add(self.trainer.sent, lam)
-        elif not np.isfinite(self.value):
-            super().add(w, lam)
+        return Point(*self.pair)
 
 
 def kept_iterate(trainer: Trainer) -> Averages | Last:
@@ -423,7 +417,7 @@ def kept_iterate(trainer: Trainer) -> Averages | Last:
     kind = trainer.method.returned(trainer.problem)
     if kind in POWERS:
         return Averages(POWERS[kind])
-    return Best(trainer) if kind == "best" else Last()
+    return Last(trainer if kind == "best" else None)
 
 
 class DualStep:
