@@ -78,11 +78,12 @@ HOMES = {
     "engines.local": ":local equal_rows",
     "evidence.conclude": "conclude EXIT_CODES Conclusions :evidence_conclude",
     "evidence.figures": (
-        ":figures COUNTED Judged fieller keeps log_sum_upper upper_ends"
+        ":figures COUNTED Judged certified_models fieller keeps log_sum_upper "
+        "upper_ends"
     ),
     "evidence.rates": "group_means mean_losses metrics",
     "evidence.record": (
-        ":evidence About Before Cell Choice Data Evidence Least Missing "
+        ":evidence About Before Candidate Cell Choice Data Evidence Least Missing "
         "ModelFacts:Model ModelPath Pair Proofs Sample Declared:Terms "
         "Training Figures Noise BoundTrial:evidence_evidence_Trial"
     ),

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from pffl.constraints import (
         ConditionalBoundedGroupLoss as ConditionalBoundedGroupLoss,
     )
+    from pffl.constraints import ErrorRate as ErrorRate
+    from pffl.constraints import FalseNegativeRate as FalseNegativeRate
+    from pffl.constraints import FalsePositiveRate as FalsePositiveRate
     from pffl.constraints import MinMax as MinMax
     from pffl.constraints import PerSilo as PerSilo
     from pffl.data import Federation as Federation
@@ -54,9 +57,12 @@ _HOMES = {
     "About": "evidence.record",
     "BoundedGroupLoss": "constraints",
     "ConditionalBoundedGroupLoss": "constraints",
+    "ErrorRate": "constraints",
     "Exact": "methods",
     "FairClassifier": "estimators",
     "FairRegressor": "estimators",
+    "FalseNegativeRate": "constraints",
+    "FalsePositiveRate": "constraints",
     "FedAvg": "methods",
     "Federation": "data",
     "FirstOrder": "methods",

@@ -44,7 +44,7 @@ from pffl.data.schema import Schema
 from pffl.data.table import TableOptions
 from pffl.driver import drive
 from pffl.engines.base import Engine
-from pffl.errors import ArtefactError, DataError, Problems, UsageError
+from pffl.errors import ArtefactError, DataError, Problems, UsageError, wrong
 from pffl.evidence.conclude import Conclusions
 from pffl.evidence.figures import named
 from pffl.evidence.looks import Looks
@@ -190,6 +190,7 @@ def audit(
     options: Options | None = None,
     clip: float | None = None,
     p_min: float | None = None,
+    threshold: float | None = None,
     candidates: int = 1,
 ) -> Audit:
     """Certify a model that was not trained here: nothing is trained.
@@ -223,6 +224,9 @@ def audit(
         class: then its loss is at most −log p_min. Say it without a look at these rows;
         a row with one outside is refused. Without `clip` and `p_min` the loss of new
         people is not certified, as nothing bounds it; error rates are.
+    threshold
+        The probability above which people are selected, of two classes. Default: the
+        model's own, or 0.5.
     candidates
         As for `certify`.
 
@@ -258,9 +262,12 @@ def audit(
     audited, here = _bound(audited, engine.schema), engine.federation
     data, own = setting_of(engine).data, audited.trained_on
     chosen = _splits(engine, splits, own)
+    if threshold is not None:
+        audited = replace(audited, model=deciding(audited.model, threshold))
     model, M, clipping = _limited(audited, clip, p_min)
     method = Auto(risk_weight=0.0)  # its prices play no part: nothing is trained
-    problem, said = prepared(engine, constraint, None, method, settings, 0)
+    counted = replace(settings, certify=True)  # rates may be bounded, too
+    problem, said = prepared(engine, constraint, None, method, counted, 0)
     task = replace(problem.task, model=model)
     problem = replace(problem, task=task, risk_weight=1.0, multiplier_bound=0.0)
     notes = [*said, *audited.notes]
@@ -286,7 +293,8 @@ def audit(
     flow = measure(problem, point, wanted, Known.nothing(UNTRAINED), trained=False)
     measured = drive(engine, flow)
     candidates *= 1 if e is None else max(1, chosen_among(e, data, chosen))
-    terms = terms_of(problem, wanted, settings.weighting, clipping=clipping)
+    goal: Any = "loss" if constraint is None else constraint.goal
+    terms = terms_of(problem, wanted, settings.weighting, clipping=clipping, goal=goal)
     if "train" in chosen:  # rows that are judged may not tell what weights there are
         data = replace(data, weights=None)
     overlap = None if own is None else overlap_of(here, chosen, own)
@@ -305,6 +313,17 @@ def audit(
     who = [f"all figures are those of {who}"] if (who := named(evidence)) else []
     notes = [*evidence.notes, *who, *Conclusions(evidence).remarks]
     return Audit(audited, engine.encoding, replace(evidence, notes=notes))
+
+
+def deciding(model: Model, threshold: float) -> Any:
+    """Return a model of two classes with another threshold."""
+    if model.n_classes != 2 or not hasattr(model, "threshold"):
+        raise UsageError("[wrong-model] a threshold is for two classes")
+    if not 0 < threshold < 1:
+        wanted = "a number between 0 and 1"
+        raise UsageError(wrong("threshold", "audit", wanted, threshold))
+    made: Any = model
+    return replace(made, threshold=threshold)
 
 
 def _limited(

@@ -11,6 +11,12 @@
     6  ship the last one up to which every one is certified to keep all bounds, each
        with the full risk δ, every cell at δ; or the first, if that is not certified
 
+**Rates.** Where bounds are on error rates, mean losses stand in for them. A cell with
+the bound r gets the loss bound t·φ(r), φ(r) the loss of guessing a rate r: t falls from
+where it changes nothing, first in steps, then finely where training rates pass their
+bounds. Lines 4 to 6 are the same with rates, their binomial standard errors and Clopper
+and Pearson's upper ends. What stands in decides nothing but which models are tried.
+
 Lines 1 to 4 see training rows alone; of calibration rows only how many there are. What
 line 6 may say, and why, is in `evidence.figures`. `certify` states later what holds for
 a model at another confidence.
@@ -20,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -31,7 +37,7 @@ from pffl.data.partition import CALIBRATION
 from pffl.errors import DataError, NotMetError, UsageError
 from pffl.evidence import proofs
 from pffl.evidence.conclude import conclude
-from pffl.evidence.figures import keeps
+from pffl.evidence.figures import certified_models
 from pffl.evidence.measure import (
     Known,
     Wanted,
@@ -70,6 +76,10 @@ NEWTON_STEPS = 6  # towards s*
 CLOSE = 0.01  # of a standard error: near enough to s*
 ROUGH_GAP = 1e-4  # target gap on the way there
 MIN_ERROR = 1e-3  # of the largest standard error: a smaller one is taken for this
+SAFE_RATE = 5.0  # standard errors below its bound: a safer model is not needed
+MIN_RATE = 1e-4  # a bound below it asks for the losses of this one
+NO_BOUND = 1e6  # of a loss that is not bounded
+ON_RATES = Missing("bounds are on rates, and the smallest ones are known of losses")
 UNBOUNDED = Missing("the losses of no model on the path have a bound")
 NO_BETS = Missing("what is promised is shown by calibration rows")
 STOPPED = {
@@ -87,6 +97,12 @@ def check_certifiable(
     """Refuse to certify without bounds, bounded losses, or rows of other people."""
     check_bounded(constraint, problem)
     calibration_split(setting.splits)
+    uncounted = setting.data.weighted or problem.weighted or setting.data.several
+    if constraint is not None and constraint.goal != "loss" and uncounted:
+        raise DataError(
+            "[rates-uncounted] rates are certified by counting people: rows must have "
+            "no weights, and everybody one row"
+        )
     many = calibration_overlap(setting)
     if setting.data.by_person and many:
         raise DataError(
@@ -99,7 +115,7 @@ def check_bounded(constraint: Constraint | None, problem: Problem) -> None:
     """Refuse to certify without bounds, or without a bound on every loss."""
     if constraint is None or constraint.minimax or not problem.n_cells:
         raise UsageError("[needs-bound] what is certified is a bound: `bound=NUMBER`")
-    if not problem.task.model.loss_bounds:
+    if constraint.goal == "loss" and not problem.task.model.loss_bounds:
         raise UsageError(
             "[unbounded-loss] losses of new people are certified where they are "
             "bounded: `target_range=LOW,HIGH`"
@@ -132,6 +148,7 @@ def fit_path(
     models: int | None,
     gap_every: int = 0,
     overlap: int | None = None,
+    rates: bool = False,
 ) -> Flow[tuple[Fitted, ModelPath | Missing]]:
     """Train a path of models, test it, and measure the one that is shipped.
 
@@ -143,15 +160,29 @@ def fit_path(
         Of the path, at most. More cost time, and no confidence.
     overlap
         Calibration rows that are training rows, too; None if unknown.
+    rates
+        Whether the bounds are on rates.
     """
     split, shown = calibration_split(wanted.splits), reported(problem)
-    on_training_rows = replace(wanted, splits=("train",))
-    first = yield from fit(problem, method, on_training_rows, gap_every=gap_every)
+    on_training_rows, trained_for = replace(wanted, splits=("train",)), problem
+    if rates:  # nothing is proved of bounds that only stand in for others
+        on_training_rows = replace(on_training_rows, smallest=False)
+        trained_for = problem.with_bounds(np.full(problem.n_cells, NO_BOUND))
+    asked = np.zeros(problem.n_cells) if rates else None  # they do not count for M
+    first = yield from fit(
+        trained_for,
+        method,
+        on_training_rows,
+        gap_every=gap_every,
+        watched=not rates,
+        asked=asked,
+    )
     rows = yield from expected_rows(shown, (split,))
     if first.run.stopped is not None:
         none = Missing(STOPPED[first.run.stopped])
         return replace(first, measured=replace(first.measured, heldout=none)), none
-    path = CandidatePath.near(first, problem, method, on_training_rows, rows)
+    kind = RatePath if rates else CandidatePath
+    path = kind.near(first, problem, method, on_training_rows, rows)
     trained = yield from path.fits(first, max_models(problem, models))
     bounded = [one for one in trained if one.loss_bound is not None]
     if not bounded:  # by training rows: nothing can be certified of any of them
@@ -175,6 +206,7 @@ def fit_path(
     found = replace(path.tested(fits, samples, split), overlap=overlap)
     shipped, proved = fits[found.chosen], first.measured.proofs
     before, others = first.measured.before, [s for s in wanted.present if s != split]
+    wanted = replace(wanted, smallest=False if rates else wanted.smallest)
     measured = yield from measure(
         problem,
         shipped.run.point,
@@ -183,15 +215,16 @@ def fit_path(
             shipped.measured.seen,
             NO_BETS,
             shipped.measured.proofs.gap,
-            proved.least,
-            proved.excess,
+            ON_RATES if rates else proved.least,
+            ON_RATES if rates else proved.excess,
             np.array(before.model) if isinstance(before, Before) else before,
         ),
     )
     if not others:
         measured = replace(measured, heldout=found.shipped.calibration)
     # Rounds are those of all models; shown are those of the shipped one.
-    shift = shipped.problem.cells.bounds - problem.cells.bounds
+    judged = shipped.problem if rates else problem
+    shift = shipped.problem.cells.bounds - judged.cells.bounds
     past = [replace(r, violation=r.violation + shift) for r in shipped.run.history]
     rounds = sum(one.run.rounds for one in trained)
     run = replace(shipped.run, history=tuple(past), rounds=rounds)
@@ -233,6 +266,7 @@ def max_models(problem: Problem, models: int | None) -> int:
 class CandidatePath:
     """What all models of a path share; `errors` are the standard errors se_z."""
 
+    column: ClassVar[str] = "loss"  # what bounds are on
     problem: Problem
     method: Method
     wanted: Wanted
@@ -255,32 +289,35 @@ class CandidatePath:
 
     def safety(self, one: Fitted) -> float:
         """Return min_z (ζ_z − μ_z)/se_z on the training rows."""
-        room = self.problem.cells.bounds - one.measured.seen.own_means
+        room = self.problem.cells.bounds - one.measured.seen.mean_of(self.column)
         return float((room / self.errors).min())
 
     def fits(self, first: Fitted, many: int) -> Flow[list[Fitted]]:
         """Train the models, from the first to the safest (lines 2 and 3)."""
         out, start = [first], first
         margins = yield from self._margins(first, many)
-        wanted = replace(self.wanted, baseline=False, smallest=False)
         asked = self.problem.cells.bounds
         for margin in margins:
-            problem = replace(
-                self.problem.with_bounds(asked - margin * self.errors),
-                multiplier_bound=start.problem.multiplier_bound,
-            )
-            near = Start.of(start.run, start.problem)
-            flow = fit(
-                problem, self.method, wanted, watched=False, start=near, asked=asked
-            )
-            found = yield from flow
-            if found.run.stopped == "interrupted":
-                raise KeyboardInterrupt
-            if found.run.stopped is not None:
+            found = yield from self._fit(asked - margin * self.errors, start, asked)
+            if found is None:
                 break
             start = found
             out.append(found)
         return out
+
+    def _fit(
+        self, bounds: FloatArray, start: Fitted, asked: FloatArray
+    ) -> Flow[Fitted | None]:
+        """Train for other bounds, from where a model ended; None if it diverges."""
+        wanted = replace(self.wanted, baseline=False, smallest=False)
+        most = start.problem.multiplier_bound
+        problem = replace(self.problem.with_bounds(bounds), multiplier_bound=most)
+        near = Start.of(start.run, start.problem)
+        flow = fit(problem, self.method, wanted, watched=False, start=near, asked=asked)
+        found = yield from flow
+        if found.run.stopped == "interrupted":
+            raise KeyboardInterrupt
+        return None if found.run.stopped is not None else found
 
     def _margins(self, first: Fitted, many: int) -> Flow[list[float]]:
         """Return the margins to train for, besides that of the first model."""
@@ -290,7 +327,8 @@ class CandidatePath:
         if proofs.unmeasurable(self.problem) is not None:
             top = low + NETWORK_MARGIN
         else:
-            top = INSIDE * (yield from self._largest(first))
+            largest = self._largest(first, self.problem.cells.bounds, self.errors)
+            top = INSIDE * (yield from largest)
         top = min(top, MAX_MARGIN)
         if not top > low:
             return []
@@ -299,17 +337,19 @@ class CandidatePath:
         steps = np.linspace(0.0, 1.0, many)[1:]
         return [float(low + (top - low) * step**bend) for step in steps]
 
-    def _largest(self, first: Fitted) -> Flow[float]:
+    def _largest(
+        self, first: Fitted, bounds: FloatArray, errors: FloatArray
+    ) -> Flow[float]:
         """Return s*, the largest margin that can be met, of those in use (line 2).
 
         −s* is the root of φ(t) = min_w max_z (R_z(w) − ζ_z − t·se_z), which is convex
         and falls with slope −λᵀse: Newton's iterates come up to it from below.
         """
-        t, bounds = -MAX_MARGIN / INSIDE, self.problem.cells.bounds
+        t = -MAX_MARGIN / INSIDE
         rough = Auto(target_gap=ROUGH_GAP, multiplier_bound=1.0, risk_weight=0.0)
         start = Start.of(first.run, first.problem)
         for _ in range(NEWTON_STEPS):
-            asked = bounds + t * self.errors
+            asked = bounds + t * errors
             minimax = replace(
                 self.problem.with_bounds(asked - float(asked.max())),
                 risk_weight=0.0,
@@ -325,7 +365,7 @@ class CandidatePath:
             if at is None:
                 at = yield from expand(minimax, run.point.w)
             excess = float((at.violation + minimax.cells.bounds - asked).max())
-            share = float(run.point.multipliers @ self.errors)
+            share = float(run.point.multipliers @ errors)
             start = Start.of(run, minimax)
             if excess <= CLOSE * share or not share > 0:
                 break
@@ -348,12 +388,71 @@ class CandidatePath:
             if isinstance(held, Sample) and one.loss_bound is not None
         ]
         confidence, bounds = self.wanted.confidence, self.problem.cells.bounds
-        chosen = 0
-        for place, one in enumerate(candidates):
-            if not keeps(one, bounds, 1.0 - confidence):
-                break
-            chosen = place
+        rates = self.column == "wrong"
+        found = certified_models(candidates, bounds, 1.0 - confidence, rates=rates)
+        chosen = max(0, sum(found) - 1)
         return ModelPath(split, confidence, self.errors.tolist(), candidates, chosen)
+
+
+class RatePath(CandidatePath):
+    """A path of models under bounds on losses that stand in for bounds on rates."""
+
+    column: ClassVar[str] = "wrong"
+
+    @classmethod
+    def near(
+        cls,
+        first: Fitted,
+        problem: Problem,
+        method: Method,
+        wanted: Wanted,
+        rows: FloatArray,
+    ) -> RatePath:
+        """Take binomial standard errors, at the bounds themselves."""
+        r = problem.cells.bounds
+        errors = np.sqrt(r * (1.0 - r) / np.maximum(rows, 1.0))
+        largest = float(errors.max(initial=0.0))
+        least = MIN_ERROR * (largest if largest > 0 else 1.0)
+        return cls(problem, method, wanted, np.maximum(errors, least))
+
+    def fits(self, first: Fitted, many: int) -> Flow[list[Fitted]]:
+        """Train for tighter and tighter loss bounds, then between where rates pass."""
+        guess = stand_in(self.problem.cells.bounds)
+        loosest = guess * float((first.measured.seen.own_means / guess).max())
+        step = loosest / MAX_MARGIN
+        found, top, start = {0.0: first}, MAX_MARGIN * INSIDE, first
+        steps = max(2, many // 2)
+        if self.safety(first) >= SAFE_RATE or many < 2:
+            return [first]
+        if proofs.unmeasurable(self.problem) is None:
+            top = INSIDE * (yield from self._largest(first, loosest, step))
+        for margin in np.linspace(0.0, top, steps)[1:].tolist():
+            one = yield from self._fit(loosest - margin * step, start, 0 * step)
+            if one is None:
+                break
+            found[margin] = start = one
+            if self.safety(one) >= SAFE_RATE:
+                break
+        rooms = {margin: self.safety(one) for margin, one in found.items()}
+        low = max((m for m, room in rooms.items() if room < 0), default=0.0)
+        above = [m for m, room in rooms.items() if room >= USUAL_MARGIN and m > low]
+        high = min(above, default=max(found))
+        between = np.linspace(low, high, max(0, many - len(found)) + 2)[1:-1]
+        for margin in between.tolist() if high > low else ():
+            one = yield from self._fit(loosest - margin * step, start, 0 * step)
+            if one is not None:
+                found[margin] = start = one
+        return list(found.values())
+
+
+def stand_in(rates: FloatArray) -> FloatArray:
+    """Return φ(r): the log loss of who guesses a rate r where it is right to.
+
+    The entropy up to 1/2, and then −log(1 − r), which goes on growing.
+    """
+    r = np.clip(rates, MIN_RATE, 1.0 - MIN_RATE)
+    surprise = -np.log1p(-r)
+    return np.where(r <= 0.5, -r * np.log(r) + (1.0 - r) * surprise, surprise)
 
 
 # Later

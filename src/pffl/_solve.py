@@ -278,6 +278,7 @@ def solving(
         check_certifiable(setting, constraint, problem)
     chosen, why = asked.resolved(problem)
     minimax = constraint is not None and constraint.minimax
+    goal: Any = "loss" if constraint is None else constraint.goal
     wanted = Wanted(
         setting.splits,
         weighted=setting.data.weighted,
@@ -297,6 +298,7 @@ def solving(
             models=settings.models,
             gap_every=gap_every,
             overlap=calibration_overlap(setting),
+            rates=goal != "loss",
         )
     else:
         found = yield from fit(problem, chosen, wanted, gap_every=gap_every)
@@ -316,6 +318,7 @@ def solving(
             replace(wanted, loss_bound=found.loss_bound),
             settings.weighting,
             chosen.target_gap if chosen.saddle else None,
+            goal=goal,
         ),
         training=Training(
             dict(chosen.describe()),

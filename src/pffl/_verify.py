@@ -48,6 +48,7 @@ from scipy import sparse
 from scipy.optimize import brentq
 from scipy.sparse.linalg import aslinearoperator
 from scipy.special import (
+    betaincinv,
     entr,
     expit,
     log_ndtr,
@@ -64,6 +65,7 @@ FAR, NEAR = 1e6, 10.0  # times the longest weights: as good as all, least of a p
 CAPS = (3.0, 5.0, 8.0, 12.0, 20.0, 35.0)  # M
 MARGINS = (0.0, 0.25, 0.5, 1.0, 2.0)  # beyond the range of a target, in parts of it
 TRIED = np.geomspace(1e-6, 0.99, 200)  # bets that a plan compares
+RATES = ("error", "fnr", "fpr")
 LINEAR = ("logistic", "softmax", "least-squares", "huber")
 BOUNDED = ("bounded_loss", "bounded_loss_squared")
 COLUMNS = ("count", "loss", "loss_squared", *BOUNDED, "correct", "positive", "weight")
@@ -537,6 +539,20 @@ class GroupTest:
         return bool(good and ((g > 0) & (g < 1)).all() and inside.all())
 
 
+def upper_rates(sample: Json, delta: float) -> Any:
+    """Return what rates of wrong predictions are at most (Clopper and Pearson).
+
+    Rows of different silos need 1 − δ/n at k = n − 1 (Hoeffding). None with weights.
+    """
+    n, mass, right = (sample["cells"][c] for c in ("count", "weight", "correct"))
+    if n != mass:
+        return None
+    n, k = np.array(n), np.array(n) - np.array(right)
+    top = betaincinv(k + 1.0, np.maximum(n - k, 1.0), 1 - delta)
+    top = np.where(k == n - 1, 1 - delta / np.maximum(n, 1.0), top)
+    return np.where(k < n, top, 1.0)
+
+
 def upper_ends(sample: Json, groups: int, M: float, delta: float) -> Any:
     """Return what mean losses of new people are at most, each with probability 1 − δ.
 
@@ -645,8 +661,13 @@ def check_declared(e: Json, model: SavedModel, run_file: Json) -> Iterator[Check
 def check_cells(e: Json) -> Iterator[Check]:
     """Find in every bounded group the rows of its name, and every row in some group.
 
-    A name is made of values of its people: of attributes, the label, the silo.
+    A name is made of values of its people: of attributes, the label, the silo. What
+    bounds are on is what the constraint says.
     """
+    rule = (known(e["training"]) or {}).get("constraint") or {}
+    if (kind := rule.get("kind")) != "both" and kind is not None:
+        goal = kind if kind in RATES else "loss"
+        yield from compare("what bounds are on", e["terms"]["goal"], goal)
 
     def words(text: str) -> set[str]:
         return {*re.split(" × |, |: ", text)}
@@ -663,11 +684,10 @@ def check_cells(e: Json) -> Iterator[Check]:
             good = good and all(f"{word}: " in cell["cell"] for word in rest)
             inside.add((group, label))
         yield Check(f"who is in '{cell['cell']}'", cell["of"], "others", good)
-    rule = (known(e["training"]) or {}).get("constraint") or {}
     if isinstance(bound := rule.get("bound"), float | int):
         stated = [cell["bound"] for cell in e["cells"]]
         yield from compare("bounds", stated, [float(bound)] * len(stated))
-        if not rule.get("labels"):
+        if not rule.get("labels") and rule["kind"] not in ("fnr", "fpr"):
             strata = itertools.product(e["groups"], labels)
             rows = zip(strata, e["seen"]["strata"]["count"], strict=True)
             lost = [list(stratum) for stratum, n in rows if n and stratum not in inside]
@@ -753,7 +773,8 @@ def check_sums(e: Json, model: SavedModel, rows: Json) -> Iterator[Check]:
 
 def check_caps(e: Json, w: Any, rows: SplitRows) -> Iterator[Check]:
     """Choose M again: the smallest that changes no mean loss, and no verdict."""
-    bounds = np.array([c["bound"] * e["promise"] for c in e["cells"]] + [0.0])
+    on_losses = e["promise"] and e["terms"]["goal"] == "loss"
+    bounds = np.array([c["bound"] * on_losses for c in e["cells"]] + [0.0])
     scales = np.array([c["scale"] for c in e["cells"]] + [0.0])
 
     def harmless(at: Any, M: float, room: float) -> bool:
@@ -807,7 +828,8 @@ def check_gap(e: Json, w: Any, rows: SplitRows) -> Iterator[Check]:
     size = CLOSE * max(abs(upper), abs(lower), 1e-3) + TINY
     good = pair["upper"] >= upper - size and pair["lower"] <= lower + size
     good = good and (lam >= 0).all() and lam.sum() <= B * (1 + CLOSE) + TINY
-    good = good and (aims <= zeta * (1 + CLOSE)).all()
+    on_losses = e["terms"]["goal"] == "loss"  # others stand in for bounds on rates
+    good = good and ((aims <= zeta * (1 + CLOSE)).all() or not on_losses)
     good = good and (pair["radius"] or math.inf) >= np.linalg.norm(w) * (1 - CLOSE)
     ends = [pair["upper"], pair["lower"]]
     yield Check("duality gap", ends, [upper, lower], bool(good))
@@ -903,12 +925,18 @@ def check_bets(
 def check_path(e: Json, path: Json, bounds: Any) -> Iterator[Check]:
     """Order the candidates by their room on training rows; test until one fails."""
     models, spread, errors, rooms = path["candidates"], np.array(path["spread"]), [], []
+    rates = e["terms"]["goal"] != "loss"
     for one in models:
         rows = np.maximum(one["calibration"]["cells"]["count"], 1)
         mean, square = (means_of(one["training"], key) for key in BOUNDED)
         error = np.sqrt(np.maximum(square - mean**2, 0.0) / rows)
         errors.append(np.maximum(error, 1e-3 * (error.max(initial=0.0) or 1.0)))
-        room = (bounds - means_of(one["training"], "loss")) / spread
+        own = means_of(one["training"], "loss")
+        if rates:
+            own = 1 - means_of(one["training"], "correct")
+            error = np.sqrt(bounds * (1 - bounds) / rows)
+            errors = [np.maximum(error, 1e-3 * (error.max(initial=0.0) or 1.0))]
+        room = (bounds - own) / spread
         rooms.append(float(room.min()))
     good = any(np.allclose(one, spread, 1e-7, 0) for one in errors)  # the first trained
     yield Check("standard errors", path["spread"], "others", good)
@@ -916,7 +944,7 @@ def check_path(e: Json, path: Json, bounds: Any) -> Iterator[Check]:
     slack = CLOSE * max(map(abs, rooms)) + TINY
     good = all(b - a <= slack for a, b in itertools.pairwise(rooms))
     yield Check("candidates, safest first", rooms, "another order", good)
-    kept = shown_up_to(path, bounds, 1 - path["confidence"])
+    kept = shown_up_to(path, bounds, 1 - path["confidence"], rates)
     yield from compare("candidate that is chosen", path["chosen"], max(kept - 1, 0))
     own = models[path["chosen"]]
     yield from compare("M", e["terms"]["loss_bound"], own["loss_bound"])
@@ -926,10 +954,12 @@ def check_path(e: Json, path: Json, bounds: Any) -> Iterator[Check]:
     yield from compare("calibration rows", splits, [[path["split"]]] * len(models))
 
 
-def shown_up_to(path: Json, bounds: Any, delta: float) -> int:
+def shown_up_to(path: Json, bounds: Any, delta: float, rates: bool) -> int:
     """Return how many candidates are shown, from the first one on, until one is not."""
     for k, one in enumerate(path["candidates"]):
-        found = upper_ends(one["calibration"], len(bounds), one["loss_bound"], delta)
+        M, rows = one["loss_bound"], one["calibration"]
+        found = upper_ends(rows, len(bounds), M, delta) if not rates else None
+        found = upper_rates(rows, delta) if rates else found
         if found is None or not (found <= bounds * (1 + TINY)).all():
             return k
     return len(path["candidates"])
@@ -971,14 +1001,16 @@ def new_people(e: Json, bounds: Any) -> tuple[Any, bool, Json | None]:
         weighted = any(sums["weight"] != sums["count"] for sums in samples)
     top, M = terms["weight_bound"], terms["loss_bound"]
     heavy = weighted and (top is None or seen[1] > top)
+    rates = terms["goal"] != "loss"
+    heavy, M = (weighted or data["several"], 1.0) if rates else (heavy, M)
     if not rows or not len(bounds) or M is None or heavy:
         return None, False, rows
-    found = (
-        upper_ends(rows, len(bounds), M, share) if separate(e, rows, overlap) else None
-    )
+    found = upper_rates(rows, share) if rates else None
+    found = found if rates else upper_ends(rows, len(bounds), M, share)
+    found = found if separate(e, rows, overlap) else None
     shown = found is not None and bool((found <= bounds).all())
     if path and found is not None:
-        shown = shown_up_to(path, bounds, delta) > path["chosen"]
+        shown = shown_up_to(path, bounds, delta, rates) > path["chosen"]
         found = bounds if shown else found
     return found, shown, rows
 
@@ -1008,6 +1040,8 @@ def check_conclusions(stated: Json) -> Iterator[Check]:
 
     def means(sample: Json) -> Any:
         own = run and sample["splits"] == ["train"]
+        if e["terms"]["goal"] != "loss":
+            return 1 - means_of(sample, "correct")
         return means_of(sample, "loss" if own else "bounded_loss")
 
     train, (upper, shown, rows) = means(e["seen"]), new_people(e, bounds)
@@ -1027,6 +1061,7 @@ def check_conclusions(stated: Json) -> Iterator[Check]:
 
     scales = np.array([cell["scale"] for cell in e["cells"]], float)
     limit = np.maximum(np.minimum(scales, bounds), 0.0) * MET * bool(run)
+    limit = limit if e["terms"]["goal"] == "loss" else limit * 0 + TINY
     proved, stopped = impossible(e, bounds), (run or {}).get("stopped")
     proved = proved and bool((train - bounds > MET * limit).any())
     empty, met = bool(np.isnan(train).any()), bool((train - bounds <= limit).all())

@@ -174,12 +174,15 @@ class Constraint(ABC):
         What run files and the command line call it.
     minimax
         Whether the largest loss is made small, and no bound is to be met.
+    goal
+        What is bounded: "loss", or a rate ("error", "fnr", "fpr") for new people.
     risk_weight, multiplier_bound
         β and B where the constraint fixes them; None leaves them to the method.
     """
 
     name: ClassVar[str]
     minimax: ClassVar[bool] = False
+    goal: str = "loss"
     risk_weight: ClassVar[float | None] = None
     multiplier_bound: ClassVar[float | None] = None
 
@@ -224,6 +227,12 @@ class Both(Constraint):
                     f"[not-joinable] {part.name} cannot be joined with other "
                     "constraints"
                 )
+        goals = {self.first.goal, self.second.goal}
+        if len(goals) > 1 and "loss" in goals:
+            raise UsageError(
+                "[not-joinable] bounds on losses and on rates cannot be joined"
+            )
+        object.__setattr__(self, "goal", goals.pop() if len(goals) == 1 else "error")
 
     def cells(self, schema: Schema, silos: Sequence[str]) -> Cells:
         """Name the cells of both; equal names get the constraint's name in front."""
@@ -344,6 +353,86 @@ class BoundedGroupLoss(BoundConstraint):
         everywhere = np.full(len(names), EVERY_SILO)
         cells = Cells(names, np.zeros(len(names)), member, everywhere)
         return cells.bounded(self.bound, type(self).__name__)
+
+
+@dataclass(frozen=True)
+class ErrorRate(BoundedGroupLoss):
+    """``Pr[ŷ ≠ y | group a] ≤ bound`` for new people, certified on calibration rows.
+
+    A rate has no slope to train by. So losses stand in for it: a path of models is
+    trained, with tighter and tighter bounds on the mean losses of the same people, and
+    the model that is shipped is the last one whose rates calibration rows certify. It
+    needs `certify`, one row for each person, and rows without weights.
+
+    Parameters
+    ----------
+    bound
+        The largest rate: one number for all groups, or a mapping from group to number.
+    by, upper_bound
+        As for `BoundedGroupLoss`.
+
+    Raises
+    ------
+    UsageError
+        There is no bound, or two, or one that is not between 0 and 1.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> people = pffl.datasets.synthetic(6000, silos=3, groups=["f", "m"])
+    >>> people = people.with_calibration(0.3)
+    >>> goal = pffl.FalseNegativeRate(0.45)
+    >>> solution = pffl.solve(people, goal, certify=True, random_state=0)
+    >>> solution.certificate.verdicts["new_people"]["verdict"]
+    'certified'
+    """
+
+    name: ClassVar[str] = "error"
+    goal = "error"
+    label: ClassVar[int | None] = None  # among whom it is counted; None: everyone
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        each: Any = self.bound if isinstance(self.bound, Mapping) else {"": self.bound}
+        if wrong := [one for one in each.values() if one == AUTO or not 0 <= one <= 1]:
+            raise UsageError(
+                f"[wrong-value] The 'bound' parameter of {type(self).__name__} must be "
+                f"a rate between 0 and 1. Got {wrong[0]!r} instead."
+            )
+
+    def cells(self, schema: Schema, silos: Sequence[str]) -> Cells:
+        """One cell per group: everyone, or those of one label."""
+        binary = len(schema.labels) == 2
+        if not (binary or (schema.labels and self.label is None)):
+            raise UsageError(
+                f"[wrong-model] {type(self).__name__} needs two classes (ErrorRate two "
+                f"or more), and there are {len(schema.labels)}"
+            )
+        cells = super().cells(schema, silos)
+        if self.label is None:
+            return cells
+        label = schema.label_names[self.label]
+        named = tuple(f"{name}, {label}" for name in cells.names)
+        among = np.arange(schema.n_strata) % 2 == self.label
+        return replace(cells, names=named, membership=cells.membership & among)
+
+
+@dataclass(frozen=True)
+class FalseNegativeRate(ErrorRate):
+    """``Pr[ŷ = 0 | group a, y = 1] ≤ bound`` for new people; see `ErrorRate`."""
+
+    name: ClassVar[str] = "fnr"
+    goal = "fnr"
+    label: ClassVar[int | None] = 1
+
+
+@dataclass(frozen=True)
+class FalsePositiveRate(ErrorRate):
+    """``Pr[ŷ = 1 | group a, y = 0] ≤ bound`` for new people; see `ErrorRate`."""
+
+    name: ClassVar[str] = "fpr"
+    goal = "fpr"
+    label: ClassVar[int | None] = 0
 
 
 @dataclass(frozen=True)
@@ -581,7 +670,15 @@ def label_codes(schema: Schema, labels: Sequence[str | int] | None) -> list[int]
 CONSTRAINTS: Registry[Constraint] = Registry(
     "pffl.constraints",
     Constraint,
-    (BoundedGroupLoss, ConditionalBoundedGroupLoss, MinMax, PerSilo),
+    (
+        BoundedGroupLoss,
+        ConditionalBoundedGroupLoss,
+        MinMax,
+        PerSilo,
+        ErrorRate,
+        FalseNegativeRate,
+        FalsePositiveRate,
+    ),
 )
 
 

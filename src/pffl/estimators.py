@@ -74,6 +74,7 @@ Bound: TypeAlias = (
 Infeasible: TypeAlias = Literal["raise", "warn", "nearest"]
 POLICIES = ("raise", "warn", "nearest")
 ONLY_SILO = "all"  # of rows that are in none
+SHARE = 0.3  # of the rows: what bounds on rates are certified by
 
 
 class _Fair(BaseEstimator):
@@ -215,9 +216,13 @@ class _Fair(BaseEstimator):
                     "[options-conflict] multiplier_bound and risk_weight are for the "
                     f"default method: give them to {type(self.method).__name__} itself"
                 )
+        constraint = self._constraint()
+        if constraint is not None and constraint.goal != "loss":
+            federation = federation.with_calibration(SHARE, random_state=seed)
+            options = replace(options, certify=True, baseline=True)
         solution = solve(
             federation,
-            self._constraint(),
+            constraint,
             model=self._model(classes),
             method=method,
             options=options,
@@ -252,6 +257,11 @@ class _Fair(BaseEstimator):
             raise UsageError(
                 f"[options-conflict] {', '.join(given)}: of linear models, and "
                 f"{type(self.estimator).__name__} has its own parameters"
+            )
+        if constraint is not None and constraint.goal != "loss":
+            raise UsageError(
+                f"[options-conflict] '{constraint.name}': rates are bounded of linear "
+                "models; of others `pffl.audit` certifies them"
             )
         if constraint is not None and constraint.open:
             raise UsageError(
@@ -329,7 +339,12 @@ class _Fair(BaseEstimator):
         status, message = solution.status, solution.message
         over = any((row.violation or 0.0) > 0 for row in solution.cell_results)
         unfinished = status in ("not converged", "diverged")
-        if status in ("impossible", "not met", "not measured") or (unfinished and over):
+        new = solution.certificate.verdicts["new_people"]
+        uncertified = solution.conclusions.asked and new["verdict"] != "certified"
+        if uncertified and status == "met":
+            message = str(new["sentence"])
+        missed = status in ("impossible", "not met", "not measured") or uncertified
+        if missed or (unfinished and over):
             if self.infeasible == "raise":
                 raise NotMetError(
                     f"[not-met] {message} (`infeasible='warn'` or 'nearest' keeps the "
@@ -489,7 +504,9 @@ class FairClassifier(ClassifierMixin, _Fair):
         rows that are set aside; None is the plain model. Or a constraint, such as
         ``BoundedGroupLoss(0.6, by="sex")``.
     constraint
-        What is bounded: "bgl" groups, "cbgl" groups and labels, "per-silo" silos; or a
+        What is bounded: "bgl" groups, "cbgl" groups and labels, "per-silo" silos; the
+        rates "error", "fnr" and "fpr" of new people, for which `fit` sets 30 % of the
+        rows apart, to certify by (`pffl.ErrorRate`, linear models); or a
         constraint with its bounds.
     error_at_most
         For a bound that is "auto": the largest error that it may lead to. Default: a

@@ -212,6 +212,11 @@ def prepare(
             "[options-conflict] `error_at_most=` says which bound may be chosen: it "
             "goes with one run that has the bound 'auto'"
         )
+    if constraint is not None and constraint.goal != "loss" and not options.certify:
+        raise UsageError(
+            f"[needs-certify] a bound on a rate ('{constraint.name}') is certified: "
+            "use `certify=True` in `solve`, or `audit`"
+        )
     schema = setting.schema
     counted = yield from counting or count(schema)
     census, sums = counted.census, (counted.feature_sums, counted.feature_squares)

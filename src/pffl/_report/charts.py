@@ -75,6 +75,7 @@ def group_losses(
     *,
     rows: str = "training rows",
     test: str = "test rows",
+    measure: str = "mean loss",
     most: int = MAX_ROWS,
 ) -> DotPlot:
     """Mean loss of each group, unconstrained and constrained, with bounds.
@@ -85,13 +86,15 @@ def group_losses(
         A `Solution`, or its `cells`. The group furthest above its bound comes first.
     rows, test
         What the rows are called that the losses were measured on, and test rows.
+    measure
+        What bounds are on.
     most
         Groups that are drawn; the chart says how many are not.
     """
     cells = sorted(rows_of(table, "cells"), key=excess)
     shown = cells[:most]
     drawn = [ChartRow(str(cell["cell"]), tuple(_cell_marks(cell))) for cell in shown]
-    axis = _loss_axis(shown)
+    axis = _loss_axis(shown, measure)
     series = {
         **CELL_SERIES,
         "after": replace(CELL_SERIES["after"], title=rows),
@@ -103,8 +106,8 @@ def group_losses(
     if not any(mark.series == "test" for row in drawn for mark in row.marks):
         series = {key: replace(one, lane=0) for key, one in series.items()}
     return DotPlot(
-        "Mean loss of each group: unconstrained, constrained, its bound, on test rows, "
-        "and the certified upper bound",
+        f"{measure.capitalize()} of each group: unconstrained, constrained, its bound, "
+        "on test rows, and the certified upper bound",
         axis,
         drawn,
         _used(series, drawn),
@@ -154,7 +157,7 @@ def _cell_marks(cell: Mapping[str, Any]) -> Iterable[Mark]:
             yield Mark(key, value, words=f"{name}, {words}: {decimals(value)}")
 
 
-def _loss_axis(cells: Sequence[Mapping[str, Any]]) -> Axis:
+def _loss_axis(cells: Sequence[Mapping[str, Any]], title: str) -> Axis:
     """Room for all losses and bounds, and upper bounds as far as is useful.
 
     One small group may have an upper bound of many times its loss; drawn in full it
@@ -170,7 +173,7 @@ def _loss_axis(cells: Sequence[Mapping[str, Any]]) -> Axis:
     furthest = high + max(high - low, UPPER_BOUND_ROOM * high)
     uppers = [known(cell.get("test_upper")) for cell in cells]
     values += [min(value, furthest) for value in uppers if value is not None]
-    return axis_of("mean loss", values, least=MIN_LOSS_AXIS * high)
+    return axis_of(title, values, least=MIN_LOSS_AXIS * high)
 
 
 def group_rates(table: Table) -> DotPlot:

@@ -159,7 +159,14 @@ class RunView:
         rows, test = "training rows", f"{tables.splits(self.c.evidence)[1]} rows"
         if not self.c.evidence.trained:  # all of them are test rows
             rows, cells = "rows used", [{**cell, "test_loss": None} for cell in cells]
-        return charts.group_losses(cells, rows=rows, test=test, most=MAX_CHART_GROUPS)
+        words = {"rows": rows, "test": test, "measure": self.c.measure}
+        return charts.group_losses(cells, **words, most=MAX_CHART_GROUPS)
+
+    @property
+    def measured(self) -> str:
+        """What bounds are on, as a heading."""
+        rate = self.c.evidence.terms.on_rates
+        return f"{self.c.measure.capitalize()}s" if rate else "Losses"
 
     @property
     def groups(self) -> Grid:
@@ -174,7 +181,9 @@ class RunView:
                 row["multiplier"] = cell["multiplier"]
         order = sorted(range(len(cells)), key=lambda z: charts.excess(cells[z]))
         meanings = {one.title: one.meaning for one in columns}
-        return Grid("Losses by group", [rows[z] for z in order], meanings=meanings)
+        return Grid(
+            f"{self.measured} by group", [rows[z] for z in order], meanings=meanings
+        )
 
     @property
     def tested(self) -> Plot | None:
@@ -185,8 +194,8 @@ class RunView:
         bounds = [cell.bound for cell in self.c.evidence.cells]
         places = []
         for model, one in zip(models, path.candidates, strict=True):
-            losses = zip(bounds, one.training.own_means.tolist(), strict=True)
-            room = min(bound - loss for bound, loss in losses)
+            means = self.c.losses_of(one.training).means
+            room = min(b - m for b, m in zip(bounds, means.tolist(), strict=True))
             places.append(
                 {"state": model["state"], "error": model["error"], "room": room}
             )

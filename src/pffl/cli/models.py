@@ -109,6 +109,9 @@ def audit(
         float | None, option("Keep its outputs within P and 1 − P.", "P")
     ] = None,
     p_min: Annotated[float | None, option("Declare that none is below P.", "P")] = None,
+    threshold: Annotated[
+        float | None, option("Probability above which to select.", "NUMBER")
+    ] = None,
     out: Annotated[Path | None, option("Folder. Default: audits/NAME-001, …")] = None,
     json: Json = False,
     verbose: Verbose = False,
@@ -159,6 +162,7 @@ def audit(
             options=spec.options,
             clip=clip,
             p_min=p_min,
+            threshold=threshold,
         )
         save_audit(found, spec, held)
     if json:

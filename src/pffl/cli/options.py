@@ -37,8 +37,8 @@ Data     | silos      | data.silos          | N            | Number of silos to 
 Data     | id         | data.id             | COLUMN       | Person identifier.
 Data     | drop       | data.drop           | NAMES…       | Columns to exclude.
 Data     | missing    | data.missing        | HOW          | Missing: refuse, indicator, drop_column.
-Fairness | constraint | constraint.kind     | KIND         | bgl, cbgl, minmax or per-silo.
-Fairness | bound      | constraint.bound    | NUMBER…      | Largest mean loss; GROUP=NUMBER; auto.
+Fairness | constraint | constraint.kind     | KIND         | bgl, cbgl, minmax, per-silo, fnr, fpr, error.
+Fairness | bound      | constraint.bound    | NUMBER…      | Largest mean loss (or rate); GROUP=NUMBER; auto.
 Fairness | certify    | run.certify         | [CONFIDENCE] | Certify bounds for new people (0.95).
 Training | model      | model.kind          | KIND         | logistic, softmax, least-squares, huber, …
 Training | method     | method.kind         | KIND         | auto, exact, first-order, pffl, fedavg, …

@@ -325,10 +325,12 @@ def _loss_table(c: Conclusions, width: int) -> Table:
         cells.sort(key=excess, reverse=True)
     digits = _digits_of(cells)
     other = "squared error" if e.model.kind == "least-squares" else "loss"
+    title = f"mean {'log loss' if e.labels else other}"
+    title = c.measure if e.terms.on_rates else title
     rows = []
     for cell in cells:
         row: dict[str, Any] = {
-            f"mean {'log loss' if e.labels else other}": cell.cell,
+            title: cell.cell,
             "": f"({cell.count:,})",
             "unconstrained": _fixed(cell.before_train_loss, digits),
             here: _loss(c, cell, "train", digits),

@@ -32,7 +32,7 @@ from pffl.evidence.figures import (
 )
 from pffl.evidence.rates import GroupRates, Metrics, metrics, rates
 from pffl.evidence.record import Evidence, Missing, ModelPath, Sample, known
-from pffl.evidence.sentences import Said, names_in
+from pffl.evidence.sentences import SENTENCES, Said, names_in
 from pffl.evidence.statements import Certificate, Status, Verdict, statements
 from pffl.files import plain
 from pffl.records import Record
@@ -57,6 +57,13 @@ ROUNDING = 1e-9  # of a figure
 SHARP = 1e-5  # of a smallest bound: its ends are one figure if they are this close
 TOLD = 3  # cells that a sentence names
 MIN_CHANGE = 1e-3  # of a mean loss, for a group to gain or lose
+#: What bounds are on, by goal.
+MEASURES = {
+    "loss": "mean loss",
+    "error": "error rate",
+    "fnr": "false-negative rate",
+    "fpr": "false-positive rate",
+}
 NO_MULTIPLIER = 1e-9  # multipliers whose sum is this small are 0
 
 
@@ -70,6 +77,7 @@ class ContradictionError(PFFLError):
 class CellResult(Record):
     """One cell's row of the verdict table.
 
+    Where bounds are on rates, what is called a loss is the rate: see ``goal``.
     `bound` and `violation` are None where no bound was asked for. `test_upper` bounds
     the mean loss of unseen people, each cell alone; the losses `before` are those
     of the same model fitted without bounds.
@@ -104,7 +112,12 @@ class Conclusions(Judged):
     """Every figure, verdict and statement that follows from evidence."""
 
     def say(self, key: str, /, **more: Any) -> Said:
-        """Write a sentence: what it names is given, or found here."""
+        """Write a sentence: what it names is given, or found here.
+
+        Where bounds are on rates, some sentences have other words.
+        """
+        if self.e.terms.on_rates and f"{key}.rate" in SENTENCES:
+            key = f"{key}.rate"
         more = vars(self.e.terms) | more
         figures = {n: more[n] if n in more else getattr(self, n) for n in names_in(key)}
         return Said(key, figures)
@@ -118,6 +131,11 @@ class Conclusions(Judged):
         if run is not None and run.method.get("kind") == "any_estimator":
             return "the training rows, cross-fitted"
         return "the training rows" if self.e.trained else "the rows used"
+
+    @property
+    def measure(self) -> str:
+        """What bounds are on, in words."""
+        return MEASURES[self.e.terms.goal]
 
     @property
     def weighted_mean(self) -> str:
@@ -221,7 +239,8 @@ class Conclusions(Judged):
                 over, key = cells.high > cells.bounds, "training.not decided"
             told = self.between_of(cells, over, "cell.between")
             return self.say(key, cells=told, epsilon=self.noise.epsilon)
-        if self.converged == "no" and (cells.met or self.proof is None):
+        rates = self.e.terms.on_rates  # met or not, whatever the losses did
+        if self.converged == "no" and (cells.met or self.proof is None) and not rates:
             return self.say("training.not converged" + ".met" * cells.met)
         if cells.met:
             return self.say("training.met")
@@ -353,7 +372,7 @@ class Conclusions(Judged):
     def _new_people(self) -> Said:
         """What is certified for new people, without how."""
         e, found, path, noise = self.e, self.upper, known(self.e.path), self.noise
-        if found is None or e.terms.loss_bound is None:
+        if found is None or (e.terms.loss_bound is None and not e.terms.on_rates):
             head = "" if noise is None else "not available: "
             return self._reason("new_people.not measured", f"{head}{self.absent}")
         word = "certified" if self.shown else "not certified"
@@ -423,7 +442,7 @@ class Conclusions(Judged):
     @property
     def idle(self) -> Said | str:
         """That a bound that is not below M says nothing of the model."""
-        M = self.e.terms.loss_bound
+        M = 1.0 if self.e.terms.on_rates else self.e.terms.loss_bound
         many = 0 if M is None else int((self.e.bounds >= M).sum())
         s = "s" * (many > 1)
         return self.say("idle", idle=many, s=s, loss_bound=M) if many else ""
@@ -485,6 +504,7 @@ class Conclusions(Judged):
         if silent or self.converged != "yes" or self.losses["train"].empty:
             return None
         kind = "tightened bound" if isinstance(e.path, ModelPath) else "bound"
+        kind = "stand-in loss bound" if e.terms.on_rates else kind
         if total <= NO_MULTIPLIER:
             return self.say("binding.none", kind=kind)
         shares = zip(100 * e.multipliers / total, e.names, strict=True)
@@ -548,7 +568,10 @@ class Conclusions(Judged):
     @property
     def remarks(self) -> list[str]:
         """What a reader of all figures should know."""
-        return [self.say("weighted")] * self.e.weighted
+        told: list[str] = [self.say("weighted")] * self.e.weighted
+        if self.e.terms.on_rates and self.e.trained:
+            told.append(self.say("goal"))
+        return told
 
     # Tables of figures
 
@@ -649,12 +672,14 @@ class Conclusions(Judged):
         sample, ends = self.people.usable, self.people.upper
         if sample is not None and ends is not None:
             # A certified upper end is never below the mean over the same people.
-            mass = sample.of_people("t")
-            means = (M or np.inf) * sample.of_people("tx")
-            means = means / np.where(mass > 0, mass, np.nan)
+            means = e.means(sample)
+            if not e.terms.on_rates:
+                mass = sample.of_people("t")
+                means = (M or np.inf) * sample.of_people("tx")
+                means = means / np.where(mass > 0, mass, np.nan)
             for z in np.flatnonzero(ends < means * (1 - ROUNDING)):
                 yield (
-                    f"'{e.names[z]}' has a loss of {means[z]:g}, certified to be at "
+                    f"'{e.names[z]}' has a mean of {means[z]:g}, certified to be at "
                     f"most {ends[z]:g}"
                 )
         if least is not None and self.status == "met" and np.ptp(bounds) == 0:
@@ -666,8 +691,9 @@ class Conclusions(Judged):
         if e.trained and good != (self.exit_code == 0):
             yield f"'{status}' and '{new}' end with exit code {self.exit_code}"
         own = e.trained and e.data.fingerprint == e.data.trained_on
-        bounds = bounds if e.promise else np.zeros(len(e.cells))
-        allowed = allowed if e.promise else 0 * allowed
+        on_losses = e.promise and not e.terms.on_rates
+        bounds = bounds if on_losses else np.zeros(len(e.cells))
+        allowed = allowed if on_losses else 0 * allowed
         if own and M is not None and not unmoved(e.seen, bounds, allowed, e.model.unit):
             yield f"limits at M = {M:g} change the losses of training rows"
 
@@ -697,6 +723,7 @@ def _figures(c: Conclusions) -> dict[str, Any]:
     of_run = ("method", "chosen", "constraint", "seed", "rounds", "queries")
     told: dict[str, Any] = {
         "status": c.status,
+        "goal": e.terms.goal,
         "converged": c.converged,
         "message": c.message,
         "verdicts": {

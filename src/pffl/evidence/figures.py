@@ -21,7 +21,8 @@ been shown, and in it the one cell that is above its bound: that happens with
 probability δ at most, whatever the number of models and cells (fixed-sequence testing,
 intersection–union). Of the model that is shipped "at most its bound" is certified, and
 no smaller figure. Where not even the first is shown, it was fixed beforehand, and its
-figures are those of any such model.
+figures are those of any such model. Where bounds are on rates, the upper end of a cell
+is Clopper and Pearson's of its wrong predictions; all else is the same.
 
 **Noise.** Of a cell with the loss sum L and n people, L̃ = L + N(0, s²) and
 ñ = n + N(0, t²) were released, and for its true mean loss m = L/n
@@ -41,6 +42,7 @@ still holds with probability 1 − δ; n is replaced by the lower end of ñ, at 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -51,6 +53,7 @@ from pffl.bounds import mean
 from pffl.bounds.gap import gap_unit
 from pffl.bounds.gap import slack as slack_of
 from pffl.bounds.mean import split_delta
+from pffl.bounds.rates import clopper_pearson_upper
 from pffl.evidence.record import (
     NOT_ASKED,
     Candidate,
@@ -242,10 +245,37 @@ def upper_ends(sample: Sample, loss_bound: float, delta: float) -> FloatArray | 
     return mean.upper_bounds(bets, sums[..., 0], count, total, **risk)
 
 
-def keeps(one: Candidate, bounds: FloatArray, risk: float) -> bool:
+def upper_rates(sample: Sample, delta: float) -> FloatArray | None:
+    """Bound the rates of wrong predictions, each with probability 1 − δ.
+
+    None where rows have weights: rates are counted.
+    """
+    if sample.weighted:
+        return None
+    events, count = sample.of_cells("wrong"), sample.of_cells("count")
+    return clopper_pearson_upper(events, count, delta=delta)
+
+
+def keeps(one: Candidate, bounds: FloatArray, risk: float, *, rates: bool) -> bool:
     """Whether the calibration rows show every bound, each cell with this risk."""
-    found = upper_ends(one.calibration, one.loss_bound, risk)
+    found = (
+        upper_rates(one.calibration, risk)
+        if rates
+        else upper_ends(one.calibration, one.loss_bound, risk)
+    )
     return found is not None and bool((found <= bounds).all())
+
+
+def certified_models(
+    candidates: Sequence[Candidate], bounds: FloatArray, risk: float, *, rates: bool
+) -> list[bool]:
+    """Test models in their order, each with the full risk, until one is not shown."""
+    out: list[bool] = []
+    for one in candidates:
+        out.append(keeps(one, bounds, risk, rates=rates))
+        if not out[-1]:
+            break
+    return out
 
 
 def later_part(e: Evidence) -> int:
@@ -347,7 +377,17 @@ class Unseen:
         """What statements on losses stand on: they must be bounded, too."""
         if self.j.noise is not None:
             return self.grounds
+        if self.j.e.terms.on_rates:
+            return (*self.grounds, *self.alike)
         return (*self.grounds, *bounded_loss(self.j.e), *self.weights)
+
+    @property
+    def alike(self) -> tuple[Assumption, ...]:
+        """What fails where rates cannot be counted: each person has one row, alike."""
+        e = self.j.e
+        failed = {"single": e.data.several, "alike": e.heldout_weighted}
+        found = (Assumption.of(key, "failed") for key, true in failed.items() if true)
+        return tuple(found)
 
     @cached_property
     def usable(self) -> Sample | None:
@@ -361,12 +401,20 @@ class Unseen:
         Each alone; None where nothing may be said.
         """
         e, M = self.j.e, self.j.e.terms.loss_bound
+        if e.terms.on_rates:
+            return self._upper_rates()
         failed = any(ground.state == "failed" for ground in self.weights)
         if self.usable is None or M is None or not e.cells or failed:
             return None
         if self.j.noise is not None:
             return self.j.noisy_upper(self.j.noise, self.delta)
         return upper_ends(self.usable, M, self.delta)
+
+    def _upper_rates(self) -> FloatArray | None:
+        """Return the upper ends of rates; none where they cannot be counted."""
+        if self.usable is None or self.alike or self.j.noise is not None:
+            return None
+        return upper_rates(self.usable, self.delta)
 
     @cached_property
     def more_rows(self) -> dict[str, int | None]:
@@ -378,18 +426,47 @@ class Unseen:
         """
         e, M, found = self.j.e, self.j.e.terms.loss_bound, self.upper
         silent = not e.promise or self.j.noise is not None
+        M = 1.0 if e.terms.on_rates else M
         if self.usable is None or M is None or found is None or silent:
             return {}
         out: dict[str, int | None] = {}
+        rates = e.means(self.usable)
         for z in np.flatnonzero(found > e.bounds).tolist():
             moments, needed = self.usable.moments(z), None
-            if moments is not None:
+            if e.terms.on_rates:
+                needed = rate_rows(float(rates[z]), float(e.bounds[z]), self.delta)
+            elif moments is not None:
                 known = {"known": moments, "weighted": not self.usable.unweighted}
                 risk: Any = {"loss_bound": M, "delta": self.delta, **known}
                 needed = mean.rows_needed(float(e.bounds[z]), **risk)
-            there = int(self.usable.people["count"][z])
+            there = int(self.usable.of_cells("count")[z])
+            if not e.terms.on_rates:  # rows of one person are no independent draws
+                there = int(self.usable.people["count"][z])
             out[e.names[z]] = None if needed is None else max(1, needed - there)
         return out
+
+
+def rate_rows(rate: float, bound: float, delta: float) -> int | None:
+    """Return about how many rows with this rate show a bound; None if none do."""
+    if not rate < bound:  # without rows it is NaN
+        return None
+    powers = [2.0**k for k in range(1, 41)]
+    high = next((n for n in powers if _shows(rate, n, bound, delta)), None)
+    if high is None:
+        return None
+    low = high / 2
+    while high - low > max(1.0, high / 1000):  # within a thousandth
+        middle = float(round((low + high) / 2))
+        if _shows(rate, middle, bound, delta):
+            high = middle
+        else:
+            low = middle
+    return int(high)
+
+
+def _shows(rate: float, rows: float, bound: float, delta: float) -> bool:
+    found = clopper_pearson_upper(math.ceil(rate * rows), rows, delta=delta)
+    return bool(found <= bound)
 
 
 # The limits of the shipped predictor
@@ -481,7 +558,8 @@ class Judged:
         """
         e = self.e
         low = high = means = e.means(sample)
-        allowed = tolerance(e.scales, e.bounds) * (trained and e.trained)
+        exact = not (trained and e.trained) or e.terms.on_rates
+        allowed = tolerance(e.scales, e.bounds) * (not exact)
         noise = self.noise
         released = noise and (noise.seen if trained else noise.heldout)
         if isinstance(released, Figures):
@@ -622,12 +700,10 @@ class Judged:
     @cached_property
     def tested(self) -> tuple[bool, ...]:
         """What came of the models that were tested, until the first not shown."""
-        e, path, out = self.e, known(self.e.path), []
-        for one in [] if path is None else path.candidates:
-            out.append(keeps(one, e.bounds, self.risk))
-            if not out[-1]:
-                break
-        return tuple(out)
+        e, path = self.e, known(self.e.path)
+        found = [] if path is None else path.candidates
+        rates = e.terms.on_rates
+        return tuple(certified_models(found, e.bounds, self.risk, rates=rates))
 
     @cached_property
     def by_path(self) -> bool:
@@ -635,7 +711,7 @@ class Judged:
         path, rows = known(self.e.path), self.people
         if path is None or rows.usable is None:
             return False
-        if any(ground.state == "failed" for ground in rows.weights):
+        if any(ground.state == "failed" for ground in rows.loss_grounds):
             return False
         first = self.tested[: path.chosen + 1]
         return len(first) == path.chosen + 1 and all(first)

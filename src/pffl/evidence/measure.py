@@ -416,6 +416,7 @@ def terms_of(
     weighting: Literal["silos", "rows"],
     target_gap: float | None = None,
     clipping: Literal["declared", "chosen", "clip", "range"] | None = "chosen",
+    goal: Literal["loss", "error", "fnr", "fpr"] = "loss",
 ) -> Declared:
     """Return what was declared of a model, and its M."""
     weighted = wanted.weighted or problem.weighted
@@ -429,6 +430,7 @@ def terms_of(
         None if wanted.loss_bound is None else clipping,
         target_gap=target_gap,
         weight_bound=wanted.weight_bound if weighted else None,
+        goal=goal,
     )
 
 

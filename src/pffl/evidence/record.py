@@ -129,6 +129,8 @@ class Sample(Record):
     def column(self, name: str, *, of: str = "strata") -> FloatArray:
         """One column by name, per stratum or (``of="cells"``) per cell."""
         table = self.strata if of == "strata" else self.cells
+        if name == "wrong":
+            return self.column("weight", of=of) - self.column("correct", of=of)
         return np.asarray(table[name], dtype=np.float64)
 
     def of_cells(self, column: str) -> FloatArray:
@@ -319,6 +321,8 @@ class Declared(Record):
     later, others
         This is the `later`-th certificate on the same rows after the first; and how
         many models with other settings the folder knows to be measured on them.
+    goal
+        What bounds are on: the mean loss, or a rate.
     """
 
     weighting: Literal["silos", "rows"]
@@ -334,6 +338,12 @@ class Declared(Record):
     later: int = 0
     others: int = 0
     weight_bound: float | None = None
+    goal: Literal["loss", "error", "fnr", "fpr"] = "loss"
+
+    @property
+    def on_rates(self) -> bool:
+        """Whether bounds are on rates: the share of wrong predictions in each cell."""
+        return self.goal != "loss"
 
 
 @dataclass(frozen=True)
@@ -855,8 +865,8 @@ class Evidence(Record):
         return "loss" if own and isinstance(self.privacy, Missing) else "bounded_loss"
 
     def means(self, sample: Sample) -> FloatArray:
-        """Mean loss per cell of what is judged; NaN where there are no rows."""
-        return sample.mean_of(self.judged(sample))
+        """Mean loss (or rate) per cell that bounds are on; NaN without rows."""
+        return sample.mean_of("wrong" if self.terms.on_rates else self.judged(sample))
 
     @property
     def stopped(self) -> Stopped:

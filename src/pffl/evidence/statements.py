@@ -146,7 +146,8 @@ class Statement(Record):
     @property
     def title(self) -> str:
         """What it is about, in words."""
-        return SENTENCES[f"title.{self.kind}"]
+        rate = self.kind == "holdout" and "goal" in self.figures
+        return SENTENCES[f"title.{self.kind}{'.rate' * rate}"]
 
     @property
     def mark(self) -> str:
@@ -346,7 +347,7 @@ def empirical(c: Conclusions) -> Statement:
         return Statement.not_available("empirical", reason)
     met = (cells.high - cells.bounds <= cells.tolerance).tolist()
     table: dict[str, Any] = {"cell": cells.names, "rows": cells.counts.astype(int)}
-    table |= {"loss": cells.means}
+    table |= {"rate" if c.e.terms.on_rates else "loss": cells.means}
     grounds: tuple[Assumption, ...] = (HONEST,)
     if noise is not None:
         open_ = zip(met, cells.above, strict=True)
@@ -414,9 +415,12 @@ def holdout(c: Conclusions) -> Statement:
     """State how large the mean loss of unseen people can be, cell by cell."""
     e, rows, found, path = c.e, c.people, c.upper, known(c.e.path)
     sample, M, terms = known(rows.sample), c.e.terms.loss_bound, c.e.terms
+    M = 1.0 if terms.on_rates else M
     if found is None or M is None or sample is None:
         return Statement.not_available("holdout", c.absent)
     figures: dict[str, Any] = {"confidence": terms.confidence, "loss_bound": M}
+    if terms.on_rates:
+        figures = {"confidence": terms.confidence, "goal": terms.goal}
     figures["delta"] = c.risk if c.by_path else rows.delta
     grounds = rows.loss_grounds
     if path is not None:
@@ -430,7 +434,8 @@ def holdout(c: Conclusions) -> Statement:
         bounded = rows.loss_grounds[len(rows.grounds) :]
         grounds = (*rows.grounds[:2], *fixed, *others, *bounded)
     table = {"cell": e.names, "rows": sample.of_cells("count").astype(int)}
-    table |= {"loss": sample.means, "upper": found, "vacuous": found >= M}
+    means = {"rate": e.means(sample)} if terms.on_rates else {"loss": sample.means}
+    table |= {**means, "upper": found, "vacuous": found >= M}
     if e.promise:
         table |= {"bound": e.bounds, "shown": found <= e.bounds}
     worst = float((found - e.bounds if e.promise else found).max())
@@ -496,9 +501,8 @@ def _whole_groups(e: Evidence) -> dict[str, list[int]]:
 
 def holdout_error(c: Conclusions) -> Statement:
     """State how often unseen people are misjudged, cell by cell, all cells at once."""
-    e, grounds, sample = c.e, c.heldout.grounds, c.heldout.usable
-    needed = {"single": e.data.several, "alike": e.heldout_weighted}
-    grounds += tuple(Assumption.of(k, "failed") for k, none in needed.items() if none)
+    e, sample = c.e, c.heldout.usable
+    grounds = (*c.heldout.grounds, *c.heldout.alike)
     if sample is None or any(ground.state == "failed" for ground in grounds):
         return Statement("holdout_error", "", assumptions=grounds)
     count = sample.of_cells("count")

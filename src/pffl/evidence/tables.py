@@ -99,12 +99,13 @@ def columns(c: Conclusions, cells: Sequence[CellResult]) -> list[TableColumn]:
     e, sure, noisy = c.evidence, _sure(c.evidence), c.noise is not None
     rows = "training rows" if e.trained else "rows at hand"
     compared = any(cell.before_train_loss is not None for cell in cells)
-    loss = f"mean loss, {rows}" + noisy * (
+    what = c.measure
+    loss = f"{what}, {rows}" + noisy * (
         f", in brackets as far as noise lets them be known, all together, {sure} sure"
     )
-    free = f"mean loss of the same model without bounds, {rows}"
+    free = f"{what} of the same model without bounds, {rows}"
     apart = "all at once" if c.by_path else "each group by itself"
-    most = f"mean loss of new people, {apart}, with {sure} confidence"
+    most = f"{what} of new people, {apart}, with {sure} confidence"
 
     def column(title: str, meaning: str, figures: Iterable[Shown]) -> TableColumn:
         return TableColumn(title, meaning, tuple(figures))
@@ -117,12 +118,14 @@ def columns(c: Conclusions, cells: Sequence[CellResult]) -> list[TableColumn]:
         column("rows", f"{rows} of the group", counts),
         column("unconstrained", free, plain("before_train_loss")),
         column(
-            "constrained" if compared else "loss", loss, _against(c, cells, "train")
+            "constrained" if compared else "rate" if e.terms.on_rates else "loss",
+            loss,
+            _against(c, cells, "train"),
         ),
         column("bound", "what was asked for", plain("bound")),
     ]
     if e.trained:  # of a model from elsewhere all rows are test rows
-        held = "mean loss of the test rows"
+        held = f"{what} of the test rows"
         found.append(column("test", held, _against(c, cells, "test")))
     found.append(column("certified at most", most, map(_promised, cells)))
     return [one for one in found if any(f.text != NOTHING for f in one.figures)]
@@ -211,6 +214,8 @@ def percent_ends(low: float, high: float) -> str:
 def loss_in_words(c: Conclusions) -> str:
     """Say what a loss means to a person."""
     many = len(c.evidence.labels)
+    if c.evidence.terms.on_rates:
+        return f"Figures are {c.measure}s: shares of wrong predictions"
     if not many:
         return (
             "The loss is the squared error (less for large errors, with Huber's), so "
