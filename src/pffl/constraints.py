@@ -419,7 +419,24 @@ class ErrorRate(BoundedGroupLoss):
 
 @dataclass(frozen=True)
 class FalseNegativeRate(ErrorRate):
-    """``Pr[ŷ = 0 | group a, y = 1] ≤ bound`` for new people; see `ErrorRate`."""
+    """``Pr[ŷ = 0 | group a, y = 1] ≤ bound`` for new people; see `ErrorRate`.
+
+    Parameters
+    ----------
+    bound, by, upper_bound
+        As for `ErrorRate`.
+
+    Raises
+    ------
+    UsageError
+        There is no bound, or two, or one that is not between 0 and 1.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> pffl.FalseNegativeRate({"f": 0.4}).describe()["bound"]
+    {'f': 0.4}
+    """
 
     name: ClassVar[str] = "fnr"
     goal = "fnr"
@@ -428,7 +445,24 @@ class FalseNegativeRate(ErrorRate):
 
 @dataclass(frozen=True)
 class FalsePositiveRate(ErrorRate):
-    """``Pr[ŷ = 1 | group a, y = 0] ≤ bound`` for new people; see `ErrorRate`."""
+    """``Pr[ŷ = 1 | group a, y = 0] ≤ bound`` for new people; see `ErrorRate`.
+
+    Parameters
+    ----------
+    bound, by, upper_bound
+        As for `ErrorRate`.
+
+    Raises
+    ------
+    UsageError
+        There is no bound, or two, or one that is not between 0 and 1.
+
+    Examples
+    --------
+    >>> import pffl
+    >>> pffl.FalsePositiveRate({"f": 0.4}).describe()["bound"]
+    {'f': 0.4}
+    """
 
     name: ClassVar[str] = "fpr"
     goal = "fpr"

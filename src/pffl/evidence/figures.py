@@ -256,7 +256,9 @@ def upper_rates(sample: Sample, delta: float) -> FloatArray | None:
     return clopper_pearson_upper(events, count, delta=delta)
 
 
-def keeps(one: Candidate, bounds: FloatArray, risk: float, *, rates: bool) -> bool:
+def keeps(
+    one: Candidate, bounds: FloatArray, risk: float, *, rates: bool = False
+) -> bool:
     """Whether the calibration rows show every bound, each cell with this risk."""
     found = (
         upper_rates(one.calibration, risk)
