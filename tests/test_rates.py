@@ -192,7 +192,7 @@ def test_estimators_take_a_rate():
 def test_forged_rates_are_found(tmp_path, solutions):
     from pffl._verify import judged, verify
 
-    pffl.save(solutions[1]["fnr"], tmp_path / "run")
+    solutions[1]["fnr"].save(tmp_path / "run")
     path = tmp_path / "run" / "certificate.json"
     honest = json.loads(path.read_text())
     assert judged(verify(path)).startswith("consistent")
