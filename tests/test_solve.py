@@ -476,8 +476,7 @@ class Squashed(Model):
     def scores(self, w, X):
         return np.tanh(X @ w[:3] + w[3])
 
-    def losses(self, w, X, y):
-        z = self.scores(w, X)
+    def score_losses(self, z, y):
         return np.logaddexp(0, np.where(y == 1, -z, z))
 
     def losses_and_gradient(self, w, X, y, weights):
@@ -485,12 +484,11 @@ class Squashed(Model):
         slopes = weights * (expit(z) - y) * (1 - z**2)
         return self.losses(w, X, y), np.append(slopes @ X, slopes.sum())
 
-    def classes(self, w, X):
-        return (self.scores(w, X) > 0).astype(float)
+    def score_classes(self, z):
+        return (z > 0).astype(float)
 
-    def predict_proba(self, w, X):
-        p = expit(self.scores(w, X))
-        return np.column_stack([1 - p, p])
+    def score_proba(self, z):
+        return np.column_stack([1 - expit(z), expit(z)])
 
     def describe(self):
         return {"kind": "squashed"}

@@ -21,12 +21,7 @@ from pffl.bounds.gap import Errors, Sizes, Sparse
 from pffl.constraints import Cells
 from pffl.data.schema import Schema
 from pffl.models.base import Model
-from pffl.models.linear import (
-    HuberRegression,
-    LeastSquares,
-    LogisticRegression,
-    SoftmaxRegression,
-)
+from pffl.models.linear import LinearModel
 from pffl.numerics import divisors
 from pffl.queries.base import Task
 from pffl.queries.evaluate import EvaluateTotal
@@ -376,17 +371,9 @@ class Problem:
 def loss_limits(model: Model) -> tuple[float | None, float] | None:
     """Return the largest slope (None: none) and curvature of a loss in its scores.
 
-    None for models of one's own, of which nothing is known.
+    None for models that are not linear, of which nothing is known.
     """
-    scale = model.target.scale
-    if type(model) is HuberRegression:
-        return 2 * model.delta * scale, 2.0 * scale**2
-    known = {
-        LogisticRegression: (1.0, 0.25),
-        SoftmaxRegression: (math.sqrt(2), 0.5),
-        LeastSquares: (None, 2.0 * scale**2),
-    }
-    return known.get(type(model))
+    return model.score_limits if isinstance(model, LinearModel) else None
 
 
 def value(

@@ -108,7 +108,7 @@ def test_smoothness_bounds_the_largest_eigenvalue_and_not_by_much(n, p):
     X = rng.normal(size=(n, p)) * np.linspace(0.1, 2.0, p) + 0.3
     weights = rng.random(n) * (rng.random(n) < 0.8)
     model = pffl.LogisticRegression()
-    found = curvature(model, X, np.zeros(n), weights)
+    found = curvature(model, X, weights)
     rows = np.column_stack([X, np.ones(n)])
     largest = np.linalg.eigvalsh(0.25 * (rows * weights[:, None]).T @ rows)[-1]
     assert largest <= found <= 1.6 * largest

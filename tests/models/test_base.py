@@ -52,13 +52,16 @@ class Constant(Model):
     def start(self, seed):
         return np.zeros(1)
 
-    def losses(self, w, X, y):
-        return (w[0] - y) ** 2
+    def scores(self, w, X):
+        return np.full(len(X), w[0])
+
+    def score_losses(self, z, y):
+        return (z - y) ** 2
 
     def losses_and_gradient(self, w, X, y, weights):
         return self.losses(w, X, y), np.array([2 * weights @ (w[0] - y)])
 
-    def classes(self, w, X):
+    def score_classes(self, z):
         return None
 
     def describe(self):

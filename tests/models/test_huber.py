@@ -56,7 +56,7 @@ def test_gradient_and_curvature_agree_with_differences(delta):
     slopes = (model.score_slopes(z + step, y) - model.score_slopes(z - step, y)) / (
         2 * step
     )
-    found = model.score_curvatures(z, y, majorant=False)
+    found = model.score_curvatures(z, y)
     np.testing.assert_allclose(found[inside], slopes[inside], rtol=1e-6)
     # Beyond it the loss has none; the stand-in is positive, and no more than a tenth
     # of that of the parabola that touches the loss from above.

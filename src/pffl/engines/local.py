@@ -569,7 +569,7 @@ class NetworkColumns:
 
     def losses(self, z: FloatArray, y: FloatArray) -> FloatArray:
         """Return losses, shape (n, 1)."""
-        return np.asarray(self.model.link.score_losses(z, y))[:, None]
+        return np.asarray(self.model.score_losses(z, y))[:, None]
 
     def gradients(
         self, w: FloatArray, X: FloatArray, y: FloatArray, weights: FloatArray
@@ -1036,8 +1036,7 @@ def evaluate(
 ) -> list[EvaluateTotal]:
     """Answer queries about one task and split, for all silos."""
     task = queries[0].task
-    model: Any = task.model
-    link, in_risk = model.link, layout.in_risk(task.shares)
+    model, in_risk = task.model, layout.in_risk(task.shares)
 
     def sums_of(pieces: Sequence[Piece]) -> list[FloatArray]:
         """Sum up for each unit, and in the last row for F."""
@@ -1050,10 +1049,10 @@ def evaluate(
             for place, (query, into) in enumerate(zip(queries, sums, strict=True)):
                 z = model.scores(query.w, X)
                 columns = query.columns(
-                    link.score_losses(z, y),
-                    link.score_classes(z),
+                    model.score_losses(z, y),
+                    model.score_classes(z),
                     y,
-                    partial(link.score_bounded_losses, z, y),
+                    partial(model.score_bounded_losses, z, y),
                 )
                 into[piece.units] += piece.sums(
                     query.weighed(columns, weight, stands_for)
@@ -1179,7 +1178,7 @@ class Terms:
         values, pulled = [losses], [slopes.reshape(len(y), 1, model.n_outputs)]
         bent = None
         if query.order == 2 or query.diagonal:
-            bent = model.score_curvatures(z, y, majorant=False)
+            bent = model.score_curvatures(z, y)
         if query.directions.size:
             pulled.append(model.slope_changes(query.directions, X, z, y))
         if query.sharpness:

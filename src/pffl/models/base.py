@@ -260,6 +260,7 @@ class Model(ABC):
     name: ClassVar[str]
     convex: ClassVar[bool] = False
     framework: ClassVar[Literal["numpy", "torch"]] = "numpy"
+    robust: ClassVar[bool] = False
 
     l2: float
     inputs: Inputs
@@ -286,11 +287,6 @@ class Model(ABC):
     def centred(self) -> bool:
         """Whether means are subtracted from the inputs."""
         return True
-
-    @property
-    def robust(self) -> bool:
-        """Whether one extreme value of a numeric target has little weight."""
-        return False
 
     @property
     def unit(self) -> float:
@@ -320,10 +316,6 @@ class Model(ABC):
         """Return the first w."""
         self.refuse("be trained")
 
-    def losses(self, w: FloatArray, X: Design, y: FloatArray) -> FloatArray:
-        """Return the loss of each example."""
-        self.refuse("compute losses")
-
     def losses_and_gradient(
         self, w: FloatArray, X: Design, y: FloatArray, weights: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
@@ -347,21 +339,42 @@ class Model(ABC):
         """Return the gradient that a local step from w would descend on these rows."""
         return self.losses_and_gradient(w, X, y, weights)[1]
 
+    @property
+    def link(self) -> Model:
+        """What follows from scores: losses, classes and probabilities."""
+        self.refuse("compute losses or predict")
+
     def scores(self, w: FloatArray, X: Design) -> FloatArray:
-        """Return what classes and probabilities follow from, one score per output."""
+        """Return what losses and predictions follow from, one score per output."""
         self.refuse("return scores")
+
+    def score_losses(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        """Return ℓ for each score."""
+        return self.link.score_losses(z, y)
+
+    def score_classes(self, z: FloatArray) -> FloatArray | None:
+        """Return the label code that each score predicts; None for numbers."""
+        return self.link.score_classes(z)
+
+    def score_proba(self, z: FloatArray) -> FloatArray:
+        """Return the class probabilities of each score."""
+        return self.link.score_proba(z)
+
+    def losses(self, w: FloatArray, X: Design, y: FloatArray) -> FloatArray:
+        """Return the loss of each example."""
+        return self.score_losses(self.scores(w, X), y)
 
     def classes(self, w: FloatArray, X: Design) -> FloatArray | None:
         """Return predicted label codes, or None for a numeric target."""
-        self.refuse("predict")
+        return self.score_classes(self.scores(w, X))
 
     def predict_proba(self, w: FloatArray, X: Design) -> FloatArray:
         """Return class probabilities, shape (n, classes)."""
-        self.refuse("return probabilities: use predict")
+        return self.score_proba(self.scores(w, X))
 
     def predict_values(self, w: FloatArray, X: Design) -> FloatArray:
-        """Return predicted numbers (for a numeric target)."""
-        self.refuse("predict numbers")
+        """Return predicted numbers, in the target's own units."""
+        return self.target.mean + self.target.scale * self.scores(w, X)
 
     def residual_losses(self, residual: FloatArray) -> FloatArray:
         """Return the loss of predictions that are so far off (for a numeric target)."""
@@ -404,11 +417,17 @@ class Model(ABC):
             return np.minimum(losses, bound)
         return bounded_log_losses(losses, bound, self.n_classes)
 
+    def score_bounded_losses(
+        self, z: FloatArray, y: FloatArray, bound: float
+    ) -> FloatArray:
+        """Return ℓ of the bounded predictor for each score."""
+        return self.bounded(self.score_losses(z, y), bound)
+
     def bounded_losses(
         self, w: FloatArray, X: Design, y: FloatArray, bound: float
     ) -> FloatArray:
         """Return the loss of each example under the bounded predictor."""
-        return self.bounded(self.losses(w, X, y), bound)
+        return self.score_bounded_losses(self.scores(w, X), y, bound)
 
     def bounded_proba(self, w: FloatArray, X: Design, bound: float) -> FloatArray:
         """Return the bounded predictor's class probabilities, shape (n, classes)."""

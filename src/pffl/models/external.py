@@ -61,22 +61,24 @@ class Probabilities(Model):
         """Return no parameters."""
         return np.zeros(0)
 
-    def losses(self, w: FloatArray, X: Design, y: FloatArray) -> FloatArray:
+    def scores(self, w: FloatArray, X: Design) -> FloatArray:
+        """Return the inputs: probabilities are their own scores."""
+        return dense(X)
+
+    def score_losses(self, z: FloatArray, y: FloatArray) -> FloatArray:
         """Return minus the logarithm of each label's probability."""
-        chosen = self.predict_proba(w, X)[np.arange(len(y)), y.astype(np.int64)]
+        chosen = self.score_proba(z)[np.arange(len(y)), y.astype(np.int64)]
         return -np.log(np.clip(chosen, SMALLEST, 1.0))
 
-    def classes(self, w: FloatArray, X: Design) -> FloatArray | None:
+    def score_classes(self, z: FloatArray) -> FloatArray | None:
         """Return the class with the largest probability."""
-        p = dense(X)
-        one = p.shape[1] == 1
-        codes = p[:, 0] > self.threshold if one else p.argmax(axis=1)
+        one = z.shape[1] == 1
+        codes = z[:, 0] > self.threshold if one else z.argmax(axis=1)
         return np.asarray(codes, dtype=np.float64)
 
-    def predict_proba(self, w: FloatArray, X: Design) -> FloatArray:
+    def score_proba(self, z: FloatArray) -> FloatArray:
         """Return the probabilities, shape (n, classes)."""
-        p = dense(X)
-        return np.stack([1 - p[:, 0], p[:, 0]], axis=1) if p.shape[1] == 1 else p
+        return np.stack([1 - z[:, 0], z[:, 0]], axis=1) if z.shape[1] == 1 else z
 
     def describe(self) -> Mapping[str, object]:
         """Plain form, for files and messages."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from typing import Any, ClassVar, Self
 
@@ -30,6 +30,29 @@ from pffl.numerics import (
 from pffl.typing import FloatArray
 
 MARGINS = (0.0, 0.25, 0.5, 1.0, 2.0)  # beyond the target's range, in parts of it
+TWO, CLASSES, NUMBERS = "two classes", "classes", "a numeric target"
+RARE = ("input_bound", "threshold")  # described where they are set
+
+
+def _range(ends: Any) -> bool:
+    """Whether these are two numbers, the smaller first."""
+    pair = isinstance(ends, list | tuple) and len(ends) == 2
+    return pair and all(map(is_number, ends)) and ends[0] < ends[1]
+
+
+#: What a parameter may be, and that in words.
+RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "l2": (lambda v: is_number(v) and v >= 0, "a number ≥ 0"),
+    "intercept": (lambda v: isinstance(v, bool), "true or false"),
+    "standardize": (lambda v: isinstance(v, bool), "true or false"),
+    "input_bound": (lambda v: v is None or (is_number(v) and v > 1), "a number > 1"),
+    "threshold": (lambda v: is_number(v) and 0 < v < 1, "a number between 0 and 1"),
+    "target_range": (
+        lambda v: v is None or _range(v),
+        "two finite numbers, the smaller first",
+    ),
+    "delta": (lambda v: is_number(v) and v > 0, "a finite number > 0"),
+}
 BEYOND = 0.1  # of a touching parabola's curvature, where Huber's loss itself has none
 
 
@@ -61,44 +84,42 @@ class LinearModel(Model):
     n_outputs: int = field(default=1, repr=False, kw_only=True)
 
     convex: ClassVar[bool] = True
+    needs: ClassVar[str] = CLASSES
 
     def __post_init__(self) -> None:
-        most = self.input_bound
-        self.check("l2", is_number(self.l2) and self.l2 >= 0, "a number ≥ 0")
-        good = most is None or (is_number(most) and most > 1)
-        self.check("input_bound", good, "a number > 1")
-        for name in ("intercept", "standardize"):
-            self.check(name, isinstance(getattr(self, name), bool), "true or false")
+        for name in (f.name for f in fields(self) if f.name in RULES):
+            value, (good, wanted) = getattr(self, name), RULES[name]
+            if not good(value):
+                raise UsageError(wrong(name, type(self).__name__, wanted, value))
 
-    def check(self, name: str, good: bool, wanted: str) -> None:
-        """Refuse a bad value of a parameter."""
-        if not good:
-            kind = type(self).__name__
-            raise UsageError(wrong(name, kind, wanted, getattr(self, name)))
-
-    @abstractmethod
     def check_labels(self, schema: Schema) -> int:
         """Return the number of outputs for these labels, or refuse them."""
+        n, several = len(schema.labels), self.needs == "classes"
+        if not {TWO: n == 2, CLASSES: n > 1, NUMBERS: n == 0}[self.needs]:
+            use = "least-squares" if not n else "logistic" if n == 2 else "softmax"
+            raise DataError(
+                f"[wrong-model] {type(self).__name__} needs {self.needs}; "
+                f"'{schema.target}' has {f'{n} classes' if n else 'numeric values'}: "
+                f"use `model='{use}'`"
+            )
+        return n if several else 1
 
     @abstractmethod
     def score_losses(self, z: FloatArray, y: FloatArray) -> FloatArray:
         """Return ℓ for each score."""
-
-    def score_bounded_losses(
-        self, z: FloatArray, y: FloatArray, bound: float
-    ) -> FloatArray:
-        """Return ℓ of the bounded predictor for each score."""
-        return self.bounded(self.score_losses(z, y), bound)
 
     @abstractmethod
     def score_slopes(self, z: FloatArray, y: FloatArray) -> FloatArray:
         """Return ∂ℓ/∂z."""
 
     @abstractmethod
-    def score_curvatures(
-        self, z: FloatArray, y: FloatArray, *, majorant: bool
-    ) -> FloatArray:
-        """Return ∂²ℓ/∂z², or an upper bound of it that holds for every z."""
+    def score_curvatures(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        """Return ∂²ℓ/∂z²."""
+
+    @property
+    @abstractmethod
+    def score_limits(self) -> tuple[float | None, float]:
+        """Largest slope (None: there is none) and curvature of ℓ in z, for every z."""
 
     def score_losses_and_slopes(
         self, z: FloatArray, y: FloatArray
@@ -130,11 +151,6 @@ class LinearModel(Model):
             longest = math.sqrt(self.input_bound**2 - self.intercept)
             inputs = replace(inputs, longest=longest)
         return replace(self, inputs=inputs, n_outputs=self.check_labels(schema))
-
-    @property
-    def link(self) -> LinearModel:
-        """What follows from scores: this model itself."""
-        return self
 
     @property
     def centred(self) -> bool:
@@ -173,16 +189,6 @@ class LinearModel(Model):
             gradient = np.concatenate([gradient, columns.sum(axis=0)[:, None]], axis=1)
         return gradient.reshape(-1)
 
-    def losses(self, w: FloatArray, X: Design, y: FloatArray) -> FloatArray:
-        """Return the loss of each example."""
-        return self.score_losses(self.scores(w, X), y)
-
-    def bounded_losses(
-        self, w: FloatArray, X: Design, y: FloatArray, bound: float
-    ) -> FloatArray:
-        """Return the loss of each example under the bounded predictor."""
-        return self.score_bounded_losses(self.scores(w, X), y, bound)
-
     def losses_and_gradient(
         self, w: FloatArray, X: Design, y: FloatArray, weights: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
@@ -192,22 +198,11 @@ class LinearModel(Model):
         return losses, self.pull_back(X, slopes)
 
     def hessian(
-        self,
-        w: FloatArray,
-        X: Design,
-        y: FloatArray,
-        weights: FloatArray,
-        *,
-        majorant: bool = False,
+        self, w: FloatArray, X: Design, y: FloatArray, weights: FloatArray
     ) -> FloatArray:
-        """Return ``Σ_i weights_i ∇²ℓ_i(w)``, shape (p, p).
-
-        With `majorant`, an upper bound of it that holds for every w.
-        """
-        curvatures = self.score_curvatures(self.scores(w, X), y, majorant=majorant)
-        return self.gram(
-            X, curvatures * weights.reshape((-1,) + (1,) * (curvatures.ndim - 1))
-        )
+        """Return ``Σ_i weights_i ∇²ℓ_i(w)``, shape (p, p)."""
+        curvatures = self.score_curvatures(self.scores(w, X), y)
+        return self.gram(X, (curvatures.T * weights).T)
 
     def slope_changes(
         self, directions: FloatArray, X: Design, z: FloatArray, y: FloatArray
@@ -222,7 +217,7 @@ class LinearModel(Model):
         if self.intercept:
             along += coefficients[:, width]
         along = along.reshape(n, d, self.n_outputs)
-        curvatures = self.score_curvatures(z, y, majorant=False)
+        curvatures = self.score_curvatures(z, y)
         if curvatures.ndim == 1:
             return curvatures[:, None, None] * along
         return np.einsum("nab,ndb->nda", curvatures, along)
@@ -270,31 +265,14 @@ class LinearModel(Model):
             gram[d, d] = curvatures.sum()
         return gram
 
-    def classes(self, w: FloatArray, X: Design) -> FloatArray | None:
-        """Return predicted label codes, or None for a numeric target."""
-        return self.score_classes(self.scores(w, X))
-
-    def predict_proba(self, w: FloatArray, X: Design) -> FloatArray:
-        """Return class probabilities, shape (n, classes)."""
-        return self.score_proba(self.scores(w, X))
-
-    def score_proba(self, z: FloatArray) -> FloatArray:
-        """Return the class probabilities of each score."""
-        self.refuse("return probabilities: use predict")
-
-    @abstractmethod
-    def score_classes(self, z: FloatArray) -> FloatArray | None:
-        """Return the label code that each score predicts; None for numbers."""
-
     def describe(self) -> Mapping[str, object]:
         """Plain form, for files and messages."""
-        return {
-            "kind": self.name,
-            "l2": self.l2,
-            "intercept": self.intercept,
-            "standardize": self.standardize,
-            **({} if self.input_bound is None else {"input_bound": self.input_bound}),
-        }
+        plain: dict[str, object] = {"kind": self.name}
+        for own in fields(self):
+            value = getattr(self, own.name)
+            if own.name in RULES and (own.name not in RARE or value != own.default):
+                plain[own.name] = list(value) if isinstance(value, tuple) else value
+        return plain
 
 
 @dataclass(frozen=True, eq=False)
@@ -332,26 +310,8 @@ class LogisticRegression(LinearModel):
 
     threshold: float = field(default=0.5, kw_only=True)
     name = "logistic"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        good = is_number(self.threshold) and 0 < self.threshold < 1
-        self.check("threshold", good, "a number between 0 and 1")
-
-    def describe(self) -> Mapping[str, object]:
-        """Plain form; the threshold where it is not 0.5."""
-        own = {} if self.threshold == 0.5 else {"threshold": self.threshold}
-        return {**super().describe(), **own}
-
-    def check_labels(self, schema: Schema) -> int:
-        """Demand two classes."""
-        if len(schema.labels) != 2:
-            raise DataError(
-                "[wrong-model] LogisticRegression needs two classes; "
-                f"'{schema.target}' has {len(schema.labels) or 'numeric values'}: use "
-                f"`model='{'softmax' if schema.labels else 'least-squares'}'`"
-            )
-        return 1
+    needs = TWO
+    score_limits = (1.0, 0.25)
 
     def score_losses(self, z: FloatArray, y: FloatArray) -> FloatArray:
         """Return log(1 + e^z) − y z."""
@@ -369,12 +329,8 @@ class LogisticRegression(LinearModel):
         """Return both from one exponential e = exp(−|z|)."""
         return logistic_losses_and_slopes(z, y)
 
-    def score_curvatures(
-        self, z: FloatArray, y: FloatArray, *, majorant: bool
-    ) -> FloatArray:
+    def score_curvatures(self, z: FloatArray, y: FloatArray) -> FloatArray:
         """Return σ(z)(1 − σ(z)) ≤ 1/4."""
-        if majorant:
-            return np.full_like(z, 0.25)
         # σ(|z|)·σ(−|z|) from one exponential: nothing cancels at large |z|.
         e = np.exp(-np.abs(z))
         return e / np.square(1.0 + e)
@@ -387,7 +343,7 @@ class LogisticRegression(LinearModel):
         h(α) = −α log α − (1 − α) log(1 − α), the entropy.
         """
         slopes = self.score_slopes(z, y)
-        slopes -= self.score_curvatures(z, y, majorant=False) * shift
+        slopes -= self.score_curvatures(z, y) * shift
         np.clip(slopes, -y, 1.0 - y, out=slopes)
         alpha = np.abs(slopes)
         rest = 1.0 - alpha
@@ -444,15 +400,8 @@ class SoftmaxRegression(LinearModel):
     """
 
     name = "softmax"
-
-    def check_labels(self, schema: Schema) -> int:
-        """Demand at least two classes."""
-        if len(schema.labels) < 2:
-            raise DataError(
-                f"[wrong-model] SoftmaxRegression needs classes; '{schema.target}' is "
-                "numeric: use `model='least-squares'`"
-            )
-        return len(schema.labels)
+    needs = CLASSES
+    score_limits = (math.sqrt(2), 0.5)
 
     def score_losses(self, z: FloatArray, y: FloatArray) -> FloatArray:
         """Return the cross entropy."""
@@ -464,13 +413,9 @@ class SoftmaxRegression(LinearModel):
         slopes[np.arange(len(z)), y.astype(np.int64)] -= 1.0
         return slopes
 
-    def score_curvatures(
-        self, z: FloatArray, y: FloatArray, *, majorant: bool
-    ) -> FloatArray:
+    def score_curvatures(self, z: FloatArray, y: FloatArray) -> FloatArray:
         """Return diag(π) − ππᵀ ≼ ½(I − 11ᵀ/C) (Böhning 1992)."""
-        n, q = z.shape
-        if majorant:
-            return np.broadcast_to(0.5 * (np.eye(q) - 1.0 / q), (n, q, q))
+        q = z.shape[1]
         pi = np.exp(log_softmax(z))
         curvatures = -pi[:, :, None] * pi[:, None, :]
         curvatures[:, np.arange(q), np.arange(q)] += pi
@@ -520,14 +465,13 @@ class NumericModel(LinearModel):
     target_range: tuple[float, float] | None = field(default=None, kw_only=True)
     target: Target = field(default=UNSCALED, repr=False, kw_only=True)
 
+    needs = NUMBERS
+
     def __post_init__(self) -> None:
         super().__post_init__()
-        ends: Any = self.target_range
-        if ends is not None:
-            good = isinstance(ends, list | tuple) and len(ends) == 2
-            good = good and all(map(is_number, ends)) and ends[0] < ends[1]
-            self.check("target_range", good, "two finite numbers, the smaller first")
-            object.__setattr__(self, "target_range", (float(ends[0]), float(ends[1])))
+        if self.target_range is not None:
+            low, high = map(float, self.target_range)
+            object.__setattr__(self, "target_range", (low, high))
 
     def with_target(self, target: Target) -> Self:
         """Return this model with its scores in units of the target."""
@@ -540,19 +484,6 @@ class NumericModel(LinearModel):
     def score_losses(self, z: FloatArray, y: FloatArray) -> FloatArray:
         """Return ℓ for each score."""
         return self.residual_losses(self.residuals(z, y))
-
-    def predict_values(self, w: FloatArray, X: Design) -> FloatArray:
-        """Return predicted numbers, in the target's own units."""
-        return self.target.mean + self.target.scale * self.scores(w, X)
-
-    def check_labels(self, schema: Schema) -> int:
-        """Demand a numeric target."""
-        if schema.labels:
-            raise DataError(
-                f"[wrong-model] {type(self).__name__} needs a numeric target; "
-                f"'{schema.target}' has classes"
-            )
-        return 1
 
     def score_classes(self, z: FloatArray) -> None:
         """Return None: numbers have no classes."""
@@ -607,11 +538,6 @@ class NumericModel(LinearModel):
         """Return predicted numbers, kept within limits."""
         return self.predict_values(w, X).clip(*self.limits(bound))
 
-    def describe(self) -> Mapping[str, object]:
-        """Plain form, for files and messages."""
-        ends = None if self.target_range is None else list(self.target_range)
-        return {**super().describe(), "target_range": ends}
-
 
 class LeastSquares(NumericModel):
     """A numeric target; ``ℓ = r²`` for the residual r: a bound is a mean square.
@@ -650,11 +576,14 @@ class LeastSquares(NumericModel):
         """Return 2r, in units of the score."""
         return 2.0 * self.target.scale * self.residuals(z, y)
 
-    def score_curvatures(
-        self, z: FloatArray, y: FloatArray, *, majorant: bool
-    ) -> FloatArray:
+    def score_curvatures(self, z: FloatArray, y: FloatArray) -> FloatArray:
         """Return 2, in units of the score."""
         return np.full_like(z, 2.0 * self.target.scale**2)
+
+    @property
+    def score_limits(self) -> tuple[float | None, float]:
+        """No slope is the largest; the curvature is 2, in units of the score."""
+        return None, 2.0 * self.target.scale**2
 
 
 @dataclass(frozen=True, eq=False)
@@ -693,15 +622,7 @@ class HuberRegression(NumericModel):
 
     name = "huber"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        good = is_number(self.delta) and self.delta > 0
-        self.check("delta", good, "a finite number > 0")
-
-    @property
-    def robust(self) -> bool:
-        """Whether one wild value of a numeric target has little weight."""
-        return True
+    robust: ClassVar[bool] = True
 
     def residual_losses(self, residual: FloatArray) -> FloatArray:
         """Return r², or 2δ|r| − δ²: with c the clipped residual, c(2r − c)."""
@@ -713,15 +634,14 @@ class HuberRegression(NumericModel):
         clipped = np.clip(self.residuals(z, y), -self.delta, self.delta)
         return 2.0 * self.target.scale * clipped
 
-    def score_curvatures(
-        self, z: FloatArray, y: FloatArray, *, majorant: bool
-    ) -> FloatArray:
-        """Return 2 up to δ, `BEYOND` · 2δ/|r| outside; 2 as the bound for every z.
+    @property
+    def score_limits(self) -> tuple[float | None, float]:
+        """A slope of 2δ and a curvature of 2, in units of the score."""
+        scale = self.target.scale
+        return 2 * self.delta * scale, 2.0 * scale**2
 
-        All in units of the score.
-        """
-        if majorant:
-            return np.full_like(z, 2.0 * self.target.scale**2)
+    def score_curvatures(self, z: FloatArray, y: FloatArray) -> FloatArray:
+        """Return 2 up to δ, `BEYOND` · 2δ/|r| outside, in units of the score."""
         size = np.abs(self.residuals(z, y))
         outside = BEYOND * 2.0 * self.delta / np.maximum(size, self.delta)
         return self.target.scale**2 * np.where(size <= self.delta, 2.0, outside)
@@ -731,15 +651,11 @@ class HuberRegression(NumericModel):
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return u within ±2δ; −ℓ* = −u²/4 − u y, with y and u in the target's unit."""
         slopes = self.score_slopes(z, y)
-        slopes -= self.score_curvatures(z, y, majorant=False) * shift
+        slopes -= self.score_curvatures(z, y) * shift
         slopes /= self.target.scale
         np.clip(slopes, -2.0 * self.delta, 2.0 * self.delta, out=slopes)
         own, linear = 0.25 * np.square(slopes), slopes * (y - self.target.mean)
         return self.target.scale * slopes, -own - linear, own + np.abs(linear)
-
-    def describe(self) -> Mapping[str, object]:
-        """Plain form, for files and messages."""
-        return {**super().describe(), "delta": self.delta}
 
 
 def _times_log(x: FloatArray) -> FloatArray:

@@ -257,14 +257,6 @@ class Network(Model):
             rows = (rows - self._scaling[0]) / self._scaling[1]
         return rows.to(self._dtype)
 
-    def losses(self, w: FloatArray, X: Design, y: FloatArray) -> FloatArray:
-        """Return the loss of each example."""
-        return self.link.score_losses(self.scores(w, X), y)
-
-    def classes(self, w: FloatArray, X: Design) -> FloatArray | None:
-        """Return predicted label codes, or None for a numeric target."""
-        return self.link.score_classes(self.scores(w, X))
-
     def losses_and_gradient(
         self, w: FloatArray, X: Design, y: FloatArray, weights: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
@@ -364,10 +356,6 @@ class Network(Model):
         moved = [numbers(t).reshape(silos, -1) for t in statistics.values()]
         return numbers(gradient), np.concatenate([np.zeros((silos, 0)), *moved], axis=1)
 
-    def predict_proba(self, w: FloatArray, X: Design) -> FloatArray:
-        """Return class probabilities, shape (n, classes)."""
-        return self.link.score_proba(self.scores(w, X))
-
     @property
     def n_classes(self) -> int:
         """Number of classes; 0 for a numeric target."""
@@ -385,10 +373,6 @@ class Network(Model):
                 z = scores_of(module(self.tensor(X[rows])), self.link)
                 found.append(numbers(z))
         return np.concatenate(found)
-
-    def predict_values(self, w: FloatArray, X: Design) -> FloatArray:
-        """Return predicted numbers, in the target's own units."""
-        return self.target.mean + self.target.scale * self.scores(w, X)
 
     def state_dict(self, w: FloatArray) -> dict[str, Tensor]:
         """Return w as torch's `load_state_dict` takes it."""

@@ -136,13 +136,6 @@ class ScaledRows:
         found += np.multiply.outer(weights.sum(axis=1), np.square(shift))
         return np.maximum(found, 0.0)
 
-    def squares(self) -> FloatArray:
-        """Return ``Σ_j x_ij²`` of each row."""
-        rows, shift = self.rows, self.shift
-        terms = rows.data * (rows.data - 2.0 * shift[rows.indices])
-        found = _row_sums(terms, rows.indptr) + float(shift @ shift)
-        return np.maximum(found, 0.0)
-
     def lengths(self) -> FloatArray:
         """Return a bound of ``‖ |rows| + |shift| ‖`` of each row: what sums add up."""
         own = np.sqrt(_row_sums(np.square(self.rows.data), self.rows.indptr))
@@ -191,13 +184,6 @@ def filled(X: Matrix, gaps: IntArray, values: FloatArray) -> Matrix:
 
     there = csr_array((values, (marks, inputs)), shape=(X.shape[1], X.shape[1]))
     return X + X @ there
-
-
-def row_squares(X: Design) -> FloatArray:
-    """Return ``Σ_j x_ij²`` of each row."""
-    if isinstance(X, ScaledRows):
-        return X.squares()
-    return np.einsum("ij,ij->i", X, X)
 
 
 def _csr(data: FloatArray, indices: Any, indptr: Any, shape: Any) -> csr_array:

@@ -338,11 +338,10 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
         """Answer for one silo."""
         if self.released:
             return self.add_whole(view)
-        model, w = self.task.model, self.w
-        losses, classes = model.losses(w, view.X, view.y), model.classes(w, view.X)
-        bounded = partial(model.bounded_losses, w, view.X, view.y)
-        if model.framework == "torch":  # whose bounded losses follow from its own
-            bounded = partial(model.bounded, losses)
+        model, y = self.task.model, view.y
+        z = model.scores(self.w, view.X)
+        bounded = partial(model.score_bounded_losses, z, y)
+        losses, classes = model.score_losses(z, y), model.score_classes(z)
         return self.total(view, losses, classes, bounded)
 
     def total(

@@ -52,7 +52,7 @@ import numpy as np
 from pffl.bounds.infeasible import BLOCK
 from pffl.errors import UsageError
 from pffl.models.linear import LinearModel
-from pffl.models.scaled import Design, ScaledRows, row_squares
+from pffl.models.scaled import Design, ScaledRows
 from pffl.numerics import sigmoid
 from pffl.queries.base import (
     LOSS,
@@ -219,7 +219,7 @@ class Expand(TrainingQuery[ExpandTotal]):
         model, weights = linear(self.task), row_weights(self.task, view)
         X, y, p = view.X, view.y, model.n_parameters
         if self.order == 0:
-            found = [curvature(model, X, y, row) for row in weights]
+            found = [curvature(model, X, row) for row in weights]
             return self.curved(np.array(found), float(self.task.shares[view.index]))
         z = model.scores(self.w, X)
         losses, slopes = model.score_losses_and_slopes(z, y)
@@ -240,7 +240,7 @@ class Expand(TrainingQuery[ExpandTotal]):
             ]
             known["products"] = np.stack(products, axis=1)
         if self.diagonal:
-            bent = model.score_curvatures(z, y, majorant=False)
+            bent = model.score_curvatures(z, y)
             diagonals = [model.diagonal(X, (bent.T * row).T) for row in weights]
             known["diagonals"] = np.array(diagonals)
         if self.sharpness:
@@ -304,35 +304,20 @@ def linear(task: Task) -> LinearModel:
     return task.model
 
 
-def curvature(
-    model: LinearModel, X: Design, y: FloatArray, weights: FloatArray
-) -> float:
+def curvature(model: LinearModel, X: Design, weights: FloatArray) -> float:
     """Return a bound on λ_max(Σ_i weights_i h_i (x_i, 1)(x_i, 1)ᵀ).
 
     Of wide or sparse rows it is an estimate with a margin, not proved: for step sizes.
     """
     rows = np.flatnonzero(weights)
     if len(rows) < len(weights):
-        X, y, weights = X[rows], y[rows], weights[rows]
+        X, weights = X[rows], weights[rows]
     if not len(rows):
         return 0.0
-    sizes = weights * steepest(model, y)
+    sizes = weights * model.score_limits[1]
     if isinstance(X, np.ndarray) and min(X.shape[0], X.shape[1] + 1) <= MAX_GRAM:
         return _gram_norm(X, sizes, intercept=model.intercept)
     return _power_norm(X, sizes, intercept=model.intercept)
-
-
-def steepest(model: LinearModel, y: FloatArray) -> FloatArray:
-    """Return h_i: no row's loss curves more in its scores."""
-    q = model.n_outputs
-    curved = model.score_curvatures(
-        np.zeros(len(y) if q == 1 else (len(y), q)), y, majorant=True
-    )
-    if curved.ndim == 1:
-        return curved
-    if (curved == curved[0]).all():
-        return np.full(len(y), np.linalg.eigvalsh(curved[0])[-1])
-    return np.asarray(np.linalg.eigvalsh(curved)[:, -1], np.float64)
 
 
 def _gram_norm(X: FloatArray, sizes: FloatArray, *, intercept: bool) -> float:
@@ -454,7 +439,7 @@ def _lengths(X: Design, model: LinearModel) -> FloatArray:
     """Return ‖(x, 1)‖ of each row; of sparse ones a bound on what their sums add up."""
     if isinstance(X, ScaledRows):
         return np.hypot(X.lengths(), model.intercept)
-    return np.sqrt(row_squares(X) + model.intercept)
+    return np.sqrt(np.einsum("ij,ij->i", X, X) + model.intercept)
 
 
 def _pairwise_residual(
