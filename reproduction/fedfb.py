@@ -53,7 +53,8 @@ def compas(
         values = tuple(sorted(set(table[name]) - {""}))
         columns.append(Column(name, "category", values))
     groups = [Attribute(n, tuple(sorted(set(table[n])))) for n in ("sex", "race")]
-    encoding = TableEncoding.of(columns, groups, labels, target, unseen="ignore")
+    known = tuple(columns), tuple(groups), labels, target
+    encoding = TableEncoding(*known, unseen="ignore")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # missing descriptions are meant to be none
         schema, rows = encoding.schema, encoding.rows(table)
@@ -102,5 +103,5 @@ def with_groups_as_inputs(federation: pffl.Federation) -> pffl.Federation:
         for silo in federation.silos
     )
     notes = (*federation.notes, "the group is an input")
-    known = TableEncoding.of_numbers(schema, federation.encoding.label_type)
+    known = TableEncoding.of_numbers(schema, federation.encoding.typed)
     return replace(federation, schema=schema, silos=silos, encoding=known, notes=notes)

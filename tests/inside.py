@@ -36,13 +36,13 @@ HOMES = {
     "cli.terminal": ":terminal",
     "cli.options": "COMMANDS_GONE Draft OPTIONS OPTIONS_GONE bound in_options",
     "constraints": "EVERY_SILO",
-    "data.checks": "leaked_rows row_hashes shared_ids",
+    "data.checks": "equal_rows:equal_people_rows",
     "data.columns": ":columns Column count_words encode_values",
     "data.infer": ":infer",
     "data.partition": ":partition draw_parts split_index",
     "data.read": ":reading find_delimiter read_chunks read_table",
     "data.rows": "as_csr as_inputs",
-    "data.schema": "Names Numbered named withheld",
+    "data.schema": "named withheld",
     "data.table": "TableOptions",
     "datasets._acs": (
         ":datasets_acs FIPS RACES RELP_OF_RELSHIPP SEXES TASKS archive_name"

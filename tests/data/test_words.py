@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import numpy as np
@@ -18,8 +17,6 @@ from tests.data import tables
 from tests.helpers import without_zeros
 from tests.inside import (
     Column,
-    Names,
-    Numbered,
     Predictor,
     columns,
     count_words,
@@ -28,7 +25,7 @@ from tests.inside import (
 )
 from tests.raising import raises
 
-WIDTH = 1 << 20
+WIDTH = 1 << 16
 SEX = (Attribute("sex", ("f", "m")),)
 WORDS = ("Fever", "naïve", "Ünïcode", "x_1", "7", "молоко", "乳", "pain", "Pain,", "né")
 
@@ -110,37 +107,6 @@ def test_a_number_is_called_alike_however_a_column_is_read():
     assert not gap[1].any()
 
 
-# Names
-
-
-def test_numbered_names_are_those_of_a_list():
-    names = Names(("age", Numbered("notes", 12), "notes=missing", Numbered("b", 2)))
-    plain = ["age", *(f"notes#{j}" for j in range(12)), "notes=missing", "b#0", "b#1"]
-    assert list(names) == plain
-    assert [names[j] for j in range(len(names))] == plain
-    assert names[-1] == "b#1"
-    assert names[3:6] == tuple(plain[3:6])
-    assert all(name in names for name in plain)
-    absent = ["notes#12", "notes#01", "notes#", "notes#-1", "notes#²", "c", 3]
-    assert not any(name in names for name in absent)
-    with pytest.raises(IndexError):
-        names[len(names)]
-
-
-def test_a_million_names_are_a_few_bytes():
-    encoding = build(columns={"notes": {"hash": WIDTH}}).encoding
-    text = json.dumps(encoding.as_dict(), ensure_ascii=False)
-    assert len(text) < 2_000
-    again = TableEncoding.from_dict(json.loads(text))
-    assert again == encoding
-    assert again.schema.hash == encoding.schema.hash
-    assert (
-        again.schema.hash != build(columns={"notes": {"hash": WIDTH - 1}}).schema.hash
-    )
-    content = predictor_of(encoding).schema.as_dict()
-    assert len(json.dumps(content)) < 2_000
-
-
 # Tables
 
 
@@ -166,7 +132,7 @@ def test_dense_and_sparse_rows_are_the_same_rows(hashed, monkeypatch):
 
 def test_wide_and_mostly_zero_is_sparse_and_all_else_as_ever():
     def kept(columns):
-        return TableEncoding.of(columns, SEX, ("0", "1"), "y").encoder.keeps_sparse
+        return TableEncoding(tuple(columns), SEX, ("0", "1"), "y").encoder.keeps_sparse
 
     def coded(name, size):
         return Column(name, "category", tuple(map(str, range(size))))

@@ -125,7 +125,7 @@ DAMAGE = {
         lambda h: h["preparation"]["columns"][0].update(kind="code")
     ),
     "labels that are no numbers": with_own_header(
-        lambda h: h["preparation"].update(label_type="boolean")
+        lambda h: h["preparation"].update(typed=[True])
     ),
     "an unknown rule": with_own_header(lambda h: h["preparation"].update(unseen="a")),
     "a bound that is no number": with_tensors(

@@ -447,7 +447,9 @@ def _show_columns(path: str) -> None:
     names = list(map(str, frame.columns))
     problems, rows, told = Problems("table", DataError), [], list[str]()
     for name in names[:MAX_COLUMNS]:
-        found = infer(frame[name], problems)
+        found = infer(frame[name])
+        if found.column is not None:
+            found.column.encode(frame[name], problems)
         often = found.counts.argsort(kind="stable")[::-1][:EXAMPLES]
         examples = [shorten(str(found.values[k]), MAX_EXAMPLE) for k in often]
         told += found.warnings

@@ -2,7 +2,6 @@
 
 Rows that are on both sides of a split (fault 15): with an id column the answer is
 exact. Without one, equal rows may be different people: discrete data are full of them.
-So they are an overlap only where they are more than chance explains.
 """
 
 from __future__ import annotations
@@ -11,21 +10,17 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pffl.data.rows import Rows, Silo
 from pffl.data.schema import Schema
 from pffl.errors import Problems
-from pffl.typing import FloatArray, IntArray
+from pffl.typing import FloatArray
 
 MOST_LISTED = 10
 LARGEST = 1e75  # a loss is a square, and losses are squared again
-BATCH_NUMBERS = 1 << 22  # whose hashes are computed at once
-MOST_TWINS = 0.1  # share of the rows
-
-Hashes = NDArray[np.uint64]
 
 
 class DataWarning(UserWarning):
@@ -182,35 +177,21 @@ def weight_problems(
 
 def equal_rows(train: Sequence[Rows], test: Sequence[Rows]) -> int:
     """Number of test rows that equal a training row, by chance or not."""
-    return int(np.isin(row_hashes(test), row_hashes(train)).sum())
+    seen = {key for rows in train for key in row_hashes(rows)}
+    return sum(key in seen for rows in test for key in row_hashes(rows))
 
 
-def leaked_rows(train: Sequence[Rows], test: Sequence[Rows]) -> tuple[int, int]:
-    """Number of test rows that are training rows, and of rows in several silos.
-
-    0 if they are no more than chance explains: training rows equal others as often as
-    honest test rows do.
-    """
-    hashes = row_hashes(train)
-    order = np.argsort(hashes)
-    seen = hashes[order]
-    same = np.append(False, seen[1:] == seen[:-1])
-    twins = order[same | np.append(same[1:], False)]
-    if len(twins) > MOST_TWINS * len(seen):
-        return 0, 0
-    silo = np.repeat(np.arange(len(train)), [len(rows) for rows in train])
-    asked = row_hashes(test)
-    found = int((seen[np.searchsorted(seen[:-1], asked)] == asked).sum())
-    chance = len(twins) / max(1, len(seen)) * len(asked)
-    leaked = found if found > chance + 4 * chance**0.5 else 0
-    return leaked, shared_ids(hashes[twins], silo[twins])
-
-
-def shared_ids(ids: NDArray[np.generic], silo: IntArray) -> int:
-    """Number of rows whose id also occurs in another silo."""
-    import pandas as pd
-
-    return int((pd.Series(silo).groupby(ids).transform("nunique") > 1).sum())
+def row_hashes(rows: Rows) -> list[int]:
+    """A hash of each row: inputs, label and group; in this process only."""
+    X, about = rows.X, np.column_stack([rows.y, rows.group])
+    if isinstance(X, np.ndarray):
+        pairs = zip(X, about, strict=True)
+        return [hash((x.tobytes(), own.tobytes())) for x, own in pairs]
+    ends = zip(pairwise(X.indptr.tolist()), about, strict=True)
+    return [
+        hash((X.indices[a:b].tobytes(), X.data[a:b].tobytes(), own.tobytes()))
+        for (a, b), own in ends
+    ]
 
 
 def repeated_people(train: Sequence[Rows], test: Sequence[Rows]) -> int | None:
@@ -220,36 +201,3 @@ def repeated_people(train: Sequence[Rows], test: Sequence[Rows]) -> int | None:
     if len(seen) < len(train) or len(asked) < len(test):
         return None
     return int(np.isin(np.concatenate(asked), np.concatenate(seen)).sum())
-
-
-def row_hashes(parts: Sequence[Rows]) -> Hashes:
-    """A 64-bit hash of each row: inputs, label and group.
-
-    The sum of a mixed number for every place that is not 0, modulo 2⁶⁴; so rows have
-    the same hash in any form, and all of them cost little more than a product.
-    """
-    hashes = [np.zeros(0, dtype=np.uint64)]
-    for part in parts:
-        width = part.X.shape[1] + 2
-        drawn = np.random.default_rng(0).integers(1 << 63, size=width, dtype=np.uint64)
-        factors = drawn * np.uint64(2) + np.uint64(1)
-        own = _mixed(part.y) * factors[-1] + _mixed(part.group) * factors[-2]
-        step = max(1, BATCH_NUMBERS // width)
-        for start in range(0, len(part), step):
-            X = part.X[start : start + step]
-            if isinstance(X, np.ndarray):
-                sums = _mixed(X) @ factors[:-2]
-            else:
-                terms = np.append(_mixed(X.data) * factors[X.indices], np.uint64(0))
-                ends = np.append(np.uint64(0), np.cumsum(terms))
-                sums = ends[X.indptr[1:]] - ends[X.indptr[:-1]]
-            hashes.append(own[start : start + step] + sums)
-    return np.concatenate(hashes)
-
-
-def _mixed(values: NDArray[np.generic]) -> Hashes:
-    """Spread the bits of numbers; of 0, and of −0, nothing is left."""
-    bits = np.add(values, 0.0, dtype=np.float64).view(np.uint64)
-    bits *= np.uint64(0x9E3779B97F4A7C15)
-    bits ^= bits >> np.uint64(29)
-    return bits

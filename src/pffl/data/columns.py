@@ -10,18 +10,18 @@ training, at a site, in prediction, and in a scikit-learn pipeline, by the same
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from datetime import date
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.data.checks import LARGEST, listing, warn
+from pffl.data.checks import listing, warn, weight_problems
 from pffl.data.read import LINE, Table, is_number, read_chunks, read_table, require
 from pffl.data.rows import Matrix, Rows, as_csr, is_sparse, stacked
-from pffl.data.schema import MISSING, Attribute, Numbered, Schema, names_in
+from pffl.data.schema import MISSING, Attribute, Schema
 from pffl.errors import DataError, Problems
 from pffl.records import Record, read
 from pffl.typing import BoolArray, FloatArray, IntArray
@@ -32,47 +32,42 @@ if TYPE_CHECKING:
     from sklearn.feature_extraction.text import HashingVectorizer
 
 Unseen: TypeAlias = Literal["refuse", "ignore"]
-LabelType: TypeAlias = Literal["text", "integer", "number", "boolean"]
+Value: TypeAlias = bool | int | float | str
 
 OTHER = "other"
 SPARSE_WIDTH, SPARSE_SHARE = 256, 0.25  # least inputs, most that are not 0 in a row
-MAX_HASH = 1 << 24  # inputs of a text
+MAX_HASH = 1 << 18  # inputs of a text
 USUAL_WORDS = 64  # different words of a text, at a guess
 LARGEST_WHOLE = 2.0**53
 MOST_SHOWN = 5  # wrong values
+MISSING_REMEDY = (
+    ": fill them in, leave the column out (`drop=`) or, in training, mark them "
+    "(`missing='indicator'`)"
+)
 
 
 # What is wrong, and in which rows
 
 
-def note_rows(
+def note(
     problems: Problems,
     problem: str,
     series: pd.Series,
     rows: BoolArray,
     remedy: str = "",
 ) -> None:
-    """Note how many rows of a column have a problem, and where the first is."""
-    if rows.any():
-        what, told = problem.rsplit(": ", 1)
-        count, first = f"{int(rows.sum()):,} {told}", _place(series, rows)
-        problems.add(what + f": {count} (first: {first}){remedy}")
-
-
-def note_values(
-    problems: Problems,
-    problem: str,
-    series: pd.Series,
-    rows: BoolArray,
-    remedy: str = "",
-) -> None:
-    """Note the values that some rows have, each with its count and first place."""
+    """Note the rows of a column with a problem: values, counts, and the first place."""
     if not rows.any():
         return
     codes, values = factorize(series[rows])
+    if not values:  # they are missing
+        (what, told), where = problem.rsplit(": ", 1), int(rows.argmax())
+        found = f": {int(rows.sum()):,} {told} (first: {place_of(series, where)})"
+        problems.add(what + found + remedy)
+        return
     counts, shown = np.bincount(codes), []
     for k in np.argsort(-counts, kind="stable")[:MOST_SHOWN].tolist():
-        first = _place(series[rows], codes == k)
+        first = place_of(series[rows], int((codes == k).argmax()))
         often = "first: " if counts[k] > 1 else ""
         shown.append(f"'{values[k]}' ({counts[k]:,}, {often}{first})")
     more = len(values) - len(shown)
@@ -80,9 +75,9 @@ def note_values(
     problems.add(problem + f": {', '.join(shown)}{ending}{remedy}")
 
 
-def _place(series: pd.Series, rows: BoolArray) -> str:
-    """Say where the first of some rows is: its line, in a text file."""
-    number = series.index[int(rows.argmax())]
+def place_of(series: pd.Series, row: int) -> str:
+    """Say where a row is: its line, in a text file."""
+    number = series.index[row]
     return f"line {number:,}" if series.index.name == LINE else f"row {number:,}"
 
 
@@ -122,7 +117,7 @@ def encode_values(values: object, what: str) -> tuple[tuple[str, ...], IntArray]
     with Problems("array", DataError) as problems:
         series = pd.Series(column)
         told, absent = f"[missing-values] {what}: missing values", series.isna()
-        note_rows(problems, told, series, absent.to_numpy(bool), remedy)
+        note(problems, told, series, absent.to_numpy(bool), remedy)
     return category_codes(column)
 
 
@@ -145,11 +140,7 @@ def category_codes(values: Any) -> tuple[tuple[str, ...], IntArray]:
     Numbers are in order of size, all else in that of the names.
     """
     found, distinct = factorize(values)
-    plain: list[Any] = [
-        int(v) if isinstance(v, float) and v.is_integer() and abs(v) < LARGEST_WHOLE
-        else v
-        for v in distinct
-    ]  # fmt: skip
+    plain = list(map(_plain, distinct))
     if len(found) and found.min() < 0:
         plain.append(MISSING)  # has the code −1
     numbers = all(isinstance(value, int | float) for value in plain)
@@ -157,6 +148,12 @@ def category_codes(values: Any) -> tuple[tuple[str, ...], IntArray]:
     place = {key: code for code, key in enumerate(sorted(set(keys)))}
     codes = np.fromiter((place[key] for key in keys), np.int64, count=len(keys))
     return tuple(map(str, place)), codes[found]
+
+
+def _plain(value: Any) -> Any:
+    """Return a whole number without its point; 1.0 and 1 are one value."""
+    whole = isinstance(value, float) and value.is_integer()
+    return int(value) if whole and abs(value) < LARGEST_WHOLE else value
 
 
 def plain_text(text: str) -> str:
@@ -179,10 +176,12 @@ def match_names(
     *,
     unknown: int | None = None,
     advice: str = "",
+    remedy: str = "",
 ) -> IntArray:
     """Codes of a column's values among `names`; unknown and missing ones are noted.
 
     With an `unknown` code they have that one instead; of code −1 (none) is warned.
+    `advice` is on unknown values, `remedy` on missing ones.
     Where a column held numbers only, ``007`` was called ``7``, and is so here.
     """
     codes_of = {name: code for code, name in enumerate(names)}
@@ -194,11 +193,12 @@ def match_names(
     found = np.array(known, np.int64)[codes]
     absent = (found < 0) & series.isna().to_numpy(dtype=bool)
     odd = (found < 0) & ~absent
-    note_rows(problems, f"[missing-values] {what}: missing values", series, absent)
+    told = f"[missing-values] {what}: missing values"
+    note(problems, told, series, absent, remedy)
     if unknown is None:
-        remedy = f"; known are {listing(map(repr, names))}{advice}"
-        told = f"[unknown-category] {what}: unknown values"
-        note_values(problems, told, series, odd, remedy)
+        told, known_are = f"[unknown-category] {what}: unknown values", "; known are "
+        known_are += listing(map(repr, names)) + advice
+        note(problems, told, series, odd, known_are)
     elif odd.any():
         found[odd] = unknown
         if unknown == -1:  # the same words for every piece of a file
@@ -320,7 +320,7 @@ class Column(Record):
             "texts, and they alone, are hashed": (
                 (self.kind == "text") != (self.hash is not None)
             ),
-            f"'hash' must be from 2 to {MAX_HASH:,} (2**24), not {self.hash!r}": (
+            f"'hash' must be from 2 to {MAX_HASH:,} (2**18), not {self.hash!r}": (
                 not 2 <= (self.hash or 2) <= MAX_HASH or self.hash == 0
             ),
         }
@@ -333,19 +333,14 @@ class Column(Record):
         return {key: v for key, v in plain.items() if v not in (None, False, [])}
 
     @property
-    def named(self) -> tuple[str | Numbered, ...]:
-        """Names of the inputs that it becomes; those of a text are numbered."""
-        names: tuple[str | Numbered, ...] = (self.name,)
+    def features(self) -> tuple[str, ...]:
+        """Names of the inputs that it becomes."""
+        names: tuple[str, ...] = (self.name,)
         if self.kind == "category":
             names = tuple(f"{self.name}={value}" for value in self.values)
         elif self.hash is not None:
-            names = (Numbered(self.name, self.hash),)
+            names = tuple(f"{self.name}#{j}" for j in range(self.hash))
         return (*names, f"{self.name}={MISSING}") if self.indicator else names
-
-    @property
-    def features(self) -> Sequence[str]:
-        """Names of the inputs that it becomes."""
-        return names_in(self.named)
 
     @property
     def width(self) -> int:
@@ -361,29 +356,27 @@ class Column(Record):
             none = -1 if unseen == "ignore" else None
             unknown = self.values.index(OTHER) if self.other else none
             advice = "; `unseen='ignore'` takes them as none of these"
-            codes = match_names(
-                series, self.values, what, problems, unknown=unknown, advice=advice
-            )
+            told: Any = {"advice": advice, "remedy": MISSING_REMEDY}
+            known = series, self.values, what, problems
+            codes = match_names(*known, unknown=unknown, **told)
             return [one_hot(codes, len(self.values))]
         missing = series.isna().to_numpy(dtype=bool)
         if self.hash is not None:
             block: FloatArray | csr_array = count_words(series, self.hash)
         else:
             numbers, wrong = read_numbers(series)
-            infinite = f"[not-finite] {what}: infinite values"
-            note_rows(problems, infinite, series, np.isinf(numbers))
+            told = f"[not-finite] {what}: infinite values"
+            note(problems, told, series, np.isinf(numbers))
             told = f"[not-numbers] {what}: not a number"
-            note_values(problems, told, series, wrong)
+            entry = {self.name: {"kind": "category"}}
+            remedy = f": write plain numbers, or say `columns={entry!r}`"
+            note(problems, told, series, wrong, remedy)
             block = np.where(missing, self.fill or 0.0, numbers)
         if self.indicator:
             return [block, missing.astype(np.float64)]
         if self.fill is None:
-            remedy = (
-                ", and none in training: fill them in, leave these rows out, or train "
-                "with such rows and `missing='indicator'`"
-            )
             told = f"[missing-values] {what}: missing values"
-            note_rows(problems, told, series, missing, remedy)
+            note(problems, told, series, missing, MISSING_REMEDY)
         return [block]
 
 
@@ -409,9 +402,9 @@ class TableEncoder(Record):
     unseen: Unseen = "refuse"
 
     @property
-    def names(self) -> Sequence[str]:
+    def names(self) -> tuple[str, ...]:
         """Names of the inputs, in order."""
-        return names_in(name for column in self.columns for name in column.named)
+        return tuple(name for column in self.columns for name in column.features)
 
     @property
     def keeps_sparse(self) -> bool:
@@ -451,15 +444,10 @@ class TableEncoder(Record):
         if self.keeps_sparse:
             parts = [csr_array(b[:, None]) if b.ndim == 1 else b for b in blocks]
             return as_csr(hstack(parts, format="csr"))
-        out, start = np.zeros((len(frame), width)), 0
+        out, start = np.empty((len(frame), width)), 0
         for block in blocks:
-            if block.ndim == 1:
-                out[:, start] = block
-            else:
-                rows = np.repeat(np.arange(len(frame)) * width, np.diff(block.indptr))
-                rows += start + block.indices
-                out.reshape(-1)[rows] = block.data
-            start += 1 if block.ndim == 1 else block.shape[1]
+            own = block[:, None] if block.ndim == 1 else block.toarray()
+            out[:, start : (start := start + own.shape[1])] = own
         return out
 
     def to_json(self) -> dict[str, object]:
@@ -500,7 +488,7 @@ class TableEncoder(Record):
 
     def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
         """Return the names of the inputs."""
-        return np.array(list(self.names), dtype=object)
+        return np.array(self.names, dtype=object)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name."""
@@ -527,111 +515,90 @@ class TableEncoder(Record):
         return True
 
 
-@dataclass(frozen=True)
-class _PlainEncoding(Record):
-    """A `TableEncoding` as files hold it."""
-
-    target: str
-    label: str
-    labels: tuple[str, ...]
-    attributes: tuple[tuple[str, tuple[str, ...]], ...]
-    columns: tuple[Column, ...]
-    label_type: LabelType = "text"
-    unseen: Unseen = "refuse"
-    weight: str | None = None
-
-
 # Tables with labels and groups
 
 
 @dataclass(frozen=True)
-class TableEncoding:
+class TableEncoding(Record):
     """The columns, label and protected attributes of a table, and what they became.
 
     Parameters
     ----------
-    schema
-        What the federation agreed on; the attributes carry the names of their columns.
     columns, unseen
         As for `TableEncoder`.
+    attributes
+        The protected attributes, with the names of their columns.
+    labels
+        Names of the classes in the order of their codes; none for a number.
     label
         Column of the label.
-    label_type
-        Type of its values, in which predictions come back.
+    target
+        What is predicted, in words; None: the label's column.
+    typed
+        The classes as predictions name them, where they are not text.
     weight
         Column that says how much each row counts; None: equally.
     """
 
-    schema: Schema
     columns: tuple[Column, ...]
+    attributes: tuple[Attribute, ...]
+    labels: tuple[str, ...]
     label: str
-    label_type: LabelType = "text"
+    target: str | None = None
+    typed: tuple[Value, ...] = ()
     unseen: Unseen = "refuse"
     weight: str | None = None
 
-    @classmethod
-    def of(
-        cls,
-        columns: Sequence[Column],
-        attributes: Sequence[Attribute],
-        labels: Sequence[str],
-        label: str,
-        **more: Any,
-    ) -> TableEncoding:
-        """Build with the schema that follows from the columns."""
-        ends = np.cumsum([column.width for column in columns]).tolist()
-        pairs = tuple(
-            (place, end - 1)
-            for column, end in zip(columns, ends, strict=True)
-            if column.indicator and column.kind != "text"
-            for place in range(end - column.width, end - 1)
-        )
-        names, target = TableEncoder(tuple(columns)).names, more.pop("target", label)
-        schema = Schema(names, tuple(attributes), tuple(labels), target, pairs)  # type: ignore[arg-type]
-        return cls(schema, tuple(columns), label, **more)
+    def __post_init__(self) -> None:
+        if len(self.typed) not in (0, len(self.labels)):
+            told = f"{len(self.typed)} classes for {len(self.labels)} labels"
+            raise DataError(f"[wrong-labels] {told}")
 
     @classmethod
-    def of_numbers(
-        cls, schema: Schema, label_type: LabelType = "text"
-    ) -> TableEncoding:
+    def of_numbers(cls, schema: Schema, typed: tuple[Value, ...] = ()) -> TableEncoding:
         """For data that never were a table: every input is a column of numbers.
 
         The label's column is called like the target.
         """
         columns = tuple(Column(name, "number") for name in schema.features)
-        return cls(schema, columns, schema.target, label_type)
+        known = schema.attributes, schema.labels, schema.target
+        return cls(columns, *known, typed=typed)
 
     @cached_property
     def encoder(self) -> TableEncoder:
         """What turns the inputs of a table into numbers."""
         return TableEncoder(self.columns, self.unseen)
 
+    @cached_property
+    def schema(self) -> Schema:
+        """What the federation agreed on; it follows from the columns."""
+        ends = np.cumsum([column.width for column in self.columns]).tolist()
+        placed = list(zip(self.columns, ends, strict=True))
+        gaps = [end for c, end in placed if c.indicator and c.kind == "number"]
+        texts = [(end - c.width, end - c.indicator) for c, end in placed if c.hash]
+        return Schema(
+            self.encoder.names,
+            self.attributes,
+            self.labels,
+            self.target or self.label,
+            tuple((end - 2, end - 1) for end in gaps),
+            tuple(texts),
+        )
+
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> TableEncoding:
         """Rebuild from the plain form; refuse whatever is not one."""
-        own = {f.name: plain[f.name] for f in fields(_PlainEncoding) if f.name in plain}
-        told = read(_PlainEncoding, own, source="not an encoding", error=DataError)
-        attributes = [Attribute(*pair) for pair in told.attributes]
-        keys = ("target", "label_type", "unseen", "weight")
-        more = {key: vars(told)[key] for key in keys}
-        return cls.of(told.columns, attributes, told.labels, told.label, **more)
+        return read(cls, dict(plain), source="not an encoding", error=DataError)
 
     def as_dict(self) -> dict[str, object]:
         """Plain form, for files: all that is needed to read a table the same way."""
-        return {
-            "target": self.schema.target,
-            "label": self.label,
-            "label_type": self.label_type,
-            "labels": list(self.schema.labels),
-            "attributes": [[a.name, list(a.values)] for a in self.schema.attributes],
-            **({} if self.weight is None else {"weight": self.weight}),
-            **self.encoder.to_json(),
-        }
+        plain = {**asdict(self), **self.encoder.to_json()}
+        return {key: value for key, value in plain.items() if value is not None}
 
     @property
     def classes(self) -> NDArray[Any]:
         """The labels in their own type, in the order of their codes."""
-        return typed_labels(self.schema.labels, self.label_type)
+        return np.array(self.typed) if self.typed else np.array(self.labels, str)
 
     def rows(self, table: Table, unseen: Unseen | None = None) -> Rows:
         """Encode a table with labels, for instance for evaluation.
@@ -647,27 +614,40 @@ class TableEncoding:
             As for `TableEncoder.encode`.
         """
         frame, _ = read_table(table, numbered=True)
-        groups, weight = self.schema.attributes, None
-        needed = [*(c.name for c in self.columns), *(a.name for a in groups)]
-        named = [*needed, self.label, *([self.weight] if self.weight else [])]
-        require(named, list(map(str, frame.columns)), "table")
         with Problems("table", DataError) as problems:
-            X = self.encoder.encode(frame, problems, unseen)
-            codes = [
-                match_names(
-                    frame[a.name], a.values, f"protected attribute '{a.name}'", problems
-                )
-                for a in groups
-            ]
-            what, series = f"label '{self.label}'", frame[self.label]
-            if self.schema.labels:
-                found = match_names(series, self.schema.labels, what, problems)
-                y = found.astype(np.float64)
-            else:
-                y = present_numbers(series, what, problems)
-            if self.weight is not None:
-                weight = weights_of(frame[self.weight], problems)
-        return Rows(X, y, self.schema.combine(np.stack(codes, 1)), weight=weight)
+            return self.encode(frame, problems, unseen)
+
+    def encode(
+        self, frame: pd.DataFrame, problems: Problems, unseen: Unseen | None = None
+    ) -> Rows:
+        """Encode a frame with labels; note all that is wrong."""
+        weight = None
+        needed = [*(c.name for c in self.columns), *(a.name for a in self.attributes)]
+        needed += [self.label, *([self.weight] if self.weight else [])]
+        require(needed, list(map(str, frame.columns)), "table")
+        X = self.encoder.encode(frame, problems, unseen)
+        codes = []
+        for a in self.attributes:
+            where = f"protected attribute '{a.name}'"
+            entry = {a.name: {"values": [*a.values, MISSING]}}
+            remedy = f"; to make them a group, declare it: `columns={entry!r}`"
+            known = frame[a.name], a.values, where, problems
+            codes.append(match_names(*known, remedy=remedy))
+        where, series = f"label '{self.label}'", frame[self.label]
+        remedy = "; `missing_label='drop'` leaves these rows out"
+        if self.labels:
+            found = match_names(series, self.labels, where, problems, remedy=remedy)
+            y = found.astype(np.float64)
+        else:
+            y = present_numbers(series, where, problems, remedy)
+        if self.weight is not None:
+            where, series = f"weight '{self.weight}'", frame[self.weight]
+            weight = present_numbers(series, where, problems)
+            known_weights = np.nan_to_num(weight, nan=1.0, posinf=np.inf)
+            for told in weight_problems(known_weights, partial(place_of, series)):
+                problems.add(f"[bad-weights] {where}: {told}")
+        group = np.maximum(np.stack(codes, 1), 0)  # those noted are unknown
+        return Rows(X, y, self.schema.combine(group), weight=weight)
 
     def inputs(self, table: Table, unseen: Unseen | None = None) -> Matrix:
         """Encode the inputs alone, for prediction; see `TableEncoder.encode`."""
@@ -675,63 +655,27 @@ class TableEncoding:
         return stacked([self.encoder.encode(c, unseen=unseen) for c in chunks])
 
 
-def present_numbers(series: pd.Series, what: str, problems: Problems) -> FloatArray:
+def present_numbers(
+    series: pd.Series, what: str, problems: Problems, remedy: str = ""
+) -> FloatArray:
     """Return a column's numbers; note other values, and missing ones."""
     numbers, wrong = read_numbers(series)
     told = f"[not-numbers] {what}: not all values are numbers"
-    note_values(problems, told, series, wrong)
-    absent = np.isnan(numbers) & ~wrong
-    note_rows(problems, f"[missing-values] {what}: missing values", series, absent)
+    note(problems, told, series, wrong)
+    told, absent = f"[missing-values] {what}: missing values", np.isnan(numbers)
+    note(problems, told, series, absent & ~wrong, remedy)
     return numbers
 
 
-def weights_of(series: pd.Series, problems: Problems) -> FloatArray:
-    """Return a column's weights; note all that are not."""
-    what = f"weight '{series.name}'"
-    numbers = present_numbers(series, what, problems)
-    known = np.where(np.isnan(numbers), 1.0, numbers)
-    bad = ~((known >= 0) & (known <= LARGEST))
-    told = f"[bad-weights] {what}: not from 0 to {LARGEST:g}"
-    note_values(problems, told, series, bad)
-    if not known.any():
-        problems.add(f"[bad-weights] {what}: every weight is zero: no row counts")
-    return numbers
+def classes_of(values: Any, names: Sequence[str]) -> tuple[Value, ...]:
+    """Return labels in the type of their column; none where that is text.
 
-
-def label_type_of(values: Any, names: Sequence[str]) -> LabelType:
-    """Return the type of a column of labels, whose values have these names."""
-    import pandas as pd
-
-    column = pd.Series(values, copy=False)
-    if isinstance(column.dtype, pd.CategoricalDtype):
-        column = pd.Series(column.cat.categories)
-    types: dict[str, LabelType] = {  # from what pandas calls the values
-        "boolean": "boolean",
-        "integer": "integer",
-        "floating": "number",
-        "mixed-integer-float": "number",
-    }
-    found = types.get(pd.api.types.infer_dtype(column, skipna=True), "text")
-    try:
-        typed_labels(names, found)
-    except DataError:
-        return "text"  # labels were declared that are not of the column's type
-    return found
-
-
-def typed_labels(names: Sequence[str], kind: LabelType) -> NDArray[Any]:
-    """Return labels in their own type, from their names.
-
-    >>> typed_labels(["0", "2"], "integer"), typed_labels(["no", "yes"], "text")
-    (array([0, 2]), array(['no', 'yes'], dtype='<U3'))
+    >>> classes_of([2, 0, 2], ["0", "2"]), classes_of([0, 1], ["no", "yes"])
+    ((0, 2), ())
     """
-    make: Any = {"integer": int, "number": float, "boolean": ("False", "True").index}
-    try:
-        if kind != "text":
-            found = np.array([make[kind](name) for name in names])
-            return found.astype(bool) if kind == "boolean" else found
-    except (ValueError, OverflowError) as error:
-        raise DataError(
-            f"[wrong-labels] labels {list(names)[:5]} are not of type '{kind}'"
-        ) from error
-    return np.array(names, dtype=np.str_)
+    distinct = factorize(as_column(values))[1] if names else []
+    plain = [v.item() if isinstance(v, np.generic) else v for v in distinct]
+    known = {str(_plain(value)): value for value in plain}
+    found = [known.get(name, name) for name in names]
+    kinds = {type(value) for value in found}
+    return tuple(found) if kinds in ({bool}, {int}, {float}) else ()

@@ -16,8 +16,13 @@ from numpy.typing import NDArray
 from pffl.data import checks, infer, partition
 from pffl.data import table as tables
 from pffl.data.checks import listing, warn
-from pffl.data.columns import TableEncoding, Unseen, as_column, encode_values
-from pffl.data.columns import label_type_of as type_of
+from pffl.data.columns import (
+    TableEncoding,
+    Unseen,
+    as_column,
+    classes_of,
+    encode_values,
+)
 from pffl.data.partition import CALIBRATION, People
 from pffl.data.read import Table
 from pffl.data.rows import Matrix, Rows, Silo, as_csr, as_inputs, contents, is_sparse
@@ -282,18 +287,13 @@ class Federation:
             sites=names if declared and chosen.silo else (),
             undeclared=found.undeclared,
         )
-        train = [own.rows("train") for own in federation.silos]
-        test = [own.rows("test") for own in federation.silos if "test" in own.splits]
-        leaked, shared = (0, 0) if people else checks.leaked_rows(train, test)
-        if people is not None:
-            shared = checks.shared_ids(people[1], silo)
-        leaks = infer.leak_warnings(encoding, train)
+        leaks = infer.leak_warnings(encoding, [k.rows() for k in federation.silos])
         for leak in leaks:
             warn(leak)
-        if leaked:
-            warn(f"{leaked} test rows are also training rows")
-        if shared:
-            warn(f"{shared} rows are in more than one silo")
+        several = 0 if people is None else len(set(zip(people[1], silo, strict=True)))
+        if people is not None and several > len(people[0]):
+            more = several - len(people[0])
+            warn(f"people are in more than one silo ({more:,} more times than once)")
         return replace(federation, notes=(*federation.notes, *leaks))
 
     @classmethod
@@ -415,7 +415,7 @@ class Federation:
             silo_codes,
             names,
             notes=(f"label: {mapping}",) if labels else (),
-            encoding=TableEncoding.of_numbers(schema, type_of(y, labels)),
+            encoding=TableEncoding.of_numbers(schema, classes_of(y, labels)),
             undeclared=(called, *protected, "silo"),
             **options,
         )

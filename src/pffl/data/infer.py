@@ -15,22 +15,15 @@ import numpy as np
 
 from pffl.data import columns as kinds
 from pffl.data.checks import listing
-from pffl.data.columns import (
-    Column,
-    TableEncoding,
-    category_codes,
-    note_rows,
-    note_values,
-)
+from pffl.data.columns import Column, TableEncoding, category_codes
 from pffl.data.rows import Rows
 from pffl.data.schema import MISSING
-from pffl.errors import Problems
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_CATEGORIES, MANY_CATEGORIES = 100_000, 100
+MANY_CATEGORIES = 100
 ENOUGH_ROWS = 50  # to tell an identifier
 FEW_VALUES = 20
 SAMPLED_VALUES = 1_000  # that show what most of them are
@@ -92,22 +85,16 @@ class Finding:
 
 
 def infer(
-    series: pd.Series,
-    problems: Problems,
-    *,
-    missing: str = "indicator",
-    category: bool = False,
+    series: pd.Series, *, missing: bool = True, category: bool = False
 ) -> Finding:
-    """Find out what a column is; note what is wrong with it in `problems`.
+    """Find out what a column is; whether all its values are so, encoding will say.
 
     Parameters
     ----------
     series
         The column.
-    problems
-        Where to note what is wrong.
     missing
-        As for `Federation.from_table`.
+        Whether missing values are marked: an indicator, or a category.
     category
         Whether it is known to be one.
     """
@@ -117,55 +104,48 @@ def infer(
         found.kind = "nothing"
         warnings.append(f"{what} left out: it has no values")
         return found
-    if missing == "refuse":
-        remedy = "; `missing='indicator'` marks them, `drop=` leaves the column out"
-        told = f"[missing-values] {what}: missing values"
-        note_rows(problems, told, series, found.absent, remedy)
-    if category or series.dtype.name == "category":
-        return _category(found, series, problems)
-    if series.dtype.kind in "mM" or found.mostly(DATE):
+    category = category or series.dtype.name == "category"
+    if not category and (series.dtype.kind in "mM" or found.mostly(DATE)):
         found.kind = "dates"
         told = "make a number of it, such as a year or an age"
         warnings.append(f"{what} holds dates or times and was left out: {told}")
         return found
-    numbers, wrong = kinds.read_numbers(series)
-    if not wrong.any():
-        few = len(found.values) <= FEW_VALUES
-        found.kind = "numbers, few values" if few else "numbers"
-        found.column = Column(name, "number", indicator=gaps and missing == "indicator")
-        told = f"[not-finite] {what}: infinite values"
-        note_rows(problems, told, series, np.isinf(numbers))
-        warnings += _odd_numbers(what, numbers[~np.isnan(numbers)])
+    if not category:
+        numbers, wrong = kinds.read_numbers(series)
+        mixed = 2 * int(wrong.sum()) < int(found.counts.sum())
+        if mixed or found.mostly(WRITTEN):
+            few = len(found.values) <= FEW_VALUES
+            found.kind = "numbers, few values" if few else "numbers"
+            found.kind = "numbers and text" if wrong.any() else found.kind
+            found.column = Column(name, "number", indicator=gaps and missing)
+            warnings += _odd_numbers(what, numbers[~np.isnan(numbers)])
+            return found
+    if category or not found.is_identifier:
+        found.kind = "categories" if len(found.values) <= FEW_VALUES else "text"
+        values, _ = category_codes(series if missing else series.dropna())
+        found.column = Column(name, "category", values)
+        if len(values) > MANY_CATEGORIES:
+            warnings.append(
+                f"{what}: {len(values):,} categories, one input each; declare the "
+                "`values` that count (others are one), or leave the column out "
+                "(`drop=`)"
+            )
         return found
-    mixed = 2 * int(wrong.sum()) < int(found.counts.sum())
-    if mixed or found.mostly(WRITTEN):
-        found.kind = "mixed" if mixed else "numbers as text"
-        told = "[mixed-types] {}: numbers mixed with"
-        told = (told if mixed else "[written-numbers] {}: no plain numbers:").format(
-            what
-        )
-        entry = {name: {"kind": "category"}}
-        remedy = f": write plain numbers, or say `columns={entry!r}`"
-        note_values(problems, told, series, wrong, remedy)
-        return found
-    if not found.is_identifier:
-        return _category(found, series, problems)
     find = kinds.word_counter(2).build_analyzer()
     words = [len(find(str(value))) for value in found.values[:SAMPLED_VALUES]]
-    if sum(words) >= PROSE_WORDS * len(words):
-        found.kind = "free text"
-        told = f"`columns={ {name: {'hash': TEXT_WIDTH}}!r}` counts its words"
-        warnings.append(f"{what} holds free text and was left out: {told}")
-    else:
-        found.kind = "text"
-        told = "has a different text in (nearly) every row and was left out"
-        warnings.append(f"{what} {told}")
+    prose = sum(words) >= PROSE_WORDS * len(words)
+    found.kind = "free text" if prose else "text"
+    told = "has a different text in (nearly) every row and was left out"
+    if prose:
+        entry = {name: {"hash": TEXT_WIDTH}}
+        told = f"holds free text and was left out: `columns={entry!r}` counts its words"
+    warnings.append(f"{what} {told}")
     return found
 
 
 def _odd_numbers(what: str, known: FloatArray) -> list[str]:
     """Say which numbers look like missing values, or like names."""
-    found, low = list[str](), float(known.min())
+    found, low = list[str](), float(known.min(initial=np.inf))
     if low in MISSING_NUMBERS and (known[known != low] >= 0).all():
         found.append(
             f"{what}: {low:g} ({int((known == low).sum()):,} rows) looks like a "
@@ -177,19 +157,6 @@ def _odd_numbers(what: str, known: FloatArray) -> list[str]:
             f"{what} has a different whole number in every row and is an input: leave "
             "it out, or name it as the id, if it is one"
         )
-    return found
-
-
-def _category(found: Finding, series: pd.Series, problems: Problems) -> Finding:
-    what, (values, _) = f"column '{series.name}'", category_codes(series)
-    found.kind = "categories" if len(found.values) <= FEW_VALUES else "text"
-    told = f"{what}: {len(values):,} categories, one input each; declare the `values` "
-    told += "that count (others are one), or leave the column out (`drop=`)"
-    if len(values) > MAX_CATEGORIES:
-        problems.add(f"[too-many-categories] {told}; at most {MAX_CATEGORIES:,}")
-        return found
-    found.warnings += [told] * (len(values) > MANY_CATEGORIES)
-    found.column = Column(str(series.name), "category", values)
     return found
 
 

@@ -45,7 +45,9 @@ JSON = {"dtype": False, "precise_float": True}
 READERS: dict[str, tuple[str, dict[str, Any]]] = {
     **dict.fromkeys(PARQUET, ("read_parquet", {})),
     **dict.fromkeys((".feather", ".arrow"), ("read_feather", {})),
-    **dict.fromkeys((".xlsx", ".xls", ".xlsb", ".ods"), ("read_excel", {})),
+    **dict.fromkeys(
+        (".xlsx", ".xls", ".xlsb", ".ods"), ("read_excel", {"sheet_name": None})
+    ),
     ".dta": ("read_stata", {}),
     ".json": ("read_json", JSON),
     **dict.fromkeys((".jsonl", ".ndjson"), ("read_json", {**JSON, "lines": True})),
@@ -66,6 +68,7 @@ CHUNK_ROWS = 250_000
 MOST_SHOWN = 5  # bad records
 LINE = "line of the file"  # the name of an index
 LATIN = "read as Latin-1 (Windows-1252)"
+ENCODINGS = {"utf-16": ["read as UTF-16"], "cp1252": [LATIN]}  # notes
 TOTALS = frozenset({"total", "totals", "grand total", "sum", "summe"})
 
 
@@ -89,22 +92,31 @@ def read_table(
         Whether the index holds the lines of a text file, for messages.
     """
     if not isinstance(table, str | os.PathLike):
-        return _with_names(_as_pandas(table), numbered=numbered)
-    path = _existing(table)
-    if path.suffix.lower() in READERS:
-        frame, notes = _read_binary(path)
+        frame, notes = _as_pandas(table), list[str]()
+    elif Path(table).suffix.lower() in READERS:
+        frame, notes = _read_binary(Path(table))
     else:
-        text = TextFile.scan(path)
+        text = TextFile.scan(Path(table))
         kinds = dict.fromkeys(text.places(texts), str)
         frame, notes = next(text.frames(dtype=kinds)), text.notes
         for column, last in frame.iloc[-1].items():
             if isinstance(last, str) and last.strip(" :").casefold() in TOTALS:
                 raise DataError(
-                    f"[total-line] '{path.name}': the last line is a total ('{last}' "
-                    f"in column '{column}'), not a row: remove it"
+                    f"[total-line] '{text.path.name}': the last line is a total "
+                    f"('{last}' in column '{column}'), not a row: remove it"
                 )
-    frame, more = _with_names(frame, numbered=numbered)
-    return frame, notes + more
+    names = [str(name).strip() for name in frame.columns]
+    first = {name: names.index(name) for name in names if name}
+    notes = notes + ["columns without a name were left out"] * ("" in names)
+    for place, name in enumerate(names):
+        if first.get(name, place) != place:
+            notes.append(f"column '{name}' is repeated with the same values")
+            if not frame.iloc[:, place].equals(frame.iloc[:, first[name]]):
+                told = f"column '{name}' occurs twice with different values: rename one"
+                raise DataError(f"[repeated-column] {told}")
+    kept = frame.iloc[:, list(first.values())].set_axis(list(first), axis=1)
+    keeps = numbered and frame.index.name == LINE
+    return kept if keeps else kept.reset_index(drop=True), notes
 
 
 def read_chunks(
@@ -124,7 +136,8 @@ def read_chunks(
     """
     names = [column.name for column in columns]
     wanted = list(dict.fromkeys([*names, *keep]))
-    path = _existing(table) if isinstance(table, str | os.PathLike) else None
+    path = Path(table) if isinstance(table, str | os.PathLike) else None
+    subject = "table" if path is None else f"'{path.name}'"
     if path is not None and path.suffix.lower() in PARQUET:
         frames = _parquet_chunks(path)
     elif path is None or path.suffix.lower() in READERS:
@@ -132,7 +145,7 @@ def read_chunks(
     else:
         text = TextFile.scan(path)
         texts = [column.name for column in columns if column.kind != "number"]
-        require(wanted, text.header, f"'{path.name}'")
+        require(wanted, text.header, subject)
         written = set(keep).difference(names)  # without missing values
         frames = text.frames(
             CHUNK_ROWS,
@@ -143,7 +156,7 @@ def read_chunks(
         )
     for frame in frames:
         there = list(map(str, frame.columns))
-        require(wanted, there, "table" if path is None else f"'{path.name}'")
+        require(wanted, there, subject)
         if twice := [name for name in wanted if there.count(name) > 1]:
             raise DataError(f"[repeated-column] column '{twice[0]}' occurs twice")
         yield frame
@@ -181,18 +194,22 @@ def find_delimiter(text: str) -> str:
     >>> find_delimiter("a;b;c\n1,5;2;3\n")
     ';'
     """
-    best, most = ",", (0, 1)
+    scores = {",": (0, 1)}
     for delimiter in ",;\t|":
-        records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
-        lengths: list[int] = []
-        with suppress(csv.Error):
-            lengths.extend(islice((len(r) for r in records if r), PROBED_RECORDS))
+        lengths = [len(record) for record in _first(text, delimiter)]
         if lengths and lengths[0] > 1:
-            even = sum(length == lengths[0] for length in lengths)
-            score = (2 * even // len(lengths), lengths[0])
-            if score > most:
-                best, most = delimiter, score
-    return best
+            even = lengths.count(lengths[0])
+            scores[delimiter] = 2 * even // len(lengths), lengths[0]
+    return max(scores, key=lambda delimiter: scores[delimiter])
+
+
+def _first(text: str, delimiter: str) -> list[list[str]]:
+    """Return the first records of a text, as far as they can be read."""
+    records = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    found: list[list[str]] = []
+    with suppress(csv.Error):
+        found.extend(islice(filter(None, records), PROBED_RECORDS))
+    return found
 
 
 @dataclass
@@ -203,11 +220,11 @@ class TextFile:
     """
 
     path: Path
-    header: list[str]
     delimiter: str
     encoding: str
     decimal: str
-    notes: list[str]
+    header: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     lines: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @classmethod
@@ -217,7 +234,6 @@ class TextFile:
             start = data.read(HEAD_BYTES)
         kind = next((k for first, k in NOT_TEXT.items() if start.startswith(first)), "")
         utf_16 = start[:2] in (b"\xff\xfe", b"\xfe\xff")
-        known = ["utf-16"] if utf_16 else ["utf-8-sig", "cp1252"]
         with Problems(f"'{path.name}'", DataError) as problems:
             if not start.strip():
                 problems.add("[empty-file] the file is empty")
@@ -229,47 +245,24 @@ class TextFile:
             elif b"\0" in start and not utf_16:
                 told = "(a packed one ends with .gz, .bz2, .xz or .zip)"
                 problems.add(f"[not-text] a zero byte: not a text table {told}")
+        known = ["utf-16"] if utf_16 else ["utf-8-sig", "cp1252"]
         for encoding in known:
+            head = start.decode(encoding, "replace")
+            delimiter = find_delimiter(head[: head.rfind("\n") + 1] or head)
+            fields = [f for record in _first(head, delimiter) for f in record]
+            commas = [f.replace(",", ".", 1) for f in fields if "," in f]
+            decimal = "," if delimiter == ";" and any(map(is_number, commas)) else "."
+            text = cls(path, delimiter, encoding, decimal)
+            text.notes += ENCODINGS.get(encoding, [])
+            text.notes += [f"fields are separated by {delimiter!r}"] * (
+                delimiter != ","
+            )
+            text.notes += ["numbers have decimal commas"] * (decimal == ",")
             with suppress(UnicodeDecodeError):
-                return cls._scan(path, encoding, start)
+                text._check_records(head)
+                return text
         told = f"no text in {' or '.join(known)}: save it as UTF-8"
         raise DataError(f"[not-text] '{path.name}' is {told}")
-
-    @classmethod
-    def _scan(cls, path: Path, encoding: str, start: bytes) -> TextFile:
-        head = start.decode(encoding, "replace")
-        delimiter = find_delimiter(head[: head.rfind("\n") + 1] or head)
-        commas = delimiter == ";" and _has_decimal_commas(head)
-        notes = {"utf-16": ["read as UTF-16"], "cp1252": [LATIN]}.get(encoding, [])
-        notes += [f"fields are separated by {delimiter!r}"] * (delimiter != ",")
-        notes += ["numbers have decimal commas"] * commas
-        text = cls(path, [], delimiter, encoding, "," if commas else ".", notes)
-        try:
-            with text._records() as records:
-                lengths = np.fromiter(map(len, records), np.int64)
-                plain = records.line_num == len(lengths)
-        except csv.Error as error:
-            told = f"line {text._begins()[-1]:,}: {error} (a quote that is not closed?)"
-            raise DataError(f"[bad-record] '{path.name}': {told}") from error
-        lines = np.arange(1, 1 + len(lengths)) if plain else np.array(text._begins())
-        places = np.flatnonzero(lengths)
-        width, text.lines = lengths[places[0]], lines[places[1:]]
-        bad = [
-            f"[bad-record] line {lines[k]:,}: {lengths[k]} fields, expected {width}"
-            for k in places[lengths[places] != width].tolist()
-        ]
-        with text._records() as records:
-            header, first = islice(chain(filter(None, records), [[]]), 2)
-        with Problems(f"'{path.name}'", DataError) as problems:
-            problems.extend(bad[:MOST_SHOWN])
-            if (more := len(bad) - MOST_SHOWN) > 0:
-                problems.add(f"[bad-record] and {more:,} more such lines")
-            if not bad:
-                _check_header(header, first, head, problems)
-            if not first and not problems.found:
-                problems.add("[no-rows] no rows after the header")
-        text.header.extend(field.strip() for field in header)
-        return text
 
     @contextmanager
     def _records(self) -> Iterator[Any]:
@@ -281,6 +274,33 @@ class TextFile:
                 skipinitialspace=True,
                 strict=True,
             )
+
+    def _check_records(self, head: str) -> None:
+        """Find header and lines; raise all records of a wrong length, with lines."""
+        subject = f"'{self.path.name}'"
+        try:
+            with self._records() as records:
+                lengths = np.fromiter(map(len, records), np.int64)
+                plain = records.line_num == len(lengths)
+        except csv.Error as error:
+            told = f"line {self._begins()[-1]:,}: {error} (a quote that is not closed?)"
+            raise DataError(f"[bad-record] {subject}: {told}") from error
+        lines = np.arange(1, 1 + len(lengths)) if plain else np.array(self._begins())
+        places = np.flatnonzero(lengths)
+        width, self.lines = lengths[places[0]], lines[places[1:]]
+        bad = places[lengths[places] != width].tolist()
+        with Problems(subject, DataError) as problems:
+            for k in bad[:MOST_SHOWN]:
+                told = f"{lengths[k]} fields, expected {width}"
+                problems.add(f"[bad-record] line {lines[k]:,}: {told}")
+            if (more := len(bad) - MOST_SHOWN) > 0:
+                problems.add(f"[bad-record] and {more:,} more such lines")
+        with self._records() as records, Problems(subject, DataError) as problems:
+            header, first = islice(chain(filter(None, records), [[]]), 2)
+            _check_header(header, first, head, problems)
+            if not first and not problems.found:
+                problems.add("[no-rows] no rows after the header")
+        self.header += [field.strip() for field in header]
 
     def _begins(self) -> list[int]:
         """Return the line on which each record begins; last, where one would."""
@@ -356,21 +376,7 @@ def _check_header(
         )
 
 
-def _has_decimal_commas(head: str) -> bool:
-    """Whether fields of the first records are numbers with decimal commas."""
-    records = csv.reader(io.StringIO(head, newline=""), delimiter=";")
-    fields = [f for r in islice(records, PROBED_RECORDS) for f in r if "," in f]
-    return any(is_number(field.strip().replace(",", ".", 1)) for field in fields)
-
-
 # Other files and frames
-
-
-def _existing(table: str | os.PathLike[str]) -> Path:
-    path = Path(table)
-    if not path.is_file():
-        raise DataError(f"[file-missing] '{path}' is not a file")
-    return path
 
 
 @contextmanager
@@ -395,6 +401,8 @@ def open_file(path: Path) -> Iterator[IO[bytes]]:
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
     """Say which file cannot be read, or which package is missing."""
+    if not path.is_file():
+        raise DataError(f"[file-missing] '{path}' is not a file")
     try:
         yield
     except (DataError, UnicodeDecodeError):
@@ -412,17 +420,17 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _read_binary(path: Path) -> tuple[pd.DataFrame, list[str]]:
-    """Read a table that is not text, by its suffix."""
+    """Read a table that is not text, by its suffix; of a workbook the first sheet."""
     import pandas as pd
 
     reader, options = READERS[path.suffix.lower()]
     with _readable(path):
-        if reader != "read_excel":
-            return getattr(pd, reader)(path, **options), []
-        with pd.ExcelFile(path) as book:
-            first, *others = map(str, book.sheet_names)
-            more = f", the first of {1 + len(others)}" if others else ""
-            return pd.read_excel(book, sheet_name=first), [f"sheet '{first}'{more}"]
+        found = getattr(pd, reader)(path, **options)
+        if not isinstance(found, dict):
+            return found, []
+        (name, frame), *others = found.items()
+        more = f", the first of {1 + len(others)}" if others else ""
+        return frame, [f"sheet '{name}'{more}"]
 
 
 def _parquet_chunks(path: Path) -> Iterator[pd.DataFrame]:
@@ -431,7 +439,7 @@ def _parquet_chunks(path: Path) -> Iterator[pd.DataFrame]:
 
         first = 0
         for batch in ParquetFile(path).iter_batches(CHUNK_ROWS):
-            frame, _ = _with_names(batch.to_pandas(), numbered=False)
+            frame, _ = read_table(batch.to_pandas())
             yield frame.set_index(frame.index + first)
             first += len(frame)
 
@@ -453,24 +461,3 @@ def _as_pandas(table: Any) -> pd.DataFrame:
             f"[not-a-table] {type(table).__name__} is not a table: give a file, or a "
             "DataFrame of pandas, polars or Arrow (a lazy one: collect it)"
         ) from error
-
-
-def _with_names(
-    frame: pd.DataFrame, *, numbered: bool
-) -> tuple[pd.DataFrame, list[str]]:
-    """Column names as stripped text; repeated names only where the values agree."""
-    names = [str(name).strip() for name in frame.columns]
-    first = {name: names.index(name) for name in names if name}
-    notes = ["columns without a name were left out"] * ("" in names)
-    with Problems("table", DataError) as problems:
-        for place, name in enumerate(names):
-            if first.get(name, place) != place:
-                notes.append(f"column '{name}' is repeated with the same values")
-                if not frame.iloc[:, place].equals(frame.iloc[:, first[name]]):
-                    problems.add(
-                        f"[repeated-column] column '{name}' occurs twice with "
-                        "different values: rename one"
-                    )
-    kept = frame.iloc[:, list(first.values())].set_axis(list(first), axis=1)
-    keeps = numbered and frame.index.name == LINE
-    return kept if keeps else kept.reset_index(drop=True), notes

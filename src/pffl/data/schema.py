@@ -11,72 +11,19 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from pffl.errors import DataError, Problems
 from pffl.files import digest
-from pffl.records import Record
 from pffl.typing import BoolArray, FloatArray, IntArray
 
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)(e[-+]?\d+)?")
 MISSING = "missing"
 CODES = frozenset({"true", "false", "yes", "no", "y", "n"})
-
-
-@dataclass(frozen=True)
-class Numbered(Record):
-    """The names ``notes#0``, ``notes#1``, …: one for each input of a hashed text."""
-
-    column: str
-    count: int
-
-
-@dataclass(frozen=True)
-class Names(Record, Sequence[str]):
-    """Names in order, some of which are numbered: files hold these by their number."""
-
-    parts: tuple[str | Numbered, ...]
-
-    @cached_property
-    def _every(self) -> tuple[str, ...]:
-        return tuple(
-            name
-            for part in self.parts
-            for name in (
-                [part]
-                if isinstance(part, str)
-                else [f"{part.column}#{j}" for j in range(part.count)]
-            )
-        )
-
-    @property
-    def numbered(self) -> tuple[slice, ...]:
-        """Where the numbered ones are."""
-        sizes = [1 if isinstance(part, str) else part.count for part in self.parts]
-        ends = zip(self.parts, itertools.accumulate(sizes), strict=True)
-        return tuple(
-            slice(end - part.count, end)
-            for part, end in ends
-            if isinstance(part, Numbered)
-        )
-
-    def __len__(self) -> int:
-        return len(self._every)
-
-    def __getitem__(self, place: Any) -> Any:
-        return self._every[place]
-
-
-def names_in(parts: Iterable[str | Numbered]) -> tuple[str, ...] | Names:
-    """Return names in order; as they are, where none are numbered."""
-    found = tuple(parts)
-    plain = tuple(part for part in found if isinstance(part, str))
-    return plain if len(plain) == len(found) else Names(found)
 
 
 def named(column: str, values: Sequence[str]) -> tuple[str, ...]:
@@ -120,13 +67,16 @@ class Schema:
     indicators
         Places of inputs that may be missing, each with that of its indicator: where
         this is 1, the input is written as 0 and stands at the mean of the others.
+    words
+        Where the inputs of each hashed text begin and end.
     """
 
-    features: tuple[str, ...] | Names
+    features: tuple[str, ...]
     attributes: tuple[Attribute, ...]
     labels: tuple[str, ...]
     target: str = "label"
     indicators: tuple[tuple[int, int], ...] = ()
+    words: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         with Problems("schema", DataError) as problems:
@@ -157,7 +107,7 @@ class Schema:
     @property
     def texts(self) -> tuple[slice, ...]:
         """Where the inputs of each hashed text are."""
-        return self.features.numbered if isinstance(self.features, Names) else ()
+        return tuple(slice(*ends) for ends in self.words)
 
     @cached_property
     def groups(self) -> tuple[str, ...]:
@@ -211,13 +161,13 @@ class Schema:
 
     def as_dict(self) -> dict[str, object]:
         """Plain form, for files and messages."""
-        names = self.features
         return {
-            "features": asdict(names) if isinstance(names, Names) else list(names),
+            "features": list(self.features),
             "attributes": {a.name: list(a.values) for a in self.attributes},
             "labels": list(self.labels),
             "target": self.target,
             **({"indicators": self.indicators} if self.indicators else {}),
+            **({"words": self.words} if self.words else {}),
         }
 
     @cached_property

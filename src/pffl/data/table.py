@@ -23,7 +23,6 @@ from pffl.data.columns import (
     TableEncoding,
     Unseen,
     category_codes,
-    note_rows,
     read_numbers,
 )
 from pffl.data.read import LATIN, Table, read_table, require
@@ -162,32 +161,39 @@ def encode_table(table: Table, options: TableOptions) -> EncodedTable:
 
     columns, warnings = list[Column](), list[str]()
     read_off = {*chosen, *options.coded} - {*known, SITE}
+    marks = options.missing == "indicator"
     with Problems("table", DataError) as problems:
         for name in chosen:
             if name in known:
                 column, gaps = known[name], frame[name].isna().any()
-                bare = not column.indicator and column.fill is None
-                if gaps and bare and options.missing == "indicator":
+                if gaps and marks and not column.indicator and column.fill is None:
                     column = replace(column, indicator=column.kind != "category")
                     read_off.add(name)
                 columns.append(column)
                 continue
-            rule, coded = options.missing, name in declared
-            found = infer.infer(frame[name], problems, missing=rule, category=coded)
+            found = infer.infer(frame[name], missing=marks, category=name in declared)
             columns += [] if found.column is None else [found.column]
             warnings += found.warnings
+        if not columns:
+            problems.add("[no-inputs] no column is left as an input")
         labels = _labels(frame[label], options, known, problems)
         attributes = [_attribute(frame[n], known, problems) for n in options.group]
         silos = silos_of(frame, options, problems, known)
         if label not in known and options.silo and options.classification:
-            _check_label_sets(frame[label], *silos, problems)
+            _check_label_sets(frame[label], frame[options.silo], problems)
         if options.id is not None:
             _check_missing(frame[options.id], "id", problems)
-        if options.weight is not None:
-            kinds.weights_of(frame[options.weight], problems)
-        if not columns:
-            problems.add("[no-inputs] no column is left as an input")
-    notes += infer.kinds_of(columns)
+        given: Any = known[label].values if label in known else frame[label]
+        encoding = TableEncoding(
+            tuple(columns),
+            tuple(attributes),
+            labels,
+            label,
+            typed=kinds.classes_of(given, labels),
+            unseen=options.unseen,
+            weight=options.weight,
+        )
+        rows = encoding.encode(frame, problems)
     if apart:
         notes.append(
             f"not used as inputs, because they look protected: {listing(apart)}; "
@@ -200,7 +206,7 @@ def encode_table(table: Table, options: TableOptions) -> EncodedTable:
             where = f"protected attribute '{attribute.name}'"
             warnings += infer.spellings(where, attribute.values)
         warnings += infer.gap_warnings(frame, [*options.coded, *texts])
-    elif options.missing != "refuse":
+    elif marks:
         told = "`columns=` declares all columns: leave out `missing=`"
         raise UsageError(f"[options-conflict] {told}")
     else:
@@ -210,24 +216,13 @@ def encode_table(table: Table, options: TableOptions) -> EncodedTable:
         warn(f"protected attribute among the inputs: {', '.join(among)}")
     for warning in warnings:
         warn(warning)
-    given: Any = declared[label].values if label in known else frame[label]
-    encoding = TableEncoding.of(
-        columns,
-        attributes,
-        labels,
-        label,
-        label_type=kinds.label_type_of(given, labels),
-        unseen=options.unseen,
-        weight=options.weight,
-    )
-    notes += warnings
+    notes += [*infer.kinds_of(columns), *warnings]
     if options.silo is None and options.silos is None:
         notes.append("no silo column is named: all rows are in one silo")
     mapping = ", ".join(f"'{name}' → {code}" for code, name in enumerate(labels))
     positive = " (positive)" if len(labels) == 2 else ""
     notes.append(f"label '{label}': {mapping or 'a number'}{positive}")
     people = _people(frame, options, notes)
-    rows = encoding.rows(frame)
     used = dict.fromkeys([*chosen, *options.coded])
     undeclared = tuple(name for name in used if name in read_off)
     return EncodedTable(encoding, rows, silos, people, notes, undeclared)
@@ -375,42 +370,30 @@ def declare(frame: pd.DataFrame, encoding: TableEncoding, *coded: str) -> Declar
 def join_sites(
     tables: Mapping[str, Table], options: TableOptions
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Stack the tables with a column `SITE`; refuse different columns, with a diff."""
+    """Stack the tables with a column `SITE`; refuse different columns."""
     import pandas as pd
 
     if not tables:
         raise DataError("[no-silos] no silos")
-    frames, notes = dict[str, Any](), list[str]()
+    frames, notes = list[Any](), list[str]()
     with Problems("silos", DataError) as problems:
         for name, table in tables.items():
             try:
                 frame, more = read_table(table, _texts(options))
                 if options.columns:
                     _check_letters(more)
-                frames[str(name)] = frame
-                notes += [f"silo '{name}': {note}" for note in more]
             except DataError as error:
                 problems.add(f"[silo-refused] silo '{name}': {error}")
-    kinds_of = {
-        name: {str(c): "text" if read_numbers(f[c])[1].any() else "number" for c in f}
-        for name, f in frames.items()
-    }
-    expected = next(iter(kinds_of.values()))
-    with Problems("silos differ from the first", DataError) as problems:
-        for name, found in kinds_of.items():
-            lines = [f"- {column}" for column in expected if column not in found]
-            lines += [f"+ {column}" for column in found if column not in expected]
-            lines += [
-                f"~ {column}: {kind} → {found[column]}"
-                for column, kind in expected.items()
-                if kind != found.get(column, kind)
-            ]
-            if list(found) != list(expected) or not len(frames[name]):
-                lines = lines or [f"{len(frames[name])} rows; order {list(found)}"]
-            if lines:
-                problems.add(f"[silos-differ] '{name}': {'; '.join(lines)}")
-    stacked = [frame.assign(**{SITE: name}) for name, frame in frames.items()]
-    return pd.concat(stacked, ignore_index=True), notes
+                continue
+            frames.append(frame.assign(**{SITE: str(name)}))
+            notes += [f"silo '{name}': {note}" for note in more]
+            expected, found = set(frames[0].columns), set(frames[-1].columns)
+            if expected != found or not len(frame):
+                lines = [f"- {column}" for column in sorted(expected - found)]
+                lines += [f"+ {column}" for column in sorted(found - expected)]
+                told = f"'{name}' differs from the first: {'; '.join(lines) or 'empty'}"
+                problems.add(f"[silos-differ] {told}")
+    return pd.concat(frames, ignore_index=True), notes
 
 
 # Roles of columns
@@ -436,27 +419,19 @@ def _inputs(frame: pd.DataFrame, options: TableOptions) -> tuple[list[str], list
     return [name for name in names if name not in apart], [repr(n) for n in apart]
 
 
-def _check_missing(
-    series: pd.Series, what: str, problems: Problems, remedy: str = ""
-) -> pd.Series:
-    """Note missing values; return the others."""
-    absent = series.isna().to_numpy(dtype=bool)
+def _check_missing(series: pd.Series, what: str, problems: Problems) -> None:
+    """Note missing values."""
     told = f"[missing-values] {what} '{series.name}': missing values"
-    note_rows(problems, told, series, absent, remedy)
-    return series.dropna()
+    kinds.note(problems, told, series, series.isna().to_numpy(dtype=bool))
 
 
 def _labels(
     series: pd.Series, options: TableOptions, known: Known, problems: Problems
 ) -> tuple[str, ...]:
     """Class names in the order of their codes; the positive one of two is the last."""
-    where = f"label '{options.label}'"
-    remedy = "; `missing_label='drop'` leaves these rows out"
-    there = _check_missing(series, "label", problems, remedy)
     if not options.classification:
-        kinds.present_numbers(there, where, problems)
         return ()
-    names, _ = category_codes(there)
+    where, (names, _) = f"label '{options.label}'", category_codes(series.dropna())
     if len(names) > MAX_CLASSES:
         problems.add(
             f"[too-many-classes] {where}: {len(names)} different values, at most "
@@ -484,9 +459,6 @@ def _attribute(series: pd.Series, known: Known, problems: Problems) -> Attribute
         f"protected attribute '{name}'",
         category_codes(series.dropna()),
     )
-    entry = {name: {"values": [*values, MISSING]}}
-    remedy = f"; to make them a group, declare it: `columns={entry!r}`"
-    series = _check_missing(series, "protected attribute", problems, remedy)
     numbers = series.dtype.kind in "iuf"
     if numbers and len(values) > MAX_NUMERIC_GROUPS:
         told = f"{len(values)} different numbers: cut it into bands"
@@ -525,16 +497,13 @@ def silos_of(
     return partition.equal(len(frame), silos, options.random_state)
 
 
-def _check_label_sets(
-    label: pd.Series, silo: Any, silo_names: Sequence[str], problems: Problems
-) -> None:
+def _check_label_sets(label: pd.Series, silo: pd.Series, problems: Problems) -> None:
     """Refuse silos that code two classes differently: here {0, 1}, there {1, 2}."""
-    names, codes = category_codes(label)
-    sets = [[names[c] for c in np.unique(codes[silo == k])] for k in np.unique(silo)]
-    if len(names) > 2 and all(len(found) <= 2 for found in sets):
-        shown = [f"'{n}' {found}" for n, found in zip(silo_names, sets, strict=True)]
+    sets = label.groupby(silo, observed=True).unique()
+    if label.nunique() > 2 and sets.map(len).max() <= 2:
+        shown = [f"'{n}' {list(category_codes(found)[0])}" for n, found in sets.items()]
         problems.add(
             f"[silos-differ] label '{label.name}' is coded differently in the silos: "
             f"{listing(shown)}; declare its values (`columns=`) if these are "
-            f"{len(names)} classes"
+            f"{label.nunique()} classes"
         )

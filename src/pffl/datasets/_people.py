@@ -162,7 +162,8 @@ def compas(
     ]
     columns = [Column(name, "number") for name in COMPAS_RANGES]
     labels = ("no recidivism", "recidivism")
-    encoding = TableEncoding.of(columns, protected, labels, RECIDIVISM)
+    known = tuple(columns), tuple(protected), labels, RECIDIVISM
+    encoding = TableEncoding(*known)
     group_codes = encoding.schema.combine(np.stack([code for _, code in groups], 1))
     return Federation.from_rows(
         encoding.schema,
@@ -235,8 +236,12 @@ def adult(
     tables = []
     for file, own in zip(ADULT_FILES, hashes, strict=True):
         copy = None if source is None else Path(source) / file.name
-        known = replace(file, sha256=own)
-        path = fetch(known, source=copy, cache_dir=cache_dir, progress=progress)
+        path = fetch(
+            replace(file, sha256=own),
+            source=copy,
+            cache_dir=cache_dir,
+            progress=progress,
+        )
         tables.append(read_adult(path))
     table = pd.concat(tables, ignore_index=True)
     columns = [Column(name, "number") for name in ADULT_RANGES]
@@ -246,7 +251,8 @@ def adult(
             columns.append(Column(name, "category", values))
     target = "income over $50,000"
     protected = [Attribute(n, category_codes(table[n])[0]) for n in attributes]
-    encoding = TableEncoding.of(columns, protected, INCOMES, "income", target=target)
+    known = tuple(columns), tuple(protected), INCOMES, "income"
+    encoding = TableEncoding(*known, target=target)
     unknown = int((table[[*ADULT_CATEGORIES]] == "?").to_numpy().sum())
     return Federation.from_rows(
         encoding.schema,

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pffl import files
-from pffl.data.columns import Column, TableEncoding, Unseen, typed_labels
+from pffl.data.columns import Column, TableEncoding, Unseen
 from pffl.data.read import is_table, read_chunks
 from pffl.data.rows import Matrix, as_inputs, rows_not_finite
 from pffl.data.schema import Schema
@@ -624,7 +624,6 @@ def _assemble(
         )
     try:
         encoding = TableEncoding.from_dict(header.preparation)
-        typed_labels(encoding.schema.labels, encoding.label_type)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise Malformed(
             f"[bad-preparation] its preparation cannot be read: {error!r}"
