@@ -40,6 +40,7 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ OURS = {"report.html", "card.md", "model.safetensors", "run.toml", "history.csv"
 UNCHECKED = "not checked by rows: "
 NOISY = f"{UNCHECKED}noise was added; the account was checked, and no figure"
 EMBEDDED = re.compile(
-    r'<script type="application/json" id="certificate">(.*?)</script>', re.S
+    rb'<script type="application/json" id="certificate">(.*?)</script>', re.S
 )
 Json = dict[str, Any]
 
@@ -128,9 +129,18 @@ def agree(stated: Any, found: Any, scale: float = 0.0) -> bool:
     return bool(abs(stated - found) <= CLOSE * size + TINY)
 
 
-def known(part: Any) -> Any:
-    """Return a part of evidence; None where it is missing, and says why."""
-    return None if isinstance(part, dict) and set(part) == {"missing"} else part
+def present(parts: Json) -> Json:
+    """Return parts of evidence: None for one that is missing, and says why."""
+
+    def missing(part: Any) -> bool:
+        return isinstance(part, dict) and set(part) == {"missing"}
+
+    return {key: None if missing(part) else part for key, part in parts.items()}
+
+
+def of_cells(e: Json, key: str) -> Any:
+    """Return one number of each group of the constraint."""
+    return np.array([cell[key] for cell in e["cells"]], float)
 
 
 # Files
@@ -144,29 +154,26 @@ def read_json(text: bytes | str) -> Any:
             raise ValueError(f"a doubled key among {[key for key, _ in pairs]}")
         return found
 
-    def finite(text: str) -> float:
-        if not math.isfinite(number := float(text)):
+    def number(text: str, kind: type = float) -> Any:
+        if not math.isfinite(float(text)):
             raise ValueError(f"no number: {text[:20]}")
-        return number
+        return kind(text)
 
-    def whole(text: str) -> int:
-        finite(text)
-        return int(text)
-
-    numbers: Any = {"parse_float": finite, "parse_constant": finite, "parse_int": whole}
+    numbers: Any = {"parse_float": number, "parse_constant": number}
+    numbers["parse_int"] = partial(number, kind=int)
     return json.loads(text, object_pairs_hook=unique, **numbers)
 
 
 def read_run(place: Path) -> tuple[Json, SavedModel | None, Json, list[Check]]:
     """Read a folder, a certificate or a page: certificate, model, run file, hashes."""
-    folder = place if place.is_dir() else place.parent
+    folder, page = place if place.is_dir() else place.parent, place.suffix == ".html"
     weights, spec = folder / "model.safetensors", folder / "run.toml"
-    page, model, run = place.suffix == ".html", None, {}
+    model, run = None, {}
     try:
         path = folder / "certificate.json" if place.is_dir() else place
-        (text,) = (
-            EMBEDDED.findall(path.read_text("utf-8")) if page else [path.read_bytes()]
-        )
+        text = path.read_bytes()
+        if page:
+            (text,) = EMBEDDED.findall(text)
         stated = read_json(text)
         if (stated["format"], repr(stated["version"])) != (FORMAT, str(VERSION)):
             raise ValueError(f"not version {VERSION} of {FORMAT}")
@@ -184,8 +191,9 @@ def check_files(folder: Path) -> Iterator[Check]:
     hashes = dict(read_json((folder / "manifest.json").read_bytes())["files"])
     there = {path.name: path for path in folder.iterdir() if path.is_file()}
     for name in sorted({*hashes} | ({*there} & OURS)):
-        text = there[name].read_bytes() if name in there else b""
-        found = hashlib.sha256(text).hexdigest() if name in there else "no such file"
+        found = "no such file"
+        if name in there:
+            found = hashlib.sha256(there[name].read_bytes()).hexdigest()
         yield from compare(f"file {name}", hashes.get(name, "not listed"), found)
 
 
@@ -621,13 +629,13 @@ def best_ends(m: Sequence[float], price: float) -> tuple[Any, float]:
 
 def check_declared(e: Json, model: SavedModel, run_file: Json) -> Iterator[Check]:
     """Compare evidence with the model file and with the run file."""
-    run, terms, path = known(e["training"]), e["terms"], known(e["path"])
-    about, length = model.about, float(np.linalg.norm(model.w))
-    own: Json = {"kind": about["kind"], "described": about, "length": length}
-    own["fingerprint"] = model.hash()
+    run, terms, path, noisy = (e[k] for k in ("training", "terms", "path", "privacy"))
+    about, stretch = model.about, model.stretch
+    own: Json = {"kind": about["kind"], "described": about, "fingerprint": model.hash()}
+    own["length"] = float(np.linalg.norm(model.w))
     if about["kind"] in LINEAR:
-        unit = min(model.stretch, model.cut)
-        own |= {"unit": unit * (2 * model.stretch - unit), "l2": about["l2"]}
+        unit = min(stretch, model.cut)
+        own |= {"unit": unit * (2 * stretch - unit), "l2": about["l2"]}
         own |= {"convex": True, "linear": True}
     found: Json = {"model": own, "labels": model.schema["labels"]}
     if run and model.rows is not None:
@@ -636,19 +644,16 @@ def check_declared(e: Json, model: SavedModel, run_file: Json) -> Iterator[Check
         found["terms"] = {"loss_bound": model.loss_bound}
     if run and (e["promise"] or e["minimax"]):
         found["cells"] = [{"multiplier": one} for one in model.multipliers.tolist()]
-    yield from compare("evidence", e, found)
     if path:
-        chosen = path["candidates"][path["chosen"]]["model"]
-        yield from compare("model that is shipped", chosen, model.w.tolist())
+        yield from compare("model", own_of(path)["model"], model.w.tolist())
+    yield from compare("evidence", e, found)
     if not run:
         return
-    declared = {"run": {"seed": run["seed"]}, "constraint": run["constraint"]}
-    declared["model"] = e["model"]["described"]
-    if not known(e["privacy"]):  # risks are by rows under noise
-        declared["run"]["weighting"] = terms["weighting"]
-    if not terms["later"]:
-        declared["run"]["confidence"] = terms["confidence"]
-    noisy = known(e["privacy"])  # under noise there is no gap
+    # Under noise risks are by rows, and there is no gap.
+    settings = {} if noisy else {"weighting": terms["weighting"]}
+    settings |= {} if terms["later"] else {"confidence": terms["confidence"]}
+    declared = {"run": {"seed": run["seed"], **settings}}
+    declared |= {"constraint": run["constraint"], "model": e["model"]["described"]}
     for key in ("multiplier_bound", "risk_weight", *(() if noisy else ("target_gap",))):
         if e["promise"] and run["method"].get(key) is not None:
             yield from compare(key, terms[key], float(run["method"][key]))
@@ -658,13 +663,18 @@ def check_declared(e: Json, model: SavedModel, run_file: Json) -> Iterator[Check
                 yield from compare(f"run file, {part}, {key}", stated[key], value)
 
 
+def own_of(path: Json) -> Json:
+    """Return the candidate of a path that is shipped."""
+    return path["candidates"][path["chosen"]]
+
+
 def check_cells(e: Json) -> Iterator[Check]:
     """Find in every bounded group the rows of its name, and every row in some group.
 
     A name is made of values of its people: of attributes, the label, the silo. What
     bounds are on is what the constraint says.
     """
-    rule = (known(e["training"]) or {}).get("constraint") or {}
+    rule = (e["training"] or {}).get("constraint") or {}
     if (kind := rule.get("kind")) != "both" and kind is not None:
         goal = kind if kind in RATES else "loss"
         yield from compare("what bounds are on", e["terms"]["goal"], goal)
@@ -701,7 +711,7 @@ def check_rows(e: Json, model: SavedModel, rows: Json) -> Iterator[Check]:
     """Compare everything that was measured with the rows."""
     data, there, s = e["data"], {*rows["split"].tolist()}, rows["s"]
     parts = ("path", "heldout", "before", "training")
-    path, held, old, run = (known(e[key]) for key in parts)
+    path, held, old, run = (e[key] for key in parts)
     told = {*e["seen"]["splits"], *data["splits"], *(held["splits"] if held else [])}
     told |= {*(old["samples"] if old else []), *([path["split"]] if path else [])}
     told |= {"train"} if run else set()
@@ -747,7 +757,7 @@ def overlap(rows: Json, splits: Sequence[str]) -> int:
 
 def check_sums(e: Json, model: SavedModel, rows: Json) -> Iterator[Check]:
     """Compare all sums with the rows: of the model, the unconstrained one, the path."""
-    own, old, path = e["terms"]["loss_bound"], known(e["before"]), known(e["path"])
+    own, old, path = e["terms"]["loss_bound"], e["before"], e["path"]
     by_split: dict[str, SplitRows] = {}
 
     def sums(stated: Json, w: Any, M: float | None = own) -> Json:
@@ -757,25 +767,27 @@ def check_sums(e: Json, model: SavedModel, rows: Json) -> Iterator[Check]:
         return by_split[key].sums(np.array(w), M, stated)
 
     found: Json = {"seen": sums(e["seen"], model.w)}
-    if known(e["heldout"]):
+    if e["heldout"]:
         found["heldout"] = sums(e["heldout"], model.w)
     if old:
         samples = {key: sums(one, old["model"]) for key, one in old["samples"].items()}
         found["before"] = {"samples": samples}
     if path:
-        found["path"] = {"candidates": []}
-        for one in path["candidates"]:
-            at = one["model"], one["loss_bound"]
-            both = {key: sums(one[key], *at) for key in ("training", "calibration")}
-            found["path"]["candidates"].append(both)
+        parts = ("training", "calibration")
+        found["path"] = {
+            "candidates": [
+                {key: sums(one[key], one["model"], one["loss_bound"]) for key in parts}
+                for one in path["candidates"]
+            ]
+        }
     yield from compare("sums", e, found, 1.0)
 
 
 def check_caps(e: Json, w: Any, rows: SplitRows) -> Iterator[Check]:
     """Choose M again: the smallest that changes no mean loss, and no verdict."""
     on_losses = e["promise"] and e["terms"]["goal"] == "loss"
-    bounds = np.array([c["bound"] * on_losses for c in e["cells"]] + [0.0])
-    scales = np.array([c["scale"] for c in e["cells"]] + [0.0])
+    bounds = np.append(of_cells(e, "bound") * on_losses, 0.0)
+    scales = np.append(of_cells(e, "scale"), 0.0)
 
     def harmless(at: Any, M: float, room: float) -> bool:
         z, every = rows.scores(at), rows.s.sum()
@@ -789,10 +801,9 @@ def check_caps(e: Json, w: Any, rows: SplitRows) -> Iterator[Check]:
         same = np.where(met, under, over) | (bounds <= 0)
         return bool(((np.abs(b - a) <= limit) & same).all())
 
-    path, caps = known(e["path"]), caps_of(e)
-    models = [(w, e["terms"]["loss_bound"])]
-    if path:
-        models += [(np.array(c["model"]), c["loss_bound"]) for c in path["candidates"]]
+    models, caps = [(w, e["terms"]["loss_bound"])], caps_of(e)
+    others = e["path"]["candidates"] if e["path"] else []
+    models += [(np.array(one["model"]), one["loss_bound"]) for one in others]
     for at, M in models if e["terms"]["clipping"] != "declared" else []:
         smaller = [cap for cap in caps if M is None or cap < M * (1 - CLOSE)]
         good = not any(harmless(at, cap, -MET) for cap in smaller)
@@ -808,13 +819,12 @@ def check_gap(e: Json, w: Any, rows: SplitRows) -> Iterator[Check]:
     Upper end: β F(w) + B max(0, r(w)). Lower end: β F + λᵀr at a point, less what
     strong convexity (or a ball) lets it fall by, given the gradient there.
     """
-    if not (pair := known(e["proofs"]["gap"])):
+    if not (pair := e["proofs"]["gap"]):
         return
     beta, mu = e["terms"]["risk_weight"], e["model"]["l2"] * e["model"]["unit"]
     B = e["terms"]["multiplier_bound"] if e["promise"] or e["minimax"] else 0.0
-    lam, at = np.array([c["multiplier"] for c in e["cells"]]), np.array(pair["at"])
-    zeta = np.array([c["bound"] for c in e["cells"]])
-    aims = [c["bound"] if c["aimed"] is None else c["aimed"] for c in e["cells"]]
+    lam, zeta, aims = (of_cells(e, key) for key in ("multiplier", "bound", "aimed"))
+    at, aims = np.array(pair["at"]), np.where(np.isnan(aims), zeta, aims)
     violation = float((rows.means(w) - aims).max(initial=0.0))
     upper = beta * rows.risk(w) + B * violation
     g = rows.plane(at, 0 * at, beta * rows.in_risk + rows.in_cells(lam))[1]
@@ -840,9 +850,9 @@ def check_planes(e: Json, rows: SplitRows) -> Iterator[Check]:
 
     All together: λ on the simplex.
     """
-    zeta = np.array([cell["bound"] for cell in e["cells"]])
+    zeta = of_cells(e, "bound")
     for kind in ("least", "excess"):
-        if (one := known(e["proofs"][kind])) is None:
+        if (one := e["proofs"][kind]) is None:
             continue
         lam, v, at = (np.array(one[k]) for k in ("multipliers", "model", "at"))
         offsets, good = np.array(one["offsets"]), bool((lam >= 0).all())
@@ -868,10 +878,9 @@ def check_planes(e: Json, rows: SplitRows) -> Iterator[Check]:
 
 def check_commitments(e: Json) -> Iterator[Check]:
     """Plan bets again, and put the candidates of a path in order again."""
-    held, terms, path = known(e["heldout"]), e["terms"], known(e["path"])
-    bounds = np.array([cell["bound"] for cell in e["cells"]])
+    held, terms, path = e["heldout"], e["terms"], e["path"]
+    bounds, seen = of_cells(e, "bound"), e["seen"] if e["training"] else None
     delta = None if terms["later"] else 1 - terms["confidence"]
-    seen = e["seen"] if known(e["training"]) else None
     samples = [("test rows", held, seen, delta, terms["loss_bound"])] if held else []
     for k, one in enumerate(path["candidates"] if path else [], 1):
         plan = one["calibration"], one["training"], 1 - path["confidence"]
@@ -946,7 +955,7 @@ def check_path(e: Json, path: Json, bounds: Any) -> Iterator[Check]:
     yield Check("candidates, safest first", rooms, "another order", good)
     kept = shown_up_to(path, bounds, 1 - path["confidence"], rates)
     yield from compare("candidate that is chosen", path["chosen"], max(kept - 1, 0))
-    own = models[path["chosen"]]
+    own = own_of(path)
     yield from compare("M", e["terms"]["loss_bound"], own["loss_bound"])
     sums = {key: own["training"][key] for key in ("splits", "cells", "strata")}
     yield from compare("sums of the shipped model", e["seen"], sums, 1.0)
@@ -968,46 +977,36 @@ def shown_up_to(path: Json, bounds: Any, delta: float, rates: bool) -> int:
 # Conclusions: figures and verdicts, from the sums
 
 
-def separate(e: Json, sample: Json, overlap: Any) -> bool:
-    """Whether rows may speak of new people: none of their people was trained on."""
-    trained_on, own = e["data"]["trained_on"], e["data"]["fingerprint"]
-    other = None not in (trained_on, own) and trained_on != own
-    ours = (known(e["training"]) or trained_on is not None) and not other
-    trained = ours and "train" in sample["splits"]
-    return not trained and not (e["data"]["by_person"] and overlap)
-
-
 def new_people(e: Json, bounds: Any) -> tuple[Any, bool, Json | None]:
     """Return upper ends for new people, whether all bounds are shown, and the rows.
 
     δ is shared with models that were compared on the same rows, and with earlier looks.
     """
-    terms, data, path, rows = (
-        e["terms"],
-        e["data"],
-        known(e["path"]),
-        known(e["heldout"]),
-    )
+    terms, data, path, rows = (e[key] for key in ("terms", "data", "path", "heldout"))
     looks = terms["candidates"] * max(1, terms["later"] * (terms["later"] + 1))
-    delta, overlap = (1 - terms["confidence"]) / looks, data["overlap"]
-    share = delta
+    share = delta = (1 - terms["confidence"]) / looks
+    overlap = data["overlap"]
     if path:
-        own, overlap = path["candidates"][path["chosen"]], path["overlap"]
-        rows = own["calibration"]
-        share /= len(path["candidates"]) if path["chosen"] > 0 else 1
-    weighted, seen = data["weighted"], data["weights"] or [0.0, 0.0]
-    if weighted is None and rows:
+        rows, overlap = own_of(path)["calibration"], path["overlap"]
+        share = delta / (len(path["candidates"]) if path["chosen"] > 0 else 1)
+    if not rows:
+        return None, False, rows
+    weighted, heaviest = data["weighted"], (data["weights"] or [0.0])[-1]
+    if weighted is None:
         samples = (e["seen"]["strata"], rows["strata"])
         weighted = any(sums["weight"] != sums["count"] for sums in samples)
-    top, M = terms["weight_bound"], terms["loss_bound"]
-    heavy = weighted and (top is None or seen[1] > top)
+    top, M, found = terms["weight_bound"], terms["loss_bound"], None
+    heavy = weighted and (top is None or heaviest > top)
     rates = terms["goal"] != "loss"
     heavy, M = (weighted or data["several"], 1.0) if rates else (heavy, M)
-    if not rows or not len(bounds) or M is None or heavy:
-        return None, False, rows
-    found = upper_rates(rows, share) if rates else None
-    found = found if rates else upper_ends(rows, len(bounds), M, share)
-    found = found if separate(e, rows, overlap) else None
+    # None of these people may have been trained on.
+    known = None not in (data["trained_on"], data["fingerprint"])
+    other = known and data["trained_on"] != data["fingerprint"]
+    ours = (e["training"] or data["trained_on"] is not None) and not other
+    spent = (ours and "train" in rows["splits"]) or (data["by_person"] and overlap)
+    if len(bounds) and M is not None and not heavy and not spent:
+        found = None if rates else upper_ends(rows, len(bounds), M, share)
+        found = upper_rates(rows, share) if rates else found
     shown = found is not None and bool((found <= bounds).all())
     if path and found is not None:
         shown = shown_up_to(path, bounds, delta, rates) > path["chosen"]
@@ -1017,7 +1016,7 @@ def new_people(e: Json, bounds: Any) -> tuple[Any, bool, Json | None]:
 
 def impossible(e: Json, bounds: Any) -> bool:
     """Whether the proof that no model keeps the bounds goes far enough."""
-    one, old = known(e["proofs"]["excess"]), known(e["before"])
+    one, old = e["proofs"]["excess"], e["before"]
     if one is None or not e["promise"]:
         return False
     longest = max(one["longest"], e["model"]["length"])
@@ -1028,15 +1027,15 @@ def impossible(e: Json, bounds: Any) -> bool:
     return bool(value > 0 and (value > FAR * cost or value >= 2 * NEAR * cost))
 
 
-def check_conclusions(stated: Json) -> Iterator[Check]:
+def check_conclusions(stated: Json, e: Json) -> Iterator[Check]:
     """Compare figures with what follows from the sums, and test the three verdicts.
 
     Of training rows the model's own loss is judged, elsewhere the shipped predictor's.
     That a run is not converged may always be said: it claims nothing.
     """
-    e, r, promise = stated["evidence"], stated["figures"], stated["evidence"]["promise"]
-    run, held, old = (known(e[key]) for key in ("training", "heldout", "before"))
-    bounds = np.array([cell["bound"] for cell in e["cells"]], float)
+    r, promise = stated["figures"], e["promise"]
+    run, held, old = (e[key] for key in ("training", "heldout", "before"))
+    bounds = of_cells(e, "bound")
 
     def means(sample: Json) -> Any:
         own = run and sample["splits"] == ["train"]
@@ -1051,7 +1050,7 @@ def check_conclusions(stated: Json) -> Iterator[Check]:
     for name, sample in old["samples"].items() if old else ():
         table[f"before_{name}_loss"] = means(sample).tolist()
     if held:
-        table["test_count"] = held["cells"]["count"]
+        table["test_count"] = many = held["cells"]["count"]
         table["test_loss"] = means(held).tolist()
     if upper is not None and rows:
         tops = zip(upper.tolist(), rows["cells"]["count"], strict=True)
@@ -1059,22 +1058,18 @@ def check_conclusions(stated: Json) -> Iterator[Check]:
     shown_table = {key: [row[key] for row in r["cells"]] for key in table}
     yield from compare("groups", shown_table, table, 1e-3)
 
-    scales = np.array([cell["scale"] for cell in e["cells"]], float)
-    limit = np.maximum(np.minimum(scales, bounds), 0.0) * MET * bool(run)
+    limit = np.maximum(np.minimum(of_cells(e, "scale"), bounds), 0.0) * MET * bool(run)
     limit = limit if e["terms"]["goal"] == "loss" else limit * 0 + TINY
-    proved, stopped = impossible(e, bounds), (run or {}).get("stopped")
-    proved = proved and bool((train - bounds > MET * limit).any())
-    empty, met = bool(np.isnan(train).any()), bool((train - bounds <= limit).all())
-    words = (
-        {"not measured"} if empty else {"met" if met else "not met", "not converged"}
-    )
+    proved = impossible(e, bounds) and bool((train - bounds > MET * limit).any())
+    met = "met" if (train - bounds <= limit).all() else "not met"
+    words = {"not measured"} if np.isnan(train).any() else {met, "not converged"}
     words = {"impossible"} if proved else words
     words = words if promise else {"no bounds", "not converged"}
-    words = words if stopped is None else {stopped}
+    words = {run["stopped"]} if run and run["stopped"] else words
     test = new = "not measured"
-    if held and any(many := np.array(held["cells"]["count"])):
-        over = (means(held) > bounds) & (many >= FEW)
-        test = "within" if many.min() >= FEW else test
+    if held and any(many):
+        over = (means(held) > bounds) & (np.array(many) >= FEW)
+        test = "within" if min(many) >= FEW else test
         test = ("exceeded" if over.any() else test) if promise else "no bounds"
     if upper is not None:
         new = ("certified" if shown else "not certified") if promise else "no bounds"
@@ -1086,17 +1081,17 @@ def check_conclusions(stated: Json) -> Iterator[Check]:
     yield Check("status", r["status"], [*words], r["status"] in words)
 
     figures = {key: e["terms"][key] for key in ("confidence", "loss_bound")}
-    if pair := known(e["proofs"]["gap"]):
+    if pair := e["proofs"]["gap"]:
         ends = pair["upper"], pair["lower"]
         figures["gap"] = max(ends[0] - ends[1], 1e-15 * max(map(abs, ends)))
     yield from compare("figures", r, figures, 1e-3)
-    excess, smallest = known(e["proofs"]["excess"]), r["smallest_bound"]
+    excess: Json = e["proofs"]["excess"] or {"upper": None}
+    top, smallest = excess["upper"], r["smallest_bound"]
     good = (smallest is not None) == impossible(e, bounds)
     if good and smallest is not None:
-        equal = len({*bounds.tolist()}) == 1
-        top = excess["upper"] - (0.0 if equal else float(bounds.max()))
+        top -= 0.0 if np.ptp(bounds) == 0 else float(bounds.max())
         good = top - TINY <= smallest <= top + 1.1e-5 * abs(top)  # rounded up
-    yield Check("smallest bound", smallest, excess and excess["upper"], good)
+    yield Check("smallest bound", smallest, top, good)
 
 
 # With noise: the privacy account
@@ -1145,7 +1140,7 @@ def check_account(e: Json) -> Iterator[Check]:
     member = np.array([[float(one in c["of"]) for one in strata] for c in e["cells"]])
     parts = [("seen", "train", "final losses"), ("heldout", "test", "losses")]
     for part, split, losses in parts:
-        if (figures := n[part]) is None or not known(e[part]):
+        if (figures := n[part]) is None or not e[part]:
             continue
         noise: Json = {"count_deviation": deviation["counts", split]}
         noise["loss_deviation"] = deviation[losses, split]
@@ -1185,14 +1180,15 @@ def verify(run: str | Path, rows: str | Path | None = None) -> list[Check]:
     """
     stated, model, run_file, checks = read_run(Path(run))
     try:
-        e = stated["evidence"]
+        e = present(stated["evidence"])
+        e["proofs"] = present(e["proofs"])
         if model is not None:
             checks += check_declared(e, model, run_file)
         checks += check_cells(e)
-        if known(e["privacy"]):
+        if e["privacy"]:
             checks += check_account(e)
             return [*checks, Check(NOISY, note=True)]
-        checks += [*check_commitments(e), *check_conclusions(stated)]
+        checks += [*check_commitments(e), *check_conclusions(stated, e)]
         if rows is None or model is None:
             what = "no rows were given" if rows is None else "no model file is there"
             return [*checks, Check(f"{UNCHECKED}{what}", note=True)]
