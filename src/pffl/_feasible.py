@@ -40,12 +40,7 @@ from pffl.driver import drive
 from pffl.engines.base import Engine
 from pffl.errors import NotMetError, UsageError
 from pffl.evidence.measure import Wanted, expected_rows, heldout_sample
-from pffl.evidence.proofs import (
-    find_common,
-    find_least,
-    of_cells,
-    unmeasurable,
-)
+from pffl.evidence.proofs import find_common, find_least, of_cells, unmeasurable
 from pffl.evidence.record import Least, Missing
 from pffl.flow import Flow, gather
 from pffl.methods.auto import Auto

@@ -11,12 +11,7 @@ from pffl.engines import Local
 from pffl.prepare import Options
 from pffl.problem import Point
 from tests.driving import measure
-from tests.helpers import (
-    draw_multipliers,
-    group_masks,
-    make_federation,
-    make_problem,
-)
+from tests.helpers import draw_multipliers, group_masks, make_federation, make_problem
 from tests.inside import Pair
 from tests.oracles import MODELS
 from tests.saddle import Oracle
@@ -36,12 +31,7 @@ def drawn(seed, *, kind="logistic", beta=1.0, l2=0.05, radius=10.0, bound=0.5):
         **prices,
     )
     oracle = Oracle.of(
-        federation,
-        group_masks(federation),
-        [bound, bound],
-        kind=kind,
-        l2=l2,
-        **prices,
+        federation, group_masks(federation), [bound, bound], kind=kind, l2=l2, **prices
     )
     return rng, engine, problem, oracle
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 
 import pffl
 from tests.inside import Audited, Judged, conclude
-from tests.verifying import not_verified
 
 #: What cannot be said of weighted rows.
 SILENT = ("holdout_error",)
@@ -93,28 +91,6 @@ def test_only_losses_are_bounded_and_all_of_the_risk_is_theirs(run):
     for group in conclude(e).rates:
         assert group.error.lower is group.error.upper is None
         assert group.error.value is not None
-
-
-def test_verify_agrees_and_notices(rows, run, tmp_path):
-    assert not_verified(run, rows, tmp_path) == []
-    run.save(tmp_path / "other")
-    place = tmp_path / "other" / "certificate.json"
-    plain = json.loads(place.read_bytes())
-    rows.export(tmp_path / "rows.csv")
-    for change in (
-        lambda e: e["heldout"]["logs"][0][2].__setitem__(3, -1.0),
-        lambda e: e["heldout"]["people"]["t"].__setitem__(1, 9.0),
-        lambda e: e["heldout"]["levels"][0].__setitem__(3, 0.6),
-        lambda e: e["data"].__setitem__("weights", [1.0, 39.0]),
-        lambda e: e["data"].__setitem__("weighted", False),
-        lambda e: e["terms"].__setitem__("weight_bound", 61.0),
-    ):
-        other = json.loads(json.dumps(plain))
-        change(other["evidence"])
-        place.write_text(json.dumps(other))
-        checks = pffl.verify(tmp_path / "other", tmp_path / "rows.csv")
-        wrong = [c for c in checks if not c.agrees and not c.what.startswith("file ")]
-        assert wrong
 
 
 def test_a_weight_above_the_bound_and_no_bound_at_all(rows, run):

@@ -31,11 +31,7 @@ WORDS = {
     "test": {"within", "exceeded", "not measured", "not decided", "no bounds"},
     "new_people": {"certified", "not certified", "not measured", "no bounds"},
 }
-TITLES = {
-    "training": "training rows",
-    "test": "test rows",
-    "new_people": "new people",
-}
+TITLES = {"training": "training rows", "test": "test rows", "new_people": "new people"}
 RUNS = {
     "certified": ("synthetic", "--bound", "0.85", "--set", "data.rows=6000"),
     "not certified": ("synthetic", "--bound", "0.66", "--set", "data.rows=900"),
@@ -167,11 +163,7 @@ def test_pictures_of_people_who_were_trained_on_certify_nothing(tmp_path: Path) 
     from tests.datasets.celeba_files import Drawn
 
     folder = Drawn(tmp_path / "celeba").zipped()
-    usual: dict[str, Any] = {
-        "clients": None,
-        "size": 4,
-        "random_state": 0,
-    }
+    usual: dict[str, Any] = {"clients": None, "size": 4, "random_state": 0}
     usual |= {"least_images": 3, "test_fraction": 0.3}
     own = pffl.datasets.celeba(folder, **usual)
     assert len(own) == 12

@@ -41,14 +41,7 @@ from pffl.evidence.record import (
     Sites,
     Training,
 )
-from pffl.flow import (
-    Flow,
-    Start,
-    ask,
-    ask_all,
-    gather,
-    given,
-)
+from pffl.flow import Flow, Start, ask, ask_all, gather, given
 from pffl.models.linear import LinearModel
 from pffl.problem import Point, Problem
 from pffl.queries import Census, Evaluate, EvaluateTotal
