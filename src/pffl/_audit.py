@@ -56,6 +56,7 @@ from pffl.evidence.measure import (
     measure,
     terms_of,
 )
+from pffl.evidence.rates import with_scores
 from pffl.evidence.record import Evidence, Missing
 from pffl.methods.auto import Auto
 from pffl.models.base import Inputs, Model
@@ -309,7 +310,7 @@ def audit(
         minimax=False,
         notes=notes,
     )
-    evidence = audited.looks.counted(evidence)
+    evidence = with_scores(audited.looks.counted(evidence), here, model, audited.w)
     who = [f"all figures are those of {who}"] if (who := named(evidence)) else []
     notes = [*evidence.notes, *who, *Conclusions(evidence).remarks]
     return Audit(audited, engine.encoding, replace(evidence, notes=notes))

@@ -29,6 +29,7 @@ from pffl.evidence.measure import (
     evidence_of,
     terms_of,
 )
+from pffl.evidence.rates import with_scores
 from pffl.evidence.record import (
     NOT_ASKED,
     About,
@@ -39,7 +40,7 @@ from pffl.evidence.record import (
     Training,
 )
 from pffl.evidence.tables import chosen_bound
-from pffl.fit import fit
+from pffl.fit import at_selection_rate, deciding, fit
 from pffl.flow import Flow
 from pffl.methods import method_of
 from pffl.methods.auto import Auto
@@ -245,6 +246,8 @@ def solve(
         took = time.monotonic() - began if e.noise is None else 0.0  # it tells of rows
         training = replace(e.training, queries=meter.cost, seconds=took, choice=choice)
         e = replace(e, training=training)
+    if not asker.pooled:
+        e = with_scores(e, asker.federation, solution.model, solution.w)
     if privacy is None or asker.pooled or asker.federation is None:
         notes += asker.notes
     solution = noted(replace(solution, evidence=e), notes)
@@ -302,6 +305,16 @@ def solving(
         )
     else:
         found = yield from fit(problem, chosen, wanted, gap_every=gap_every)
+        if settings.selection_rate is not None and found.run.stopped is None:
+            rate = settings.selection_rate
+            if getattr(bare, "threshold", 0.5) != 0.5:
+                raise UsageError(
+                    "[options-conflict] give a threshold, or a selection rate"
+                )
+            found, cut = yield from at_selection_rate(found, rate, wanted)
+            problem = deciding(problem, cut)
+            share = f"{100 * rate:g} % of the training rows are selected, at most"
+            notes = (*notes, f"threshold {cut:.6g}: {share}")
     run, solved = found.run, found.problem
     data = replace(setting.data, trained_on=setting.data.fingerprint)
     held = found.measured.heldout

@@ -736,6 +736,7 @@ def check_rows(e: Json, model: SavedModel, rows: Json) -> Iterator[Check]:
         yield Check(f"{UNCHECKED}losses of a network, and what follows", note=True)
         return
     yield from check_sums(e, model, rows)
+    yield from check_scores(e, model, rows)
     train = SplitRows(rows, ["train"], e, model)
     if run and train.mass.all():
         yield from check_caps(e, model.w, train)
@@ -781,6 +782,43 @@ def check_sums(e: Json, model: SavedModel, rows: Json) -> Iterator[Check]:
             ]
         }
     yield from compare("sums", e, found, 1.0)
+
+
+def check_scores(e: Json, model: SavedModel, rows: Json) -> Iterator[Check]:
+    """Count again who is selected at other thresholds; rank and bin probabilities."""
+    if (stated := known(e["scores"])) is None:
+        return
+    own, before = SplitRows(rows, stated["splits"], e, model), known(e["before"])
+    M, size = e["terms"]["loss_bound"], len(e["groups"])
+    group, s, y = own.stratum // 2, own.s, own.y
+    named = [("", model.w), *([("free", np.array(before["model"]))] if before else [])]
+    for name, w in named:
+        z = own.scores(w)
+        p, kept = expit(z[:, 1] - z[:, 0]), np.exp(-own.bounded(z, M))
+        kept = np.where(y == 1, kept, 1 - kept)
+        chosen = [
+            np.bincount(own.stratum, s * (p > cut), 2 * size).tolist()
+            for cut in stated["thresholds"]
+        ]
+        areas = [area(kept[a], y[a], s[a]) for a in (group == k for k in range(size))]
+        found: Json = {name or "selected": chosen, f"{name}_auc".strip("_"): areas}
+        if not name:
+            place = np.searchsorted(np.linspace(0, 1, 11)[1:-1], kept) + 10 * group
+            sums = [np.bincount(place, s * v, 10 * size) for v in (1 + 0 * y, kept, y)]
+            found["bins"] = np.stack(sums, 1).reshape(-1, 10, 3).tolist()
+            found["totals"] = np.bincount(own.stratum, s, 2 * size).tolist()
+        yield from compare("scores", stated, found, 1.0)
+
+
+def area(p: Any, y: Any, s: Any) -> float | None:
+    """Return the area under the curve: Pr[p of the one label > p of the other]."""
+    p, y, s = p[s > 0], y[s > 0], s[s > 0]
+    if len({*y.tolist()}) < 2:
+        return None
+    place = np.unique(p, return_inverse=True)[1]
+    yes, no = (np.bincount(place, s * (y == k), place.max() + 1) for k in (1, 0))
+    below = np.cumsum(no) - no / 2
+    return float(yes @ below / (yes.sum() * no.sum()))
 
 
 def check_caps(e: Json, w: Any, rows: SplitRows) -> Iterator[Check]:

@@ -14,10 +14,12 @@ predictor. They are asked about once, at the end, when everything else is fixed.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from pffl.constraints import Cells
+from pffl.errors import UsageError
 from pffl.evidence import proofs
 from pffl.evidence.figures import harmless, tolerance, unmoved
 from pffl.evidence.measure import (
@@ -32,8 +34,8 @@ from pffl.evidence.measure import (
     training_sample,
 )
 from pffl.evidence.proofs import measure_gap
-from pffl.evidence.record import Least, Missing, Pair, Sample
-from pffl.flow import Flow, Run, Start, ask, gather, rounds, unless_interrupted
+from pffl.evidence.record import Before, Least, Missing, Pair, Sample
+from pffl.flow import Flow, Run, Start, ask, ask_all, gather, rounds, unless_interrupted
 from pffl.methods.auto import Auto
 from pffl.methods.base import Method
 from pffl.problem import Problem
@@ -43,6 +45,7 @@ from pffl.typing import FloatArray
 MULTIPLIER_GROWTH = 10.0  # of an open B
 MAX_MULTIPLIER_BOUND = 1e8
 MAX_RESTARTS = 20
+SEARCHES, TRIED_THRESHOLDS = 3, 31  # for a selection rate: messages, queries in each
 INTERRUPTED = proofs.INTERRUPTED
 
 
@@ -147,6 +150,55 @@ def fit(
         asked=shown.cells.bounds if problem.n_cells else None,
     )
     return Fitted(run, problem, measured, M)
+
+
+def at_selection_rate(
+    found: Fitted, rate: float, wanted: Wanted
+) -> Flow[tuple[Fitted, float]]:
+    """Choose the threshold that selects this share of training rows; measure anew.
+
+    By the share above thresholds between two, three times: each query adds the same
+    sums as any other. Of ties the smaller share is taken.
+    """
+    problem, point, low, high = found.problem, found.run.point, 0.0, 1.0
+    for _ in range(SEARCHES):
+        cuts = np.linspace(low, high, TRIED_THRESHOLDS + 2)[1:-1].tolist()
+        tasks = [deciding(problem, cut).task for cut in cuts]
+        asked = [Evaluate(task, point.w, "train", np.inf) for task in tasks]
+        totals = yield from ask_all(asked)
+        shares = [
+            float(one.column("positive").sum() / one.column("weight").sum())
+            for one in totals
+        ]
+        within = [cut for cut, share in zip(cuts, shares, strict=True) if share <= rate]
+        high = min(within, default=high)
+        low = max([cut for cut in cuts if cut < high], default=low)
+    threshold = min(high, cuts[-1])
+    problem, proved = deciding(problem, threshold), found.measured.proofs
+    free = found.measured.before
+    measured = yield from measure(
+        problem,
+        point,
+        replace(wanted, loss_bound=found.loss_bound),
+        Known(
+            None,
+            None,
+            proved.gap,
+            proved.least,
+            proved.excess,
+            np.array(free.model) if isinstance(free, Before) else free,
+        ),
+    )
+    return replace(found, problem=problem, measured=measured), threshold
+
+
+def deciding(problem: Problem, threshold: float) -> Problem:
+    """Return the problem with another threshold of its model, of two classes."""
+    model: Any = problem.task.model
+    if model.n_classes != 2 or not hasattr(model, "threshold"):
+        raise UsageError("[wrong-model] a threshold is for linear models, two classes")
+    model = replace(model, threshold=threshold)
+    return replace(problem, task=replace(problem.task, model=model))
 
 
 def _joined(first: Run, then: Run) -> Run:

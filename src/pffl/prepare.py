@@ -66,6 +66,9 @@ class Options:
     smallest_bound
         Whether to enclose the smallest bound that all groups can meet together (linear
         models only). None: where a bound is missed.
+    selection_rate
+        Of two classes: the share of people to select. The threshold is chosen on the
+        training rows, after training; None keeps the model's own.
     certify
         Whether to find the model with the least risk whose bounds hold for new people,
         with the confidence asked for.
@@ -97,6 +100,7 @@ class Options:
     error_at_most: float | None = None
     baseline: bool = True
     smallest_bound: bool | None = None
+    selection_rate: float | None = None
     certify: bool = False
     models: int | None = None
 
@@ -111,14 +115,21 @@ class Options:
                 if (given := getattr(self, name)) not in allowed:
                     wanted = f"one of {', '.join(map(str, allowed))}"
                     problems.add(wrong(name, "Options", wanted, given))
-            for name in ("radius", "weight_bound", "error_at_most", "confidence"):
-                given, share = getattr(self, name), name == "confidence"
+            names = ("radius", "weight_bound", "error_at_most", "selection_rate")
+            for name in (*names, "confidence"):
+                given, needed = getattr(self, name), name == "confidence"
                 top, wanted = np.inf, "a finite number > 0"
-                if share:
+                if name in ("confidence", "selection_rate"):
                     top, wanted = 1.0, "in (0, 1)"
                 valid = is_number(given) and 0 < given < top
-                if not valid and (share or given is not None):
+                if not valid and (needed or given is not None):
                     problems.add(wrong(name, "Options", wanted, given))
+            if self.selection_rate is not None and self.certify:
+                problems.add(
+                    "[options-conflict] 'selection_rate' sets the threshold of one "
+                    "model, and `certify` tests several: certify first, then `audit` "
+                    "with a threshold"
+                )
             if self.models is not None:
                 if type(self.models) is not int or self.models < 1:
                     wanted = "a whole number ≥ 1"

@@ -12,6 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
 from pffl import __version__
 from pffl._monitor import STATE, Monitor
 from pffl._monitor import read as read_monitor
@@ -200,6 +202,43 @@ class RunView:
                 {"state": model["state"], "error": model["error"], "room": room}
             )
         return charts.trade_off(places, shares=bool(self.c.evidence.labels))
+
+    @property
+    def sliders(self) -> list[dict[str, Any]]:
+        """Decisions at other thresholds, and of other models that were tested.
+
+        Of each step the weight that is selected, per group and label; one is shown.
+        """
+        e, found = self.c.evidence, []
+        if (scores := known(e.scores)) is not None:
+            order = np.argsort(scores.thresholds, kind="stable").tolist()
+            named = " and ".join(scores.splits).replace("train", "training")
+            found.append(
+                {
+                    "title": f"Another threshold, {named} rows",
+                    "steps": [f"threshold {scores.thresholds[k]:g}" for k in order],
+                    "at": order.index(0),
+                    "totals": scores.totals,
+                    "selected": [scores.selected[k] for k in order],
+                    "groups": e.groups,
+                }
+            )
+        path = known(e.path)
+        if path is not None and len(path.candidates) > 1 and len(e.labels) == 2:
+            many, rows = len(path.candidates), path.shipped.calibration
+            found.append(
+                {
+                    "title": f"Tighter and looser bounds, {path.split} rows",
+                    "steps": [f"model {k} of {many}" for k in range(1, many + 1)],
+                    "at": path.chosen,
+                    "totals": rows.strata["weight"],
+                    "selected": [
+                        one.calibration.strata["positive"] for one in path.candidates
+                    ],
+                    "groups": e.groups,
+                }
+            )
+        return found
 
     @property
     def witness(self) -> list[dict[str, Any]]:

@@ -87,7 +87,7 @@ def predict(
 @takes(
     *(name for name in COLUMNS if name != "missing"),
     *("constraint", "bound"),
-    unused="model.* method.* privacy.* policy.* run.certify run.models run.radius "
+    unused="model.* method.* privacy.* policy.* run.certify run.selection_rate run.models run.radius "
     "run.error_at_most run.smallest_bound run.seed",
 )
 def audit(

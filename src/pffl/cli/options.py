@@ -43,7 +43,7 @@ Fairness | certify    | run.certify         | [CONFIDENCE] | Certify bounds for 
 Training | model      | model.kind          | KIND         | logistic, softmax, least-squares, huber, …
 Training | method     | method.kind         | KIND         | auto, exact, first-order, pffl, fedavg, …
 Training | l2         | model.l2            | NUMBER       | Ridge term; or auto.
-Training | threshold  | model.threshold     | NUMBER       | Probability above which to select (0.5).
+Training | threshold  | model.threshold     | NUMBER       | Probability above which to select (0.5); 20% selects so many.
 Training | seed       | data.seed, run.seed | N            | Seed of silos, split and training.
 Training | epsilon    | privacy.epsilon     | NUMBER       | Privacy budget: adds noise.
 """  # noqa: E501
@@ -383,6 +383,8 @@ def _values(name: str, text: Any) -> dict[str, Any]:
         return {"constraint.bound": bound(text)}
     if name == "certify":
         return certified(text)
+    if name == "threshold" and text.endswith("%"):
+        return {"run.selection_rate": read_text(text[:-1], float) / 100}
     if not isinstance(text, str):
         text = [one for given in text for one in listed(given)]
     return {key: read_text(text, keys()[key].kind) for key in OPTIONS[name].keys}

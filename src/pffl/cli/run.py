@@ -266,7 +266,7 @@ def _say_how_to_go_on(directory: Path) -> None:
 @takes(
     *COLUMNS,
     *("constraint", "bound", "model", "method", "seed", "epsilon"),
-    unused="data.unseen run.certify run.models run.error_at_most run.smallest_bound "
+    unused="data.unseen run.certify run.selection_rate run.models run.error_at_most run.smallest_bound "
     "about.* policy.*",
 )
 def feasible(

@@ -30,7 +30,7 @@ from pffl.evidence.figures import (
     unbounded,
     unmoved,
 )
-from pffl.evidence.rates import GroupRates, Metrics, metrics, rates
+from pffl.evidence.rates import GroupRates, Metrics, metrics, ranking, rates
 from pffl.evidence.record import Evidence, Missing, ModelPath, Sample, known
 from pffl.evidence.sentences import SENTENCES, Said, names_in
 from pffl.evidence.statements import Certificate, Status, Verdict, statements
@@ -555,6 +555,14 @@ class Conclusions(Judged):
         key = "selection" + ".free" * (found["unconstrained"] is not None)
         return self.say(key, now=found["value"], free=found["unconstrained"])
 
+    @property
+    def differences(self) -> str | None:
+        """The largest differences between groups; None where rates are not known."""
+        found = self.test or self.train
+        if self.noise is not None or found.dp_gap is None or found.eo_gap is None:
+            return None
+        return self.say("differences", dp=found.dp_gap, eo=found.eo_gap)
+
     @cached_property
     def limits(self) -> str | None:
         """Between which limits the shipped predictor keeps its predictions."""
@@ -742,6 +750,7 @@ def _figures(c: Conclusions) -> dict[str, Any]:
         "changes": c.changes,
         "selection_ratio": c.selection_ratio,
         "groups": [asdict(group) for group in c.rates],
+        "ranking": ranking(e),
         "train": asdict(c.train),
         "test": None if c.test is None else asdict(c.test),
         "before": c.before and {k: asdict(one) for k, one in c.before.items()},

@@ -5,18 +5,23 @@ Names follow the literature and fairlearn. A rate of no people is undefined, nev
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from pffl.bounds.rates import clopper_pearson_lower, clopper_pearson_upper
-from pffl.evidence.record import Evidence, Sample, known
+from pffl.evidence.record import Evidence, Sample, Scores, known
 from pffl.records import Record
 from pffl.typing import FloatArray
 
 if TYPE_CHECKING:
+    from pffl.data.federation import Federation
     from pffl.evidence.figures import Judged, Share
+    from pffl.models.base import Model
+
+THRESHOLDS = [k / 20 for k in range(1, 20)]  # that are tried, besides the model's own
+BINS = 10  # of probabilities, for calibration
 
 #: The sums of an `evaluate` total, or of a sample.
 Sums: TypeAlias = Any
@@ -229,3 +234,86 @@ def spread(rates: FloatArray) -> float | None:
 def largest(*values: float | None) -> float | None:
     """Largest; undefined where one is."""
     return None if None in values else max(v for v in values if v is not None)
+
+
+# Thresholds, ranking and calibration, of rows in one process
+
+
+def with_scores(
+    e: Evidence, here: Federation | None, model: Model, w: FloatArray
+) -> Evidence:
+    """Add what decisions at other thresholds would be, where rows are at hand."""
+    if here is None or len(e.labels) != 2 or e.noise is not None or e.stopped:
+        return e
+    held, before = known(e.heldout), known(e.before)
+    splits = e.seen.splits if held is None else held.splits
+    rows = [silo.rows(split) for silo in here.silos for split in splits]
+    rows = [part for part in rows if len(part)]
+    if not rows:
+        return e
+    names = ("y", "group", "weights")
+    y, group, weight = (
+        np.concatenate([np.asarray(getattr(part, name)) for part in rows])
+        for name in names
+    )
+    stratum = 2 * group + y.astype(np.int64)
+    own = float(getattr(model, "threshold", 0.5))
+    cuts = [own, *(cut for cut in THRESHOLDS if cut != own)]
+    M = np.inf if e.terms.loss_bound is None else e.terms.loss_bound
+
+    def total(value: FloatArray) -> list[float]:
+        found = np.bincount(stratum, weight * value, 2 * len(e.groups))
+        return [float(one) for one in found]
+
+    def measured(at: FloatArray) -> tuple[FloatArray, list[Any], list[Any]]:
+        inputs = [model.inputs.apply(part.X) for part in rows]
+        p = np.concatenate([model.predict_proba(at, X)[:, 1] for X in inputs])
+        kept = np.concatenate([model.bounded_proba(at, X, M)[:, 1] for X in inputs])
+        chosen = [total((p > cut).astype(np.float64)) for cut in cuts]
+        return kept, chosen, [_auc(y, kept, weight, group == a) for a in groups]
+
+    groups = range(len(e.groups))
+    p, selected, auc = measured(w)
+    free = None if before is None else measured(np.array(before.model))
+    place = np.searchsorted(np.linspace(0, 1, BINS + 1)[1:-1], p) + BINS * group
+    size = BINS * len(e.groups)
+    sums = [np.bincount(place, weight * one, size) for one in (np.ones(len(p)), p, y)]
+    bins: Any = np.stack(sums, axis=1).reshape(-1, BINS, 3).tolist()
+    found = Scores(
+        [*splits],
+        cuts,
+        total(np.ones(len(p))),
+        selected,
+        auc,
+        bins,
+        None if free is None else free[1],
+        None if free is None else free[2],
+    )
+    return replace(e, scores=found)
+
+
+def _auc(y: FloatArray, p: FloatArray, weight: FloatArray, own: Any) -> float | None:
+    """Return the area under the curve of some rows; None where a label is missing."""
+    from sklearn.metrics import roc_auc_score
+
+    own = own & (weight > 0)
+    if len(np.unique(y[own])) < 2:
+        return None
+    return float(roc_auc_score(y[own], p[own], sample_weight=weight[own]))
+
+
+def ranking(e: Evidence) -> list[dict[str, Any]]:
+    """Return AUC and calibration of each group with rows; none where not known.
+
+    `predicted` and `observed` are the mean probability and the share of the last label.
+    """
+    found, out = known(e.scores), []
+    for a, name in enumerate(e.groups if found is not None else []):
+        assert found is not None  # noqa: S101 - there are groups
+        weight, predicted, observed = np.array(found.bins[a]).sum(axis=0).tolist()
+        if weight > 0:
+            told = {"group": name, "auc": found.auc[a]}
+            free = None if found.free_auc is None else found.free_auc[a]
+            told |= {"unconstrained_auc": free, "predicted": predicted / weight}
+            out.append({**told, "observed": observed / weight})
+    return out

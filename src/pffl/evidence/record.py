@@ -711,6 +711,38 @@ class Noise(Record):
 
 
 @dataclass(frozen=True)
+class Scores(Record):
+    """How the probabilities of two classes are spread, of rows in one process.
+
+    Attributes
+    ----------
+    splits
+        The rows.
+    thresholds
+        Those that are tried; the first is the model's own.
+    totals
+        Weight of each stratum.
+    selected, free
+        Weight of those above each threshold, per stratum, of the model and of the
+        model without bounds.
+    auc, free_auc
+        Area under the curve of each group, of the shipped predictor and without
+        bounds; None where a label is missing.
+    bins
+        Of each group and tenth of probabilities: weight, Σ probability, Σ label.
+    """
+
+    splits: list[str]
+    thresholds: list[float]
+    totals: list[float]
+    selected: list[list[float]]
+    auc: list[float | None]
+    bins: list[list[list[float]]]
+    free: list[list[float]] | None = None
+    free_auc: list[float | None] | None = None
+
+
+@dataclass(frozen=True)
 class Sites(Record):
     """Who answered from elsewhere; under masks how many sites, as one."""
 
@@ -805,6 +837,8 @@ class Evidence(Record):
     privacy
         What noise was added, what it protects, and the figures that were released with
         it; then `seen` and `heldout` are made of these.
+    scores
+        Decisions at other thresholds, where rows are in one process.
     """
 
     promise: bool
@@ -826,6 +860,7 @@ class Evidence(Record):
     path: ModelPath | Missing = NOT_ASKED
     sites: Sites | Missing = AT_HAND
     privacy: Noise | Missing = Missing("no noise was added")
+    scores: Scores | Missing = Missing("needs two classes, and rows in one process")
 
     format: ClassVar[str] = FORMAT
     version: ClassVar[int] = VERSION

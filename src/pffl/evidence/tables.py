@@ -12,7 +12,7 @@ from html import escape
 from typing import Any, Literal, TypeAlias
 
 from pffl.evidence.conclude import CellResult, Conclusions
-from pffl.evidence.rates import Rate
+from pffl.evidence.rates import Rate, ranking
 from pffl.evidence.record import Choice, Evidence, known
 from pffl.evidence.statements import TONES as TONES
 from pffl.evidence.statements import Tone, Verdict
@@ -240,6 +240,19 @@ def rate_table(c: Conclusions) -> list[dict[str, str]]:
             "selected": _rate(group.selected),
         }
         for group in c.rates
+    ]
+
+
+def ranking_table(c: Conclusions) -> list[dict[str, str]]:
+    """Return AUC and calibration of each group, as text."""
+    titles = {"unconstrained_auc": "AUC, unconstrained", "auc": "AUC"}
+    return [
+        {
+            "group": row["group"],
+            **{title: _number(row[key]) for key, title in titles.items()},
+            **{key: _share(row[key]) for key in ("predicted", "observed")},
+        }
+        for row in ranking(c.evidence)
     ]
 
 

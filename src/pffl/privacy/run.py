@@ -363,6 +363,7 @@ def _refuse(
             options.empty_cells != "refuse"
         ),
         "the smallest bound": options.smallest_bound,
+        "a selection rate": options.selection_rate is not None,
         "sample weights": setting.data.weighted,
     }
     if found := [what for what, there in refused.items() if there]:
