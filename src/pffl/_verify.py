@@ -794,8 +794,9 @@ def check_scores(e: Json, model: SavedModel, rows: Json) -> Iterator[Check]:
     named = [("", model.w), *([("free", np.array(before["model"]))] if before else [])]
     for name, w in named:
         z = own.scores(w)
-        p, kept = expit(z[:, 1] - z[:, 0]), np.exp(-own.bounded(z, M))
-        kept = np.where(y == 1, kept, 1 - kept)
+        p, least = expit(z[:, 1] - z[:, 0]), 0.0 if M is None else math.exp(-M)
+        least = 0.0 if e["terms"]["clipping"] == "range" else least
+        kept = np.clip(p, least, 1 - least)
         chosen = [
             np.bincount(own.stratum, s * (p > cut), 2 * size).tolist()
             for cut in stated["thresholds"]
@@ -811,8 +812,11 @@ def check_scores(e: Json, model: SavedModel, rows: Json) -> Iterator[Check]:
 
 
 def area(p: Any, y: Any, s: Any) -> float | None:
-    """Return the area under the curve: Pr[p of the one label > p of the other]."""
-    p, y, s = p[s > 0], y[s > 0], s[s > 0]
+    """Return the area under the curve: Pr[p of the one label > p of the other].
+
+    What agrees to 12 decimals is a tie, and counts one half.
+    """
+    p, y, s = np.round(p[s > 0], 12), y[s > 0], s[s > 0]
     if len({*y.tolist()}) < 2:
         return None
     place = np.unique(p, return_inverse=True)[1]

@@ -97,6 +97,7 @@ class _Fair(BaseEstimator):
         l2: float | Literal["auto"] = 1e-3,
         fit_intercept: bool = True,
         threshold: float = 0.5,
+        selection_rate: float | None = None,
         method: Method | None = None,
         multiplier_bound: float | None = None,
         risk_weight: float = 1.0,
@@ -113,6 +114,7 @@ class _Fair(BaseEstimator):
         self.l2 = l2
         self.fit_intercept = fit_intercept
         self.threshold = threshold
+        self.selection_rate = selection_rate
         self.method = method
         self.multiplier_bound = multiplier_bound
         self.risk_weight = risk_weight
@@ -170,6 +172,7 @@ class _Fair(BaseEstimator):
             confidence=self.confidence,
             l2="auto" if self.l2 == "auto" else None,
             error_at_most=self.error_at_most,
+            selection_rate=self.selection_rate,
             baseline=False,
         )
         if linear:
@@ -206,6 +209,8 @@ class _Fair(BaseEstimator):
         self, federation: Federation, classes: int, options: Options, seed: int
     ) -> Solution:
         """Solve for a linear model, and keep it for raw inputs."""
+        if hasattr(self, "threshold_"):  # of an earlier fit
+            del self.threshold_
         method: Method = Auto(
             multiplier_bound=self.multiplier_bound, risk_weight=self.risk_weight
         )
@@ -239,6 +244,8 @@ class _Fair(BaseEstimator):
         self.score_at_mean_ = scale * constant + model.target.mean
         self.intercept_ = self.score_at_mean_ - self.coef_ @ self.mean_
         self.l2_ = model.l2
+        if isinstance(model, LogisticRegression):
+            self.threshold_ = model.threshold
         return solution
 
     def _fit_any(
@@ -251,7 +258,7 @@ class _Fair(BaseEstimator):
     ) -> Solution:
         """Fit `estimator` under the bounds, and keep its fits."""
         constraint, own = self._constraint(), type(self)()
-        others = ("method", "l2", "fit_intercept", "error_at_most")
+        others = ("method", "l2", "fit_intercept", "error_at_most", "selection_rate")
         given = [n for n in others if getattr(self, n) != getattr(own, n)]
         if given:
             raise UsageError(
@@ -517,6 +524,9 @@ class FairClassifier(ClassifierMixin, _Fair):
         Whether there is a constant. Without one, inputs are scaled but not centred.
     threshold
         Of two classes: `predict` says the second one where its probability is above.
+    selection_rate
+        Instead of a threshold: the share of training rows that are predicted to be of
+        the second class; ``threshold_`` has what was found. Of linear models.
     method
         Default: the one that fits, see `Auto`.
     multiplier_bound, risk_weight
@@ -622,7 +632,8 @@ class FairClassifier(ClassifierMixin, _Fair):
     def _model(self, classes: int) -> LinearModel:
         l2 = 1e-3 if self.l2 == "auto" else self.l2
         if classes == 2:
-            return LogisticRegression(l2, self.fit_intercept, threshold=self.threshold)
+            cut = getattr(self, "threshold_", self.threshold)
+            return LogisticRegression(l2, self.fit_intercept, threshold=cut)
         if self.threshold != 0.5:
             raise UsageError("[wrong-model] a threshold is for two classes")
         return SoftmaxRegression(l2, self.fit_intercept)

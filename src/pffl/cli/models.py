@@ -87,8 +87,8 @@ def predict(
 @takes(
     *(name for name in COLUMNS if name != "missing"),
     *("constraint", "bound"),
-    unused="model.* method.* privacy.* policy.* run.certify run.selection_rate run.models run.radius "
-    "run.error_at_most run.smallest_bound run.seed",
+    unused="model.* method.* privacy.* policy.* run.certify run.models run.radius "
+    "run.selection_rate run.error_at_most run.smallest_bound run.seed",
 )
 def audit(
     draft: Draft,

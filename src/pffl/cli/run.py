@@ -266,8 +266,8 @@ def _say_how_to_go_on(directory: Path) -> None:
 @takes(
     *COLUMNS,
     *("constraint", "bound", "model", "method", "seed", "epsilon"),
-    unused="data.unseen run.certify run.selection_rate run.models run.error_at_most run.smallest_bound "
-    "about.* policy.*",
+    unused="data.unseen run.certify run.models run.error_at_most run.smallest_bound "
+    "run.selection_rate about.* policy.*",
 )
 def feasible(
     draft: Draft,

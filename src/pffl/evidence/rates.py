@@ -293,13 +293,17 @@ def with_scores(
 
 
 def _auc(y: FloatArray, p: FloatArray, weight: FloatArray, own: Any) -> float | None:
-    """Return the area under the curve of some rows; None where a label is missing."""
+    """Return the area under the curve of some rows; None where a label is missing.
+
+    Probabilities that agree to 12 decimals are ties: the last digits of equal rows
+    depend on how they were added up.
+    """
     from sklearn.metrics import roc_auc_score
 
     own = own & (weight > 0)
     if len(np.unique(y[own])) < 2:
         return None
-    return float(roc_auc_score(y[own], p[own], sample_weight=weight[own]))
+    return float(roc_auc_score(y[own], np.round(p[own], 12), sample_weight=weight[own]))
 
 
 def ranking(e: Evidence) -> list[dict[str, Any]]:
