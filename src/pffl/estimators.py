@@ -245,7 +245,7 @@ class _Fair(BaseEstimator):
         self.intercept_ = self.score_at_mean_ - self.coef_ @ self.mean_
         self.l2_ = model.l2
         if isinstance(model, LogisticRegression):
-            self.threshold_ = model.threshold
+            self.threshold_: float = model.threshold
         return solution
 
     def _fit_any(
