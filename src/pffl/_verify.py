@@ -786,9 +786,9 @@ def check_sums(e: Json, model: SavedModel, rows: Json) -> Iterator[Check]:
 
 def check_scores(e: Json, model: SavedModel, rows: Json) -> Iterator[Check]:
     """Count again who is selected at other thresholds; rank and bin probabilities."""
-    if (stated := known(e["scores"])) is None:
+    if (stated := e["scores"]) is None:
         return
-    own, before = SplitRows(rows, stated["splits"], e, model), known(e["before"])
+    own, before = SplitRows(rows, stated["splits"], e, model), e["before"]
     M, size = e["terms"]["loss_bound"], len(e["groups"])
     group, s, y = own.stratum // 2, own.s, own.y
     named = [("", model.w), *([("free", np.array(before["model"]))] if before else [])]
