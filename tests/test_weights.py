@@ -336,10 +336,6 @@ def test_a_tables_weights_are_no_input_and_stay_with_it(tmp_path):
     for taken in ("hired", "sex"):
         with raises(DataError, "wrong-column", taken):
             Federation.from_table(path, label="hired", group="sex", weight=taken)
-    silos = {"north": path, "south": path}
-    both = Federation.from_table(silos, label="hired", group="sex", weight="w")
-    sizes = [len(silo.rows("train").weight) for silo in both.silos]
-    assert sizes == 2 * [data.rows()]
 
 
 def test_a_site_prepares_weights_as_the_federation_agreed(tmp_path):

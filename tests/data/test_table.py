@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from pffl.data import Federation, TableEncoding
+from pffl.data import TableEncoding
 from pffl.errors import DataError, UsageError
 from tests.data.tables import build, people
 from tests.raising import raises
@@ -145,34 +145,6 @@ def test_new_rows_with_flaws_are_refused_in_one_message():
         federation.encoding.rows(frame)
     with raises(DataError, "missing-column", "age", "hired"):
         federation.encoding.rows(people().drop(columns=["age", "hired"]))
-
-
-def sites():
-    frame = people()
-    return {
-        name: part.drop(columns="branch").reset_index(drop=True)
-        for name, part in frame.groupby("branch")
-    }
-
-
-def test_one_table_per_site_equals_one_table():
-    federation = Federation.from_table(sites(), label="hired", group="sex")
-    assert federation.silo_names == ("north", "south")
-    assert federation.schema.features == build().schema.features
-    assert federation.rows() == build().rows()
-    tables = sites()
-    tables["north"]["job"] = "baker"
-    federation = Federation.from_table(tables, label="hired", group="sex")
-    assert {"job=baker", "job=nurse"} <= set(federation.schema.features)
-
-
-def test_unreadable_sites_are_all_named(tmp_path):
-    (tmp_path / "empty.csv").write_bytes(b"")
-    tables = {"a": tmp_path / "none.csv", "b": tmp_path / "empty.csv"}
-    with raises(DataError, "silo-refused", "silo 'a'", "silo 'b'"):
-        Federation.from_table(tables, label="hired", group="sex")
-    with raises(DataError, "no-silos"):
-        Federation.from_table({}, label="hired", group="sex")
 
 
 def test_declared_values_leave_the_others_as_one():

@@ -80,31 +80,11 @@ def test_fault_09_different_mapping_between_silos():
     frame["hired"] = [code.get(pair, 2) for pair in pairs]
     with raises(DataError, "silos-differ", "'north' ['0', '1']"):
         build(frame)
-    tables = {n: part.drop(columns="branch") for n, part in frame.groupby("branch")}
-    with raises(DataError, "silos-differ"):
-        Federation.from_table(tables, label="hired", group="sex")
     assert build(frame, columns={"hired": {"values": [0, 1, 2]}}).schema.labels == (
         "0",
         "1",
         "2",
     )
-
-
-def test_fault_11_features_differ_between_silos():
-    one = people(40).drop(columns="branch")
-    tables = {
-        "first": one,
-        "fewer": one.drop(columns="income"),
-        "more": one.assign(extra=1),
-        "empty": one[:0],
-    }
-    told = ("'fewer' differs from the first: - income", "'more'", "+ extra", "'empty'")
-    with raises(DataError, "silos-differ", *told) as caught:
-        Federation.from_table(tables, label="hired", group="sex")
-    assert len(caught.value.codes) == 3
-    tables = {"first": one, "second": one, "typed": one.assign(age="old")}
-    with raises(DataError, "not-numbers", "'age'", "'old' (40"):
-        Federation.from_table(tables, label="hired", group="sex")
 
 
 def test_fault_12_protected_attribute_among_the_inputs():

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from pffl.data.checks import listing, warn, weight_problems
 from pffl.data.read import LINE, Table, is_number, read_chunks, read_table, require
 from pffl.data.rows import Matrix, Rows, as_csr, is_sparse, stacked
 from pffl.data.schema import MISSING, Attribute, Schema
-from pffl.errors import DataError, Problems
+from pffl.errors import DataError, Problems, UsageError
 from pffl.records import Record, read
 from pffl.typing import BoolArray, FloatArray, IntArray
 
@@ -432,6 +432,9 @@ class TableEncoder(Record):
         """
         from scipy.sparse import csr_array, hstack
 
+        if unseen not in (None, *get_args(Unseen)):
+            told = f"'unseen' must be one of {get_args(Unseen)}. Got {unseen}."
+            raise UsageError(told)
         noted = problems or Problems("table", DataError)
         before, blocks = len(noted.found), list[Any]()
         for column in self.columns:

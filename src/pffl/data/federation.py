@@ -202,10 +202,8 @@ class Federation:
             )
 
     @classmethod
-    def from_table(
-        cls, table: Table | Mapping[str, Table], **options: Any
-    ) -> Federation:
-        """Build from one table, or one per silo; what was inferred is in `notes`.
+    def from_table(cls, table: Table, **options: Any) -> Federation:
+        """Build from a table; what was inferred is in `notes`.
 
         Numbers stay as they are, categories become one input per value with one
         vocabulary for all silos, rows are never dropped. All flaws are reported in one
@@ -214,9 +212,7 @@ class Federation:
         Parameters
         ----------
         table
-            A DataFrame (pandas, polars, Arrow), or a file (CSV, Parquet, Excel, …). Or
-            a mapping from the names of silos to such tables, whose columns agree in
-            name, order and kind.
+            A DataFrame (pandas, polars, Arrow), or a file (CSV, Parquet, Excel, …).
         label, group
             Column to predict; protected column or columns (out of the inputs).
         silo
@@ -266,21 +262,15 @@ class Federation:
                 f"[wrong-keyword] from_table: {listing(map(repr, wrong))} missing or "
                 f"not known; it takes {', '.join(known)}"
             )
-        chosen, notes = TableOptions(**options), list[str]()
+        chosen = TableOptions(**options)
         name = Path(table).stem if isinstance(table, str | os.PathLike) else "table"
-        if isinstance(table, Mapping):
-            if chosen.silo or chosen.silos:
-                told = "each table is a silo: leave out `silo=`"
-                raise UsageError(f"[needs-silos] {told}")
-            table, notes = tables.join_sites(table, chosen)
-            chosen, name = replace(chosen, silo=tables.SITE), "tables"
         found = tables.encode_table(table, chosen)
         encoding, (silo, names), people = found.encoding, found.silos, found.people
         declared = not found.undeclared
         federation = cls._from_encoded(
             found,
             chosen,
-            notes=(*notes, *found.notes),
+            notes=tuple(found.notes),
             name=name,
             ranges={c.name: c.range for c in encoding.columns if c.range is not None},
             simulated=chosen.silo is None,
@@ -714,9 +704,9 @@ class Federation:
 
 
 def _described(weight: FloatArray) -> str:
-    """Say how much rows weigh, and how many that count alike would be as good.
+    """Say how much rows weigh, and how many that count alike would be as good (Kish).
 
-    (Σs)²/Σs², Kish's effective sample size.
+    Warn where one row has most of the weight.
     """
     if np.ptp(weight) == 0:
         return f"every row weighs {weight[0]:g}"

@@ -189,10 +189,6 @@ class Rows:
         weight = None if self.weight is None else self.weight[index]
         return Rows(self.X[index], self.y[index], self.group[index], who, weight)
 
-    def view(self, start: int, stop: int) -> Rows:
-        """Return the rows from `start` up to `stop` without a copy."""
-        return self.take(slice(start, stop))
-
     @property
     def weights(self) -> FloatArray:
         """Return s_i of every row: 1 where none is given."""

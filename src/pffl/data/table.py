@@ -40,7 +40,6 @@ Entry: TypeAlias = bool | int | float | str | Sequence[int | float | str]
 Declared: TypeAlias = Mapping[str, Mapping[str, Entry]]
 Known: TypeAlias = dict[str, Column]
 
-SITE = "(site)"  # the column that says which of several tables a row is from
 PARTITIONS = ("equal", "dirichlet", "quantile_bands")
 MAX_CLASSES = 100
 MAX_NUMERIC_GROUPS = 50
@@ -160,7 +159,7 @@ def encode_table(table: Table, options: TableOptions) -> EncodedTable:
         raise DataError(f"[no-rows] no rows with a label '{label}'")
 
     columns, warnings = list[Column](), list[str]()
-    read_off = {*chosen, *options.coded} - {*known, SITE}
+    read_off = {*chosen, *options.coded} - {*known}
     marks = options.missing == "indicator"
     with Problems("table", DataError) as problems:
         for name in chosen:
@@ -362,38 +361,6 @@ def declare(frame: pd.DataFrame, encoding: TableEncoding, *coded: str) -> Declar
             own |= {"range": [low, high]} if low < high else {}
         out[column.name] = own
     return out
-
-
-# One table per silo
-
-
-def join_sites(
-    tables: Mapping[str, Table], options: TableOptions
-) -> tuple[pd.DataFrame, list[str]]:
-    """Stack the tables with a column `SITE`; refuse different columns."""
-    import pandas as pd
-
-    if not tables:
-        raise DataError("[no-silos] no silos")
-    frames, notes = list[Any](), list[str]()
-    with Problems("silos", DataError) as problems:
-        for name, table in tables.items():
-            try:
-                frame, more = read_table(table, _texts(options))
-                if options.columns:
-                    _check_letters(more)
-            except DataError as error:
-                problems.add(f"[silo-refused] silo '{name}': {error}")
-                continue
-            frames.append(frame.assign(**{SITE: str(name)}))
-            notes += [f"silo '{name}': {note}" for note in more]
-            expected, found = set(frames[0].columns), set(frames[-1].columns)
-            if expected != found or not len(frame):
-                lines = [f"- {column}" for column in sorted(expected - found)]
-                lines += [f"+ {column}" for column in sorted(found - expected)]
-                told = f"'{name}' differs from the first: {'; '.join(lines) or 'empty'}"
-                problems.add(f"[silos-differ] {told}")
-    return pd.concat(frames, ignore_index=True), notes
 
 
 # Roles of columns

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pffl import files
 from pffl.data.columns import Column, TableEncoding, Unseen
-from pffl.data.read import is_table, read_chunks
+from pffl.data.read import is_number, is_table, read_chunks
 from pffl.data.rows import Matrix, as_inputs, rows_not_finite
 from pffl.data.schema import Schema
 from pffl.errors import (
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 INTERCEPT = "(intercept)"
 PREDICTION, PROBABILITY = "prediction", "probability"  # columns of scores
-MAX_SCALED_NUMBERS = 1 << 22  # at once
+MAX_NUMBERS = 1 << 22  # at once
 FORMAT = "pffl model"
 VERSION = 6
 ARRAYS = ("w", "multipliers", "input_mean", "input_scale", "input_fill", "bounds")
@@ -139,7 +139,8 @@ class Predictor:
             What to do with categories that are new to it, other than `preparation`
             says.
         """
-        return self._over(table, unseen, self._predicted)
+        pieces = self._pieces(table, unseen)
+        return np.concatenate([self._predicted(X) for X in pieces])
 
     def predict_proba(
         self, table: Table, *, unseen: Unseen | None = None
@@ -151,7 +152,8 @@ class Predictor:
         table, unseen
             As for `predict`.
         """
-        return self._over(table, unseen, self._probabilities)
+        pieces = self._pieces(table, unseen)
+        return np.concatenate([self._probabilities(X) for X in pieces])
 
     def decision_function(
         self, table: Table, *, unseen: Unseen | None = None
@@ -167,13 +169,10 @@ class Predictor:
             raise UsageError(
                 f"[predicts-numbers] '{self.schema.target}' is a number: use predict"
             )
-
-        def scores(X: Design) -> FloatArray:
-            z = self.model.scores(self.w, X)
-            two = z.ndim == 2 and z.shape[1] == 2
-            return np.asarray(z[:, 1] - z[:, 0]) if two else z
-
-        return self._over(table, unseen, scores)
+        pieces = self._pieces(table, unseen)
+        z = np.concatenate([self.model.scores(self.w, X) for X in pieces])
+        two = z.ndim == 2 and z.shape[1] == 2
+        return np.asarray(z[:, 1] - z[:, 0]) if two else z
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write it into a new file, which `pffl.load` reads."""
@@ -236,9 +235,9 @@ class Predictor:
         return table
 
     def _predicted(self, X: Design) -> NDArray[Any]:
-        codes = self.model.classes(self.w, X)
+        codes, bound = self.model.classes(self.w, X), self._bound
         if codes is None:
-            return self.model.bounded_values(self.w, X, self._bound)
+            return self.model.bounded_values(self.w, X, bound)
         return self.classes[codes.astype(np.int64)]
 
     def _probabilities(self, X: Design) -> FloatArray:
@@ -248,28 +247,20 @@ class Predictor:
     def _bound(self) -> float:
         return np.inf if self.loss_bound is None else self.loss_bound
 
-    def _over(
-        self,
-        table: Table,
-        unseen: Unseen | None,
-        function: Callable[[Design], NDArray[Any]],
-    ) -> NDArray[Any]:
-        """Return a function of all rows, piece by piece: encoded rows are large."""
+    def _pieces(self, table: Table, unseen: Unseen | None) -> Iterator[Design]:
+        """Yield the scaled inputs of all rows, piece by piece: they are large."""
         if not is_table(table):
-            X = self._checked(table)
-            return np.concatenate([function(part) for part in self._batches(X)])
-        parts: list[NDArray[Any]] = []
-        rule = _checked_rule(unseen)
+            yield from self._batches(self._checked(table))
+            return
         for chunk in read_chunks(table, self.preparation.columns):
-            X = self.preparation.encoder.encode(chunk, unseen=rule)
-            parts += [function(part) for part in self._batches(X)]
-        return np.concatenate(parts)
+            X = self.preparation.encoder.encode(chunk, unseen=unseen)
+            yield from self._batches(X)
 
     def _batches(self, X: Matrix) -> Iterator[Design]:
         """Yield scaled inputs, a limited number at once."""
-        n, d = X.shape
-        most = MAX_SCALED_NUMBERS
-        rows = max(1, most // max(1, d)) if isinstance(X, np.ndarray) else most
+        (n, d), rows = X.shape, MAX_NUMBERS
+        if isinstance(X, np.ndarray):
+            rows = max(1, rows // max(1, d))
         for start in range(0, max(1, n), rows):
             yield self.inputs.apply(X[start : start + rows])
 
@@ -287,8 +278,7 @@ class Predictor:
                 f"[wrong-shape] inputs have shape {inputs.shape}, expected (rows, "
                 f"{expected}): {few(self.schema.features)}"
             )
-        bad = rows_not_finite(inputs)
-        if bad:
+        if bad := rows_not_finite(inputs):
             raise DataError(f"[not-finite] {bad} rows have missing or infinite inputs")
         return inputs
 
@@ -330,11 +320,11 @@ def score_file(
             f"[repeated-column] column '{taken[0]}' cannot be kept: it is one of the "
             "scores"
         )
-    counts, rule = [0], _checked_rule(unseen)
+    counts = [0]
 
     def parts() -> Iterator[pd.DataFrame]:
         for chunk in read_chunks(rows, preparation.columns, tuple(keep)):
-            X = preparation.encoder.encode(chunk, unseen=rule)
+            X = preparation.encoder.encode(chunk, unseen=unseen)
             values = [predictor._predicted(part) for part in predictor._batches(X)]
             scores = {PREDICTION: np.concatenate(values)}
             if labels:
@@ -357,23 +347,11 @@ def _write_csv(stream: BinaryIO, parts: Iterator[pd.DataFrame]) -> None:
         for name in part:
             if part[name].dtype.kind not in "iufb":
                 texts = {value for value in part[name] if isinstance(value, str)}
-                safe = {
-                    text: files.disarm(text) for text in texts if not _numeric(text)
-                }
-                part[name] = part[name].replace(
-                    {text: other for text, other in safe.items() if other != text}
-                )
+                safe = {t: files.disarm(t) for t in texts if not is_number(t)}
+                part[name] = part[name].replace(safe) if safe else part[name]
         part = part.rename(columns=lambda name: files.disarm(str(name)))
         text = part.to_csv(index=False, header=number == 0, lineterminator="\n")
         stream.write(text.encode())
-
-
-def _numeric(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _new(path: str | os.PathLike[str]) -> Path:
@@ -383,12 +361,6 @@ def _new(path: str | os.PathLike[str]) -> Path:
             f"[file-exists] '{place}' is there already: choose another name"
         )
     return place
-
-
-def _checked_rule(unseen: Unseen | None) -> Unseen | None:
-    if unseen not in (None, *get_args(Unseen)):
-        raise UsageError(f"'unseen' must be one of {get_args(Unseen)}. Got {unseen}.")
-    return unseen
 
 
 # What a linear model says, in the units of its raw inputs
@@ -445,11 +417,8 @@ class RawForm:
         table = predictor.w.reshape(model.n_outputs, model.n_columns)
         if model.n_outputs == 2:
             table = table[1:] - table[:1]
-        d, fill, limits = (
-            len(inputs.mean),
-            np.zeros(len(inputs.mean)),
-            (-np.inf, np.inf),
-        )
+        d, limits = len(inputs.mean), (-np.inf, np.inf)
+        fill = np.zeros(d)
         own = table[:, d] if model.intercept else np.zeros(len(table))
         elsewhere = (inputs.mean == 0).all() and (inputs.scale == 1).all()
         known = model.standardize and not elsewhere
@@ -513,7 +482,7 @@ class _Header(Record):
     model: dict[str, Any]
     schema: Schema
     cells: tuple[str, ...]
-    preparation: dict[str, Any]
+    preparation: TableEncoding
     target_scaling: Target | None = None
     loss_bound: float | None = None
     fingerprint: str | None = None
@@ -622,15 +591,10 @@ def _assemble(
         raise Malformed(
             "[bad-metadata] a scale is not positive, or a multiplier is negative"
         )
-    try:
-        encoding = TableEncoding.from_dict(header.preparation)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise Malformed(
-            f"[bad-preparation] its preparation cannot be read: {error!r}"
-        ) from error
-    if encoding.schema != schema:
+    if header.preparation.schema != schema:
         raise Malformed(
             "[bad-preparation] its preparation leads to other names than the model has"
         )
     bound, data = model.loss_bound(header.loss_bound), header.fingerprint
-    return Predictor(encoding, model, w, bound, data, cells, bounds, multipliers)
+    known = header.preparation, model, w, bound, data, cells, bounds, multipliers
+    return Predictor(*known)
