@@ -1,31 +1,15 @@
 import hashlib
-import json
 import os
 import stat
 import subprocess
 import sys
 
 import numpy as np
-import pytest
 
 from pffl import files
 from pffl.errors import ArtefactError
-from pffl.files import Journal, key_of
+from pffl.files import Journal
 from tests.raising import raises
-
-
-def test_files_are_written_where_folders_cannot_be_opened(tmp_path, monkeypatch):
-    # As on a system without these names.
-    monkeypatch.delattr(os, "O_DIRECTORY", raising=False)
-    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    files.write_all(tmp_path, {"a": b"1", "b": lambda stream: stream.write(b"2")})
-    files.write(tmp_path / "c", b"3", private=True)
-    files.append(tmp_path / "log", {"d": 4})
-    with files.lock(tmp_path / ".lock"):
-        pass
-    found = {n: files.read(tmp_path / n) for n in ("a", "b", "c", "log")}
-    assert found == {"a": b"1", "b": b"2", "c": b"3", "log": b'{"d": 4}\n'}
-    assert not list(tmp_path.glob(".*.tmp"))
 
 
 def test_files_are_on_disk_before_they_take_their_names(tmp_path, monkeypatch):
@@ -109,13 +93,6 @@ def test_one_hash_of_arrays():
     assert files.digest_arrays(np.array(1.0)) != files.digest_arrays(np.array([1.0]))
 
 
-def test_a_file_has_the_hash_of_its_bytes(tmp_path):
-    (tmp_path / "a").write_bytes(b"abc")
-    assert files.digest_file(tmp_path / "a") == files.digest(b"abc")
-    with raises(ArtefactError, "cannot-read"):
-        files.digest_file(tmp_path / "b")
-
-
 def test_entries_survive(tmp_path):
     path = tmp_path / "a" / "rows.jsonl"
     journal = Journal(path)
@@ -150,20 +127,3 @@ def test_damage_elsewhere_is_refused(tmp_path):
     path.write_text('{"value": 1}\n')
     with raises(ArtefactError, "bad-line", "1"):
         Journal(path)
-
-
-def test_no_number_that_json_cannot_hold(tmp_path):
-    memory = Journal(None)
-    memory.put("x", {"value": 1})
-    assert "x" in memory
-    journal = Journal(tmp_path / "rows.jsonl")
-    with pytest.raises(ValueError, match="JSON"):
-        journal.put("x", {"value": float("nan")})
-    assert key_of({"b": 1, "a": 2}, 3) == key_of({"a": 2, "b": 1}, 3)
-    assert json.loads(key_of("ζ")) == ["ζ"]
-
-
-def test_unwritable_place(tmp_path):
-    (tmp_path / "file").write_text("")
-    with raises(ArtefactError, "cannot-write"):
-        Journal(tmp_path / "file" / "rows.jsonl")

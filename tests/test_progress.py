@@ -68,14 +68,6 @@ def test_what_is_measured_after_training_is_shown(
     assert not capsys.readouterr().out
 
 
-def test_short_measuring_has_no_line_of_its_own(
-    people: pffl.Federation, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pffl.solve(people, None, random_state=0, callbacks=[progress.Rounds()])
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.split(":")[0] for line in lines] == ["round 1"]
-
-
 def test_a_bar_ends_with_the_run_that_fails(people: pffl.Federation) -> None:
     class Failing(Callback):
         def asking(self, parts: object) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 
 import pytest
 
 import pffl
 from pffl.config import parse
-from pffl.constraints import CONSTRAINTS, Constraint, is_minimax
+from pffl.constraints import CONSTRAINTS, Constraint
 from pffl.errors import UsageError
 from pffl.methods import METHODS, Method
 from tests.helpers import make_federation
@@ -127,22 +126,3 @@ def test_a_broken_package_breaks_nothing_but_its_own_name(package, entry, code, 
 def test_a_name_of_ours_stays_ours(package):
     package("one", "exact = one:Slow")
     assert METHODS["exact"] is pffl.Exact
-
-
-@dataclass(frozen=True)
-class Unnamed(pffl.BoundedGroupLoss):
-    """A constraint that only Python can reach."""
-
-
-def test_minimax_is_declared():
-    assert [name for name in CONSTRAINTS if CONSTRAINTS[name].minimax] == ["minmax"]
-    assert is_minimax(pffl.MinMax().describe())
-    assert not is_minimax(pffl.BoundedGroupLoss(0.5).describe())
-    assert not is_minimax({})
-    assert not is_minimax((Unnamed(0.5) & pffl.PerSilo(1.0)).describe())
-    for join in (
-        lambda: pffl.MinMax() & pffl.PerSilo(1.0),
-        lambda: pffl.PerSilo(1.0) & pffl.MinMax(),
-    ):
-        with raises(UsageError, "not-joinable"):
-            join()

@@ -38,10 +38,6 @@ def fitted(frame):
     return LogisticRegression().fit(frame[X], frame.y)
 
 
-def statement(plain, kind):
-    return next(s for s in plain["statements"] if s["kind"] == kind)
-
-
 def test_probabilities_in_a_folder_of_its_own_with_a_page(people, command):
     score = fitted(people).predict_proba(people[X])[:, 1]
     pd.DataFrame({"probability": score}).to_csv("p.csv", index=False)
@@ -111,17 +107,6 @@ def test_probabilities_are_joined_by_an_id(people, command):
     assert command("audit", model, *table, "--bound", "0.01").code == 4
 
 
-def test_own_models_on_rows_that_have_a_name(people, command):
-    run = ("run", *SMALL, "--bound", "0.9", "--out", "met")
-    assert command(*run).code == 0
-    trained = command("audit", "met", *ROWS, "--split", "train", "--json").json
-    assert not statement(trained, "holdout")["available"]
-    alone = "met/model.safetensors"
-    both = command("audit", alone, *ROWS, "--constraint", "cbgl", "--json").json
-    assert len(both["statements"][0]["per_cell"]) == 6
-    assert command("audit", "none.json", *ROWS).code == 6
-
-
 def test_runs_with_a_cell_that_can_be_told_apart_or_silos_of_one_are_verified(
     people, command
 ):
@@ -162,8 +147,3 @@ def test_a_pickle_is_never_opened_and_its_probabilities_are_audited(
     mean = expected[np.arange(len(column)), column].mean()
     assert found["f"] == pytest.approx(mean)
     assert not Path("audits/people-002").exists()
-
-
-def test_a_folder_that_is_no_audit_gets_no_card(people, command):
-    for place in ("people.csv", "nowhere"):
-        assert command("report", place, "--card").code == 6

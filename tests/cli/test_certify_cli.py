@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -68,28 +67,6 @@ def test_certify_sets_rows_apart(command):
     assert rows["told"] == pytest.approx(0.5 * 720, abs=3)
     again = command("run", "usual", "--json")
     assert (again.code, again.json["train"]["rows"]) == (0, rows["usual"])
-
-
-def test_infeasible_run(command, runs):
-    place = runs / "infeasible"
-    plain = json.loads((place / "certificate.json").read_text("utf-8"))
-    assert [s["holds"] for s in statements(plain, "infeasible")] == [True]
-    assert command("verify", place / "certificate.json").code == 0
-
-
-def test_a_changed_certificate_is_noticed(command, met):
-    path = met / "certificate.json"
-    plain = json.loads(path.read_text("utf-8"))
-    plain["statements"][0]["figures"]["upper"] += 1
-    path.write_text(json.dumps(plain), "utf-8")
-    seen = command("verify", path)
-    assert seen.code == 6
-    assert "file certificate.json" in seen.out
-    assert "statements, 0, figures, upper" in seen.out
-    for text in ("{}", "nonsense"):
-        path.write_text(text, "utf-8")
-        assert command("verify", path).code == 6
-    assert command("verify", met / "nothing.json").code == 6
 
 
 def test_feasible(command):

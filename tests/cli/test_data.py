@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 from rich.filesize import decimal
 
-from pffl import progress
 from pffl.datasets import DATASETS
 from tests.cli.helpers import one_line
 from tests.datasets.acs_files import archive, persons
@@ -67,26 +64,3 @@ def test_fetch_shows_bytes_and_keeps_the_file(command, monkeypatch, tmp_path):
     assert f"csv_pwy.zip: 100 bytes of {whole}\n" in seen.err
     assert f"csv_pwy.zip: {whole} of {whole}\n" in seen.err
     assert command(*asked).err == ""  # from the cache: nothing to show
-
-
-def test_progress_in_lines_and_as_a_bar(capsys, monkeypatch):
-    clock = iter([0.0, 1.0, 10.0, 17.0])
-    fake = SimpleNamespace(monotonic=lambda: next(clock))
-    with monkeypatch.context() as patch:
-        patch.setattr(progress, "time", fake)
-        with progress.arriving() as show:
-            show("a.zip", 0, 4000)
-            show("a.zip", 500, 4000)  # too soon for another line
-            show("a.zip", 1000, 4000)
-            show("b.zip", 7, None)
-    assert capsys.readouterr().err.splitlines() == [
-        "a.zip: 0 bytes of 4.0 kB",
-        "a.zip: 1.0 kB of 4.0 kB",
-        "b.zip: 7 bytes",
-    ]
-    for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm"), ("COLUMNS", "100")):
-        monkeypatch.setenv(name, value)
-    with progress.arriving() as show:
-        show("b.zip", 2000, None)
-        show("pictures", 3, 4000)
-    assert "3 of 4,000" in capsys.readouterr().err

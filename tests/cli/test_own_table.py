@@ -6,7 +6,6 @@ import random
 from pathlib import Path
 
 from pffl import runs
-from tests.cli.helpers import one_line
 
 HEADER = ["âge", "revenu", "métier", "sexe", "race", "branche", "embauché"]
 COLUMNS = ("--label", "embauché", "--group", "sexe,race", "--silo", "branche")
@@ -31,22 +30,6 @@ def write(rows):
     lines = [HEADER, *([a, b.replace(".", ","), *rest] for a, b, *rest in rows)]
     text = "\r\n".join(map(";".join, lines)) + "\r\n"
     Path("people.csv").write_bytes(text.encode("latin-1"))
-
-
-def test_odd_rows_make_a_run_that_says_so(command):
-    rows = people()
-    for row in rows[:8]:
-        row[4:6] = ["autre", "Bern"]  # a group in one silo only
-    rows.append([*rows[20][:5], "Genève", "oui"])  # a silo with one row
-    rows += [list(row) for row in rows[30:37]]  # copies
-    write(rows)
-    seen = command(*RUN, "-v")
-    text = one_line(seen.out + seen.err)
-    assert seen.code == 0
-    assert "rows: f × autre, m × autre" in text
-    result = runs.read_run("runs/people-001").result
-    assert result["data"]["silos"] == 3
-    assert sum(cell["count"] for cell in result["cells"]) == result["train"]["rows"]
 
 
 def test_everything_wrong_is_listed_in_one_message(command):

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import tomli_w
 
 import pffl
 from pffl import runs
@@ -183,39 +182,6 @@ def test_an_audit_knows_label_groups_and_bounds(command, model, rows):
     assert bounds_of("third") == [0.65] * 2
 
 
-def test_an_audit_knows_bounds_that_the_run_found(command, rows):
-    bounds = pffl.BoundedGroupLoss("auto") & pffl.BoundedGroupLoss("auto", by="branch")
-    table = people(labels=LABELS["text"])
-    data = {"label": "hired", "group": ["sex", "branch"]}
-    one = pffl.solve(pffl.Federation.from_table(table, **data), bounds, random_state=0)
-    parts = [
-        {key: value for key, value in part.items() if value is not None}
-        for part in bounds.describe()["of"]
-    ]
-    spec = {"data": {"path": "x.csv", **data}, "constraint": parts}
-    runs.save(one, "run", tomli_w.dumps(spec))
-    seen = command("audit", "run", rows, "--out", "found")
-    assert seen.code == 4, seen.err  # these few rows are above some of them
-    found = {c["cell"]: c["bound"] for c in runs.read_run("found").result["cells"]}
-    wanted = dict(zip(one.predictor.cells, one.predictor.bounds, strict=True))
-    assert found == pytest.approx(wanted)
-
-
-def test_an_audit_needs_what_the_model_knows(command, model, rows):
-    table = pd.read_csv(rows)
-    for fresh, error, said in (
-        (table.drop(columns="hired"), "missing-column", "'hired'"),
-        (table.rename(columns={"sex": "gender"}), "missing-column", "'sex'"),
-        (table.assign(job="pilot"), "unknown-category", "'pilot'"),
-    ):
-        fresh.to_csv("fresh.csv", index=False)
-        seen = command("audit", model, "fresh.csv")
-        assert (seen.code, seen.error, said in seen.err) == (3, error, True)
-    seen = command("audit", model, "fresh.csv", "--set", "data.unseen=ignore", "-v")
-    assert seen.code == 0, seen.err
-    assert "'pilot'" in seen.out + seen.err
-
-
 def test_an_audit_of_the_run_s_own_held_out_rows_is_a_further_look(command, rows):
     table = pd.read_csv(rows).drop(columns=["note"])
     table.to_csv("own.csv", index=False)
@@ -235,15 +201,3 @@ def test_an_audit_of_the_run_s_own_held_out_rows_is_a_further_look(command, rows
     e = runs.read_run("new").evidence  # all of them are judged, and alike
     assert (e.heldout.splits, e.heldout.rows) == (["train"], 60)
     assert command("verify", "new").code == 0
-
-
-def test_scores_can_be_audited_as_those_of_anybody(command, model, rows):
-    assert command("predict", model, rows, "-o", "scores.csv", "--keep", "id").code == 0
-    more = ("--label", "hired", "--group", "sex", "--id", "id", "--drop", "note")
-    seen = command("audit", "scores.csv", rows, *more, "--out", "found")
-    assert seen.code == 0, seen.err
-    p = solved("text").predict_proba(rows)[:, 1]
-    yes = pd.read_csv(rows)["hired"] == "yes"
-    loss = -np.log(np.where(yes, p, 1 - p)).mean()
-    losses = runs.read_run("found").evidence.heldout.column("loss")
-    assert losses.sum() / 120 == pytest.approx(loss)

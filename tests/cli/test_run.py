@@ -57,17 +57,6 @@ def test_a_run_file_repeats_the_run(command):
     assert third.json["cells"] == again.json["cells"]
 
 
-def test_a_table_is_found_again_from_the_run_directory(command):
-    rows = (f"{i % 7},{'ab'[i % 2]},{'nm'[i // 2 % 2]},{i % 3 % 2}" for i in range(80))
-    Path("people.csv").write_text("\n".join(["x,g,site,y", *rows]) + "\n")
-    columns = ("--label", "y", "--group", "g", "--silo", "site", "--seed", "0")
-    out = ("--bound", "0.9", "--out", "deep/down/here")
-    assert command("run", "people.csv", *columns, *out).code == 0
-    spec = tomllib.loads(Path("deep/down/here/run.toml").read_text())
-    assert spec["data"]["path"] == "../../../people.csv"
-    assert command("run", "deep/down/here").code == 0
-
-
 def test_options_fall_back_to_the_defaults_of_the_method(command):
     options = ("--method", "pffl", "--set", "method.dual_rounds=2", "--bound", "0.8")
     seen = command(*RUN, *options, "--json", "--out", "here")
@@ -92,13 +81,6 @@ def test_constraints(command, kind):
     seen = command(*RUN, *options, "--json")
     assert seen.code == 0
     assert (seen.json["constraint"] or {}).get("kind") == kind
-
-
-def test_a_bound_for_each_cell(command):
-    bounds = {"A": 0.7, "B": 0.8, "C": 0.9}
-    options = [f"--bound={cell}={bound}" for cell, bound in bounds.items()]
-    seen = command(*RUN, *options, "--json")
-    assert {c["cell"]: c["bound"] for c in seen.json["cells"]} == bounds
 
 
 @pytest.mark.parametrize("width", ["40", "200"])

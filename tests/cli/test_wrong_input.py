@@ -299,17 +299,6 @@ def test_a_bound_far_above_every_loss(command):
 # Words of the command line
 
 
-def test_options_are_asked_for_by_name(command):
-    people().to_csv("people.csv", index=False)
-    seen = command(*RUN, "--bound", "1")
-    assert (seen.code, "--label" in seen.err, "--group" in seen.err) == (2, True, True)
-    both = ("--silo", "site", "--silos", "3", "--bound", "1")
-    seen = command(*RUN, *COLUMNS, *both)
-    assert (seen.code, "--silos" in seen.err) == (2, True)
-    numeric = ("--label", "score", "--group", "sex", "--model", "least-squares")
-    assert command(*RUN, *numeric, "--bound", "5").code == 0
-
-
 def test_free_text_is_hashed_when_told_so(command):
     frame = people()
     frame["my notes"] = [f"text number {i} of all" for i in range(len(frame))]

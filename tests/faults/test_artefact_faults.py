@@ -154,19 +154,6 @@ def test_fault_68_a_damaged_model_is_refused(saved, damage):
         runs.read_run(saved)
 
 
-def test_fault_68_every_bit_of_the_header_matters_or_is_harmless(saved):
-    path = saved / "model.safetensors"
-    content = path.read_bytes()
-    for place in range(0, 400, 7):
-        flipped = bytearray(content)
-        flipped[place] ^= 0x10
-        path.write_bytes(flipped)
-        try:
-            assert runs.read_run(saved).mismatches
-        except ArtefactError:
-            continue
-
-
 def visible(place):
     return {p.name: p.read_bytes() for p in place.iterdir() if p.name[0] != "."}
 
@@ -184,13 +171,6 @@ def test_fault_69_a_place_that_cannot_be_written_stops_before_training(
     seen = command(capsys, "run", *SMALL, "--bound", "0.7", "--out", place)
     assert (seen.code, seen.out) == (6, "")
     assert str(place) in seen.err
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_fault_69_a_read_only_directory(solution, tmp_path):
-    tmp_path.chmod(0o500)
-    with raises(ArtefactError, "cannot-write"):
-        runs.save(solution, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["run", "run-009"])

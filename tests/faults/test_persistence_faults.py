@@ -103,12 +103,6 @@ def test_fault_66_no_bit_may_flip_unnoticed(stopped):
             assert Log(stopped).messages < whole
 
 
-def test_fault_66_a_log_that_cannot_be_read_is_begun_anew_aloud(stopped, whole):
-    (stopped / LOG).write_bytes(b"damaged")
-    with pytest.warns(UserWarning, match="begins anew"):
-        assert_same_outcome(run(place=stopped), whole)
-
-
 #: What is asked otherwise; where it differs, what is in the checkpoint, what is now.
 OTHER_RUNS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"constraint": pffl.BoundedGroupLoss(0.7)}, ("constraint.bound", "0.6", "0.7")),
@@ -212,15 +206,6 @@ def test_fault_69_a_write_that_really_fails(stopped, whole):
         signal.signal(signal.SIGXFSZ, handler)
     assert (stopped / LOG).read_bytes() == before
     assert_same_outcome(run(place=stopped), whole)
-
-
-def test_fault_69_a_directory_that_cannot_be_made(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    place = tmp_path / "file" / "run"
-    engine = Stopping(Local(FEDERATION), at=-1)
-    with raises(ArtefactError, "cannot-write", place):
-        run(engine, place)
-    assert engine.asked == 1
 
 
 def start(place: Path, rounds: int = 100_000) -> subprocess.Popen[str]:

@@ -14,7 +14,7 @@ from pffl.experiments import judge
 from reproduction import __main__ as command
 from reproduction import bench as benches
 from reproduction import claims, page, pictures, studies
-from reproduction.bench import UNIT, Bench
+from reproduction.bench import UNIT
 
 FOLDER = Path(studies.__file__).parent
 
@@ -101,23 +101,6 @@ def test_words_are_those_of_the_statistics(first, second, word):
     assert found.headroom == pytest.approx(second - first, abs=0.01)
 
 
-def test_a_word_must_stand_at_every_reference_point():
-    assert claims._one({"better"}) == "better"
-    assert claims._one({"better", "open"}) == "open"
-
-
-def test_fairer_and_more_accurate_is_chosen_in_two_ways():
-    record = made(0.6, 0.7)
-    for place, draw in enumerate(record["draws"]):
-        test = 29_000 if place % 2 else 31_000  # half of the draws
-        draw["bgl"]["PFFL"] = [[29_000, 60_000, test, 60_000]]
-    found = claims.both({"compas": record})["compas", "bgl"]
-    assert (found.on_test, found.chosen) == (0.5, 1.0)
-    assert (found.fairer, found.more_accurate) == (1.0, 0.5)
-    assert found.loss.conditional.word == "better"
-    assert found.error.conditional.word in ("open", "same")
-
-
 @pytest.mark.parametrize("figure", list(studies.FIGURES))
 def test_a_figure_has_all_its_panels(records, figure):
     pytest.importorskip("matplotlib")
@@ -162,30 +145,6 @@ def test_a_study_from_rows_to_page(people, tmp_path, monkeypatch):
         assert all(len(row) == 4 for row in panel["PFFL"])
     studies.run(silos, studies.Sources(), tmp_path / "records")
     assert "q-FFL" in page.page(studies.load(tmp_path / "records"))
-
-
-def test_bounds_of_a_path_lie_between_the_smallest_and_fedavgs(people):
-    bench = Bench(people(None, 0), 0)
-    fedavg = bench.fedavg("bgl")
-    _, bounds, models = studies.path(bench, "bgl")
-    losses = [bench.worst_training_loss("bgl", model) for model in models]
-    assert losses[0] == pytest.approx(
-        bench.worst_training_loss("bgl", fedavg), abs=1e-5
-    )
-    assert len(models) == studies.POINTS + studies.MORE
-    every = [*bounds, *studies.upper_quarter(bounds)]
-    assert max(np.array(losses) - every) < 1e-4
-    assert (np.diff(bounds) < 0).all()
-
-
-def test_the_papers_grid_is_solved_once_for_each_model(people):
-    bench = Bench(people(None, 0), 0)
-    bounds, prices = (0.0, 0.1, 0.6), (0.1, 1.0, 100.0)
-    _, models = bench.grid("bgl", bounds, prices)
-    every = bench.exact("bgl", [(b, p) for b in bounds for p in prices])
-    few = np.array(studies.rows(models))
-    for row in studies.rows(every):
-        assert (np.abs(few - row).max(axis=1) <= 2).any()
 
 
 def test_celebas_row_is_made_of_a_folder_of_pictures(tmp_path, monkeypatch):

@@ -4,7 +4,6 @@ import warnings
 from dataclasses import fields, replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 import pffl
@@ -13,9 +12,8 @@ from pffl.driver import LOG, Log
 from pffl.engines import Local, Reference
 from pffl.errors import ArtefactError, FederationError
 from pffl.methods import METHODS
-from pffl.queries import Census
 from tests.helpers import make_federation
-from tests.interrupting import Stopping, assert_same_bits, assert_same_outcome
+from tests.interrupting import Stopping, assert_same_outcome
 from tests.methods.biased import biased
 from tests.raising import raises
 
@@ -114,18 +112,6 @@ def test_the_seed_may_be_left_out_of_a_resumed_run(tmp_path):
     assert_same_outcome(second, whole)
 
 
-def test_a_diverging_run_diverges_alike(tmp_path):
-    method = pffl.FedAvg(rounds=30, step_size=1e3)
-    whole = solve(method)
-    assert whole.status == "diverged"
-    for at in range(1, whole.rounds + 2):
-        place = tmp_path / str(at)
-        stopping = Stopping(Local(FEDERATION), at, FederationError)
-        with pytest.raises(FederationError):
-            solve(method, stopping, checkpoint=place)
-        assert_same_outcome(solve(method, checkpoint=place), whole)
-
-
 class StopAfter(Callback):
     def __init__(self, number: int) -> None:
         self.number = number
@@ -216,26 +202,6 @@ def test_a_log_that_is_full_says_so_and_the_run_goes_on(tmp_path, monkeypatch):
     assert (tmp_path / LOG).stat().st_size <= 8_000
     with pytest.warns(UserWarning, match="is full"):
         assert_same_outcome(solve(VARIANTS["pffl"], checkpoint=tmp_path), whole)
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_totals_come_back_in_the_memory_order_that_was_heard(order, tmp_path):
-    """Sums over rows and over columns round differently: all totals have one order."""
-    query = Census(FEDERATION.schema)
-    (total,) = Local(FEDERATION).ask_many([query])
-    counts = np.arange(total.counts.size).reshape(total.counts.shape)
-    counts = np.asarray(counts, order=order)
-    log = Log(tmp_path)
-    log.begin()
-    heard = replace(total, counts=counts)
-    log.record(query.digest, [heard], 1.5)
-    log = Log(tmp_path)
-    assert log.seconds == 1.5  # the run took so long before it was stopped
-    log.begin()
-    (back,) = log.recall(query.digest)
-    assert_same_bits(back.counts, counts)
-    assert back.counts.strides == heard.counts.strides
-    assert log.seconds == 1.5
 
 
 def test_rows_that_changed_elsewhere_end_a_resumed_run(tmp_path):
