@@ -220,13 +220,12 @@ class DotPlot(Chart):
 
 @dataclass(frozen=True)
 class Line:
-    """Points, joined or not; a band has the lower and upper end of each along y."""
+    """Points, joined or not."""
 
     name: str
     points: Sequence[tuple[float, float]]
     joined: bool = True
     colour: str = "c0"
-    band: Sequence[tuple[float, float]] = ()
 
     @property
     def dash(self) -> int:

@@ -261,35 +261,28 @@ def trade_off(table: Table, *, shares: bool = True) -> Plot:
 def fronts(
     table: Table, *, x: str = "error", y: str = "worst_cell_loss", words: str = ""
 ) -> Plot:
-    """Trade-off curve of each method, with a band over seeds.
+    """Trade-off curve of each method.
 
     Parameters
     ----------
     table
-        `curve`, the measures `x` and `y`, and the ends of the band of y under
-        ``{y}_low`` and ``{y}_high``, in the order in which points are joined; of a
-        curve that lacks an end of any point no band is drawn.
+        `curve`, and the measures `x` and `y`, in the order in which points are joined.
     x, y
         Names of measures.
     words
         What the chart shows; by default the two measures.
     """
-    found: dict[str, list[list[float | None]]] = {}
+    found: dict[str, list[tuple[float, float]]] = {}
     for row in rows_of(table):
-        one = [known(row.get(key)) for key in (x, y, f"{y}_low", f"{y}_high")]
-        if None not in one[:2]:
-            found.setdefault(str(row["curve"]), []).append(one)
-    lines, every = [], []
-    for i, (name, rows) in enumerate(list(found.items())[:MAX_LINES]):
-        joined = len({(a, b) for a, b, _, _ in rows}) > 1
-        shown = rows if joined else rows[:1]  # a line without length is not seen
-        points: Any = [(a, b) for a, b, _, _ in shown]
-        ends: Any = [(low, high) for _, _, low, high in shown]
-        band = [] if any(None in pair for pair in ends) else ends
-        lines.append(Line(name, points, joined, f"c{i}", band))
-        every += rows
-    across = [row[0] for row in every if row[0] is not None]
-    heights = [value for row in every for value in row[1:] if value is not None]
+        a, b = known(row.get(x)), known(row.get(y))
+        if a is not None and b is not None:
+            found.setdefault(str(row["curve"]), []).append((a, b))
+    lines = []
+    for i, (name, points) in enumerate(list(found.items())[:MAX_LINES]):
+        joined = len(set(points)) > 1  # a line without length is not seen
+        lines.append(Line(name, points if joined else points[:1], joined, f"c{i}"))
+    across = [a for line in lines for a, _ in line.points]
+    heights = [b for line in lines for _, b in line.points]
     shares, names = x == "error", [MEASURES.get(k, k.replace("_", " ")) for k in (x, y)]
     return Plot(
         words or f"{names[1]} against {names[0]}, by method",

@@ -116,15 +116,10 @@ def _line(line: Line, axes: Axes) -> None:
     colour = COLOURS[line.colour][0]
     x, y = [a for a, _ in line.points], [b for _, b in line.points]
     look: dict[str, Any] = {"color": colour, "label": line.name or HIDDEN}
-    lower, upper = [low for low, _ in line.band], [high for _, high in line.band]
-    if line.joined:
-        axes.plot(x, y, linestyle=DASHES[line.dash], **look)
-        if line.band:
-            axes.fill_between(x, lower, upper, color=colour, alpha=0.16, linewidth=0)
-        return
-    axes.plot(x, y, linestyle="none", marker=MARKERS[line.dash], **look)
-    if line.band:
-        axes.vlines(x, lower, upper, color=colour, lw=0.8)
+    kind: Any = {"linestyle": DASHES[line.dash]}
+    if not line.joined:
+        kind = {"linestyle": "none", "marker": MARKERS[line.dash]}
+    axes.plot(x, y, **look, **kind)
 
 
 def _along(axes: Axes, name: str, axis: Axis) -> None:

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 COMPARED = "comparison.json"
 MAX_TABLE_ROWS = 40  # a longer table scrolls in its own place
 MAX_CHART_GROUPS = 15  # of the first picture; the table below has all
-#: Statements of a certificate that stand elsewhere on the page.
-STATED_ABOVE = ("empirical", "privacy")
 MEASURES = {
     "error": "errors",
     "worst_cell_loss": "worst group",
@@ -64,7 +62,7 @@ Subject: TypeAlias = "Result | Evidence | Comparison | Monitor | str | os.PathLi
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of the page; no column is empty.
+    """A table of the page; no column is empty, or "no" throughout.
 
     On a narrow screen each row is a card (``stack``), or one with an entry a line
     (``stack list``), or the table scrolls (``scroll``).
@@ -83,11 +81,10 @@ class Grid:
     @cached_property
     def lines(self) -> list[dict[str, Shown]]:
         """The entries as they are shown, by title."""
-        told = [{k: as_shown(k, v) for k, v in row.items()} for row in self.rows]
-        names = [
-            k for k in (told[0] if told else ()) if any(r[k].text != "–" for r in told)
-        ]
-        return [{k: row[k] for k in names} for row in told]
+        names = list(self.rows[0]) if self.rows else []
+        told = [{k: as_shown(k, row[k]) for k in names} for row in self.rows]
+        kept = [k for k in names if any(row[k].text not in ("–", "no") for row in told)]
+        return [{"group" if k == "cell" else k: row[k] for k in kept} for row in told]
 
 
 def as_shown(name: str, value: Any) -> Shown:
@@ -115,7 +112,6 @@ def as_shown(name: str, value: Any) -> Shown:
 class RunView:
     """A run or an audit: what its templates need besides its conclusions."""
 
-    name: str
     c: Conclusions
     history: Sequence[Mapping[str, Any]] = ()
     spec: str = ""
@@ -249,53 +245,15 @@ class RunView:
     @property
     def releases(self) -> Grid:
         """What noise was added to, and what part of the budget each release took."""
-        found = self.result["privacy"]["releases"]
-        spent: dict[str, float] = {}
+        rows, found = [], self.result["privacy"]["releases"]
         for one in found:  # squares of μ add up over the same people
-            spent[one["split"]] = spent.get(one["split"], 0.0) + float(one["mu"]) ** 2
-        rows = [
-            {
-                "what": f"{one['name']}, {one['split']} rows",
-                "times": one["times"],
-                "one person changes": one["sensitivity"],
-                "noise": one["sigma"],
-                "noise of all sites": one["deviation"],
-                "part of the budget": (
-                    f"{100 * one['mu'] ** 2 / spent[one['split']]:.1f} %"
-                    if spent[one["split"]]
-                    else "–"
-                ),
-            }
-            for one in found
-        ]
+            spent = sum(r["mu"] ** 2 for r in found if r["split"] == one["split"])
+            row = {"what": f"{one['name']}, {one['split']} rows", "times": one["times"]}
+            row |= {"one person changes": one["sensitivity"], "noise": one["sigma"]}
+            row["noise of all sites"] = one["deviation"]
+            part = f"{100 * one['mu'] ** 2 / spent:.1f} %" if spent else None
+            rows.append({**row, "part of the budget": part})
         return Grid("What was released", rows, "stack list")
-
-    @property
-    def statements(self) -> list[dict[str, Any]]:
-        """The statements that stand nowhere else, with the numbers of their grounds."""
-        certificate = self.c.certificate
-        grounds, proved = certificate.grounds, certificate.holds("infeasible")
-        out = []
-        for one in certificate.statements:
-            if one.kind in STATED_ABOVE or (one.kind == "attainable" and proved):
-                continue
-            rows = [dict(row) for row in one.per_cell or ()]
-            if not any(row.get("vacuous") for row in rows):
-                rows = [{k: v for k, v in r.items() if k != "vacuous"} for r in rows]
-            rows = [
-                {"group" if k == "cell" else k: v for k, v in r.items()} for r in rows
-            ]
-            out.append(
-                {
-                    "title": one.title,
-                    "text": one.text,
-                    "mark": (word := one.mark),
-                    "tone": tables.TONES.get(word, "bad"),
-                    "numbers": [grounds[g] for g in one.grounds],
-                    "grid": Grid(one.title, rows),
-                }
-            )
-        return out
 
 
 @dataclass(frozen=True)
@@ -382,28 +340,20 @@ def _cost(line: Mapping[str, Any], key: str) -> str:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a page shows: a run with its monitor, comparisons, or a monitor."""
+    """What a page shows: a run, which may have a monitor; comparisons; a monitor."""
 
-    runs: list[RunView] = field(default_factory=list)
-    comparisons: list[ComparisonView] = field(default_factory=list)
-    monitors: list[tuple[str, Monitor]] = field(default_factory=list)
-
-    @property
-    def certificate(self) -> str:
-        """What the page of one run can be verified by: certificate.json, embedded."""
-        one = self.runs[0].certificate if self.runs else None
-        return embedded(one) if one else ""
+    run: RunView | None = None
+    comparisons: Sequence[ComparisonView] = ()
+    monitor: tuple[str, Monitor] | None = None
 
     @property
     def title(self) -> str:
         """What the page is called."""
-        first = [
-            *((run.result["data"]["name"], run.kind) for run in self.runs),
-            *((found.name, "comparison") for found in self.comparisons),
-            *((name, "monitor") for name, _ in self.monitors),
-        ]
-        name, kind = first[0] if first else ("", "nothing to show")
-        return f"{name}: {kind}" if name not in ("", kind) else kind.capitalize()
+        if self.run is not None:
+            return f"{self.run.c.evidence.data.name}: {self.run.kind}"
+        if self.comparisons:
+            return f"{self.comparisons[0].name}: comparison"
+        return f"{self.monitor[0]}: monitor" if self.monitor else ""
 
 
 # The page
@@ -463,21 +413,19 @@ def render(
     Then its page is made as the run made it: without a monitor, which came later.
     `made` is its model card.
     """
-    found = Contents()
     match subject:
         case Result():
             c, history = subject.conclusions, subject.history_rows()
             model = subject.predictor if c.evidence.trained else None
-            name = c.evidence.data.name
-            found.runs.append(RunView(name, c, history, predictor=model))
+            found = Contents(RunView(c, history, predictor=model))
         case Evidence():
-            found.runs.append(RunView(subject.data.name, conclude(subject)))
+            found = Contents(RunView(conclude(subject)))
         case Comparison():
-            found.comparisons.append(ComparisonView("methods", subject))
+            found = Contents(comparisons=[ComparisonView("methods", subject)])
         case Monitor():
-            found.monitors.append(("rows so far", subject))
+            found = Contents(monitor=("rows so far", subject))
         case _:
-            _read(Path(subject), found, known, made)
+            found = _read(Path(subject), known, made)
     filters = {
         "chart": as_html,  # with every name escaped
         "titled": lambda text: text[:1].upper() + text[1:],
@@ -493,6 +441,7 @@ def render(
         Grid=Grid,
         charts=charts,
         card=card,
+        embedded=embedded,
         glossary=json.loads(packaged("glossary.json")),
         version=__version__,
         css=css() + packaged("page.css"),
@@ -500,39 +449,37 @@ def render(
     )
 
 
-def _read(place: Path, found: Contents, known: Conclusions | None, made: str) -> None:
+def _read(place: Path, known: Conclusions | None, made: str) -> Contents:
     """Lay out what a folder holds, or the file of a monitor."""
-    name = place.resolve().name
-    watched = place / STATE if place.is_dir() else place
+    name, watched = place.resolve().name, place / STATE if place.is_dir() else place
+    monitor = None
     if watched.is_file() and known is None:
-        found.monitors.append((name, read_monitor(watched)))
-        if watched == place:
-            return
-    if (place / CERTIFICATE).is_file():
-        c, stored = known or conclude(read_evidence(place)), place / CERTIFICATE
+        monitor = (name, read_monitor(watched))
+    if (stored := place / CERTIFICATE).is_file():
+        c, spec = known or conclude(read_evidence(place)), place / SPEC
         view = RunView(
-            c.evidence.data.name,
             c,
             read_history(place / HISTORY),
-            (place / SPEC).read_text("utf-8") if (place / SPEC).is_file() else "",
+            spec.read_text("utf-8") if spec.is_file() else "",
             card.own_model(place, c.evidence),
-            json.loads(stored.read_bytes()) if stored.is_file() else None,
+            json.loads(stored.read_bytes()),
             made,
         )
-        found.runs.append(view)
-    elif (place / COMPARED).is_file():
-        found.comparisons.append(ComparisonView(name, Comparison.load(place)))
-    elif compared := sorted(place.glob(f"*/{COMPARED}")):  # panels of a figure
-        for one in compared:
-            of = Comparison.load(one.parent)
-            found.comparisons.append(ComparisonView(one.parent.name, of))
-    elif (place / RESULT).is_file():
+        return Contents(view, monitor=monitor)
+    found = [place / COMPARED] if (place / COMPARED).is_file() else []
+    if found or (found := sorted(place.glob(f"*/{COMPARED}"))):  # panels of a figure
+        folders = [path.resolve().parent for path in found]
+        return Contents(
+            comparisons=[ComparisonView(f.name, Comparison.load(f)) for f in folders]
+        )
+    if (place / RESULT).is_file():
         read_evidence(place)  # says what to do
-    elif not watched.is_file():
+    if monitor is None:
         raise ArtefactError(
             f"[unknown-folder] {place}: neither a run, nor an audit, a "
             "comparison or a monitor"
         )
+    return Contents(monitor=monitor)
 
 
 def write_report(place: RunDirectory, c: Conclusions, *, page: bool = True) -> None:

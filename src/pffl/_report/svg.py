@@ -143,8 +143,7 @@ def _plot(chart: Plot) -> str:
         line = f'<line x2="100%" y1="{at}" y2="{at}"/>'
         text = f'<text x="100%" y="{at}" dy="-5">{_text(words)}</text>'
         grid += f'<g class="c-bound rule">{line}{text}</g>'
-    body = "".join(_band(line, x, y) for line in chart.lines if line.band)
-    body += "".join(_line(line, x, y) for line in chart.lines)
+    body = "".join(_line(line, x, y) for line in chart.lines)
     up = "".join(f'<text x="100%" y="{h:.2f}%" dy="5">{t}</text>' for h, t in heights)
     keys = [
         f"<li>{_sample(line.colour, _line_key(line))}{_text(line.name)}</li>"
@@ -159,23 +158,6 @@ def _plot(chart: Plot) -> str:
         keys,
         chart.left,
     )
-
-
-def _band(line: Line, x: Axis, y: Axis) -> str:
-    """What lies between the ends of a line's points; of one point, a bar."""
-    across = [x.at(a) for a, _ in line.points]
-    under = list(zip(across, [100 - y.at(low) for low, _ in line.band], strict=True))
-    over = list(zip(across, [100 - y.at(high) for _, high in line.band], strict=True))
-    if not line.joined:
-        drawn = "".join(
-            f'<line class="thin" x1="{a:.2f}%" x2="{a:.2f}%" y1="{b:.2f}%" '
-            f'y2="{c:.2f}%"/>'
-            for (a, b), (_, c) in zip(under, over, strict=True)
-        )
-    else:
-        path = " ".join(f"{a:.2f},{b:.2f}" for a, b in [*over, *reversed(under)])
-        drawn = f'{STRETCHED}<polygon class="band" points="{path}"/></svg>'
-    return f'<g class="c-{line.colour}">{drawn}</g>'
 
 
 def _line(line: Line, x: Axis, y: Axis) -> str:
@@ -197,9 +179,7 @@ def _line(line: Line, x: Axis, y: Axis) -> str:
 def _line_key(line: Line) -> str:
     if not line.joined:
         return _key("diamond")
-    band = '<rect class="band" x="1" width="24" y="-7" height="14"/>'
-    drawn = f'<line class="line d{line.dash}" x1="1" x2="25"/>'
-    return band * bool(line.band) + drawn
+    return f'<line class="line d{line.dash}" x1="1" x2="25"/>'
 
 
 def _along(axis: Axis) -> str:
