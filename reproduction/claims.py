@@ -13,15 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from pffl.experiments import (
-    Decision,
-    Judgement,
-    choose,
-    chosen_front,
-    hypervolume,
-    judge,
-)
+from pffl.experiments import Decision, Judgement, choose, judge
+from pffl.numerics import front
+from pffl.typing import FloatArray
 from reproduction.bench import UNIT
 
 # Reference points: (times the loss, plus the error) of the worse of both baselines.
@@ -99,6 +95,33 @@ def _claims() -> list[Claim]:
 
 
 CLAIMS = _claims()
+
+
+def hypervolume(points: ArrayLike, reference: Sequence[float]) -> float:
+    """Return the area that points dominate, up to a reference point.
+
+    Both coordinates are better when smaller; points beyond the reference count nothing.
+
+    >>> hypervolume([[0.2, 0.6], [0.3, 0.5]], (0.4, 0.7))
+    0.03
+    """
+    values = np.asarray(points, dtype=float).reshape(-1, 2)
+    inside = values[(values < np.asarray(reference)).all(axis=1)]
+    ordered = inside[front(inside)]
+    ordered = ordered[np.argsort(ordered[:, 0])]
+    tops = np.concatenate([[reference[1]], ordered[:-1, 1]])
+    area = ((reference[0] - ordered[:, 0]) * (tops - ordered[:, 1])).sum()
+    return round(float(area), 12)
+
+
+def chosen_front(validation: ArrayLike, test: ArrayLike) -> FloatArray:
+    """Return the test values of the points that no other beats on validation rows.
+
+    Both have a row for each trial and the columns (error, measure). What a choice by
+    test rows would show is ``chosen_front(test, test)``.
+    """
+    chosen = front(np.asarray(validation, dtype=float).reshape(-1, 2))
+    return np.asarray(test, dtype=float).reshape(-1, 2)[chosen]
 
 
 @dataclass(frozen=True)

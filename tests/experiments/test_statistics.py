@@ -11,9 +11,7 @@ from scipy import stats
 from pffl import datasets
 from pffl.experiments import (
     choose,
-    chosen_front,
     holm,
-    hypervolume,
     judge,
     overlap,
     people,
@@ -189,24 +187,6 @@ def test_holm_is_the_step_down_test(values):
                 break
             refused.add(int(index))
         assert refused == {i for i, p in enumerate(corrected) if p <= alpha}
-
-
-@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=6))
-def test_the_hypervolume_is_the_share_of_a_fine_lattice_that_is_dominated(points):
-    side = (np.arange(200) + 0.5) / 200 * 0.8
-    x, y = np.meshgrid(side, side)
-    dominated = np.zeros_like(x, dtype=bool)
-    for e, v in points:
-        dominated |= (x >= e) & (y >= v)
-    area = hypervolume(points, (0.8, 0.8))
-    assert area == pytest.approx(0.64 * dominated.mean(), abs=0.02)
-
-
-def test_a_front_is_chosen_on_validation_rows_and_measured_on_test_rows():
-    validation = [[0.1, 0.5], [0.2, 0.4], [0.3, 0.45]]
-    test = [[0.15, 0.6], [0.2, 0.5], [0.1, 0.1]]
-    assert chosen_front(validation, test).tolist() == test[:2]
-    assert chosen_front(test, test).tolist() == test[2:]
 
 
 def test_a_trial_is_chosen_within_a_limit_of_error():

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import pffl
 from pffl.experiments import judge
@@ -180,3 +182,21 @@ def test_celebas_row_is_made_of_a_folder_of_pictures(tmp_path, monkeypatch):
         assert {"FedAvg", "weighted FedAvg", "PFFL", "constant guess"} <= set(panel)
     found = studies.load(tmp_path / "records")
     assert set(found) == {"celeba", "celeba-pixels"}
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), max_size=6))
+def test_the_hypervolume_is_the_share_of_a_fine_lattice_that_is_dominated(points):
+    side = (np.arange(200) + 0.5) / 200 * 0.8
+    x, y = np.meshgrid(side, side)
+    dominated = np.zeros_like(x, dtype=bool)
+    for e, v in points:
+        dominated |= (x >= e) & (y >= v)
+    area = claims.hypervolume(points, (0.8, 0.8))
+    assert area == pytest.approx(0.64 * dominated.mean(), abs=0.02)
+
+
+def test_a_front_is_chosen_on_validation_rows_and_measured_on_test_rows():
+    validation = [[0.1, 0.5], [0.2, 0.4], [0.3, 0.45]]
+    test = [[0.15, 0.6], [0.2, 0.5], [0.1, 0.1]]
+    assert claims.chosen_front(validation, test).tolist() == test[:2]
+    assert claims.chosen_front(test, test).tolist() == test[2:]

@@ -9,9 +9,7 @@ from pffl.experiments.statistics import Decision as Decision
 from pffl.experiments.statistics import DifferenceInterval as DifferenceInterval
 from pffl.experiments.statistics import Judgement as Judgement
 from pffl.experiments.statistics import choose as choose
-from pffl.experiments.statistics import chosen_front as chosen_front
 from pffl.experiments.statistics import holm as holm
-from pffl.experiments.statistics import hypervolume as hypervolume
 from pffl.experiments.statistics import judge as judge
 from pffl.experiments.statistics import overlap as overlap
 from pffl.experiments.statistics import people as people

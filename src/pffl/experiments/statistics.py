@@ -39,7 +39,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pffl.errors import UsageError
-from pffl.numerics import front
 from pffl.typing import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -309,36 +308,6 @@ def holm(values: Sequence[float]) -> list[float]:
     out = np.empty_like(p)
     out[order] = np.minimum(1.0, steps)
     return [float(value) for value in out]
-
-
-# Fronts
-
-
-def hypervolume(points: ArrayLike, reference: Sequence[float]) -> float:
-    """Return the area that points dominate, up to a reference point.
-
-    Both coordinates are better when smaller; points beyond the reference count nothing.
-
-    >>> hypervolume([[0.2, 0.6], [0.3, 0.5]], (0.4, 0.7))
-    0.03
-    """
-    values = np.asarray(points, dtype=float).reshape(-1, 2)
-    inside = values[(values < np.asarray(reference)).all(axis=1)]
-    ordered = inside[front(inside)]
-    ordered = ordered[np.argsort(ordered[:, 0])]
-    tops = np.concatenate([[reference[1]], ordered[:-1, 1]])
-    area = ((reference[0] - ordered[:, 0]) * (tops - ordered[:, 1])).sum()
-    return round(float(area), 12)
-
-
-def chosen_front(validation: ArrayLike, test: ArrayLike) -> FloatArray:
-    """Return the test values of the points that no other beats on validation rows.
-
-    Both have a row for each trial and the columns (error, measure). What a choice by
-    test rows would show is ``chosen_front(test, test)``.
-    """
-    chosen = front(np.asarray(validation, dtype=float).reshape(-1, 2))
-    return np.asarray(test, dtype=float).reshape(-1, 2)[chosen]
 
 
 def choose(errors: ArrayLike, values: ArrayLike, *, limit: float) -> int | None:
