@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as plain_json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -155,36 +154,31 @@ class Seeded:
 
 
 def _grid(texts: Sequence[str]) -> dict[str, list[Any]]:
-    """Read ``key=value,value``; numbers, true and false as in JSON, else text."""
-
-    def value(text: str) -> Any:
-        try:
-            return plain_json.loads(text)
-        except ValueError:
-            return text
+    """Read ``key=value,value``; values as in a run file."""
+    from pffl.config import parse_setting
 
     out: dict[str, list[Any]] = {}
     for text in texts:
-        key, equals, values = text.partition("=")
-        if not (key and equals and values):
+        key, _, values = text.partition("=")
+        if not (key and values):
             raise UsageError(
                 f"[wrong-setting] --grid takes KEY=VALUE,VALUE. Got {text!r} instead."
             )
-        out[key.strip()] = [value(word) for word in listed(values)]
+        out[key.strip()] = [parse_setting(f"it={one}")["it"] for one in listed(values)]
     return out
 
 
 def _draw(found: Comparison, folder: Path) -> None:
     """Write the differences and the front as figures, where the extra is installed."""
-    from pffl import figures
+    from pffl._report.page import ComparisonView
 
-    words = f"{found.measure} on test rows: difference to {found.reference}"
+    view = ComparisonView("", found)
+    drawn = [chart for chart, _ in view.differences] if len(found.seeds) > 1 else []
     try:
-        if len(found.methods) > 1 and len(found.seeds) > 1:
-            chart = figures.differences(found.differences(), words)
+        for chart in drawn[:1]:
             chart.save(folder / "differences.png")
-        if found.table["trials"].max() > 1:
-            found.chart().save(folder / "front.png")
+        if view.front is not None:
+            view.front.save(folder / "front.png")
     except MissingExtraError as error:
         terminal.note(str(error))
 
@@ -202,31 +196,18 @@ def _show_comparison(found: Comparison) -> None:
         f"{' '.join(found.terms)}",
     )
     if view.front is not None:
-        _show_front(found)
-    if len(found.seeds) > 1:
-        for _, grid in view.differences:
-            terminal.show("", grid.about)
-            terminal.print_rows(grid.rows)
+        terminal.show("", "Fronts: chosen on validation rows, means on test rows")
+        own = dict.fromkeys(key for r in found.records for key in r.parameters)
+        shown = ["method", *own, "test_error", f"test_{found.measure}"]
+        points: Any = found.front()[shown].astype(object)
+        points = points.where(points.notna(), "–")
+        terminal.print_rows(points.head(MAX_POINTS).to_dict("records"))
+    for _, grid in view.differences if len(found.seeds) > 1 else ():
+        terminal.show("", grid.about)
+        terminal.print_rows(grid.rows)
     failed = found.table["failed"]
     for method, reason in failed[failed != ""].items():
         terminal.show(f"{method} failed: {reason}")
-
-
-def _show_front(found: Comparison) -> None:
-    names = [n for n in found.points.columns if "_" not in n or n == "multiplier_bound"]
-    own = [n for n in names if n not in ("method", "seeds", "failed")]
-    terminal.show("", "Fronts: chosen on validation rows, means on test rows")
-    terminal.print_rows(
-        [
-            {"method": str(line["method"])}
-            | {name: "–" if line[name] != line[name] else line[name] for name in own}
-            | {
-                "error": f"{line['test_error']:.4f}",
-                found.measure.replace("_", " "): f"{line[f'test_{found.measure}']:.4f}",
-            }
-            for line in found.front().head(MAX_POINTS).to_dict("records")
-        ]
-    )
 
 
 def report(

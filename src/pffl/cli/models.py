@@ -326,13 +326,12 @@ def monitor(
 def _show_monitor(found: Monitor, path: Path) -> None:
     from pffl.text import few
 
-    target, alarm = terminal.stdout(), bool(found.alarms)
+    unwatched = found.settings.unwatched
+    notes = [f"not watched: {few(unwatched)}"] if unwatched else []
     terminal.print_rows(found.shown)
-    notes = [f"assumed: {text}" for text in found.settings.assumptions]
-    if found.settings.unwatched:
-        notes.insert(0, f"not watched: {few(found.settings.unwatched)}")
+    notes += [f"assumed: {text}" for text in found.settings.assumptions]
     terminal.print_remarks(notes)
-    target.print()
-    word = "▲ ALARM" if alarm else "NO ALARM"
-    target.print(word, style="bold red" if alarm else "bold")
+    word = "▲ ALARM" if found.alarms else "NO ALARM"
+    style = "bold red" if found.alarms else "bold"
+    terminal.stdout().print(f"\n{word}", style=style)
     terminal.show(found.message, f"State: {path} (digest {found.digest[:12]})")
