@@ -7,12 +7,15 @@ called now.
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import typer
 
+from pffl.constraints import CONSTRAINTS
+from pffl.methods import METHODS
 from tests.cli.helpers import SMALL, Command
 from tests.inside import COMMANDS_GONE, OPTIONS, OPTIONS_GONE, app, keys
 
@@ -24,6 +27,7 @@ UNUSED = {
     "compare": {"method", "l2", "certify", "seed", "epsilon", "threshold"},
     "audit": {"model", "method", "l2", "seed", "epsilon", "missing", "threshold"},
     "data": {
+        "constraint",
         "bound",
         "certify",
         "model",
@@ -123,7 +127,13 @@ def test_every_option_of_every_command_is_read() -> None:
 
 
 def test_every_shared_option_is_a_key_of_the_run_file() -> None:
+    """And its help, which is written out to be quick, names values that there are."""
     assert {key for one in OPTIONS.values() for key in one.keys} <= set(keys())
+    for name, known in (("constraint", CONSTRAINTS.own), ("method", METHODS.own)):
+        words = re.findall(r"[\w-]+", OPTIONS[name].help.replace(" or ", " "))
+        assert set(words) <= set(known), name
+    told = set(re.findall(r"\w+", OPTIONS["missing"].help))
+    assert set(get_args(keys()["data.missing"].kind)) <= told
 
 
 @pytest.mark.parametrize("name", UNUSED)

@@ -36,7 +36,7 @@ Data     | silo       | data.silo           | COLUMN       | Column that names t
 Data     | silos      | data.silos          | N            | Number of silos to simulate.
 Data     | id         | data.id             | COLUMN       | Person identifier.
 Data     | drop       | data.drop           | NAMES…       | Columns to exclude.
-Data     | missing    | data.missing        | HOW          | Missing: refuse, indicator, drop_column.
+Data     | missing    | data.missing        | HOW          | Missing values: refuse or indicator.
 Fairness | constraint | constraint.kind     | KIND         | bgl, cbgl, minmax, per-silo, fnr, fpr, error.
 Fairness | bound      | constraint.bound    | NUMBER…      | Largest mean loss (or rate); GROUP=NUMBER; auto.
 Fairness | certify    | run.certify         | [CONFIDENCE] | Certify bounds for new people (0.95).
