@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
 import tomli_w
+from pydantic import NonNegativeInt
 
 from pffl._solve import default_method
 from pffl.constraints import CONSTRAINTS, BoundedGroupLoss, Constraint
@@ -36,7 +37,7 @@ from pffl.data.federation import Federation
 from pffl.data.schema import Schema
 from pffl.data.table import TableOptions
 from pffl.datasets import DATASETS
-from pffl.engines import DEPLOYED, ENGINES, Engine
+from pffl.engines import Engine
 from pffl.errors import DataError, PFFLError, Problems, UsageError, wrong
 from pffl.evidence.record import About
 from pffl.methods import METHODS, Method
@@ -89,18 +90,8 @@ class RunSettings(Options):
         Of the training. None: one is drawn, and written into the run file.
     """
 
-    engine: str = "local"
-    seed: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        with Problems("run", UsageError) as problems:
-            known = (*ENGINES, DEPLOYED)
-            if self.engine not in known:
-                hint = suggestion(self.engine, known)
-                problems.add(f"[unknown-engine] no engine '{self.engine}': {hint}")
-            if self.seed is not None and self.seed < 0:
-                problems.add(wrong("seed", "[run]", "a whole number ≥ 0", self.seed))
+    engine: Literal["local", "reference", "flower"] = "local"
+    seed: NonNegativeInt | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

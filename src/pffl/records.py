@@ -147,7 +147,7 @@ def _section(source: Source) -> type[BaseModel]:
 
     Fields that a class hides (``repr=False``) are not among them.
     """
-    hints, hidden = get_type_hints(source), set[str]()
+    hints, hidden = get_type_hints(source, include_extras=True), set[str]()
     if is_dataclass(source):
         hidden = {f.name for f in fields(source) if not f.repr}
     entries: Any = {

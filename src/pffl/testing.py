@@ -160,18 +160,11 @@ def follows_from_totals(method: Method, setting: KitSetting) -> None:
         _demand(same, method, "told the same totals again, it asks something else")
         return known[1]
 
-    repeated = _told(method, problem, again, [])
-    _demand(
-        _bits(repeated.point) == _bits(whole.point),
-        method,
-        "told the same totals again, it ends elsewhere",
-    )
+    same = _bits(_told(method, problem, again, []).point) == _bits(whole.point)
+    _demand(same, method, "told the same totals again, it ends elsewhere")
     planned, asked = method.planned_rounds, whole.rounds
-    _demand(  # and one query before the first round, for step sizes
-        planned is None or asked <= planned + 1,
-        method,
-        f"it asked {asked} queries, and planned {planned}",
-    )
+    few = planned is None or asked <= planned + 1  # one before the first, for steps
+    _demand(few, method, f"it asked {asked} queries, and planned {planned}")
     finite = bool(np.isfinite(whole.point.w).all())
     _demand(finite, method, "it ends with numbers that are not finite")
 
@@ -214,11 +207,8 @@ def hears_every_silo(method: Method, setting: KitSetting) -> None:
         turned = {**silo.splits, "train": replace(rows, y=rows.y.max() - rows.y)}
         silos[k] = replace(silo, splits=turned)
         after = setting.with_silos(silos).run(steady).w
-        _demand(
-            float(np.abs(after - before).max()) > MOVED,
-            method,
-            f"other labels in silo {k} change nothing: is it lost?",
-        )
+        heard = float(np.abs(after - before).max()) > MOVED
+        _demand(heard, method, f"other labels in silo {k} change nothing: is it lost?")
 
 
 def runs_on_every_engine(method: Method, setting: KitSetting) -> None:
@@ -331,11 +321,8 @@ def check_optimum(
         found = minimize(lambda v: value(rows, v), best, method=solver)
         best = found.x if found.fun < value(rows, best) else best
     left = value(rows, w) - value(rows, best)
-    _demand(
-        left <= tolerance,
-        method,
-        f"it ends {left:.3g} above a model found by {solver}, beyond {tolerance:g}",
-    )
+    told = f"it ends {left:.3g} above a model found by {solver}, beyond {tolerance:g}"
+    _demand(left <= tolerance, method, told)
 
 
 def check_constraint(
@@ -358,24 +345,22 @@ def cells_come_from_the_schema(constraint: Constraint, federation: Federation) -
     """Cells are the same each time, have bounds and members, and follow silos."""
     schema, names = federation.schema, federation.silo_names
     cells = _cells(constraint, federation)
-    _demand(
-        _bits(_cells(constraint, federation)) == _bits(cells),
-        constraint,
-        "asked for twice, its cells differ",
-    )
-    bounds, member, silo = cells.bounds, cells.membership, cells.silo
-    Z = len(cells)
-    good = (bounds >= 0).all() and np.isfinite(bounds).all() and bounds.shape == (Z,)
-    _demand(bool(good), constraint, "its bounds are not finite numbers ≥ 0, one a cell")
-    good = member.dtype == np.bool_ and member.shape == (Z, schema.n_strata)
-    _demand(good, constraint, "its membership is not a table of truth values")
-    _demand(len(set(cells.names)) == Z, constraint, "two cells have one name")
-    _demand(bool(member.any(axis=1).all()), constraint, "a cell has no strata")
+    bounds, member, silo, Z = cells.bounds, cells.membership, cells.silo, len(cells)
+    positive = (bounds >= 0).all() and np.isfinite(bounds).all()
+    table = member.dtype == np.bool_ and member.shape == (Z, schema.n_strata)
     known = (silo >= -1) & (silo < len(names))
-    _demand(bool(known.all()), constraint, "a cell is of a silo that there is not")
+    for holds, what in (
+        (_bits(_cells(constraint, federation)) == _bits(cells), "its cells differ"),
+        (positive and bounds.shape == (Z,), "bounds are not numbers ≥ 0, one a cell"),
+        (table, "its membership is not a table of truth values"),
+        (len(set(cells.names)) == Z, "two cells have one name"),
+        (member.any(axis=1).all(), "a cell has no strata"),
+        (known.all(), "a cell is of a silo that there is not"),
+    ):
+        _demand(bool(holds), constraint, what)
     turned = constraint.cells(schema, tuple(reversed(names)))
-    one, other = _by_name(cells, names), _by_name(turned, names[::-1])
-    _demand(one == other, constraint, "its cells depend on the order of silos")
+    same = _by_name(cells, names) == _by_name(turned, names[::-1])
+    _demand(same, constraint, "its cells depend on the order of silos")
 
 
 def sums_are_pooled(constraint: Constraint, federation: Federation) -> None:
@@ -388,30 +373,21 @@ def sums_are_pooled(constraint: Constraint, federation: Federation) -> None:
     member = [rows.members(cells, z) for z in range(len(cells))]
     count = np.array([float(m.sum()) for m in member])
     loss = np.array([losses[m].sum() for m in member])
-    _demand(
-        bool((count == rows.problem.counts).all()),
-        constraint,
-        "the census counts other rows than its cells have",
-    )
+    counted = bool((count == rows.problem.counts).all())
+    _demand(counted, constraint, "the census counts other rows than its cells have")
     for engine in (Reference(federation), Local(federation)):
         total = engine.ask(Evaluate(rows.problem.task, w, "train"))
         same = np.array_equal(total.column("count", of="cells"), count)
         same = same and np.allclose(total.column("loss", of="cells"), loss, rtol=1e-12)
-        _demand(
-            same,
-            constraint,
-            f"{type(engine).__name__} adds up other sums than the rows",
-        )
+        name = type(engine).__name__
+        _demand(same, constraint, f"{name} adds up other sums than the rows")
 
 
 def is_solved(constraint: Constraint, federation: Federation) -> None:
     """Exact finds the saddle point of a convex problem under it."""
     fixed = (constraint.risk_weight, constraint.multiplier_bound)
-    _demand(
-        not constraint.minimax or None not in fixed,
-        constraint,
-        "it is minimax, and fixes no risk_weight and multiplier_bound",
-    )
+    told = "it is minimax, and fixes no risk_weight and multiplier_bound"
+    _demand(not constraint.minimax or None not in fixed, constraint, told)
     check_optimum(
         Exact(),
         PlainRows.saddle,

@@ -37,7 +37,6 @@ def refused(code, *mentioned, **sections):
         ({"method": {"kind": "pfl"}}, "pffl"),
         ({"method": {"multipler_bound": 1}}, "multiplier_bound"),
         ({"run": {"sede": 1}}, "seed"),
-        ({"run": {"engine": "locl"}}, "local"),
         # Of another kind: whose it is.
         ({"method": {"kind": "exact", "dual_rounds": 3}}, "pffl, local-bgl"),
         ({"constraint": {"bound": 1, "labels": ["class 1"]}}, "cbgl"),

@@ -349,7 +349,7 @@ class Loose(Cut):
         (Cut("names"), "two cells have one name"),
         (Cut("empty"), "a cell has no strata"),
         (Cut("drawn"), "other cells|its cells differ"),
-        (Cut("bound"), "not finite numbers ≥ 0"),
+        (Cut("bound"), "not numbers ≥ 0"),
         (Cut("silo"), "of a silo that there is not"),
         (Cut("order"), "depend on the order of silos"),
         (Cut("shape"), "one a cell"),
