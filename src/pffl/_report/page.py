@@ -62,7 +62,7 @@ Subject: TypeAlias = "Result | Evidence | Comparison | Monitor | str | os.PathLi
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of the page; no column is empty, or "no" throughout.
+    """A table of the page; no column is empty.
 
     On a narrow screen each row is a card (``stack``), or one with an entry a line
     (``stack list``), or the table scrolls (``scroll``).
@@ -83,7 +83,8 @@ class Grid:
         """The entries as they are shown, by title."""
         names = list(self.rows[0]) if self.rows else []
         told = [{k: as_shown(k, row[k]) for k in names} for row in self.rows]
-        kept = [k for k in names if any(row[k].text not in ("–", "no") for row in told)]
+        nothing = {k: ("–", "no") if k == "vacuous" else ("–",) for k in names}
+        kept = [k for k in names if any(r[k].text not in nothing[k] for r in told)]
         return [{"group" if k == "cell" else k: row[k] for k in kept} for row in told]
 
 
