@@ -764,8 +764,9 @@ def read_text(text: Any, kind: Any) -> Any:
     """Read what was typed as the type of its key; else it stays text."""
     if not isinstance(text, str):
         return text
+    plain = [getattr(one, "__origin__", one) for one in (kind, *get_args(kind))]
     for number in (int, float):
-        if number in (kind, *get_args(kind)):
+        if number in plain:
             try:
                 return number(text)
             except ValueError:
