@@ -141,7 +141,9 @@ def test_an_option_is_taken_where_it_is_used_and_refused_elsewhere(name: str) ->
     own = commands()[name]
     taken = {p.name for p in own.params} & set(OPTIONS)
     # Of these names they have something of their own.
-    meant = {"feasible": {"certify"}, "audit": {"certify", "model", "threshold"}}.get(name, set())
+    meant = {"feasible": {"certify"}, "audit": {"certify", "model", "threshold"}}.get(
+        name, set()
+    )
     assert taken - meant == set(OPTIONS) - UNUSED[name] - meant
     for flag in set(OPTIONS) - taken:
         with pytest.raises(Exception, match=f"--{flag}") as refused:
