@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from typer.models import ArgumentInfo
 
+from pffl.errors import Problems, UsageError
+
 if TYPE_CHECKING:
     from pffl.config import Job, RunSpec
     from pffl.constraints import Number
@@ -102,8 +104,13 @@ def takes(
         def wrapper(**values: Any) -> None:
             data, settings = values.pop("data"), values.pop("set_") or []
             given = {name: values.pop(name) for name in flags}
-            made = None
-            if data is not None or any(given.values()) or settings:
+            made, typed = None, data is not None or any(given.values()) or settings
+            if typed and values.get("resume") is not None:
+                raise UsageError(
+                    "[options-conflict] --resume continues a run as it was: leave out "
+                    "DATA and options"
+                )
+            if typed:
                 made = Draft.of(data, given, settings)
                 made.refuse(command.__name__, *unused.split())
             command(**{draft.name: made}, **values)
@@ -275,7 +282,6 @@ class Draft:
             As ``section.key=value``.
         """
         from pffl.config import merge, named, parse_setting
-        from pffl.errors import UsageError
 
         if data is None:
             raise UsageError("[missing-data] DATA is missing")
@@ -306,7 +312,6 @@ class Draft:
         A file may have whole sections (``method.*``) that are for other commands.
         """
         from pffl.config import keys
-        from pffl.errors import Problems, UsageError
 
         found = {k for k in self.typed if any(fnmatch(k, p) for p in patterns)}
         for key in () if self.of_run else patterns:
@@ -349,8 +354,6 @@ class Draft:
 
     def build(self) -> Job[Federation]:
         """Check it, open the data, and fit the pieces together: not for one run."""
-        from pffl.errors import UsageError
-
         spec = self.check()
         for asked, text in (
             (spec.secure_sum, "[no-secure-sums] secure sums are"),
@@ -402,7 +405,6 @@ def certified(text: str) -> dict[str, Any]:
 def bound(given: Sequence[str]) -> Number | dict[str, Number]:
     """Read ``--bound``: one number, or ``group=number`` for each; or ``auto``."""
     from pffl.constraints import AUTO
-    from pffl.errors import Problems, UsageError
 
     cells: dict[str, Number] = {}
     with Problems("--bound", UsageError) as problems:

@@ -66,10 +66,10 @@ def run(
     from pffl.runs import REPORT
 
     if resume is not None:
-        if draft or out:
+        if out is not None:
             raise UsageError(
-                f"[options-conflict] --resume continues the run of '{resume}' as it "
-                "was: leave out DATA, options and --out"
+                "[options-conflict] --resume continues in its own directory: leave out "
+                "--out"
             )
         if not (resume / STOPPED).is_file():
             raise ArtefactError(
