@@ -42,12 +42,6 @@ def test_what_is_written_is_read_back(table):
     assert tomllib.loads(config.dumps(table)) == table
 
 
-def test_odd_tables_are_written():
-    table = {"mixed": [1, {"a": {}, "b": [2]}], "nested": [[{"c": "d"}], []]}
-    assert tomllib.loads(config.dumps(table)) == table
-    assert config.dumps({"a": None, "b": 1}) == "b = 1\n"
-
-
 @pytest.mark.parametrize("value", [object(), "half \ud800"])
 def test_what_toml_cannot_hold_is_refused(value):
     with raises(UsageError, "not-toml"):
@@ -113,12 +107,6 @@ def test_model_without_a_kind_suits_the_labels(data, expected):
     model = config.parse(sections).build().model
     assert isinstance(model, expected)
     assert model.describe() == expected(0.5, intercept=False).describe()
-
-
-def test_minmax_stands_alone():
-    both = [{"kind": "minmax"}, {"bound": 0.7}]
-    with raises(UsageError, "not-joinable"):
-        config.parse({"data": SYNTHETIC, "constraint": both})
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,6 @@ import pytest
 
 import pffl
 from pffl.testing import check_constraint, check_method, check_optimum
-from tests.raising import raises
-from tests.saddle import Oracle
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SAID = {
@@ -93,27 +91,6 @@ def test_the_library_reproduces_the_plain_loop(seed):
     assert solution.rounds == plain.E * plain.T + looks
     np.testing.assert_allclose(solution.w, w, rtol=0, atol=1e-9)
     np.testing.assert_allclose(solution.multipliers, lam, rtol=0, atol=1e-9)
-
-
-def test_the_constraint_of_the_example_bounds_labels():
-    example = load("own_constraint")
-    federation = pffl.datasets.synthetic(
-        1500, silos=3, groups=2, features=4, random_state=3
-    )
-    bounds = {"class 0": 0.65, "class 1": 0.66}
-    constraint = example.BoundedLabelLoss(bounds)
-    solution = pffl.solve(
-        federation, constraint, method=pffl.Exact(multiplier_bound=50), random_state=0
-    )
-    y = federation.pooled("train").y
-    oracle = Oracle.of(federation, [y == 0, y == 1], list(bounds.values()), budget=50.0)
-    np.testing.assert_allclose(
-        solution.cells["violation"], oracle.violation(solution.w), atol=1e-9
-    )
-    least = oracle.least(solution.multipliers)
-    assert oracle.upper(solution.w) == pytest.approx(least, abs=1e-6)
-    with raises(pffl.PFFLError, "unknown-cell", "class 2"):
-        example.BoundedLabelLoss({"class 2": 0.5}).cells(federation.schema, ())
 
 
 def test_the_examples_of_contributing_pass_the_kit():

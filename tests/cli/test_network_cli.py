@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pffl import BoundedGroupLoss, FedAvg, Federation, runs, solve
+from pffl import Federation, runs
 from pffl.data import Rows
 from pffl.datasets import DATASETS, Dataset
 from tests.cli.helpers import pffl
-from tests.helpers import make_federation
 
 FACES = ("faces", "--set", "data.clients=8", "--set", "data.size=12", "--seed", "1")
 SHORT = (
@@ -83,23 +82,3 @@ def test_from_run_to_verified_certificate(model, tmp_path, capsys):
     assert pffl(capsys, "run", run / "run.toml", "--out", again).code == 0
     first, second = runs.read_run(run), runs.read_run(again)
     np.testing.assert_array_equal(first.w, second.w)
-
-
-def test_a_module_of_ones_own_is_asked_for(tmp_path, capsys):
-    federation = make_federation(1)
-    solution = solve(
-        federation,
-        BoundedGroupLoss(3.0),
-        model=Network(Own()),
-        method=FedAvg(rounds=2, step_size=0.05),
-        random_state=0,
-    )
-    run = runs.save(solution, tmp_path / "run")
-    refused = pffl(capsys, "predict", run, tmp_path / "rows.csv")
-    assert (refused.code, "Own" in refused.err) == (6, True)
-    assert pffl(capsys, "report", run, "-o", tmp_path / "page.html").code == 0
-    record = runs.read_run(run, module=Own())
-    X = federation.silos[0].rows("test").X
-    np.testing.assert_array_equal(
-        record.predictor.predict_proba(X), solution.predict_proba(X)
-    )

@@ -70,16 +70,6 @@ def test_what_the_message_advises_works(command):
     assert any(c["cell"].startswith("missing × ") for c in seen.json["cells"])
 
 
-def test_names_may_be_repeated_or_joined_by_commas(command):
-    write(people())
-    apart = ("--group", "sexe", "--group", "race", "--drop", "âge", "--drop", "métier")
-    joined = ("--group", "sexe, race", "--drop", "âge,métier")
-    info = ("data", "people.csv", *COLUMNS[:2], *COLUMNS[4:])
-    outs = [command(*info, *way).out for way in (apart, joined)]
-    assert outs[0] == outs[1]
-    assert "1 inputs" in outs[0]
-
-
 def test_nobody_is_on_both_sides_with_an_id(command):
     rows = [row for row in people(150) for _ in range(2)]
     lines = [["pid", *HEADER], *([str(i // 2), *row] for i, row in enumerate(rows))]

@@ -121,29 +121,6 @@ def test_unseen_values_are_taken_on_request_and_counted_over_all_pieces(
     assert command("predict", model, rows, "--keep", "prediction").code == 2
 
 
-def test_parquet_is_read(command, model, rows, tmp_path):
-    pytest.importorskip("pyarrow")
-    table, out = pd.read_csv(rows), tmp_path / "scores.csv"
-    table.astype({"job": "category"}).to_parquet(tmp_path / "rows.parquet")
-    seen = command(
-        "predict", model, tmp_path / "rows.parquet", "-o", out, "--keep", "id"
-    )
-    assert seen.code == 0, seen.err
-    found = pd.read_csv(out)
-    assert found["id"].tolist() == table["id"].tolist()
-    np.testing.assert_allclose(
-        found["probability_no"], solved("text").predict_proba(table)[:, 0], rtol=1e-14
-    )
-    table.loc[77, "age"] = None
-    table.to_parquet(tmp_path / "gap.parquet")
-    none = tmp_path / "n.csv"
-    seen = command("predict", model, tmp_path / "gap.parquet", "-o", none)
-    assert seen.code == 3
-    assert "column 'age': 1" in seen.err
-    assert "row 77" in seen.err
-    assert not none.exists()
-
-
 # Audits of a model of ours
 
 

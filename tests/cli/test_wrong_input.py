@@ -210,12 +210,6 @@ def test_what_is_odd_is_said_and_what_is_wrong_refused(command, name):
     assert "Traceback" not in text
 
 
-def test_nothing_is_said_of_what_is_usual(command):
-    people().to_csv("people.csv", index=False)
-    text = one_line(command("data", "people.csv", *COLUMNS).out)
-    assert not [w for w in ("classes;", "look like", "gives") if w in text]
-
-
 def test_a_bound_far_above_every_loss(command):
     people().to_csv("people.csv", index=False)
     told, quiet = (command(*RUN, *COLUMNS, "--bound", b).err for b in ("60", "0.65"))
@@ -225,30 +219,6 @@ def test_a_bound_far_above_every_loss(command):
 
 
 # Words of the command line
-
-
-def test_free_text_is_hashed_when_told_so(command):
-    frame = people()
-    frame["my notes"] = [f"text number {i} of all" for i in range(len(frame))]
-    frame.to_csv("people.csv", index=False)
-    info = ("data", "people.csv")
-    advised = """--set 'columns."my notes".hash=65536'"""
-    assert advised in one_line(command(*info).out)
-    told = one_line(command(*info, *COLUMNS).err)
-    assert f"{advised} counts its words" in told
-    wide = ("--set", 'columns."my notes".hash=262144')
-    text = one_line(command(*info, *COLUMNS, *wide).out)
-    assert "262,149 inputs" in text
-    assert "my notes (262,144)" in text
-    for given, code, said in (
-        ('"my notes".hash=0', 2, "262,144"),
-        ('"my notes".hash=33554432', 2, "33554432"),
-        ('"my notes".hash=3.5', 2, "'hash'"),
-        ("y.hash=64", 3, "'y'"),
-        ("notes.hash=64", 3, "'my notes'"),
-    ):
-        seen = command(*info, *COLUMNS, "--set", f"columns.{given}")
-        assert (seen.code, said in one_line(seen.err)) == (code, True), seen.err
 
 
 def test_a_file_is_shown_before_anything_is_named(command):

@@ -19,8 +19,6 @@ from pffl.experiments import (
     few_people,
     figures,
     measures,
-    overlap,
-    people,
 )
 from pffl.methods import METHODS
 from pffl.queries import Expand, Train
@@ -226,25 +224,6 @@ def test_a_front_is_chosen_on_validation_rows():
     np.testing.assert_allclose(sorted(line.points), [(0.3, 0.4), (0.4, 0.5)])
 
 
-def test_the_overlap_is_measured():
-    def split_anew(seed):
-        return pffl.datasets.synthetic(
-            300, silos=3, random_state=0, split_seed=seed, validation_fraction=0.2
-        )
-
-    def drawn_anew(seed):  # with so many inputs that no two people are alike
-        return pffl.datasets.synthetic(300, silos=3, features=20, random_state=seed)
-
-    some = {"methods": ["fedavg"], "seeds": 3, "budget": 2}
-    assert compare(drawn_anew, CONSTRAINT, **some).correlation == 0.0
-    found = compare(split_anew, CONSTRAINT, **some).correlation
-    data = split_anew(0)
-    sizes = {s: data.rows(s) for s in ("test", "train")}
-    assert found == overlap([people(data)] * 2, **sizes) > 0.2
-    same = compare(load(0), CONSTRAINT, **some)
-    assert same.correlation is None
-
-
 def test_one_failure_does_not_end_a_comparison(monkeypatch, tmp_path):
     def broken(self, problem, start=None):
         raise UsageError("broken on purpose")
@@ -279,17 +258,6 @@ def test_what_is_refused(constraint, more, code):
     data = pffl.datasets.synthetic(300, silos=3, random_state=0)
     with raises(UsageError, code):
         compare(data, constraint, seeds=1, **more)
-
-
-def test_minimax_is_compared_by_name():
-    some = ["fedavg", "fedminmax", "exact"]
-    shared = {**SHARED, "budget": 400, "methods": some, "seeds": 2}
-    found = compare(load, "minmax", **shared)
-    losses = found.points.set_index("method")["train_worst_cell_loss"]
-    assert losses["exact"] == pytest.approx(losses["fedminmax"], abs=1e-3)
-    assert losses["exact"] < losses["fedavg"]
-    by_object = compare(load, pffl.MinMax(), **shared)
-    assert by_object.table["worst_cell_loss"].equals(found.table["worst_cell_loss"])
 
 
 # Commands

@@ -187,12 +187,3 @@ def test_fault_27_infeasible_is_never_said_of_bounds_that_can_be_met(seed, attai
         bound = pffl.BoundedGroupLoss(attainable - step)
         below = pffl.solve(CONFLICT, bound, method=method, random_state=0)
         assert below.status == "impossible"
-
-
-@pytest.mark.parametrize(
-    "method", [pffl.FedAvg(rounds=50), pffl.Exact(multiplier_bound=0.01)]
-)
-def test_fault_27_the_smallest_bound_does_not_depend_on_the_method(method, attainable):
-    bound = pffl.BoundedGroupLoss(attainable - 0.02)
-    solution = pffl.solve(CONFLICT, bound, method=method, random_state=0)
-    assert solution.smallest_bound == pytest.approx(attainable, abs=1e-3)

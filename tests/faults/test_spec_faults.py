@@ -124,14 +124,6 @@ def test_fault_31_a_seed_is_drawn_shown_and_recorded(command):
     assert seeds[0] != seeds[1]
 
 
-def test_fault_33_without_a_loss_bound_there_is_no_statement(command):
-    numeric = (*SMALL, "--set", "data.task=regression", "--bound", "10", "--json")
-    seen = command("run", *numeric)
-    assert [cell["test_upper"] for cell in seen.json["cells"]] == [None] * 3
-    known = command("run", *numeric, "--set", "model.target_range=[-100,100]")
-    assert all(cell["test_upper"] > 0 for cell in known.json["cells"])
-
-
 def test_fault_34_an_absent_extra_is_one_line(command, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     Path("people.parquet").write_bytes(b"PAR1")

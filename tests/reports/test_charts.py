@@ -129,15 +129,6 @@ def test_losses_of_cells_are_those_of_the_table(solution):
     assert figures.group_losses(solution) == chart
 
 
-def test_nothing_is_drawn_that_is_not_known(solution):
-    bare = solution.cells.assign(bound=None, violation=None, before_train_loss=np.nan)
-    chart = figures.group_losses(bare.assign(test_loss=None, test_upper=None))
-    assert set(chart.series) == {"after"}
-    assert "bound" not in as_html(chart).replace("bound, on", "").replace(
-        "upper bound", ""
-    )
-
-
 @pytest.mark.parametrize("count", [1, 200])
 def test_fault_78_any_number_of_cells_is_drawn(count):
     long = "long " * 20

@@ -9,10 +9,9 @@ import pytest
 import pffl
 from pffl.callbacks import Callback
 from pffl.driver import LOG, Log
-from pffl.engines import Local, Reference
+from pffl.engines import Local
 from pffl.errors import ArtefactError, FederationError
 from pffl.methods import METHODS
-from tests.helpers import make_federation
 from tests.interrupting import Stopping, assert_same_outcome
 from tests.methods.biased import biased
 from tests.raising import raises
@@ -110,50 +109,6 @@ def test_the_seed_may_be_left_out_of_a_resumed_run(tmp_path):
     assert second.seed == first.seed
     whole = pffl.solve(FEDERATION, CONSTRAINT, method=method, random_state=first.seed)
     assert_same_outcome(second, whole)
-
-
-class StopAfter(Callback):
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def after_round(self, row: Any) -> bool:
-        return row.number >= self.number
-
-
-def test_a_run_that_a_callback_ended_stays_ended(tmp_path):
-    method = VARIANTS["fedavg"]
-    counted = Stopping(Local(FEDERATION), at=-1)
-    whole = solve(method, counted, callbacks=[StopAfter(4)])
-    last = Stopping(Local(FEDERATION), counted.asked, FederationError)  # in `conclude`
-    with pytest.raises(FederationError):
-        solve(method, last, callbacks=[StopAfter(4)], checkpoint=tmp_path)
-    resumed = solve(method, callbacks=[StopAfter(4)], checkpoint=tmp_path)
-    assert_same_outcome(resumed, whole)
-
-
-def test_networks(tmp_path):
-    pytest.importorskip("torch")
-    from tests.models.networks import network
-
-    federation = make_federation(0)
-    method = pffl.PFFL(dual_rounds=3, rounds_per_dual=2, server="yogi", batch_size=8)
-
-    def run(engine: Any, **more: Any) -> pffl.Solution:
-        return pffl.solve(
-            engine,
-            pffl.BoundedGroupLoss(0.9),
-            model=network(labels=2),
-            method=method,
-            random_state=1,
-            **more,
-        )
-
-    counted = Stopping(Reference(federation), at=-1)
-    whole = run(counted)
-    run(Stopping(Reference(federation), at=5), checkpoint=tmp_path)
-    resumed = Stopping(Reference(federation), at=-1)
-    assert_same_outcome(run(resumed, checkpoint=tmp_path), whole)
-    assert resumed.asked == counted.asked - 3
 
 
 @pytest.mark.parametrize("name", METHODS)
