@@ -260,11 +260,8 @@ def keeps(
     one: Candidate, bounds: FloatArray, risk: float, *, rates: bool = False
 ) -> bool:
     """Whether the calibration rows show every bound, each cell with this risk."""
-    found = (
-        upper_rates(one.calibration, risk)
-        if rates
-        else upper_ends(one.calibration, one.loss_bound, risk)
-    )
+    found = None if rates else upper_ends(one.calibration, one.loss_bound, risk)
+    found = upper_rates(one.calibration, risk) if rates else found
     return found is not None and bool((found <= bounds).all())
 
 
@@ -305,14 +302,10 @@ class Unseen:
     overlap: int | None
 
     @property
-    def parts(self) -> int:
-        """The number of parts of δ, of which these statements have one."""
-        return self.candidates * later_part(self.j.e)
-
-    @property
     def delta(self) -> float:
-        """The risk of each figure alone."""
-        return split_delta(1.0 - self.j.e.terms.confidence, 1, self.parts)
+        """The risk of each figure alone: δ, in as many parts as share it."""
+        parts = self.candidates * later_part(self.j.e)
+        return split_delta(1.0 - self.j.e.terms.confidence, 1, parts)
 
     @cached_property
     def separate(self) -> Assumption:

@@ -179,9 +179,9 @@ class Looks:
 
     def text(self, e: Evidence) -> bytes | None:
         """Return the log with this evidence in it; None where nothing is to be said."""
-        if (log := self.added(e)) is None:
-            return None
-        return "".join(f"{json.dumps(asdict(one))}\n" for one in log).encode()
+        log = self.added(e)
+        lines = [f"{json.dumps(asdict(one))}\n" for one in log or ()]
+        return None if log is None else "".join(lines).encode()
 
 
 def read_looks(path: Path) -> tuple[Look, ...]:

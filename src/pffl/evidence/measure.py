@@ -232,40 +232,23 @@ def measure_before(
     return Before(free.tolist(), {s: sample([s], total) for s, total in pairs})
 
 
-def sites_of(problem: Problem) -> Sites | Missing:
-    """Say whose answers came from elsewhere, if they did."""
-    if not problem.access.elsewhere:
-        return AT_HAND
-    return Sites(list(problem.silo_names), problem.access.pooled)
-
-
 def gap_flow(
     problem: Problem, point: Point, found: Pair | Missing | None = None
 ) -> Flow[Pair | Missing]:
     """Measure the gap of a pair, unless it is known."""
-    none = found or proofs.unmeasurable(problem) or _unusable(problem, point)
-    if none is not None:
-        return finite(none)
-    return finite(Pair.of((yield from measure_gap(problem, point))))
-
-
-def finite(pair: Pair | Missing) -> Pair | Missing:
-    """Return the ends of a gap; none where one of them is no number."""
-    if isinstance(pair, Pair) and not np.isfinite([pair.upper, pair.lower]).all():
-        return Missing("the number could not be computed")
-    return pair
-
-
-def _unusable(problem: Problem, point: Point) -> Missing | None:
-    """Say why λ is not a pair's multiplier; None if it is."""
     lam, most = point.multipliers, problem.multiplier_bound
-    if not np.isfinite(point.w).all():
+    pair = found or proofs.unmeasurable(problem)
+    if pair is None and not np.isfinite(point.w).all():
         return Missing("the model is not finite")
-    if (lam < 0).any() or lam.sum() > most * (1 + 1e-12) + 1e-15:
+    if pair is None and ((lam < 0).any() or lam.sum() > most * (1 + 1e-12) + 1e-15):
         return Missing(
             "needs multipliers ≥ 0 whose sum is at most the multiplier bound"
         )
-    return None
+    if pair is None:
+        pair = Pair.of((yield from measure_gap(problem, point)))
+    if isinstance(pair, Pair) and not np.isfinite([pair.upper, pair.lower]).all():
+        return Missing("the number could not be computed")
+    return pair
 
 
 def training_sample(shown: Problem, w: FloatArray, wanted: Wanted) -> Flow[Sample]:
@@ -441,6 +424,7 @@ def evidence_of(
     aimed: FloatArray | None = None,
 ) -> Evidence:
     """Put together what was declared and what was measured."""
+    access = problem.access
     return Evidence(
         promise=promise,
         minimax=minimax,
@@ -457,7 +441,9 @@ def evidence_of(
         proofs=measured.proofs,
         notes=list(notes),
         versions=dict(versions()),
-        sites=sites_of(problem),
+        sites=Sites(list(problem.silo_names), access.pooled)
+        if access.elsewhere
+        else AT_HAND,
     )
 
 

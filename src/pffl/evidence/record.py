@@ -935,11 +935,6 @@ class Evidence(Record):
         return np.array([cell.multiplier for cell in self.cells], dtype=np.float64)
 
     @property
-    def modulus(self) -> float:
-        """βμ."""
-        return self.terms.risk_weight * self.model.mu
-
-    @property
     def risk(self) -> float | None:
         """F(w), with its ridge term; None without rows."""
         if self.seen.share <= 0:
@@ -971,34 +966,26 @@ class Evidence(Record):
             )
         return evidence
 
-    @property
-    def samples(self) -> list[Sample]:
-        """All sums over rows."""
-        before, path = known(self.before), known(self.path)
-        found = [self.seen, known(self.heldout)]
-        found += [] if before is None else before.samples.values()
-        for one in [] if path is None else path.candidates:
-            found += [one.training, one.calibration]
-        return [sample for sample in found if sample is not None]
-
     def _fits(self) -> bool:
         """Whether every table has a number per cell, and per group and label."""
-        cells, path = len(self.cells), known(self.path)
-        strata, good = len(self.groups) * max(1, len(self.labels)), True
-        for sample in self.samples:
-            bets: list[Any] = [
-                sample.bets,
-                sample.bet_weights,
-                sample.levels,
-                sample.logs,
-            ]
+        cells, path, before = len(self.cells), known(self.path), known(self.before)
+        strata, samples = len(self.groups) * max(1, len(self.labels)), [self.seen]
+        samples += [self.heldout] if isinstance(self.heldout, Sample) else []
+        samples += [] if before is None else before.samples.values()
+        for one in [] if path is None else path.candidates:
+            samples += [one.training, one.calibration]
+        sizes = {strata}
+        for sample in samples:
+            planned = (sample.bets, sample.bet_weights, sample.levels, sample.logs)
             tables: list[Any] = [*sample.cells.values(), *sample.people.values()]
-            tables += [table for table in bets if table]
-            good &= all(len(table) == cells for table in tables)
-            good &= all(len(column) == strata for column in sample.strata.values())
-        for least in (known(self.proofs.least), known(self.proofs.excess)):
-            good &= least is None or len(least.multipliers) == cells
-        return good and (path is None or 0 <= path.chosen < len(path.candidates))
+            tables += [table for table in planned if table]
+            if any(len(table) != cells for table in tables):
+                return False
+            sizes |= {len(column) for column in sample.strata.values()}
+        proofs = (known(self.proofs.least), known(self.proofs.excess))
+        whole = all(one is None or len(one.multipliers) == cells for one in proofs)
+        chosen = path is None or 0 <= path.chosen < len(path.candidates)
+        return sizes == {strata} and whole and chosen
 
 
 def known(part: T | Missing) -> T | None:
