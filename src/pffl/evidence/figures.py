@@ -302,10 +302,14 @@ class Unseen:
     overlap: int | None
 
     @property
+    def parts(self) -> int:
+        """The number of parts of δ, of which these statements have one."""
+        return self.candidates * later_part(self.j.e)
+
+    @property
     def delta(self) -> float:
-        """The risk of each figure alone: δ, in as many parts as share it."""
-        parts = self.candidates * later_part(self.j.e)
-        return split_delta(1.0 - self.j.e.terms.confidence, 1, parts)
+        """The risk of each figure alone."""
+        return split_delta(1.0 - self.j.e.terms.confidence, 1, self.parts)
 
     @cached_property
     def separate(self) -> Assumption:
