@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import pytest
 
 from pffl.data import TableEncoding
 from pffl.errors import DataError, UsageError
@@ -58,21 +57,6 @@ def test_numeric_target():
         build(label="income")
     with raises(DataError, "not-numbers"):
         build(label="job", classification=False)
-
-
-@pytest.mark.parametrize(
-    "cut",
-    [
-        {"partition": "equal"},
-        {"partition": ("dirichlet", "hired", 0.5)},
-        {"partition": ["dirichlet", "job"]},
-        {"partition": ("quantile_bands", "age")},
-    ],
-)
-def test_simulated_silos(cut):
-    federation = build(silo=None, silos=4, drop=["branch"], **cut)
-    assert len(federation) == 4
-    assert federation.rows("train") + federation.rows("test") == 120
 
 
 def test_options_are_checked_together():

@@ -9,19 +9,16 @@ import pandas as pd
 import pytest
 
 import pffl
-from pffl import runs
 from pffl.data import Attribute, TableEncoding
 from pffl.errors import UsageError
 from pffl.models import Inputs
 from tests.data import tables
-from tests.helpers import without_zeros
 from tests.inside import (
     Column,
     Predictor,
     columns,
     count_words,
     score_file,
-    verifier,
 )
 from tests.raising import raises
 
@@ -96,15 +93,6 @@ def test_a_word_counts_where_its_hash_says(width):
     found = count_words(pd.Series(texts), width)
     assert np.array_equal(found.toarray(), expected)
     assert found.has_canonical_format
-
-
-def test_a_number_is_called_alike_however_a_column_is_read():
-    whole = count_words(pd.Series([7, 10, 3]), 64).toarray()
-    texts = count_words(pd.Series(["007", "10.0", "3"]), 64).toarray()
-    assert np.array_equal(whole, texts)
-    gap = count_words(pd.Series([7.0, None, 3.0]), 64).toarray()
-    assert np.array_equal(gap[[0, 2]], whole[[0, 2]])
-    assert not gap[1].any()
 
 
 # Tables
@@ -199,26 +187,3 @@ def test_the_inputs_of_a_text_share_a_scale():
     assert np.isclose((z**2).sum(axis=1).mean(), 1.0)  # a text is as long as a number
     nothing = Inputs.from_sums(50.0, 0 * sums, 0 * squares, texts=[slice(1, 4)])
     assert np.array_equal(nothing.scale, np.ones(5))
-
-
-def test_a_run_on_texts_is_verified_from_its_rows(tmp_path):
-    options = {"columns": {"notes": {"hash": 16}}, "drop": ["code"]}
-    federation = without_zeros(build(**options))
-    assert federation.schema.texts == (slice(1, 17),)
-    solution = pffl.solve(
-        federation,
-        pffl.BoundedGroupLoss(0.6),
-        model=pffl.LogisticRegression(l2=0.1),
-        method=pffl.Exact(multiplier_bound=5.0),
-        random_state=0,
-    )
-    assert solution.gap <= 1e-5
-    runs.save(solution, tmp_path / "run")
-    federation.export(tmp_path / "rows.npz")
-    checks = verifier.verify(tmp_path / "run", tmp_path / "rows.npz")
-    assert [check for check in checks if not check.agrees] == []
-    assert any(check.what == "duality gap" for check in checks)
-    other = build(notes().assign(year=lambda d: d["year"] + 1), **options)
-    without_zeros(other).export(tmp_path / "other.npz")
-    checks = verifier.verify(tmp_path / "run", tmp_path / "other.npz")
-    assert not all(check.agrees for check in checks)

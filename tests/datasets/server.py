@@ -1,4 +1,4 @@
-"""A web server on the loopback interface that can also misbehave."""
+"""A web server on the loopback interface that can also misbehave; what is cached."""
 
 from __future__ import annotations
 
@@ -8,6 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from tests.golden.people import sha256
+from tests.inside import COMPAS_FILE, cache_folder
+
+
+def is_cached():
+    """Whether COMPAS itself is here; nothing is downloaded."""
+    path = cache_folder() / COMPAS_FILE.name
+    return path.is_file() and sha256(path.read_bytes()) == COMPAS_FILE.sha256
 
 
 @dataclass

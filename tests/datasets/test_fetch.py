@@ -11,8 +11,8 @@ import pytest
 
 from pffl.errors import DataError
 from tests.datasets.acs_files import zip_file
-from tests.datasets.compas_file import sha256
 from tests.datasets.server import serve
+from tests.golden.people import sha256
 from tests.inside import RemoteFile, fetch, in_options
 from tests.inside import datasets_fetch as _fetch
 from tests.raising import raises

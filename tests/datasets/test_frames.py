@@ -10,21 +10,24 @@ from pffl import datasets
 from pffl.config import parse
 from pffl.errors import UsageError
 from tests.datasets.acs_files import archive, persons
-from tests.datasets.compas_file import compas_file, sha256
-from tests.datasets.test_people import FILES
+from tests.golden import people as golden
 from tests.raising import raises
 
 
 def compas(folder):
-    data = compas_file(300)
+    data = golden.compas_file(300)
     (folder / "compas.csv").write_bytes(data)
-    return {"source": folder / "compas.csv", "sha256": sha256(data), "silos": 3}
+    own = {"source": folder / "compas.csv", "sha256": golden.sha256(data)}
+    return {**own, "silos": 3}
 
 
 def adult(folder):
-    for name, data in FILES.items():
+    files = dict(
+        zip(("adult.data", "adult.test"), golden.adult_files(300), strict=True)
+    )
+    for name, data in files.items():
         (folder / name).write_bytes(data)
-    hashes = tuple(map(sha256, FILES.values()))
+    hashes = tuple(map(golden.sha256, files.values()))
     return {"source": folder, "sha256": hashes, "group": ("sex", "race"), "silos": 2}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.datasets.compas_file import is_cached
+from tests.datasets.server import is_cached
 
 GALLERY = Path(__file__).parents[2] / "docs" / "gallery"
 NOTEBOOKS = sorted(p.stem for p in GALLERY.glob("*.md") if p.stem != "index")
