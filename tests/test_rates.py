@@ -174,6 +174,14 @@ def test_audits_bound_rates_too(solutions):
         assert "false-positive rate" in str(audit.certificate)
 
 
+def test_a_monitor_watches_losses_and_no_rates(solutions):
+    here, found = solutions
+    with raises(PFFLError, "needs-bound"):
+        pffl.monitor(found["fnr"], here, splits=("test",))
+    watched = pffl.monitor(found["fnr"], here, splits=("test",), bound=2.0)
+    assert watched.status == "no alarm"
+
+
 def test_estimators_take_a_rate():
     rng = np.random.default_rng(0)
     X, group = rng.normal(size=(4000, 3)), rng.choice(["a", "b"], 4000, p=[0.3, 0.7])

@@ -449,7 +449,7 @@ def _cells(
     labels: tuple[str | None, ...] = schema.labels or (None,)
     strata = [(group, label) for group in schema.groups for label in labels]
     silo = [silos.index(c.silo) if c.silo in silos else EVERY_SILO for c in e.cells]
-    none = not e.promise or e.minimax
+    none = not e.promise or e.minimax or e.terms.on_rates  # losses are watched
     return Cells(
         tuple(cell.cell for cell in e.cells),
         np.array([np.nan if none else cell.bound for cell in e.cells]),

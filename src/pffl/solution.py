@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,7 +21,7 @@ from pffl.evidence import tables
 from pffl.evidence.conclude import CellResult, Conclusions, conclude
 from pffl.evidence.figures import Converged
 from pffl.evidence.looks import Looks
-from pffl.evidence.rates import Metrics
+from pffl.evidence.rates import GroupRates, Metrics
 from pffl.evidence.record import Data, Evidence, Training
 from pffl.evidence.statements import Certificate, Status
 from pffl.flow import Round
@@ -36,6 +37,20 @@ if TYPE_CHECKING:
     from pffl._report.chart import Chart
     from pffl.models.predictor import Table
 
+#: Figures of a `Result`, by where they are.
+PLACES = {
+    name: place
+    for place, names in {
+        "conclusions": "status message exit_code certificate gap slack converged "
+        "train test rates smallest_bound witness",
+        "training": "rounds seed seconds method constraint",
+        "evidence": "data",
+        "evidence.terms": "confidence loss_bound",
+        "predictor": "model schema w multipliers",
+    }.items()
+    for name in names.split()
+}
+
 
 class Result:
     """A model with its verdicts: trained here, audited, or read from a run directory.
@@ -45,6 +60,45 @@ class Result:
 
     predictor: Predictor  # the model with the preparation of its tables
     evidence: Evidence  # all that was declared and measured
+    # Found in the conclusions
+    status: Status  # the verdict on the training rows, in a word
+    message: str  # the same in a sentence
+    exit_code: int  # what a command ends with
+    certificate: Certificate  # everything that is claimed, with its grounds
+    gap: float | None  # duality gap ν of the pair; None where it was not measured
+    slack: (
+        float | None
+    )  # (β(F(w°) − F(w)) + ν)/B, where a bound is missed that w° meets
+    converged: Converged  # whether the gap is under its target
+    train: Metrics  # risk, error and fairness gaps on the training rows
+    test: Metrics | None  # the same on held-out rows
+    rates: list[GroupRates]  # error, false-positive, … rates of groups, with intervals
+    smallest_bound: float | None  # where infeasible: one that the same run would meet
+    witness: dict[str, float] | None  # where infeasible: λ that proves it
+    # In the run
+    rounds: int
+    seed: int
+    seconds: float  # earlier sittings included
+    method: dict[str, Any]
+    constraint: dict[str, Any]  # empty without one
+    # In the evidence, its terms and the predictor
+    data: Data
+    confidence: float  # 1 − δ of `test_upper` of a cell, each alone
+    loss_bound: float | None  # M: for unseen people a loss counts up to M
+    model: Model
+    schema: Schema
+    w: FloatArray
+    multipliers: FloatArray
+
+    def __getattr__(self, name: str) -> Any:
+        """Look a figure up where it belongs."""
+        place = PLACES.get(name)
+        if place is None:
+            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+        return getattr(attrgetter(place)(self), name)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *PLACES]
 
     @cached_property
     def conclusions(self) -> Conclusions:
@@ -52,44 +106,9 @@ class Result:
         return conclude(self.evidence)
 
     @property
-    def status(self) -> Status:
-        """The verdict on the training rows, in a word."""
-        return self.conclusions.status
-
-    @property
-    def message(self) -> str:
-        """The verdict on the training rows, in a sentence."""
-        return self.conclusions.message
-
-    @property
-    def exit_code(self) -> int:
-        """What a command ends with."""
-        return self.conclusions.exit_code
-
-    @property
     def looks(self) -> Looks:
         """The looks at held-out rows that are known: a folder counts them."""
         return Looks()
-
-    @property
-    def certificate(self) -> Certificate:
-        """Everything that is claimed of the model, with its grounds."""
-        return self.conclusions.certificate
-
-    @property
-    def gap(self) -> float | None:
-        """Duality gap ν of the pair; None where it could not be measured."""
-        return self.conclusions.gap
-
-    @property
-    def slack(self) -> float | None:
-        """(β(F(w°) − F(w)) + ν)/B, where a bound is missed that a model w° meets."""
-        return self.conclusions.slack
-
-    @property
-    def converged(self) -> Converged:
-        """Whether the gap is under its target: yes, no, or not measurable."""
-        return self.conclusions.converged
 
     @property
     def training(self) -> Training:
@@ -100,59 +119,9 @@ class Result:
         return found
 
     @property
-    def rounds(self) -> int:
-        """Rounds of the method."""
-        return self.training.rounds
-
-    @property
-    def seed(self) -> int:
-        """Seed of the run."""
-        return self.training.seed
-
-    @property
-    def seconds(self) -> float:
-        """Time spent, earlier sittings included."""
-        return self.training.seconds
-
-    @property
-    def method(self) -> dict[str, Any]:
-        """The method, in plain form."""
-        return self.training.method
-
-    @property
-    def constraint(self) -> dict[str, Any]:
-        """The constraint, in plain form; empty without one."""
-        return self.training.constraint
-
-    @property
-    def data(self) -> Data:
-        """What is known of the rows."""
-        return self.evidence.data
-
-    @property
     def notes(self) -> tuple[str, ...]:
         """What to know of the run."""
         return tuple(self.evidence.notes)
-
-    @property
-    def confidence(self) -> float:
-        """1 − δ of `test_upper` of a cell, each alone."""
-        return self.evidence.terms.confidence
-
-    @property
-    def loss_bound(self) -> float | None:
-        """M: for unseen people a loss counts up to M."""
-        return self.evidence.terms.loss_bound
-
-    @property
-    def model(self) -> Model:
-        """The model, bound to its schema and scaling."""
-        return self.predictor.model
-
-    @property
-    def schema(self) -> Schema:
-        """Names of inputs, groups and labels."""
-        return self.predictor.schema
 
     @property
     def encoding(self) -> TableEncoding:
@@ -160,42 +129,9 @@ class Result:
         return self.predictor.preparation
 
     @property
-    def w(self) -> FloatArray:
-        """Parameters of the model."""
-        return self.predictor.w
-
-    @property
-    def multipliers(self) -> FloatArray:
-        """λ of the cells."""
-        return self.predictor.multipliers
-
-    @property
     def cell_results(self) -> tuple[CellResult, ...]:
         """The rows of `cells`."""
         return self.conclusions.cells
-
-    @property
-    def train(self) -> Metrics:
-        """Risk, error and fairness gaps on the training rows."""
-        return self.conclusions.train
-
-    @property
-    def test(self) -> Metrics | None:
-        """The same on held-out rows, where there are any."""
-        return self.conclusions.test
-
-    @property
-    def smallest_bound(self) -> float | None:
-        """Where infeasible: the smallest common bound that the same run would meet.
-
-        (Or what to add to all bounds, if they differ.)
-        """
-        return self.conclusions.smallest_bound
-
-    @property
-    def witness(self) -> dict[str, float] | None:
-        """Where infeasible: λ that proves it."""
-        return self.conclusions.witness
 
     @property
     def ok(self) -> bool:
