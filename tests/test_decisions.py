@@ -277,6 +277,9 @@ def test_permutation_importance_of_boosting():
         0.6, estimator=boosting, dual_rounds=2, infeasible="nearest", random_state=0
     )
     clf.fit(X, y, sensitive_features=group)
+    e = clf.solution_.evidence  # its figures are cross-fitted, at its own threshold
+    assert e.scores.selected[0] == e.seen.strata["positive"]
+    assert all(0.9 < area <= 1 for area in e.scores.auc)
     found = permutation_importance(clf, X, y, n_repeats=3, random_state=0)
     assert found.importances_mean.argmax() == 0
     assert found.importances_mean[0] > 10 * abs(found.importances_mean[1:]).max()

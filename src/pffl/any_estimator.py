@@ -40,6 +40,7 @@ from pffl.evidence.measure import (
     reported,
     terms_of,
 )
+from pffl.evidence.rates import with_scores
 from pffl.evidence.record import Missing, Sample, Training
 from pffl.files import digest_arrays
 from pffl.fit import shipped_sample
@@ -204,7 +205,9 @@ def fit_bounded(
     )
     # It has no weights of ours: it is known by what it predicts.
     facts = replace(evidence.model, fingerprint=digest_arrays(shipped))
-    evidence = replace(evidence, model=facts)
+    alone = replace(evidence, model=facts, before=NO_GAP)  # outputs are of one model
+    scored = with_scores(alone, engine.federation, model, w)
+    evidence = replace(scored, before=before)
     point = Point(w, lam)
     solution = Solution.of(point, problem, history, evidence, engine.encoding)
     return Bounded(estimators, solution)
