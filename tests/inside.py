@@ -79,7 +79,7 @@ HOMES = {
     "evidence.conclude": "conclude EXIT_CODES Conclusions :evidence_conclude",
     "evidence.figures": (
         ":figures COUNTED Judged certified_models fieller keeps log_sum_upper "
-        "upper_ends"
+        "upper_ends upper_rates"
     ),
     "evidence.rates": "group_means mean_losses metrics",
     "evidence.record": (

@@ -156,6 +156,15 @@ def test_weights_are_refused():
         pffl.solve(here, pffl.ErrorRate(0.6), certify=True)
 
 
+def test_people_with_several_rows_certify_no_rate(solutions):
+    """Where sites answer, only the sums tell how many people there are."""
+    calibration = solutions[1]["fnr"].evidence.path.shipped.calibration
+    assert inside.upper_rates(calibration, 0.05) is not None
+    fewer = [n / 2 for n in calibration.people["count"]]
+    several = replace(calibration, people={**calibration.people, "count": fewer})
+    assert inside.upper_rates(several, 0.05) is None
+
+
 def test_both_kinds_of_error_at_once():
     both = pffl.FalseNegativeRate(0.5) & pffl.FalsePositiveRate(0.5)
     solution = pffl.solve(people(), both, certify=True, random_state=0)

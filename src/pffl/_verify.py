@@ -550,10 +550,11 @@ class GroupTest:
 def upper_rates(sample: Json, delta: float) -> Any:
     """Return what rates of wrong predictions are at most (Clopper and Pearson).
 
-    Rows of different silos need 1 − δ/n at k = n − 1 (Hoeffding). None with weights.
+    Rows of different silos need 1 − δ/n at k = n − 1 (Hoeffding). None with weights, or
+    where people have several rows.
     """
     n, mass, right = (sample["cells"][c] for c in ("count", "weight", "correct"))
-    if n != mass:
+    if n != mass or (sample["people"] and sample["people"]["count"] != n):
         return None
     n, k = np.array(n), np.array(n) - np.array(right)
     top = betaincinv(k + 1.0, np.maximum(n - k, 1.0), 1 - delta)

@@ -248,9 +248,10 @@ def upper_ends(sample: Sample, loss_bound: float, delta: float) -> FloatArray | 
 def upper_rates(sample: Sample, delta: float) -> FloatArray | None:
     """Bound the rates of wrong predictions, each with probability 1 − δ.
 
-    None where rows have weights: rates are counted.
+    None where rows have weights, or people several rows: rates are counted.
     """
-    if sample.weighted:
+    several = sample.people and sample.people["count"] != sample.cells["count"]
+    if sample.weighted or several:
         return None
     events, count = sample.of_cells("wrong"), sample.of_cells("count")
     return clopper_pearson_upper(events, count, delta=delta)
