@@ -104,6 +104,16 @@ def _verdicts(solution):
     return solution.certificate.verdicts.values()
 
 
+def test_no_sentence_says_certified_where_nothing_is():
+    solution = pffl.solve(people(), pffl.ErrorRate(0.2), certify=True, random_state=0)
+    assert solution.exit_code == 4
+    assert solution.certificate.verdicts["new_people"]["verdict"] == "not certified"
+    told = [*solution.certificate.notes, *(v["sentence"] for v in _verdicts(solution))]
+    assert any("stand in for the bounds on the error rate" in text for text in told)
+    assert not any("Certified:" in text or "is certified" in text for text in told)
+    assert "within its bound" not in str(solution.certificate)
+
+
 def test_the_bound_costs_less_than_the_safest_model(solutions):
     """A path is worth its tests: less overall loss than the model tested first."""
     for solution in solutions[1].values():
