@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pffl.data import Federation
     from pffl.evidence.conclude import Conclusions
 
-DECLARE = "Write [columns] for private runs, from a public or made-up table."
+DECLARE = "Write a columns section for private runs, from a public or made-up table."
 MAX_GROUPS = 6
 MAX_COLUMNS, MAX_REMARKS = 200, 10
 EXAMPLES, MAX_EXAMPLE = 3, 16
