@@ -146,3 +146,15 @@ def test_fault_85_twins_could_not_be_checked(command):
     command(*RUN, "0.7", "--id", "who", "--out", "b")
     (ground,) = [g for g in grounds("b") if "used to train" in g["text"]]
     assert ground["state"] == "checked"
+
+
+def test_no_bound_that_nobody_is_near_is_called_binding():
+    """Algorithm 1 ends with multipliers above 0, however far the bounds are."""
+    federation = pffl.datasets.synthetic(600, silos=3, groups=["f", "m"])
+    far, near = (
+        pffl.solve(federation, bound, method=pffl.PFFL(), random_state=0)
+        for bound in (0.9, 0.65)
+    )
+    assert (far.converged, far.multipliers.min() > 0) == ("yes", True)
+    assert far.conclusions.binding == "No bound is binding."
+    assert near.conclusions.binding.startswith(("Only the bound on", "Binding bounds"))

@@ -65,6 +65,7 @@ MEASURES = {
     "fpr": "false-positive rate",
 }
 NO_MULTIPLIER = 1e-9  # multipliers whose sum is this small are 0
+NEAR_BOUND = 0.99  # a mean loss from here on is at its bound
 
 
 class ContradictionError(PFFLError):
@@ -507,12 +508,17 @@ class Conclusions(Judged):
         kind = "stand-in loss bound" if e.terms.on_rates else kind
         if total <= NO_MULTIPLIER:
             return self.say("binding.none", kind=kind)
-        shares = zip(100 * e.multipliers / total, e.names, strict=True)
+        # A method that stops early leaves multipliers on bounds that nobody is near.
+        near = e.seen.own_means >= NEAR_BOUND * e.aimed
+        parts = 100 * np.where(near, e.multipliers, 0.0) / total
+        shares = zip(parts, e.names, strict=True)
         found = sorted((one for one in shares if one[0] >= 0.5), key=lambda p: -p[0])
+        if not found:
+            return self.say("binding.none", kind=kind)
         told = ", ".join(f"'{name}' ({share:.0f} %)" for share, name in found[:TOLD])
         told += f" and {len(found) - TOLD} more" if len(found) > TOLD else ""
         key = "binding.one" if len(found) == 1 else "binding"
-        return self.say(key, kind=kind, cell=found[0][1] if found else "", told=told)
+        return self.say(key, kind=kind, cell=found[0][1], told=told)
 
     @cached_property
     def changes(self) -> list[str]:
