@@ -106,7 +106,7 @@ def _run_here(
     from pffl import runs
     from pffl.progress import Rounds
 
-    class Shown(Rounds):
+    class NotedRounds(Rounds):
         def releasing(self, lines: Sequence[str]) -> None:
             for line in lines:  # the plan of a run with noise, before its first query
                 terminal.note(line)
@@ -118,7 +118,7 @@ def _run_here(
     with interruptible() as signals, place as held:
         job = build(spec)
         try:
-            solution = runs.run(job, held, callbacks=[Shown()], say=terminal.note)
+            solution = runs.run(job, held, callbacks=[NotedRounds()], say=terminal.note)
         except BaseException:
             _say_how_to_go_on(held.directory)
             raise

@@ -508,7 +508,7 @@ class Conclusions(Judged):
         kind = "stand-in loss bound" if e.terms.on_rates else kind
         if total <= NO_MULTIPLIER:
             return self.say("binding.none", kind=kind)
-        # A method that stops early leaves multipliers on bounds that nobody is near.
+        # A method that stops early leaves multipliers on bounds far from every loss.
         near = e.seen.own_means >= NEAR_BOUND * e.aimed
         parts = 100 * np.where(near, e.multipliers, 0.0) / total
         shares = zip(parts, e.names, strict=True)
