@@ -27,18 +27,6 @@ def test_a_line_now_and_then(
     ]
 
 
-def test_a_bar_on_a_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm"), ("COLUMNS", "100")):
-        monkeypatch.setenv(name, value)
-    with progress.counted("run") as report:
-        report("[bold]bgl", 3, 10)
-        report("cbgl", 4, 10)
-    seen = capsys.readouterr().err
-    assert "run 4 of 10: cbgl" in seen
-
-
 @pytest.fixture
 def people() -> pffl.Federation:
     return pffl.datasets.synthetic(600, silos=2, random_state=0)

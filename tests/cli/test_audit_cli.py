@@ -107,26 +107,6 @@ def test_probabilities_are_joined_by_an_id(people, command):
     assert command("audit", model, *table, "--bound", "0.01").code == 4
 
 
-def test_runs_with_a_cell_that_can_be_told_apart_or_silos_of_one_are_verified(
-    people, command
-):
-    run = ("run", *TABLE, "--seed", "0")
-    people.assign(home=np.arange(300) % 250).to_csv("people.csv", index=False)
-    assert command(*run, "--silo", "home", "--bound", "0.8", "--out", "a").code == 0
-    assert "no test rows" in Path("a/card.md").read_text("utf-8")
-    assert command("verify", "a").code == 0
-    rng = np.random.default_rng(0)
-    names = [f"x{i}" for i in range(30)]
-    people = pd.DataFrame(rng.normal(size=(400, 30)).round(3), columns=names)
-    people["sex"] = np.where(np.arange(400) < 40, "f", "m")
-    people["y"] = (people.x0 + 2 * rng.logistic(size=400) > 0).astype(int)
-    people.to_csv("people.csv", index=False)
-    refused = command(*run, "--out", "b", "--constraint", "bgl")
-    assert (refused.code, "--bound NUMBER" in refused.err) == (2, True)
-    assert command(*run, "--out", "b", "--bound", "f=0.4").code == 0
-    assert command("verify", "b").code == 0
-
-
 @pytest.mark.parametrize("name", ["m.joblib", "model"])
 def test_a_pickle_is_never_opened_and_its_probabilities_are_audited(
     people, command, name

@@ -63,16 +63,6 @@ def test_weeks_one_by_one_until_an_alarm(trained):
         assert plain["digest"] in page
 
 
-def test_several_files_at_once_are_several_batches(trained):
-    files = [f"week{k}.csv" for k in range(4, 7)]
-    args = ("--state", "at-once.json", "--json")
-    together = trained("monitor", "run/model.safetensors", *files, *args).json
-    for file in files:
-        apart = trained("monitor", "run", file, "--state", "apart.json", "--json").json
-    assert apart == together
-    assert Path("at-once.json").read_bytes() == Path("apart.json").read_bytes()
-
-
 def test_settings_stay_as_they_began(trained):
     begun = ("monitor", "run", "week1.csv", "--bound", "f=0.5", "--confidence=0.9")
     assert trained(*begun).code == 0

@@ -11,7 +11,6 @@ from scipy.optimize import minimize
 import pffl
 from pffl import methods
 from pffl.driver import drive
-from pffl.errors import UsageError
 from pffl.flow import ask
 from pffl.queries import Expand
 from reproduction import optimum
@@ -123,10 +122,3 @@ def test_the_smoothed_objective_has_the_gradient_and_hessian_that_differences_ha
     assert (here.lam > 0).all()
     assert (paid < limit).all()
     assert here.value > here.upper - tau * 10  # P, smoothed
-
-
-def test_what_has_no_one_objective_is_refused(bench):
-    for method in (methods.QFFL(), methods.PFFL()):
-        problem = problem_of(bench, method)
-        with pytest.raises(UsageError):
-            drive(bench.engine, optimum.solved(problem, method))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
@@ -64,26 +62,6 @@ def test_a_method_of_a_few_lines_is_run_and_compared(toy):
     assert "| matched | worst group | DP gap | EO gap | worst silo |" in table
     rows = [line.split(" | ") for line in table if line.startswith("| mean rate")]
     assert [row[2].startswith("1/0/0/0, -0.") for row in rows] == [True, True]
-
-
-def test_weights_are_of_standardised_inputs_and_the_solved_fedavg_is_its_limit():
-    federation = pffl.datasets.synthetic(
-        900, silos=3, groups=["f", "m"], random_state=1, **data.SHARES
-    )
-    draw = methods.Draw(federation)
-    solved = methods.METHODS["fedavg"](draw, None)[0]
-    np.testing.assert_allclose(descent(draw, None)[0], solved, atol=2e-4)
-
-
-def test_results_are_appended_and_other_rows_do_not_mix(toy):
-    run.run(["toy"], ["fedavg", "weighted"], seeds=2)
-    before = toy.read_text()
-    run.run(["toy"], ["mean rate"], seeds=2)
-    assert toy.read_text().startswith(before)
-    assert ("matched", "toy", "weighted") in run.read(toy)
-    other = json.loads(before.splitlines()[0]) | {"version": "other rows"}
-    toy.write_text(before + json.dumps(other) + "\n")
-    assert set(run.read(toy)) == {("converged", "toy", "fedavg")}
 
 
 def test_every_method_of_the_benchmark_trains_on_a_task(toy):
