@@ -17,7 +17,16 @@ ROOT = Path(__file__).parents[2]
 SRC = ROOT / "src"
 SOURCES = sorted((SRC / "pffl").rglob("*.py"))
 EXTRAS = {"cryptography", "flwr", "httpx", "torch", "uvicorn"}
-HEAVY = {"flwr", "matplotlib", "pandas", "scipy.stats", "sklearn", "torch"}
+HEAVY = {
+    "flwr",
+    "matplotlib",
+    "numpy",
+    "pandas",
+    "rich",
+    "scipy.stats",
+    "sklearn",
+    "torch",
+}
 LARGEST_FILE = 1_000_000
 HERE = Path(__file__)
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
