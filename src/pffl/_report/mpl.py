@@ -118,7 +118,7 @@ def _line(line: Line, axes: Axes) -> None:
     look: dict[str, Any] = {"color": colour, "label": line.name or HIDDEN}
     kind: Any = {"linestyle": DASHES[line.dash]}
     if not line.joined:
-        kind = {"linestyle": "none", "marker": MARKERS[line.dash]}
+        kind = {"linestyle": "none", "marker": MARKERS[line.dash], "clip_on": False}
     axes.plot(x, y, **look, **kind)
 
 
