@@ -84,11 +84,6 @@ class Window:
         )
         path.write_bytes(base64.b64decode(taken["data"]))
 
-    def printed(self) -> bytes:
-        """What is shown, as PDF."""
-        made = self.driver.execute_cdp_cmd("Page.printToPDF", {})
-        return base64.b64decode(made["data"])
-
     def find(self, selector: str) -> Any:
         """Return the first element of a kind."""
         return self.driver.find_element("css selector", selector)

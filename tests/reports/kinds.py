@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,31 +43,7 @@ def many_groups(place: Path) -> str:
 def deployed(place: Path) -> str:
     data = federation(("here", NASTY), rows=900)
     found = pffl.solve(remote(data), BOUND(0.69), random_state=0)
-    runs.save(found, place)
-    _recorded(place, list(data.silo_names))
-    return render(place)
-
-
-def _recorded(place: Path, sites: list[str]) -> None:
-    """A server's record: everybody answers, but one site refuses twice."""
-    *well, last = sites
-    of_a_round = {"planned": 10, "answered": 2, "silos": len(sites), "worst": NASTY}
-    of_a_round |= {"loss": 0.63, "violation": 0.01, "left": 45.0}
-    entries: list[dict[str, Any]] = [
-        {"event": "begun", "run": "a", "data": "d", "sites": sites},
-        *({"asked": sites, "answered": sites, "refused": []} for _ in range(12)),
-        *(
-            {"asked": sites, "answered": well, "refused": [[last, f"paused {NASTY}"]]}
-            for _ in range(2)
-        ),
-    ]
-    entries += [
-        {"event": "round", "round": t, "gap": 0.1**t, **of_a_round} for t in (1, 2, 3)
-    ]
-    with (place / "record.jsonl").open("w") as file:
-        for i, entry in enumerate(entries):
-            time = f"2026-01-02T03:04:{i:02d}+00:00"
-            file.write(json.dumps({"time": time, **entry}) + "\n")
+    return _saved(place, found)
 
 
 def noisy(place: Path) -> str:
