@@ -95,7 +95,7 @@ HOMES = {
     "evidence.tables": ":tables",
     "experiments.comparison": "L2_GRID name_methods points_of",
     "methods.ascent": ":ascent Ascent example_weights",
-    "methods.auto": "hessians_fit",
+    "methods.auto": ":auto hessians_fit",
     "methods.local": "MIN_SCALE SECOND_MOMENT_DECAY curvatures smoothness",
     "methods.fairfed": "distances",
     "methods.fairgrad": "Notion:methods_fairgrad_Notion constants",
