@@ -165,23 +165,23 @@ def read_json(text: bytes | str) -> Any:
 
 
 def read_run(place: Path) -> tuple[Json, SavedModel | None, Json, list[Check]]:
-    """Read a folder, a certificate or a page: certificate, model, run file, hashes."""
-    folder, page = place if place.is_dir() else place.parent, place.suffix == ".html"
-    weights, spec = folder / "model.safetensors", folder / "run.toml"
-    model, run = None, {}
+    """Read a folder or a page: certificate, model, run file, hashes."""
+    place = place.parent if place.name == "certificate.json" else place
+    weights, spec = place / "model.safetensors", place / "run.toml"
+    page, model, run = place.suffix == ".html", None, {}
     try:
-        path = folder / "certificate.json" if place.is_dir() else place
-        text = path.read_bytes()
         if page:
-            (text,) = EMBEDDED.findall(text)
+            (text,) = EMBEDDED.findall(place.read_bytes())
+        else:
+            text = (place / "certificate.json").read_bytes()
         stated = read_json(text)
         if (stated["format"], repr(stated["version"])) != (FORMAT, str(VERSION)):
             raise ValueError(f"not version {VERSION} of {FORMAT}")
-        if not page and weights.is_file():
+        if weights.is_file():
             model = SavedModel(weights)
-        if place.is_dir() and spec.is_file():
+        if spec.is_file():
             run = tomllib.loads(spec.read_text("utf-8"))
-        return stated, model, run, [] if page else list(check_files(folder))
+        return stated, model, run, [] if page else list(check_files(place))
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
         raise Unreadable(f"{place}: {error!r}") from error
 
@@ -1207,7 +1207,7 @@ def check_account(e: Json) -> Iterator[Check]:
 
 
 def verify(run: str | Path, rows: str | Path | None = None) -> list[Check]:
-    """Check a run's folder, a certificate in it, or its page: every comparison.
+    """Check a run's folder, or its page: every comparison.
 
     Parameters
     ----------

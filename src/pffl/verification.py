@@ -41,8 +41,7 @@ def verify(
     Parameters
     ----------
     run
-        A folder that ``pffl run`` or ``pffl audit`` left, a certificate in it, or a
-        report.html.
+        A folder that ``pffl run`` or ``pffl audit`` left, or a report.html.
     rows
         A federation; rows that ``pffl verify --export`` wrote; or data as a run file
         names them. Without rows conclusions are checked against the recorded sums
@@ -87,6 +86,7 @@ def check_run(
 ) -> list[Check]:
     """Check a run by rows that are open; `audited` is the fingerprint of its model."""
     own = rows.fingerprint if isinstance(rows, Federation) else None
+    place = place.parent if place.name == CERTIFICATE else place
     try:
         with TemporaryDirectory() as folder:
             if isinstance(rows, Federation):
@@ -111,9 +111,8 @@ def check_again(
     `rows` and `audited` are the fingerprints of the rows and the model given.
     """
     e = Evidence.from_dict(stated["evidence"])  # type: ignore[arg-type]
-    folder, page = place if place.is_dir() else place.parent, place.suffix == ".html"
-    log = folder / LOOKS
-    looks = Looks(read_looks(log) if log.is_file() and not page else ())
+    page, log = place.suffix == ".html", place / LOOKS
+    looks = Looks(read_looks(log))
     found = conclude(e)
     written = derived(found, looks)
     if rows is not None and e.data.fingerprint is not None:
@@ -134,22 +133,19 @@ def check_again(
         least = [counted.later, counted.candidates, counted.others]
         good = all(a >= b for a, b in zip(ours, least, strict=True))
         yield Check("reuse of test rows", ours, least, good)
-    names = [name for name in written if name != LOOKS and (folder / name).is_file()]
-    for name in names if place.is_dir() or place.name == CERTIFICATE else [CERTIFICATE]:
-        path = place if place.is_file() and name == CERTIFICATE else folder / name
-        again = read_json(written[name])
-        yield from compare_all(name, read_json(path.read_bytes()), again)
-    if place.is_dir() or place.name == CERTIFICATE:
-        yield from check_rendered(folder, found)
+    for name, content in written.items():
+        if name != LOOKS and (place / name).is_file():
+            stored = read_json((place / name).read_bytes())
+            yield from compare_all(name, stored, read_json(content))
+    yield from check_rendered(place, found)
 
 
 def compare_all(what: str, stated: object, found: object) -> Iterator[Check]:
     """Compare all entries of two plain values, whichever has them."""
     yield from compare(what, stated, found, 1e-3)
-    backwards = compare(what, found, stated, 1e-3)
-    yield from (
-        Check(c.what, c.found, c.stated, False) for c in backwards if not c.agrees
-    )
+    for one in compare(what, found, stated, 1e-3):
+        if not one.agrees:
+            yield Check(one.what, one.found, one.stated, False)
 
 
 def check_rendered(folder: Path, c: Conclusions) -> Iterator[Check]:
