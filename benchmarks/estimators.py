@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from fairlearn.reductions import BoundedGroupLoss, ExponentiatedGradient
+from peers import LARGEST_LOSS, LogLoss
 from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits
 
@@ -27,18 +28,6 @@ import pffl
 from pffl.typing import FloatArray
 
 PART = 0.72  # of the largest group loss of plain boosting
-LARGEST_LOSS = 8.0
-
-
-class LogLoss:
-    """The log loss of a probability, as fairlearn takes losses."""
-
-    min, max = 0.0, LARGEST_LOSS
-
-    def eval(self, y_true: Any, y_pred: Any) -> FloatArray:
-        least = np.exp(-LARGEST_LOSS)
-        p, y = np.clip(np.asarray(y_pred), least, 1 - least), np.asarray(y_true)
-        return -np.where(y == 1, np.log(p), np.log1p(-p))
 
 
 class Booster(HistGradientBoostingClassifier):

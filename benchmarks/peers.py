@@ -1,19 +1,20 @@
-"""The same work by others and by pffl, in turns: one Markdown table.
+"""The same work by others and by pffl, in turns, with one thread for everybody.
 
-    .venv/bin/python benchmarks/peers.py [--only bounds fedavg wide cells silos sparse]
-        [--python OTHER] [--repeats 3]
+    python benchmarks/peers.py                   the five rows of README
+    python benchmarks/peers.py --only sizes cells sparse acs start
+        [--old SRC] [--turns 5] [--acs FILE]     more, one table each
 
-CPU is processor time of all threads, the median of the turns; `×` is the contestant's
-CPU over pffl's in the same run. OTHER is a Python that has ray, flwr or declearn, if
-this one has not (`pip install declearn 'flwr[simulation]'` in an environment of its
-own). What is not installed is named.
+A row has the medians of processor and wall seconds over interleaved turns, and the
+contestant's CPU in parts of pffl's. SRC is the `src` of a checkout of another version
+(`git worktree add /tmp/v02 v0.2.0`): `cells` and `start` then have its row, too. What
+is not installed is left out.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import importlib.util
+import inspect
 import json
 import os
 import subprocess
@@ -21,7 +22,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,9 +32,16 @@ from threadpoolctl import threadpool_limits
 import pffl
 
 HERE = Path(__file__).resolve()
+ACS = HERE.parents[2] / "shared/data/acs_employment_2024_48st_dc.parquet"
 L2 = 1e-6
 GAP = 1e-6
-CLIENTS, ROUNDS, FEWER = 10, 20, 3
+ROUNDS = 20
+LARGEST_LOSS = 8.0
+HEAD = (
+    "| work | who | CPU s | wall s | CPU, against pffl | |\n|---|---|---|---|---|---|"
+)
+
+Work = Callable[[], Any]
 
 
 class Spent(NamedTuple):
@@ -42,16 +50,6 @@ class Spent(NamedTuple):
     cpu: float
     wall: float
     found: Any = None
-
-
-class Line(NamedTuple):
-    """A row of the table; without `spent` it says why."""
-
-    work: str
-    who: str
-    spent: Spent | None
-    ratio: float | None
-    said: str
 
 
 # ---------------------------------------------------------------- work
@@ -73,19 +71,25 @@ def people(
     return X, y, group
 
 
-def one_hot(rows: int, p: int, groups: int) -> tuple[Any, np.ndarray, np.ndarray]:
-    """Twenty columns of categories, one-hot: sparse, 20 ones a row."""
+def one_hot(kind: str, strength: float) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Twenty columns of a thousand categories each, one-hot: 20 ones a row.
+
+    Categories are equally frequent, or as words are ("zipf").
+    """
     from scipy import sparse
 
+    rows, columns, values, groups = 60_000, 20, 1_000, 5
     rng = np.random.default_rng(0)
-    columns, values = 20, p // 20
-    where = rng.integers(0, values, (rows, columns)) + np.arange(columns) * values
-    X = sparse.csr_array(
-        (np.ones(where.size), where.ravel(), np.arange(0, where.size + 1, columns)),
-        shape=(rows, p),
-    )
-    w, group = 0.25 * rng.standard_normal(p), rng.integers(0, groups, rows)
-    score = X @ w + 0.5 * rng.standard_normal(groups)[group]
+    frequency = np.ones(values) if kind == "uniform" else np.arange(1, values + 1.0)
+    frequency = frequency**-1.1 / (frequency**-1.1).sum()
+    where = rng.choice(values, size=(rows, columns), p=frequency)
+    where = where + np.arange(columns) * values
+    ends = np.arange(0, where.size + 1, columns)
+    data = (np.ones(where.size), where.ravel(), ends)
+    X = sparse.csr_array(data, shape=(rows, columns * values))
+    score, group = X @ rng.standard_normal(X.shape[1]), rng.integers(0, groups, rows)
+    score = strength * (score - score.mean()) / score.std()
+    score = score * np.where(group == 0, 1, 0.6) + 0.5 * rng.normal(size=groups)[group]
     return X, (score + rng.logistic(size=rows) > 0).astype(int), group
 
 
@@ -109,21 +113,23 @@ def plain_fit(X: Any, y: Any, l2: float = L2, tol: float = 1e-6) -> Any:
     return LogisticRegression(C=1 / (l2 * len(y)), tol=tol, max_iter=1000).fit(X, y)
 
 
-def bound_for(X: Any, y: Any, group: Any, l2: float = L2) -> float:
-    """Return 0.95 of the worst group's loss without bounds."""
+def bound_for(X: Any, y: Any, group: Any, l2: float = L2, part: float = 0.95) -> float:
+    """Return a part of the worst group's loss without bounds."""
     told = plain_fit(X, y, l2, 1e-4).predict_proba(X)[np.arange(len(y)), y]
     losses = -np.log(np.maximum(told, 1e-12))
-    return round(0.95 * max(losses[group == g].mean() for g in np.unique(group)), 4)
-
-
-def losses_of(solution: pffl.Solution, data: pffl.Federation) -> np.ndarray:
-    """Loss of each training row."""
-    rows, fitted = data.pooled("train"), solution.model
-    return fitted.losses(solution.w, fitted.inputs.apply(rows.X), rows.y)
+    return round(part * max(losses[group == g].mean() for g in np.unique(group)), 4)
 
 
 def model(l2: float = L2) -> pffl.LogisticRegression:
     return pffl.LogisticRegression(l2=l2)
+
+
+def solved(data: pffl.Federation, bound: float, l2: float = L2) -> pffl.Solution:
+    """Solve with all defaults: gap, certificate and the model without bounds."""
+    named = "random_state" in inspect.signature(pffl.solve).parameters
+    seed: Any = {"random_state" if named else "seed": 0}  # as in version 0.2
+    constraint = pffl.BoundedGroupLoss(bound)
+    return pffl.solve(data, constraint, model=model(l2), **seed)
 
 
 def ready(
@@ -143,21 +149,23 @@ def ready(
 # ---------------------------------------------------------------- turns
 
 
-def spent(work: Callable[[], Any]) -> Spent:
-    cpu, wall = time.process_time(), time.perf_counter()
-    found = work()
+def spent(work: Work) -> Spent:
+    """Measure some work on one thread."""
+    with threadpool_limits(1):
+        cpu, wall = time.process_time(), time.perf_counter()
+        found = work()
     return Spent(time.process_time() - cpu, time.perf_counter() - wall, found)
 
 
-def turns(
-    works: dict[str, Callable[[], Any]], repeats: int, slow: tuple[str, ...] = ()
-) -> dict[str, Spent]:
-    """Run each in turn; the slow ones only the first time."""
+def turns(works: Mapping[str, Work], count: int) -> dict[str, Spent]:
+    """Run each in turn, once before it counts; a `Spent` was measured elsewhere."""
     told: dict[str, list[Spent]] = {who: [] for who in works}
-    for turn in range(repeats):
+    for turn in range(1 + count):
         for who, work in works.items():
-            if turn == 0 or who not in slow:
-                told[who].append(spent(work))
+            seen = spent(work)
+            seen = seen.found if isinstance(seen.found, Spent) else seen
+            if turn:
+                told[who].append(seen)
     return {
         who: Spent(
             float(np.median([s.cpu for s in found])),
@@ -168,79 +176,66 @@ def turns(
     }
 
 
-def lines(
+def rows_of(
     work: str,
-    found: dict[str, Spent],
-    says: Callable[[str, Spent], str] = lambda who, s: "",
-    ours: str = "pffl",
-) -> list[Line]:
-    """Compare each with ours."""
-    return [
-        Line(work, who, s, s.cpu / found[ours].cpu, says(who, s))
-        for who, s in found.items()
-    ]
+    found: Mapping[str, Spent],
+    says: Callable[[str, Any], str] = lambda who, found: "",
+) -> Iterator[str]:
+    """Compare each with the first."""
+    ours = next(iter(found.values())).cpu
+    for who, s in found.items():
+        ratio = f"{s.cpu / ours:.2g}" if s.cpu < 10 * ours else f"{s.cpu / ours:,.0f}"
+        said = says(who, s.found)
+        yield f"| {work} | {who} | {s.cpu:.3g} | {s.wall:.3g} | {ratio} | {said} |"
+        work = ""
 
 
-def child(python: str, what: str, *, path: Path | None = None) -> Any:
-    """Run one part of this file in another process; return what it prints."""
-    env = dict(os.environ)
-    if path is not None:
-        env["PYTHONPATH"] = str(path)
-    done = subprocess.run(
-        [python, str(HERE), "--child", what],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    if done.returncode:
-        return (done.stderr.strip() or "no word").splitlines()[-1][:100]
-    return json.loads(done.stdout.splitlines()[-1])
+def elsewhere(source: Path, *what: object) -> Spent:
+    """Run a part of this file in another process, with another version of pffl."""
+    env = {**os.environ, "PYTHONPATH": str(source)}
+    command = [sys.executable, str(HERE), "--child", *map(str, what)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    return Spent(*json.loads(done.stdout.splitlines()[-1]))
+
+
+def child_solve(rows: str, p: str, groups: str) -> list[Any]:
+    """Solve once before it counts, and once; as plain figures."""
+    X, y, group = people(int(rows), int(p), int(groups))
+    data, bound = federation(X, y, group, 10), bound_for(X, y, group)
+    solved(data, bound)
+    s = spent(lambda: solved(data, bound))
+    return [s.cpu, s.wall, f"{s.found.status}, gap {s.found.gap:.0e}"]
 
 
 # ---------------------------------------------------------------- contests
 
 
-def bounds(repeats: int, python: str) -> list[Line]:
-    """A bound on the loss of each of five groups."""
-    rows, p, groups = 10_000, 20, 5
-    X, y, group = people(rows, p, groups)
-    data = federation(X, y, group, 10)
-    bound = bound_for(X, y, group)
-    works: dict[str, Callable[[], Any]] = {
-        "pffl": lambda: pffl.solve(
-            data, pffl.BoundedGroupLoss(bound), model=model(), random_state=0
-        ),
+def readme(given: argparse.Namespace) -> Iterator[str]:
+    """A bound on the loss of each of five groups, and federated averaging."""
+    X, y, group = people(5_000, 20, 5)
+    data, bound = federation(X, y, group, 10), bound_for(X, y, group)
+    works: dict[str, Work] = {
+        "pffl": lambda: solved(data, bound),
         "scikit-learn, no bounds": lambda: plain_fit(X, y),
     }
-    work = f"bounded group loss, {rows:,} × {p}, {groups} groups"
-    missing = []
     if importlib.util.find_spec("cvxpy"):
-        works["cvxpy, CLARABEL"] = lambda: by_cvxpy(X, y, group, bound)
-    else:
-        missing.append(Line(work, "cvxpy, CLARABEL", None, None, "not installed"))
+        works["cvxpy (Clarabel)"] = lambda: by_cvxpy(X, y, group, bound)
     if importlib.util.find_spec("fairlearn"):
-        works["fairlearn"] = lambda: by_fairlearn(X, y, group, bound)
-    else:
-        missing.append(Line(work, "fairlearn", None, None, "not installed"))
-    found = turns(works, repeats, slow=("fairlearn", "cvxpy, CLARABEL"))
+        works["fairlearn, reductions"] = lambda: by_fairlearn(X, y, group, bound)
 
-    def says(who: str, s: Spent) -> str:
-        match who:
-            case "pffl":
-                mean = losses_of(s.found, data).mean()
-                return f"{s.found.status}, risk {mean:.5f}, gap {s.found.gap:.0e}"
-            case "fairlearn":
-                return f"{s.found[0]} models, risk {s.found[1]:.5f}"
-            case "cvxpy, CLARABEL":
-                return f"risk {s.found:.5f}"
-        return ""
+    def says(who: str, found: Any) -> str:
+        if who == "pffl":
+            rows, own = data.pooled("train"), found.model
+            losses = own.losses(found.w, own.inputs.apply(rows.X), rows.y)
+            return f"{found.status}, risk {losses.mean():.5f}, gap {found.gap:.0e}"
+        return found if isinstance(found, str) else ""
 
-    return lines(work, found, says) + missing
+    work = "bounded group loss, 5,000 × 20, 5 groups"
+    yield from rows_of(work, turns(works, given.turns), says)
+    yield from averaging(100, given.turns)
 
 
-def by_cvxpy(X: Any, y: Any, group: Any, bound: float) -> float:
+def by_cvxpy(X: Any, y: Any, group: Any, bound: float) -> str:
     import cvxpy as cp
 
     design = np.column_stack([X, np.ones(len(X))])
@@ -252,12 +247,29 @@ def by_cvxpy(X: Any, y: Any, group: Any, bound: float) -> float:
     ]
     goal = cp.sum(losses) / len(y) + L2 / 2 * cp.sum_squares(w)
     cp.Problem(cp.Minimize(goal), limits).solve(solver=cp.CLARABEL)
-    return float((cp.sum(losses) / len(y)).value)
+    return f"risk {(cp.sum(losses) / len(y)).value:.5f}"
 
 
-def by_fairlearn(X: Any, y: Any, group: Any, bound: float) -> tuple[int, float]:
+class LogLoss:
+    """The log loss of a probability, as fairlearn takes losses."""
+
+    min, max = 0.0, LARGEST_LOSS
+
+    def eval(self, y_true: Any, y_pred: Any) -> np.ndarray:
+        least = np.exp(-LARGEST_LOSS)
+        p, y = np.clip(np.asarray(y_pred), least, 1 - least), np.asarray(y_true)
+        return -np.where(y == 1, np.log(p), np.log1p(-p))
+
+
+def by_fairlearn(X: Any, y: Any, group: Any, bound: float) -> str:
     from fairlearn.reductions import BoundedGroupLoss, ExponentiatedGradient
-    from fairlearn_bgl import LogLoss, Probabilities
+    from sklearn.linear_model import LogisticRegression
+
+    class Probabilities(LogisticRegression):
+        """A model that predicts probabilities: the oracle for `LogLoss`."""
+
+        def predict(self, X: Any) -> np.ndarray:
+            return self.predict_proba(X)[:, 1]
 
     base = Probabilities(C=1 / (L2 * len(y)), tol=1e-6)
     found = ExponentiatedGradient(base, BoundedGroupLoss(LogLoss(), upper_bound=bound))
@@ -266,45 +278,27 @@ def by_fairlearn(X: Any, y: Any, group: Any, bound: float) -> tuple[int, float]:
         found.fit(X, y, sensitive_features=group)
     used = [(s, found.predictors_[t]) for t, s in found.weights_.items() if s > 0]
     losses = sum(s * LogLoss().eval(y, one.predict(X)) for s, one in used)
-    return len(used), float(np.mean(losses))
+    return f"{len(used)} models, risk {np.mean(losses):.5f}"
 
 
-def fedavg(repeats: int, python: str) -> list[Line]:
+def averaging(clients: int, count: int) -> Iterator[str]:
     """Federated averaging without bounds: what the engine itself costs."""
-    out = []
-    for clients in (100, CLIENTS):
-        X, y, _ = people(200 * clients, 20, 2)
-        data = federation(X, y, np.arange(len(y)) % 2, clients)
-        from pffl.engines import Local
+    from pffl.engines import Local
 
-        own = pffl.FedAvg(rounds=ROUNDS, local_steps=5, step_size=0.1)
-        problem, ours = ready(Local(data), 1.0, own)
-        scaled = problem.task.model.inputs.apply
-        each = [
-            (np.column_stack([scaled(r.X), np.ones(len(r))]), r.y)
-            for r in (silo.rows("train") for silo in data.silos)
-        ]
-        found = turns(
-            {"pffl": ours, "NumPy loop": lambda p=each: numpy_loop(p)},
-            repeats,
-        )
-        apart = np.abs(found["pffl"].found.point.w - found["NumPy loop"].found).max()
-        work = f"federated averaging, {clients} clients × 200 rows, {ROUNDS} rounds"
-        out += lines(
-            work,
-            found,
-            lambda who, _, a=apart: f"same w to {a:.0e}" if who != "pffl" else "",
-        )
-    cpu = found["pffl"].cpu
-    for what in ("flower", "declearn"):
-        told = child(python, what, path=HERE.parents[1] / "src")
-        who = {"flower": "Flower simulation (ray)", "declearn": "DecLearn"}[what]
-        if isinstance(told, str):
-            out.append(Line(work, who, None, None, told))
-            continue
-        other = Spent(told["cpu"], told["wall"])
-        out.append(Line(work, who, other, other.cpu / cpu, told["said"]))
-    return out
+    X, y, _ = people(200 * clients, 20, 2)
+    data = federation(X, y, np.arange(len(y)) % 2, clients)
+    own = pffl.FedAvg(rounds=ROUNDS, local_steps=5, step_size=0.1)
+    problem, ours = ready(Local(data), 1.0, own)
+    scaled = problem.task.model.inputs.apply
+    each = [
+        (np.column_stack([scaled(r.X), np.ones(len(r))]), r.y)
+        for r in (silo.rows("train") for silo in data.silos)
+    ]
+    found = turns({"pffl": ours, "NumPy loop": lambda: numpy_loop(each)}, count)
+    apart = np.abs(found["pffl"].found.point.w - found["NumPy loop"].found).max()
+    work = f"federated averaging, {clients} clients × 200 rows, {ROUNDS} rounds"
+    same = f"same w to {apart:.0e}"
+    yield from rows_of(work, found, lambda who, _: "" if who == "pffl" else same)
 
 
 def numpy_loop(parts: list[Any]) -> np.ndarray:
@@ -313,253 +307,172 @@ def numpy_loop(parts: list[Any]) -> np.ndarray:
     for _ in range(ROUNDS):
         found = np.zeros_like(w)
         for X, y in parts:
-            found += local_steps(w, X, y) / len(parts)
+            v = w.copy()
+            for _ in range(5):
+                p = 1 / (1 + np.exp(-(X @ v)))
+                v -= 0.1 * (X.T @ (p - y) / len(y) + L2 * v)
+            found += v / len(parts)
         w = found
     return w
 
 
-def rounds_and_solve(
-    work: str, rows: int, p: int, groups: int, repeats: int, method: Any
-) -> list[Line]:
-    """A method's rounds, and a whole solve, against a fit without bounds."""
-    from pffl.engines import Local
-
-    X, y, group = people(rows, p, groups)
-    data = federation(X, y, group, 10)
-    bound = bound_for(X, y, group)
-    constraint = pffl.BoundedGroupLoss(bound)
-    works = {
-        "pffl": ready(Local(data), bound, method)[1],
-        "pffl, whole solve": lambda: pffl.solve(
-            data, constraint, method=method, model=model(), random_state=0
-        ),
-        "scikit-learn, no bounds": lambda: plain_fit(X, y),
-    }
-    found = turns(works, repeats)
-    name = type(method).__name__
-
-    def says(who: str, s: Spent) -> str:
-        if who == "pffl":
-            return f"{name}, {s.found.rounds} rounds to {GAP:g}"
-        return f"{s.found.status}" if who.startswith("pffl") else ""
-
-    return lines(work, found, says)
-
-
-def wide(repeats: int, python: str) -> list[Line]:
-    """A thousand inputs."""
-    method = pffl.FirstOrder(multiplier_bound=10.0, target_gap=GAP)
-    work = "20,000 × 1,000, 10 groups, the method's rounds"
-    return rounds_and_solve(work, 20_000, 1_000, 10, repeats, method)
-
-
-def cells(repeats: int, python: str) -> list[Line]:
-    """Five hundred groups."""
-    method = pffl.FirstOrder(multiplier_bound=10.0, target_gap=GAP)
-    work = "50,000 × 100, 500 groups, the method's rounds"
-    return rounds_and_solve(work, 50_000, 100, 500, repeats, method)
-
-
-def silos(repeats: int, python: str) -> list[Line]:
-    """One pass for Hessians over ten thousand silos."""
-    work = "one pass for Hessians, 10,000 silos × 20 rows × 20"
-    return lines(work, one_pass(2 * repeats), lambda who, s: "")
-
-
-def one_pass(repeats: int) -> dict[str, Spent]:
-    """Time a pass, and the product that it cannot do without, on one thread each."""
-    from pffl.engines import Local
-    from pffl.queries import Expand
-
-    silos = 10_000
-    X, y, group = people(20 * silos, 20, 2)
-    engine = Local(federation(X, y, group, silos), threads=1)
-    problem, _ = ready(engine, 0.6, pffl.Exact())
-    w, design = np.full(21, 0.01), np.column_stack([X, np.ones(len(X))])
-    blocks = [design[i : i + 4096] for i in range(0, len(X), 4096)]
-    ask = Expand(problem.task, w, 2)
-    engine.ask(ask)
-    with threadpool_limits(1):
-        return turns(
-            {
-                "pffl": lambda: engine.ask(ask),
-                "bare product": lambda: [b.T @ (0.25 * b) for b in blocks],
-            },
-            repeats,
+def sizes(given: argparse.Namespace) -> Iterator[str]:
+    """A whole solve against a plain fit, for more and more rows."""
+    for n, p, groups in ((5_000, 20, 5), (50_000, 50, 10), (500_000, 50, 50)):
+        X, y, group = people(n, p, groups)
+        data, bound = federation(X, y, group, 10), bound_for(X, y, group)
+        works: dict[str, Work] = {
+            "pffl": lambda data=data, bound=bound: solved(data, bound),
+            "scikit-learn, no bounds": lambda X=X, y=y: plain_fit(X, y),
+        }
+        found = turns(works, given.turns)
+        times = found["pffl"].cpu / found["scikit-learn, no bounds"].cpu
+        said = f"{found['pffl'].found.status}; {times:.1f} plain fits"
+        yield from rows_of(
+            f"{n:,} × {p}, {groups} groups",
+            found,
+            lambda who, _, said=said: said if who == "pffl" else "",
         )
 
 
-def sparse(repeats: int, python: str) -> list[Line]:
-    """Twenty thousand one-hot inputs."""
+def cells(given: argparse.Namespace) -> Iterator[str]:
+    """Hundreds of groups, and inputs by the thousand, against another version."""
+    for shape in ((30_000, 50, 300), (50_000, 100, 500), (20_000, 1_000, 10)):
+        sources = {"pffl": Path(pffl.__file__).parents[1]}
+        if given.old is not None:
+            sources |= {given.old.parent.name: given.old}
+        works: dict[str, Work] = {
+            who: lambda source=source, shape=shape: elsewhere(source, "solve", *shape)
+            for who, source in sources.items()
+        }
+        n, p, groups = shape
+        work = f"{n:,} × {p:,}, {groups} groups"
+        yield from rows_of(work, turns(works, given.turns), lambda _, said: said)
+
+
+def sparse(given: argparse.Namespace) -> Iterator[str]:
+    """Twenty thousand one-hot inputs, against plain L-BFGS on the same problem."""
     from pffl.engines import Local
 
-    rows, p = 60_000, 20_000
-    l2 = 1 / rows  # scikit-learn's own
-    X, y, group = one_hot(rows, p, 5)
-    data, bound = federation(X, y, group, 10), bound_for(X, y, group, l2)
-    method = pffl.FirstOrder(multiplier_bound=10.0, target_gap=GAP)
-    given = {"method": method, "model": model(l2), "random_state": 0}
-    found = turns(
-        {
-            "pffl": ready(Local(data), bound, method, l2)[1],
-            "pffl, whole solve": lambda: pffl.solve(
-                data, pffl.BoundedGroupLoss(bound), **given
+    for kind, strength, part in (
+        *(("uniform", 1.0, 0.95), ("uniform", 3.0, 0.95), ("zipf", 1.0, 0.95)),
+        *(("uniform", 3.0, 0.5), ("zipf", 1.0, 0.5)),
+    ):
+        X, y, group = one_hot(kind, strength)
+        l2 = 1 / len(y)  # scikit-learn's own
+        data, bound = federation(X, y, group, 10), bound_for(X, y, group, l2, part)
+        auto = pffl.methods.Auto(multiplier_bound=10.0, target_gap=GAP)
+        problem, rounds = ready(Local(data), bound, auto, l2)
+        inputs = problem.task.model.inputs.apply(data.pooled("train").X)
+        signs = 1.0 - 2.0 * data.pooled("train").y
+        works: dict[str, Work] = {
+            "pffl, the method's rounds": rounds,
+            "pffl, whole solve": lambda d=data, b=bound, l2=l2: solved(d, b, l2),
+            "SciPy's L-BFGS, no bounds": lambda X=inputs, s=signs, l2=l2: lbfgs(
+                X, s, l2
             ),
-            "scikit-learn, no bounds": lambda: plain_fit(X, y, l2, 1e-4),
-        },
-        repeats,
+        }
+        found = turns(works, given.turns)
+        plain = found["SciPy's L-BFGS, no bounds"].cpu
+
+        def says(who: str, one: Any, found: Any = found, plain: float = plain) -> str:
+            if "L-BFGS" in who:
+                return f"{one.nfev} evaluations"
+            times = f"{found[who].cpu / plain:.1f} plain fits"
+            if who.endswith("rounds"):
+                gap = one.bounds[0] - one.bounds[1]
+                part = gap / (1 + one.point.multipliers.sum())
+                return f"{one.rounds} queries, gap {part:.0e} of β + Σλ; {times}"
+            return f"{one.status}; {times}"
+
+        bounds = "an impossible bound" if part == 0.5 else "a bound"
+        work = f"60,000 × 20,000, {kind}, signal {strength:g}, {bounds}"
+        yield from rows_of(work, found, says)
+
+
+def lbfgs(X: Any, signs: np.ndarray, l2: float) -> Any:
+    """Fit the same scaled problem without bounds, as far as rounding allows."""
+    from scipy.optimize import minimize
+
+    def value(w: np.ndarray) -> tuple[float, np.ndarray]:
+        z = (X @ w[:-1] + w[-1]) * signs
+        slope = signs / (1 + np.exp(-z)) / len(z)
+        gradient = np.append(slope @ X, slope.sum()) + l2 * w
+        return float(np.logaddexp(0, z).mean() + 0.5 * l2 * w @ w), gradient
+
+    most = {"maxcor": 30, "gtol": 1e-12, "ftol": 1e-15, "maxiter": 600, "maxfun": 600}
+    start = np.zeros(X.shape[1] + 1)
+    return minimize(value, start, jac=True, method="L-BFGS-B", options=most)
+
+
+def acs(given: argparse.Namespace) -> Iterator[str]:
+    """All of the ACS: employment of 1.8 million people in 49 states."""
+    data = pffl.datasets.acs(year=2024, filter="filtered", source=given.acs)
+    rows = data.pooled("train")
+    X, y = np.asarray(rows.X), rows.y.astype(int)
+    bound = bound_for(X, y, rows.group, 1e-4)
+    works: dict[str, Work] = {
+        "pffl": lambda: solved(data, bound, 1e-4),
+        "scikit-learn, no bounds": lambda: scaled_fit(X, y),
+    }
+    found = turns(works, given.turns)
+    times = found["pffl"].cpu / found["scikit-learn, no bounds"].cpu
+    said = f"{found['pffl'].found.status}; {times:.2f} plain fits"
+    yield from rows_of(
+        f"ACS, {len(X):,} × {X.shape[1]}, {len(data.schema.groups)} groups",
+        found,
+        lambda who, _: said if who == "pffl" else "",
     )
-    plain = found["scikit-learn, no bounds"].cpu
-
-    def says(who: str, s: Spent) -> str:
-        match who:
-            case "pffl":
-                said = f"{s.found.rounds} rounds to {GAP:g}"
-            case "pffl, whole solve":
-                said = s.found.status
-            case _:
-                return f"{s.found.n_iter_[0]} iterations"
-        return f"{said}; {s.cpu / plain:.1f} plain fits"
-
-    return lines("60,000 × 20,000 one-hot, sparse, 5 groups", found, says)
 
 
-# ---------------------------------------------------------------- other processes
+def scaled_fit(X: np.ndarray, y: np.ndarray) -> Any:
+    """Fit scikit-learn on scaled inputs, as pffl scales them."""
+    from sklearn.preprocessing import StandardScaler
+
+    return plain_fit(StandardScaler().fit_transform(X), y, 1e-4)
 
 
-def parts() -> list[Any]:
-    """The rows of each client, for those who know nothing of pffl."""
-    X, y, _ = people(200 * CLIENTS, 20, 2)
-    design = np.column_stack([X, np.ones(len(X))])
-    return [(design[k::CLIENTS], y[k::CLIENTS]) for k in range(CLIENTS)]
+def start(given: argparse.Namespace) -> Iterator[str]:
+    """`pffl run compas` as a command, byte code compiled."""
+    sources = {"pffl": Path(pffl.__file__).parents[1]}
+    if given.old is not None:
+        sources |= {given.old.parent.name: given.old}
+    works: dict[str, Work] = {
+        who: lambda source=source: command(source) for who, source in sources.items()
+    }
+    found = turns(works, given.turns)
+    yield from rows_of("`pffl run compas`", found, lambda _, mb: f"{mb:.0f} MB")
 
 
-def family() -> float:
-    """Processor seconds of this process and of all that it started, so far."""
-    parent, ticks = {}, {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = entry.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        parent[int(entry.parent.name)] = int(fields[1])
-        ticks[int(entry.parent.name)] = sum(map(int, fields[11:15]))
-    own = {os.getpid()}
-    while more := {pid for pid, of in parent.items() if of in own} - own:
-        own |= more
-    return sum(ticks.get(pid, 0) for pid in own) / os.sysconf("SC_CLK_TCK")
-
-
-def flower() -> dict[str, Any]:
-    """Flower's simulation: a message a client and round, the first round left out."""
-    os.environ |= {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
-    os.environ["FLWR_DISABLE_UPDATE_CHECK"] = "1"
-    import ray  # noqa: F401  what the simulation needs
-    from flwr.app import Array, ArrayRecord, Message, RecordDict
-    from flwr.clientapp import ClientApp
-    from flwr.serverapp import ServerApp
-    from flwr.simulation import run_simulation
-
-    client, server, rows, marks = ClientApp(), ServerApp(), parts(), []
-
-    def record(w: np.ndarray) -> RecordDict:
-        return RecordDict({"w": ArrayRecord({"w": Array(w)})})
-
-    @client.train()
-    def train(message: Any, context: Any) -> Any:
-        w = message.content["w"]["w"].numpy()
-        found = local_steps(w, *rows[int(context.node_config["partition-id"])])
-        return Message(record(found), reply_to=message)
-
-    @server.main()
-    def main(grid: Any, context: Any) -> None:
-        while len(nodes := list(grid.get_node_ids())) < CLIENTS:
-            time.sleep(0.1)
-        w = np.zeros(21)
-        for _ in range(1 + ROUNDS):
-            sent = [
-                Message(record(w), dst_node_id=n, message_type="train") for n in nodes
-            ]
-            back = list(grid.send_and_receive(sent))
-            w = np.mean([r.content["w"]["w"].numpy() for r in back], axis=0)
-            marks.append((family(), time.perf_counter()))
-
-    run_simulation(server, client, num_supernodes=CLIENTS)
-    (cpu, wall), (cpu_end, wall_end) = marks[0], marks[-1]
-    said = "processes and messages; the first round left out"
-    return {"cpu": cpu_end - cpu, "wall": wall_end - wall, "said": said}
-
-
-def local_steps(w: np.ndarray, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    v = w.copy()
-    for _ in range(5):
-        v -= 0.1 * (X.T @ (1 / (1 + np.exp(-(X @ v))) - y) / len(y) + L2 * v)
-    return v
-
-
-def declearn() -> dict[str, Any]:
-    """DecLearn over websockets on this machine: five epochs of all rows a round."""
-    from declearn.utils import run_as_processes
-
-    wall = time.perf_counter()
-    clients = [(declearn_client, (k, *rows)) for k, rows in enumerate(parts())]
-    good, told = run_as_processes((declearn_server, ()), *clients)
-    if not good:
-        raise RuntimeError(next(str(t) for t in told if isinstance(t, Exception)))
-    said = f"processes and websockets; {FEWER} rounds only, start included"
-    wall = time.perf_counter() - wall
-    return {"cpu": sum(told), "wall": wall, "said": said}
-
-
-def declearn_server() -> float:
-    from declearn.communication.websockets import WebsocketsServer
-    from declearn.main import FederatedServer
-    from declearn.main.config import FLOptimConfig, FLRunConfig
-    from declearn.model.sklearn import SklearnSGDModel
-
-    fitted = SklearnSGDModel.from_parameters(
-        kind="classifier", loss="log_loss", penalty="l2", alpha=L2
-    )
-    way = FLOptimConfig.from_params(
-        aggregator="averaging", client_opt=0.1, server_opt=1.0
-    )
-    run = FLRunConfig.from_params(
-        rounds=FEWER,
-        register=CLIENTS,
-        training={"n_epoch": 5, "batch_size": 200},
-    )
+def command(source: Path) -> Spent:
+    """Run COMPAS in a folder of its own."""
+    compiled = Path(tempfile.gettempdir()) / "pffl-benchmark-bytecode"
+    env = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": ""}
+    env["PYTHONPYCACHEPREFIX"] = str(compiled)
     with tempfile.TemporaryDirectory() as folder:
-        netwk = WebsocketsServer("127.0.0.1", 8765)
-        FederatedServer(fitted, netwk, way, checkpoint=folder).run(run)
-    return time.process_time()
+        began = time.perf_counter()
+        done = subprocess.Popen(
+            [sys.executable, "-m", "pffl", "run", "compas"],
+            cwd=folder,
+            env=env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        _, _, used = os.wait4(done.pid, 0)
+        wall = time.perf_counter() - began
+    return Spent(used.ru_utime + used.ru_stime, wall, used.ru_maxrss / 1024)
 
 
-def declearn_client(index: int, X: np.ndarray, y: np.ndarray) -> float:
-    from declearn.communication.websockets import WebsocketsClient
-    from declearn.dataset import InMemoryDataset
-    from declearn.main import FederatedClient
-
-    rows = InMemoryDataset(X[:, :-1], y, expose_classes=True)
-    netwk = WebsocketsClient("ws://127.0.0.1:8765", f"client {index}")
-    with tempfile.TemporaryDirectory() as folder:
-        FederatedClient(netwk, rows, checkpoint=folder, verbose=False).run()
-    return time.process_time()
+# ---------------------------------------------------------------- the tables
 
 
-# ---------------------------------------------------------------- the table
-
-
-CONTESTS = {
-    "bounds": bounds,
-    "fedavg": fedavg,
-    "wide": wide,
+CONTESTS: dict[str, Callable[[argparse.Namespace], Iterator[str]]] = {
+    "readme": readme,
+    "sizes": sizes,
     "cells": cells,
-    "silos": silos,
     "sparse": sparse,
-}
-CHILDREN: dict[str, Callable[..., dict[str, Any]]] = {
-    "flower": flower,
-    "declearn": declearn,
+    "acs": acs,
+    "start": start,
 }
 
 
@@ -572,33 +485,24 @@ def machine() -> str:
     )
 
 
-def row(line: Line, work: str) -> str:
-    if line.spent is None:
-        return f"| {work} | {line.who} | | | | {line.said} |"
-    cpu, wall = line.spent[:2]
-    ratio = f"{line.ratio:.2g}" if (line.ratio or 0) < 10 else f"{line.ratio:,.0f}"
-    return f"| {work} | {line.who} | {cpu:.3g} | {wall:.3g} | {ratio} | {line.said} |"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=CONTESTS, default=list(CONTESTS))
-    parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--child")
-    asked = parser.parse_args()
+    parser.add_argument("--only", nargs="+", choices=CONTESTS, default=["readme"])
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--old", type=Path)
+    parser.add_argument("--acs", type=Path, default=ACS)
+    parser.add_argument("--child", nargs="+")
+    given = parser.parse_args()
     warnings.simplefilter("ignore")
-    if asked.child:
-        what, *given = asked.child.split()
-        print(json.dumps(CHILDREN[what](*given)))
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "PFFL_THREADS")
+    os.environ.update(dict.fromkeys(names, "1"))
+    if given.child:
+        print(json.dumps(child_solve(*given.child[1:])))
         return
-    print(f"{machine()}; median of {asked.repeats} turns\n")
-    print("| work | who | CPU s | wall s | × pffl, CPU | |\n|---|---|---|---|---|---|")
-    for name in asked.only:
-        before = ""
-        for line in CONTESTS[name](asked.repeats, asked.python):
-            print(row(line, "" if line.work == before else line.work), flush=True)
-            before = line.work
+    print(f"{machine()}; one thread each, medians of {given.turns} turns\n\n{HEAD}")
+    for name in given.only:
+        for line in CONTESTS[name](given):
+            print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -290,7 +290,8 @@ def _factorise(hessian: FloatArray) -> tuple[FloatArray, bool]:
     diagonal = np.diag(hessian)
     floor = max(float(diagonal.mean()), 1e-300)
     for ridge in RIDGES:
-        lifted = hessian + np.diag(ridge * (diagonal + 0.1 * floor))
+        lifted = hessian.copy()
+        np.fill_diagonal(lifted, diagonal + ridge * (diagonal + 0.1 * floor))
         try:
             return cho_factor(lifted, lower=True, check_finite=False)
         except LinAlgError:
@@ -344,7 +345,9 @@ def capped_gap(
 
     An uncapped coordinate may rise to twice its value or to B, whichever is more.
     """
-    best = bound * max(0.0, float(slope[capped].max(initial=0.0)))
+    if capped.all():
+        return bound * float(slope.max(initial=0.0)) - float(x @ slope)
+    best = bound * float(slope[capped].max(initial=0.0))
     room = np.maximum(bound, 2.0 * x[~capped])
     best += float(room @ np.maximum(slope[~capped], 0.0))
     return best - float(x @ slope)
