@@ -64,7 +64,7 @@ MISSING_TEXTS = (
     *("1.#QNAN", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
 )
 PROBED_RECORDS, HEAD_BYTES = 50, 1 << 20
-CHUNK_ROWS = 250_000
+CHUNK_ROWS = 50_000
 MOST_SHOWN = 5  # bad records
 LINE = "line of the file"  # the name of an index
 LATIN = "read as Latin-1 (Windows-1252)"

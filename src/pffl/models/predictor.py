@@ -346,9 +346,12 @@ def _write_csv(stream: BinaryIO, parts: Iterator[pd.DataFrame]) -> None:
     for number, part in enumerate(parts):
         for name in part:
             if part[name].dtype.kind not in "iufb":
-                texts = {value for value in part[name] if isinstance(value, str)}
-                safe = {t: files.disarm(t) for t in texts if not is_number(t)}
-                part[name] = part[name].replace(safe) if safe else part[name]
+                texts = part[name].astype(object)
+                begins = texts.str.match(r"\s*[=+@-]")  # NaN where it is no text
+                odd = texts[begins.eq(True)]
+                odd = odd[[not is_number(text) for text in odd]]
+                texts.loc[odd.index] = odd.map(files.disarm)
+                part[name] = texts
         part = part.rename(columns=lambda name: files.disarm(str(name)))
         text = part.to_csv(index=False, header=number == 0, lineterminator="\n")
         stream.write(text.encode())
