@@ -138,24 +138,19 @@ def test_the_same_seed_gives_the_same_result(method):
 
 
 def test_a_seed_is_drawn_and_recorded():
-    federation = make_federation(5)
-    method = pffl.PFFL(dual_rounds=2, batch_size=5)
-    solution = pffl.solve(federation, pffl.BoundedGroupLoss(0.6), method=method)
-    assert isinstance(solution.seed, int)
-    again = pffl.solve(
-        federation,
-        pffl.BoundedGroupLoss(0.6),
-        method=method,
-        random_state=solution.seed,
-    )
+    federation, constraint = make_federation(5), pffl.BoundedGroupLoss(0.6)
+    given = {"method": pffl.PFFL(dual_rounds=2, batch_size=5)}
+    solution = pffl.solve(federation, constraint, **given)
+    again = pffl.solve(federation, constraint, **given, random_state=solution.seed)
     np.testing.assert_array_equal(solution.w, again.w)
 
 
 def test_an_engine_may_be_given_instead_of_a_federation():
-    federation = make_federation(5)
-    constraint = pffl.BoundedGroupLoss(0.6)
-    a = pffl.solve(federation, constraint, random_state=0)
-    b = pffl.solve(Reference(federation), constraint, random_state=0)
+    federation, constraint = make_federation(5), pffl.BoundedGroupLoss(0.6)
+    a, b = (
+        pffl.solve(data, constraint, random_state=0)
+        for data in (federation, Reference(federation))
+    )
     np.testing.assert_allclose(a.w, b.w, atol=1e-8)
     with raises(UsageError, "unknown-engine", "cloud"):
         pffl.solve(federation, constraint, engine="cloud")
@@ -415,21 +410,6 @@ def test_history_has_a_row_per_round(solution):
     assert list(measured.index) == [4, 10, 12, 16], "one is PFFL's own look"
     assert (measured > 0).all()
     assert (history["seconds"].diff().dropna() >= 0).all()
-
-
-def test_predictions_are_for_raw_features(solution):
-    train = make_federation(9, sizes=(90, 70), test=40).pooled("train")
-    X = np.random.default_rng(0).normal(size=(20, 3)) * 3
-    z = (X - train.X.mean(axis=0)) / train.X.std(axis=0) @ solution.w[:3]
-    z += solution.w[3]
-    probabilities = solution.predict_proba(X)
-    np.testing.assert_allclose(probabilities[:, 1], expit(z), rtol=1e-9)
-    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
-    labels = np.array(["class 0", "class 1"])
-    np.testing.assert_array_equal(solution.predict(X), labels[(z > 0).astype(int)])
-    # Columns of a table are found by name.
-    table = pd.DataFrame(X[:, ::-1], columns=["x2", "x1", "x0"])
-    np.testing.assert_allclose(solution.predict_proba(table), probabilities)
 
 
 # Without a constraint, without test rows, with another model
