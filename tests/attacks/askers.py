@@ -19,25 +19,11 @@ import numpy as np
 
 from pffl.data import Federation, Rows, Schema, Silo
 from pffl.deploy import Agreement, Limits, Site
-from pffl.queries import (
-    Census,
-    CensusTotal,
-    Expand,
-    ModelQuery,
-    Query,
-    View,
-)
+from pffl.queries import Census, CensusTotal, Expand, ModelQuery, Query, View
 from tests.attacks.product import told
 from tests.deploy.sites import Asker, Server, agree, alone, keys_of, sites_of
 from tests.helpers import make_schema
-from tests.inside import (
-    Joining,
-    SiteFolder,
-    SiteMemory,
-    blocks_of,
-    mu_of,
-    unfolded,
-)
+from tests.inside import Joining, SiteFolder, SiteMemory, blocks_of, mu_of, unfolded
 from tests.inside import site_key_FILE as KEY
 
 Ask = Callable[[Query[Any]], Any]

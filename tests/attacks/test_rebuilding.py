@@ -14,16 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.attacks.askers import (
-    Ask,
-    Former,
-    Pooled,
-    Private,
-    Real,
-    found,
-    modes,
-    tell,
-)
+from tests.attacks.askers import Ask, Former, Pooled, Private, Real, found, modes, tell
 from tests.attacks.product import (
     EVERY_SILO,
     Cells,

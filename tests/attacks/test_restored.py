@@ -37,9 +37,7 @@ from tests.attacks.product import (
     write_answer,
     write_request,
 )
-from tests.attacks.product import (
-    apart as difference,
-)
+from tests.attacks.product import apart as difference
 from tests.deploy.sites import agree, keys_of, sites_of
 from tests.helpers import make_federation
 

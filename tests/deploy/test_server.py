@@ -22,21 +22,9 @@ from pffl.methods import METHODS
 from pffl.prepare import Options
 from pffl.queries import Census, Evaluate, Expand, Policy, Pool, Train
 from pffl.tensors import HEADER
-from tests.deploy.sites import (
-    OPEN,
-    agree,
-    counted,
-    engine_of,
-    remote,
-    sites_of,
-)
+from tests.deploy.sites import OPEN, agree, counted, engine_of, remote, sites_of
 from tests.deploy.spoiling import Faulty, spoil
-from tests.helpers import (
-    assert_same_total,
-    from_silos,
-    make_federation,
-    make_problem,
-)
+from tests.helpers import assert_same_total, from_silos, make_federation, make_problem
 from tests.inside import STATE, RunLog, read_request, secured
 from tests.methods.biased import biased
 from tests.raising import raises

@@ -39,13 +39,7 @@ from tests.deploy.sites import (
     summed,
 )
 from tests.helpers import make_federation, make_schema
-from tests.inside import (
-    PROTOCOL,
-    RunRecord,
-    read_answer,
-    secure_sum,
-    write_request,
-)
+from tests.inside import PROTOCOL, RunRecord, read_answer, secure_sum, write_request
 from tests.raising import raises
 
 

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 MAX_ENTRIES = 20  # of a site's memory that are shown
 Folder = Annotated[
-    Path | None,
-    option("Default: the only folder here.", None, "--site"),
+    Path | None, option("Default: the only folder here.", None, "--site")
 ]
 
 
@@ -115,8 +114,7 @@ def join(
     rows: Annotated[Path, option("Table (CSV, Parquet, Excel).")],
     site: Folder = None,
     peer: Annotated[
-        list[str] | None,
-        option("Fingerprint, as it was read out.", "SITE=…"),
+        list[str] | None, option("Fingerprint, as it was read out.", "SITE=…")
     ] = None,
     trust_keys: Annotated[
         bool, flag("--trust-keys", "Compare no fingerprints.")
@@ -150,11 +148,7 @@ def join(
 
     place = SiteFolder.find(site)
     limits = Limits(
-        floor=floor,
-        queries=queries,
-        radius=radius,
-        epsilon=epsilon,
-        delta=delta,
+        floor=floor, queries=queries, radius=radius, epsilon=epsilon, delta=delta
     )
     joining = Joining.of(place, federation, limits)
     terminal.show(*joining.lines())

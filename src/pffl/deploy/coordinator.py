@@ -46,12 +46,7 @@ from pffl.deploy.join import noise_of, promise
 from pffl.deploy.keys import SiteLine
 from pffl.deploy.server import ALL_SITES
 from pffl.engines import DEPLOYED
-from pffl.errors import (
-    FederationError,
-    MissingExtraError,
-    PFFLError,
-    UsageError,
-)
+from pffl.errors import FederationError, MissingExtraError, PFFLError, UsageError
 from pffl.methods import Auto, Exact, FirstOrder, Method
 from pffl.methods.auto import hessians_fit
 from pffl.prepare import Setting, check_pooled

@@ -139,11 +139,7 @@ def server_app() -> ServerApp:
 
 
 def run(
-    transport: Transport,
-    folder: str | Path,
-    out: str | Path,
-    *,
-    resume: bool = False,
+    transport: Transport, folder: str | Path, out: str | Path, *, resume: bool = False
 ) -> Solution:
     """Run what a folder describes; say in the record how it ended.
 

@@ -15,11 +15,11 @@ of their own.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from logging import INFO, getLogger
-from typing import Any, TypeVar, cast
+from logging import getLogger
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -36,6 +36,7 @@ from flwr.app import (
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result
 
+from pffl import external
 from pffl._solve import noted
 from pffl.constraints import Constraint
 from pffl.data.checks import listing
@@ -43,35 +44,11 @@ from pffl.data.columns import TableEncoding
 from pffl.data.federation import Federation
 from pffl.data.schema import Attribute, Schema, withheld
 from pffl.deploy.messages import query_body, read_total, total_body
-from pffl.errors import (
-    DataError,
-    FederationError,
-    Malformed,
-    PFFLError,
-    Refused,
-    UsageError,
-)
-from pffl.external import (
-    ExternalSettings,
-    ExternalTraining,
-    Groups,
-    Iterate,
-    external_schema,
-)
+from pffl.errors import DataError, FederationError, Malformed, Refused, UsageError
 from pffl.files import digest
 from pffl.models.external import CLASSES, NUMBERS, Reported
 from pffl.prepare import Options
-from pffl.queries import (
-    Census,
-    CensusTotal,
-    Evaluate,
-    Query,
-    Task,
-    Total,
-    View,
-    add_all,
-    read_query,
-)
+from pffl.queries import Census, Evaluate, Query, Task, View, add_all, read_query
 from pffl.queries.validation import Gate, Policy
 from pffl.solution import Solution
 from pffl.tensors import Parcel, pack, unpack
@@ -85,26 +62,21 @@ FLOOR = 10  # rows of a group and label, for a client to tell of them
 SPLITS = ("train", "test")
 PAUSE = 1.0  # seconds between two looks for nodes
 NO_RECORD = (
-    'its reply has no record "pffl": make `sums = GroupSums(msg, context)`, call '
-    "`sums.add(losses, groups, labels)` for every batch, and put "
-    '`"pffl": sums.record()` into the reply'
+    'its reply has no record "pffl": `sums = GroupSums(msg, context)`, `sums.add(…)` '
+    'for every batch, and `"pffl": sums.record()` in the reply'
 )
 NEEDS_LABELS = "[needs-labels] the strategy needs `labels`, too"
 NOT_ALL_ROWS = (
-    ". Every row must be added once in each call: let `@app.evaluate()` take "
-    "`sums.pick(trainloader, testloader)`, and look for a loader that drops its last "
-    "batch, or draws rows"
+    ". Add every row once in each call: `@app.evaluate()` takes `sums.pick(trainloader,"
+    " testloader)`; a loader may drop its last batch, or draw rows"
 )
 UNGUARDED = (
-    "sites unguarded: weights protocol. Clients run code of their own and answer "
-    "whatever weights and models the server sends; of a site's rules only the floor "
-    "of small groups is kept, and nothing counts what is let out"
+    "sites unguarded: clients answer whatever weights and models the server sends. "
+    "Only sums of small groups are withheld, and nothing is masked or counted"
 )
 NOISE = (
-    "differential privacy of the strategy covers the model's updates only: the sums of "
-    "groups were sent without noise, and the weights of examples and the choice of the "
-    "model follow from them. Neither these sums nor the model itself is "
-    "differentially private"
+    "neither the sums of groups nor the model is differentially private: the strategy "
+    "adds noise to updates, and group sums, which move the weights, had none"
 )
 
 
@@ -171,14 +143,10 @@ def _read(content: bytes) -> Order:
         weights = arrays.pop("weights", None)
         if not header["query"]:
             return Order(schema, weights)
-        asked: Any = read_query(
-            header["query"],
-            arrays,
-            schema,
-            own_model=lambda plain, _: Reported.rebuilt(cast("Any", plain)),
-        )
+        own: Any = lambda plain, _: Reported.rebuilt(plain)  # noqa: E731
+        asked: Any = read_query(header["query"], arrays, schema, own_model=own)
         return Order(schema, weights, *asked)
-    except (KeyError, TypeError, ValueError, PFFLError) as error:
+    except (KeyError, TypeError, ValueError, DataError, Malformed, UsageError) as error:
         raise Malformed(f"the message's '{KEY}' cannot be read: {error}") from error
 
 
@@ -254,8 +222,8 @@ class GroupSums:
         if not self._name and "partition-id" in config:
             self._name = f"partition {config['partition-id']}"
         self._parts: list[tuple[Any, ...]] = [(np.zeros(0), np.zeros(0, np.int64)) * 2]
-        asked = None if self._order is None else self._order.query
-        self.split = "test" if asked is None else asked.split
+        query = getattr(self._order, "query", None)
+        self.split = "test" if query is None else query.split
 
     def pick(self, train: T, test: T) -> T:
         """Return what belongs to the rows that the server asks about, of two loaders.
@@ -280,13 +248,13 @@ class GroupSums:
             Codes of predicted classes; may be left out for two classes, where they
             follow from the loss.
         """
-        order, loss = self._order, _numbers(losses)
+        loss = _numbers(losses)
         mean = float(loss.mean()) if len(loss) else 0.0
-        if order is None:
+        if self._order is None:
             return mean
         if labels is None:
             raise UsageError(NEEDS_LABELS)
-        schema = order.schema
+        schema = self._order.schema
         group, label = _codes(schema, groups, labels)
         if len(loss) != len(group):
             raise DataError(
@@ -294,9 +262,7 @@ class GroupSums:
                 'one for each (reduction="none")'
             )
         if (loss < 0).any():
-            raise DataError(
-                "[negative-loss] a loss is negative: cross-entropy and squares are not"
-            )
+            raise DataError("[negative-loss] a loss is negative: these never are")
         y = guess = label.astype(np.float64) if schema.labels else _numbers(labels)
         if predicted is not None:
             guess = _numbers(predicted)
@@ -304,8 +270,7 @@ class GroupSums:
             guess = np.where(loss < np.log(2.0), y, 1.0 - y)
         elif schema.labels:
             raise UsageError(
-                "[needs-predictions] GroupSums: of more than two classes give "
-                "`predicted`, too: a loss does not tell which one it was"
+                "[needs-predictions] more than two classes: give `predicted`, too"
             )
         self._parts.append((loss, group * schema.n_labels + label, y, guess))
         return mean
@@ -325,7 +290,7 @@ class GroupSums:
         kept = ~hidden[stratum]
         loss, classes = loss[kept], guess[kept].astype(np.float64)
         view = View(order.index, np.zeros((len(loss), 0)), y[kept], stratum[kept])
-        total: Total
+        total: Any
         if isinstance(query, Census):
             total = query.answer(view)
         else:
@@ -461,7 +426,7 @@ class Reports:
         self.gate = Gate(Policy(), self.schema)
         self.clients: dict[str, int] = {}  # their nodes, by name
         self.messages = 0
-        self._census: dict[str, CensusTotal] = {}
+        self._census: dict[str, Any] = {}
 
     @property
     def silo_names(self) -> tuple[str, ...]:
@@ -478,11 +443,10 @@ class Reports:
         """What to know of the clients, for the result."""
         few = sum(self.gate.withheld.values())
         left_out = (
-            f"clients withheld the sums of {few} of their groups and labels, which "
-            "have too few rows: these rows are trained on, and nothing here speaks of "
-            "them",
+            f"clients withheld the sums of {few} of their groups and labels, with too "
+            "few rows: the model was trained on them, and no figure includes them"
         )
-        return (UNGUARDED, *left_out) if few else (UNGUARDED,)
+        return (UNGUARDED, left_out) if few else (UNGUARDED,)
 
     def meet(self, many: int) -> None:
         """Wait for clients, and find out who they are; refuse those who cannot speak.
@@ -503,9 +467,8 @@ class Reports:
         self.clients = dict(sorted(named, key=lambda one: (len(one[0]), one[0])))
         if len(self.clients) < len(named):
             raise FederationError(
-                f"[repeated-name] {len(named)} nodes call themselves "
-                f"{listing([*self.clients])}: give each a different name, "
-                "--node-config \"silo='…'\""
+                f"[repeated-name] {len(named)} nodes are called "
+                f"{listing([*self.clients])}: name each, --node-config \"silo='…'\""
             )
 
     def ask(self, query: Query[Any]) -> Any:
@@ -517,13 +480,12 @@ class Reports:
             return self._census[query.split]
         if not (isinstance(query, Evaluate) and query.task.model.name == Reported.name):
             raise FederationError(
-                "[unknown-query] clients of the weights protocol do not answer "
-                f"'{query.kind}' of any model but their own app's"
+                f"[unknown-query] clients answer no '{query.kind}' of other models"
             )
         self.ask(Census(self.schema, query.split))  # it is compared with
         bare = replace(query, task=_bare(query.task), w=np.zeros(1))
-        parts = self._judged(bare, self._told(bare, self.models.arrays(query.w)))
-        return add_all(parts)
+        told = self._told(bare, self.models.arrays(query.w))
+        return add_all(self._judged(bare, told))
 
     def ask_many(self, queries: Sequence[Query[Any]]) -> list[Any]:
         """Ask one after the other: a message brings one model and one split."""
@@ -536,33 +498,28 @@ class Reports:
         """
         query = Evaluate(_bare(task), np.zeros(1), "train")
         told = self._told(query, arrays)
-        if any(record.get("diverged") for record in told.values()):
+        if any(record.get("diverged") for record in told):
             return np.full((len(told), self.schema.n_strata), np.nan)
         return np.array([one.column("loss") for one in self._judged(query, told)])
 
-    def _told(
-        self, query: Census | Evaluate, arrays: ArrayRecord
-    ) -> dict[str, ConfigRecord]:
+    def _told(self, query: Census | Evaluate, arrays: ArrayRecord) -> list[Any]:
         """Ask all clients, and return what each told."""
         orders = {
             node: Order(self.schema, query=query, index=k)
             for k, node in enumerate(self.clients.values())
         }
         told = self._asked(orders, arrays)
-        return {name: told[node] for name, node in self.clients.items()}
+        return [told[node] for node in orders]
 
-    def _judged(
-        self, query: Census | Evaluate, told: Mapping[str, ConfigRecord]
-    ) -> list[Any]:
+    def _judged(self, query: Census | Evaluate, told: Sequence[Any]) -> list[Any]:
         """Read and judge the clients' answers; name the one that cannot be true."""
         parts: list[Any] = []
-        total: Any
-        for k, (name, record) in enumerate(told.items()):
+        for k, (name, record) in enumerate(zip(self.clients, told, strict=True)):
             try:
                 if record.get("diverged"):
-                    raise Refused("[loss-not-finite] a loss is not finite")
-                content: Any = record.get("body", b"")
-                total, hidden = read_total(unpack(content), query)
+                    raise Refused("a loss is not finite")
+                total: Any
+                total, hidden = read_total(unpack(record.get("body", b"")), query)
                 if isinstance(query, Census):
                     parts.append(self.gate.census(k, query.split, total, hidden))
                 else:
@@ -572,9 +529,7 @@ class Reports:
                 raise FederationError(f"[node-failed] {name}: {error}{hint}") from error
         return parts
 
-    def _asked(
-        self, orders: Mapping[int, Order], arrays: ArrayRecord
-    ) -> dict[int, ConfigRecord]:
+    def _asked(self, orders: dict[int, Order], arrays: ArrayRecord) -> dict[int, Any]:
         """Send each node its order; return what they told, or name all that did not."""
         model, config = self._strategy.record_keys
         messages = []
@@ -585,7 +540,7 @@ class Reports:
         self.messages += len(messages)
         replies = list(self._grid.send_and_receive(messages, timeout=self._seconds))
         sent = {m.metadata.message_id: m.metadata.dst_node_id for m in messages}
-        told: dict[int, ConfigRecord] = {}
+        told: dict[int, Any] = {}
         lacking = dict.fromkeys(orders, "it did not answer in time")
         for reply in replies:
             # The sender of an error is the SuperLink: the message names the node.
@@ -594,10 +549,9 @@ class Reports:
                 reason = " ".join((reply.error.reason or "no reason was given").split())
                 lacking[node] = f"it failed with: {reason[:300]}"
                 continue
-            found: Any = reply.content.get(KEY, ConfigRecord())
-            told[node] = found
-            lacking[node] = "" if told[node].get("version") == VERSION else NO_RECORD
-        lacking = {node: why for node, why in lacking.items() if why}
+            told[node], lacking[node] = reply.content.get(KEY, {}), NO_RECORD
+            if told[node].get("version") == VERSION:
+                del lacking[node]
         if lacking:
             nodes = ", ".join(map(str, lacking))
             said = ". ".join(dict.fromkeys(lacking.values()))
@@ -672,25 +626,24 @@ class BoundedGroupLossMixin:
         self,
         constraint: Constraint,
         *strategy: Any,
-        groups: Groups,
+        groups: external.Groups,
         labels: Sequence[str] | None,
         multiplier_bound: float = 10.0,
         risk_weight: float = 1.0,
         dual_step_size: float | None = None,
-        iterate: Iterate = "best",
+        iterate: external.Iterate = "best",
         options: Options | None = None,
         name: str = "data",
         **more: Any,  # a mixin stands before classes that it does not know
     ) -> None:
         prices = (multiplier_bound, risk_weight, dual_step_size)
-        self.bounding = ExternalSettings(
-            constraint, *prices, iterate, options or Options()
-        )
-        self.schema = external_schema(groups, labels)
+        known = (constraint, *prices, iterate, options or Options())
+        self.bounding = external.ExternalSettings(*known)
+        self.schema = external.external_schema(groups, labels)
         super().__init__(*strategy, **more)
         self.data_name = name
         self.solution: Solution | None = None
-        self._run: tuple[Reports, ExternalTraining] | None = None
+        self._run: tuple[Reports, external.ExternalTraining] | None = None
 
     def start(
         self,
@@ -711,22 +664,22 @@ class BoundedGroupLossMixin:
         engine = Reports(self, grid, initial_arrays, evaluate_config, timeout)
         models = engine.models
         engine.meet(getattr(self._inner, "min_available_nodes", 1))
-        first = models.vector(initial_arrays)
-        at = ExternalTraining.begin(
-            self.bounding, engine, models.model, first, num_rounds, begun
-        )
+        known = (models.model, models.vector(initial_arrays), num_rounds, begun)
+        at = external.ExternalTraining.begin(self.bounding, engine, *known)
         self._run = engine, at
         bounds = self.bounding.constraint.describe()
-        LOG.log(INFO, "Bounds: %s, for %s", bounds, ", ".join(engine.clients))
+        LOG.info("Bounds: %s, for %s", bounds, ", ".join(engine.clients))
         configs = [ConfigRecord(dict(c or {})) for c in (train_config, evaluate_config)]
         result: Result = super().start(  # type: ignore[misc]
             grid, initial_arrays, num_rounds, timeout, *configs, evaluate_fn
         )
         messages = num_rounds + engine.messages // len(engine.clients)
-        found = at.conclude(engine, self._described(), messages, self._notes())
+        noisy = any("Differential" in b.__name__ for b in type(self).__mro__)
+        notes = [NOISE] if noisy else []
+        found = at.conclude(engine, self._described(), messages, notes)
         self.solution = noted(found, models.note(found.w))
         result.arrays = models.arrays(found.w)
-        LOG.log(INFO, "%s", self.solution)
+        LOG.info("%s", self.solution)
         self._run = None
         return result
 
@@ -764,18 +717,16 @@ class BoundedGroupLossMixin:
             at.reached = engine.models.vector(arrays)
             best = [at.best[1]] if at.best is not None else []
             engine.models.forget(but=[at.sent, at.reached, *best])
-        if at.history:
-            last = at.history[-1]
-            told = {"risk": last.risk, "worst-violation": float(last.violation.max())}
+        for row in at.history[-1:]:
+            told = {"risk": row.risk, "worst-violation": float(row.violation.max())}
             metrics = MetricRecord({**(metrics or {}), **told})
         return arrays, metrics
 
-    def _running(self) -> tuple[Reports, ExternalTraining]:
+    def _running(self) -> tuple[Reports, external.ExternalTraining]:
         if self._run is None:
             raise UsageError(
-                "[wrong-order] a strategy with BoundedGroupLossMixin runs by its own "
-                "`start`: put the mixin before the outermost class, also before a "
-                "wrapper"
+                "[wrong-order] put BoundedGroupLossMixin before the outermost class, "
+                "also before a wrapper, and call its `start`"
             )
         return self._run
 
@@ -792,14 +743,9 @@ class BoundedGroupLossMixin:
 
     def _described(self) -> dict[str, Any]:
         flowers = (b for b in type(self).__mro__ if b.__module__.startswith("flwr."))
-        own = next(flowers).__name__
-        if self._inner is not self:
-            own = f"{own}({type(self._inner).__name__})"
-        return {"kind": "weights-protocol", "strategy": own}
-
-    def _notes(self) -> list[str]:
-        noisy = any("Differential" in b.__name__ for b in type(self).__mro__)
-        return [NOISE] if noisy else []
+        inner = f"({type(self._inner).__name__})" if self._inner is not self else ""
+        name = f"{next(flowers).__name__}{inner}"
+        return {"kind": "weights-protocol", "strategy": name}
 
 
 class FairFedAvg(BoundedGroupLossMixin, FedAvg):  # type: ignore[misc]

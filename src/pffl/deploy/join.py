@@ -295,11 +295,7 @@ class Joining:
             )
 
     def prepare(
-        self,
-        table: Path,
-        *,
-        column: str | None = None,
-        changed: bool = False,
+        self, table: Path, *, column: str | None = None, changed: bool = False
     ) -> tuple[Site, list[str]]:
         """Read the table, and compare its rows with those that were answered about.
 

@@ -15,14 +15,7 @@ import json
 import secrets
 import time
 from collections import deque
-from collections.abc import (
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -397,10 +390,7 @@ class Remote:
         return found
 
     def _exchange(
-        self,
-        requests: Mapping[str, Request],
-        kind: str,
-        parse: Callable[[Answer], V],
+        self, requests: Mapping[str, Request], kind: str, parse: Callable[[Answer], V]
     ) -> tuple[dict[str, bytes], dict[str, V]]:
         """Ask sites until all have answered; return that as it came, and as read."""
         entry, content = Exchange(kind, list(requests)), dict[str, bytes]()

@@ -522,10 +522,7 @@ class Site:
         return Ball(query, self.limits.radius, self.silo.rows(query.split))
 
     def _totals(
-        self,
-        asked: Sequence[Query[Any]],
-        index: int,
-        hidden: Mapping[str, BoolArray],
+        self, asked: Sequence[Query[Any]], index: int, hidden: Mapping[str, BoolArray]
     ) -> list[Total]:
         """Answer without the rows that are left out."""
         views: dict[tuple[str, str], View] = {}  # rows are scaled once a message
