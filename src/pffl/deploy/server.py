@@ -249,46 +249,36 @@ class Remote:
     @property
     def notes(self) -> tuple[str, ...]:
         """What to know of the sites, for the result: who leaves out people."""
-        agreed, many = self.agreement, len(self.sites)
+        least, many = self.agreement.floor, len(self.sites)
         if self.noisy:
-            shared = " of a secure sum" if self.pooled else ""
-            return (
-                f"every answer{shared} has noise in it: whether it can be true was not "
-                "checked, as with noise any sum can",
-            )
+            return ("every sum has noise: whether it can be true was not checked",)
         floor = (
-            f"left out at sites with fewer than {agreed.floor} people: their own of "
-            "any group (of a group and label, where bounds are for these), in each "
-            f"split, whatever other sites have. Up to {(agreed.floor - 1) * many:,} "
-            "people of each can be missing, and no statement speaks of them"
+            f"left out at sites with fewer than {least} people: their own of any group "
+            "(of a group and label, where bounds are for these), in each split, "
+            f"whatever other sites have. Up to {(least - 1) * many:,} people of each "
+            "can be missing, and no statement speaks of them"
         )
-        if self.pooled:
-            return (
-                f"every answer is a secure sum of {many} sites, and does not show the "
-                "figures of a single one: whether the sums can be true was checked, "
-                "whether a single site's answers can was not, and what one site could "
-                "have done to a bound is not known",
-                *((floor,) if agreed.floor > 1 else ()),
-                *self._held_by_few(),
-            )
-        return (floor,) if any(self.gate.withheld.values()) else ()
+        if not self.pooled:
+            return (floor,) if any(self.gate.withheld.values()) else ()
+        masked = (
+            f"every answer is a secure sum of {many} sites: whether sums can be true "
+            "was checked, whether a single site's answers can was not, and what one "
+            "site could have done to a bound is not known"
+        )
+        return (masked, *([floor] if least > 1 else []), *self._held_by_few())
 
-    def _held_by_few(self) -> list[str]:
+    def _held_by_few(self) -> Iterator[str]:
         """Say who was left out everywhere, since too few sites have enough of them."""
-        agreed, sets = self.agreement, self.sets
+        fewest, sets = self.agreement.fewest_holders, self.sets
         held = np.array(self._last.holders).reshape(-1, int(sets.max()) + 1)
-        names = [self.schema.stratum_name(stratum) for stratum in range(len(sets))]
-        found = []
         for split, counts in zip(self.splits, held, strict=False):
-            few = (counts < agreed.fewest_holders)[sets]
-            lone = [name for name, one in zip(names, few, strict=True) if one]
-            if lone:
-                found.append(
+            few = np.flatnonzero((counts < fewest)[sets]).tolist()
+            if lone := [self.schema.stratum_name(stratum) for stratum in few]:
+                yield (
                     f"left out at all sites, of '{split}': {listing(lone)}, since "
-                    f"fewer than {agreed.fewest_holders} sites have {agreed.floor} "
-                    "people of them, and their sum would be one site's"
+                    f"fewer than {fewest} sites have {self.agreement.floor} people of them, "
+                    "and their sum would be one site's"
                 )
-        return found
 
     def ask(self, query: Query[T]) -> T:
         """Ask every site and add the answers."""
@@ -303,9 +293,7 @@ class Remote:
         self.meet()
         for query in queries:
             if query.split not in self.splits:
-                raise UsageError(
-                    f"[unknown-split] not every site has a split '{query.split}'"
-                )
+                raise UsageError(f"[unknown-split] no site has a split '{query.split}'")
         if not self.noisy and not self._census:
             self._count()
         posed = [q for q in queries if not q.counts_rows]
@@ -443,11 +431,9 @@ class Remote:
         if answer.refusal:
             raise _refused({site: answer.refusal})
         wanted = {"run": self.run, "step": request.step, "asked": request.asked}
-        if self.pooled:
-            wanted["transcript"] = self._last.transcript
-        for name, value in wanted.items():
-            if getattr(answer, name) != value:
-                raise Refused(f"[other-message] an answer with another '{name}'")
+        wanted |= {"transcript": self._last.transcript} if self.pooled else {}
+        if others := [n for n, value in wanted.items() if getattr(answer, n) != value]:
+            raise Refused(f"[other-message] an answer with another {others[0]}")
         return answer
 
     def _open(self, content: bytes) -> Answer:
@@ -460,9 +446,7 @@ class Remote:
             ) from error
         key = self.agreement.keys.get(answer.site)
         if key is not None and not messages.is_signed(answer, key):
-            raise Refused(
-                "[not-signed] an answer that is not signed with the site's key"
-            )
+            raise Refused("[not-signed] an answer that the site's key did not sign")
         return answer
 
     def _parser(self, asked: Sequence[Query[Any]]) -> Callable[[Answer], Any]:
@@ -503,13 +487,14 @@ class Remote:
         else:
             found = [add_all(own) for own in zip(*parts, strict=True)]
         for query, total in zip(asked, found, strict=True):
-            if query.counts_rows and query.split == "train" and not self.noisy:
+            counted = query.counts_rows and query.split == "train" and not self.noisy
+            if counted and not total.rows.all():
                 rows = zip(self.silo_names, total.rows, strict=True)
-                if empty := [site for site, n in rows if n == 0]:
-                    raise DataError(
-                        f"[no-training-rows] sites without training rows: "
-                        f"{listing(empty)} (those of small groups are left out)"
-                    )
+                empty = listing([site for site, n in rows if n == 0])
+                raise DataError(
+                    f"[no-training-rows] no training rows at {empty} (those of small "
+                    "groups are left out)"
+                )
         return found
 
     @contextmanager
@@ -571,9 +556,8 @@ class Remote:
             if not lacking or waited >= limit:
                 return
             if silent and waited > GRACE:
-                absent = [[site, "not there yet"] for site in lacking]
+                silent, absent = False, [[site, "not there yet"] for site in lacking]
                 self.record.write({"event": "waiting", "refused": absent})
-                silent = False
             time.sleep(min(pause, limit - waited))
             pause = min(2 * pause, LONGEST_PAUSE if not new else 10.0)
 
@@ -648,14 +632,12 @@ class Remote:
                 if reply.address not in waiting:
                     continue  # late, or twice
                 waiting.discard(reply.address)
-                if reply.content is None:
-                    who = {at: site for site, at in self._address.items()}
-                    name = who.get(reply.address, reply.address)
-                    entry.refused.append(
-                        [name, f"no answer: {shown(reply.error, 200)}"]
-                    )
+                if reply.content is not None:
+                    yield reply.address, reply.content
                     continue
-                yield reply.address, reply.content
+                who = {at: site for site, at in self._address.items()}
+                why = f"no answer: {shown(reply.error, 200)}"
+                entry.refused.append([who.get(reply.address, reply.address), why])
             if refused:
                 deadline = min(deadline, time.monotonic() + GRACE)
             left = deadline - time.monotonic()
@@ -737,33 +719,30 @@ def secured(
     set of the `constraint` with fewer than `floor`.
     """
     keys = {name: SiteKey.generate() for name in federation.silo_names}
-    public = {name: own.public for name, own in keys.items()}
     agreed = replace(
         Agreement.of(federation),
-        keys=public,
+        keys={name: own.public for name, own in keys.items()},
         secure_sum=True,
         floor=floor if privacy is None else 1,  # a floor would break ε
     )
     sets = sets_of(constraint, agreed.schema, agreed.sites)
+    limits = Limits(floor=0, largest_message=MAX_BYTES)
+    known: dict[str, Any] = {"own_model": _rebuilding(model), "sets": sets}
     sites = {
         silo.name: Site(
-            silo,
-            agreed,
-            Limits(floor=0, largest_message=MAX_BYTES),
-            key=keys[silo.name],
-            own_model=_rebuilding(model),
-            sets=sets,
-            trusting=True,
+            silo, agreed, limits, key=keys[silo.name], trusting=True, **known
         )
         for silo in federation.silos
     }
-    if privacy is not None:
-        for name, site in sites.items():
-            site.adding = sharing(len(sites), privacy, name)
+    for name, site in sites.items():
+        site.adding = None if privacy is None else sharing(len(sites), privacy, name)
+    parts = [rows for silo in federation.silos for rows in silo.splits.values()]
+    heaviest = max(float(rows.weights.max(initial=0.0)) for rows in parts)
+    weight_bound = heaviest if federation.weighted else None
     engine = Remote(
         InMemory({name: site.answer for name, site in sites.items()}),
         agreed,
-        policy=Policy(weight_bound=_heaviest(federation), seconds=FOR_EVER),
+        policy=Policy(weight_bound=weight_bound, seconds=FOR_EVER),
     )
     engine.noisy = privacy is not None
     engine.federation, engine.sets = federation, sets
@@ -776,11 +755,3 @@ def _rebuilding(model: Model | None) -> Rebuild | None:
         return None
     known = json.loads(json.dumps(dict(model.describe())))
     return lambda found, size: model if found == known else rebuild(found, size)
-
-
-def _heaviest(federation: Federation) -> float | None:
-    """Return the largest weight of any row; None without weights."""
-    if not federation.weighted:
-        return None
-    parts = [rows for silo in federation.silos for rows in silo.splits.values()]
-    return max(float(rows.weights.max(initial=0.0)) for rows in parts)
