@@ -94,7 +94,7 @@ class Net:
         run_file: str = RUN_FILE,
         *,
         sites: int = 3,
-        join: tuple[str, ...] = ("--split", "split"),
+        join: tuple[str, ...] = (),
         proxy: bool = False,
     ) -> None:
         self.folder, self.proxy = folder, proxy

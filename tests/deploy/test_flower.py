@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -22,6 +23,7 @@ import pytest
 
 import pffl
 from pffl import config, runs
+from pffl.deploy import Agreement
 from tests.deploy.processes import (
     PRIVATE,
     PYTHON,
@@ -35,6 +37,7 @@ from tests.deploy.processes import (
     net,
     wait_for,
 )
+from tests.inside import prepared_rows
 
 if sys.platform != "linux" or find_spec("flwr") is None:
     pytest.skip("needs Flower, and /proc", allow_module_level=True)
@@ -47,16 +50,18 @@ NEEDS_ROOT = pytest.mark.skipif(
 SOON = RUN_FILE + "\n[policy]\nseconds = 150.0\njoin_seconds = 240.0\n"
 
 
-def local(text: str, tmp_path: Path) -> pffl.Solution:
-    """The same run in one process, under secure sums."""
-    path = tmp_path / "local.toml"
-    path.write_text(text)
-    job = config.load(path).build()
-    spec = job.spec
+def local(made: Net) -> pffl.Solution:
+    """The same run in one process, under secure sums, over the sites' own rows."""
+    agreed = Agreement.read(made.study / "federation.json")
+    known = {"schema_hash": agreed.schema.hash}
+    silos = [
+        replace(prepared_rows.read(made.site(k), name=name, **known), index=k)
+        for k, name in enumerate(agreed.sites)
+    ]
+    job = config.load(made.folder / "run.toml").build()
+    spec, data = job.spec, pffl.Federation(agreed.schema, tuple(silos), agreed.name)
     known = {"model": job.model, "method": spec.method, "options": spec.options}
-    return pffl.solve(
-        job.federation, spec.constraint, secure_sum=True, random_state=0, **known
-    )
+    return pffl.solve(data, spec.constraint, secure_sum=True, random_state=0, **known)
 
 
 @pytest.mark.skipif(
@@ -66,7 +71,7 @@ def local(text: str, tmp_path: Path) -> pffl.Solution:
 def test_three_messages_over_flower():
     """Greeted, counted, refused: the smallest run over real processes."""
     text = SOON.replace("bound = 0.68", "bound = 0.68\nby = ['group']")
-    with net(text, join=("--split", "split", "--queries", "200")) as made:
+    with net(text, join=("--queries", "200")) as made:
         # A limit that is used up: the first query about a model is refused.
         for k in range(3):
             remembered(made, k, "answer", queries=200)
@@ -103,8 +108,8 @@ def nginx() -> bool:
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory):
-    return local(RUN_FILE, tmp_path_factory.mktemp("local"))
+def expected(standing):
+    return local(standing)
 
 
 def same_model(out: Path, expected: pffl.Solution) -> None:

@@ -32,7 +32,7 @@ from tests.inside import (
 from tests.raising import raises
 
 NAMES = ("north", "south", "west")
-JOIN = ("--split", "split", "--trust-keys", "--yes")
+JOIN = ("--trust-keys", "--yes")
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_two_sites_are_not_masked_and_that_is_said(study, typed, tmp_path):
 
 
 def test_join_says_what_it_means_and_asks_for_fingerprints(study, typed):
-    agreed, bare = Agreement.read(study / "federation.json"), ("--split=split", "--yes")
+    agreed, bare = Agreement.read(study / "federation.json"), ("--yes",)
     said = join(typed, *bare, code=2)
     assert said.startswith("Masked mode: a curious server or site")
     for text in (
@@ -269,8 +269,6 @@ def test_private_mode_names_its_cost_and_needs_a_budget(typed, tmp_path):
     said = join(typed, *bare, code=2)
     assert said.startswith("Private mode: (ε, δ) = (4, 1e-06)")
     assert "--epsilon" in said
-    told = join(typed, *bare, "--epsilon", "9", "--split", "split", code=3)
-    assert "from that row alone" in told
     join(typed, *bare, "--epsilon", "9")
     assert "privacy account: ε = 0 of 9" in typed("site", "show", "--site", "north")
 

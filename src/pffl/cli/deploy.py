@@ -120,7 +120,6 @@ def join(
         bool, flag("--trust-keys", "Compare no fingerprints.")
     ] = False,
     yes: Annotated[bool, flag("--yes", "Agree without a question.")] = False,
-    split: Annotated[str | None, option("Column with each row's split.")] = None,
     floor: Annotated[int, option("Fewest people of a group.")] = 10,
     queries: Annotated[int, option("Queries in all, over all runs.")] = 1000,
     radius: Annotated[float, option("Largest norm of a model.")] = 15.0,
@@ -169,7 +168,7 @@ def join(
     }
     given = [word for word, value in words.items() if value]
     joining.check(None if trust_keys else peers, given)
-    found, notes = joining.prepare(rows, column=split, changed=changed_rows)
+    found, notes = joining.prepare(rows, changed=changed_rows)
     for note in notes:
         terminal.note(note)
     _show_counts(found)

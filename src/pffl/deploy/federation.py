@@ -135,29 +135,24 @@ class Agreement(Record):
         """
         encoding = federation.encoding
         kinds = {column.name: column.kind for column in encoding.columns}
-        with Problems("federation", DataError) as problems:
-            if encoding.label in kinds:
-                problems.add(
-                    f"[repeated-name] input '{encoding.label}' is called like the label"
-                )
-            for attribute in encoding.schema.attributes:
+        twice = [encoding.label] if encoding.label in kinds else []
+        for attribute in encoding.schema.attributes:  # a number may be a group, too
+            if kinds.get(attribute.name) == "number":
                 numbers = all(is_number(v) for v in attribute.values)
-                if kinds.get(attribute.name) == "number" and not numbers:
-                    problems.add(
-                        f"[repeated-name] input '{attribute.name}' is called like a "
-                        "group"
-                    )
+                twice += [] if numbers else [attribute.name]
+        if twice:
+            raise DataError(
+                f"[repeated-name] inputs called like the label or a group: {twice}"
+            )
         names = federation.silo_names if sites is None else tuple(sites)
         return cls(federation.name, encoding, names, federation.splits)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Agreement:
         """Read `federation.json`; refuse whatever is not one."""
-        place = Path(path)
-        plain = read(
-            dict[str, Any], files.read(place), source=str(path), error=DataError
-        )
-        return cls.from_dict(plain, str(place))
+        content, name = files.read(Path(path)), str(path)
+        plain = read(dict[str, Any], content, source=name, error=DataError)
+        return cls.from_dict(plain, name)
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any], source: str = FILE) -> Agreement:
@@ -181,24 +176,16 @@ class Agreement(Record):
                 problems.add(f"[wrong-sites] sites {list(sites)}: none, or one twice")
             if keys and set(keys) != set(sites):
                 odd = sorted(set(keys) ^ set(sites))
-                problems.add(
-                    f"[wrong-keys] keys of some sites only, or of other sites: {odd}"
-                )
+                problems.add(f"[wrong-keys] sites without keys, or other sites: {odd}")
             if len(set(keys.values())) < len(keys):
-                problems.add(
-                    "[repeated-key] a key is there twice: every site makes its own"
-                )
+                problems.add("[repeated-key] a key is there twice: each makes its own")
             if self.secure_sum and not keys:
                 problems.add("[missing-key] a secure sum needs every site's key")
             if self.secure_sum and len(sites) < MIN_SITES:
-                problems.add(
-                    f"[too-few-sites] a secure sum needs {MIN_SITES} sites or more, "
-                    f"and there are {len(sites)}"
-                )
-            if not set(self.run) <= set(RUN):
-                problems.add(
-                    f"[unknown-key] 'run' has other sections than {', '.join(RUN)}"
-                )
+                few = f"a secure sum needs {MIN_SITES} sites or more, not {len(sites)}"
+                problems.add(f"[too-few-sites] {few}")
+            if odd := sorted(set(self.run) - set(RUN)):
+                problems.add(f"[unknown-key] 'run' has sections {odd}")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain form, for the file."""

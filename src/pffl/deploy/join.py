@@ -294,21 +294,19 @@ class Joining:
                 "both sets can subtract them, and no mask hides what is left",
             )
 
-    def prepare(
-        self, table: Path, *, column: str | None = None, changed: bool = False
-    ) -> tuple[Site, list[str]]:
+    def prepare(self, table: Path, *, changed: bool = False) -> tuple[Site, list[str]]:
         """Read the table, and compare its rows with those that were answered about.
 
         Parameters
         ----------
-        table, column
-            As for `rows.prepare`.
+        table
+            CSV, Parquet or Excel.
         changed
             Whether rows of few people may have changed since.
         """
         agreed, floor = self.agreed, max(self.limits.floor, self.agreed.floor)
         known = (table, agreed, self.name, self.key.split)
-        silo, notes = prepared.prepare(*known, column=column, floor=floor)
+        silo, notes = prepared.prepare(*known, floor=floor)
         if not changed and not agreed.private and self.memory.answered:
             self._refuse_few_changes(silo, floor)
         # For a look at the counts only: what is remembered is elsewhere.

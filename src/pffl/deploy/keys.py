@@ -53,11 +53,11 @@ class PublicKey:
 
     def verify(self, content: bytes, signature: str) -> bool:
         """Whether the site has signed this."""
-        ed25519 = _primitives("ed25519")
+        public = _primitives("ed25519").Ed25519PublicKey
         from cryptography.exceptions import InvalidSignature
 
         try:
-            key = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(self.sign))
+            key = public.from_public_bytes(bytes.fromhex(self.sign))
             key.verify(bytes.fromhex(signature), content)
         except (InvalidSignature, ValueError):
             return False
@@ -98,9 +98,8 @@ class SiteKey:
         mode = stat.S_IMODE(path.stat().st_mode)
         if os.name == "posix" and mode & 0o077:
             raise ArtefactError(
-                f"[open-key-file] '{path}' holds the site's private key, and other "
-                f"accounts can use it (mode {mode:o}): make another site (pffl site "
-                "init), and have all sites join anew"
+                f"[open-key-file] other accounts can read '{path}' (mode {mode:o}): "
+                "make another site (pffl site init), and have all sites join anew"
             )
         return key
 
@@ -117,8 +116,7 @@ class SiteKey:
 
     def sign(self, content: bytes) -> str:
         """Return the signature, in hexadecimal."""
-        signature: bytes = self._signing.sign(content)
-        return signature.hex()
+        return str(self._signing.sign(content).hex())
 
     @cached_property
     def _signing(self) -> Any:
@@ -164,8 +162,7 @@ def read_lines(text: str) -> dict[str, SiteLine]:
     found: dict[str, SiteLine] = {}
     for line in filter(str.strip, text.splitlines()):
         one = SiteLine.parse(line)
-        known = [other for other in found.values() if other.key == one.key]
-        if one.name in found or known:
+        if one.name in found or one.key in [other.key for other in found.values()]:
             raise UsageError(
                 f"[repeated-key] site '{one.name}' or its key is there twice: every "
                 "site makes its own"
@@ -179,21 +176,17 @@ def node_key() -> tuple[bytes, str]:
     ec = _primitives("ec")
     from cryptography.hazmat.primitives import serialization as serial
 
-    key = ec.generate_private_key(ec.SECP384R1())
-    none = serial.NoEncryption()
-    form = serial.PrivateFormat.OpenSSH
-    private: bytes = key.private_bytes(serial.Encoding.PEM, form, none)
-    public: bytes = key.public_key().public_bytes(
-        serial.Encoding.OpenSSH, serial.PublicFormat.OpenSSH
-    )
-    return private, public.decode()
+    key, none = ec.generate_private_key(ec.SECP384R1()), serial.NoEncryption()
+    form = (serial.Encoding.PEM, serial.PrivateFormat.OpenSSH)
+    told = (serial.Encoding.OpenSSH, serial.PublicFormat.OpenSSH)
+    public: bytes = key.public_key().public_bytes(*told)
+    return key.private_bytes(*form, none), public.decode()
 
 
 def announced(secret: bytes) -> bytes:
     """Return the public part of a run's secret of 32 bytes (X25519)."""
-    own = _primitives("x25519").X25519PrivateKey.from_private_bytes(secret)
-    found: bytes = own.public_key().public_bytes_raw()
-    return found
+    own: Any = _primitives("x25519").X25519PrivateKey.from_private_bytes(secret)
+    return bytes(own.public_key().public_bytes_raw())
 
 
 @lru_cache(maxsize=4096)

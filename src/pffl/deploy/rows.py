@@ -9,16 +9,14 @@ from __future__ import annotations
 import hmac
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pffl import files
-from pffl.data.checks import listing
-from pffl.data.columns import category_codes
-from pffl.data.partition import CALIBRATION, keyed_rows
+from pffl.data.partition import keyed_rows
 from pffl.data.read import read_table
 from pffl.data.rows import Rows, Silo, restored, saved
 from pffl.data.schema import Schema
@@ -26,12 +24,8 @@ from pffl.deploy.federation import Agreement
 from pffl.errors import ArtefactError, DataError, Problems
 from pffl.records import suggestion
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 FILE = "rows.npz"
 FORMAT = "pffl prepared rows 3"
-SPLITS = ("train", "test", "validation", CALIBRATION)
 
 
 def write(folder: Path, silo: Silo, schema_hash: str) -> None:
@@ -47,17 +41,14 @@ def read(folder: Path, *, name: str, schema_hash: str) -> Silo:
     """Open prepared rows; refuse those of another site or schema."""
     path = folder / FILE
     if not path.exists():
-        raise ArtefactError(
-            f"[no-prepared-rows] '{folder}' holds no prepared rows: pffl site join"
-        )
+        raise ArtefactError(f"[no-prepared-rows] '{path}' is gone: pffl site join")
     try:
         with np.load(BytesIO(files.read(path)), allow_pickle=False) as stored:
             arrays = dict(stored)
         found, expected = arrays.pop("about").tolist(), [FORMAT, name, schema_hash]
         if found != expected:
             raise ArtefactError(
-                f"[other-schema] '{path}' is of {found}, and expected is {expected}: "
-                "pffl site join"
+                f"[other-schema] '{path}' is {found}, not {expected}: pffl site join"
             )
         parts: dict[str, dict[str, NDArray[Any]]] = {}
         for key, array in arrays.items():
@@ -65,10 +56,8 @@ def read(folder: Path, *, name: str, schema_hash: str) -> Silo:
             parts.setdefault(split, {})[field] = array
         splits = {split: _rows(part) for split, part in parts.items()}
     except (OSError, ValueError, KeyError, BadZipFile) as error:
-        raise ArtefactError(
-            f"[cannot-read] '{path}' cannot be read, or has changed since it was "
-            f"prepared ({type(error).__name__}): pffl site join"
-        ) from error
+        why = f"'{path}' cannot be read ({type(error).__name__})"
+        raise ArtefactError(f"[cannot-read] {why}: pffl site join") from error
     return Silo(name, 0, splits)
 
 
@@ -110,13 +99,7 @@ def row_marks(silo: Silo, schema: Schema, key: bytes) -> dict[str, list[str]]:
 
 
 def prepare(
-    table: Path,
-    agreed: Agreement,
-    site: str,
-    key: bytes,
-    *,
-    column: str | None = None,
-    floor: int = 1,
+    table: Path, agreed: Agreement, site: str, key: bytes, *, floor: int = 1
 ) -> tuple[Silo, list[str]]:
     """Read a site's table as the federation agreed; return its rows, and notes.
 
@@ -126,68 +109,27 @@ def prepare(
         CSV, Parquet or Excel.
     agreed, site, key
         How to read it, which site it is, and the key that rows are split by.
-    column
-        Column that says the split of each row; not with noise.
     floor
         Fewest rows of a split.
     """
     frame, notes = read_table(table)
-    _check_columns(frame, agreed, site, column)
+    there = [str(name) for name in frame.columns]
+    with Problems(f"site '{site}'", DataError) as problems:
+        for name in agreed.columns:
+            if name not in there:
+                hint = suggestion(name, there)
+                problems.add(f"[missing-column] there is no column '{name}': {hint}")
     rows = agreed.encoding.rows(frame[list(agreed.columns)])
-    if rows.weight is not None and not rows.weight.all():
-        kept = np.flatnonzero(rows.weight)  # the others are as if not there
-        rows, frame = rows.take(kept), frame.iloc[kept]
-    if column is None:
-        splits = keyed_rows(rows, agreed.shares, key)
-    elif agreed.private:
-        raise DataError(
-            f"[wrong-split] a column of splits ('{column}'): under noise each row's "
-            "split follows from that row alone; leave --split out"
-        )
-    else:
-        splits = _by_column(rows, frame, column)
+    if rows.weight is not None:
+        rows = rows.take(np.flatnonzero(rows.weight))  # others are as if not there
+    splits = keyed_rows(rows, agreed.shares, key)
+    fewest = 1 if agreed.private else max(floor, 1)
     with Problems(f"site '{site}'", DataError) as problems:
         for split in agreed.splits:
-            if split not in splits:
-                problems.add(f"[no-rows] there are no rows for '{split}'")
-        for split, part in splits.items():
-            fewest = 1 if agreed.private else max(floor, 1)
-            if len(part) < fewest and (len(part) or split == "train"):
+            part = len(splits.get(split, ()))
+            if part < fewest and (part or split == "train" or split not in splits):
                 problems.add(
-                    f"[too-few-rows] '{split}' has {len(part)} rows, and the floor is "
+                    f"[too-few-rows] '{split}' has {part} rows, and the floor is "
                     f"{fewest}: nothing could be answered about it"
                 )
     return Silo(site, 0, splits), notes
-
-
-def _by_column(rows: Rows, frame: pd.DataFrame, column: str) -> dict[str, Rows]:
-    names, codes = category_codes(frame[column])
-    unknown = [
-        f"'{name}' ({int((codes == code).sum())})"
-        for code, name in enumerate(names)
-        if name not in SPLITS
-    ]
-    if unknown:
-        raise DataError(
-            f"[wrong-split] column '{column}' must say {', '.join(SPLITS)} in every "
-            f"row: it says {listing(unknown)}"
-        )
-    return {
-        split: rows.take(np.flatnonzero(codes == names.index(split)))
-        for split in SPLITS
-        if split in names
-    }
-
-
-def _check_columns(
-    frame: pd.DataFrame, agreed: Agreement, site: str, column: str | None
-) -> None:
-    there = [str(name) for name in frame.columns]
-    wanted = dict.fromkeys(agreed.columns, "the table has no column")
-    if column is not None:
-        wanted[column] = "--split: the table has no column"
-    with Problems(f"site '{site}'", DataError) as problems:
-        for name, what in wanted.items():
-            if name not in there:
-                hint = suggestion(name, there)
-                problems.add(f"[missing-column] {what} '{name}': {hint}")

@@ -276,8 +276,8 @@ class Remote:
             if lone := [self.schema.stratum_name(stratum) for stratum in few]:
                 yield (
                     f"left out at all sites, of '{split}': {listing(lone)}, since "
-                    f"fewer than {fewest} sites have {self.agreement.floor} people of them, "
-                    "and their sum would be one site's"
+                    f"fewer than {fewest} sites have {self.agreement.floor} people of "
+                    "them, and their sum would be one site's"
                 )
 
     def ask(self, query: Query[T]) -> T:

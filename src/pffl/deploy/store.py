@@ -112,10 +112,7 @@ class SiteMemory:
         self.path = None if folder is None else folder / FILE
         if self.path is not None and not self.path.exists():
             if not new:
-                raise ArtefactError(
-                    f"[no-memory] '{self.path}' is not there: put it back from a copy, "
-                    "or join anew (pffl site join)"
-                )
+                raise ArtefactError(f"[no-memory] '{self.path}' is gone: put it back")
             files.make_private(self.path)
         self._lock, self._seen = threading.RLock(), (0, "")
         where = ":memory:" if self.path is None else str(self.path)
@@ -232,8 +229,8 @@ class SiteMemory:
         own = {entry.number: entry.hash for entry in self.entries()}
         if int(number) and own.get(int(number)) != hashed:
             raise Refused(
-                "[older-copy] this site's memory is older than what it has signed: its "
-                "folder was restored from a copy. Put the newest site.db back"
+                "[older-copy] this site's memory is older than what it has signed (a "
+                "folder put back from a copy?). Put the newest site.db back"
             )
 
     def allow(self, mu2: Sequence[float], epsilon: float, delta: float) -> None:
@@ -275,14 +272,10 @@ class SiteMemory:
             yield
         except sqlite3.OperationalError as error:
             if "full" in str(error) or "disk I/O" in str(error):
-                raise ArtefactError(
-                    f"[disk-full] '{self.path}' cannot be written: no space left on "
-                    "the site's disk"
-                ) from error
+                why = f"'{self.path}' cannot be written: no space left on the disk"
+                raise ArtefactError(f"[disk-full] {why}") from error
             if "locked" in str(error):
-                raise Refused(
-                    "[site-busy] the site is busy with another query"
-                ) from error
+                raise Refused("[site-busy] it answers another query") from error
             raise _broken(str(error)) from error
         except sqlite3.DatabaseError as error:
             raise _broken(str(error)) from error
