@@ -659,5 +659,5 @@ def test_what_a_server_goes_on_from_is_whole_or_refused(tmp_path):
     assert_same_total(counted(again), total, 1e-12)
     content = (tmp_path / STATE).read_bytes()
     (tmp_path / STATE).write_bytes(content[:-9])
-    with raises(ArtefactError, "bad-transcript"):
+    with raises(ArtefactError, "bad-file"):
         engine_of(sites, agreed, run="r", folder=tmp_path)

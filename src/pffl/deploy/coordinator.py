@@ -43,10 +43,10 @@ from pffl.data.partition import CALIBRATION
 from pffl.deploy.federation import FILE as FEDERATION
 from pffl.deploy.federation import RUN, Agreement
 from pffl.deploy.join import noise_of, promise
-from pffl.deploy.keys import SiteLine
+from pffl.deploy.keys import SiteLine, primitives
 from pffl.deploy.server import ALL_SITES
 from pffl.engines import DEPLOYED
-from pffl.errors import FederationError, MissingExtraError, PFFLError, UsageError
+from pffl.errors import FederationError, PFFLError, UsageError
 from pffl.methods import Auto, Exact, FirstOrder, Method
 from pffl.methods.auto import hessians_fit
 from pffl.prepare import Setting, check_pooled
@@ -89,8 +89,7 @@ class Address:
         host, port = (found[1].strip("[]"), int(found[2])) if found else ("", 0)
         if not 0 < port < 65535 or host in EVERYWHERE:
             raise UsageError(
-                f"[wrong-address] --address takes HOST:PORT, with the one name or "
-                f"address that sites reach, and not {text!r}"
+                f"[wrong-address] --address HOST:PORT, as sites reach it, not {text!r}"
             )
         return cls(host, port)
 
@@ -136,9 +135,7 @@ def deploy(
     if spec.method.participation < 1:
         raise UsageError(f"[not-over-sites] {ALL_SITES}")
     data = spec.data.open(progress=progress)
-    seed = spec.settings.seed
-    seed = secrets.randbits(32) if seed is None else seed
-    run = {**sections.get("run", {}), "seed": seed, "engine": DEPLOYED}
+    run = {"seed": secrets.randbits(32), **sections.get("run", {}), "engine": DEPLOYED}
     sections = {**sections, "run": run}
     agreed = replace(
         Agreement.of(data, tuple(lines)),
@@ -161,7 +158,11 @@ def deploy(
         for path, template in TEMPLATES.items():
             _write(place / path, _filled(template, values))
         (server / "superlink.sh").chmod(0o755)
-        _write(server / "flwr" / "config.toml", _connection(address, Path(out)))
+        trust = Path(out).absolute() / "server" / "server.crt"
+        own = f"127.0.0.1:{address.inner}"
+        inner = {"address": own, "root-certificates": str(trust)}
+        connection = {"superlink": {"default": "pffl", "pffl": inner}}
+        _write(server / "flwr" / "config.toml", dumps(connection))
         for name, one in lines.items():
             _write(server / "keys" / f"{name}.pub", f"{one.node}\n")
     return agreed
@@ -204,24 +205,16 @@ def agreed_run(spec: RunSpec, sections: Mapping[str, Any]) -> dict[str, Any]:
 def _secured(spec: RunSpec, agreed: Agreement) -> bool:
     """Whether answers are added under masks: from three sites on, unless refused."""
     asked, many = spec.secure_sum, len(agreed.sites)
-    terms = spec.privacy
     if asked is False or (asked is None and many < MIN_SITES):
         return False
-    if many < MIN_SITES:
-        raise UsageError(
-            "[too-few-sites] [privacy] secure_sum = true: a secure sum is of "
-            f"{MIN_SITES} sites or more, and there are {many}"
-        )
     setting = Setting.pooled(agreed.name, agreed.encoding, agreed.splits, many)
     try:
         check_pooled(setting, spec.constraint, spec.method, spec.options)
-        if terms is not None:
-            sharing(many, terms)
+        if spec.privacy is not None:
+            sharing(many, spec.privacy)
     except UsageError as error:
-        raise UsageError(
-            f"[{error.code}] {error}; or '[privacy] secure_sum = false': the server "
-            "reads each site's sums"
-        ) from error
+        other = "'[privacy] secure_sum = false': the server reads each site's sums"
+        raise UsageError(f"[{error.code}] {error}; or {other}") from error
     return True
 
 
@@ -231,10 +224,8 @@ def _secured(spec: RunSpec, agreed: Agreement) -> bool:
 def _values(agreed: Agreement, address: Address, folder: Path) -> dict[str, object]:
     prints = [f"    {s}: {key.fingerprint}" for s, key in agreed.keys.items()]
     return {
-        "DATA": agreed.name,
-        "SITES": f"{len(agreed.sites)} sites",
-        "MODE": agreed.mode,
-        "PROMISE": " ".join(promise(agreed)),
+        "DATA": f"{agreed.name}: {len(agreed.sites)} sites",
+        "PROMISE": f"Mode: {agreed.mode}. {' '.join(promise(agreed))}",
         "ADDRESS": address,
         "HOST": address.host,
         "LISTEN": address if _is_ip(address.host) else address.port,  # of a name, all
@@ -249,15 +240,8 @@ def _values(agreed: Agreement, address: Address, folder: Path) -> dict[str, obje
 def estimate(agreed: Agreement) -> str:
     """Say how long a run takes; one that asks until it is done asks about 12 times."""
     many = agreed.queries if agreed.queries > UNPLANNED else 12
-    minutes = many * SECONDS / 60
-    time = f"{minutes:.0f} minutes" if minutes < 120 else f"{minutes / 60:.1f} hours"
-    return f"A message takes 6 to 8 seconds; about {many:,} of them: about {time}."
-
-
-def _connection(address: Address, folder: Path) -> str:
-    trust = folder.absolute() / "server" / "server.crt"
-    inner = {"address": f"127.0.0.1:{address.inner}", "root-certificates": str(trust)}
-    return dumps({"superlink": {"default": "pffl", "pffl": inner}})
+    minutes = f"{many * SECONDS / 60:,.0f} minutes"
+    return f"A message takes 6 to 8 seconds; about {many:,} of them: about {minutes}."
 
 
 def _write(path: Path, text: str) -> None:
@@ -276,12 +260,10 @@ def _write_certificate(folder: Path, address: Address) -> str:
 
     It vouches for itself: sites get it with federation.json, from the coordinator.
     """
-    try:
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes, serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
-    except ImportError as error:
-        raise MissingExtraError("flower", "pffl deploy") from error
+    ec = primitives("ec")
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+
     key, now = ec.generate_private_key(ec.SECP384R1()), datetime.now(UTC)
     named = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, address.host[:64])])
     others = [
@@ -313,11 +295,7 @@ def _write_certificate(folder: Path, address: Address) -> str:
 
 
 def _is_ip(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
+    return ":" in host or host.replace(".", "").isdecimal()
 
 
 # A run: started, followed, stopped
@@ -326,10 +304,7 @@ PATIENCE = 120.0  # seconds that a command of Flower's may take
 PAUSE = 0.5  # seconds between two looks at the record
 ASK_AFTER = 30.0  # seconds of silence, after which Flower is asked about the run
 CLOCK = 5.0  # seconds that Flower lets a clock be ahead
-NOT_ONLINE = (
-    "at the others, look at the clock (pffl site show), the certificate, and the log "
-    "of Flower's node"
-)
+NOT_ONLINE = "look at the others' clocks (pffl site show), and at their nodes' logs"
 BEGUN, ROUND, ASKING, ENDED = "begun", "round", "asking", "ended"  # events
 
 
@@ -355,12 +330,10 @@ class Launch:
     @property
     def agreed(self) -> Agreement:
         """What the sites are to join."""
-        if not (self.folder / FEDERATION).is_file():
-            raise UsageError(
-                f"[not-deployed] '{self.folder}' has no {FEDERATION}: pffl deploy SPEC "
-                "--sites LINES -o DIR writes one"
-            )
-        return Agreement.read(self.folder / FEDERATION)
+        path = self.folder / FEDERATION
+        if not path.is_file():
+            raise UsageError(f"[not-deployed] '{path}' is not there: pffl deploy")
+        return Agreement.read(path)
 
     def call(self, *arguments: str) -> dict[str, Any]:
         """Run a command of Flower's; return the JSON that it prints."""
@@ -385,11 +358,9 @@ class Launch:
             plain = json.loads(done.stdout)
             if plain.get("success", True):
                 return plain
-        said = plain.get("error-message") or done.stderr or done.stdout
-        raise FederationError(
-            f"[flwr-failed] flwr {arguments[0]} failed: "
-            f"{' '.join(str(said).split())[-500:]}"
-        )
+        said = str(plain.get("error-message") or done.stderr or done.stdout).split()
+        why = f"flwr {arguments[0]} failed: {' '.join(said)[-500:]}"
+        raise FederationError(f"[flwr-failed] {why}")
 
     def register(self) -> None:
         """Let the sites' nodes in; those that are known already stay."""
@@ -402,12 +373,9 @@ class Launch:
 
     def start(self) -> int:
         """Submit the run, and return its id."""
-        config = {
-            "folder": str(self.folder.absolute()),
-            "out": str(self.out.absolute()),
-            "resume": self.resume,
-            "check": self.check,
-        }
+        places = {"folder": self.folder, "out": self.out}
+        config: dict[str, Any] = {n: str(path.absolute()) for n, path in places.items()}
+        config |= {"resume": self.resume, "check": self.check}
         pairs = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
         said = self.call("run", str(self.folder / "app"), "pffl", "-c", pairs)
         return int(said["run-id"])
@@ -429,8 +397,7 @@ class Launch:
                 continue
             if finished:
                 raise FederationError(
-                    f"[server-gone] the ServerApp of run {run} ended without a word; "
-                    f"what it said: flwr log {run}"
+                    f"[server-gone] the ServerApp ended without a word: flwr log {run}"
                 )
             if time.monotonic() - heard > ASK_AFTER:
                 heard = time.monotonic()
@@ -442,12 +409,11 @@ class Launch:
 
 def told(entry: Mapping[str, Any]) -> str:
     """Say what an entry of a record tells an operator; empty if it is nothing new."""
-    texts = []
+    texts = [f"{who}: {why}" for who, why in entry.get("refused", ())]
     if entry.get("event") == ROUND:
-        texts.append(line(entry))
+        texts = [line(entry)]
     if entry.get("event") == ASKING:
-        texts.append(f"asking: {entry['what']}")
-    texts += [f"{who}: {why}" for who, why in entry.get("refused", ())]
+        texts = [f"asking: {entry['what']}"]
     return "; ".join(dict.fromkeys(texts))
 
 
@@ -461,14 +427,12 @@ def line(entry: Mapping[str, Any]) -> str:
     >>> line({"round": 3, "planned": None, "what": "gap 1e-3", "seconds": 21.0})
     'round 3, until the gap is small: gap 1e-3, 21 s so far'
     """
-    if entry["planned"] is None:
-        of, time = ", until the gap is small", f"{entry['seconds']:.0f} s so far"
-    else:
-        of, left = f" of {entry['planned']}", entry["left"]
-        time = "" if left is None else f"{left:.0f} s left"
-    return ", ".join(
-        filter(None, [f"round {entry['round']}{of}: {entry['what']}", time])
-    )
+    planned, left = entry["planned"], entry.get("left")
+    of = ", until the gap is small" if planned is None else f" of {planned}"
+    time = "" if left is None else f", {left:.0f} s left"
+    if planned is None:
+        time = f", {entry['seconds']:.0f} s so far"
+    return f"round {entry['round']}{of}: {entry['what']}{time}"
 
 
 def follow(path: Path, *, run_begun: bool) -> Iterator[dict[str, Any] | None]:
@@ -494,8 +458,7 @@ def check(folder: Path) -> Iterator[tuple[bool, str]]:
     """Look at ports, certificate, versions, keys and sites; yield what was found."""
     launch = Launch(folder, folder)
     agreed, many = launch.agreed, len(launch.agreed.sites)
-    flower = f"flwr {version('flwr')} (at least {OLDEST_FLOWER})"
-    yield True, f"pffl {version('pffl')}, {flower}"
+    yield True, f"pffl {version('pffl')}, flwr {version('flwr')}"
     inner = f"127.0.0.1:{Address.parse(agreed.address).inner}"
     closed = _closed(inner)
     yield not closed, f"SuperLink on {inner}: {closed or 'it listens'}"
@@ -533,28 +496,25 @@ def server_seen(agreed: Agreement) -> Iterator[tuple[bool, str]]:
     connection = http.client.HTTPSConnection(
         address.host, address.port, timeout=10.0, context=context
     )
-    wrong = "its certificate is not that of federation.json, or a clock is wrong"
     try:
         with closing(connection):
             connection.request("GET", "/v1/control/")
             answer = connection.getresponse()
             date, status = answer.getheader("Date"), answer.status
     except (OSError, http.client.HTTPException) as error:
-        tls = isinstance(error, ssl.SSLError)
-        yield False, f"{server}: {f'{wrong}, ' if tls else ''}{type(error).__name__}"
+        wrong = "not the certificate of federation.json, or a wrong clock: "
+        tls = wrong if isinstance(error, ssl.SSLError) else ""
+        yield False, f"{server}: {tls}{type(error).__name__}"
         return
     yield True, f"{server}: TLS with the certificate of federation.json"
-    door = "commands from outside are refused (403)"
-    if status != 403:
-        door = f"commands from outside are NOT refused ({status}): start the proxy"
-    yield status == 403, door
+    how = "refused" if status == 403 else "NOT refused: start the proxy"
+    yield status == 403, f"commands from outside are {how} ({status})"
     if date:
         ahead = datetime.now(UTC) - parsedate_to_datetime(date)
         seconds = abs(ahead.total_seconds())
+        limit = "" if seconds <= CLOCK else f": at most {CLOCK:.0f} s, set the clock"
         text = f"this machine's clock and the server's differ by {seconds:.0f} s"
-        if seconds > CLOCK:
-            text += f": Flower lets in {CLOCK:.0f} s at most, set the clock"
-        yield seconds <= CLOCK, text
+        yield seconds <= CLOCK, f"{text}{limit}"
 
 
 def _closed(address: str) -> str:

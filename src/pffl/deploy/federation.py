@@ -268,15 +268,8 @@ def left_out(rows: Rows, schema: Schema, sets: IntArray, floor: int) -> BoolArra
 
 def changes(before: Agreement, after: Agreement) -> list[str]:
     """Return a line for each thing that an agreement would change."""
-    found = [
-        f"site '{name}' has a NEW KEY: {after.keys[name].fingerprint}, and had "
-        f"{before.keys[name].fingerprint}"
-        for name in new_keys(before, after)
-    ]
-    if before.secure_sum and not after.secure_sum:
-        found.append("secure sums END: each site's sums can be read")
     old, new = _flat(before.as_dict()), _flat(after.as_dict())
-    return found + [
+    return [
         f"{key}: {str(old.get(key, 'not given'))[:200]} becomes "
         f"{str(new.get(key, 'not given'))[:200]}"
         for key in dict.fromkeys([*old, *new])
@@ -292,11 +285,11 @@ def new_keys(before: Agreement, after: Agreement) -> list[str]:
 
 def run_lines(agreed: Agreement) -> list[str]:
     """Return the agreed run in words, a line for each section."""
-    found = []
-    for section, values in agreed.run.items():
-        said = [f"{key} {value}" for key, value in _flat(values).items()]
-        found.append(f"{section}: {', '.join(said) or 'as pffl chooses'}")
-    return found
+    said = {
+        section: ", ".join(f"{key} {value}" for key, value in _flat(values).items())
+        for section, values in agreed.run.items()
+    }
+    return [f"{name}: {text or 'as pffl chooses'}" for name, text in said.items()]
 
 
 def _flat(values: Any, name: str = "") -> dict[str, Any]:

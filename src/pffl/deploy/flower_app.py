@@ -14,6 +14,7 @@ import shutil
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from pffl.config import load as load_spec
 from pffl.deploy.coordinator import ASKING, BEGUN, ENDED, ROUND, agreed_run, line
 from pffl.deploy.federation import FILE as FEDERATION
 from pffl.deploy.federation import Agreement
-from pffl.deploy.messages import shown
+from pffl.deploy.messages import shown as cleaned
 from pffl.deploy.server import Remote, Reply, RunLog, Transport
 from pffl.errors import ArtefactError, FederationError, PFFLError, UsageError
 from pffl.flow import Round
@@ -66,15 +67,10 @@ class GridTransport:
 
     def send(self, requests: Mapping[str, bytes], seconds: float) -> None:
         """Push all at once."""
-        messages = [
-            Message(
-                RecordDict({KEY: ConfigRecord({"body": content})}),
-                int(address),
-                TYPE,
-                ttl=seconds + EXPIRY,
-            )
-            for address, content in requests.items()
-        ]
+        messages = []
+        for address, body in requests.items():
+            content = RecordDict({KEY: ConfigRecord({"body": body})})
+            messages.append(Message(content, int(address), TYPE, ttl=seconds + EXPIRY))
         pushed = set(self._call(lambda: self._grid.push_messages(messages)))
         for address, message in zip(requests, messages, strict=True):
             if message.metadata.message_id in pushed:
@@ -113,7 +109,7 @@ def _reply(address: str, message: Message) -> Reply:
     if not isinstance(body, bytes):
         return Reply(address, None, "not our message")
     if not body:
-        why = shown(str(content.get("error", "")))
+        why = cleaned(str(content.get("error", "")))
         return Reply(address, None, f"'pffl site serve' does not answer there ({why})")
     return Reply(address, body)
 
@@ -167,27 +163,17 @@ def run(
             refuse_other_run(job, read_toml(place / SPEC), agreed)
             begun = {"run": name, "data": agreed.name, "sites": [*agreed.sites]}
             record.write({"event": BEGUN, **begun})
-            engine = Remote(
-                transport,
-                agreed,
-                policy=job.policy,
-                record=record,
-                run=name,
-                folder=steps,
-                heads=place / HEADS,
-            )
-            solution = run_in(
-                job.over(engine),
-                held,
-                callbacks=[Live(record)],
-                say=lambda text: print(text, flush=True),
-            )
+            known: Any = {"record": record, "folder": steps, "heads": place / HEADS}
+            engine = Remote(transport, agreed, policy=job.policy, run=name, **known)
+            say, shown = partial(print, flush=True), [Live(record)]
+            solution = run_in(job.over(engine), held, callbacks=shown, say=say)
         except BaseException as error:
             if isinstance(error, SystemExit):  # by which Flower ends a ServerApp
                 error = FederationError("[server-gone] the SuperLink ended the run")
-            ours = isinstance(error, PFFLError)
-            code = error.exit_code if isinstance(error, PFFLError) else 1
-            _ended(record, code, str(error) if ours else type(error).__name__)
+            if isinstance(error, PFFLError):
+                _ended(record, error.exit_code, str(error))
+            else:
+                _ended(record, 1, type(error).__name__)
             raise
         if solution.status != "interrupted":  # whoever waits finds no secrets left
             engine.end()
@@ -267,14 +253,8 @@ class Live(Callback):
         if row.planned is not None and row.number > number:
             pace = (seconds - at) / (row.number - number)
             left = round((row.planned - row.number) * pace, 1)
-        entry = {
-            "event": ROUND,
-            "round": row.number,
-            "planned": row.planned,
-            "what": describe(row),
-            "seconds": round(seconds, 1),
-            "left": left,
-        }
+        entry = {"event": ROUND, "round": row.number, "planned": row.planned}
+        entry |= {"what": describe(row), "seconds": round(seconds, 1), "left": left}
         self.record.write(entry)
         print(line(entry), flush=True)
         return False

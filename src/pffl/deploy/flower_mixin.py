@@ -29,7 +29,6 @@ from flwr.app import (
     ConfigRecord,
     Context,
     Message,
-    MessageType,
     MetricRecord,
     RecordDict,
 )
@@ -59,8 +58,6 @@ KEY = "pffl"
 LOG = getLogger("flwr")
 VERSION = 3
 FLOOR = 10  # rows of a group and label, for a client to tell of them
-SPLITS = ("train", "test")
-PAUSE = 1.0  # seconds between two looks for nodes
 NO_RECORD = (
     'its reply has no record "pffl": `sums = GroupSums(msg, context)`, `sums.add(…)` '
     'for every batch, and `"pffl": sums.record()` in the reply'
@@ -436,7 +433,8 @@ class Reports:
     @property
     def splits(self) -> tuple[str, ...]:
         """Splits that have rows."""
-        return tuple(s for s in SPLITS if self.ask(Census(self.schema, s)).rows.any())
+        names = ("train", "test")
+        return tuple(s for s in names if self.ask(Census(self.schema, s)).rows.any())
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -460,7 +458,7 @@ class Reports:
                     f"[sites-missing] {len(nodes)} of {many} nodes are there after "
                     f"{self._seconds:g} s: start the others, or raise `timeout`"
                 )
-            time.sleep(min(PAUSE, self._seconds))
+            time.sleep(min(1.0, self._seconds))
         asked = Order(self.schema, query=Census(self.schema, "train"))
         told = self._asked(dict.fromkeys(nodes, asked), self._first)
         named = [(str(told[node].get("name") or f"node {node}"), node) for node in told]
@@ -536,7 +534,7 @@ class Reports:
         for node, order in orders.items():
             own = ConfigRecord({**self._config, KEY: order.packed()})
             content = RecordDict({model: arrays, config: own})
-            messages.append(Message(content, node, MessageType.EVALUATE))
+            messages.append(Message(content, node, "evaluate"))
         self.messages += len(messages)
         replies = list(self._grid.send_and_receive(messages, timeout=self._seconds))
         sent = {m.metadata.message_id: m.metadata.dst_node_id for m in messages}

@@ -19,9 +19,11 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pffl import files
 from pffl.data.rows import Silo
@@ -37,15 +39,13 @@ from pffl.prepare import Setting
 from pffl.privacy.accounting import composed, epsilon_of
 from pffl.privacy.run import planned
 from pffl.processors import blas_threads, processors
+from pffl.queries.validation import MIN_SITES
 from pffl.records import suggestion
 
 MARKS = "marks.json"  # of rows that were answered about
 SOCKET = "pffl.sock"
 NODE_PORT = 9094  # of the first site's node, on loopback: sites may share a machine
-MALICE = (
-    "It promises nothing against a server or site that cheats; only noise does "
-    "(private mode)."
-)
+MALICE = "It promises nothing against a server or site that cheats; only noise does."
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,7 @@ class SiteFolder:
         """Make a site with its keys; return the line for the coordinator, too."""
         if not NAME.fullmatch(name):
             raise UsageError(
-                f"[wrong-name] '{name}': a site's name has letters, digits, '-', '_' "
-                "and '.', and at most 40 of them"
+                f"[wrong-name] '{name}': up to 40 letters, digits, '-', '_' and '.'"
             )
         found = cls(path.absolute())
         if found.path.exists() or found.node.exists():
@@ -126,14 +125,11 @@ class SiteFolder:
         name = self.name(memory)
         memory.close()
         if agreed is None or last is None:
-            raise UsageError(
-                f"[not-joined] '{self.path}' has joined no federation: pffl site join"
-            )
+            raise UsageError(f"[not-joined] '{self.path}' joined none: pffl site join")
         silo = prepared.read(self.path, name=name, schema_hash=agreed.schema.hash)
         if prepared.digest(silo) != last.body["rows"]:
             raise ArtefactError(
-                "[changed-file] the prepared rows are not those that the site joined "
-                "with: pffl site join"
+                "[changed-file] the site joined with other rows: pffl site join"
             )
         return Site(silo, agreed, limits, self.path, key=self.key)
 
@@ -185,16 +181,13 @@ class Joining:
             raise UsageError(f"[unknown-site] '{path}' has no site '{name}': {hint}")
         if agreed.keys.get(name) != key.public:
             raise UsageError(
-                f"[other-key] '{path}' names another key of '{name}' than this site "
-                "has: the coordinator needs the line of 'pffl site init'"
+                f"[other-key] '{path}' has another key of '{name}' than this site: the "
+                "coordinator needs the line of 'pffl site init'"
             )
-        before = consented(memory)[0]
-        found = cls(folder, memory, key, name, agreed, before, limits)
-        if not agreed.private:
-            return found
-        mu, lines = noise_of(agreed)
-        cost = epsilon_of((mu**2 + memory.spent) ** 0.5, limits.delta)
-        return replace(found, cost=cost, releases=lines)
+        mu, lines = noise_of(agreed) if agreed.private else (0.0, ())
+        cost = epsilon_of((mu**2 + memory.spent) ** 0.5, limits.delta) if mu else 0.0
+        known = (folder, memory, key, name, agreed, consented(memory)[0], limits)
+        return cls(*known, cost, lines)
 
     @property
     def peers(self) -> list[str]:
@@ -260,22 +253,16 @@ class Joining:
                         f'--peer {site}="…", as its people read it out'
                     )
                 elif said.replace(" ", "").lower() != own.replace(" ", ""):
-                    problems.add(
-                        f"[other-key] federation.json has another key of '{site}' "
-                        f"({own}) than its people read out: do not join"
-                    )
+                    other = f"the key of '{site}' ({own}) is not what its people read"
+                    problems.add(f"[other-key] {other} out: do not join")
             left = self.limits.queries - self.memory.queries
             if agreed.queries > left:
-                problems.add(
-                    f"[too-many-queries] the run asks up to {agreed.queries:,} "
-                    f"queries, and the site's limit leaves {left:,}: --queries"
-                )
+                asks = f"the run asks up to {agreed.queries:,} queries"
+                problems.add(f"[too-many-queries] {asks}, {left:,} are left: --queries")
             if agreed.private and self.cost > self.limits.epsilon:
-                problems.add(
-                    f"[no-privacy-budget] the account would come to ε = "
-                    f"{self.cost:.4g}, and {self.limits.epsilon:g} is allowed: "
-                    "--epsilon"
-                )
+                total = f"the account would come to ε = {self.cost:.4g}"
+                allowed = f"and {self.limits.epsilon:g} is allowed: --epsilon"
+                problems.add(f"[no-privacy-budget] {total}, {allowed}")
 
     def _worse(self) -> Iterator[tuple[str, str]]:
         """Say what changes for the worse, each with the flag that it needs."""
@@ -285,7 +272,7 @@ class Joining:
         if before.secure_sum and not agreed.secure_sum:
             yield "end-secure-sums", "secure sums END: the server reads your sums"
         if names := new_keys(before, agreed):
-            yield "new-keys", f"other keys of {', '.join(names)}"
+            yield "new-keys", f"a NEW KEY of {', '.join(names)}"
         apart = sorted(set(before.sites) ^ set(agreed.sites))
         if apart and self.memory.answered and not agreed.private:
             yield (
@@ -320,16 +307,15 @@ class Joining:
         path = self.folder.path / MARKS
         old = json.loads(files.read(path)) if path.exists() else {}
         new = prepared.row_marks(silo, self.agreed.schema, self.key.split)
-        apart = {
-            stratum: len(set(old.get(stratum, ())) ^ set(new.get(stratum, ())))
-            for stratum in dict.fromkeys([*old, *new])
-        }
-        few = [f"{name} ({n})" for name, n in apart.items() if 0 < n < floor]
+        few = []
+        for stratum in dict.fromkeys([*old, *new]):
+            n = len(set(old.get(stratum, ())) ^ set(new.get(stratum, ())))
+            few += [f"{stratum} ({n})"] if 0 < n < floor else []
         if old and few:
             raise UsageError(
-                "[changed-rows] rows of fewer people than the floor have changed since "
-                f"the site answered: {', '.join(few[:5])}. The difference of two "
-                "totals would be about them alone: --changed-rows if that may be known"
+                "[changed-rows] rows of few people changed since the site answered: "
+                f"{', '.join(few[:5])}. The difference of two totals would be about "
+                "them alone: --changed-rows if that may be known"
             )
 
     def agree(self, silo: Silo, *, compared: bool) -> None:
@@ -339,13 +325,9 @@ class Joining:
         if not self.agreed.private:
             marks = prepared.row_marks(silo, schema, self.key.split)
             files.write(place / MARKS, json.dumps(marks).encode(), private=True)
-        body = {
-            "federation": self.agreed.as_dict(),
-            "limits": asdict(self.limits),
-            "compared": compared,
-            "rows": prepared.digest(silo),
-        }
-        self.memory.add(CONSENT, body)
+        known: dict[str, Any] = {"compared": compared, "rows": prepared.digest(silo)}
+        body = {"federation": self.agreed.as_dict(), "limits": asdict(self.limits)}
+        self.memory.add(CONSENT, {**body, **known})
         self.memory.close()
         files.folder(self.folder.trust.parent).chmod(0o711)
         files.write(self.folder.trust, self.agreed.certificate.encode())
@@ -354,15 +336,11 @@ class Joining:
     def commands(self) -> list[str]:
         """Return what is typed next: as the site, and as the node's account."""
         node, socket = self.folder.node, self.folder.socket
-        address, config = self.agreed.address, f'socket="{socket}"'
-        start = [
-            "flower-supernode",
-            *("--superlink", address),
-            *("--root-certificates", str(self.folder.trust)),
-            *("--auth-supernode-private-key", str(node / "node_key")),
-            *("--node-config", config),
-            *("--port", str(NODE_PORT + self.agreed.sites.index(self.name))),
-        ]
+        address, trust = self.agreed.address, str(self.folder.trust)
+        port = str(NODE_PORT + self.agreed.sites.index(self.name))
+        start = ["flower-supernode", "--superlink", address, "--port", port]
+        start += ["--root-certificates", trust, "--node-config", f'socket="{socket}"']
+        start += ["--auth-supernode-private-key", str(node / "node_key")]
         return [
             "as this account:",
             f"  pffl site serve --site {shlex.quote(str(self.folder.path))} "
@@ -394,21 +372,14 @@ def promise(agreed: Agreement) -> list[str]:
             + ("" if agreed.secure_sum else " Each site adds all of the noise itself.")
         ]
     if not agreed.secure_sum:
-        return [
-            "NOT PROTECTED: the server reads this site's sums. " + MALICE,
-            "Join only if the server's people may know them.",
-        ]
-    found = [
-        f"Masked mode: a curious server or site learns totals over {many} sites only. "
-        + MALICE
-    ]
-    if many == 3:
-        found.append(
-            "With three sites, the server and one site together learn the sum of the "
-            "other two; so does one site from a published report. Of a group that two "
-            "of them have, each learns the other's sum."
-        )
-    return found
+        return [f"NOT PROTECTED: the server reads this site's sums. {MALICE}"]
+    only = f"Masked mode: a curious server or site learns totals of {many} sites only."
+    three = (
+        "With three sites, the server and one site together learn the sum of the other "
+        "two; so does one site from a published report. Of a group that two of them "
+        "have, each learns the other's sum."
+    )
+    return [f"{only} {MALICE}", *([three] if many == MIN_SITES else [])]
 
 
 def noise_of(agreed: Agreement) -> tuple[float, tuple[str, ...]]:
@@ -417,17 +388,10 @@ def noise_of(agreed: Agreement) -> tuple[float, tuple[str, ...]]:
     Refuse what is not available under noise, or not between machines.
     """
     adding_of(agreed)
-    plan = plan_of(agreed)
-    assert plan is not None and plan.privacy is not None  # noqa: S101, PT018
-    names = (agreed.name, agreed.encoding, agreed.splits)
-    noise, _ = planned(
-        Setting.pooled(*names, len(agreed.sites)),
-        plan.constraint,
-        plan.model_for(agreed.schema),
-        plan.method,
-        plan.options,
-        plan.privacy,
-    )
+    plan: Any = plan_of(agreed)
+    names = (agreed.name, agreed.encoding, agreed.splits, len(agreed.sites))
+    about = (plan.constraint, plan.model_for(agreed.schema), plan.method, plan.options)
+    noise, _ = planned(Setting.pooled(*names), *about, plan.privacy)
     mu = composed([noise.mu("train"), noise.mu("test")])
     return mu, tuple(noise.lines())
 
@@ -466,13 +430,12 @@ class SiteServer:
         about = folder.path.stat()
         if about.st_uid != os.geteuid() or about.st_mode & 0o077:
             raise UsageError(
-                f"[open-folder] '{folder.path}' must belong to this account alone "
-                "(mode 700): chmod 700"
+                f"[open-folder] '{folder.path}' must be this account's alone: chmod 700"
             )
         self.site: Site = folder.open()
         self.path = folder.socket
         self.asker = _account(node_account)
-        self._say = say or (lambda text: print(text, file=sys.stderr, flush=True))
+        self._say = say or partial(print, file=sys.stderr, flush=True)
         self._stopped = threading.Event()
         self._listening = self._bound()
         if self.one_account and not self.site.agreement.private:
@@ -547,26 +510,23 @@ class SiteServer:
         try:
             listening.bind(str(self.path))
         except OSError as error:
-            raise UsageError(
-                f"[wrong-socket] '{self.path}': {error}. A site's folder needs a short "
-                "path: move it, or make another (pffl site init)"
-            ) from error
+            why = f"'{self.path}': {error}. Move the site's folder to a shorter path"
+            raise UsageError(f"[wrong-socket] {why}") from error
         self.path.chmod(0o666)
         listening.listen(16)
         listening.settimeout(0.5)
         return listening
 
     def _log(self, text: str) -> None:
-        now = datetime.now(UTC).isoformat(timespec="seconds")
-        self._say(f"{now} {text}")
+        self._say(f"{datetime.now(UTC).isoformat(timespec='seconds')} {text}")
 
 
 def described(content: bytes, answer: bytes) -> str:
     """Say in a line what was asked, and whether it was answered."""
     try:
         request = read_request(content)
-        what = f"run {shown(request.run, 20)} step {request.step}: "
-        what += ", ".join(dict.fromkeys(request.kinds))
+        kinds = ", ".join(dict.fromkeys(request.kinds))
+        what = f"run {shown(request.run, 20)} step {request.step}: {kinds}"
     except PFFLError:
         what = f"{len(content):,} bytes that are no query"
     if refusal := read_answer(answer).refusal:
@@ -582,6 +542,4 @@ def _account(name: str | None) -> int:
     try:
         return pwd.getpwnam(name).pw_uid if not name.isdecimal() else int(name)
     except KeyError as error:
-        raise UsageError(
-            f"[unknown-account] no account '{name}' on this machine"
-        ) from error
+        raise UsageError(f"[unknown-account] no account '{name}' here") from error

@@ -53,7 +53,7 @@ class PublicKey:
 
     def verify(self, content: bytes, signature: str) -> bool:
         """Whether the site has signed this."""
-        public = _primitives("ed25519").Ed25519PublicKey
+        public = primitives("ed25519").Ed25519PublicKey
         from cryptography.exceptions import InvalidSignature
 
         try:
@@ -82,7 +82,7 @@ class SiteKey:
     @classmethod
     def generate(cls) -> SiteKey:
         """Make a new key."""
-        signing = _primitives("ed25519").Ed25519PrivateKey.generate()
+        signing = primitives("ed25519").Ed25519PrivateKey.generate()
         return cls(signing.private_bytes_raw(), secrets.token_bytes(32))
 
     @classmethod
@@ -106,8 +106,8 @@ class SiteKey:
     def write(self, path: Path) -> None:
         """Write the key file, for the site's own account alone."""
         plain = {"secret": self.secret.hex(), "split": self.split.hex()}
-        content = json.dumps({"format": FORMAT, **plain}).encode()
-        files.write(path, content, private=True)
+        plain["format"] = FORMAT
+        files.write(path, json.dumps(plain).encode(), private=True)
 
     @cached_property
     def public(self) -> PublicKey:
@@ -120,7 +120,7 @@ class SiteKey:
 
     @cached_property
     def _signing(self) -> Any:
-        signing = _primitives("ed25519").Ed25519PrivateKey
+        signing = primitives("ed25519").Ed25519PrivateKey
         return signing.from_private_bytes(self.secret)
 
 
@@ -173,7 +173,7 @@ def read_lines(text: str) -> dict[str, SiteLine]:
 
 def node_key() -> tuple[bytes, str]:
     """Make a key for a Flower node (ECDSA P-384): its file, and its public part."""
-    ec = _primitives("ec")
+    ec = primitives("ec")
     from cryptography.hazmat.primitives import serialization as serial
 
     key, none = ec.generate_private_key(ec.SECP384R1()), serial.NoEncryption()
@@ -185,14 +185,14 @@ def node_key() -> tuple[bytes, str]:
 
 def announced(secret: bytes) -> bytes:
     """Return the public part of a run's secret of 32 bytes (X25519)."""
-    own: Any = _primitives("x25519").X25519PrivateKey.from_private_bytes(secret)
+    own: Any = primitives("x25519").X25519PrivateKey.from_private_bytes(secret)
     return bytes(own.public_key().public_bytes_raw())
 
 
 @lru_cache(maxsize=4096)
 def shared(secret: bytes, theirs: bytes) -> bytes:
     """Return what two sites share, each from its secret and the other's key."""
-    x25519 = _primitives("x25519")
+    x25519 = primitives("x25519")
     own = x25519.X25519PrivateKey.from_private_bytes(secret)
     try:
         found: bytes = own.exchange(x25519.X25519PublicKey.from_public_bytes(theirs))
@@ -201,7 +201,8 @@ def shared(secret: bytes, theirs: bytes) -> bytes:
     return found
 
 
-def _primitives(name: str) -> Any:
+def primitives(name: str) -> Any:
+    """Return a module of `cryptography`, which is an extra."""
     from importlib import import_module
 
     try:

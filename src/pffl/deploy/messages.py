@@ -132,10 +132,9 @@ def total_body(query: Query[T], total: T, withheld: int = 0) -> Parcel:
 def read_total(body: Parcel, query: Query[T]) -> tuple[T, int]:
     """Read a silo's answer to a query, and how many counts it withholds."""
     withheld = body.header.get("withheld")
-    if dict(body.header) != {"total": query.kind, "withheld": withheld}:
+    ours = dict(body.header) == {"total": query.kind, "withheld": withheld}
+    if not ours or type(withheld) is not int or withheld < 0:
         raise Malformed(f"not an answer to {query.kind}")
-    if type(withheld) is not int or withheld < 0:
-        raise Malformed(f"'withheld' is {str(withheld)[:40]!r}")
     total: Any = query.answer_type.received(body.arrays, query.dims)
     return total, withheld
 
@@ -245,10 +244,7 @@ def _read(content: bytes, kind: type[M], largest: int) -> M:
         )
     odd = set(header) ^ {f.name for f in fields(kind)}
     if odd or form != FORMATS[kind]:
-        raise Malformed(
-            f"[unknown-key] not a {FORMATS[kind]}, or fields {sorted(odd)[:5]} are "
-            "missing or unknown"
-        )
+        raise Malformed(f"[unknown-key] no {FORMATS[kind]}: fields {sorted(odd)[:5]}")
     try:
         if "relay" in header:
             header["relay"] = _cut(header["relay"], arrays.pop("relay", None))

@@ -54,16 +54,14 @@ def read(folder: Path, *, name: str, schema_hash: str) -> Silo:
         for key, array in arrays.items():
             split, _, field = key.partition(".")
             parts.setdefault(split, {})[field] = array
-        splits = {split: _rows(part) for split, part in parts.items()}
+        splits = {}
+        for split, one in parts.items():
+            more = (one.get("person"), one.get("weight"))
+            splits[split] = Rows(restored(one), one["y"], one["group"], *more)
     except (OSError, ValueError, KeyError, BadZipFile) as error:
         why = f"'{path}' cannot be read ({type(error).__name__})"
         raise ArtefactError(f"[cannot-read] {why}: pffl site join") from error
     return Silo(name, 0, splits)
-
-
-def _rows(part: dict[str, NDArray[Any]]) -> Rows:
-    known = {name: part.get(name) for name in ("person", "weight")}
-    return Rows(restored(part), part["y"], part["group"], **known)
 
 
 def _arrays(silo: Silo) -> dict[str, NDArray[Any]]:

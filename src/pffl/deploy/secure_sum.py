@@ -32,10 +32,7 @@ from pffl.typing import BoolArray, IntArray
 
 MOST_SITES = 1 << 12
 RAW, FINE = 48, 64  # exponents of sums of raw inputs, and of all that is no count
-LEFT_OVER = (
-    "[masks-left-over] the masks do not cancel: an answer is of another query, run "
-    "or set"
-)
+LEFT_OVER = "[masks-left-over] the masks do not cancel: another query, run or set"
 Words = NDArray[np.uint64]  # two for each integer, the lower first
 T = TypeVar("T", bound=Total)
 
@@ -172,8 +169,7 @@ def _written(
     whole = np.rint(values)
     if not (np.abs(whole) < 2.0**126 / sites).all():
         raise Refused(
-            f"[too-large-numbers] '{name}' has a number that is not finite, or too "
-            "large for a secure sum: in larger units it is smaller"
+            f"[too-large-numbers] '{name}' is not finite, or too large: larger units"
         )
     if ((exponents == 0) & (whole != values)).any():
         raise Refused(f"[not-whole] '{name}' has a part of a whole number")

@@ -50,7 +50,6 @@ from pffl.models.base import Model
 from pffl.privacy.run import sharing
 from pffl.privacy.terms import Privacy
 from pffl.queries import Census, CensusTotal, Query, Total, add_all
-from pffl.queries.base import Rebuild
 from pffl.queries.validation import Gate, Policy
 from pffl.tensors import MAX_BYTES, Parcel
 
@@ -60,10 +59,7 @@ GRACE = 15.0  # seconds for other sites, once one has refused or all are waited 
 LAST = 30.0  # seconds to wait for the last answers, which are not needed
 MOST_ENTRIES = 1000  # entries of the record in memory
 ALL_SITES = "every site answers every step: participation = 1 over sites"
-LOST = (
-    "Under secure sums the site at fault cannot be identified: compare the sites' "
-    "logs and versions"
-)
+LOST = "Masks hide which site it was: compare the sites' logs and versions"
 T = TypeVar("T", bound=Total)
 V = TypeVar("V")
 
@@ -90,6 +86,7 @@ class Transport(Protocol):
         """Return the replies that have come since, also late and repeated ones."""
 
 
+@dataclass
 class InMemory:
     """Sites in this process: one function of bytes to bytes for each address.
 
@@ -99,9 +96,8 @@ class InMemory:
         From address to function. It may be changed while a run is in progress.
     """
 
-    def __init__(self, sites: Mapping[str, Callable[[bytes], bytes]]) -> None:
-        self.sites = sites
-        self._sent: deque[tuple[str, bytes]] = deque()
+    sites: Mapping[str, Callable[[bytes], bytes]]
+    _sent: deque[tuple[str, bytes]] = field(default_factory=deque, init=False)
 
     def addresses(self) -> Collection[str]:
         """Return the addresses that have a function now."""
@@ -121,6 +117,7 @@ class InMemory:
                 yield Reply(address, None, type(error).__name__)
 
 
+@dataclass
 class RunLog:
     """What happened, message by message: in memory (the last ones) and in a file.
 
@@ -133,9 +130,10 @@ class RunLog:
         File to append to; None keeps entries in memory only.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
-        self.path = path
-        self.entries: deque[dict[str, Any]] = deque(maxlen=MOST_ENTRIES)
+    path: Path | None = None
+    entries: deque[dict[str, Any]] = field(
+        default_factory=lambda: deque(maxlen=MOST_ENTRIES), init=False
+    )
 
     def write(self, entry: Mapping[str, Any]) -> None:
         """Append an entry, on disk before this returns."""
@@ -232,12 +230,12 @@ class Remote:
         self.pooled = len(self.sites) if agreement.secure_sum else 0
         self.noisy = agreement.private
         self._heads_file = heads
-        self._heads = _read_heads(heads)
+        self._heads = _stored(heads, TypeAdapter(dict[str, str])) or {}
         self._address: dict[str, str] = {}  # of each site that was found
         self._unfit: dict[str, str] = {}  # addresses that are not called again
         self._census: dict[str, CensusTotal] = {}
         self._path = None if folder is None else folder / STATE
-        known = None if self._path is None else _recall(self._path)
+        known = _stored(self._path, KEEPER)
         self._recalled, first = known is not None, messages.first_transcript
         self._last = known or LastStep(0, first(agreement.hash, self.run))
 
@@ -391,7 +389,8 @@ class Remote:
                     break
                 self._find(missing, entry)
                 there = {self._address[s]: s for s in missing if s in self._address}
-                self._send({at: written[s] for at, s in there.items()})
+                posted = {at: written[s] for at, s in there.items()}
+                self._transport.send(posted, self.policy.seconds)
                 for address, reply in self._replies(set(there), entry):
                     site = there[address]
                     try:
@@ -413,8 +412,7 @@ class Remote:
         if missing:
             raise FederationError(
                 f"[sites-missing] {kind}: {len(content)} of {len(requests)} sites "
-                f"answered. Missing: {listing(missing)}. See to them, and resume "
-                "the run"
+                f"answered. See to the others, and resume: {listing(missing)}"
             )
         return {s: content[s] for s in self.sites}, {s: found[s] for s in self.sites}
 
@@ -425,9 +423,7 @@ class Remote:
         """
         answer = self._open(content)
         if answer.site != site:
-            raise Refused(
-                f"[other-node] an answer of '{shown(answer.site)}' from another's node"
-            )
+            raise Refused(f"[other-node] an answer of '{shown(answer.site)}'")
         if answer.refusal:
             raise _refused({site: answer.refusal})
         wanted = {"run": self.run, "step": request.step, "asked": request.asked}
@@ -441,12 +437,11 @@ class Remote:
         try:
             answer = read_answer(content)
         except PFFLError as error:
-            raise Refused(
-                f"[not-an-answer] not an answer: {shown(str(error), messages.LONGEST)}"
-            ) from error
+            why = shown(str(error), messages.LONGEST)
+            raise Refused(f"[not-an-answer] not an answer: {why}") from error
         key = self.agreement.keys.get(answer.site)
         if key is not None and not messages.is_signed(answer, key):
-            raise Refused("[not-signed] an answer that the site's key did not sign")
+            raise Refused("[not-signed] not signed with the site's key")
         return answer
 
     def _parser(self, asked: Sequence[Query[Any]]) -> Callable[[Answer], Any]:
@@ -528,7 +523,7 @@ class Remote:
             raise FederationError(
                 f"[sites-missing] {len(missing)} of {len(self.sites)} sites are not "
                 f"there after {self.policy.join_seconds:g} s: {listing(missing)}.{said}"
-                " Start 'pffl site serve' and Flower's node there, and run again"
+                " Start 'pffl site serve' and Flower's node there"
             )
 
     def _find(
@@ -543,15 +538,12 @@ class Remote:
                 if address not in there:
                     del self._address[site]
             new = there - set(self._address.values()) - set(self._unfit)
-            lacking = [site for site in wanted if site not in self._address]
-            if not lacking:
-                return
-            if new:
+            if new and not set(wanted) <= set(self._address):
                 before = len(entry.refused)
                 self._greet(sorted(new), entry)
                 if failed := entry.refused[before:]:  # say at once who failed
                     self.record.write({"event": "waiting", "refused": failed})
-                lacking = [site for site in wanted if site not in self._address]
+            lacking = [site for site in wanted if site not in self._address]
             waited = time.monotonic() - begun
             if not lacking or waited >= limit:
                 return
@@ -565,7 +557,7 @@ class Remote:
         """Ask nodes who they are; a site that refuses ends the run, by its name."""
         content = messages.write(self._request(0, heads=self._heads))
         refused = dict[str, str]()
-        self._send(dict.fromkeys(addresses, content))
+        self._transport.send(dict.fromkeys(addresses, content), self.policy.seconds)
         for address, reply in self._replies(set(addresses), entry, refused):
             try:
                 answer = self._open(reply)
@@ -614,10 +606,6 @@ class Remote:
 
     def _request(self, step: int, **known: Any) -> Request:
         return Request(self.run, self.agreement.hash, step=step, **known)
-
-    def _send(self, requests: Mapping[str, bytes]) -> None:
-        if requests:
-            self._transport.send(requests, self.policy.seconds)
 
     def _replies(
         self,
@@ -678,25 +666,14 @@ def _refused(reasons: Mapping[str, str]) -> PFFLError:
     return FederationError(f"[site-refused] {said}")
 
 
-def _recall(path: Path) -> LastStep | None:
-    if not path.exists():
+def _stored(path: Path | None, kind: TypeAdapter[V]) -> V | None:
+    """Read what a server keeps; None where there is nothing."""
+    if path is None or not path.exists():
         return None
     try:
-        return KEEPER.validate_json(files.read(path))
+        return kind.validate_json(files.read(path))
     except ValidationError as error:
-        raise ArtefactError(
-            f"[bad-transcript] '{path}' cannot be read, and sites answer no step "
-            "twice: the run cannot go on"
-        ) from error
-
-
-def _read_heads(path: Path | None) -> dict[str, str]:
-    if path is None or not path.exists():
-        return {}
-    try:
-        return TypeAdapter(dict[str, str]).validate_json(files.read(path))
-    except ValidationError as error:
-        raise ArtefactError(f"[bad-file] '{path}' cannot be read: {error}") from error
+        raise ArtefactError(f"[bad-file] '{path}' cannot be read: run anew") from error
 
 
 # Secure sums in one process: the same messages, masks, floor and shares of noise as
@@ -727,7 +704,9 @@ def secured(
     )
     sets = sets_of(constraint, agreed.schema, agreed.sites)
     limits = Limits(floor=0, largest_message=MAX_BYTES)
-    known: dict[str, Any] = {"own_model": _rebuilding(model), "sets": sets}
+    told = None if model is None else json.loads(json.dumps(dict(model.describe())))
+    own: Any = lambda of, size: model if of == told else rebuild(of, size)  # noqa: E731
+    known: dict[str, Any] = {"own_model": own if model else None, "sets": sets}
     sites = {
         silo.name: Site(
             silo, agreed, limits, key=keys[silo.name], trusting=True, **known
@@ -739,19 +718,9 @@ def secured(
     parts = [rows for silo in federation.silos for rows in silo.splits.values()]
     heaviest = max(float(rows.weights.max(initial=0.0)) for rows in parts)
     weight_bound = heaviest if federation.weighted else None
-    engine = Remote(
-        InMemory({name: site.answer for name, site in sites.items()}),
-        agreed,
-        policy=Policy(weight_bound=weight_bound, seconds=FOR_EVER),
-    )
+    policy = Policy(weight_bound=weight_bound, seconds=FOR_EVER)
+    answers = {name: site.answer for name, site in sites.items()}
+    engine = Remote(InMemory(answers), agreed, policy=policy)
     engine.noisy = privacy is not None
     engine.federation, engine.sets = federation, sets
     return engine
-
-
-def _rebuilding(model: Model | None) -> Rebuild | None:
-    """Return what rebuilds the model from its description, and others of ours."""
-    if model is None:
-        return None
-    known = json.loads(json.dumps(dict(model.describe())))
-    return lambda found, size: model if found == known else rebuild(found, size)

@@ -38,6 +38,7 @@ from pffl.errors import (
 )
 from pffl.models import LinearModel, Model
 from pffl.models.external import Recipe
+from pffl.privacy.run import sharing
 from pffl.queries import ModelQuery, Place, Query, Total, Train, View, read_query
 from pffl.queries.base import Rebuild
 from pffl.queries.release import Adding
@@ -50,15 +51,9 @@ STEEPEST = 1000.0  # own spread of a column, in units of the server's scale
 RIDGE, ARCHITECTURE = "l2", "architecture"  # of a model that is described
 LAYOUT = "layout of cells"  # of a query, among its marks
 STEPS_OUT = "steps that lead out of the norm ball"
-NO_NOISE = (
-    "[not-under-noise] a sum without noise, and in the agreed run all is released with "
-    "noise"
-)
+NO_NOISE = "[not-under-noise] a sum without noise, and the agreed run has noise"
 NO_BUDGET = "[no-privacy-budget] a release with noise, and the agreed run has none"
-BATCHES = (
-    "[no-batches] steps on batches, in which a cell may have one row: the site takes "
-    "steps on all of its rows"
-)
+BATCHES = "[no-batches] steps on batches: the site takes steps on all of its rows"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +132,7 @@ def task_marks(query: ModelQuery[Any]) -> dict[str, str]:
     member = query.task.cells.membership.astype(np.uint8)
     kept = {"input scaling or model": query.task.scoring}
     if isinstance(query, Train) and query.batch_size is not None:
-        kept["the batch size or its seed"] = f"{query.batch_size} {query.seed}"
+        kept["batch size or its seed"] = f"{query.batch_size} {query.seed}"
     return {**kept, LAYOUT: files.digest_arrays(member)}
 
 
@@ -167,18 +162,11 @@ class Ball:
         if isinstance(model, LinearModel):
             spread, mean = self._filled
             if (spread > STEEPEST * model.inputs.scale).any():
-                raise Refused(
-                    "[unscaled-inputs] an input's scale is below a thousandth of its "
-                    "spread: the norm ball needs scaled inputs (standardize = true)"
-                )
+                raise Refused("[unscaled-inputs] unscaled inputs: standardize = true")
             wide = np.maximum(spread, model.inputs.scale)
             far = np.abs(model.inputs.mean - mean) > FARTHEST * wide
             if len(rows) and far.any():
-                raise Refused(
-                    f"[uncentred-inputs] an input's mean is more than {FARTHEST:g} "
-                    "spreads from what it is at this site: the norm ball needs "
-                    "centred inputs (standardize = true)"
-                )
+                raise Refused("[uncentred-inputs] uncentred inputs: standardize = true")
         if isinstance(self.query, Train) and self.query.leaves_ball:
             raise Refused(f"[outside-ball] {STEPS_OUT} whatever the rows are")
         if not all(map(self.holds, self.query.parameters)):
@@ -336,20 +324,18 @@ class Site:
         if record is None:
             self._refuse_lost(run)
             raise Refused(
-                f"[other-step] step {request.step} of a run that has not begun: it "
-                "begins with a greeting"
+                f"[other-step] step {request.step} of a run that has not begun"
             )
         if request.step == record.step:
             if request.asked == record.asked:
                 return record.answer, None
             raise Refused(
-                f"[repeated-step] step {request.step} was answered, and is asked "
-                "again with other queries: each step is answered once"
+                f"[repeated-step] step {request.step} is asked again with other "
+                "queries: each step is answered once"
             )
         if request.step != record.step + 1:
             raise Refused(
-                f"[other-step] step {request.step} is not the one after "
-                f"{record.step}, the last that this site answered in the run"
+                f"[other-step] step {request.step} is not the one after {record.step}"
             )
         record = self._heard(record, request)
         bodies = self._stepped(record, request)
@@ -387,8 +373,8 @@ class Site:
         """Refuse a run in which something was answered, and nothing is left."""
         if self.memory.knows(run=run):
             raise Refused(
-                "[memory-lost] the run has ended, or what the site remembers of it is "
-                "gone: it does not go on, and does not begin again"
+                "[memory-lost] the run has ended, or its secrets are gone: it does not "
+                "begin again"
             )
 
     def _stepped(self, record: RunRecord, request: Request) -> tuple[Parcel, ...]:
@@ -473,12 +459,9 @@ class Site:
         known, found = self.memory.entries(ANSWER, CHARGE), task_marks(query)
         tasks = [found, *(entry.body["task"] for entry in known if entry.run == run)]
         for name in found:
-            allowed = self.limits.layouts if name == LAYOUT else 1
-            if len({task[name] for task in tasks if name in task}) > allowed:
-                what = name.removeprefix("the ")
-                raise Refused(
-                    f"[changed-task] another {what} within the run: {allowed} allowed"
-                )
+            most = self.limits.layouts if name == LAYOUT else 1
+            if len({task[name] for task in tasks if name in task}) > most:
+                raise Refused(f"[changed-task] another {name} within the run")
         return found
 
     def _check_all(
@@ -491,15 +474,10 @@ class Site:
                 raise Refused(NO_NOISE if noisy else NO_BUDGET)
             pool = None if query.task is None else query.task.pool
             if pool is not None and pool.silos != sites:
-                raise Refused(
-                    f"[wrong-sites] a sum over {pool.silos} sites, and {sites} agreed"
-                )
+                raise Refused(f"[wrong-sites] a sum over {pool.silos} sites of {sites}")
             rows = int(self.counts(query.split)[~hidden[query.split]].sum())
             if query.split == "train" and not rows and not noisy:
-                raise Refused(
-                    "[small-counts] every group has fewer training rows than the "
-                    "site's floor"
-                )
+                raise Refused("[small-counts] every group is below the site's floor")
             if isinstance(query, ModelQuery):
                 self._check_model(query)
                 if not noisy:
@@ -513,10 +491,7 @@ class Site:
         found = _described(query.task.model)
         for name, wanted in self._model.items():
             if found.get(name) != wanted:
-                raise Refused(
-                    "[other-model] another model than that of the agreed run: its "
-                    f"'{name}' differs"
-                )
+                raise Refused(f"[other-model] another model than agreed: '{name}'")
 
     def _ball(self, query: ModelQuery[Any]) -> Ball:
         return Ball(query, self.limits.radius, self.silo.rows(query.split))
@@ -569,14 +544,11 @@ class Site:
         if known is None:
             return
         if key is None:
-            raise UsageError(
-                f"[missing-key] site '{self.name}' has no key: pffl site init"
-            )
+            raise UsageError(f"[missing-key] site '{self.name}' has no key")
         if key.public != known:
             raise UsageError(
                 f"[other-key] the sites agree on another key of '{self.name}' "
-                f"({known.fingerprint}) than it has ({key.public.fingerprint}): the "
-                "coordinator needs the line of 'pffl site init', and all join anew"
+                f"({known.fingerprint}) than it has ({key.public.fingerprint})"
             )
 
     def _answer(
@@ -613,15 +585,12 @@ def adding_of(agreed: Agreement) -> Adding | None:
     plan = plan_of(agreed)
     if plan is None or not agreed.private:
         return None
-    from pffl.privacy.run import sharing
-
     terms, many = plan.privacy, len(agreed.sites)
     if terms is None:
         raise UsageError("[needs-epsilon] the agreed run has noise, and no budget")
     if terms.repeatable:
         raise UsageError(
-            "[noise-seed] the agreed run has a seed for the noise ('noise_seed'): "
-            "whoever knows it can take the noise off"
+            "[noise-seed] whoever knows 'noise_seed' can take the noise off: no seed"
         )
     # Without masks each site adds all of it.
     return sharing(many, terms) if agreed.secure_sum else Adding(None, many)

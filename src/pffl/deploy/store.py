@@ -180,8 +180,7 @@ class SiteMemory:
 
     def last(self, kind: str) -> MemoryEntry | None:
         """Return the last entry of a kind."""
-        found = self.entries(kind)
-        return found[-1] if found else None
+        return next(reversed(self.entries(kind)), None)
 
     def knows(self, *, mark: str = "", run: str = "") -> bool:
         """Whether a query was answered or charged, or anything of a run."""
@@ -216,8 +215,7 @@ class SiteMemory:
 
     def signed_head(self, name: str, key: SiteKey) -> str:
         """Return the head for others to keep."""
-        number, hashed = self.head
-        text = f"{number}:{hashed}"
+        text = "{}:{}".format(*self.head)
         return f"{text}:{key.sign(_head(name, text))}"
 
     def check_head(self, name: str, key: SiteKey, brought: str) -> None:
@@ -229,8 +227,8 @@ class SiteMemory:
         own = {entry.number: entry.hash for entry in self.entries()}
         if int(number) and own.get(int(number)) != hashed:
             raise Refused(
-                "[older-copy] this site's memory is older than what it has signed (a "
-                "folder put back from a copy?). Put the newest site.db back"
+                "[older-copy] this site's memory is older than what it has signed "
+                "(restored from a copy?). Put the newest site.db back"
             )
 
     def allow(self, mu2: Sequence[float], epsilon: float, delta: float) -> None:
@@ -240,11 +238,11 @@ class SiteMemory:
         budget = mu_of(epsilon, delta) ** 2 if epsilon else 0.0
         if after > budget * (1 + SLACK):
             now = epsilon_of(math.sqrt(spent), delta) if spent else 0.0
+            then = epsilon_of(math.sqrt(after), delta)
             raise PrivacyBudgetError(
                 f"[budget-exceeded] {PrivacyBudgetError.said} would take this site's "
-                f"account from ε = {now:.4g} to "
-                f"{epsilon_of(math.sqrt(after), delta):.4g}, and {epsilon:g} is "
-                "allowed (pffl site join --epsilon)"
+                f"account from ε = {now:.4g} to {then:.4g}, and {epsilon:g} is allowed "
+                "(pffl site join --epsilon)"
             )
 
     def _check_chain(self) -> None:
@@ -287,8 +285,7 @@ def _head(name: str, text: str) -> bytes:
 
 def _broken(why: str) -> ArtefactError:
     return ArtefactError(
-        f"[bad-memory] the site's memory ({FILE}) is not whole: {why}. Nothing is "
-        "answered any more: the record is lost. Put it back from a copy"
+        f"[bad-memory] {FILE} is not whole: {why}. Nothing is answered any more"
     )
 
 
@@ -395,16 +392,12 @@ class Records:
         try:
             found: RunRecord = KEEPER.validate_json(files.read(path))
         except ValidationError as error:
-            raise Refused(
-                "[memory-lost] what the site remembers of the run cannot be read "
-                f"('{path.name}'): it does not go on"
-            ) from error
+            why = f"'{path.name}' cannot be read, and the run does not go on"
+            raise Refused(f"[memory-lost] {why}") from error
         own = self._identity(run)
         if others := [name for name in own if found.identity.get(name) != own[name]]:
-            raise Refused(
-                f"[other-run] the run began with another {' and '.join(others)}: it "
-                "does not go on"
-            )
+            which = " and ".join(others)
+            raise Refused(f"[other-run] the run began with another {which}")
         return found
 
     def first(self, run: str) -> str:
@@ -431,10 +424,8 @@ class Records:
         if run is not None:
             self.memory.pop(run, None)
             shared.cache_clear()
-        if self._folder is None:
-            return
         old = time.time() - LASTS
-        for path in self._folder.glob(f"*{SUFFIX}"):
+        for path in self._folder.glob(f"*{SUFFIX}") if self._folder else ():
             if path.stat().st_mtime < old or (run and path == self._path(run)):
                 path.unlink()
 
@@ -454,9 +445,7 @@ class Records:
         if not record.step:
             keys = tuple(flat.astype("<u8").tobytes().hex() for flat in flats)
             if len(set(keys)) < len(keys):
-                raise Refused(
-                    "[repeated-key] two sites announced the same key of the run"
-                )
+                raise Refused("[repeated-key] two sites have the same key of the run")
         return replace(record, keys=keys), secure_sum.add(flats)
 
     def masked(self, record: RunRecord, request: Request, flat: Words) -> Parcel:
@@ -472,10 +461,8 @@ class Records:
         """Return every site's masked words, in the sites' order."""
         sites, step = self.agreement.sites, record.step
         if len(request.relay) != len(sites):
-            raise Refused(
-                f"[wrong-relay] {len(request.relay)} answers to step {step} were "
-                f"relayed, and there are {len(sites)} sites"
-            )
+            many = f"{len(request.relay)} answers of {len(sites)} sites"
+            raise Refused(f"[wrong-relay] {many} to step {step} were relayed")
         own, flats = record.words, list[Words]()
         wanted = {"run": request.run, "step": step, "refusal": ""}
         wanted |= {"transcript": record.transcript, "asked": record.asked}
@@ -490,15 +477,9 @@ class Records:
             except Malformed as error:
                 raise Refused(f"[wrong-relay] {said} is not: {error}") from error
             if not messages.is_signed(answer, self.agreement.keys[site]):
-                raise Refused(
-                    f"[not-signed] {said} is not signed with the key that this site "
-                    "knows"
-                )
+                raise Refused(f"[not-signed] {said} is not signed with its key")
         if not np.array_equal(flats[self.index], own):
-            raise Refused(
-                f"[wrong-relay] what was relayed as this site's answer to step {step} "
-                "is not"
-            )
+            raise Refused(f"[wrong-relay] another answer of this site to step {step}")
         return flats
 
     def _path(self, run: str) -> Path | None:
