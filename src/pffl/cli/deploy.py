@@ -27,9 +27,7 @@ def deploy(
         Path | None,
         typer.Argument(metavar="SPEC", help="A run file; its data tell the columns."),
     ] = None,
-    sites: Annotated[
-        Path | None, option("File with the line of each site (pffl site init).")
-    ] = None,
+    sites: Annotated[Path | None, option("File with the sites' lines.")] = None,
     out: Annotated[Path | None, option("A new folder.", None, "--out", "-o")] = None,
     address: Annotated[
         str, option("Where sites reach the server.", "HOST:PORT")
@@ -37,9 +35,7 @@ def deploy(
     set_: Annotated[
         list[str] | None, option("Any key of the run file.", "KEY=VALUE", "--set")
     ] = None,
-    check: Annotated[
-        Path | None, option("Look at a folder that was deployed: ports, clocks, sites.")
-    ] = None,
+    check: Annotated[Path | None, option("Look at a deployed folder.")] = None,
 ) -> None:
     """Write federation.json, the Flower app, the proxy's configuration, and commands.
 
@@ -52,9 +48,7 @@ def deploy(
 
         raise typer.Exit(0 if _show_checks(look(check)) else 5)
     if spec is None or sites is None or out is None:
-        raise UsageError(
-            "[missing-option] give SPEC, --sites LINES and -o DIR, or --check DIR"
-        )
+        raise UsageError("[missing-option] SPEC, --sites LINES, -o DIR; or --check DIR")
     from pffl.config import merge, parse, parse_setting
     from pffl.deploy.coordinator import Address, estimate
     from pffl.deploy.coordinator import deploy as write
@@ -101,24 +95,18 @@ def init(
     from pffl.deploy.join import SiteFolder
 
     made, text = SiteFolder.make(Path(name), name)
-    terminal.note(
-        f"{made.path}: for this account alone. Send the coordinator this line:"
-    )
+    terminal.note(f"{made.path} is for this account alone. Send this line:")
     typer.echo(text)
 
 
 def join(
-    federation: Annotated[
-        Path, typer.Argument(help="federation.json, from the coordinator.")
-    ],
+    federation: Annotated[Path, typer.Argument(help="The coordinator's file.")],
     rows: Annotated[Path, option("Table (CSV, Parquet, Excel).")],
     site: Folder = None,
     peer: Annotated[
-        list[str] | None, option("Fingerprint, as it was read out.", "SITE=…")
+        list[str] | None, option("Fingerprint, read out.", "SITE=…")
     ] = None,
-    trust_keys: Annotated[
-        bool, flag("--trust-keys", "Compare no fingerprints.")
-    ] = False,
+    trust_keys: Annotated[bool, flag("--trust-keys", "Compare no keys.")] = False,
     yes: Annotated[bool, flag("--yes", "Agree without a question.")] = False,
     floor: Annotated[int, option("Fewest people of a group.")] = 10,
     queries: Annotated[int, option("Queries in all, over all runs.")] = 1000,
@@ -126,17 +114,11 @@ def join(
     epsilon: Annotated[float, option("Privacy budget, over all runs.")] = 0.0,
     delta: Annotated[float, option("δ of the privacy budget.")] = 1e-6,
     end_secure_sums: Annotated[
-        bool, flag("--end-secure-sums", "Let secure sums end.")
+        bool, flag("--end-secure-sums", "They may end.")
     ] = False,
-    new_keys: Annotated[
-        bool, flag("--new-keys", "Take other keys of other sites.")
-    ] = False,
-    other_sites: Annotated[
-        bool, flag("--other-sites", "Take another set of sites.")
-    ] = False,
-    changed_rows: Annotated[
-        bool, flag("--changed-rows", "Few rows may have changed.")
-    ] = False,
+    new_keys: Annotated[bool, flag("--new-keys", "Sites may have new keys.")] = False,
+    other_sites: Annotated[bool, flag("--other-sites", "Sites may change.")] = False,
+    changed_rows: Annotated[bool, flag("--changed-rows", "Rows may change.")] = False,
 ) -> None:
     """Show what a federation asks and protects against; agree, and take the rows.
 
@@ -161,11 +143,8 @@ def join(
         for name in joining.peers:
             if name not in peers:
                 peers[name] = typer.prompt(f"Fingerprint of {name}, as it was read out")
-    words = {
-        "end-secure-sums": end_secure_sums,
-        "new-keys": new_keys,
-        "other-sites": other_sites,
-    }
+    words = {"end-secure-sums": end_secure_sums, "new-keys": new_keys}
+    words["other-sites"] = other_sites
     given = [word for word, value in words.items() if value]
     joining.check(None if trust_keys else peers, given)
     found, notes = joining.prepare(rows, changed=changed_rows)
@@ -180,9 +159,7 @@ def join(
 
 def serve(
     site: Folder = None,
-    node_account: Annotated[
-        str | None, option("Account of Flower's node, which may ask.")
-    ] = None,
+    node_account: Annotated[str | None, option("Account of Flower's node.")] = None,
 ) -> None:
     """Answer queries on a socket, until it is stopped; a line for each on stderr.
 
@@ -191,9 +168,7 @@ def serve(
     from pffl.deploy.join import SiteFolder, SiteServer
 
     if os.geteuid() == 0:
-        raise UsageError(
-            "[as-root] root reads everything: run this as an account of the site's own"
-        )
+        raise UsageError("[as-root] run this as the site's own account, not as root")
     server = SiteServer(SiteFolder.find(site), node_account)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: server.stop())
@@ -202,9 +177,7 @@ def serve(
 
 def show(
     site: Folder = None,
-    json: Annotated[
-        bool, flag("--json", "Print all that is remembered, as JSON.")
-    ] = False,
+    json: Annotated[bool, flag("--json", "Print all of it, as JSON.")] = False,
 ) -> None:
     """Show what the site joined, what it answered, what is left, and the server.
 

@@ -515,7 +515,7 @@ class Reports:
         for k, (name, record) in enumerate(zip(self.clients, told, strict=True)):
             try:
                 if record.get("diverged"):
-                    raise Refused("a loss is not finite")
+                    raise Refused("[not-finite] a loss is not finite")
                 total: Any
                 total, hidden = read_total(unpack(record.get("body", b"")), query)
                 if isinstance(query, Census):
