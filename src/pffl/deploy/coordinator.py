@@ -197,7 +197,7 @@ def agreed_run(spec: RunSpec, sections: Mapping[str, Any]) -> dict[str, Any]:
     if terms is None:
         return found
     given = {key: value for key, value in section.items() if key != "secure_sum"}
-    known = ("epsilon", "delta", "colluding", "clip", "loss_bound", "scaling")
+    known = ("epsilon", "delta", "colluding", "clip", "loss_bound")
     spelt = {name: getattr(terms, name) for name in known}
     return {**found, "privacy": {**given, **spelt}}
 
