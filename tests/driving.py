@@ -8,7 +8,7 @@ from typing import Any
 from pffl import flow
 from pffl._solve import prepared as prepare
 from pffl.callbacks import Callback
-from pffl.driver import drive, drive_many
+from pffl.driver import drive
 from pffl.engines import Engine
 from pffl.flow import Flow, Run
 from pffl.methods import Method
@@ -42,7 +42,8 @@ def iterate_many(
 ) -> list[Run]:
     """Run several methods side by side."""
     pairs = zip(problems, methods, strict=True)
-    return drive_many(engine, [flow.rounds(*pair) for pair in pairs])
+    flows = (flow.rounds(*pair) for pair in pairs)
+    return list(drive(engine, flow.gather(*flows)))
 
 
 def expand(engine: Engine, problem: Problem, w: Any) -> Expansion:

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 import pffl
-from pffl._solve import prepared, setting_of, solving
-from pffl.driver import drive, drive_many
+from pffl._solve import prepared
+from pffl.driver import drive
 from pffl.engines import Local, Reference
 from pffl.errors import FederationError
 from pffl.files import json_text
-from pffl.flow import Flow, Start, ask, ask_all, gather, given, rounds
+from pffl.flow import Flow, Start, ask, gather, rounds
 from pffl.prepare import Options
 from pffl.queries import Census, Expand
 from tests.methods.biased import biased
@@ -259,21 +259,6 @@ def test_gather_goes_out_at_once_and_shares_equal_queries() -> None:
     np.testing.assert_array_equal(a[0].counts, b[1].counts)
 
 
-def test_flows_of_different_length_end_together() -> None:
-    engine = Recording(Reference(FEDERATION))
-    query = Census(FEDERATION.schema, "train")
-
-    def several(n: int) -> Flow[int]:
-        for _ in range(n):
-            yield from ask(query)
-        return n
-
-    assert drive_many(engine, [several(n) for n in (3, 0, 1)]) == [3, 0, 1]
-    assert len(engine.messages) == 3
-    assert drive(engine, gather(given(1), given(2))) == (1, 2)
-    assert drive(engine, ask_all([])) == []
-
-
 def test_an_error_says_which_message_it_was() -> None:
     engine = Recording(Reference(FEDERATION), 1, FederationError("down"))
 
@@ -329,20 +314,3 @@ def test_an_interruption_that_hits_another_part_ends_the_training(
     assert hit
     assert solution.status == "interrupted"
     assert solution.rounds < 5
-
-
-def test_a_stack_shares_messages() -> None:
-    engine = Recording(Local(FEDERATION))
-    points = [(pffl.BoundedGroupLoss(b), pffl.Exact()) for b in (0.6, 0.62, 0.7)]
-    options = Options(baseline=False, smallest_bound=False)
-    setting = setting_of(engine)
-    flows = [solving(setting, c, method=m, options=options) for c, m in points]
-    stack = drive_many(engine, flows)
-    alone = [
-        pffl.solve(FEDERATION, c, method=m, options=options, random_state=0)
-        for c, m in points
-    ]
-    longest = max(one.training.queries["messages"] for one in alone)
-    assert len(engine.messages) <= longest + 2  # and the census
-    for one, other in zip(stack, alone, strict=True):
-        np.testing.assert_allclose(one.w, other.w, rtol=0, atol=1e-12)

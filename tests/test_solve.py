@@ -14,9 +14,10 @@ from sklearn.linear_model import LogisticRegression as SklearnLogistic
 import pffl
 from pffl._solve import default_method, setting_of, solving
 from pffl.callbacks import Callback
-from pffl.driver import drive_many
+from pffl.driver import drive
 from pffl.engines import Local, Reference
 from pffl.errors import NotMetError, UsageError
+from pffl.flow import gather
 from pffl.models import Model
 from tests.helpers import group_masks, make_federation
 from tests.oracles import MODELS
@@ -164,7 +165,7 @@ def stack(federation, points, **given):
     engine = Local(federation)
     setting = setting_of(engine)
     flows = [solving(setting, c, method=method, **given) for c, method in points]
-    return drive_many(engine, flows)
+    return list(drive(engine, gather(*flows)))
 
 
 @pytest.mark.parametrize("kind", list(MODELS))

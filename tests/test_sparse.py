@@ -145,25 +145,6 @@ def test_what_is_no_table_of_numbers_is_refused(change, code, names):
         pffl.Federation.from_arrays(X, y, sensitive_features=group)
 
 
-def test_equal_rows_and_rows_in_two_silos_are_found():
-    X, y, group, _ = drawn(300, 500)
-    federation = pffl.Federation.from_arrays(
-        sp.vstack([X, X]).tocsr(),
-        np.tile(y, 2),
-        sensitive_features=np.tile(group, 2),
-        silo=np.repeat([0, 1], 300),
-        test_fraction=0.5,
-    )
-    dense = pffl.Federation.from_arrays(
-        np.vstack([X.toarray()] * 2),
-        np.tile(y, 2),
-        sensitive_features=np.tile(group, 2),
-        silo=np.repeat([0, 1], 300),
-        test_fraction=0.5,
-    )
-    assert federation.repeated("test") == dense.repeated("test") > 0
-
-
 def test_an_operand_is_its_matrix():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(30, 8)) * (rng.random((30, 8)) < 0.4)
@@ -180,8 +161,8 @@ def test_an_operand_is_its_matrix():
     np.testing.assert_allclose(s @ scaled, s @ dense, **close)
     np.testing.assert_allclose(scaled.pairwise(A), A @ dense, **close)
     np.testing.assert_allclose(scaled.gram(s), (dense.T * s) @ dense, **close)
-    np.testing.assert_allclose(scaled.squares(), (dense**2).sum(axis=1), **close)
-    assert (scaled.lengths() ** 2 >= scaled.squares() * (1 - 1e-12)).all()
+    squares = (dense**2).sum(axis=1)
+    assert (scaled.lengths() ** 2 >= squares * (1 - 1e-12)).all()
     index = np.array([5, 2, 2, 29])
     for part in (slice(4, 9), slice(0, 30), slice(7, 7), slice(None, None, 3), index):
         np.testing.assert_allclose(scaled[part].toarray(), dense[part], **close)

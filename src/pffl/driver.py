@@ -37,7 +37,7 @@ from pffl import files
 from pffl.callbacks import Callback
 from pffl.engines.base import Engine
 from pffl.errors import ArtefactError, Malformed
-from pffl.flow import Flow, Round, Signal, gather
+from pffl.flow import Flow, Round, Signal
 from pffl.processors import blas_threads
 from pffl.queries import Query, ReleasedSums, Total
 from pffl.tensors import Parcel, pack, unpack
@@ -118,11 +118,6 @@ def drive(
         flow.close()
         for callback in callbacks:
             callback.ended()
-
-
-def drive_many(engine: Engine, flows: Sequence[Flow[R]]) -> list[R]:
-    """Drive flows side by side: in each round, all that is asked goes out at once."""
-    return list(drive(engine, gather(*flows)))
 
 
 class DeferredSignals:

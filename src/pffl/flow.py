@@ -130,8 +130,9 @@ Steps: TypeAlias = Generator[Query[Any] | Round, Any, Point | Finished]
 
 def ask(query: Query[T]) -> Flow[T]:
     """Ask one query; return its total."""
-    totals = yield from ask_all([query])
-    return totals[0]
+    (total,) = yield [query]
+    found: T = total
+    return found
 
 
 def ask_all(queries: Sequence[Query[T]]) -> Flow[list[T]]:
@@ -422,36 +423,25 @@ def measured_gap(
 
 def observe(problem: Problem, query: Query[Any], total: Total) -> Round | None:
     """Read risk and violation at the w that was sent; None without one."""
-    heard = True  # whether a silo that counts was among those asked
-    lam = np.zeros(problem.n_cells)
+    lam, silos = np.zeros(problem.n_cells), None
     if isinstance(query, Train) and isinstance(total, TrainTotal):
-        risk, heard = problem.risk(query.w, total), total.share > 0
+        risk, silos, sums = problem.risk(query.w, total), query.silos, total.cell_losses
         lam = query.cell_weights[: problem.n_cells] * problem.counts
-        silos, sums = query.silos, total.cell_losses
-    elif isinstance(query, Expand) and isinstance(total, ExpandTotal):
-        if not query.order:
-            return None
-        risk = float(total.losses[0]) + problem.ridge(query.w)
-        silos, sums = None, total.losses[1:]
+    elif isinstance(query, Expand) and isinstance(total, ExpandTotal) and query.order:
+        risk, sums = float(total.losses[0]) + problem.ridge(query.w), total.losses[1:]
     else:
         return None
     violation = problem.violation_among(sums[: problem.n_cells], silos)
     known = ~np.isnan(violation)
-    losses = (violation + problem.cells.bounds)[known]
-    worst = float(losses.max(initial=0.0))
-    loss = max(risk, worst) if heard else worst
+    loss = float((violation + problem.cells.bounds)[known].max(initial=0.0))
+    if not isinstance(total, TrainTotal) or total.share > 0:
+        loss = max(risk, loss)  # a silo that counts was among those asked
     upper = np.inf
     if np.isfinite(loss):
         # A cell that is not known is not one without a violation (fault 41).
         upper = upper_value(risk, violation, problem) if known.all() else np.nan
-    return Round(
-        multipliers=lam,
-        risk=risk,
-        violation=violation,
-        upper=upper,
-        loss=loss,
-        problem=problem,
-    )
+    seen: Any = {"risk": risk, "violation": violation, "upper": upper, "loss": loss}
+    return Round(multipliers=lam, problem=problem, **seen)
 
 
 def diverged(row: Round | None, history: Sequence[Round], total: Total) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
@@ -56,15 +56,8 @@ class Expansion:
 
     def times(self, factor: float) -> Expansion:
         """Return the expansion with losses in another unit."""
-        return Expansion(
-            self.w,
-            factor * self.risk,
-            factor * self.risk_gradient,
-            factor * self.risk_hessian,
-            factor * self.violation,
-            factor * self.jacobian,
-            factor * self.hessians,
-        )
+        names = [f.name for f in fields(self) if f.name != "w"]
+        return Expansion(self.w, *(factor * getattr(self, name) for name in names))
 
 
 class SaddleTerms(Protocol):

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from scipy.sparse import csr_array
 
 import pffl
 from pffl.engines import Local, Reference
 from pffl.prepare import Options
-from pffl.queries import Evaluate, Expand, WitnessTotal
+from pffl.queries import Evaluate, Expand
 from tests.helpers import (
     assert_same_total,
     draw_multipliers,
@@ -135,35 +134,6 @@ def test_what_silos_have_to_be_told_apart_for_is_by_silo(always, kind):
     ):
         assert fast.layout([query]).apart
         assert_same_total(fast.ask(query), plain.ask(query), 1e-12)
-
-
-def sparse(federation):
-    """Return the same federation with sparse rows."""
-    silos = []
-    for silo in federation.silos:
-        rows = {n: replace(r, X=csr_array(r.X)) for n, r in silo.splits.items()}
-        silos.append(replace(silo, splits=rows))
-    return from_silos(federation, silos)
-
-
-@pytest.mark.parametrize("kind", ["many silos, empty cells", "sparse"])
-def test_others_are_laid_out_by_stratum_too(kind, request):
-    if kind == "sparse":
-        request.getfixturevalue("always")
-        federation = repeated(5, sizes=(20, 30, 9), weights=True)
-        fast = Local(sparse(federation), threads=2)
-    else:
-        sizes = np.random.default_rng(0).integers(1, 5, 90)
-        federation = repeated(3, sizes=sizes, groups=6, test=[0] * 89 + [4])
-        fast = Local(federation)
-    plain = Reference(federation)
-    problem = make_problem(plain, pffl.BoundedGroupLoss(0.5))
-    for query in queries_about(problem, 3):
-        assert not fast.layout([query]).apart
-        total, expected = fast.ask(query), plain.ask(query)
-        if isinstance(total, WitnessTotal):  # what bounds rounding is of other sums
-            total = replace(total, sizes=expected.sizes)
-        assert_same_total(total, expected, 1e-12)
 
 
 def table(seed, rows=400, types=np.float64):

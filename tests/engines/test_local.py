@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import pffl
 from pffl.data import Rows, Silo
@@ -148,18 +146,6 @@ def test_evaluate_and_curvature(local_engine, shape, kind):
         assert_same_total(fast.ask(query), plain.ask(query), 1e-10)
 
 
-@pytest.mark.parametrize("silos", [(0,), (2, 0), (0, 1, 2)])
-@pytest.mark.parametrize("steps", [[0.1], [0.1, 0.05]])
-@pytest.mark.parametrize("kind", KINDS)
-def test_some_silos_only(local_engine, kind, steps, silos):
-    federation = make_federation(0, labels=MODELS[kind][1])
-    fast, plain, problem, w, lam = both(federation, kind, local_engine)
-    query = train_query(problem, w, lam, steps=steps, silos=silos)
-    total = fast.ask(query)
-    assert total.share == pytest.approx(len(silos) / 3)
-    assert_same_total(total, plain.ask(query), 1e-10)
-
-
 @pytest.mark.parametrize("batch_size", [None, 16])
 @pytest.mark.parametrize("steps", [1, 4])
 @pytest.mark.parametrize("kind", KINDS)
@@ -265,29 +251,6 @@ def test_another_scaling_lays_the_rows_out_anew():
         problem = make_problem(plain, None, model=model)
         query = Evaluate(problem.task, w, "train")
         assert_same_total(fast.ask(query), plain.ask(query), 1e-12)
-
-
-@settings(max_examples=20)
-@given(
-    seed=st.integers(0, 10**6),
-    sizes=st.lists(st.integers(1, 80), min_size=1, max_size=12),
-    kind=st.sampled_from(KINDS),
-    steps=st.integers(1, 4),
-    batch=st.none() | st.integers(1, 30),
-    bare=st.booleans(),
-)
-def test_any_silos(seed, sizes, kind, steps, batch, bare):
-    labels = MODELS[kind][1]
-    federation = make_federation(seed, sizes=[10, *sizes], test=2, labels=labels)
-    options = {"intercept": False, "standardize": False} if bare else {}
-    engine = lambda f: Local(f, threads=1)  # noqa: E731
-    fast, plain, problem, w, lam = both(federation, kind, engine, **options)
-    for query in (
-        train_query(problem, w, lam, steps=[1e-3] * steps, batch_size=batch, seed=seed),
-        Evaluate(problem.task, w, "test"),
-        Expand(problem.task, w, 2),
-    ):
-        assert_same_total(fast.ask(query), plain.ask(query), 1e-10)
 
 
 def test_the_answer_does_not_depend_on_the_number_of_threads(monkeypatch):

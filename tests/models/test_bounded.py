@@ -144,34 +144,3 @@ def test_numbers_are_kept_in_their_range(kind, target):
         free.bounded_losses(w, X, y, 3.0), free.losses(w, X, y)
     )
     assert pffl.models.rebuild(model.describe(), 2).describe() == model.describe()
-
-
-@pytest.mark.parametrize("loss", ["binary", "cross_entropy", "squared"])
-def test_networks_of_two_classes_are_clipped_and_others_mixed(loss):
-    torch = pytest.importorskip("torch")
-    labels = {"binary": 2, "cross_entropy": 3, "squared": 0}[loss]
-    outputs = 3 if loss == "cross_entropy" else 1
-    module = torch.nn.Linear(1, outputs).double()
-    schema = make_schema(features=1, labels=labels)
-    model = pffl.Network(module, loss).bind(schema, Inputs.identity(1))
-    rng = np.random.default_rng(0)
-    w, X = 20 * rng.normal(size=model.n_parameters), rng.normal(size=(40, 1))
-    y = rng.integers(max(labels, 2), size=40).astype(float)
-    if loss == "squared":
-        assert model.loss_bound(3.0) is None
-        np.testing.assert_array_equal(
-            model.bounded_losses(w, X, y, 3.0), model.losses(w, X, y)
-        )
-        return
-    own = model.predict_proba(w, X)
-    mixed = (1 - labels * np.exp(-3.0)) * own + np.exp(-3.0)
-    if loss == "binary":
-        mixed = np.clip(own, np.exp(-3.0), 1 - np.exp(-3.0))
-    np.testing.assert_allclose(model.bounded_proba(w, X, 3.0), mixed, rtol=1e-12)
-    losses = model.bounded_losses(w, X, y, 3.0)
-    assert (losses <= 3.0).all()
-    np.testing.assert_allclose(
-        losses, -np.log(mixed[np.arange(40), y.astype(int)]), rtol=1e-9
-    )
-    with raises(UsageError, "wrong-loss-bound"):
-        model.bounded_losses(w, X, y, 0.5)

@@ -8,14 +8,13 @@ import sys
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
-from scipy.special import expit, log_softmax
+from scipy.special import log_softmax
 
 import pffl
-from pffl.data import TableEncoding
 from pffl.errors import DataError, UsageError
 from pffl.models import Inputs
 from tests.helpers import make_schema
-from tests.inside import Predictor, Step
+from tests.inside import Step
 from tests.raising import raises
 
 LABELS = {"cross_entropy": 3, "binary": 2, "squared": 0}
@@ -82,28 +81,6 @@ def test_gradient_agrees_with_differences(loss):
     np.testing.assert_allclose(losses, model.losses(w, X, y), rtol=1e-12)
     numeric = approx_fprime(w, lambda v: weights @ model.losses(v, X, y), 1e-7)
     np.testing.assert_allclose(gradient, numeric, rtol=1e-4, atol=1e-5)
-
-
-def test_probabilities_and_classes():
-    for loss in ("cross_entropy", "binary"):
-        model = network(loss)
-        rng, X, *_ = draw(loss, 3)
-        w = rng.normal(size=model.n_parameters)
-        found = model.predict_proba(w, X)
-        z = model.predict_values(w, X)
-        expected = (
-            np.exp(log_softmax(z, axis=1))
-            if loss == "cross_entropy"
-            else np.column_stack([1 - expit(z), expit(z)])
-        )
-        np.testing.assert_allclose(found, expected, atol=1e-12)
-        np.testing.assert_array_equal(model.classes(w, X), found.argmax(axis=1))
-    model = network("squared")
-    with raises(UsageError, "not-available"):
-        model.predict_proba(model.start(0), np.zeros((2, 3)))
-    # A refusal in the middle of a pass leaves torch able to train.
-    step = plain_step(w=model.start(0))
-    model.local_step(model.start(0), np.ones((2, 3)), np.ones(2), np.ones(2), step)
 
 
 # The vector w
@@ -396,12 +373,3 @@ pffl.solve(people, pffl.BoundedGroupLoss(1.0), random_state=0)
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
     assert run.returncode == 0, run.stderr
-
-
-def test_a_network_is_not_exported_but_says_what_to_do():
-    schema = make_schema(features=2)
-    model = Network(nn.Linear(2, 2)).bind(schema, Inputs.identity(2))
-    predictor = Predictor(TableEncoding.of_numbers(schema), model, model.start(0))
-    for export in (predictor.to_onnx, predictor.coefficients):
-        with raises(UsageError, "not-linear"):
-            export()

@@ -95,58 +95,6 @@ def test_a_torch_model_and_the_numpy_one_give_the_same_run(pair, batch_size, eng
     assert torch_run.gap is None
 
 
-@pytest.mark.parametrize("loss", ["cross_entropy", "binary", "squared"])
-def test_every_loss_end_to_end(loss):
-    labels = {"cross_entropy": 3, "binary": 2}.get(loss, 0)
-    federation = make_federation(5, sizes=(60, 50, 70), labels=labels)
-    constraint = pffl.BoundedGroupLoss(0.8)
-    if labels:  # a numeric target has no labels to condition on
-        constraint = pffl.ConditionalBoundedGroupLoss(1.0)
-    outputs = labels if loss == "cross_entropy" else 1
-    model = Network(mlp(3, (8,), outputs), loss)
-    method = pffl.PFFL(
-        multiplier_bound=1.0,
-        dual_rounds=10,
-        rounds_per_dual=5,
-        local_steps=3,
-        step_size=0.1,
-    )
-    solution = pffl.solve(
-        federation, constraint, model=model, method=method, random_state=0
-    )
-    risk = solution.history["risk"]
-    assert risk.iloc[-1] < 0.95 * risk.iloc[0]
-    assert solution.status in ("met", "not met")
-    assert solution.gap is None
-    rows = federation.silos[0].rows("test").X
-    if labels:
-        assert set(solution.predict(rows)) <= set(federation.schema.labels)
-        np.testing.assert_allclose(
-            solution.predict_proba(rows).sum(axis=1), 1, rtol=1e-6
-        )
-        assert all(row.test_upper >= row.test_loss for row in solution.cell_results)
-    else:
-        assert solution.predict(rows).shape == (len(rows),)
-
-
-def test_a_run_is_repeated_by_its_seed_and_changed_by_another():
-    federation = make_federation(0)
-    for module in (mlp(3, (4,), 2, batch_norm=True), Own()):
-        method = pffl.PFFL(**FEW, batch_size=8)
-        first, again, other = (
-            pffl.solve(
-                federation,
-                pffl.BoundedGroupLoss(0.6),
-                model=Network(module),
-                method=method,
-                random_state=seed,
-            )
-            for seed in (1, 1, 2)
-        )
-        np.testing.assert_array_equal(first.w, again.w)
-        assert not np.array_equal(first.w, other.w)
-
-
 @pytest.mark.parametrize("server", ["mean", "momentum", "adam", "yogi"])
 @pytest.mark.parametrize("weighting", ["silos", "rows"])
 def test_statistics_are_averaged_whatever_the_server_does(server, weighting):

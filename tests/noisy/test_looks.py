@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 
-from pffl import verify
 from tests.inside import Judged, Looks, conclude, look
 from tests.noisy.test_running import federation, solve
 
@@ -66,17 +64,3 @@ def test_neighbours_on_data_of_the_same_name_are_told(runs):
     assert looked.state == "could not be checked"
     alone = stated(runs[1].evidence)
     assert next(a for a in alone if "fixed before" in a.text).state == "assumed"
-
-
-def test_an_auditor_counts_looks_too(runs, tmp_path):
-    known = Looks(Looks().added(runs[0].evidence))
-    later = replace(runs[1], evidence=known.counted(runs[1].evidence))
-    later.save(tmp_path / "run")
-    assert [str(c) for c in verify(tmp_path / "run") if not c.agrees] == []
-    path = tmp_path / "run" / "certificate.json"
-    plain = json.loads(path.read_text())
-    assert plain["evidence"]["terms"]["later"] == 1
-    plain["evidence"]["terms"]["later"] = 0  # a forger who forgets the first look
-    path.write_text(json.dumps(plain))
-    wrong = [str(c.what) for c in verify(tmp_path / "run") if not c.agrees]
-    assert any("certificate" in one for one in wrong)

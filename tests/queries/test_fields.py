@@ -142,28 +142,6 @@ def test_small_cells_are_withheld_of_any_query(federation, query):
     assert seen.total == pytest.approx(whole.total)
 
 
-def test_many_queries_go_out_in_one_message(federation, query):
-    engine = remote(federation)
-    engine.ask(Census(federation.schema))
-    before = len(engine.record.entries)
-    asked = [
-        query,
-        Evaluate(query.task, query.w, "train"),
-        Expand(query.task, query.w, 2),
-        train_query_of(query),
-    ]
-    totals = engine.ask_many(asked)
-    assert len(engine.record.entries) == before + 1
-    for one, total in zip(asked, totals, strict=True):
-        equal(total, Reference(federation).ask(one))
-
-
-def train_query_of(query):
-    federation = make_federation(0, sizes=(40, 60, 30), test=20)
-    problem = make_problem(Reference(federation), pffl.BoundedGroupLoss(0.6))
-    return train_query(problem, query.w, np.ones(2))
-
-
 def test_totals_are_kept_to_the_last_bit(federation, query):
     problem = make_problem(Reference(federation), pffl.BoundedGroupLoss(0.6))
     for asked in (

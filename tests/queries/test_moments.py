@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
-import pytest
 
 import pffl
 from pffl.data import Rows, Silo
 from pffl.driver import drive
 from pffl.engines import Local, Reference
-from pffl.errors import Refused
 from pffl.prepare import count
-from pffl.queries import Census, Gate, Policy, View, read_query
 from tests.helpers import from_silos, make_federation, make_problem
-from tests.raising import raises
 
 DATE = 1.7e12  # milliseconds
 
@@ -75,27 +69,3 @@ def test_it_is_asked_only_where_sums_cancel():
     assert np.flatnonzero(asked(constant)).tolist() == [2]
     problem = make_problem(Reference(constant), pffl.BoundedGroupLoss(0.6))
     assert problem.task.model.inputs.scale[1] == 1.0  # it is one, after all
-
-
-def test_it_travels_adds_and_is_judged():
-    federation = dated(0, target=50.0)
-    schema, centre = federation.schema, np.array([50.0, DATE, 0.0, 1.0])
-    query = Census(schema, "train", centre)
-    header, arrays = query.plain(0)
-    again, _ = read_query(header, arrays, schema)
-    views = [View.of(silo, schema, None, "train") for silo in federation.silos]
-    total = sum((again.answer(v) for v in views[1:]), again.answer(views[0]))
-    rows = federation.pooled("train")
-    X = rows.X - centre[1:]
-    np.testing.assert_allclose(total.feature_sums, X.sum(axis=0), rtol=1e-9)
-    np.testing.assert_allclose(total.feature_squares, (X**2).sum(axis=0))
-    assert total.target[:, 0].sum() == pytest.approx((rows.y - 50).sum(), rel=1e-9)
-    for group in range(2):
-        y = rows.y[rows.group == group] - 50
-        assert total.targets[:, group, 1].sum() == pytest.approx((y**2).sum())
-    own, census = again.answer(views[0]), Census(schema).answer(views[0])
-    gate = Gate(Policy(), schema)
-    gate.census(0, "train", census, 0)
-    gate.report(again, 0, own)
-    with raises(Refused, "implausible-answer"):
-        gate.report(again, 0, replace(own, counts=own.counts + 1))

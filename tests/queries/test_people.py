@@ -10,9 +10,7 @@ import pytest
 import pffl
 from pffl.data import Federation
 from pffl.engines import Local, Reference
-from pffl.queries import Evaluate
 from tests.helpers import evaluate_query, from_silos, make_federation, make_problem
-from tests.inside import mean, sample
 
 
 def with_people(federation: Federation, seed: int = 0, people: int = 9) -> Federation:
@@ -65,14 +63,3 @@ def test_each_person_counts_once_in_a_cell(engine) -> None:
     assert (total.people[:, 0] < total.cells[:, 0]).all()
     sums = bare.cells[:, [0, 3, 4]] / [1, query.loss_bound, query.loss_bound**2]
     np.testing.assert_allclose(bare.people[:, [0, 3, 6]], sums, rtol=1e-12)
-
-
-def test_a_sample_tells_rows_from_people() -> None:
-    federation = with_people(make_federation(0))
-    engine = Local(federation)
-    problem = make_problem(engine, pffl.BoundedGroupLoss(0.5))
-    plan = mean.plan([40, 40], delta=0.05, loss_bound=3.0)
-    w = np.full(problem.n_parameters, 0.3)
-    total = engine.ask(Evaluate(problem.task, w, "test", 3.0, bets=plan[0].gammas))
-    found = sample(["test"], total, plan)
-    np.testing.assert_array_equal(found.of_people("count"), total.people[:, 0])

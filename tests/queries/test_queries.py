@@ -63,36 +63,6 @@ def test_batches_pass_through_all_rows_before_they_repeat(seed, batch, steps):
     np.testing.assert_array_equal(flat, np.concatenate(again))
 
 
-def test_batches_differ_between_rounds_silos_and_seeds():
-    engine = Reference(make_federation(0, sizes=(40, 40)))
-    problem = make_problem(engine, None)
-    drawn = set()
-    for seed, number, silo in [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)]:
-        query = train_query(
-            problem,
-            np.zeros(4),
-            np.zeros(0),
-            batch_size=20,
-            seed=seed,
-            round=number,
-        )
-        drawn.add(tuple(next(iter(query.batches(silo, 40)))))
-    assert len(drawn) == 4
-
-
-def test_batch_gradients_are_unbiased():
-    _, engine, problem, oracle, w, lam = setting(sizes=(40, 20, 40))
-    updates = [
-        engine.ask(
-            train_query(problem, w, lam, batch_size=10, seed=0, round=number)
-        ).update
-        for number in range(500)
-    ]
-    exact = -0.1 * oracle.gradient(w, lam)
-    error = np.std(updates, axis=0) / np.sqrt(len(updates))
-    assert (np.abs(np.mean(updates, axis=0) - exact) < 5 * error).all()
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_slopes_and_products_are_those_of_the_curvature(kind):
     federation = make_federation(0, labels=MODELS[kind][1])

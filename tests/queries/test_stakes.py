@@ -19,7 +19,7 @@ from tests.helpers import (
     make_federation,
     make_problem,
 )
-from tests.inside import STAKES, Bets, sample
+from tests.inside import STAKES
 from tests.queries.test_people import with_people
 from tests.raising import raises
 
@@ -128,11 +128,3 @@ def test_networks_count_people_and_weights_too(weighted) -> None:
     if weighted:
         query = replace(query_of(slow), task=problem.task, w=w)
     assert_same_total(fast.ask(query), slow.ask(query), 1e-10)
-
-
-def test_a_sample_keeps_them() -> None:
-    engine = Local(with_weights())
-    query = query_of(engine)
-    bets = Bets(query.bets, np.full_like(query.bets, 0.3))
-    found = sample(["test"], engine.ask(query), (bets, query.levels))
-    assert found.plain.people == {}

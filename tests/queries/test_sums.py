@@ -8,15 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pffl
-from pffl.data import Silo
 from pffl.engines import Local
 from pffl.prepare import Options
 from pffl.queries import Evaluate, Expand, View, add_all
 from tests.helpers import (
     assert_same_total,
     draw_multipliers,
-    from_silos,
-    group_masks,
     make_federation,
     make_problem,
     repartition,
@@ -25,7 +22,6 @@ from tests.helpers import (
     witness_query,
 )
 from tests.oracles import MODELS
-from tests.saddle import Oracle
 
 KINDS = list(MODELS)
 
@@ -72,39 +68,3 @@ def test_splitting_and_merging_silos_changes_neither_g_nor_r(seed, parts):
         found.append((problem.risk(w, total), total))
     assert found[0][0] == pytest.approx(found[1][0], rel=1e-12)
     assert_same_total(found[0][1], found[1][1], 1e-12)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_identical_silos_train_like_one_pooled_silo(kind):
-    cls, labels = MODELS[kind]
-    one = make_federation(1, sizes=(40,), labels=labels)
-    five = from_silos(
-        one, [Silo(f"copy {k}", k, one.silos[0].splits) for k in range(5)]
-    )
-    steps, beta, l2 = [0.2, 0.1, 0.05], 0.6, 0.02
-    oracle = Oracle.of(one, group_masks(one), [0.4, 0.4], kind=kind, beta=beta, l2=l2)
-    rng = np.random.default_rng(2)
-    w = rng.normal(size=oracle.classes * 4)
-    lam = rng.uniform(0, 2, 2)
-    v = w.copy()
-    for step in steps:
-        v = v - step * oracle.gradient(v, lam)
-    engine = Local(five)
-    problem = make_problem(
-        engine, pffl.BoundedGroupLoss(0.4), model=cls(l2=l2), beta=beta
-    )
-    total = engine.ask(train_query(problem, w, lam, steps=steps))
-    np.testing.assert_allclose(w + total.update / total.share, v, rtol=1e-10)
-
-
-def test_a_query_does_not_change_what_it_was_asked_with():
-    federation, engine, problem, _, w, lam = setting()
-    kept = w.copy()
-    rows = federation.silos[0].rows("train")
-    inputs = rows.X.copy()
-    for asker in (engine, Local(federation)):
-        asker.ask(train_query(problem, w, lam, steps=[0.1] * 3))
-        asker.ask(train_query(problem, w, lam, steps=[0.1] * 3, batch_size=5))
-        asker.ask(Expand(problem.task, w, 2))
-    np.testing.assert_array_equal(w, kept)
-    np.testing.assert_array_equal(rows.X, inputs)

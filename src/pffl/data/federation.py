@@ -632,7 +632,7 @@ class Federation:
     def _parts(self) -> list[Rows]:
         return [rows for silo in self.silos for rows in silo.splits.values()]
 
-    @property
+    @cached_property
     def weighted(self) -> bool:
         """Whether some rows do not count as one."""
         known = [rows.weight for rows in self._parts if rows.weight is not None]
@@ -646,7 +646,7 @@ class Federation:
         found = np.concatenate([s.rows("train").counting.weights for s in self.silos])
         return [float(found.min()), float(found.max())]
 
-    @property
+    @cached_property
     def by_person(self) -> bool:
         """Whether an id names the person of each row."""
         return all(rows.person is not None for rows in self._parts)

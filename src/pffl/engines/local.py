@@ -995,6 +995,7 @@ class Local(Reference):
         if (split, apart) not in self._layouts:
             joined, strata = next(self._joined(split, whole=True)), self.schema.n_strata
             found = Layout.of(joined, strata, inputs, apart=apart)
+            self._kept.pop(split, None)  # a scaled copy is enough
             self._layouts[split, apart] = self._layouts[split, found.apart] = found
         return self._layouts[split, apart]
 
@@ -1040,7 +1041,10 @@ def evaluate(
 
     def sums_of(pieces: Sequence[Piece]) -> list[FloatArray]:
         """Sum up for each unit, and in the last row for F."""
-        sums = [np.zeros((layout.n_units + 1, q.width)) for q in queries]
+        sums = [
+            np.zeros((layout.n_units + 1, len(COLUMNS) + len(q.trials)))
+            for q in queries
+        ]
         for piece in pieces:
             rows = piece.rows
             X, y = layout.X[rows], layout.y[rows]

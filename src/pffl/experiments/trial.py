@@ -20,13 +20,13 @@ import numpy as np
 from pffl._solve import open_engine, setting_of
 from pffl.constraints import Constraint, PerSilo
 from pffl.data.federation import Federation
-from pffl.driver import drive_many
+from pffl.driver import drive
 from pffl.engines.base import Engine
 from pffl.errors import PFFLError
 from pffl.evidence.looks import bounds_settings, hashed
 from pffl.evidence.rates import group_means, largest, metrics, ratio, spread, top
 from pffl.files import key_of
-from pffl.flow import Flow, Run, Start, ask_all, rounds
+from pffl.flow import Flow, Run, Start, ask_all, gather, rounds
 from pffl.methods import METHODS
 from pffl.methods.base import Method
 from pffl.models.base import Model
@@ -294,7 +294,7 @@ class Draw:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of bounds that are only tried
-                return list(drive_many(self.engine, flows))
+                return list(drive(self.engine, gather(*flows)))
         except (PFFLError, ArithmeticError, ValueError) as error:
             if len(trials) == 1:
                 head = (trials[0].name, self.seed, dict(trials[0].parameters))

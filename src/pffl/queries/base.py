@@ -83,29 +83,41 @@ LOSS = RowRange(0.0, weighted=True)
 
 @dataclass(frozen=True)
 class AnswerField:
-    """A field of an answer.
+    """An array of an answer, or of a request; a number without axes.
 
     Attributes
     ----------
     axes
-        Length of each axis, as a number or the name of one; `K` is that of silos.
+        Length of each axis, as a number or the name of one; `K` is that of silos, and
+        "any" is not known beforehand.
     rows
         What one row adds: equal for all numbers, or one for each of the last axis.
     per_silo
         Whether silos stand side by side, along the first axis, or add.
     symmetric
         Whether the last two axes are a symmetric matrix: it travels as a triangle.
+    most
+        Of a request: how long an axis of any length is at most.
+    optional
+        Of a request: whether the last axis may have no length.
     """
 
     axes: tuple[str | int, ...] = ()
     rows: tuple[RowRange, ...] = (ANYTHING,)
     per_silo: bool = False
     symmetric: bool = False
+    most: float = math.inf
+    optional: bool = False
 
     @property
     def dtype(self) -> type[Any]:
         """Type of the array."""
         return np.int64 if self.rows[0].whole and len(self.rows) == 1 else np.float64
+
+    def shape(self, dims: Dims) -> tuple[int, ...]:
+        """Return its shape for one silo, or a sum of them."""
+        lengths = {"K": 1, **dims}
+        return tuple(a if isinstance(a, int) else lengths[a] for a in self.axes)
 
     def sent_shape(self, dims: Dims) -> tuple[int, ...]:
         """Return the shape in which one silo, or a sum of them, sends it."""
@@ -114,10 +126,28 @@ class AnswerField:
             return (*shape[:-2], shape[-1] * (shape[-1] + 1) // 2)
         return shape
 
-    def shape(self, dims: Dims) -> tuple[int, ...]:
-        """Return its shape for one silo, or a sum of them."""
-        lengths = {"K": 1, **dims}
-        return tuple(a if isinstance(a, int) else lengths[a] for a in self.axes)
+    def read(self, name: str, found: NDArray[Any] | None, dims: Dims) -> NDArray[Any]:
+        """Return an array that was sent: its type, shape and numbers are as declared.
+
+        Numbers so large that sums of them could overflow are not finite, either.
+        """
+        if found is None or found.dtype != self.dtype:
+            given = "missing" if found is None else found.dtype
+            raise Malformed(f"'{name}' is {given}, not {np.dtype(self.dtype)}")
+        if not (np.abs(found.astype(np.float64)) <= MAX_SUM).all():
+            raise Malformed(
+                f"[not-finite] '{name}' has numbers that are not finite, or larger "
+                "than any sum"
+            )
+        ends = found.shape or (0,)
+        shape = self.sent_shape({"cells": ends[0], "any": ends[-1], **dims})
+        if self.optional and found.shape[-1:] == (0,):
+            shape = (*shape[:-1], 0)
+        if found.shape != shape:
+            raise Malformed(f"'{name}' has shape {found.shape}, not {shape}")
+        if "any" in self.axes and not (not self.optional) <= shape[-1] <= self.most:
+            raise Malformed(f"'{name}' has {shape[-1]} numbers")
+        return unfolded(found, dims[str(self.axes[-1])]) if self.symmetric else found
 
 
 def array(
@@ -130,6 +160,25 @@ def array(
     rows = (row,) if isinstance(row, RowRange) else tuple(row)
     axes = ("K", *axes) if per_silo else axes
     return field(metadata={DECLARED: AnswerField(axes, rows, per_silo, symmetric)})
+
+
+def vector(
+    *axes: str,
+    most: float = math.inf,
+    default_factory: Any = MISSING,
+    kw_only: bool = False,
+) -> Any:
+    """Declare an array of a request; with a default it is optional."""
+    optional = default_factory is not MISSING
+    declared = AnswerField(axes, most=most, optional=optional)
+    return field(
+        default_factory=default_factory, metadata={DECLARED: declared}, kw_only=kw_only
+    )
+
+
+def empty() -> FloatArray:
+    """Return no numbers."""
+    return np.zeros(0)
 
 
 @dataclass_transform(eq_default=False, frozen_default=True, field_specifiers=(array,))
@@ -186,28 +235,10 @@ class Total:
 
     @classmethod
     def received(cls, arrays: Mapping[str, NDArray[Any]], dims: Dims) -> Self:
-        """Read what one silo, or a sum of them, sent.
-
-        Names, types and shapes must be exactly those that the query asks for, and
-        every number finite (faults 46, 47).
-        """
-        values = dict(arrays)
-        for name, of in cls.declared.items():
-            found, shape = arrays.get(name), of.sent_shape(dims)
-            if found is None:
-                continue
-            if found.dtype != of.dtype or found.shape != shape:
-                raise Malformed(
-                    f"'{name}' is {found.dtype}{list(found.shape)}, not "
-                    f"{np.dtype(of.dtype)}{list(shape)}"
-                )
-            if not np.isfinite(found).all():
-                raise Malformed(
-                    f"[not-finite] '{name}' has numbers that are not finite"
-                )
-            if of.symmetric:
-                values[name] = unfolded(found, dims[str(of.axes[-1])])
-        return cls.from_arrays(values)
+        """Read what one silo, or a sum of them, sent (faults 46, 47)."""
+        declared = cls.declared.items()
+        known = {n: of.read(n, arrays.get(n), dims) for n, of in declared}
+        return cls.from_arrays({**arrays, **known})
 
     def check_size(self) -> None:
         """Refuse numbers so large that sums of them could overflow."""
@@ -274,29 +305,6 @@ ACCEPTED: dict[str, Callable[[Any], bool]] = {  # plain values, by their type
 }
 
 
-def vector(
-    *axes: str,
-    most: int = 2**63,
-    default_factory: Any = MISSING,
-    kw_only: bool = False,
-) -> Any:
-    """Declare an array of a request, by its axes.
-
-    The axis "any" has a length of up to `most`. With a default it may be empty along
-    its last axis.
-    """
-    return field(
-        default_factory=default_factory,
-        metadata={DECLARED: (axes, most)},
-        kw_only=kw_only,
-    )
-
-
-def empty() -> FloatArray:
-    """Return no numbers."""
-    return np.zeros(0)
-
-
 def take(name: str, kind: str, left: dict[str, Any], default: Any = MISSING) -> Any:
     """Take a plain value out of a header; null is a default of none, or infinity."""
     if name not in left:
@@ -307,35 +315,6 @@ def take(name: str, kind: str, left: dict[str, Any], default: Any = MISSING) -> 
     if not ACCEPTED[kind.removesuffix(" | None")](value):
         raise Malformed(f"'{name}' is {str(value)[:40]!r}, not a {kind} ≥ 0")
     return value
-
-
-def take_array(
-    name: str,
-    left: Arrays,
-    dims: Dims,
-    axes: Sequence[str],
-    *,
-    most: int = 2**63,
-    optional: bool = False,
-) -> FloatArray:
-    """Take an array of finite numbers out of those of a message."""
-    found = left.pop(name, None)
-    if found is None or found.dtype != np.float64:
-        raise Malformed(f"'{name}' is missing or not of 64-bit numbers")
-    if not np.isfinite(found).all():
-        raise Malformed(f"[not-finite] '{name}' has numbers that are not finite")
-    shape = tuple(dims.get(axis) for axis in axes)
-    if optional and found.shape[-1:] == (0,):
-        shape = (*shape[:-1], 0)
-    fits = found.ndim == len(shape) and all(
-        n in (None, m) for n, m in zip(shape, found.shape, strict=True)
-    )
-    if not fits:
-        raise Malformed(f"'{name}' has shape {found.shape}, not {shape}")
-    least = 0 if optional else 1
-    if "any" in axes and not least <= found.shape[-1] <= most:
-        raise Malformed(f"'{name}' has {found.shape[-1]} numbers")
-    return found
 
 
 MAX_CELLS = 10_000
@@ -483,10 +462,10 @@ class Task:
         if index >= MAX_SILOS or share > 1:
             raise Malformed("not a silo, or not a share")
         dims = {"features": schema.n_features, "strata": schema.n_strata}
-        dims |= {"gaps": len(schema.indicators), "2": 2}
+        dims |= {"gaps": len(schema.indicators)}
 
-        def taken(name: str, *axes: str) -> FloatArray:
-            return take_array(name, arrays, dims, axes)
+        def taken(name: str, *axes: str | int) -> FloatArray:
+            return AnswerField(axes).read(name, arrays.pop(name, None), dims)
 
         mean, scale = taken("input_mean", "features"), taken("input_scale", "features")
         inputs, target = Inputs(mean, scale), UNSCALED
@@ -494,7 +473,7 @@ class Task:
             fill = taken("input_fill", "gaps")
             inputs = replace(inputs, fill=fill, gaps=schema.gaps)
         if "target" in arrays and not schema.labels:
-            target = Target(*taken("target", "2").tolist())
+            target = Target(*taken("target", 2).tolist())
         if (scale <= 0).any() or target.scale <= 0:
             raise Malformed("a scale is not positive")
         member = taken("membership", "cells", "strata")
@@ -755,7 +734,7 @@ def read_query(
     known: dict[str, Any] = {"schema": schema}
     task: Task | None = None
     if issubclass(cls, ModelQuery):
-        p = len(take_array("w", dict(left_arrays), {}, ("any",)))
+        p = len(AnswerField(("any",)).read("w", arrays.get("w"), {}))
         build = own_model or rebuild
         task, index = Task.read(left, left_arrays, schema, lambda d: build(d, p))
         if p != task.model.n_parameters:
@@ -771,11 +750,8 @@ def read_query(
         if DECLARED not in part.metadata:
             known[name] = take(name, kind, left, part.default)
             continue
-        axes, most = part.metadata[DECLARED]
-        optional = part.default_factory is not MISSING
-        known[name] = take_array(
-            name, left_arrays, dims, axes, most=most, optional=optional
-        )
+        found = left_arrays.pop(name, None)
+        known[name] = part.metadata[DECLARED].read(name, found, dims)
     if left or left_arrays:
         unknown = sorted([*left, *left_arrays])
         raise Malformed(f"[unknown-key] unknown fields {unknown[:5]}")

@@ -258,11 +258,6 @@ class Evaluate(Releasable[EvaluateTotal], ModelQuery[EvaluateTotal]):
             "largest log": np.inf if self.rising else 0.0,
         }
 
-    @property
-    def width(self) -> int:
-        """Number of columns, trials included."""
-        return len(COLUMNS) + len(self.trials)
-
     def columns(
         self,
         losses: FloatArray,

@@ -211,12 +211,8 @@ class Train(TrainingQuery[TrainTotal]):
         if not self.by_mass:
             return 1.0
         per_stratum = np.abs(self.cell_weights) @ self.task.cells.of_silo(view.index)
-        weights = view.weigh(np.asarray(per_stratum)[view.stratum])
+        in_cells = float(view.weigh(np.asarray(per_stratum)[view.stratum]).sum())
         share = float(self.task.shares[view.index])
-        return self.mass_of(float(weights.sum()), share)
-
-    def mass_of(self, in_cells: float, share: float) -> float:
-        """Return M_k from what a silo's rows weigh in cells, and its p_k."""
         return self.risk_weight + (in_cells / share if share > 0 else 0.0)
 
     @property
@@ -232,11 +228,6 @@ class Train(TrainingQuery[TrainTotal]):
         if not q:
             return np.array([1.0, 0.0])
         return np.array([safe**q, q * safe ** (q - 1) * float(update @ update)])
-
-    @staticmethod
-    def over_mass(sizes: FloatArray, mass: float) -> FloatArray:
-        """Divide step sizes by M_k; a silo without weight takes none."""
-        return sizes / mass if mass > 0 else np.zeros_like(sizes)
 
     def batches(self, index: int, rows: int) -> Iterator[IntArray | slice]:
         """Yield the rows of each local step."""
@@ -254,8 +245,12 @@ class Train(TrainingQuery[TrainTotal]):
             order = order[self.batch_size :]
 
     def steps(self, view: View) -> list[Step]:
-        """Return the local steps of one silo, without what drift is corrected by."""
-        sizes = self.over_mass(self.step_sizes, self.mass(view))
+        """Return the local steps of one silo, without what drift is corrected by.
+
+        A silo without weight takes none.
+        """
+        mass = self.mass(view)
+        sizes = self.step_sizes / mass if mass > 0 else 0.0 * self.step_sizes
         return [
             Step(
                 float(size),

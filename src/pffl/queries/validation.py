@@ -48,14 +48,13 @@ class Policy:
     weight_bound: float | None = None
 
     def __post_init__(self) -> None:
+        given = {"seconds": self.seconds, "join_seconds": self.join_seconds}
+        if self.weight_bound is not None:
+            given["weight_bound"] = self.weight_bound
         with Problems("policy", UsageError) as problems:
-            for name in ("seconds", "join_seconds", "weight_bound"):
-                value = getattr(self, name)
-                if name == "weight_bound" and value is None:
-                    continue
+            for name, value in given.items():
                 if not (is_number(value) and value > 0):
-                    wanted = "a finite number > 0"
-                    problems.add(wrong(name, "[policy]", wanted, value))
+                    problems.add(wrong(name, "[policy]", "a finite number > 0", value))
             if type(self.retries) is not int or self.retries < 0:
                 wanted = "a whole number ≥ 0"
                 problems.add(wrong("retries", "[policy]", wanted, self.retries))
