@@ -77,7 +77,6 @@ from pffl.queries.evaluate import COLUMNS
 from pffl.queries.release import Releasable, blocks_of, refuse
 from pffl.queries.validation import MIN_SITES
 from pffl.solution import Solution
-from pffl.text import words
 from pffl.typing import FloatArray
 
 WIDE = 40  # parameters: beyond, the noise of a curvature is larger than itself
@@ -108,10 +107,8 @@ class Release:
 
     Attributes
     ----------
-    norm
-        What one person adds to them at most, in words.
     noise
-        Standard deviation in multiples of that, for each time.
+        Standard deviation in multiples of what one person adds, for each time.
     """
 
     name: str
@@ -119,7 +116,6 @@ class Release:
     times: int
     part: float
     mu: float
-    norm: str
 
     @property
     def noise(self) -> float:
@@ -174,7 +170,7 @@ class Plan:
             often = f"{one.times} × " if one.times > 1 else ""
             out.append(
                 f"  {often}{one.name} of {one.split} rows: {one.part:.0%} of the "
-                f"budget, noise {one.noise:.3g} × what a person adds ({one.norm})"
+                f"budget, noise {one.noise:.3g} × what a person adds at most"
             )
         if any(one.split != "train" for one in self.releases):
             out.append(
@@ -201,24 +197,14 @@ def plan_of(
     parts = dict(PARTS[name])
     if not bounds and name != "fedavg":
         parts["gradients"] += parts.pop("losses", 0.0)
-    longest = math.sqrt(2.0 * columns)
-    norms = {  # what one person adds at most
-        "inputs": longest,
-        "curvature": privacy.clip**2 / 4,
-        "gradients": privacy.clip,
-        "losses": privacy.loss_bound,
-        "final losses": privacy.loss_bound,
-    }
     often = dict.fromkeys(("gradients", "losses"), rounds)
     releases = []
     for split, shares in (("train", parts), ("test", HELDOUT if heldout else {})):
         for what, part in shares.items():
-            norm = (
-                f"1 to each of {BETS}" if what == "logs" else words(norms.get(what, 1))
-            )
             times = often.get(what, 1) if split == "train" else 1
             mu = privacy.mu * math.sqrt(part)
-            releases.append(Release(what, split, times, part, mu, norm))
+            releases.append(Release(what, split, times, part, mu))
+    longest = math.sqrt(2.0 * columns)
     return Plan(privacy, name, rounds, tuple(releases), low, high, longest)
 
 
