@@ -123,21 +123,6 @@ def test_what_is_at_hand_is_not_asked(method: Any) -> None:
     assert spared.bounds[:2] == pytest.approx(warm.bounds[:2], rel=1e-9)
 
 
-def test_a_start_that_does_not_fit_is_asked_about() -> None:
-    engine, exact, few = Local(FEDERATION), pffl.Exact(), pffl.FirstOrder()
-    bound = pffl.BoundedGroupLoss(0.6)
-    problem, _ = prepared(engine, bound, None, exact, Options(), 0)
-    start = Start.of(drive(engine, rounds(problem, few)), problem)
-    asked = Recording(engine)  # Hessians are not at hand
-    drive(asked, rounds(problem, exact, start=start))
-    (first,) = asked.messages[0]
-    assert isinstance(first, Expand)
-    assert first.order == 2
-    np.testing.assert_array_equal(first.w, start.point.w)
-    fewer = replace(problem, task=replace(problem.task, cells=problem.cells.take([0])))
-    assert start.under(replace(fewer, counts=problem.counts[:1])) is None
-
-
 def test_a_start_under_bounds_that_hide_its_losses_is_asked_about() -> None:
     engine, method, far = Local(FEDERATION), pffl.FirstOrder(), 1e9
     bound = pffl.BoundedGroupLoss(0.6)
@@ -257,18 +242,6 @@ def test_gather_goes_out_at_once_and_shares_equal_queries() -> None:
     assert [len(message) for message in engine.messages] == [1, 2]
     assert a[0] is b[0]
     np.testing.assert_array_equal(a[0].counts, b[1].counts)
-
-
-def test_an_error_says_which_message_it_was() -> None:
-    engine = Recording(Reference(FEDERATION), 1, FederationError("down"))
-
-    def run() -> Flow[None]:
-        yield from ask(Census(FEDERATION.schema))
-        yield from ask(Census(FEDERATION.schema, "test"))
-
-    with pytest.raises(FederationError) as caught:
-        drive(engine, run())
-    assert "message 2: census" in caught.value.__notes__[0]
 
 
 def test_an_error_in_one_flow_ends_all_and_closes_them() -> None:

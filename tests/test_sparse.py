@@ -9,14 +9,11 @@ import pytest
 import scipy.sparse as sp
 
 import pffl
-from pffl.data import Rows
 from pffl.engines import Local
-from pffl.errors import DataError
 from pffl.models import Inputs
 from pffl.queries import Evaluate, Expand
 from tests.helpers import make_problem, train_query, witness_query
 from tests.inside import ScaledRows, as_csr
-from tests.raising import raises
 from tests.verifying import not_verified
 
 
@@ -89,60 +86,6 @@ def test_a_sparse_run_is_the_dense_one(tmp_path):
         p.predict_proba(X), q.predict_proba(X.toarray()), atol=1e-6
     )
     assert not_verified(sparse, federations[0], tmp_path) == []
-
-
-@pytest.mark.parametrize("kind", [sp.csr_matrix, sp.coo_array])
-def test_estimators_take_sparse_inputs(kind):
-    X, y, group, silo = drawn(200, 12)
-    dense = pffl.FairClassifier(bound=0.6, infeasible="nearest")
-    dense.fit(X.toarray(), y, sensitive_features=group, silos=silo)
-    sparse = pffl.FairClassifier(bound=0.6, infeasible="nearest")
-    sparse.fit(kind(X), y, sensitive_features=group, silos=silo)
-    np.testing.assert_allclose(sparse.coef_, dense.coef_, atol=1e-6)
-    p, q = sparse.predict_proba(kind(X)), dense.predict_proba(X.toarray())
-    np.testing.assert_allclose(p, q, atol=1e-6)
-    numbers = pffl.FairRegressor(bound=2.0, infeasible="nearest")
-    numbers.fit(kind(X), y.astype(float), sensitive_features=group)
-    np.testing.assert_allclose(
-        numbers.predict(kind(X)), numbers.predict(X.toarray()), atol=1e-12
-    )
-
-
-def test_rows_take_one_form():
-    data, rows, columns = [1.0, 2.0, 3.0, -3.0, 5.0], [0, 0, 1, 1, 1], [2, 2, 0, 0, 1]
-    given = sp.coo_array((data, (rows, columns)), shape=(2, 3))
-    found = as_csr(given)
-    assert found.data.tolist() == [3.0, 5.0]
-    assert found.indices.tolist() == [2, 1]
-    assert found.indices.dtype == np.int32
-    whole = as_csr(sp.csr_array(np.eye(3)))
-    assert np.shares_memory(as_csr(whole).data, whole.data)
-    np.testing.assert_allclose(
-        Rows.of(found, np.zeros(2), np.zeros(2)).spread, found.toarray().std(axis=0)
-    )
-
-
-def spoilt(X, value):
-    X.data[7] = value
-    return X
-
-
-@pytest.mark.parametrize(
-    ("change", "code", "names"),
-    [
-        (lambda X, y: (spoilt(X, np.nan), y), "not-finite", ["'x7'"]),
-        (lambda X, y: (spoilt(X, np.inf), y), "not-finite", ["'x7'"]),
-        (lambda X, y: (spoilt(X, 1e80), y), "too-large-numbers", ["'x7'", "1e+80"]),
-        (lambda X, y: (X[:50], y), "wrong-length", []),
-        (lambda X, y: (X.astype(complex), y), "not-numbers", []),
-        (lambda X, y: (X, sp.csr_array(y[:, None])), "wrong-sparse", []),
-    ],
-)
-def test_what_is_no_table_of_numbers_is_refused(change, code, names):
-    X, y, group, _ = drawn(60, 12)
-    X, y = change(X, y)
-    with raises(DataError, code, *names):
-        pffl.Federation.from_arrays(X, y, sensitive_features=group)
 
 
 def test_an_operand_is_its_matrix():

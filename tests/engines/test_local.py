@@ -242,17 +242,6 @@ def test_models_that_differ_are_never_taken_for_one():
         assert_same_total(total, Reference(federation).ask(query), 1e-10)
 
 
-def test_another_scaling_lays_the_rows_out_anew():
-    federation = make_federation(1)
-    fast, plain = Local(federation), Reference(federation)
-    w = np.ones(4)
-    for standardize in (True, False, True):
-        model = pffl.LogisticRegression(standardize=standardize)
-        problem = make_problem(plain, None, model=model)
-        query = Evaluate(problem.task, w, "train")
-        assert_same_total(fast.ask(query), plain.ask(query), 1e-12)
-
-
 def test_the_answer_does_not_depend_on_the_number_of_threads(monkeypatch):
     monkeypatch.setattr(processors, "SMALL", 0)
     monkeypatch.setattr(layouts, "PIECE_BYTES", 1)

@@ -26,7 +26,6 @@ from tests.helpers import (
     train_query,
     witness_query,
 )
-from tests.inside import prepared_rows as store
 from tests.oracles import MODELS
 from tests.raising import raises
 
@@ -156,25 +155,6 @@ def test_sites_answer_alike_over_the_wire():
     same(counted(there), counted(here))
     for query in everything(problem, w, np.full(2, 0.5))[3:11]:
         same(there.ask(query), here.ask(query))
-
-
-def test_prepared_rows_stay_sparse(tmp_path):
-    _, sparse = make_pair(4)
-    silo = sparse.silos[0]
-    empty = Rows.of(sp.csr_array((3, 6)), np.zeros(3), np.zeros(3))
-    silo = replace(silo, splits={**silo.splits, "validation": empty})
-    store.write(tmp_path, silo, sparse.schema.hash)
-    read = store.read(tmp_path, name=silo.name, schema_hash=sparse.schema.hash)
-    for split in ("train", "test", "validation"):
-        found, given = read.rows(split).X, silo.rows(split).X
-        assert (found != given).nnz == 0
-        assert found.shape == given.shape
-    path = tmp_path / store.FILE
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    with raises(pffl.errors.ArtefactError, "cannot-read"):
-        store.read(tmp_path, name=silo.name, schema_hash=sparse.schema.hash)
 
 
 def test_models_that_scale_their_own_batches_refuse_sparse_rows():

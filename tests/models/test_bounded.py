@@ -11,7 +11,6 @@ import pffl
 from pffl.errors import DataError, UsageError
 from pffl.models import Inputs, Target
 from tests.helpers import make_schema
-from tests.inside import Probabilities
 from tests.raising import raises
 
 BOUNDS = [0.6932, 1.2, 3.0, 5.0, 20.0, 36.7, 300.0, 700.0]
@@ -96,20 +95,6 @@ def test_a_bound_that_only_a_coin_keeps_is_refused(kind):
                 call(bound)
     assert model.loss_bound() is None
     assert model.loss_bound(np.inf) is None
-
-
-@pytest.mark.parametrize("classes", [2, 4])
-def test_probabilities_from_elsewhere_are_bounded_too(classes):
-    rng = np.random.default_rng(0)
-    X = rng.dirichlet(np.full(classes, 0.1), 50)
-    X[0] = np.eye(classes)[0]
-    y = rng.integers(classes, size=50).astype(float)
-    own = X[:, 1:] if classes == 2 else X
-    model = Probabilities(Inputs.identity(own.shape[1]))
-    losses = model.bounded_losses(np.zeros(0), own, y, 3.0)
-    assert (losses <= 3.0).all()
-    p = model.bounded_proba(np.zeros(0), own, 3.0)[np.arange(50), y.astype(int)]
-    np.testing.assert_allclose(losses, -np.log(p), rtol=1e-12)
 
 
 @pytest.mark.parametrize("target", [Target(0.0, 1.0), Target(5e4, 2e4)])

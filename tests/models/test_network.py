@@ -130,22 +130,6 @@ def test_the_start_is_drawn_from_the_seed_and_nothing_else_is_touched():
 # Inputs
 
 
-def test_bytes_are_scaled_in_batches_and_never_copied_as_a_whole():
-    rng = np.random.default_rng(0)
-    X = rng.integers(256, size=(50, 3), dtype=np.uint8)
-    scaled = Inputs.from_sums(50, X.sum(axis=0), (X.astype(float) ** 2).sum(axis=0))
-    module = mlp(3, (), 2).double()
-    model = Network(module).bind(make_schema(), scaled)
-    by_hand = bound(module)
-    assert model.inputs.apply(X) is X
-    w, y = model.start(0), rng.integers(2, size=50).astype(float)
-    np.testing.assert_allclose(
-        model.losses(w, X, y), by_hand.losses(w, scaled.apply(X), y), rtol=1e-12
-    )
-    raw = by_hand.losses(w, X.astype(float), y)
-    np.testing.assert_allclose(by_hand.losses(w, X, y), raw, rtol=1e-12)
-
-
 # Local steps
 
 

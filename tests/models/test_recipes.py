@@ -63,19 +63,3 @@ def test_a_file_written_from_a_model_asks_for_it_again(kind):
     section = section_of(model)
     assert section["kind"] == kind
     assert read(section)[0].build(schema).describe() == model.describe()
-
-
-def test_a_module_of_ones_own_has_no_name_in_a_file():
-    with raises(UsageError, "own-module", "Own"):
-        section_of(pffl.Network(Own()))
-    assert section_of(pffl.Network(mlp(3, (4,), 2)))["kind"] == "mlp"
-    linear = pffl.LogisticRegression()
-    assert section_of(linear) == linear.describe()
-
-
-def test_bad_sizes_are_refused_where_the_network_is_built():
-    with raises(UsageError, "unknown-key", "'width'"):
-        read({"kind": "mlp", "width": 3})
-    for table in ({"kind": "mlp", "hidden": [3, 0]}, {"kind": "mlp", "l2": -1.0}):
-        with raises(UsageError, "wrong-value"):
-            read(table)[0].build(make_schema())

@@ -67,29 +67,6 @@ def test_a_unit_changes_neither_model_nor_status(kind, l2):
     assert len(seen) > 1
 
 
-@pytest.mark.parametrize("scale", [1e-3, 1e5, np.array([1e-3, 1e5, 1.0])])
-@pytest.mark.parametrize("labels", [0, 2])
-def test_raw_inputs_of_any_size_end_as_standardised_ones(labels, scale):
-    kind = pffl.LogisticRegression if labels else pffl.LeastSquares
-    statuses = set()
-    for bound in (0.55, 0.7) if labels else (0.8, 1.3):
-        plain, raw = (
-            pffl.solve(
-                in_units(1.0, inputs=scale, labels=labels),
-                pffl.BoundedGroupLoss(bound),
-                model=kind(l2=0.0, standardize=standardize),
-                method=pffl.Exact(multiplier_bound=100.0),
-                options=QUICK,
-                random_state=0,
-            )
-            for standardize in (True, False)
-        )
-        assert raw.status == plain.status
-        assert raw.train.risk == pytest.approx(plain.train.risk, rel=1e-4)
-        statuses.add(plain.status)
-    assert len(statuses) == 2
-
-
 def test_the_ball_comes_from_the_data_and_grows_unless_declared():
     federation = in_units(1.0, inputs=1e-3)
     sizes = np.sqrt(np.mean(federation.pooled("train").X ** 2, axis=0))

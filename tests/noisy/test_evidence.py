@@ -15,8 +15,7 @@ import pffl
 from pffl import verify
 from pffl.privacy import Privacy
 from tests.helpers import make_federation
-from tests.inside import Judged, conclude, fieller
-from tests.inside import figures as told
+from tests.inside import Judged, fieller
 
 
 @pytest.fixture(scope="module")
@@ -68,20 +67,6 @@ def test_bounds_inside_the_noise_are_not_decided(solution):
     assert (undecided.status, undecided.exit_code) == ("not decided", 4)
 
 
-def test_one_number_for_a_released_mean(solution):
-    """Tables, certificate and sentences divide the same sum by the same count."""
-    e, part = solution.evidence, solution.evidence.privacy
-    people, losses, _ = told.possible(part.heldout, part.loss_bound)
-    inside = Judged(e).member
-    assert (inside @ losses) / (inside @ people) == pytest.approx(
-        solution.cells["test_loss"].to_numpy(float), abs=1e-12
-    )
-    rows = solution.certificate.of_kind("empirical")[0].per_cell
-    shown = solution.cells["train_loss"].to_numpy(float)
-    assert [row["loss"] for row in rows] == pytest.approx(shown, abs=1e-12)
-    assert all(row["rows"] == round(row["rows"]) for row in rows)
-
-
 def test_shares_of_wrong_predictions_are_enclosed(solution):
     """The ends hold the true share as often as they say, over draws of the noise."""
     e, part = solution.evidence, solution.evidence.privacy
@@ -102,23 +87,6 @@ def test_shares_of_wrong_predictions_are_enclosed(solution):
         held += low <= true <= high
     sure = e.terms.confidence
     assert abs(held / runs - sure) <= 4 * math.sqrt(sure * (1 - sure) / runs)
-
-
-def test_how_far_noise_moves_a_mean(solution):
-    """The ends of test losses are about as wide as simulated releases move them."""
-    e, part = solution.evidence, solution.evidence.privacy
-    held, random = part.heldout, np.random.default_rng(3)
-    z, (low, high) = 0, Judged(e).ends(held)
-    inside = Judged(e).member[z] > 0
-    losses = np.array(held.losses)[inside].sum()
-    people = np.array(held.counts)[inside].sum()
-    root = math.sqrt(inside.sum())
-    draws = (losses + random.normal(0, root * held.loss_deviation, 20_000)) / (
-        people + random.normal(0, root * held.count_deviation, 20_000)
-    )
-    wide = float(high[z] - low[z]) / (2 * Judged(e).factor)
-    assert wide == pytest.approx(draws.std(), rel=0.1)
-    assert " stands worst" not in conclude(e).verdicts["test"].sentence
 
 
 def saved(solution, folder):

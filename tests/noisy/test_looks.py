@@ -53,14 +53,3 @@ def test_the_third_certificate_has_a_sixth_of_the_risk(runs):
     assert any("certificate 3" in text and "1/6" in text for text in grounds)
     # The same certificate again is the same look.
     assert known.counted(runs[1].evidence).terms.later == 1
-
-
-def test_neighbours_on_data_of_the_same_name_are_told(runs):
-    first = Looks().added(runs[0].evidence)
-    e = Looks(around=(first,)).counted(runs[1].evidence)
-    assert e.terms.others == 1
-    grounds = stated(e)
-    looked = next(a for a in grounds if "without regard" in a.text)
-    assert looked.state == "could not be checked"
-    alone = stated(runs[1].evidence)
-    assert next(a for a in alone if "fixed before" in a.text).state == "assumed"

@@ -81,22 +81,6 @@ def query(federation):
     return Shares(problem.task, w, np.array([0.2, -0.1]), 0.7)
 
 
-def equal(one: Total, other: Total) -> None:
-    for name in one.declared:
-        np.testing.assert_allclose(
-            getattr(one, name), getattr(other, name), rtol=1e-12, err_msg=name
-        )
-
-
-def test_a_query_of_ones_own_is_asked_by_every_engine(federation, query):
-    total = Reference(federation).ask(query)
-    assert total.below.sum() > 0
-    assert total.own.shape == (3, 4)
-    equal(total, Local(federation).ask(query))
-    equal(total, remote(federation).ask(query))
-    equal(total, remote(federation, limits=Limits(floor=1)).ask(query))
-
-
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [

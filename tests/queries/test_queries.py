@@ -24,23 +24,6 @@ KINDS = list(MODELS)
 LOG2, LOG3 = float(np.log(2)), float(np.log(3))
 
 
-def test_silos_without_test_rows_have_no_share_in_the_test_risk():
-    federation = make_federation(0, sizes=(20, 30, 40), test=(10, 0, 5))
-    engine = Reference(federation)
-    problem = make_problem(engine, pffl.BoundedGroupLoss(0.5))
-    w = np.random.default_rng(0).normal(size=4)
-    total = engine.ask(Evaluate(problem.task, w, "test"))
-    assert total.share == pytest.approx(2 / 3)
-    assert total.column("count").sum() == 15
-    means = [
-        problem.task.model.losses(
-            w, problem.task.model.inputs.apply(rows.X), rows.y
-        ).mean()
-        for rows in (federation.silos[k].rows("test") for k in (0, 2))
-    ]
-    assert total.risk / total.share == pytest.approx(np.mean(means), rel=1e-12)
-
-
 @settings(max_examples=25)
 @given(seed=st.integers(0, 10**6), batch=st.integers(1, 12), steps=st.integers(1, 9))
 def test_batches_pass_through_all_rows_before_they_repeat(seed, batch, steps):

@@ -14,13 +14,11 @@ from pffl.errors import UsageError
 from pffl.queries import Evaluate
 from tests.helpers import (
     assert_same_total,
-    evaluate_query,
     from_silos,
     make_federation,
     make_problem,
 )
 from tests.inside import STAKES
-from tests.queries.test_people import with_people
 from tests.raising import raises
 
 M, S_MAX = 1.5, 5.0
@@ -114,17 +112,3 @@ def test_levels_need_bets_a_bound_on_weights_and_one_on_losses() -> None:
     ):
         with raises(UsageError, "wrong-levels"):
             replace(query, **wrong)
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_networks_count_people_and_weights_too(weighted) -> None:
-    torch = pytest.importorskip("torch")
-    federation = with_weights(12) if weighted else with_people(make_federation(0))
-    model = pffl.Network(torch.nn.Linear(3, 2).double())
-    fast, slow = Local(federation), Reference(federation)
-    problem = make_problem(slow, pffl.BoundedGroupLoss(0.5), model=model)
-    w = problem.task.model.start(0)
-    query = evaluate_query(problem.task, w)
-    if weighted:
-        query = replace(query_of(slow), task=problem.task, w=w)
-    assert_same_total(fast.ask(query), slow.ask(query), 1e-10)
