@@ -459,7 +459,8 @@ class Federation:
             people=people,
             seed=random_state,
         )
-        if dropped := [n for n in silo_names if n not in dict(plan)]:
+        filled = {name for name, _ in plan}
+        if dropped := [name for name in silo_names if name not in filled]:
             notes = (*notes, f"dropped silos without rows: {listing(dropped)}")
         if people is not None:
             rows = replace(rows, person=people[1])
