@@ -104,7 +104,7 @@ seed = 0
 #: What no class or function says.
 MEANINGS = {
     "data.name": "A data set; or what to call a table.",
-    "data.path": "A table; or one for each silo.",
+    "data.path": "A table.",
     "data.federation": "federation.json: rows stay with sites.",
     f"data.{APART}": f"Training rows to certify on; with certify {SHARE}.",
     "privacy.secure_sum": "Whether answers are added under masks; default: from 3 sites.",

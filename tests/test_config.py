@@ -191,14 +191,6 @@ def test_paths_start_from_the_run_file(table):
     assert tomllib.loads(job.dump(below, seed=0))["data"]["path"] == "../../people.csv"
 
 
-def test_one_table_per_silo(table):
-    data = {"path": {"n": "people.csv", "m": "people.csv"}, "label": "y", "group": "g"}
-    job = config.parse({"data": data}, base=table.parent).build()
-    assert set(job.federation.silo_names) == {"n", "m"}
-    again = tomllib.loads(job.dump(table.parent, seed=0))
-    assert again["data"]["path"] == data["path"]
-
-
 def test_wrong_columns_go_together_before_the_table_is_read(tmp_path):
     data = {"path": "absent.csv", "label": "y", "group": "g", "silo": "a", "silos": 2}
     with raises(UsageError, "needs-silos"):

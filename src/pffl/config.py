@@ -381,23 +381,21 @@ def _data_set(
 def _tables(
     path: Any, values: dict[str, object], base: Path, problems: Problems
 ) -> DataSource | None:
-    """Return one table for all silos, or one for each."""
-    one = isinstance(path, str) and path != ""
-    several = isinstance(path, Mapping) and path != {}
-    if not (one or (several and all(isinstance(p, str) for p in path.values()))):
-        problems.add(wrong("path", "[data]", "text, or a table (text each)", path))
+    """Return one table, of all silos."""
+    if not isinstance(path, str) or not path:
+        problems.add(wrong("path", "[data]", "text", path))
         return None
     options = check(values, TableOptions, "a table", problems)
     if options is None:
         return None
-    if len(options) == len(values) and one:
+    if len(options) == len(values):
         # What does not go together is refused before a table is read.
         construct(TableOptions, options, problems)
-    place = _map_paths({"path": path}, lambda path: str(base / path))
+    place = str(base / path)
     return DataSource(
-        Path(path).stem if one else "tables",
-        lambda progress=None: Federation.from_table(place["path"], **options),
-        {**place, **options},
+        Path(path).stem,
+        lambda progress=None: Federation.from_table(place, **options),
+        {"path": place, **options},
     )
 
 
@@ -431,9 +429,7 @@ def _map_paths(
     """Change the paths of a section, and leave all else."""
     out = dict(values)
     for key in PATHS:
-        if isinstance(out.get(key), Mapping):
-            out[key] = {silo: change(path) for silo, path in out[key].items()}
-        elif isinstance(out.get(key), str):
+        if isinstance(out.get(key), str):
             out[key] = change(out[key])
     return out
 
@@ -732,7 +728,7 @@ def keys() -> Mapping[str, Key]:
     sets = [(name, known.load) for name, known in DATASETS.items()]
     found = {
         "data.name": Key(str),
-        "data.path": Key(str | dict[str, str]),
+        "data.path": Key(str),
         "data.federation": Key(str),
         f"data.{APART}": Key(float),
         "privacy.secure_sum": Key(bool),

@@ -85,7 +85,7 @@ def test_nothing_is_overwritten_and_no_half_file_is_left(
         ("age,job\n30,cook\n\n\n31,pilot\n", "unknown-category", "line 5"),
         ('age,job\n30,"co\nok"\n', "unknown-category", "line 2"),
         ('age,job\n30,"cook\n31,cook\n', "bad-record", "line 2"),
-        ("age,job\n30,cook\ninf,cook\n", "not-finite", "(first: line 3)"),
+        ("age,job\n30,cook\ninf,cook\n", "not-finite", "(1, line 3)"),
         ("age,job\n30,cook\n1,c\0k\n", "not-text", "zero byte"),
         ("age,age,job\n30,31,cook\n", "repeated-column", "'age'"),
         ('[{"age": 1}]', "not-a-table", "JSON"),
