@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from pffl.cli import terminal
-from pffl.cli.options import COLUMNS, Draft, Json, flag, listed, option, takes
+from pffl.cli.options import COLUMNS, Draft, Json, Open, flag, listed, option, takes
 from pffl.errors import MissingExtraError, UsageError
 
 if TYPE_CHECKING:
@@ -227,6 +227,7 @@ def report(
         list[str] | None,
         option("With --card: about.owner, purpose, date, …", "KEY=VALUE", "--set"),
     ] = None,
+    show: Open = False,
 ) -> None:
     """Write one self-contained page that opens without a network; or a model card.
 
@@ -236,15 +237,18 @@ def report(
     """
     from pffl._report.card import card as write_card
     from pffl._report.page import report as write_page
+    from pffl.cli.run import open_page
     from pffl.config import stated
 
     if settings and not card:
         raise UsageError("[no-effect] --set has an effect with --card alone")
-    if card and title:
-        raise UsageError("[options-conflict] --card is without --title")
+    if card and (title or show):
+        raise UsageError("[options-conflict] --card is without --title and --open")
     place = out or Path("card.md" if card else "report.html")
     if card:
         write_card(subject, out=place, **vars(stated(settings or [])))
     else:
         write_page(subject, out=place, title=title)
     terminal.show(f"{'Card' if card else 'Report'}: {place}")
+    if show:
+        open_page(place)

@@ -63,6 +63,7 @@ def flag(name: str, help: str) -> Any:
 
 Verbose = Annotated[bool, flag("--verbose -v", "Also show all figures and remarks.")]
 Json = Annotated[bool, flag("--json", "Print JSON, and nothing else.")]
+Open = Annotated[bool, flag("--open", "Open the report in the browser.")]
 
 
 class SharedOption(NamedTuple):

@@ -19,6 +19,7 @@ from pffl.cli.options import (
     OPTIONS,
     Draft,
     Json,
+    Open,
     Verbose,
     build,
     certified,
@@ -51,6 +52,7 @@ def run(
     ] = None,
     json: Json = False,
     verbose: Verbose = False,
+    show: Open = False,
 ) -> None:
     """Train one model over all silos, with a bound on the loss of every group.
 
@@ -61,6 +63,7 @@ def run(
     """
     from pffl.driver import SPEC as STOPPED
     from pffl.engines import DEPLOYED
+    from pffl.runs import REPORT
 
     if resume is not None:
         if out is not None:
@@ -89,6 +92,8 @@ def run(
         if json:
             terminal.print_json(found.result())
         print_result(found, directory, aside=json, verbose=verbose)
+    if show and (directory / REPORT).is_file():
+        open_page(directory / REPORT)
     if code >= INTERRUPTED:
         _say_how_to_go_on(directory)
     raise typer.Exit(code)
@@ -196,6 +201,14 @@ def print_result(
     short = line if len(line) <= target.width else "\n".join(parts)
     target.print()
     target.print(short, soft_wrap=True)
+
+
+def open_page(path: Path) -> None:
+    """Open a page in the browser, or say that it is missing."""
+    import webbrowser
+
+    if not webbrowser.open(path.resolve().as_uri()):
+        terminal.note(f"no browser was found: open {path} yourself")
 
 
 # Ctrl-C and SIGTERM
