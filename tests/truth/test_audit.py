@@ -203,9 +203,12 @@ def test_audits_of_the_same_rows_share_the_risk(people: Command) -> None:
     p.to_csv("p.csv", index=False)
     assert people("audit", "p.csv", *TABLE, "--clip", "0.01").code == 0
     assert evidence("audits/people-005")["terms"]["later"] == 3
+    (0.9 * p + 0.05).to_csv("q.csv", index=False)  # other probabilities, another model
+    assert people("audit", "q.csv", *TABLE, "--clip", "0.01").code == 0
+    assert evidence("audits/people-006")["terms"]["later"] == 4
     sharp(7).to_csv("people.csv", index=False)
     assert people("audit", "sharp0.csv", *TABLE, "--clip", "0.01").code == 0
-    assert evidence("audits/people-006")["terms"]["later"] == 0
+    assert evidence("audits/people-007")["terms"]["later"] == 0
 
 
 def test_an_audit_of_a_run_has_its_constraint_and_its_predictor(

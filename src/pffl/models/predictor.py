@@ -53,7 +53,7 @@ INTERCEPT = "(intercept)"
 PREDICTION, PROBABILITY = "prediction", "probability"  # columns of scores
 MAX_NUMBERS = 1 << 22  # at once
 FORMAT = "pffl model"
-VERSION = 6
+VERSION = 7
 ARRAYS = ("w", "multipliers", "input_mean", "input_scale", "input_fill", "bounds")
 
 
