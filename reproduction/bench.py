@@ -19,8 +19,8 @@ import numpy as np
 import pffl
 from pffl import methods
 from pffl._solve import open_engine, setting_of
-from pffl.driver import drive, drive_many
-from pffl.flow import Flow, Run, Start, ask_all, rounds
+from pffl.driver import drive
+from pffl.flow import Flow, Run, Start, ask_all, gather, rounds
 from pffl.prepare import prepare
 from pffl.problem import Point, Problem
 from pffl.queries import Evaluate, EvaluateTotal
@@ -214,7 +214,7 @@ class Bench:
             problem = self.priced(notion, L2, float(bound), price)
             problem = replace(problem, risk_weight=method.risk_weight)
             flows.append(self._measured(problem, rounds(problem, method)))
-        return drive_many(self.engine, flows)
+        return list(drive(self.engine, gather(*flows)))
 
     def priced(
         self, notion: str, l2: float, bound: float, price: float | None

@@ -27,8 +27,8 @@ import numpy as np
 import pffl
 from pffl import methods
 from pffl._solve import open_engine, setting_of
-from pffl.driver import drive, drive_many
-from pffl.flow import rounds
+from pffl.driver import drive
+from pffl.flow import gather, rounds
 from pffl.prepare import prepare
 from pffl.problem import Problem
 
@@ -106,7 +106,7 @@ class Draw:
                 risk_weight=float(method.risk_weight),
             )
             flows.append(rounds(own, method))
-        return [run.point.w for run in drive_many(self.engine, flows)]
+        return [run.point.w for run in drive(self.engine, gather(*flows))]
 
     def bounds(self, notion: str) -> list[float]:
         """Return bounds between the least that is possible and what FedAvg has."""

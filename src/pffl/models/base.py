@@ -374,6 +374,8 @@ class Model(ABC):
 
     def predict_values(self, w: FloatArray, X: Design) -> FloatArray:
         """Return predicted numbers, in the target's own units."""
+        if self.n_classes:
+            self.refuse("predict numbers")
         return self.target.mean + self.target.scale * self.scores(w, X)
 
     def residual_losses(self, residual: FloatArray) -> FloatArray:
