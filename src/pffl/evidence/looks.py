@@ -88,9 +88,9 @@ def look(e: Evidence) -> Look | None:
         return None
     rows = _rows(e, held) + ([] if path is None else _rows(e, path.shipped.calibration))
     cells = [(c.cell, c.bound, c.silo, c.of) for c in e.cells]
-    model = e.model.fingerprint, cells
-    if not e.trained:  # probabilities from elsewhere are told apart by what they lose
-        model = *model, [f"{loss:.9e}" for loss in held.strata["loss"]]
+    # Probabilities from elsewhere are told apart by what they lose.
+    losses = [] if e.trained else [f"{loss:.9e}" for loss in held.strata["loss"]]
+    model = e.model.fingerprint, cells, losses
     # What the statements on new people depend on; bets of an audit are blind.
     paid = terms.confidence, terms.candidates, terms.loss_bound, terms.weight_bound
     return Look(
