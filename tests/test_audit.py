@@ -163,6 +163,15 @@ def test_probabilities_by_row_or_by_id(tmp_path, classes, id):
     assert not_verified(found, rows, tmp_path) == []
 
 
+def test_inputs_that_are_missing_and_the_column_that_predict_writes(tmp_path):
+    frame, model = people().copy(), fitted()
+    p = model.predict_proba(frame[X])[:, 1]
+    frame.loc[3, X[0]] = np.nan
+    column = f"probability_{model.classes_[1]}"
+    found = pffl.audit(*joined(tmp_path, frame, {column: p}))
+    assert group_losses(found.certificate) == pytest.approx(expected(model, 2))
+
+
 def test_probabilities_cannot_be_trained():
     model, one = Probabilities(), np.ones(1)
     with raises(UsageError, "not-available"):

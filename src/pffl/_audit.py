@@ -574,7 +574,10 @@ def with_probabilities(
     import pandas as pd
 
     frame, predicted = read_table(table)[0], read_table(predictions)[0]
-    labels = Federation.from_table(frame, **options).schema.labels
+    with warnings.catch_warnings():  # the inputs of the table are not used
+        warnings.simplefilter("ignore")
+        whole = Federation.from_table(frame, **{**options, "missing": "indicator"})
+    labels = whole.schema.labels
     if not labels:
         raise DataError(
             "[numeric-target] probabilities need classes, and the label is a number"
@@ -634,7 +637,8 @@ def _in_order(frame: Any, predicted: Any, id: str | None) -> Any:
 
 def _columns(there: list[str], labels: Sequence[str], column: str | None) -> list[str]:
     """Return the columns with the probabilities, in the order of the classes."""
-    by_class = list(labels), [f"{PROBABILITY}_{label}" for label in labels]
+    written = [f"{PROBABILITY}_{label}" for label in labels]  # by pffl predict
+    by_class = list(labels), written, written[-1:]
     known = ([column or PROBABILITY], *(by_class if column is None else ()))
     for names in known:
         if {*names} <= {*there} and len(names) in (len(labels), 3 - len(labels)):
