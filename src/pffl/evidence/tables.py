@@ -221,8 +221,8 @@ def loss_in_words(c: Conclusions) -> str:
             "The loss is the squared error (less for large errors, with Huber's), so "
             "its root is a typical error in the target's unit"
         )
-    coin = "a coin" if many == 2 else f"a fair draw among {many} labels"
-    return f"A loss of {decimals(math.log(many))} is {coin}, 0 is sure and right"
+    coin = "a coin toss" if many == 2 else f"a fair draw among {many} labels"
+    return f"A loss of {decimals(math.log(many))} is {coin}; 0 is perfect"
 
 
 # Rates of groups
