@@ -225,8 +225,8 @@ def prepare(
         )
     if constraint is not None and constraint.goal != "loss" and not options.certify:
         raise UsageError(
-            f"[needs-certify] a bound on a rate ('{constraint.name}') is certified: "
-            "use `certify=True` in `solve`, or `audit`"
+            f"[needs-certify] a bound on a rate ('{constraint.name}') is about new "
+            "people: ask for a certificate with it (certify)"
         )
     schema = setting.schema
     counted = yield from counting or count(schema)
