@@ -107,7 +107,7 @@ DAMAGE = {
     "unknown model": with_own_header(lambda h: h.update(model={"kind": "oracle"})),
     "schema is no table": with_own_header(lambda h: h.update(schema=[])),
     "a number as a name": with_own_header(lambda h: h["schema"].update(features=[3])),
-    "a later version": with_own_header(lambda h: h.update(version=7)),
+    "a later version": with_own_header(lambda h: h.update(version=h["version"] + 1)),
     "no preparation": with_own_header(lambda h: h.update(preparation=None)),
     "another vocabulary": with_own_header(
         lambda h: h["preparation"]["columns"][0].update(kind="category", values=["a"])
