@@ -281,11 +281,16 @@ class CandidatePath:
         wanted: Wanted,
         rows: FloatArray,
     ) -> CandidatePath:
-        """Take standard errors from the training losses of the first model (line 1)."""
-        errors = np.sqrt(first.measured.seen.variances / np.maximum(rows, 1.0))
+        """Take standard errors from the first model, by training rows (line 1)."""
+        errors = np.sqrt(cls.variances(first, problem) / np.maximum(rows, 1.0))
         largest = float(errors.max(initial=0.0))
         least = MIN_ERROR * (largest if largest > 0 else 1.0)
         return cls(problem, method, wanted, np.maximum(errors, least))
+
+    @staticmethod
+    def variances(first: Fitted, problem: Problem) -> FloatArray:
+        """Return the variance of the losses of each cell."""
+        return first.measured.seen.variances
 
     def safety(self, one: Fitted) -> float:
         """Return min_z (ζ_z − μ_z)/se_z on the training rows."""
@@ -399,21 +404,11 @@ class RatePath(CandidatePath):
 
     column: ClassVar[str] = "wrong"
 
-    @classmethod
-    def near(
-        cls,
-        first: Fitted,
-        problem: Problem,
-        method: Method,
-        wanted: Wanted,
-        rows: FloatArray,
-    ) -> RatePath:
-        """Take binomial standard errors, at the bounds themselves."""
+    @staticmethod
+    def variances(first: Fitted, problem: Problem) -> FloatArray:
+        """Return the binomial variance of each cell, at the bound itself."""
         r = problem.cells.bounds
-        errors = np.sqrt(r * (1.0 - r) / np.maximum(rows, 1.0))
-        largest = float(errors.max(initial=0.0))
-        least = MIN_ERROR * (largest if largest > 0 else 1.0)
-        return cls(problem, method, wanted, np.maximum(errors, least))
+        return r * (1.0 - r)
 
     def fits(self, first: Fitted, many: int) -> Flow[list[Fitted]]:
         """Train for tighter and tighter loss bounds, then between where rates pass."""

@@ -45,7 +45,7 @@ Fairness | certify    | run.certify         | [CONFIDENCE] | Certify bounds for 
 Training | model      | model.kind          | KIND         | logistic, softmax, least-squares, huber, …
 Training | method     | method.kind         | KIND         | auto, exact, first-order, pffl, fedavg, …
 Training | l2         | model.l2            | NUMBER       | Ridge term; or auto.
-Training | threshold  | model.threshold     | NUMBER       | Probability above which to select (0.5); 20% selects so many.
+Training | threshold  | model.threshold     | NUMBER       | Probability above which to select (0.5); 20% selects that share.
 Training | seed       | data.seed, run.seed | N            | Seed of silos, split and training.
 Training | epsilon    | privacy.epsilon     | NUMBER       | Privacy budget: adds noise.
 """  # noqa: E501
