@@ -12,8 +12,10 @@ import inspect
 import os
 import shutil
 import sys
+from contextlib import suppress
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from sphinx.util.inspect import stringify_signature
 
@@ -167,8 +169,17 @@ def shown_signature(
         return None
     words = set(text.replace(",", " ").split())
     kept = [p for p in found.parameters.values() if p.name in words]
+    with suppress(NameError, TypeError):  # "silos" or "rows", not the name of a type
+        hints = get_type_hints(thing if is_dataclass(thing) else thing.__init__)
+        kept = [p.replace(annotation=_values(hints, p)) for p in kept]
     shown = found.replace(parameters=kept, return_annotation=found.empty)
-    return stringify_signature(shown), None
+    return stringify_signature(shown, unqualified_typehints=True), None
+
+
+def _values(hints: dict[str, Any], parameter: inspect.Parameter) -> Any:
+    """Return the allowed values of a parameter, where they are listed."""
+    hint = hints.get(parameter.name)
+    return hint if "Literal[" in str(hint) else parameter.annotation
 
 
 def beside_the_pages(app: Any, tree: Any) -> None:

@@ -7,6 +7,7 @@ tests/docs/test_notebooks.py.
 from __future__ import annotations
 
 import html
+import json
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ import sys
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -71,3 +73,13 @@ def test_nothing_is_loaded_from_elsewhere(site):
         for link in loads.findall(p.read_text("utf-8"))
     }
     assert found == set()
+
+
+@pytest.mark.parametrize("word", ["multiclass", "xgboost", "polar", "demograph"])
+def test_the_search_finds_what_people_look_for(site, word):
+    """Stems, as the search has them; results of measurements are not in it."""
+    text = (site / "searchindex.js").read_text("utf-8")
+    index = json.loads(text.removeprefix("Search.setIndex(").removesuffix(")"))
+    found = {index["docnames"][n] for n in np.atleast_1d(index["terms"][word])}
+    assert any(name.startswith("docs/") for name in found)
+    assert not any(name.startswith(("benchmarks", "reproduction")) for name in found)
