@@ -46,7 +46,7 @@ MEMBERS = {
     "pffl.FairClassifier": "fit, predict, predict_proba, certificate",
     "pffl.FairRegressor": "fit, predict, certificate",
     "pffl.Federation": "from_table, from_arrays, with_calibration, export",
-    "pffl.data.TableEncoder": "encode, transform, to_json, from_json",
+    "pffl.data.TableEncoder": "inputs, rows, as_transformer, as_dict, from_dict",
     "pffl.Solution": "status, message, gap, cells, history, certificate, notes, "
     "predictor, predict, predict_proba, plot, report, card, save, as_dict",
     "pffl._feasible.Feasible": "sentence, table, alone, forecast, as_dict",

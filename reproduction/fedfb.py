@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import warnings
 from dataclasses import replace
+from itertools import compress
 
 import numpy as np
 import pandas as pd
 
 import pffl
-from pffl.data import Attribute, Column, Rows, TableEncoding, partition
+from pffl.data import Attribute, Column, Rows, TableEncoder, partition
 from pffl.datasets import _people
 from pffl.datasets._fetch import fetch
 
@@ -49,17 +49,16 @@ def compas(
         table[name] = (number - number.min()) / (number.max() - number.min())
         columns.append(Column(name, "number"))
     for name in ("age_cat", "c_charge_degree", "c_charge_desc"):
-        # A missing description has no own column: all its columns are 0.
-        values = tuple(sorted(set(table[name]) - {""}))
+        values = tuple(sorted(set(table[name])))
         columns.append(Column(name, "category", values))
     groups = [Attribute(n, tuple(sorted(set(table[n])))) for n in ("sex", "race")]
-    known = tuple(columns), tuple(groups), labels, target
-    encoding = TableEncoding(*known, unseen="ignore")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # missing descriptions are meant to be none
-        schema, rows = encoding.schema, encoding.rows(table)
-    if not isinstance(rows.X, np.ndarray):
-        rows = replace(rows, X=rows.X.toarray())
+    encoder = TableEncoder(tuple(columns), tuple(groups), labels, target)
+    schema, rows = encoder.schema, encoder.rows(table)
+    # A missing description has no input of its own: all others are 0.
+    own = [not name.endswith("=") for name in schema.features]
+    schema = replace(schema, features=tuple(compress(schema.features, own)))
+    X = rows.X if isinstance(rows.X, np.ndarray) else rows.X.toarray()
+    rows = replace(rows, X=X[:, own])
     older = table["age"].to_numpy() > 0.1
     cut = int(0.7 * len(rows))
     first = np.arange(len(rows)) < cut
@@ -103,5 +102,5 @@ def with_groups_as_inputs(federation: pffl.Federation) -> pffl.Federation:
         for silo in federation.silos
     )
     notes = (*federation.notes, "the group is an input")
-    known = TableEncoding.of_numbers(schema, federation.encoding.typed)
+    known = TableEncoder.of_numbers(schema, federation.encoding.typed)
     return replace(federation, schema=schema, silos=silos, encoding=known, notes=notes)

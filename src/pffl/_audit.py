@@ -37,7 +37,7 @@ from pffl.config import (
     set_apart,
 )
 from pffl.constraints import AUTO, Constraint, settled
-from pffl.data.columns import TableEncoding, as_column, encode_values
+from pffl.data.columns import TableEncoder, as_column, encode_values
 from pffl.data.federation import Federation
 from pffl.data.read import read_table, require
 from pffl.data.schema import Schema
@@ -150,7 +150,7 @@ class Audit(Result):
     """What an audit found: the model, and the evidence that all of it follows from."""
 
     audited: Audited
-    preparation: TableEncoding
+    preparation: TableEncoder
     evidence: Evidence
 
     @cached_property
@@ -720,7 +720,6 @@ def open_model(
                 table,
                 predictor.preparation,
                 TableOptions(**given),
-                unseen=given.get("unseen"),
                 name=source.name,
             )
             federation = set_apart(federation, source.values)

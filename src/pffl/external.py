@@ -20,7 +20,7 @@ import numpy as np
 from pffl._solve import noted, prepared, setting_of
 from pffl.callbacks import Callback
 from pffl.constraints import Constraint
-from pffl.data.columns import TableEncoding
+from pffl.data.columns import TableEncoder
 from pffl.data.federation import Federation
 from pffl.data.schema import Attribute, Schema
 from pffl.driver import drive
@@ -527,7 +527,7 @@ class LoaderEngine:
         self.network, self.schema, self.rows = network, schema, rows
         self.split, self.name = split, name
         self.link = loss_for(network.loss, schema)
-        self.encoding = TableEncoding.of_numbers(schema)
+        self.encoding = TableEncoder.of_numbers(schema)
         self.device = network.torch_device
         self.module = copy.deepcopy(network.module).to(self.device)
         reported = Reported.of(state_arrays(self.module), loss)

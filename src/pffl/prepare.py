@@ -11,7 +11,7 @@ import numpy as np
 
 from pffl.constraints import Cells, Constraint
 from pffl.data.checks import listing
-from pffl.data.columns import TableEncoding
+from pffl.data.columns import TableEncoder
 from pffl.data.schema import Schema
 from pffl.errors import DataError, Problems, UsageError, wrong
 from pffl.evidence.record import Data
@@ -176,13 +176,13 @@ class Setting:
     silo_names: tuple[str, ...]
     splits: tuple[str, ...]
     data: Data
-    encoding: TableEncoding
+    encoding: TableEncoder
     access: Access = field(default_factory=Access)
     calibration_overlap: int | None = None
 
     @classmethod
     def pooled(
-        cls, name: str, encoding: TableEncoding, splits: Sequence[str], sites: int
+        cls, name: str, encoding: TableEncoder, splits: Sequence[str], sites: int
     ) -> Setting:
         """Return the setting of sites that answer as one silo, under secure sums.
 

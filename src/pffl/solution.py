@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pffl._report import charts
-from pffl.data.columns import TableEncoding, Unseen
+from pffl.data.columns import TableEncoder
 from pffl.data.schema import Schema
 from pffl.errors import NotMetError, UsageError
 from pffl.evidence import tables
@@ -124,7 +124,7 @@ class Result:
         return tuple(self.evidence.notes)
 
     @property
-    def encoding(self) -> TableEncoding:
+    def encoding(self) -> TableEncoder:
         """How tables become inputs."""
         return self.predictor.preparation
 
@@ -185,21 +185,17 @@ class Result:
             lead=tables.as_html(tables.verdicts(c)) + self._picture,
         )
 
-    def predict(self, table: Table, *, unseen: Unseen | None = None) -> NDArray[Any]:
+    def predict(self, table: Table) -> NDArray[Any]:
         """Labels in their own type, or numbers; see `Predictor.predict`."""
-        return self.predictor.predict(table, unseen=unseen)
+        return self.predictor.predict(table)
 
-    def predict_proba(
-        self, table: Table, *, unseen: Unseen | None = None
-    ) -> FloatArray:
+    def predict_proba(self, table: Table) -> FloatArray:
         """Class probabilities; see `Predictor.predict_proba`."""
-        return self.predictor.predict_proba(table, unseen=unseen)
+        return self.predictor.predict_proba(table)
 
-    def decision_function(
-        self, table: Table, *, unseen: Unseen | None = None
-    ) -> FloatArray:
+    def decision_function(self, table: Table) -> FloatArray:
         """Scores; see `Predictor.decision_function`."""
-        return self.predictor.decision_function(table, unseen=unseen)
+        return self.predictor.decision_function(table)
 
     @cached_property
     def history(self) -> pd.DataFrame:
@@ -277,7 +273,7 @@ class Solution(Result):
         problem: Problem,
         rows: Sequence[Round],
         evidence: Evidence,
-        encoding: TableEncoding,
+        encoding: TableEncoder,
     ) -> Solution:
         """Return what came of a problem."""
         predictor = Predictor(

@@ -39,6 +39,7 @@ def test_scores_are_those_of_the_model(command, model, rows, tmp_path):
     seen = command("predict", model, rows, "-o", out, "--keep", "id", "--keep", "note")
     assert (seen.code, seen.out) == (0, "")
     assert "120 rows scored" in seen.err
+    assert command("predict", model, rows, "--keep", "prediction").code == 2
     scores = pd.read_csv(out, keep_default_na=False)
     assert list(scores) == ["id", "note", "prediction", *PROBABILITIES]
     table, one = pd.read_csv(rows, keep_default_na=False), solved("text")
@@ -104,21 +105,7 @@ def test_what_is_wrong_is_told_with_its_line(
     seen = command("predict", model, path, "-o", tmp_path / "scores.csv")
     assert (seen.code, seen.error, seen.out) == (3, error, "")
     assert says in " ".join(seen.err.split())
-    assert "--unseen" in seen.err or error != "unknown-category"
     assert not (tmp_path / "scores.csv").exists()
-
-
-def test_unseen_values_are_taken_on_request_and_counted_over_all_pieces(
-    command, model, rows
-):
-    rows.write_text("job,age\n" + "pilot,30\ncook,40\n" * 200)
-    seen = command("predict", model, rows, "--unseen", "ignore")
-    assert seen.code == 0
-    assert len(seen.out.splitlines()) == 401
-    assert seen.err.count("'pilot'") == 1
-    assert command("predict", model, rows).code == 3
-    assert command("predict", model, rows, "--unseen", "guess").code == 2
-    assert command("predict", model, rows, "--keep", "prediction").code == 2
 
 
 # Audits of a model of ours

@@ -121,7 +121,7 @@ CASES = {
         cells("nr", lambda i: 1000 + i), "", None, "'nr' has a different whole number",
     ),
     # Texts and categories
-    "missing or not": (at("site", range(5), "?"), "", None, "'?' in 'site' (5)"),
+    "missing or not": (at("site", range(5), "?"), "", None, "'?' looks like a missing"),
     "many categories": (
         cells("place", lambda i: f"z{i % 150}"), "", None, "'place': 150 categories",
     ),

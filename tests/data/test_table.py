@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from pffl.data import TableEncoding
+from pffl.data import TableEncoder
 from pffl.errors import DataError, UsageError
 from tests.data.tables import build, people
 from tests.raising import raises
@@ -109,12 +109,12 @@ def test_what_was_decided_is_kept_as_plain_data():
     plain = json.loads(json.dumps(encoding.as_dict()))
     told = {"name": "age", "kind": "number", "indicator": True}
     assert plain["columns"][0] == told
-    again = TableEncoding.from_dict(plain)
+    again = TableEncoder.from_dict(plain)
     assert again == encoding
     np.testing.assert_array_equal(again.rows(frame).X, encoding.rows(frame).X)
     plain["columns"][0]["kind"] = "date"
     with raises(DataError, "wrong-value"):
-        TableEncoding.from_dict(plain)
+        TableEncoder.from_dict(plain)
 
 
 def test_new_rows_with_flaws_are_refused_in_one_message():
@@ -139,7 +139,7 @@ def test_declared_values_leave_the_others_as_one():
     federation = build(frame, columns={"zip": {"values": kept}}, test_fraction=0.0)
     column = next(c for c in federation.encoding.columns if c.name == "zip")
     assert column.values == (*kept, "other")
-    again = TableEncoding.from_dict(federation.encoding.as_dict())
+    again = TableEncoder.from_dict(federation.encoding.as_dict())
     X = again.inputs(frame[:2].assign(zip=[kept[0], "never seen"]))
     names = again.schema.features
     assert X[0, names.index(f"zip={kept[0]}")] == X[1, names.index("zip=other")] == 1

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import pffl
-from pffl.data import Attribute, TableEncoding
+from pffl.data import Attribute, TableEncoder
 from pffl.errors import UsageError
 from pffl.models import Inputs
 from tests.data import tables
@@ -115,12 +115,12 @@ def test_dense_and_sparse_rows_are_the_same_rows(hashed, monkeypatch):
         assert np.array_equal(other.rows().X.toarray(), one.rows().X)
         assert other.rows().X.has_canonical_format
         assert other.rows().X.data.all()
-    assert sparse.encoding == TableEncoding.from_dict(sparse.encoding.as_dict())
+    assert sparse.encoding == TableEncoder.from_dict(sparse.encoding.as_dict())
 
 
 def test_wide_and_mostly_zero_is_sparse_and_all_else_as_ever():
     def kept(columns):
-        return TableEncoding(tuple(columns), SEX, ("0", "1"), "y").encoder.keeps_sparse
+        return TableEncoder(tuple(columns), SEX, ("0", "1"), "y").keeps_sparse
 
     def coded(name, size):
         return Column(name, "category", tuple(map(str, range(size))))

@@ -17,7 +17,7 @@ import pffl
 from pffl._solve import solving
 from pffl.callbacks import Callback
 from pffl.config import read_plan
-from pffl.data import Federation, Rows, Schema, Silo, TableEncoding
+from pffl.data import Federation, Rows, Schema, Silo, TableEncoder
 from pffl.deploy import Agreement, InMemory, Limits, Remote, Site, SiteKey
 from pffl.driver import drive
 from pffl.engines import Reference
@@ -68,7 +68,7 @@ def agree(federation: Federation, **changes: Any) -> Agreement:
 
 def alone(silo: Silo, schema: Schema, **changes: Any) -> Agreement:
     """What a site by itself agrees on: nothing but names."""
-    encoding = TableEncoding.of_numbers(schema)
+    encoding = TableEncoder.of_numbers(schema)
     agreed = Agreement("data", encoding, (silo.name,), tuple(silo.splits), floor=0)
     return replace(agreed, **changes)
 

@@ -239,7 +239,7 @@ def test_a_pipeline_is_cloned_and_pickled():
     np.testing.assert_array_equal(again.decision_function(frame), expected)
     fitted = clone(pipeline).fit(frame, frame["income"])  # it stays what it is
     np.testing.assert_array_equal(fitted.decision_function(frame), expected)
-    assert pipeline[0] == predictor.preparation.encoder  # what trained is exported
+    assert pipeline[0].func.__self__ == predictor.preparation  # what trained
 
 
 def test_the_same_predictor_gives_the_same_bytes(tmp_path):
@@ -263,58 +263,38 @@ def test_a_graph_says_what_it_is(tmp_path):
     assert said["model_fingerprint"] == saved.hash()  # that of page and card
     assert json.loads(said["loss_bound"]) == LOSS_BOUND
     assert json.loads(said["bounds"]) == {"f": 0.5}
-    assert said["unseen"] == "refuse"
     inputs = "age fnlwgt workclass region capital-gain"
     assert [one.name for one in model.graph.input] == inputs.split()
     outputs = "label probabilities decision"
     assert [one.name for one in model.graph.output] == outputs.split()
 
 
-@pytest.mark.parametrize("unseen", ["refuse", "ignore"])
-def test_values_that_were_not_seen(unseen):
-    frame = table(credit)
-    options = {"missing": "indicator", "columns": {"account": {"kind": "category"}}}
-    predictor = predictor_of(frame, pffl.LogisticRegression(), **options)
-    strange = frame.assign(account=99)
-    pipeline = predictor.to_sklearn(unseen=unseen)
-    model = predictor.to_onnx(unseen=unseen)
-    found = run(model, feed(predictor, strange))
-    assert {one.key: one.value for one in model.metadata_props}["unseen"] == unseen
-    if unseen == "refuse":
-        with pytest.raises(DataError):
-            predictor.predict(strange)
-        with pytest.raises(ValueError, match="unknown values"):
-            pipeline.predict(strange)
-        assert np.isnan(found["decision"]).all()
-        assert np.isnan(found["probabilities"]).all()
-        assert (found["label"] == -1).all()  # 1 and 2 are the labels
-        return
-    X = predictor.preparation.inputs(frame.assign(account=11))
-    X[:, predictor.schema.features.index("account=11")] = 0.0
-    expected = predictor.decision_function(X)
-    with pytest.warns(DataWarning, match="account"):
-        scores = predictor.decision_function(strange, unseen=unseen)
-    np.testing.assert_array_equal(scores, expected)
-    with pytest.warns(DataWarning, match="account"):
-        scores = pipeline.decision_function(strange)
-    np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(found["decision"], expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("unseen", ["refuse", "ignore"])
-def test_what_may_not_be_missing_is_refused(unseen):
+@pytest.mark.parametrize(
+    "gap", [{"workclass": None}, {"workclass": "new"}, {"age": np.nan}, {"age": np.inf}]
+)
+def test_what_is_refused_here_is_nan_there(gap):
     frame = table(adult)
-    predictor = predictor_of(frame, pffl.LogisticRegression(), unseen=unseen)
-    pipeline, model = predictor.to_sklearn(), predictor.to_onnx()
-    for gap in ({"workclass": None}, {"age": np.nan}, {"age": np.inf}):
-        given = frame.iloc[:2].assign(**gap)
-        with pytest.raises(DataError):
-            predictor.predict(given)
-        with pytest.raises(ValueError, match=r"missing values|infinite"):
-            pipeline.predict(given)
-        found = run(model, feed(predictor, given))
-        assert np.isnan(found["decision"]).all()
-        assert list(found["label"]) == ["", ""]
+    predictor = predictor_of(frame, pffl.LogisticRegression())
+    given = frame.iloc[:2].assign(**gap)
+    with pytest.raises(DataError):
+        predictor.predict(given)
+    with pytest.raises(ValueError, match=r"missing|infinite|unknown"):
+        predictor.to_sklearn().predict(given)
+    found = run(predictor.to_onnx(), feed(predictor, given))
+    assert np.isnan(found["decision"]).all()
+    assert np.isnan(found["probabilities"]).all()
+    assert list(found["label"]) == ["", ""]
+
+
+def test_unknown_values_are_other_where_that_is_declared():
+    frame = table(adult)
+    declared = {"workclass": {"values": ["Private", "?"]}}
+    predictor = predictor_of(frame, pffl.LogisticRegression(), columns=declared)
+    known, new = (frame.assign(workclass=job) for job in ("State-gov", "new"))
+    expected = predictor.decision_function(known)
+    np.testing.assert_array_equal(predictor.decision_function(new), expected)
+    found = run(predictor.to_onnx(), feed(predictor, new))["decision"]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(

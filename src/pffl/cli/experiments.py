@@ -27,7 +27,7 @@ Jobs = Annotated[int, option("Processes (1).", "N", min=1, **PLAIN)]
 @takes(
     *COLUMNS,
     *("constraint", "bound", "model"),
-    unused="data.unseen data.seed method.* privacy.* policy.* about.* run.engine "
+    unused="data.seed method.* privacy.* policy.* about.* run.engine "
     "run.certify run.selection_rate run.models run.smallest_bound run.seed",
 )
 def compare(

@@ -7,7 +7,7 @@ import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -55,10 +55,6 @@ def predict(
         list[str] | None,
         option("Column of ROWS to write with the scores; repeatable.", "COLUMN"),
     ] = None,
-    unseen: Annotated[
-        Literal["refuse", "ignore"] | None,
-        option("New categories. Default: as in training.", "HOW"),
-    ] = None,
 ) -> None:
     """Score new rows with a saved model: prediction, and probability of each class.
 
@@ -75,7 +71,7 @@ def predict(
     try:
         saved = load(model)
         own = saved.predictor if isinstance(saved, Result) else saved
-        found = score_file(own, rows, target, keep=keep or (), unseen=unseen)
+        found = score_file(own, rows, target, keep=keep or ())
         sys.stdout.flush()
     except BrokenPipeError:  # whoever read the scores has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

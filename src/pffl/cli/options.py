@@ -155,7 +155,7 @@ def listed(text: str) -> list[str]:
 
 # Words
 
-OWN_OPTIONS = ("clip", "p_min", "unseen")  # of audit and predict
+OWN_OPTIONS = ("clip", "p_min")  # of audit
 
 
 def in_options(message: str) -> str:

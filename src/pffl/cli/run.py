@@ -266,7 +266,7 @@ def _say_how_to_go_on(directory: Path) -> None:
 @takes(
     *COLUMNS,
     *("constraint", "bound", "model", "method", "seed", "epsilon"),
-    unused="data.unseen run.certify run.models run.error_at_most run.smallest_bound "
+    unused="run.certify run.models run.error_at_most run.smallest_bound "
     "run.selection_rate about.* policy.*",
 )
 def feasible(
@@ -359,7 +359,7 @@ def _show_releases(spec: RunSpec, *, json: bool) -> None:
 @takes(
     *COLUMNS,
     optional=True,
-    unused="data.unseen constraint.* model.* method.* run.* privacy.* policy.* about.*",
+    unused="constraint.* model.* method.* run.* privacy.* policy.* about.*",
 )
 def data(
     draft: Draft | None,

@@ -3,7 +3,6 @@
 from pffl.data.checks import DataWarning as DataWarning
 from pffl.data.columns import Column as Column
 from pffl.data.columns import TableEncoder as TableEncoder
-from pffl.data.columns import TableEncoding as TableEncoding
 from pffl.data.federation import Federation as Federation
 from pffl.data.federation import PooledRows as PooledRows
 from pffl.data.rows import Rows as Rows

@@ -9,20 +9,28 @@ training, at a site, in prediction, and in a scikit-learn pipeline, by the same
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.data.checks import listing, warn, weight_problems
-from pffl.data.read import LINE, Table, is_number, read_chunks, read_table, require
+from pffl.data.checks import listing, weight_problems
+from pffl.data.read import (
+    LINE,
+    Table,
+    is_number,
+    is_table,
+    read_chunks,
+    read_table,
+    require,
+)
 from pffl.data.rows import Matrix, Rows, as_csr, is_sparse, stacked
 from pffl.data.schema import MISSING, Attribute, Schema
-from pffl.errors import DataError, Problems, UsageError
+from pffl.errors import DataError, Problems
 from pffl.records import Record, read
 from pffl.typing import BoolArray, FloatArray, IntArray
 
@@ -30,8 +38,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from scipy.sparse import csr_array
     from sklearn.feature_extraction.text import HashingVectorizer
+    from sklearn.preprocessing import FunctionTransformer
 
-Unseen: TypeAlias = Literal["refuse", "ignore"]
 Value: TypeAlias = bool | int | float | str
 
 OTHER = "other"
@@ -174,15 +182,13 @@ def match_names(
     what: str,
     problems: Problems,
     *,
-    unknown: int | None = None,
-    advice: str = "",
+    other: bool = False,
     remedy: str = "",
 ) -> IntArray:
     """Codes of a column's values among `names`; unknown and missing ones are noted.
 
-    With an `unknown` code they have that one instead; of code −1 (none) is warned.
-    `advice` is on unknown values, `remedy` on missing ones.
-    Where a column held numbers only, ``007`` was called ``7``, and is so here.
+    With `other`, unknown values are ``other``, which is a name. `remedy` is on missing
+    values. Where a column held numbers only, ``007`` was called ``7``, and is so here.
     """
     codes_of = {name: code for code, name in enumerate(names)}
     seen, codes = category_codes(series)
@@ -195,15 +201,11 @@ def match_names(
     odd = (found < 0) & ~absent
     told = f"[missing-values] {what}: missing values"
     note(problems, told, series, absent, remedy)
-    if unknown is None:
+    if other:
+        found[odd] = codes_of[OTHER]
+    else:
         told, known_are = f"[unknown-category] {what}: unknown values", "; known are "
-        known_are += listing(map(repr, names)) + advice
-        note(problems, told, series, odd, known_are)
-    elif odd.any():
-        found[odd] = unknown
-        if unknown == -1:  # the same words for every piece of a file
-            shown = listing(f"'{seen[k]}'" for k in np.unique(codes[odd]))
-            warn(f"{what}: unknown values, taken as no value: {shown}")
+        note(problems, told, series, odd, known_are + listing(map(repr, names)))
     return found
 
 
@@ -348,17 +350,13 @@ class Column(Record):
         return (len(self.values) or self.hash or 1) + self.indicator
 
     def encode(
-        self, series: pd.Series, problems: Problems, unseen: Unseen = "refuse"
+        self, series: pd.Series, problems: Problems
     ) -> list[FloatArray | csr_array]:
         """Return the inputs of all rows; note whatever cannot be encoded."""
         what = f"column '{self.name}'"
         if self.kind == "category":
-            none = -1 if unseen == "ignore" else None
-            unknown = self.values.index(OTHER) if self.other else none
-            advice = "; `unseen='ignore'` takes them as none of these"
-            told: Any = {"advice": advice, "remedy": MISSING_REMEDY}
-            known = series, self.values, what, problems
-            codes = match_names(*known, unknown=unknown, **told)
+            told: Any = {"other": self.other, "remedy": MISSING_REMEDY}
+            codes = match_names(series, self.values, what, problems, **told)
             return [one_hot(codes, len(self.values))]
         missing = series.isna().to_numpy(dtype=bool)
         if self.hash is not None:
@@ -380,9 +378,9 @@ class Column(Record):
         return [block]
 
 
-@dataclass
+@dataclass(frozen=True)
 class TableEncoder(Record):
-    """Turn tables into inputs: a scikit-learn transformer described by plain columns.
+    """Turn tables into rows, as was decided once: plain, and kept as JSON.
 
     It learns nothing from rows: all is declared, so any part of a table is encoded as
     the whole would be. Rows are kept without their zeros where there are at least 256
@@ -392,143 +390,8 @@ class TableEncoder(Record):
     Parameters
     ----------
     columns
-        The columns that are inputs, in order.
-    unseen
-        What becomes of unknown categories, unless the column has an ``other``:
-        ``refuse``, or ``ignore``: none of the known ones.
-    """
-
-    columns: tuple[Column, ...] = ()
-    unseen: Unseen = "refuse"
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the inputs, in order."""
-        return tuple(name for column in self.columns for name in column.features)
-
-    @property
-    def keeps_sparse(self) -> bool:
-        """Whether rows are kept without their zeros."""
-        filled = sum(min(USUAL_WORDS, column.hash or 1) for column in self.columns)
-        width = sum(column.width for column in self.columns)
-        return width >= SPARSE_WIDTH and filled < SPARSE_SHARE * width
-
-    def encode(
-        self,
-        frame: pd.DataFrame,
-        problems: Problems | None = None,
-        unseen: Unseen | None = None,
-    ) -> Matrix:
-        """Return the inputs of all rows, shape (rows, inputs); raise all that is wrong.
-
-        Parameters
-        ----------
-        frame
-            The table; columns that are not needed may be there.
-        problems
-            Where to note what is wrong, if it is not to be raised.
-        unseen
-            Other than the encoder's own.
-        """
-        from scipy.sparse import csr_array, hstack
-
-        if unseen not in (None, *get_args(Unseen)):
-            told = f"'unseen' must be one of {get_args(Unseen)}. Got {unseen}."
-            raise UsageError(told)
-        noted = problems or Problems("table", DataError)
-        before, blocks = len(noted.found), list[Any]()
-        for column in self.columns:
-            blocks += column.encode(frame[column.name], noted, unseen or self.unseen)
-        if problems is None:
-            noted.raise_if_any()
-        width = sum(column.width for column in self.columns)
-        if len(noted.found) > before:
-            return np.empty((0, width))
-        if self.keeps_sparse:
-            parts = [csr_array(b[:, None]) if b.ndim == 1 else b for b in blocks]
-            return as_csr(hstack(parts, format="csr"))
-        out, start = np.empty((len(frame), width)), 0
-        for block in blocks:
-            own = block[:, None] if block.ndim == 1 else block.toarray()
-            out[:, start : (start := start + own.shape[1])] = own
-        return out
-
-    def to_json(self) -> dict[str, object]:
-        """Return the plain form, which `from_json` takes."""
-        columns = [column.as_dict() for column in self.columns]
-        return {"columns": columns, "unseen": self.unseen}
-
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> TableEncoder:
-        """Rebuild from the plain form; refuse whatever is not one."""
-        return read(cls, plain, source="not an encoder", error=DataError)
-
-    # What scikit-learn asks of a transformer. Its base classes would be imported with
-    # every run, and cost more than most runs do.
-
-    def fit(self, X: object = None, y: object = None) -> TableEncoder:
-        """Return the encoder: there is nothing to learn."""
-        return self
-
-    def transform(self, X: Any) -> Matrix:
-        """Return the inputs of a table; an array is taken for the columns in order."""
-        import pandas as pd
-
-        names = [column.name for column in self.columns]
-        if not hasattr(X, "columns"):
-            shape = np.shape(X)
-            if shape[1:] != (len(names),):
-                told = f"X has shape {shape}, not {len(names)} features: {names}"
-                raise ValueError(told)
-            X = pd.DataFrame(np.asarray(X), columns=names)
-        frame, _ = read_table(X)
-        require(names, list(map(str, frame.columns)), "table")
-        return self.encode(frame)
-
-    def fit_transform(self, X: Any, y: object = None) -> Matrix:
-        """Return the inputs of a table."""
-        return self.transform(X)
-
-    def get_feature_names_out(self, input_features: object = None) -> NDArray[Any]:
-        """Return the names of the inputs."""
-        return np.array(self.names, dtype=object)
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name."""
-        return {"columns": self.columns, "unseen": self.unseen}
-
-    def set_params(self, **params: Any) -> TableEncoder:
-        """Change parameters in place, as `GridSearchCV` does."""
-        for name, value in params.items():
-            setattr(self, name, value)
-        return self
-
-    def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import InputTags, Tags, TargetTags, TransformerTags
-
-        return Tags(
-            estimator_type=None,
-            target_tags=TargetTags(required=False),
-            transformer_tags=TransformerTags(preserves_dtype=[]),
-            input_tags=InputTags(string=True, categorical=True, allow_nan=True),
-            requires_fit=False,
-        )
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
-
-
-# Tables with labels and groups
-
-
-@dataclass(frozen=True)
-class TableEncoding(Record):
-    """The columns, label and protected attributes of a table, and what they became.
-
-    Parameters
-    ----------
-    columns, unseen
-        As for `TableEncoder`.
+        The columns that are inputs, in order. A category that is unknown is refused,
+        unless its column has an ``other``.
     attributes
         The protected attributes, with the names of their columns.
     labels
@@ -544,12 +407,11 @@ class TableEncoding(Record):
     """
 
     columns: tuple[Column, ...]
-    attributes: tuple[Attribute, ...]
-    labels: tuple[str, ...]
-    label: str
+    attributes: tuple[Attribute, ...] = ()
+    labels: tuple[str, ...] = ()
+    label: str = "label"
     target: str | None = None
     typed: tuple[Value, ...] = ()
-    unseen: Unseen = "refuse"
     weight: str | None = None
 
     def __post_init__(self) -> None:
@@ -558,7 +420,7 @@ class TableEncoding(Record):
             raise DataError(f"[wrong-labels] {told}")
 
     @classmethod
-    def of_numbers(cls, schema: Schema, typed: tuple[Value, ...] = ()) -> TableEncoding:
+    def of_numbers(cls, schema: Schema, typed: tuple[Value, ...] = ()) -> TableEncoder:
         """For data that never were a table: every input is a column of numbers.
 
         The label's column is called like the target.
@@ -568,11 +430,6 @@ class TableEncoding(Record):
         return cls(columns, *known, typed=typed)
 
     @cached_property
-    def encoder(self) -> TableEncoder:
-        """What turns the inputs of a table into numbers."""
-        return TableEncoder(self.columns, self.unseen)
-
-    @cached_property
     def schema(self) -> Schema:
         """What the federation agreed on; it follows from the columns."""
         ends = np.cumsum([column.width for column in self.columns]).tolist()
@@ -580,7 +437,7 @@ class TableEncoding(Record):
         gaps = [end for c, end in placed if c.indicator and c.kind == "number"]
         texts = [(end - c.width, end - c.indicator) for c, end in placed if c.hash]
         return Schema(
-            self.encoder.names,
+            tuple(name for column in self.columns for name in column.features),
             self.attributes,
             self.labels,
             self.target or self.label,
@@ -588,47 +445,89 @@ class TableEncoding(Record):
             tuple(texts),
         )
 
-    @classmethod
-    def from_dict(cls, plain: Mapping[str, Any]) -> TableEncoding:
-        """Rebuild from the plain form; refuse whatever is not one."""
-        return read(cls, dict(plain), source="not an encoding", error=DataError)
-
-    def as_dict(self) -> dict[str, object]:
-        """Plain form, for files: all that is needed to read a table the same way."""
-        plain = {**asdict(self), **self.encoder.to_json()}
-        return {key: value for key, value in plain.items() if value is not None}
+    @property
+    def keeps_sparse(self) -> bool:
+        """Whether rows are kept without their zeros."""
+        filled = sum(min(USUAL_WORDS, column.hash or 1) for column in self.columns)
+        width = sum(column.width for column in self.columns)
+        return width >= SPARSE_WIDTH and filled < SPARSE_SHARE * width
 
     @property
     def classes(self) -> NDArray[Any]:
         """The labels in their own type, in the order of their codes."""
         return np.array(self.typed) if self.typed else np.array(self.labels, str)
 
-    def rows(self, table: Table, unseen: Unseen | None = None) -> Rows:
+    @classmethod
+    def from_dict(cls, plain: Mapping[str, Any]) -> TableEncoder:
+        """Rebuild from the plain form; refuse whatever is not one."""
+        return read(cls, dict(plain), source="not an encoder", error=DataError)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain form, for files: all that is needed to read a table the same way."""
+        columns = [column.as_dict() for column in self.columns]
+        plain = {**asdict(self), "columns": columns}
+        return {key: value for key, value in plain.items() if value is not None}
+
+    def encode(self, frame: pd.DataFrame, problems: Problems) -> Matrix:
+        """Return the inputs of all rows, shape (rows, inputs); note all that is wrong.
+
+        Columns that are not needed may be there.
+        """
+        from scipy.sparse import csr_array, hstack
+
+        before, blocks = len(problems.found), list[Any]()
+        for column in self.columns:
+            blocks += column.encode(frame[column.name], problems)
+        width = sum(column.width for column in self.columns)
+        if len(problems.found) > before:
+            return np.empty((0, width))
+        if self.keeps_sparse:
+            parts = [csr_array(b[:, None]) if b.ndim == 1 else b for b in blocks]
+            return as_csr(hstack(parts, format="csr"))
+        out, start = np.empty((len(frame), width)), 0
+        for block in blocks:
+            own = block[:, None] if block.ndim == 1 else block.toarray()
+            out[:, start : (start := start + own.shape[1])] = own
+        return out
+
+    def pieces(
+        self, table: object, keep: Sequence[str] = ()
+    ) -> Iterator[tuple[pd.DataFrame, Matrix]]:
+        """Yield a table and its inputs, piece by piece; raise all that is wrong.
+
+        An array is taken for the columns in order. `keep`: as for `read_chunks`.
+        """
+        import pandas as pd
+
+        if not is_table(table):
+            names = [column.name for column in self.columns]
+            table = pd.DataFrame(np.asarray(table), columns=names)
+        for chunk in read_chunks(table, self.columns, keep):
+            with Problems("table", DataError) as problems:
+                X = self.encode(chunk, problems)
+            yield chunk, X
+
+    def inputs(self, table: object) -> Matrix:
+        """Encode the inputs alone, as for prediction."""
+        return stacked([X for _, X in self.pieces(table)])
+
+    def rows(self, table: Table) -> Rows:
         """Encode a table with labels, for instance for evaluation.
 
         Unknown groups, labels and categories are an error that lists them with their
         counts (fault 8), as are missing values and columns.
-
-        Parameters
-        ----------
-        table
-            A DataFrame, or a file.
-        unseen
-            As for `TableEncoder.encode`.
         """
         frame, _ = read_table(table, numbered=True)
         with Problems("table", DataError) as problems:
-            return self.encode(frame, problems, unseen)
+            return self.encode_rows(frame, problems)
 
-    def encode(
-        self, frame: pd.DataFrame, problems: Problems, unseen: Unseen | None = None
-    ) -> Rows:
+    def encode_rows(self, frame: pd.DataFrame, problems: Problems) -> Rows:
         """Encode a frame with labels; note all that is wrong."""
         weight = None
         needed = [*(c.name for c in self.columns), *(a.name for a in self.attributes)]
         needed += [self.label, *([self.weight] if self.weight else [])]
         require(needed, list(map(str, frame.columns)), "table")
-        X = self.encoder.encode(frame, problems, unseen)
+        X = self.encode(frame, problems)
         codes = []
         for a in self.attributes:
             where = f"protected attribute '{a.name}'"
@@ -652,10 +551,14 @@ class TableEncoding(Record):
         group = np.maximum(np.stack(codes, 1), 0)  # those noted are unknown
         return Rows(X, y, self.schema.combine(group), weight=weight)
 
-    def inputs(self, table: Table, unseen: Unseen | None = None) -> Matrix:
-        """Encode the inputs alone, for prediction; see `TableEncoder.encode`."""
-        chunks = read_chunks(table, self.columns)
-        return stacked([self.encoder.encode(c, unseen=unseen) for c in chunks])
+    def as_transformer(self) -> FunctionTransformer:
+        """Return it as a step of a scikit-learn pipeline, which takes raw tables."""
+        from sklearn.preprocessing import FunctionTransformer
+
+        return FunctionTransformer(self.inputs, feature_names_out=self._names_out)
+
+    def _names_out(self, *_: object) -> NDArray[Any]:
+        return np.array(self.schema.features, dtype=object)
 
 
 def present_numbers(

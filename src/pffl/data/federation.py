@@ -16,13 +16,7 @@ from numpy.typing import NDArray
 from pffl.data import checks, infer, partition
 from pffl.data import table as tables
 from pffl.data.checks import listing, warn
-from pffl.data.columns import (
-    TableEncoding,
-    Unseen,
-    as_column,
-    classes_of,
-    encode_values,
-)
+from pffl.data.columns import TableEncoder, as_column, classes_of, encode_values
 from pffl.data.partition import CALIBRATION, People
 from pffl.data.read import Table
 from pffl.data.rows import Matrix, Rows, Silo, as_csr, as_inputs, contents, is_sparse
@@ -179,7 +173,7 @@ class Federation:
     name: str = "data"
     synthetic: bool = False
     notes: tuple[str, ...] = field(default=())
-    encoding: TableEncoding = None  # type: ignore[assignment]
+    encoding: TableEncoder = None  # type: ignore[assignment]
     learnt_from: bool = True
     ids: tuple[str, ...] | None = None
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
@@ -191,7 +185,7 @@ class Federation:
 
     def __post_init__(self) -> None:
         if self.encoding is None:
-            object.__setattr__(self, "encoding", TableEncoding.of_numbers(self.schema))
+            object.__setattr__(self, "encoding", TableEncoder.of_numbers(self.schema))
         with Problems(f"federation '{self.name}'", DataError) as problems:
             checks.check_silos(
                 self.schema,
@@ -249,40 +243,26 @@ class Federation:
             all silos, and an extra input, or an extra category.
         missing_label
             Missing labels: ``refuse``, or ``drop`` these rows, and say so.
-        unseen
-            What a model does with categories that are new to it: ``refuse``, or
-            ``ignore``: none of the known ones.
         test_fraction, validation_fraction, random_state
             As for `from_rows`.
         """
-        known = [field.name for field in fields(TableOptions)]
-        absent = [name for name in ("label", "group") if name not in options]
-        if wrong := absent + [name for name in options if name not in known]:
+        keys = [key.name for key in fields(TableOptions)]
+        wrong = [key for key in ("label", "group") if key not in options]
+        if wrong := wrong + [key for key in options if key not in keys]:
             raise UsageError(
                 f"[wrong-keyword] from_table: {listing(map(repr, wrong))} missing or "
-                f"not known; it takes {', '.join(known)}"
+                f"not known; it takes {', '.join(keys)}"
             )
-        chosen = TableOptions(**options)
         name = Path(table).stem if isinstance(table, str | os.PathLike) else "table"
-        found = tables.encode_table(table, chosen)
-        encoding, (silo, names), people = found.encoding, found.silos, found.people
-        declared = not found.undeclared
-        federation = cls._from_encoded(
-            found,
-            chosen,
-            notes=tuple(found.notes),
-            name=name,
-            ranges={c.name: c.range for c in encoding.columns if c.range is not None},
-            simulated=chosen.silo is None,
-            sites=names if declared and chosen.silo else (),
-            undeclared=found.undeclared,
-        )
-        leaks = infer.leak_warnings(encoding, [k.rows() for k in federation.silos])
+        known = tables.encode_table(table, TableOptions(**options))
+        federation = cls.from_rows(**known, name=name)
+        parts = [silo.rows() for silo in federation.silos]
+        leaks = infer.leak_warnings(known["encoding"], parts)
         for leak in leaks:
             warn(leak)
-        several = 0 if people is None else len(set(zip(people[1], silo, strict=True)))
-        if people is not None and several > len(people[0]):
-            more = several - len(people[0])
+        ids, who = known["people"] or ((), [])
+        places = set(zip(who, known["silo"], strict=False))
+        if more := len(places) - len(ids):
             warn(f"people are in more than one silo ({more:,} more times than once)")
         return replace(federation, notes=(*federation.notes, *leaks))
 
@@ -290,10 +270,9 @@ class Federation:
     def alike(
         cls,
         table: Table,
-        encoding: TableEncoding,
+        encoding: TableEncoder,
         options: TableOptions,
         *,
-        unseen: Unseen | None = None,
         name: str = "table",
         learnt_from: bool = True,
     ) -> Federation:
@@ -307,26 +286,13 @@ class Federation:
             How the first table became rows; so will this one.
         options
             Silos and splits; a column of silos or ids need not be there.
-        unseen
-            What becomes of unknown categories, other than the encoding says.
         name
             What to call the rows.
         learnt_from
             As for `Federation`.
         """
-        found = tables.read_alike(table, encoding, options, unseen=unseen, name=name)
-        more: Any = {"notes": found.notes, "name": name, "learnt_from": learnt_from}
-        return cls._from_encoded(found, options, **more)
-
-    @classmethod
-    def _from_encoded(
-        cls, found: tables.EncodedTable, options: TableOptions, **more: Any
-    ) -> Federation:
-        keys = ("test_fraction", "validation_fraction", "random_state")
-        more |= {key: vars(options)[key] for key in keys}
-        more |= {"encoding": found.encoding, "people": found.people}
-        schema = found.encoding.schema
-        return cls.from_rows(schema, found.rows, *found.silos, **more)
+        known = tables.encode_alike(table, encoding, options, name)
+        return cls.from_rows(**known, name=name, learnt_from=learnt_from)
 
     @classmethod
     def from_arrays(
@@ -405,7 +371,7 @@ class Federation:
             silo_codes,
             names,
             notes=(f"label: {mapping}",) if labels else (),
-            encoding=TableEncoding.of_numbers(schema, classes_of(y, labels)),
+            encoding=TableEncoder.of_numbers(schema, classes_of(y, labels)),
             undeclared=(called, *protected, "silo"),
             **options,
         )
@@ -450,7 +416,9 @@ class Federation:
             if len(counting) < len(rows):
                 absent = len(rows) - len(counting)
                 notes = (*notes, f"{absent:,} rows of weight 0 were left out")
-            notes = (*notes, _described(rows.weight[counting]))
+            if len(counting) > 2 and 2 * rows.weight.max() > rows.weight.sum():
+                most = f"has most of the weight ({rows.weight.max():g})"
+                warn(f"one row of {len(counting):,} {most}")
         plan = partition.split_index(
             silo,
             silo_names,
@@ -702,20 +670,3 @@ class Federation:
                 if rows.weight is not None:
                     parts += ["weight", rows.weight]
         return digest(*parts)
-
-
-def _described(weight: FloatArray) -> str:
-    """Say how much rows weigh, and how many that count alike would be as good (Kish).
-
-    Warn where one row has most of the weight.
-    """
-    if np.ptp(weight) == 0:
-        return f"every row weighs {weight[0]:g}"
-    effective = float(weight.sum()) ** 2 / float(weight @ weight)
-    low, high = float(weight.min()), float(weight.max())
-    if 2 * high > float(weight.sum()) and len(weight) > 2:
-        warn(f"one row of {len(weight):,} has most of the weight ({high:g})")
-    return (
-        f"rows weigh {low:g} to {high:g}: by Kish's rule, their means are about as "
-        f"sure as those of {effective:,.0f} unweighted rows (of {len(weight):,})"
-    )

@@ -15,7 +15,7 @@ import numpy as np
 
 from pffl.data import columns as kinds
 from pffl.data.checks import listing
-from pffl.data.columns import Column, TableEncoding, category_codes
+from pffl.data.columns import Column, TableEncoder, category_codes
 from pffl.data.rows import Rows
 from pffl.data.schema import MISSING
 from pffl.typing import BoolArray, FloatArray, IntArray
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MANY_CATEGORIES = 100
 ENOUGH_ROWS = 50  # to tell an identifier
-FEW_VALUES = 20
+FEW_VALUES = BANDS = 20
 SAMPLED_VALUES = 1_000  # that show what most of them are
 WRITTEN = re.compile(r"[-+−$€£¥]?[ \d.,'\u00a0\u202f]*\d[ \d.,'\u00a0\u202f]*[$€£¥%]?")
 DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([T ].*)?")
@@ -124,6 +124,8 @@ def infer(
         found.kind = "categories" if len(found.values) <= FEW_VALUES else "text"
         values, _ = category_codes(series if missing else series.dropna())
         found.column = Column(name, "category", values)
+        marks = [value for value in values if value in MISSING_MARKS]
+        warnings += odd_values(what, marks)
         if len(values) > MANY_CATEGORIES:
             warnings.append(
                 f"{what}: {len(values):,} categories, one input each; declare the "
@@ -175,8 +177,12 @@ def kinds_of(columns: Sequence[Column]) -> list[str]:
 # What is allowed and looks like a slip
 
 
-def spellings(where: str, values: Sequence[str]) -> list[str]:
-    """Say which values may be several spellings of one: "M", "male" and "M "."""
+def odd_values(where: str, values: Sequence[str]) -> list[str]:
+    """Say which values look like missing ones, or like several spellings of one.
+
+    "M", "male" and "M " may be one group.
+    """
+    marks = [repr(value) for value in values if value in MISSING_MARKS]
     spellings: dict[str, list[str]] = {}
     for value in [value for value in values if value != MISSING]:
         spellings.setdefault(" ".join(value.split()).casefold(), []).append(value)
@@ -186,43 +192,34 @@ def spellings(where: str, values: Sequence[str]) -> list[str]:
             spellings[longer[0]] += spellings.pop(short)
     several = [same for same in spellings.values() if len(same) > 1]
     twins = [" and ".join(map(repr, same)) for same in several]
-    if not twins:
-        return []
-    told = "count as different values: if they mean the same, write them the same way"
-    return [f"{where}: {listing(twins)} {told}"]
+    found = {
+        "looks like a missing value and counts as a value": marks,
+        "count as different values: if they mean the same, write them the same way": (
+            twins
+        ),
+    }
+    return [f"{where}: {listing(odd)} {told}" for told, odd in found.items() if odd]
 
 
-def gap_warnings(frame: pd.DataFrame, columns: Sequence[str]) -> list[str]:
-    """Say which values of columns count although they look like missing ones."""
-    found = []
-    for name in dict.fromkeys(columns):
-        if frame[name].dtype.kind not in "iufb":
-            counts = frame[name].value_counts()
-            marks = [mark for mark in MISSING_MARKS if mark in counts.index]
-            found += [f"'{mark}' in '{name}' ({counts[mark]:,})" for mark in marks]
-    told = "values that look like missing ones count as values"
-    return [f"{told}: {listing(found)}"] if found else []
-
-
-def leak_warnings(encoding: TableEncoding, parts: Sequence[Rows]) -> list[str]:
+def leak_warnings(encoder: TableEncoder, parts: Sequence[Rows]) -> list[str]:
     """Say which columns alone predict the label, or a protected attribute.
 
-    By the area under the curve (AUC) of the column on training rows. A category, and a
-    number of few values, is replaced by the rates of the other half of the rows.
+    By the area under the curve (AUC) on training rows, of the target's rate in the
+    other half of the rows with the same value (of many numbers: in the same band).
     """
-    count, schema = sum(map(len, parts)), encoding.schema
-    if not count or len(encoding.columns) > LEAK_COLUMNS:
+    count, schema = sum(map(len, parts)), encoder.schema
+    if not count or len(encoder.columns) > LEAK_COLUMNS:
         return []
     step = slice(None, None, -(-count // LEAK_ROWS))
     rows = Rows.joined([part.take(step) for part in parts])
     rows = rows.take(np.random.default_rng(0).permutation(len(rows)))
-    targets = [(f"label '{encoding.label}'", rows.y, LEAK)] if schema.labels else []
+    targets = [(f"label '{encoder.label}'", rows.y, LEAK)] if schema.labels else []
     for a in schema.attributes:
         codes = schema.attribute_codes(a.name)[rows.group].astype(np.float64)
         targets.append((f"protected attribute '{a.name}'", codes, PROXY))
     out, start = list[str](), 0
     X = rows.X if isinstance(rows.X, np.ndarray) else rows.X.tocsc()
-    for column in encoding.columns:
+    for column in encoder.columns:
         own: Any = X[:, start : (start := start + column.width)]
         if column.kind == "text":
             continue
@@ -231,7 +228,7 @@ def leak_warnings(encoding: TableEncoding, parts: Sequence[Rows]) -> list[str]:
         if column.indicator:  # that it is missing can tell, too
             values = np.where(dense[:, 1] == 1, values.min() - 1, values)
         for what, target, limit in targets:
-            gini = _gini(values, target, numeric=column.kind == "number")
+            gini = _gini(values, target, bands=column.kind == "number")
             if gini > limit and not what.endswith(f"'{column.name}'"):
                 out.append(
                     f"column '{column.name}' alone predicts the {what} (AUC "
@@ -241,20 +238,21 @@ def leak_warnings(encoding: TableEncoding, parts: Sequence[Rows]) -> list[str]:
     return out
 
 
-def _gini(values: FloatArray, target: FloatArray, *, numeric: bool) -> float:
+def _gini(values: FloatArray, target: FloatArray, *, bands: bool) -> float:
     """Return |2·AUC − 1| of a column for each class against the others, in the mean."""
     from scipy.stats import rankdata
 
-    distinct, codes = np.unique(values, return_inverse=True)
-    half, total, many = np.arange(len(target)) % 2 == 0, 0.0, len(distinct)
+    codes, total = np.unique(values, return_inverse=True)[1], 0.0
+    if bands and codes.max() >= BANDS:
+        codes = ((rankdata(values) - 1) * BANDS // len(values)).astype(np.int64)
+    half = np.arange(len(target)) % 2 == 0
     for value in np.unique(target):
-        positive = (target == value).astype(np.float64)
-        score, n = codes.astype(np.float64), positive.sum()
-        if not numeric or many <= FEW_VALUES:
-            for known in (half, ~half):
-                hits = np.bincount(codes[known], positive[known], many)
-                seen = np.bincount(codes[known], minlength=many)
-                score[~known] = ((hits + positive.mean()) / (seen + 1))[codes[~known]]
+        positive, score = (target == value).astype(np.float64), np.empty(len(target))
+        for known in (half, ~half):
+            hits = np.bincount(codes[known], positive[known], codes.max() + 1)
+            seen = np.bincount(codes[known], minlength=codes.max() + 1)
+            score[~known] = ((hits + positive.mean()) / (seen + 1))[codes[~known]]
+        n = positive.sum()
         if pairs := n * (len(target) - n):
             area = (float(rankdata(score) @ positive) - n * (n + 1) / 2) / pairs
             total += float(positive.mean()) * abs(2 * area - 1)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -20,13 +20,11 @@ from pffl.data.checks import check_choice, listing, warn
 from pffl.data.columns import (
     OTHER,
     Column,
-    TableEncoding,
-    Unseen,
+    TableEncoder,
     category_codes,
     read_numbers,
 )
 from pffl.data.read import LATIN, Table, read_table, require
-from pffl.data.rows import Rows
 from pffl.data.schema import MISSING, Attribute
 from pffl.errors import DataError, Problems, UsageError
 from pffl.records import read
@@ -74,7 +72,6 @@ class TableOptions:
     classification: bool = True
     missing: Missing = "refuse"
     missing_label: MissingLabel = "refuse"
-    unseen: Unseen = "refuse"
     test_fraction: float = 0.2
     validation_fraction: float = 0.0
     random_state: int = 0
@@ -87,12 +84,8 @@ class TableOptions:
         with Problems("table options", UsageError) as problems:
             kind, by, _ = self.cut
             check_choice(problems, "partition", kind, PARTITIONS)
-            for key, choices in (
-                ("missing", Missing),
-                ("missing_label", MissingLabel),
-                ("unseen", Unseen),
-            ):
-                check_choice(problems, key, vars(self)[key], get_args(choices))
+            for key, kinds in (("missing", Missing), ("missing_label", MissingLabel)):
+                check_choice(problems, key, vars(self)[key], get_args(kinds))
             if not self.group:
                 problems.add("[needs-group] name a protected column: `group=`")
             if self.silo is not None and self.silos is not None:
@@ -119,30 +112,26 @@ class TableOptions:
         return [self.label, *self.group, *([self.silo] if self.silo else [])]
 
     @property
+    def split(self) -> dict[str, Any]:
+        """What `Federation.from_rows` is told of the split."""
+        keys = ("test_fraction", "validation_fraction", "random_state")
+        return {key: vars(self)[key] for key in keys}
+
+    @property
     def mentioned(self) -> list[str]:
         """All columns that are named anywhere."""
         names = (*self.coded, self.id, self.weight, self.cut[1], *self.inputs)
         return [n for n in (*names, *self.drop, *self.columns) if n is not None]
 
 
-class EncodedTable(NamedTuple):
-    """A table that was read: encoding, rows, silos, people, notes.
+def encode_table(table: Table, options: TableOptions) -> dict[str, Any]:
+    """Read and encode a table; return what `Federation.from_rows` takes.
 
-    `undeclared`: columns of which something was read off the rows.
+    All problems are raised in one error.
     """
-
-    encoding: TableEncoding
-    rows: Rows
-    silos: partition.Partition
-    people: partition.People | None
-    notes: list[str]
-    undeclared: tuple[str, ...] = ()
-
-
-def encode_table(table: Table, options: TableOptions) -> EncodedTable:
-    """Read and encode a table; all problems are raised in one error."""
     declared, label = columns_of(options.columns), options.label
-    frame, notes = read_table(table, _texts(options), numbered=True)
+    texts = [n for n, c in declared.items() if c.values or c.kind == "text"]
+    frame, notes = read_table(table, [*texts, options.id or ""], numbered=True)
     chosen, apart = _inputs(frame, options)
     known = {n: c for n, c in declared.items() if c.kind != "category" or c.values}
     for name, column in known.items():
@@ -177,39 +166,39 @@ def encode_table(table: Table, options: TableOptions) -> EncodedTable:
             problems.add("[no-inputs] no column is left as an input")
         labels = _labels(frame[label], options, known, problems)
         attributes = [_attribute(frame[n], known, problems) for n in options.group]
-        silos = silos_of(frame, options, problems, known)
+        silo, silo_names = silos_of(frame, options, problems, known)
         if label not in known and options.silo and options.classification:
             _check_label_sets(frame[label], frame[options.silo], problems)
         if options.id is not None:
             _check_missing(frame[options.id], "id", problems)
         given: Any = known[label].values if label in known else frame[label]
-        encoding = TableEncoding(
+        encoder = TableEncoder(
             tuple(columns),
             tuple(attributes),
             labels,
             label,
             typed=kinds.classes_of(given, labels),
-            unseen=options.unseen,
             weight=options.weight,
         )
-        rows = encoding.encode(frame, problems)
+        rows = encoder.encode_rows(frame, problems)
     if apart:
         notes.append(
             f"not used as inputs, because they look protected: {listing(apart)}; "
             "`inputs=` keeps those that it names"
         )
     if read_off:
-        texts = [c.name for c in columns if c.kind == "category"]
-        warnings += infer.spellings(f"label '{label}'", labels)
+        warnings += infer.odd_values(f"label '{label}'", labels)
         for attribute in attributes:
             where = f"protected attribute '{attribute.name}'"
-            warnings += infer.spellings(where, attribute.values)
-        warnings += infer.gap_warnings(frame, [*options.coded, *texts])
+            warnings += infer.odd_values(where, attribute.values)
     elif marks:
         told = "`columns=` declares all columns: leave out `missing=`"
         raise UsageError(f"[options-conflict] {told}")
-    else:
-        _check_letters(notes)
+    elif LATIN in notes:  # one odd letter says how all of the text is read
+        raise DataError(
+            "[not-text] declared columns are read from UTF-8 text: no one's letters "
+            "may change how others' are read: save the file as UTF-8"
+        )
     among = [f"'{column.name}'" for column in columns if column.name in options.group]
     if among:
         warn(f"protected attribute among the inputs: {', '.join(among)}")
@@ -221,19 +210,22 @@ def encode_table(table: Table, options: TableOptions) -> EncodedTable:
     mapping = ", ".join(f"'{name}' → {code}" for code, name in enumerate(labels))
     positive = " (positive)" if len(labels) == 2 else ""
     notes.append(f"label '{label}': {mapping or 'a number'}{positive}")
-    people = _people(frame, options, notes)
     used = dict.fromkeys([*chosen, *options.coded])
     undeclared = tuple(name for name in used if name in read_off)
-    return EncodedTable(encoding, rows, silos, people, notes, undeclared)
-
-
-def _check_letters(notes: Sequence[str]) -> None:
-    """Refuse text of which one odd letter says how all of it is read."""
-    if LATIN in notes:
-        raise DataError(
-            "[not-text] declared columns are read from UTF-8 text: no one's letters "
-            "may change how others' are read: save the file as UTF-8"
-        )
+    return {
+        "schema": encoder.schema,
+        "rows": rows,
+        "silo": silo,
+        "silo_names": silo_names,
+        "people": _people(frame, options, notes),
+        "notes": notes,
+        "encoding": encoder,
+        "ranges": {c.name: c.range for c in columns if c.range is not None},
+        "simulated": options.silo is None,
+        "sites": silo_names if options.silo and not undeclared else (),
+        "undeclared": undeclared,
+        **options.split,
+    }
 
 
 def _people(
@@ -252,30 +244,33 @@ def _people(
     return people
 
 
-def read_alike(
-    table: Table,
-    encoding: TableEncoding,
-    options: TableOptions,
-    *,
-    unseen: Unseen | None = None,
-    name: str = "table",
-) -> EncodedTable:
+def encode_alike(
+    table: Table, encoder: TableEncoder, options: TableOptions, name: str
+) -> dict[str, Any]:
     """Read another table with labels as the first one was: see `Federation.alike`."""
-    texts = [] if options.id is None else [options.id]
-    frame, notes = read_table(table, texts, numbered=True)
+    frame, notes = read_table(table, [options.id or ""], numbered=True)
     there = list(map(str, frame.columns))
-    groups = [attribute.name for attribute in encoding.schema.attributes]
-    require([encoding.label, *groups], there, f"'{name}' (pffl predict needs no label)")
+    groups = [attribute.name for attribute in encoder.attributes]
+    require([encoder.label, *groups], there, f"'{name}' (pffl predict needs no label)")
     options = replace(
         options,
         silo=options.silo if options.silo in there else None,
         id=options.id if options.id in there else None,
         partition=options.partition if options.cut[1] in (None, *there) else "equal",
     )
-    rows = encoding.rows(frame, unseen)
     with Problems(f"'{name}'", DataError) as problems:
-        silos = silos_of(frame, options, problems, {})
-    return EncodedTable(encoding, rows, silos, _people(frame, options, []), notes)
+        rows = encoder.encode_rows(frame, problems)
+        silo, silo_names = silos_of(frame, options, problems, {})
+    return {
+        "schema": encoder.schema,
+        "rows": rows,
+        "silo": silo,
+        "silo_names": silo_names,
+        "people": _people(frame, options, []),
+        "notes": notes,
+        "encoding": encoder,
+        **options.split,
+    }
 
 
 # Declared columns
@@ -305,16 +300,6 @@ def columns_of(declared: Declared) -> Known:
     return found
 
 
-def _texts(options: TableOptions) -> list[str]:
-    """Return the columns of a file that are read as they are written, value by value.
-
-    Those that are declared, but for numbers, and the id.
-    """
-    declared = columns_of(options.columns).items()
-    texts = [n for n, c in declared if c.values or c.kind == "text"]
-    return texts if options.id is None else [*texts, options.id]
-
-
 def _as_declared(series: pd.Series, column: Column) -> pd.Series:
     """Return the values of a declared category, each read alone.
 
@@ -334,26 +319,26 @@ def _as_declared(series: pd.Series, column: Column) -> pd.Series:
     return text.replace(names) if names else text
 
 
-def declare(frame: pd.DataFrame, encoding: TableEncoding, *coded: str) -> Declared:
+def declare(frame: pd.DataFrame, encoder: TableEncoder, *coded: str) -> Declared:
     """Return columns as a table has them, to be declared for others like it.
 
     Parameters
     ----------
     frame
         A public table, or one that is made up.
-    encoding
+    encoder
         How it was read.
     coded
         Columns besides label, groups and inputs whose values are declared.
     """
-    known = {a.name: list(a.values) for a in encoding.schema.attributes}
-    if encoding.schema.labels:
-        known[encoding.label] = list(encoding.schema.labels)
+    known = {a.name: list(a.values) for a in encoder.attributes}
+    if encoder.labels:
+        known[encoder.label] = list(encoder.labels)
     known |= {n: sorted(frame[n].dropna().map(str).unique().tolist()) for n in coded}
     out: dict[str, Any] = {
         name: {"kind": "category", "values": values} for name, values in known.items()
     }
-    for column in encoding.columns:
+    for column in encoder.columns:
         own = {k: v for k, v in column.as_dict().items() if k != "name"}
         if column.kind == "number":
             numbers = read_numbers(frame[column.name])[0]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pffl.data import Attribute, Column, Federation, TableEncoding
+from pffl.data import Attribute, Column, Federation, TableEncoder
 from pffl.data import partition as cuts
 from pffl.data.columns import category_codes
 from pffl.data.read import TextFile, require
@@ -163,7 +163,7 @@ def compas(
     columns = [Column(name, "number") for name in COMPAS_RANGES]
     labels = ("no recidivism", "recidivism")
     known = tuple(columns), tuple(protected), labels, RECIDIVISM
-    encoding = TableEncoding(*known)
+    encoding = TableEncoder(*known)
     group_codes = encoding.schema.combine(np.stack([code for _, code in groups], 1))
     return Federation.from_rows(
         encoding.schema,
@@ -252,7 +252,7 @@ def adult(
     target = "income over $50,000"
     protected = [Attribute(n, category_codes(table[n])[0]) for n in attributes]
     known = tuple(columns), tuple(protected), INCOMES, "income"
-    encoding = TableEncoding(*known, target=target)
+    encoding = TableEncoder(*known, target=target)
     unknown = int((table[[*ADULT_CATEGORIES]] == "?").to_numpy().sum())
     return Federation.from_rows(
         encoding.schema,

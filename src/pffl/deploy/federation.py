@@ -18,7 +18,7 @@ from pydantic import Field, PlainValidator
 
 from pffl import files
 from pffl.constraints import Constraint
-from pffl.data.columns import TableEncoding
+from pffl.data.columns import TableEncoder
 from pffl.data.federation import Federation
 from pffl.data.read import is_number
 from pffl.data.rows import Rows
@@ -40,14 +40,14 @@ Whole = Annotated[int, Field(ge=0)]
 Key = Annotated[PublicKey, PlainValidator(PublicKey)]
 
 
-def _read_encoding(plain: Any) -> TableEncoding:
+def _read_encoding(plain: Any) -> TableEncoder:
     try:
-        return TableEncoding.from_dict(plain)
+        return TableEncoder.from_dict(plain)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"[bad-encoding] {error!r}") from error
 
 
-Encoding = Annotated[TableEncoding, PlainValidator(_read_encoding)]
+Encoding = Annotated[TableEncoder, PlainValidator(_read_encoding)]
 
 
 @dataclass(frozen=True)

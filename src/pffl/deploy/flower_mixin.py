@@ -39,7 +39,7 @@ from pffl import external
 from pffl._solve import noted
 from pffl.constraints import Constraint
 from pffl.data.checks import listing
-from pffl.data.columns import TableEncoding
+from pffl.data.columns import TableEncoder
 from pffl.data.federation import Federation
 from pffl.data.schema import Attribute, Schema, withheld
 from pffl.deploy.messages import query_body, read_total, total_body
@@ -419,7 +419,7 @@ class Reports:
         self._strategy, self._grid, self._first = strategy, grid, arrays
         self._config, self._seconds = dict(config or {}), seconds
         self.models = Models(arrays, CLASSES if self.schema.labels else NUMBERS)
-        self.encoding = TableEncoding.of_numbers(self.schema)
+        self.encoding = TableEncoder.of_numbers(self.schema)
         self.gate = Gate(Policy(), self.schema)
         self.clients: dict[str, int] = {}  # their nodes, by name
         self.messages = 0

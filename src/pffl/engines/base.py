@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
-from pffl.data.columns import TableEncoding
+from pffl.data.columns import TableEncoder
 from pffl.data.federation import Federation
 from pffl.data.schema import Schema
 from pffl.errors import FederationError, PFFLError
@@ -35,7 +35,7 @@ class Engine(Protocol):
         """The rows themselves, where they are in this process."""
 
     @property
-    def encoding(self) -> TableEncoding:
+    def encoding(self) -> TableEncoder:
         """How the silos' tables became rows, and new ones will."""
 
     @property

@@ -3,9 +3,9 @@
 **ONNX.** A linear model, from raw columns to bounded predictions. Inputs are columns of
 shape (rows, 1): numbers, NaN where missing; categories as texts, empty where missing.
 All arithmetic is in 64 bits, as in training. ONNX cannot refuse a row. One that pffl
-refuses (a number is infinite; a value is missing or unknown, and neither the column
-nor the metadata 'unseen' provides for that) has NaN in every number, and the label
-'refused_label' of the metadata.
+refuses (a number is infinite; a value is missing or unknown, and the column does not
+provide for that) has NaN in every number, and the label 'refused_label' of the
+metadata.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.pipeline import Pipeline
 
 from pffl import __version__
-from pffl.data.columns import OTHER, Unseen
+from pffl.data.columns import OTHER
 from pffl.data.schema import MISSING
 from pffl.errors import UsageError
 from pffl.models.predictor import Predictor, RawForm
@@ -83,10 +82,9 @@ class TrainedRegressor(RegressorMixin, TrainedModel):  # type: ignore[misc]
     """A trained model of a numeric target."""
 
 
-def pipeline_of(predictor: Predictor, unseen: Unseen | None = None) -> Pipeline:
+def pipeline_of(predictor: Predictor) -> Pipeline:
     """Return the fitted pipeline: raw tables in, the same predictions out."""
-    encoder = predictor.preparation.encoder
-    columns = encoder if unseen is None else replace(encoder, unseen=unseen)
+    columns = predictor.preparation.as_transformer()
     kind = TrainedClassifier if len(predictor.classes) else TrainedRegressor
     return Pipeline([("columns", columns), ("model", kind(predictor))])
 
@@ -124,12 +122,11 @@ class _Graph:
         return self.add("MatMul", centred, form.coefficients[:, places].T)
 
 
-def onnx_model(predictor: Predictor, unseen: Unseen | None = None) -> ModelProto:
+def onnx_model(predictor: Predictor) -> ModelProto:
     """Return the checked model; the same predictor gives the same bytes."""
     from onnx import checker, helper
 
     form = RawForm.of(predictor, "an export to ONNX")
-    unseen = unseen or predictor.preparation.unseen
     refused = [f"'{c.name}'" for c in form.columns if c.kind == "text"]
     if refused or math.isfinite(predictor.inputs.longest):
         what = f"hashed texts ({', '.join(refused)})"
@@ -138,7 +135,7 @@ def onnx_model(predictor: Predictor, unseen: Unseen | None = None) -> ModelProto
             "not exported to ONNX; `to_sklearn()` exports the model whole"
         )
     graph, taken = _Graph(), {column.name for column in form.columns}
-    parts = [*_numbers(graph, form), *_categories(graph, form, unseen)]
+    parts = [*_numbers(graph, form), *_categories(graph, form)]
     score = graph.add("Sum", *parts, form.intercept[None])
     names = ("label", "probabilities", "decision", "value")
     called = {name: f"pffl_{name}" if name in taken else name for name in names}
@@ -172,7 +169,6 @@ def onnx_model(predictor: Predictor, unseen: Unseen | None = None) -> ModelProto
         "refused_label": str(_labels(predictor)[-1]) if predictor.schema.labels else "",
         "bounds": json.dumps({cell: n for cell, n in bounds if np.isfinite(n)}),
         "loss_bound": json.dumps(predictor.loss_bound),
-        "unseen": unseen,
     }
     helper.set_model_props(model, facts)
     checker.check_model(model, full_check=True)
@@ -198,10 +194,10 @@ def _numbers(graph: _Graph, form: RawForm) -> Iterator[str]:
         yield graph.linear(flags, form, places[marked] + 1)
 
 
-def _categories(graph: _Graph, form: RawForm, unseen: Unseen) -> Iterator[str]:
+def _categories(graph: _Graph, form: RawForm) -> Iterator[str]:
     """Add what categories contribute: each value has its row of a table.
 
-    The last rows are those of unknown values, and of one that may not be missing.
+    The last row is that of values which are refused.
     """
     for column in form.columns:
         if column.kind != "category":
@@ -210,9 +206,8 @@ def _categories(graph: _Graph, form: RawForm, unseen: Unseen) -> Iterator[str]:
         none = -form.mean[span] @ slopes
         codes = {value: code for code, value in enumerate(column.values)}
         unknown = codes[OTHER] if column.other else len(codes)
-        refused = np.full_like(none, np.nan)
-        rows = [slopes + none, none if unseen == "ignore" else refused, refused]
-        codes = dict.fromkeys(NOTHING, codes.get(MISSING, len(codes) + 1)) | codes
+        rows = [slopes + none, np.full_like(none, np.nan)]
+        codes = dict.fromkeys(NOTHING, codes.get(MISSING, len(codes))) | codes
         known: Any = {"keys_strings": [*codes], "values_int64s": [*codes.values()]}
         code = graph.add("LabelEncoder", column.name, **known, default_int64=unknown)
         yield graph.add("Gather", np.vstack(rows), graph.vector(code))

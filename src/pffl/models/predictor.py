@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pffl import files
-from pffl.data.columns import Column, TableEncoding, Unseen
-from pffl.data.read import is_number, is_table, read_chunks
+from pffl.data.columns import Column, TableEncoder
+from pffl.data.read import is_number, is_table
 from pffl.data.rows import Matrix, as_inputs, rows_not_finite
 from pffl.data.schema import Schema
 from pffl.errors import (
@@ -95,7 +95,7 @@ class Predictor:
     (3,)
     """
 
-    preparation: TableEncoding
+    preparation: TableEncoder
     model: Model
     w: FloatArray
     loss_bound: float | None = None
@@ -127,7 +127,7 @@ class Predictor:
             f"{few(columns)}; trained under bounds for {few(self.cells) or 'no group'}"
         )
 
-    def predict(self, table: Table, *, unseen: Unseen | None = None) -> NDArray[Any]:
+    def predict(self, table: Table) -> NDArray[Any]:
         """Return labels in their own type, or numbers.
 
         Parameters
@@ -135,42 +135,22 @@ class Predictor:
         table
             A DataFrame, a CSV or Parquet file; or an array of the encoded inputs.
             Columns that are not needed, such as label and groups, may be there or not.
-        unseen
-            What to do with categories that are new to it, other than `preparation`
-            says.
+            A category that is unknown is refused, unless its column has an ``other``.
         """
-        pieces = self._pieces(table, unseen)
-        return np.concatenate([self._predicted(X) for X in pieces])
+        return np.concatenate([self._predicted(X) for X in self._pieces(table)])
 
-    def predict_proba(
-        self, table: Table, *, unseen: Unseen | None = None
-    ) -> FloatArray:
-        """Return class probabilities, shape (rows, classes), bounded as certified.
+    def predict_proba(self, table: Table) -> FloatArray:
+        """Return class probabilities, shape (rows, classes), bounded as certified."""
+        return np.concatenate([self._probabilities(X) for X in self._pieces(table)])
 
-        Parameters
-        ----------
-        table, unseen
-            As for `predict`.
-        """
-        pieces = self._pieces(table, unseen)
-        return np.concatenate([self._probabilities(X) for X in pieces])
-
-    def decision_function(
-        self, table: Table, *, unseen: Unseen | None = None
-    ) -> FloatArray:
-        """Return scores: of two classes one number a row, positive for the last one.
-
-        Parameters
-        ----------
-        table, unseen
-            As for `predict`.
-        """
+    def decision_function(self, table: Table) -> FloatArray:
+        """Return scores: of two classes one number a row, positive for the last one."""
         if not self.schema.labels:
             raise UsageError(
                 f"[predicts-numbers] '{self.schema.target}' is a number: use predict"
             )
-        pieces = self._pieces(table, unseen)
-        z = np.concatenate([self.model.scores(self.w, X) for X in pieces])
+        scores = [self.model.scores(self.w, X) for X in self._pieces(table)]
+        z = np.concatenate(scores)
         two = z.ndim == 2 and z.shape[1] == 2
         return np.asarray(z[:, 1] - z[:, 0]) if two else z
 
@@ -180,37 +160,24 @@ class Predictor:
         files.write(place, write_model(self))
         return place
 
-    def to_sklearn(self, *, unseen: Unseen | None = None) -> Pipeline:
-        """Return a fitted scikit-learn pipeline for raw tables.
-
-        Parameters
-        ----------
-        unseen
-            As for `predict`.
-        """
+    def to_sklearn(self) -> Pipeline:
+        """Return a fitted scikit-learn pipeline for raw tables."""
         from pffl.models.export import pipeline_of
 
-        return pipeline_of(self, unseen)
+        return pipeline_of(self)
 
-    def to_onnx(
-        self,
-        path: str | os.PathLike[str] | None = None,
-        *,
-        unseen: Unseen | None = None,
-    ) -> ModelProto:
+    def to_onnx(self, path: str | os.PathLike[str] | None = None) -> ModelProto:
         """Return a linear model in ONNX, for raw columns; needs the extra `onnx`.
 
         Parameters
         ----------
         path
             A new file to write it to.
-        unseen
-            As for `predict`; what is refused comes out as NaN.
         """
         from pffl.models.export import onnx_model
 
         try:
-            model = onnx_model(self, unseen)
+            model = onnx_model(self)
         except ModuleNotFoundError as error:
             raise MissingExtraError("onnx", "an export to ONNX") from error
         if path is not None:
@@ -247,13 +214,12 @@ class Predictor:
     def _bound(self) -> float:
         return np.inf if self.loss_bound is None else self.loss_bound
 
-    def _pieces(self, table: Table, unseen: Unseen | None) -> Iterator[Design]:
+    def _pieces(self, table: Table) -> Iterator[Design]:
         """Yield the scaled inputs of all rows, piece by piece: they are large."""
         if not is_table(table):
             yield from self._batches(self._checked(table))
             return
-        for chunk in read_chunks(table, self.preparation.columns):
-            X = self.preparation.encoder.encode(chunk, unseen=unseen)
+        for _, X in self.preparation.pieces(table):
             yield from self._batches(X)
 
     def _batches(self, X: Matrix) -> Iterator[Design]:
@@ -289,7 +255,6 @@ def score_file(
     out: str | os.PathLike[str] | BinaryIO,
     *,
     keep: Sequence[str] = (),
-    unseen: Unseen | None = None,
 ) -> int:
     """Write a prediction for each row of a file, and the probability of each class.
 
@@ -307,12 +272,10 @@ def score_file(
         A new CSV file, which appears when it is whole; or a stream.
     keep
         Columns of the table to write with the scores.
-    unseen
-        As for `Predictor.predict`.
     """
     import pandas as pd
 
-    labels, preparation = predictor.schema.labels, predictor.preparation
+    labels = predictor.schema.labels
     names = [f"{PROBABILITY}_{label}" for label in labels]
     taken = [n for n in keep if n in (PREDICTION, *names) or keep.count(n) > 1]
     if taken:
@@ -323,8 +286,7 @@ def score_file(
     counts = [0]
 
     def parts() -> Iterator[pd.DataFrame]:
-        for chunk in read_chunks(rows, preparation.columns, tuple(keep)):
-            X = preparation.encoder.encode(chunk, unseen=unseen)
+        for chunk, X in predictor.preparation.pieces(rows, keep):
             values = [predictor._predicted(part) for part in predictor._batches(X)]
             scores = {PREDICTION: np.concatenate(values)}
             if labels:
@@ -485,7 +447,7 @@ class _Header(Record):
     model: dict[str, Any]
     schema: Schema
     cells: tuple[str, ...]
-    preparation: TableEncoding
+    preparation: TableEncoder
     target_scaling: Target | None = None
     loss_bound: float | None = None
     fingerprint: str | None = None

@@ -38,7 +38,7 @@ import numpy as np
 
 from pffl.constraints import Cells, Constraint
 from pffl.data.checks import listing
-from pffl.data.columns import TableEncoding
+from pffl.data.columns import TableEncoder
 from pffl.data.schema import Schema
 from pffl.errors import DataError, UsageError
 from pffl.evidence.figures import possible
@@ -184,7 +184,7 @@ def plan_of(
     privacy: Privacy,
     method: Method,
     schema: Schema,
-    encoding: TableEncoding,
+    encoding: TableEncoder,
     *,
     parameters: int,
     heldout: bool,
@@ -228,7 +228,7 @@ def name_of(method: Method, parameters: int) -> str:
 
 
 def ranges_of(
-    privacy: Privacy, schema: Schema, encoding: TableEncoding
+    privacy: Privacy, schema: Schema, encoding: TableEncoder
 ) -> tuple[FloatArray, FloatArray, int]:
     """Return what each input is between, and how many columns they come from.
 
